@@ -1,0 +1,2 @@
+//! The tidewater command.
+fn main() {}

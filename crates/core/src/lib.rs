@@ -1,0 +1,2 @@
+//! The firmware: sans-IO, bounded, deterministic.
+pub mod profile;

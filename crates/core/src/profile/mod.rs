@@ -1,0 +1,219 @@
+//! A profile: everything that makes one drive differ from another. Sections are named as the rooms of the firmware.
+
+use tidewater_base::Duration;
+use tidewater_nand::Config as NandProfile;
+
+/// A drive, described.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The name it is known by.
+    pub name: String,
+    /// One line on what it models.
+    pub description: String,
+    /// `[drive]`: what the whole drive promises.
+    pub drive: DriveProfile,
+    /// `[host]`: queues, arbitration, command costs.
+    pub host: HostProfile,
+    /// `[link]`: PCIe.
+    pub link: LinkProfile,
+    /// `[memory.NAME]`: what the controller owns, by name.
+    pub memories: Vec<MemoryProfile>,
+    /// `[buffer]`: write buffer and read cache.
+    pub buffer: BufferProfile,
+    /// `[ftl]`: mapping, collection, wear levelling, checkpoints.
+    pub ftl: FtlProfile,
+    /// `[flash]`: the scheduler.
+    pub flash: FlashProfile,
+    /// `[nand]`: the medium.
+    pub nand: NandProfile,
+}
+
+/// `[drive]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DriveProfile {
+    /// Usable bytes. 0: follows the trace or job, or what `[nand] blocks_per_plane` allows.
+    pub capacity: u64,
+}
+
+/// `[host]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostProfile {
+    /// I/O submission queues, 1 to 64.
+    pub queues: u32,
+    /// Entries in each submission queue, 2 to 65,536.
+    pub queue_entries: u32,
+    /// Commands the controller works on at once (permits), 1 to 4,096.
+    pub outstanding_max: u32,
+    /// How the next queue is chosen.
+    pub arbitration: Arbitration,
+    /// Commands taken from one queue in a turn, 1 to 128 (NVMe Arbitration Burst).
+    pub arbitration_burst: u32,
+    /// Commands in a turn for the high, medium and low classes (weighted arbitration), each 1 to 256.
+    pub arbitration_weights: [u32; 3],
+    /// Priority class of each submission queue, repeated over all queues.
+    pub queue_priorities: Vec<QueuePriority>,
+    /// Time from doorbell to a parsed command: fetch, decode, look-up; a pipeline, so commands overlap.
+    pub command_time: Duration,
+    /// Least time between two commands entering that pipeline (the inverse of the firmware's peak command rate).
+    pub command_interval: Duration,
+    /// Time from the end of a command to its completion entry and interrupt at the host.
+    pub completion_time: Duration,
+    /// Bytes that one command may move (MDTS), a multiple of 4 KiB.
+    pub transfer_max: u32,
+    /// Bytes in a logical block: 512 or 4096.
+    pub block_size: u32,
+}
+
+/// How submission queues take turns (NVM Express 1.4, 4.13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arbitration {
+    /// Every queue in turn.
+    RoundRobin,
+    /// Urgent first, then high, medium and low by their weights.
+    Weighted,
+}
+
+/// The priority class of a submission queue under weighted arbitration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuePriority {
+    /// Served before all others.
+    Urgent,
+    /// Weight `arbitration_weights[0]`.
+    High,
+    /// Weight `arbitration_weights[1]`.
+    Medium,
+    /// Weight `arbitration_weights[2]`.
+    Low,
+}
+
+/// `[link]`: PCIe between host and drive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkProfile {
+    /// PCIe generation, 1 to 5.
+    pub generation: u32,
+    /// Lanes: 1, 2, 4, 8 or 16.
+    pub lanes: u32,
+    /// Bytes of data in a TLP (Max_Payload_Size): 128 to 4,096.
+    pub payload_max: u32,
+    /// Bytes of framing, header and checksum for each TLP.
+    pub tlp_overhead: u32,
+    /// One-way latency.
+    pub latency: Duration,
+}
+
+/// `[memory.NAME]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryProfile {
+    /// The name that uses refer to.
+    pub name: String,
+    /// What it is.
+    pub kind: MemoryKind,
+    /// Bytes.
+    pub size: u64,
+    /// Time to the first byte of a read.
+    pub read_latency: Duration,
+    /// Time to the first byte of a write.
+    pub write_latency: Duration,
+    /// Bytes per second.
+    pub bandwidth: u64,
+    /// What is left after the power is lost.
+    pub survives: Survives,
+}
+
+/// Kinds of controller memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// On the controller's die.
+    Sram,
+    /// Beside the controller.
+    Dram,
+    /// Byte-addressable non-volatile memory (STT-MRAM).
+    Nvm,
+    /// The host's, lent over PCIe: never trusted, can be withdrawn.
+    Host,
+    /// Flash in single-level mode.
+    SlcFlash,
+}
+
+/// What survives a power loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survives {
+    /// Nothing.
+    Nothing,
+    /// Everything, because capacitors pay for an emergency dump.
+    ByCapacitors,
+    /// Everything, by the nature of the memory.
+    ByItself,
+}
+
+/// `[buffer]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BufferProfile {
+    /// Replacement policy of the write buffer: a name registered in `core::buffer` (`none`, `lru`).
+    pub write_policy: String,
+    /// The memory that the write buffer lives in.
+    pub write_memory: String,
+    /// Bytes of the write buffer.
+    pub write_size: u64,
+    /// Share of the write buffer that may be dirty before it is destaged in the background, 0 to 1.
+    pub write_watermark: f64,
+    /// Replacement policy of the read cache (`none`, `lru`).
+    pub read_policy: String,
+    /// The memory that the read cache lives in.
+    pub read_memory: String,
+    /// Bytes of the read cache.
+    pub read_size: u64,
+}
+
+/// `[ftl]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FtlProfile {
+    /// Bytes that one map entry covers: 512 to the page size, a power of two.
+    pub unit_size: u32,
+    /// Flash beyond the usable capacity, as a share of the capacity (0.07 is 7 %).
+    pub over_provisioning: f64,
+    /// Share of each plane's blocks kept to replace bad ones, 0 to 0.2.
+    pub spare_blocks: f64,
+    /// How a collection victim is chosen.
+    pub gc_victim: GcVictim,
+    /// Free superblocks of a die at which collection starts, at least `gc_reserve + 1`.
+    pub gc_start: u32,
+    /// Free superblocks of a die that only collection may open, at least 1.
+    pub gc_reserve: u32,
+    /// Collected data goes to superblocks of its own (true), or shares the host's (false).
+    pub gc_stream: bool,
+    /// Static wear levelling moves cold data when erase counts within a die differ by more than this. 0: never.
+    pub wear_gap: u32,
+    /// Dynamic wear levelling: the least worn free superblock is opened first (true), or the one freed first (false).
+    pub wear_aware_allocation: bool,
+    /// A page of the map is checkpointed after this many program operations. 0: never.
+    pub checkpoint_interval: u32,
+    /// A program row that does not fill is padded and programmed after this time.
+    pub fill_timeout: Duration,
+}
+
+/// Collection victim policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GcVictim {
+    /// The superblock with the fewest valid units.
+    Greedy,
+    /// The best ratio of free space times age to the cost of copying (Rosenblum and Ousterhout, 1992).
+    CostBenefit,
+}
+
+/// `[flash]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlashProfile {
+    /// Program operations in flight or queued on a die before the next goes to another die, 1 to 64.
+    pub programs_per_die: u32,
+    /// Host reads overtake queued programs, erases and collection.
+    pub read_priority: bool,
+    /// Programs and erases are suspended for host reads.
+    pub suspend: bool,
+    /// Time to suspend a program or erase.
+    pub suspend_time: Duration,
+    /// Time to resume it.
+    pub resume_time: Duration,
+    /// Suspensions of one operation before it runs to its end.
+    pub suspend_max: u32,
+}
