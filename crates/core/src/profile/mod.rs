@@ -1,5 +1,7 @@
 //! A profile: everything that makes one drive differ from another. Sections are named as the rooms of the firmware.
 
+mod generic;
+
 use tidewater_base::Duration;
 use tidewater_nand::Config as NandProfile;
 
