@@ -1,0 +1,59 @@
+# Every target sets up what it needs first (scripts/setup.sh), and does nothing there when nothing is missing.
+
+SHELL := /bin/bash
+CARGO := scripts/cargo
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+TIDEWATER := $(TARGET_DIR)/release/tidewater
+PROFILE ?= generic
+TRACE ?= sample
+REPORT ?= report.html
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo build test check fmt bench torture clean
+
+help: ## This list
+	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo '  make demo TRACE=my.csv PROFILE=generic REPORT=my.html replays a trace of your own.'
+
+setup: ## Install or list what is missing: C compiler, Rust toolchain
+	@scripts/setup.sh
+	@echo 'setup: all there'
+
+build: ## Build the release binary
+	@scripts/setup.sh
+	$(CARGO) build --release --locked --package tidewater --bin tidewater
+	@echo 'The binary: $(TIDEWATER)'
+
+demo: build ## Replay the bundled sample trace and write report.html
+	$(TIDEWATER) replay --profile '$(PROFILE)' --trace '$(TRACE)' --report '$(REPORT)'
+	@echo
+	@echo 'The report, for your browser: file://$(abspath $(REPORT))'
+
+test: ## Run every test
+	@scripts/setup.sh --browser
+	@scripts/test.sh
+
+check: ## Check format, lints, documentation and licences
+	@scripts/setup.sh
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps
+	$(CARGO) test --locked --workspace --test workspace
+
+fmt: ## Format the sources
+	@scripts/setup.sh
+	$(CARGO) fmt --all
+
+bench: ## Measure speed: requests per second and instructions per request
+	@scripts/setup.sh
+	$(CARGO) bench --locked --package tidewater-bench $(ARGS)
+
+torture: ## Run the long tests: power cut at every event, and the like
+	@scripts/setup.sh
+	@scripts/torture.sh $(ARGS)
+
+clean: ## Remove what was built
+	rm -rf '$(TARGET_DIR)' report.html

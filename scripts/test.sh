@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Runs every test of the workspace, then says what was skipped and why. Arguments go to `cargo test` before the `--`.
+#
+# A test that lacks something (the shared traces, a browser) prints `SKIPPED (n): what is missing`, where n is the number
+# of cases it left out. Those lines are added up at the end: nothing is skipped in silence.
+set -euo pipefail
+# shellcheck source=scripts/toolchain.sh
+. "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"
+cd "$root"
+
+target=${CARGO_TARGET_DIR:-target}
+mkdir -p "$target"
+log=$target/test.log
+
+status=0
+# --show-output: SKIPPED lines of passing tests are part of the result.
+cargo test --locked --workspace --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log" || status=$?
+
+# Sums of the runners' closing lines: passed, failed, ignored.
+read -r passed failed ignored < <(awk '
+    /^test result: / { passed += $4; failed += $6; ignored += $8 }
+    END { print passed + 0, failed + 0, ignored + 0 }' "$log")
+skipped_lines=$(grep -E '^SKIPPED' "$log" || true)
+skipped=$(printf '%s\n' "$skipped_lines" | awk '
+    /^SKIPPED/ { if (match($0, /\([0-9]+\)/)) sum += substr($0, RSTART + 1, RLENGTH - 2); else sum += 1 }
+    END { print sum + 0 }')
+
+echo
+if [ -n "$skipped_lines" ]; then
+    echo "Left out:"
+    printf '%s\n' "$skipped_lines" | sed 's/^/  /'
+fi
+if [ "$ignored" -gt 0 ]; then echo "$ignored long runs are ignored here: make torture runs them."; fi
+echo "SKIPPED: $skipped cases"
+echo "$passed passed, $failed failed, $skipped skipped"
+
+if [ "$status" = 0 ] && [ "$passed" = 0 ]; then
+    echo "test: no test ran" >&2
+    exit 1
+fi
+exit "$status"
