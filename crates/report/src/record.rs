@@ -1,0 +1,468 @@
+//! The run record: every figure of one run, and all that reproduces it.
+//!
+//! Its JSON form is described by `docs/reference/record.schema.json` and `docs/reference/record.md`; a test keeps the
+//! three together. Every number has its unit in its name. Figures of something that did not happen (the latency of
+//! reads in a run without reads) are zero with a count of zero, or absent from a map; a number is never NaN or infinite.
+
+mod json;
+
+pub use json::RecordError;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the record's schema that this build writes. It rises when a field changes its meaning or goes away,
+/// not when one is added.
+pub const SCHEMA: u32 = 1;
+
+/// `part / whole`, and 0 when there is no whole: the ratio of things that did not happen.
+pub fn ratio(part: f64, whole: f64) -> f64 {
+    let ratio = part / whole;
+    if ratio.is_finite() { ratio } else { 0.0 }
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// Version of this schema: [`SCHEMA`].
+    pub schema: u32,
+    /// Version of the program that made the run.
+    pub tool_version: String,
+    /// The run was stopped before its end: every figure covers only what had been done by then.
+    pub partial: bool,
+    /// Why it was stopped (`interrupted by Ctrl-C`); only when `partial`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partial_reason: Option<String>,
+    /// The command line that made the record, when there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_line: Option<String>,
+    /// The drive.
+    pub profile: ProfileUsed,
+    /// Usable bytes of the drive, after it was sized to its workload.
+    pub capacity_bytes: u64,
+    /// What it was given to do.
+    pub workload: Workload,
+    /// Seed of every random choice.
+    pub seed: u64,
+
+    /// Requests of the workload that were completed.
+    pub requests: u64,
+    /// The same by operation: `read`, `write`, `flush`, `write_zeroes`, `compare`, `deallocate`, `verify`.
+    pub requests_by_operation: BTreeMap<String, u64>,
+    /// NVMe commands completed: more than the requests when large requests were split at the drive's transfer limit.
+    pub commands: u64,
+    /// Commands that ended with another status than success.
+    pub commands_failed: u64,
+    /// Bytes that the host read.
+    pub bytes_read: u64,
+    /// Bytes that the host wrote.
+    pub bytes_written: u64,
+    /// Virtual time from the first submission to the last completion, warm-up and preconditioning not included.
+    pub simulated_seconds: f64,
+    /// Real time of the run. Not the same on two runs.
+    pub wall_seconds: f64,
+    /// Processor time of the run in user mode. Not the same on two runs.
+    pub user_cpu_seconds: f64,
+    /// Requests per simulated second.
+    pub iops: f64,
+    /// Bytes moved per simulated second.
+    pub bandwidth_mib_s: Bandwidth,
+    /// Units of flash written (`flash.units_host` and the others) per unit written by the host; 0 without host writes.
+    pub write_amplification: f64,
+    /// What was asked of the flash.
+    pub flash: Flash,
+    /// Blocks erased: the same as `flash.erases_total`.
+    pub erases: u64,
+    /// Superblocks collected.
+    pub collections: u64,
+    /// Latency by operation as in `requests_by_operation`, and `all`. Operations that did not happen are absent.
+    pub latency_us: BTreeMap<String, Latency>,
+    /// The run over virtual time.
+    pub time_series: TimeSeries,
+    /// The write buffer.
+    pub write_buffer: Cache,
+    /// The read cache.
+    pub read_cache: Cache,
+    /// Pages that left the write buffer together, to consecutive addresses.
+    pub destage_length_pages: Distribution,
+    /// Erase counts of all blocks at the end.
+    pub wear: Wear,
+    /// How busy channels and dies were.
+    pub utilization: Utilization,
+    /// Programs and erases suspended for a read.
+    pub suspends: u64,
+    /// Reads repeated because the error correction failed.
+    pub read_retries: u64,
+    /// Pages that stayed unreadable after all retries.
+    pub uncorrectable: u64,
+    /// Recovery after a power cut, when the run had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<Recovery>,
+    /// What was placed in which memory.
+    pub memory: Vec<Placement>,
+    /// What the user should know before believing the figures.
+    pub warnings: Vec<String>,
+    /// Events of the virtual clock.
+    pub timing_events: u64,
+    /// `timing_events / requests`.
+    pub events_per_request: f64,
+    /// Bytes of the simulator's memory per 4 KiB page that the run touched, when measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_touched_page: Option<f64>,
+}
+
+impl Default for Record {
+    /// An empty run.
+    fn default() -> Record {
+        Record {
+            schema: SCHEMA,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            partial: false,
+            partial_reason: None,
+            command_line: None,
+            profile: ProfileUsed::default(),
+            capacity_bytes: 0,
+            workload: Workload::default(),
+            seed: 0,
+            requests: 0,
+            requests_by_operation: BTreeMap::new(),
+            commands: 0,
+            commands_failed: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+            simulated_seconds: 0.0,
+            wall_seconds: 0.0,
+            user_cpu_seconds: 0.0,
+            iops: 0.0,
+            bandwidth_mib_s: Bandwidth::default(),
+            write_amplification: 0.0,
+            flash: Flash::default(),
+            erases: 0,
+            collections: 0,
+            latency_us: BTreeMap::new(),
+            time_series: TimeSeries::default(),
+            write_buffer: Cache::default(),
+            read_cache: Cache::default(),
+            destage_length_pages: Distribution::default(),
+            wear: Wear::default(),
+            utilization: Utilization::default(),
+            suspends: 0,
+            read_retries: 0,
+            uncorrectable: 0,
+            recovery: None,
+            memory: Vec::new(),
+            warnings: Vec::new(),
+            timing_events: 0,
+            events_per_request: 0.0,
+            bytes_per_touched_page: None,
+        }
+    }
+}
+
+impl Record {
+    /// The record less what differs between two runs of the same inputs: real time, processor time and memory.
+    pub fn without_wall_time(&self) -> Record {
+        Record { wall_seconds: 0.0, user_cpu_seconds: 0.0, bytes_per_touched_page: None, ..self.clone() }
+    }
+
+    /// The latency of `operation`, if it happened.
+    pub fn latency(&self, operation: &str) -> Option<&Latency> {
+        self.latency_us.get(operation).filter(|latency| latency.count > 0)
+    }
+}
+
+/// The drive of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProfileUsed {
+    /// Its name.
+    pub name: String,
+    /// One line on what it models.
+    pub description: String,
+    /// Every setting with its value, spelled as `--set KEY=VALUE` takes them.
+    pub settings: BTreeMap<String, String>,
+    /// The settings that were changed from the named profile, in the order they were given, as `KEY=VALUE`.
+    pub changed: Vec<String>,
+}
+
+/// What the drive was given to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Workload {
+    /// Where the requests came from.
+    pub kind: WorkloadKind,
+    /// The trace's file name, or the job as it was given.
+    pub source: String,
+    /// One line on it: format, number of requests, footprint.
+    pub description: String,
+    /// Options of the replay: speed-up, queue depth, slice, preconditioning.
+    pub options: BTreeMap<String, String>,
+}
+
+/// Where requests come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkloadKind {
+    /// A recorded trace.
+    #[default]
+    Trace,
+    /// A fio-like job.
+    Job,
+    /// A trace generated from statistics.
+    Synth,
+}
+
+/// Bytes moved per simulated second, in MiB/s (2^20 bytes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bandwidth {
+    /// By reads.
+    pub read: f64,
+    /// By writes.
+    pub write: f64,
+}
+
+/// What was asked of the flash. A unit is what one map entry covers (`unit_bytes`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Flash {
+    /// Bytes of a unit.
+    pub unit_bytes: u64,
+    /// Units programmed with data of the host.
+    pub units_host: u64,
+    /// Units programmed with data that collection or wear levelling moved.
+    pub units_collected: u64,
+    /// Units programmed with the map and its checkpoints.
+    pub units_meta: u64,
+    /// Units programmed with nothing, because a page or row could not wait to fill.
+    pub units_padding: u64,
+    /// Program operations; one may program several planes.
+    pub programs: u64,
+    /// Pages read for the host.
+    pub reads_host: u64,
+    /// Pages read by collection and wear levelling.
+    pub reads_collected: u64,
+    /// Pages of the map read.
+    pub reads_meta: u64,
+    /// Blocks erased.
+    pub erases_total: u64,
+    /// Blocks erased by static wear levelling: part of `erases_total`.
+    pub erases_wear_levelling: u64,
+    /// Blocks that went bad during the run.
+    pub grown_bad_blocks: u64,
+}
+
+impl Flash {
+    /// Units programmed, whatever their reason.
+    pub fn units_total(&self) -> u64 {
+        [self.units_collected, self.units_meta, self.units_padding]
+            .into_iter()
+            .fold(self.units_host, u64::saturating_add)
+    }
+}
+
+/// The latency of one operation, from submission to completion at the host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    /// Requests measured.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Shortest.
+    pub min: f64,
+    /// Half of the requests took no longer.
+    pub p50: f64,
+    /// 90 % took no longer.
+    pub p90: f64,
+    /// 99 % took no longer.
+    pub p99: f64,
+    /// 99.9 % took no longer.
+    pub p999: f64,
+    /// 99.99 % took no longer.
+    pub p9999: f64,
+    /// Longest.
+    pub max: f64,
+    /// `[microseconds, share]`: the share of requests, 0 to 1, that took no longer. Both rise; a few hundred points.
+    pub cdf: Vec<(f64, f64)>,
+}
+
+/// The run over virtual time, in intervals of one length.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimeSeries {
+    /// Length of an interval.
+    pub interval_seconds: f64,
+    /// The intervals, in order. One in which nothing happened may be left out.
+    pub points: Vec<TimePoint>,
+}
+
+/// One interval. Completions count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimePoint {
+    /// Its start.
+    pub t_seconds: f64,
+    /// Reads per second.
+    pub read_iops: f64,
+    /// Writes per second.
+    pub write_iops: f64,
+    /// MiB/s read.
+    pub read_mib_s: f64,
+    /// MiB/s written.
+    pub write_mib_s: f64,
+    /// Mean latency of all requests that ended in it; 0 if none did.
+    pub mean_latency_us: f64,
+    /// Their 99th percentile, when known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_latency_us: Option<f64>,
+    /// Blocks erased.
+    pub erases: u64,
+}
+
+/// A write buffer or read cache. Hits and misses count pages of the host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cache {
+    /// The replacement policy; `none` when there is no such cache.
+    pub policy: String,
+    /// The memory it lives in.
+    pub memory: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Pages found.
+    pub hits: u64,
+    /// Pages not found.
+    pub misses: u64,
+    /// `hits / (hits + misses)`, 0 to 1; 0 if it was never asked.
+    pub hit_ratio: f64,
+    /// Pages put in.
+    pub insertions: u64,
+    /// Pages that left to make room, or were destaged.
+    pub evictions: u64,
+    /// The most pages it held at once.
+    pub pages_max: u64,
+    /// Time that commands waited for room in it, added up.
+    pub wait_seconds: f64,
+}
+
+/// A distribution of lengths.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Distribution {
+    /// Samples.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Longest.
+    pub max: f64,
+    /// `[length, share]`: the share of samples, 0 to 1, that were no longer.
+    pub cdf: Vec<(f64, f64)>,
+}
+
+/// Erase counts of all good blocks at the end of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wear {
+    /// Erases of the least worn block.
+    pub min: u64,
+    /// Erases of the most worn block.
+    pub max: u64,
+    /// Mean of erases.
+    pub mean: f64,
+    /// Standard deviation of erases.
+    pub stddev: f64,
+    /// Erases that a block is specified for; 0 if not stated.
+    pub endurance: u64,
+    /// `[erases, blocks]`, in order of erases. Counts may be grouped: the first number is the group's least.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// How busy the flash was, as shares (0 to 1) of the simulated time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Utilization {
+    /// By channel number.
+    pub channels: Vec<ChannelUse>,
+    /// Every die, by channel, then by its number on the channel.
+    pub dies: Vec<DieUse>,
+}
+
+/// One channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChannelUse {
+    /// Share of time in which commands or data were on its bus.
+    pub busy_share: f64,
+}
+
+/// One die. The shares add up to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DieUse {
+    /// Its channel.
+    pub channel: u32,
+    /// Its number on the channel.
+    pub die: u32,
+    /// Share of time in which it sensed pages.
+    pub read_share: f64,
+    /// Share of time in which it programmed.
+    pub program_share: f64,
+    /// Share of time in which it erased.
+    pub erase_share: f64,
+    /// The rest.
+    pub idle_share: f64,
+}
+
+impl DieUse {
+    /// Share of time in which the die did anything, 0 to 1.
+    pub fn busy_share(&self) -> f64 {
+        (self.read_share + self.program_share + self.erase_share).clamp(0.0, 1.0)
+    }
+}
+
+/// How a drive came back after its power was cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Recovery {
+    /// Virtual time until it served again.
+    pub seconds: f64,
+    /// Flash pages read for it, out-of-band scan included.
+    pub pages_read: u64,
+}
+
+/// One use of one memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Placement {
+    /// The memory's name.
+    pub memory: String,
+    /// What it is used for: `write buffer`, `read cache`, `map`.
+    #[serde(rename = "use")]
+    pub usage: String,
+    /// Bytes used.
+    pub size_bytes: u64,
+    /// What this placement means, downgraded promises included.
+    pub note: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_of_nothing_are_zero() {
+        assert_eq!(ratio(1.0, 2.0), 0.5);
+        assert_eq!(ratio(0.0, 0.0), 0.0);
+        assert_eq!(ratio(5.0, 0.0), 0.0);
+    }
+
+    #[test]
+    fn a_record_without_wall_time_is_the_same_for_two_runs() {
+        let a = Record { wall_seconds: 1.0, user_cpu_seconds: 0.9, requests: 5, ..Record::default() };
+        let b = Record { wall_seconds: 2.0, user_cpu_seconds: 1.9, bytes_per_touched_page: Some(8.5), ..a.clone() };
+        assert_ne!(a, b);
+        assert_eq!(a.without_wall_time(), b.without_wall_time());
+    }
+}
