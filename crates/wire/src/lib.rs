@@ -1,1 +1,3 @@
-//! Placeholder until the first commit of this crate.
+//! Byte layouts that others defined or that stay on media. Parsing copies once, validates once, and never panics.
+
+pub mod nvme;
