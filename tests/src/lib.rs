@@ -1,1 +1,142 @@
-//! Black-box tests.
+//! What the black-box tests share: the checkout, its files, and the built binary.
+//!
+//! These helpers panic when something is wrong: a panic is how a test fails.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+pub mod html;
+
+/// The root of the checkout.
+pub fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("the tests package lies in the checkout").to_path_buf()
+}
+
+/// Says that `cases` cases were left out and why. `make test` adds these lines up, so that nothing is skipped in silence.
+pub fn skipped(cases: usize, why: &str) {
+    println!("SKIPPED ({cases}): {why}");
+}
+
+/// Every file of the checkout that is, or with the next commit could be, under version control, relative to [`root`]. In
+/// an unpacked archive without `.git`: every file outside `target` and hidden folders.
+pub fn files() -> Vec<PathBuf> {
+    let listed = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output();
+    let mut files = match listed {
+        Ok(output) if output.status.success() => String::from_utf8(output.stdout)
+            .expect("file names are UTF-8")
+            .split_terminator('\0')
+            .map(PathBuf::from)
+            // Removed, and not yet committed so.
+            .filter(|file| root().join(file).is_file())
+            .collect(),
+        _ => {
+            let mut found = Vec::new();
+            walk(&root(), &mut found);
+            found
+        }
+    };
+    files.sort();
+    files.dedup();
+    files
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of the checkout can be read") {
+        let path = entry.expect("a folder entry can be read").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() {
+            if name != "target" && !(name.starts_with('.') && name != ".ci") {
+                walk(&path, found);
+            }
+        } else {
+            found.push(path.strip_prefix(root()).expect("found under the root").to_path_buf());
+        }
+    }
+}
+
+/// The Rust files among [`files`], with their text.
+pub fn rust_files() -> Vec<(PathBuf, String)> {
+    files()
+        .into_iter()
+        .filter(|file| file.extension().is_some_and(|extension| extension == "rs"))
+        .map(|file| {
+            let text = std::fs::read_to_string(root().join(&file)).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            (file, text)
+        })
+        .collect()
+}
+
+/// Which build of the binary a test wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build {
+    /// The profile that this test was built with: normally `dev`, with assertions and overflow checks on.
+    Same,
+    /// The release profile: what `make demo` builds and users install.
+    Release,
+}
+
+/// The built binary. Builds it on the first call, in the target folder of the running test.
+pub fn binary(build: Build) -> &'static Path {
+    static SAME: OnceLock<PathBuf> = OnceLock::new();
+    static RELEASE: OnceLock<PathBuf> = OnceLock::new();
+    // TARGET/PROFILE/deps/TEST-HASH
+    let test = std::env::current_exe().expect("a running test has a path");
+    let profile = test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps").to_path_buf();
+    let target = profile.parent().expect("a profile's folder lies in TARGET").to_path_buf();
+    let release = build == Build::Release || profile.ends_with("release");
+    let cell = if release { &RELEASE } else { &SAME };
+    cell.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(root()).args(["build", "--locked", "--package", "tidewater", "--bin", "tidewater"]);
+        cargo.arg("--target-dir").arg(&target);
+        if release {
+            cargo.arg("--release");
+        }
+        let built = cargo.output().expect("cargo starts");
+        assert!(built.status.success(), "the binary does not build:\n{}", String::from_utf8_lossy(&built.stderr));
+        let name = format!("tidewater{}", std::env::consts::EXE_SUFFIX);
+        target.join(if release { "release" } else { "debug" }).join(name)
+    })
+}
+
+/// A `tidewater` command in `folder`, with nothing on standard input and no terminal.
+pub fn tidewater(build: Build, folder: &Path) -> Command {
+    let mut command = Command::new(binary(build));
+    command.current_dir(folder).stdin(std::process::Stdio::null());
+    command
+}
+
+/// Runs `tidewater` with `arguments` in `folder`.
+pub fn run(folder: &Path, arguments: &[&str]) -> Output {
+    tidewater(Build::Same, folder).args(arguments).output().expect("the binary starts")
+}
+
+/// Runs `tidewater` and expects success; returns standard output.
+pub fn run_well(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tidewater {arguments:?} ended with {}:\n{errors}", output.status);
+    String::from_utf8(output.stdout).expect("standard output is UTF-8")
+}
+
+/// Runs `tidewater` and expects it to refuse: a non-zero exit, nothing on standard output, a message that is no panic.
+/// Returns the message.
+pub fn run_refused(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "tidewater {arguments:?} should have failed");
+    assert!(output.status.code().is_some(), "tidewater {arguments:?} died of a signal: {}\n{message}", output.status);
+    assert!(!message.contains("panicked"), "tidewater {arguments:?} panicked:\n{message}");
+    assert!(!message.trim().is_empty(), "tidewater {arguments:?} failed without a message");
+    message
+}
+
+/// The numbers, strings and flags of a JSON value, by `path` such as `latency_us.read.mean`.
+pub fn at<'a>(value: &'a serde_json::Value, path: &str) -> &'a serde_json::Value {
+    path.split('.').fold(value, |inner, key| &inner[key])
+}

@@ -1,0 +1,131 @@
+//! A report in a real browser: headless Chromium from the distribution. Without one, the test prints SKIPPED.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tidewater_tests::html::{drawable, elements, marks};
+use tidewater_tests::{run_well, skipped};
+
+/// Names under which distributions and vendors install it.
+const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// A Chromium that runs; Ubuntu's `chromium-browser` may be a script that only points to a snap.
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .flat_map(|folder| BROWSERS.iter().map(move |name| folder.join(name)))
+        .find(|file| {
+            file.is_file()
+                && Command::new(file)
+                    .arg("--version")
+                    .stderr(Stdio::null())
+                    .output()
+                    .is_ok_and(|output| output.status.success() && !output.stdout.is_empty())
+        })
+}
+
+/// What a page became once its scripts ran, and what it said on the console.
+struct Opened {
+    dom: String,
+    console: Vec<String>,
+}
+
+fn open(browser: &Path, page: &Path) -> Opened {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let output = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--enable-logging=stderr",
+            "--v=0",
+            "--dump-dom",
+        ])
+        .arg(format!("--user-data-dir={}", data.path().display()))
+        .arg(format!("file://{}", page.display()))
+        // The browser's own settings and caches stay in the temporary folder, too.
+        .env("HOME", data.path())
+        .env("XDG_CONFIG_HOME", data.path())
+        .env("XDG_CACHE_HOME", data.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the browser starts");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "the browser ended with {}:\n{log}", output.status);
+    Opened {
+        dom: String::from_utf8_lossy(&output.stdout).into_owned(),
+        // `[...:INFO:CONSOLE:7] "message", source: file://... (7)`: errors and warnings come under INFO as well.
+        console: log.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect(),
+    }
+}
+
+/// What is wrong with an opened report, in words.
+fn complaints(opened: &Opened) -> Vec<String> {
+    let mut wrong = opened.console.clone();
+    let plots = elements(&opened.dom, "svg");
+    if plots.is_empty() {
+        wrong.push("no plot in the page".to_owned());
+    }
+    for (index, plot) in plots.iter().enumerate() {
+        let head: String = plot.chars().take(120).collect();
+        if marks(plot) < 2 {
+            wrong.push(format!("plot {index} is empty: {head}"));
+        }
+        if !drawable(plot) {
+            wrong.push(format!("plot {index} has numbers that cannot be drawn: {head}"));
+        }
+    }
+    wrong
+}
+
+/// The browser, or a line that says what is left out for want of one.
+fn browser_or_skip() -> Option<PathBuf> {
+    let browser = browser();
+    if browser.is_none() {
+        skipped(1, "no Chromium here, so no page was opened in a browser (apt-get install chromium)");
+    }
+    browser
+}
+
+#[test]
+fn a_broken_page_is_caught() {
+    let Some(browser) = browser_or_skip() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let page = folder.path().join("broken.html");
+    std::fs::write(&page, "<!doctype html><svg><path d=''></path></svg><script>missing()</script>").expect("written");
+    let found = complaints(&open(&browser, &page));
+    assert!(found.iter().any(|line| line.contains("missing is not defined")), "{found:?}");
+    assert!(found.iter().any(|line| line.contains("plot 0 is empty")), "{found:?}");
+}
+
+#[test]
+fn a_report_opens_without_errors_and_shows_its_plots() {
+    let Some(browser) = browser_or_skip() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    run_well(folder.path(), &["replay", "--trace", "sample", "--report", "report.html"]);
+    let opened = open(&browser, &folder.path().join("report.html"));
+    let found = complaints(&opened);
+    assert!(found.is_empty(), "{found:#?}");
+    for (what, words) in [
+        ("a latency distribution", ["atency", "p99"]),
+        ("the channel x die map", ["hannel", "die"]),
+        ("the profile that reproduces it", ["generic", "seed"]),
+    ] {
+        assert!(words.iter().all(|word| opened.dom.contains(word)), "the report does not show {what}");
+    }
+}
+
+#[test]
+fn a_report_needs_nothing_but_itself() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    run_well(folder.path(), &["replay", "--trace", "sample", "--report", "report.html"]);
+    let page = std::fs::read_to_string(folder.path().join("report.html")).expect("the report is UTF-8 text");
+    for loaded in ["<link ", "<script src", "<img src=\"http", "<iframe", "@import", "url(http", "src=\"http", "fetch("] {
+        assert!(!page.contains(loaded), "the report loads something: {loaded}");
+    }
+}

@@ -1,0 +1,451 @@
+//! The rules of the house that no compiler checks: who may depend on whom, under which licences, and what a file may hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tidewater_tests::{files, root, rust_files};
+
+/// Which crates of the workspace a crate may use, in any kind of dependency (ARCHITECTURE.md, "Who may use whom").
+/// `None`: all of them. `sim` uses `report` because the run record is `report`'s schema
+/// (docs/adr/0001-run-record-in-report.md).
+const DIRECTION: &[(&str, Option<&[&str]>)] = &[
+    ("base", Some(&[])),
+    ("wire", Some(&["base"])),
+    ("nand", Some(&["base", "wire"])),
+    ("core", Some(&["base", "wire", "nand"])),
+    ("report", Some(&["base"])),
+    ("sim", Some(&["base", "wire", "nand", "core", "report"])),
+    ("tidewater", Some(&["base", "wire", "nand", "core", "report", "sim"])),
+    ("bench", None),
+    ("tests", None),
+];
+
+/// Licences of dependencies that go together with Apache-2.0 OR MIT in one binary.
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// Files that may hold the keyword `unsafe`, each with its reason. Empty: nobody may.
+const UNSAFE_HOMES: &[(&str, &str)] = &[];
+
+/// The crates of the sans-IO firmware.
+const SANS_IO: &[&str] = &["base", "wire", "nand", "core"];
+
+/// What reaches outside: a clock, a thread, a file, a socket, the environment, the process, ambient randomness.
+const OUTSIDE: &[&str] = &[
+    "std::fs",
+    "std::net",
+    "std::thread",
+    "std::process",
+    "std::env",
+    "std::io",
+    "std::os",
+    "std::time",
+    "SystemTime",
+    "RandomState",
+    "println!",
+    "eprintln!",
+];
+
+/// A file beyond this many lines is usually two rooms.
+const LINES_MAX: usize = 800;
+
+/// `cargo metadata` of what this machine builds, without the network.
+fn metadata() -> Value {
+    let version = Command::new(env!("CARGO")).arg("-vV").output().expect("cargo starts");
+    let version = String::from_utf8(version.stdout).expect("cargo prints UTF-8");
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("cargo -vV names the host");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--format-version", "1", "--filter-platform", host])
+        .current_dir(root())
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON")
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// The packages of this workspace: short name -> short names of the workspace's packages that it uses.
+fn uses(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let short = |name: &str| name.strip_prefix("tidewater-").unwrap_or(name).to_owned();
+    let packages = metadata["packages"].as_array().expect("packages");
+    // Only packages of the workspace have no source.
+    let own: Vec<&Value> = packages.iter().filter(|package| package["source"].is_null()).collect();
+    let names: BTreeSet<String> = own.iter().map(|package| short(text(package, "name"))).collect();
+    let mut uses = BTreeMap::new();
+    for package in own {
+        let dependencies = package["dependencies"].as_array().expect("dependencies");
+        let used = dependencies.iter().map(|d| short(text(d, "name"))).filter(|name| names.contains(name)).collect();
+        uses.insert(short(text(package, "name")), used);
+    }
+    uses
+}
+
+/// What of `uses` the table does not allow, in words.
+fn against_direction(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, used) in uses {
+        match DIRECTION.iter().find(|(known, _)| known == name) {
+            None => wrong.push(format!("{name} is not in the table of directions")),
+            Some((_, None)) => {}
+            Some((_, Some(allowed))) => {
+                wrong.extend(
+                    used.iter()
+                        .filter(|one| !allowed.contains(&one.as_str()))
+                        .map(|one| format!("{name} must not use {one}")),
+                );
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    let uses = uses(&metadata());
+    let wrong = against_direction(&uses);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    for (name, _) in DIRECTION {
+        assert!(uses.contains_key(*name), "{name} is in the table of directions, and not in the workspace");
+    }
+
+    // The check itself catches a dependency against the stream, and a crate that nobody entered.
+    let mut broken = uses.clone();
+    broken.get_mut("base").expect("base exists").insert("core".to_owned());
+    broken.insert("new".to_owned(), BTreeSet::new());
+    assert_eq!(against_direction(&broken).len(), 2);
+}
+
+/// Is an SPDX expression satisfied by the licences in `allowed`? AND needs both sides, OR needs one. Old manifests write
+/// OR as `/`.
+fn licence_allowed(expression: &str, allowed: &[&str]) -> bool {
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let mut tokens = spaced.split_whitespace().peekable();
+    let result = any(&mut tokens, allowed);
+    return result && tokens.next().is_none();
+
+    type Tokens<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+    fn any(tokens: &mut Tokens<'_>, allowed: &[&str]) -> bool {
+        let mut result = all(tokens, allowed);
+        while tokens.next_if_eq(&"OR").is_some() {
+            result |= all(tokens, allowed);
+        }
+        result
+    }
+
+    fn all(tokens: &mut Tokens<'_>, allowed: &[&str]) -> bool {
+        let mut result = one(tokens, allowed);
+        while tokens.next_if_eq(&"AND").is_some() {
+            result &= one(tokens, allowed);
+        }
+        result
+    }
+
+    fn one(tokens: &mut Tokens<'_>, allowed: &[&str]) -> bool {
+        if tokens.next_if_eq(&"(").is_some() {
+            let inner = any(tokens, allowed);
+            return tokens.next_if_eq(&")").is_some() && inner;
+        }
+        let Some(mut licence) = tokens.next().map(str::to_owned) else { return false };
+        if tokens.next_if_eq(&"WITH").is_some() {
+            licence = format!("{licence} WITH {}", tokens.next().unwrap_or_default());
+        }
+        allowed.contains(&licence.as_str())
+    }
+}
+
+#[test]
+fn licence_expressions_are_understood() {
+    let allowed = &["MIT", "Apache-2.0", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"];
+    for good in [
+        "MIT",
+        "MIT OR GPL-3.0",
+        "MIT/Apache-2.0",
+        "(MIT OR Apache-2.0) AND Unicode-3.0",
+        "Apache-2.0 WITH LLVM-exception OR GPL-2.0",
+    ] {
+        assert!(licence_allowed(good, allowed), "{good}");
+    }
+    for bad in ["", "GPL-3.0", "MIT AND GPL-3.0", "(MIT", "MIT)", "MIT Apache-2.0", "GPL-2.0 WITH LLVM-exception"] {
+        assert!(!licence_allowed(bad, allowed), "{bad}");
+    }
+}
+
+#[test]
+fn dependencies_have_compatible_licences() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages");
+    assert!(packages.len() > 10, "cargo metadata names the dependencies");
+    let wrong: Vec<String> = packages
+        .iter()
+        .filter(|package| !licence_allowed(text(package, "license"), LICENCES))
+        .map(|package| {
+            format!("{} {}: '{}'", text(package, "name"), text(package, "version"), text(package, "license"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "licences that are not on the list: {wrong:#?}");
+    for own in packages.iter().filter(|package| package["source"].is_null()) {
+        assert_eq!(text(own, "license"), "Apache-2.0 OR MIT", "{}", text(own, "name"));
+    }
+}
+
+#[test]
+fn every_crate_takes_the_lints_of_the_workspace() {
+    for manifest in files().iter().filter(|file| file.ends_with("Cargo.toml") && *file != Path::new("Cargo.toml")) {
+        let content = std::fs::read_to_string(root().join(manifest)).expect("a manifest is text");
+        assert!(content.contains("[lints]\nworkspace = true"), "{}", manifest.display());
+    }
+}
+
+/// The text of a Rust file without comments, and without what stands in string and character literals. Lines stay.
+fn code_only(source: &str) -> String {
+    let bytes: Vec<char> = source.chars().collect();
+    let mut code = String::with_capacity(source.len());
+    let mut i = 0;
+    let keep_lines = |from: usize, to: usize, code: &mut String| {
+        code.extend(bytes[from..to.min(bytes.len())].iter().filter(|c| **c == '\n'));
+    };
+    while i < bytes.len() {
+        let next = bytes.get(i + 1).copied().unwrap_or('\0');
+        let start = i;
+        match bytes[i] {
+            '/' if next == '/' => {
+                while i < bytes.len() && bytes[i] != '\n' {
+                    i += 1;
+                }
+            }
+            '/' if next == '*' => {
+                let mut depth = 0;
+                while i < bytes.len() {
+                    match (bytes[i], bytes.get(i + 1)) {
+                        ('/', Some('*')) => {
+                            depth += 1;
+                            i += 2;
+                        }
+                        ('*', Some('/')) => {
+                            depth -= 1;
+                            i += 2;
+                        }
+                        _ => i += 1,
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                }
+                keep_lines(start, i, &mut code);
+            }
+            'r' if (next == '"' || next == '#') && !code.ends_with(|c: char| c.is_alphanumeric() || c == '_') => {
+                let hashes = bytes[i + 1..].iter().take_while(|c| **c == '#').count();
+                if bytes.get(i + 1 + hashes) != Some(&'"') {
+                    code.push('r');
+                    i += 1;
+                    continue;
+                }
+                i += 2 + hashes;
+                while i < bytes.len()
+                    && !(bytes[i] == '"' && bytes[i + 1..].iter().take(hashes).filter(|c| **c == '#').count() == hashes)
+                {
+                    i += 1;
+                }
+                i += 1 + hashes;
+                keep_lines(start, i, &mut code);
+            }
+            '"' => {
+                i += 1;
+                while i < bytes.len() && bytes[i] != '"' {
+                    i += if bytes[i] == '\\' { 2 } else { 1 };
+                }
+                i += 1;
+                keep_lines(start, i, &mut code);
+            }
+            '\'' if next == '\\' => {
+                i += 3;
+                while i < bytes.len() && bytes[i] != '\'' {
+                    i += 1;
+                }
+                i += 1;
+            }
+            '\'' if bytes.get(i + 2) == Some(&'\'') => i += 3,
+            other => {
+                code.push(other);
+                i += 1;
+            }
+        }
+    }
+    code
+}
+
+fn has_word(code: &str, word: &str) -> bool {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|token| token == word)
+}
+
+#[test]
+fn code_is_told_from_comments_and_strings() {
+    let source = "a // unsafe\n/* unsafe /* x */ */ b \"unsafe \\\" unsafe\" c r#\"unsafe\"# '\"' '\\'' fn f<'a>() d";
+    let code = code_only(source);
+    assert!(!has_word(&code, "unsafe"), "{code}");
+    for word in ["a", "b", "c", "fn", "d"] {
+        assert!(has_word(&code, word), "{word} in {code}");
+    }
+    assert_eq!(code.lines().count(), 2);
+    assert!(has_word(&code_only("unsafe { x }"), "unsafe"));
+    assert!(!has_word(&code_only("unsafe_code"), "unsafe"));
+}
+
+#[test]
+fn unsafe_code_stays_in_its_homes() {
+    let found: BTreeSet<PathBuf> = rust_files()
+        .into_iter()
+        .filter(|(_, source)| has_word(&code_only(source), "unsafe"))
+        .map(|(file, _)| file)
+        .collect();
+    let homes: BTreeSet<PathBuf> = UNSAFE_HOMES.iter().map(|(file, _)| PathBuf::from(file)).collect();
+    assert_eq!(found, homes, "files with unsafe code (left), files that may have it (right)");
+}
+
+#[test]
+fn the_firmware_does_no_io() {
+    let mut wrong = Vec::new();
+    for (file, source) in rust_files() {
+        let firmware = SANS_IO.iter().any(|name| file.starts_with(format!("crates/{name}/src")));
+        let tests = file.file_stem().is_some_and(|stem| stem == "tests") || file.iter().any(|part| part == "tests");
+        if !firmware || tests {
+            continue;
+        }
+        // Unit tests stand at the end of their file, and may read files.
+        let code = code_only(&source);
+        let code = code.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        wrong.extend(
+            OUTSIDE.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: {word}", file.display())),
+        );
+    }
+    assert!(wrong.is_empty(), "sans-IO crates reach outside: {wrong:#?}");
+}
+
+#[test]
+fn files_are_one_room() {
+    let long: Vec<String> = rust_files()
+        .into_iter()
+        .map(|(file, source)| (file, source.lines().count()))
+        .filter(|(_, lines)| *lines > LINES_MAX)
+        .map(|(file, lines)| format!("{}: {lines} lines", file.display()))
+        .collect();
+    assert!(long.is_empty(), "more than {LINES_MAX} lines: {long:#?}");
+}
+
+/// Targets of `[text](target)` and `![text](target)` outside of code, with their line numbers.
+fn links(markdown: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (index, line) in markdown.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced || line.starts_with("    ") {
+            continue;
+        }
+        // Every second piece between backticks is code.
+        let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+        for piece in prose.split("](").skip(1) {
+            if let Some(end) = piece.find(')') {
+                let target = piece[..end].split_whitespace().next().unwrap_or_default();
+                found.push((index + 1, target.trim_matches(['<', '>']).to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// The anchors that a page's headings get, as code forges make them: lower case, spaces to hyphens, other signs gone.
+fn anchors(markdown: &str) -> BTreeSet<String> {
+    let mut fenced = false;
+    let mut found = BTreeSet::new();
+    for line in markdown.lines() {
+        if line.starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced || !line.starts_with('#') {
+            continue;
+        }
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        found.insert(
+            heading
+                .chars()
+                .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+                .map(|c| if c == ' ' { '-' } else { c })
+                .collect(),
+        );
+    }
+    found
+}
+
+#[test]
+fn links_between_documents_resolve() {
+    let mut wrong = Vec::new();
+    let mut checked = 0;
+    let read = |path: &Path| std::fs::read_to_string(root().join(path)).unwrap_or_default();
+    for file in files().iter().filter(|file| file.extension().is_some_and(|e| e == "md")) {
+        let content = read(file);
+        for (line, link) in links(&content) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            checked += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let mut target = file.clone();
+            if !path.is_empty() {
+                target = file.parent().expect("a file has a folder").join(path);
+            }
+            let place = format!("{}:{line}: {link}", file.display());
+            let Ok(real) = root().join(&target).canonicalize() else {
+                wrong.push(format!("{place}: no such file"));
+                continue;
+            };
+            if !real.starts_with(root().canonicalize().expect("the checkout exists")) {
+                wrong.push(format!("{place}: outside of the repository"));
+            } else if !anchor.is_empty() && real.extension().is_some_and(|e| e == "md") {
+                let headings = anchors(&std::fs::read_to_string(&real).unwrap_or_default());
+                if !headings.contains(anchor) {
+                    wrong.push(format!("{place}: no such heading"));
+                }
+            }
+        }
+    }
+    assert!(checked > 0, "no link was found: the reader of links is broken");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn no_file_names_a_place_on_one_machine() {
+    // Put together here, so that this file does not find itself.
+    let places = ["work", "root"].map(|folder| format!("/{folder}/"));
+    let mut wrong = Vec::new();
+    for file in files() {
+        // Binary files are no text, and name nothing.
+        let Ok(content) = std::fs::read_to_string(root().join(&file)) else { continue };
+        for (index, line) in content.lines().enumerate() {
+            if places.iter().any(|place| line.contains(place.as_str())) {
+                wrong.push(format!("{}:{}", file.display(), index + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
