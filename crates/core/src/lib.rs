@@ -1,2 +1,3 @@
 //! The firmware: sans-IO, bounded, deterministic.
+pub mod host;
 pub mod profile;

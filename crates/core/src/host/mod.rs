@@ -1,0 +1,225 @@
+//! The host side of the firmware: submission queues, arbitration, permits and the checks that every command passes.
+//!
+//! A front end [submits](Host::submit) entries. The device [fetches](Host::fetch) the next command by arbitration when
+//! a slot is free, works on it, and [completes](Host::complete) it. A [`Permit`] holds the slot from fetch to completion,
+//! so a command that was admitted can always be completed, and each is completed once. Admission never loses a command:
+//! a full ring gives it back, and a full slot table leaves it in its ring.
+//!
+//! Sections are those of the NVM Express Base Specification, revision 1.4. Queues are numbered from 0 here; on the wire
+//! queue `q` is I/O submission queue `q + 1`, because 0 is the admin queue. Each submission queue has a completion queue
+//! of its own with as many entries.
+
+mod arbitration;
+mod permits;
+mod queues;
+#[cfg(test)]
+mod tests;
+
+pub use permits::{Permit, Slot};
+pub use queues::Submission;
+
+use crate::profile::HostProfile;
+use arbitration::Arbiter;
+use permits::{CommandIds, Slots};
+use queues::SubmissionQueues;
+use tidewater_wire::nvme::{Command, Cqe, DsmRange, Kind, NSID_ALL, Status};
+
+/// A namespace: what its blocks are and whether they may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Namespace identifier, from 1.
+    pub id: u32,
+    /// Number of logical blocks.
+    pub blocks: u64,
+    /// Bytes of a block as a power of two: 9 or 12.
+    pub block_shift: u8,
+    /// Writes are refused: the drive is at the end of its life, or the host has set write protection (section 8.19).
+    pub read_only: bool,
+}
+
+/// A command's end, for the front end to pass on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The queue it belongs to, from 0.
+    pub queue: u16,
+    /// The completion queue entry, with head pointer and phase tag.
+    pub cqe: Cqe,
+}
+
+/// Where the next completion of a queue goes.
+#[derive(Clone, Debug)]
+struct CompletionQueue {
+    tail: u32,
+    phase: bool,
+}
+
+/// The host side of one controller.
+#[derive(Clone, Debug)]
+pub struct Host {
+    queues: SubmissionQueues,
+    arbiter: Arbiter,
+    slots: Slots,
+    command_ids: CommandIds,
+    completions: Box<[CompletionQueue]>,
+    completion_entries: u32,
+    transfer_max: u64,
+    namespace: Namespace,
+}
+
+impl Host {
+    /// A controller without commands. All memory is reserved here. Asserts the ranges that a checked profile keeps.
+    pub fn new(profile: &HostProfile, namespace: Namespace) -> Host {
+        assert!(profile.transfer_max > 0, "[host] transfer_max is 0");
+        assert!(namespace.id != 0 && namespace.id != NSID_ALL, "{} is no namespace identifier", namespace.id);
+        assert!(namespace.block_shift < 32, "a block of 2^{} bytes", namespace.block_shift);
+        Host {
+            queues: SubmissionQueues::new(profile.queues, profile.queue_entries),
+            arbiter: Arbiter::new(profile),
+            slots: Slots::new(profile.outstanding_max),
+            command_ids: CommandIds::new(profile.queues),
+            completions: vec![CompletionQueue { tail: 0, phase: true }; profile.queues as usize].into_boxed_slice(),
+            completion_entries: profile.queue_entries,
+            transfer_max: u64::from(profile.transfer_max),
+            namespace,
+        }
+    }
+
+    /// Appends a command to submission queue `queue` (from 0), or gives it back when that ring is full: it holds one
+    /// command less than `[host] queue_entries`. Asserts that the queue exists.
+    #[inline]
+    pub fn submit(&mut self, queue: u16, submission: Submission) -> Result<(), Submission> {
+        self.queues.push(queue, submission)
+    }
+
+    /// Takes the next command by arbitration and a slot for it. `None`: no command waits, or no slot is free.
+    ///
+    /// A command that cannot be executed takes a slot too: [`Slot::command`] then holds the status to complete it with.
+    #[inline]
+    pub fn fetch(&mut self) -> Option<Permit> {
+        if self.slots.is_full() {
+            return None;
+        }
+        let queue = self.arbiter.pick(self.queues.occupied())?;
+        let Submission { sqe, tag, ranges } = self.queues.pop(queue);
+        let cid = sqe.cid();
+        let holds_cid = self.command_ids.enter(queue, cid);
+        let command = if holds_cid {
+            Command::parse(&sqe).and_then(|command| {
+                self.validate(&command, &self.namespace)?;
+                if let Kind::DatasetManagement { ranges: count, .. } = command.kind {
+                    validate_ranges(ranges.as_deref().unwrap_or(&[]), count, &self.namespace)?;
+                }
+                Ok(command)
+            })
+        } else {
+            Err(Status::COMMAND_ID_CONFLICT)
+        };
+        Some(self.slots.take(Slot { queue, cid, tag, command, ranges, holds_cid, taken: true }))
+    }
+
+    /// The command that a permit stands for. Asserts that it is outstanding.
+    #[inline]
+    pub fn slot(&self, permit: Permit) -> &Slot {
+        self.slots.get(permit)
+    }
+
+    /// Ends a command and frees its slot. `dw0` is the command-specific double word, 0 for the NVM command set. Asserts
+    /// that the command is outstanding.
+    #[inline]
+    pub fn complete(&mut self, permit: Permit, status: Status, dw0: u32) -> Completion {
+        let &Slot { queue, cid, holds_cid, .. } = self.slots.release(permit);
+        if holds_cid {
+            self.command_ids.leave(queue, cid);
+        }
+        let completions = &mut self.completions[usize::from(queue)];
+        let phase = completions.phase;
+        completions.tail += 1;
+        if completions.tail == self.completion_entries {
+            *completions = CompletionQueue { tail: 0, phase: !phase };
+        }
+        Completion { queue, cqe: Cqe { dw0, sq_head: self.queues.head(queue), sq_id: queue + 1, cid, phase, status } }
+    }
+
+    /// Checks a command against a namespace.
+    ///
+    /// - Invalid Namespace or Format: another namespace. Flush also takes [`NSID_ALL`].
+    /// - Invalid Field in Command: a transfer longer than `[host] transfer_max`. Write Zeroes and Verify transfer
+    ///   nothing, so the limit does not bind them.
+    /// - Namespace is Write Protected: a command that changes a read-only namespace.
+    /// - LBA Out of Range: a block past the end.
+    #[inline]
+    pub fn validate(&self, command: &Command, namespace: &Namespace) -> Result<(), Status> {
+        let kind = command.kind;
+        if command.nsid != namespace.id && !(kind == Kind::Flush && command.nsid == NSID_ALL) {
+            return Err(Status::INVALID_NAMESPACE);
+        }
+        if kind.transfers() && u64::from(command.blocks) << namespace.block_shift > self.transfer_max {
+            return Err(Status::INVALID_FIELD);
+        }
+        if namespace.read_only && kind.modifies() {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED);
+        }
+        if !within(command.first_block, command.blocks, namespace) {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        Ok(())
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Refuses or takes writes from now on. Commands already fetched are not checked again.
+    pub fn set_read_only(&mut self, read_only: bool) {
+        self.namespace.read_only = read_only;
+    }
+
+    /// Number of submission queues.
+    pub fn queues(&self) -> usize {
+        self.queues.count()
+    }
+
+    /// Commands fetched and not yet completed.
+    pub fn outstanding(&self) -> usize {
+        self.slots.taken()
+    }
+
+    /// Commands that can be outstanding at once.
+    pub fn outstanding_max(&self) -> usize {
+        self.slots.max()
+    }
+
+    /// Commands in the submission queues, not yet fetched.
+    pub fn waiting(&self) -> usize {
+        self.queues.waiting()
+    }
+
+    /// Commands in one submission queue. Asserts that it exists.
+    pub fn waiting_in(&self, queue: u16) -> usize {
+        self.queues.waiting_in(queue)
+    }
+
+    /// The outstanding commands, for printing the state.
+    pub fn outstanding_commands(&self) -> impl Iterator<Item = (Permit, &Slot)> {
+        self.slots.iter()
+    }
+
+    /// The commands in one submission queue, oldest first, for printing the state. Asserts that it exists.
+    pub fn waiting_commands(&self, queue: u16) -> impl Iterator<Item = &Submission> {
+        self.queues.iter(queue)
+    }
+}
+
+/// Whether the blocks exist; correct for every value, also where their sum passes 64 bits.
+#[inline]
+fn within(first: u64, count: u32, namespace: &Namespace) -> bool {
+    first <= namespace.blocks && u64::from(count) <= namespace.blocks - first
+}
+
+/// Checks a range list: a front end that could not bring all ranges from the host gets Data Transfer Error.
+fn validate_ranges(ranges: &[DsmRange], count: u16, namespace: &Namespace) -> Result<(), Status> {
+    let ranges = ranges.get(..usize::from(count)).ok_or(Status::DATA_TRANSFER_ERROR)?;
+    let all_within = ranges.iter().all(|range| within(range.first_block, range.blocks, namespace));
+    if all_within { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE) }
+}
