@@ -1,6 +1,21 @@
 //! A profile: everything that makes one drive differ from another. Sections are named as the rooms of the firmware.
 
+mod builtin;
+mod check;
+mod error;
 mod generic;
+mod keys;
+mod table;
+#[cfg(test)]
+mod tests;
+mod text;
+mod value;
+
+pub use builtin::{builtin, builtin_text, names};
+pub use error::{Downgrade, Problem, ProfileError};
+pub use keys::KeyInfo;
+pub use text::reference;
+pub use value::Kind;
 
 use tidewater_base::Duration;
 use tidewater_nand::Config as NandProfile;

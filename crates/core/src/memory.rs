@@ -1,0 +1,420 @@
+//! Memories and what is placed on them. A use says what it needs of a memory, a kind of memory says what it offers;
+//! where they do not meet, the placement is refused, or the promise is made weaker in words.
+
+use crate::profile::{MemoryKind, MemoryProfile, Profile, Survives};
+use std::fmt;
+
+/// What a memory is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Use {
+    /// Holds written data until it is on flash.
+    WriteBuffer,
+    /// Holds copies of data that is on flash.
+    ReadCache,
+    /// Holds the part of the map that is at hand.
+    MapCache,
+}
+
+impl Use {
+    /// All uses.
+    pub const ALL: [Use; 3] = [Use::WriteBuffer, Use::ReadCache, Use::MapCache];
+
+    /// What it needs of its memory.
+    pub const fn needs(self) -> Needs {
+        match self {
+            Use::WriteBuffer => Needs {
+                survives: Need::Wanted(
+                    "acknowledged writes that were not flushed are lost on a power cut (a volatile write cache, which \
+                     the host empties with Flush)",
+                ),
+                trusted: Need::Wanted(
+                    "the host can change buffered data or take its memory back: acknowledged writes that were not \
+                     flushed are then lost or altered, which NVM Express 1.4, 8.9, asks a drive not to allow",
+                ),
+                byte_addressable: Need::Must("parts of a page are written into it"),
+                rewritable: Need::Must("data that is written again replaces what is buffered"),
+                host_mappable: Need::No,
+            },
+            Use::ReadCache => Needs {
+                survives: Need::No,
+                trusted: Need::Wanted(
+                    "the host can change cached data or take its memory back: every hit has to be verified, and the \
+                     cache can be gone at any time (no data is lost)",
+                ),
+                byte_addressable: Need::Must("parts of a page are read from it"),
+                rewritable: Need::Must("entries are replaced one by one"),
+                host_mappable: Need::No,
+            },
+            Use::MapCache => Needs {
+                survives: Need::No,
+                trusted: Need::Wanted(
+                    "the host can change map entries or take its memory back: every entry has to be verified, and read \
+                     from flash again when it is gone (no data is lost)",
+                ),
+                byte_addressable: Need::Must("an entry is a few bytes"),
+                rewritable: Need::Must("entries change with every write"),
+                host_mappable: Need::No,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Use::WriteBuffer => "write buffer",
+            Use::ReadCache => "read cache",
+            Use::MapCache => "mapping cache",
+        })
+    }
+}
+
+/// How much a use depends on a property of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It makes no difference.
+    No,
+    /// Without it a promise gets weaker: to what, in words.
+    Wanted(&'static str),
+    /// It cannot do without: why.
+    Must(&'static str),
+}
+
+/// What a use needs, property by property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Keeps its content when the power is lost.
+    pub survives: Need,
+    /// Only the drive can change it, and nobody can take it away.
+    pub trusted: Need,
+    /// Any few bytes can be read and written.
+    pub byte_addressable: Need,
+    /// Can be written again without an erase.
+    pub rewritable: Need,
+    /// The drive can offer it to the host in a BAR.
+    pub host_mappable: Need,
+}
+
+/// What a memory offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offers {
+    /// Keeps its content when the power is lost.
+    pub survives: bool,
+    /// Only the drive can change it, and nobody can take it away.
+    pub trusted: bool,
+    /// Any few bytes can be read and written.
+    pub byte_addressable: bool,
+    /// Can be written again without an erase.
+    pub rewritable: bool,
+    /// The drive can offer it to the host in a BAR.
+    pub host_mappable: bool,
+}
+
+impl MemoryProfile {
+    /// What the memory offers a use.
+    pub fn offers(&self) -> Offers {
+        let (host, flash) = (self.kind == MemoryKind::Host, self.kind == MemoryKind::SlcFlash);
+        Offers {
+            survives: self.survives != Survives::Nothing,
+            trusted: !host,
+            byte_addressable: !flash,
+            rewritable: !flash,
+            host_mappable: !host && !flash,
+        }
+    }
+}
+
+/// A use on its memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// The memory: its latencies, bandwidth, and what it survives.
+    pub memory: MemoryProfile,
+    /// Bytes of it that the use has.
+    pub size: u64,
+}
+
+/// Something a reader of the results should know about a placement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The use it is about.
+    pub placed: Use,
+    /// Whether a promise is weaker than the use could give.
+    pub downgrade: bool,
+    /// In words.
+    pub text: String,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.placed, self.text)
+    }
+}
+
+/// Which use lives where, and what follows from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    write_buffer: Option<Placed>,
+    read_cache: Option<Placed>,
+    notes: Vec<Note>,
+}
+
+impl Placement {
+    /// Where a use lives. `None`: the drive does without. The mapping cache has no place, because the whole map is at
+    /// hand; [`Placement::notes`] says so.
+    pub fn of(&self, used: Use) -> Option<&Placed> {
+        match used {
+            Use::WriteBuffer => self.write_buffer.as_ref(),
+            Use::ReadCache => self.read_cache.as_ref(),
+            Use::MapCache => None,
+        }
+    }
+
+    /// Whether what the use holds is still there after a power cut. False for a use that is not placed.
+    pub fn survives(&self, used: Use) -> bool {
+        self.of(used).is_some_and(|placed| placed.memory.offers().survives)
+    }
+
+    /// What a reader of the results should know.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+}
+
+/// Why a use cannot live where the profile puts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlacementError {
+    /// The profile has no such memory.
+    NoSuchMemory {
+        /// The use.
+        placed: Use,
+        /// The memory it names.
+        memory: String,
+        /// The memories there are.
+        known: Vec<String>,
+    },
+    /// A use of no size.
+    NoSize {
+        /// The use.
+        placed: Use,
+    },
+    /// The uses of a memory need more than it has.
+    Full {
+        /// The memory.
+        memory: String,
+        /// Bytes it has.
+        size: u64,
+        /// The uses placed on it, with the bytes of each.
+        uses: Vec<(Use, u64)>,
+    },
+    /// The memory lacks what the use cannot do without.
+    Lacks {
+        /// The use.
+        placed: Use,
+        /// The memory.
+        memory: String,
+        /// Its kind.
+        kind: MemoryKind,
+        /// What it lacks.
+        property: &'static str,
+        /// Why the use needs it.
+        why: &'static str,
+    },
+}
+
+impl fmt::Display for PlacementError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use tidewater_base::units::format_bytes;
+        match self {
+            PlacementError::NoSuchMemory { placed, memory, known } => {
+                write!(f, "the {placed} is placed on `{memory}`, but there is no [memory.{memory}] (there are: ")?;
+                match known.as_slice() {
+                    [] => f.write_str("none)"),
+                    known => write!(f, "{})", known.join(", ")),
+                }
+            }
+            PlacementError::NoSize { placed } => {
+                write!(f, "the {placed} has a policy but no bytes; give it a size, or the policy `none`")
+            }
+            PlacementError::Full { memory, size, uses } => {
+                let needed = uses.iter().fold(0u64, |sum, (_, size)| sum.saturating_add(*size));
+                let list: Vec<_> =
+                    uses.iter().map(|(placed, size)| format!("{placed} {}", format_bytes(*size))).collect();
+                write!(
+                    f,
+                    "[memory.{memory}] has {}, but what is placed on it needs {}: {}",
+                    format_bytes(*size),
+                    format_bytes(needed),
+                    list.join(", ")
+                )
+            }
+            PlacementError::Lacks { placed, memory, kind, property, why } => write!(
+                f,
+                "the {placed} needs a memory that is {property} ({why}), which [memory.{memory}] of kind `{}` is not",
+                kind.word()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PlacementError {}
+
+/// Places every use of a profile on its memory.
+///
+/// # Errors
+/// When a memory is missing or too small, or lacks what a use cannot do without. What only makes a promise weaker is a
+/// [`Note`].
+pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
+    let buffer = &profile.buffer;
+    let mut notes = Vec::new();
+    let write_buffer = place_one(
+        profile,
+        Use::WriteBuffer,
+        &buffer.write_policy,
+        &buffer.write_memory,
+        buffer.write_size,
+        &mut notes,
+    )?;
+    let read_cache =
+        place_one(profile, Use::ReadCache, &buffer.read_policy, &buffer.read_memory, buffer.read_size, &mut notes)?;
+    notes.push(Note {
+        placed: Use::MapCache,
+        downgrade: false,
+        text: "the whole map is at hand; looking an entry up takes no memory of the profile and no time".into(),
+    });
+    for memory in &profile.memories {
+        let uses: Vec<(Use, u64)> = [(Use::WriteBuffer, &write_buffer), (Use::ReadCache, &read_cache)]
+            .into_iter()
+            .filter_map(|(used, placed)| Some((used, placed.as_ref().filter(|p| p.memory.name == memory.name)?.size)))
+            .collect();
+        let needed = uses.iter().try_fold(0u64, |sum, (_, size)| sum.checked_add(*size));
+        if needed.is_none_or(|needed| needed > memory.size) {
+            return Err(PlacementError::Full { memory: memory.name.clone(), size: memory.size, uses });
+        }
+    }
+    Ok(Placement { write_buffer, read_cache, notes })
+}
+
+fn place_one(
+    profile: &Profile,
+    placed: Use,
+    policy: &str,
+    name: &str,
+    size: u64,
+    notes: &mut Vec<Note>,
+) -> Result<Option<Placed>, PlacementError> {
+    if policy == "none" {
+        return Ok(None);
+    }
+    let memory = profile.memory(name).ok_or_else(|| PlacementError::NoSuchMemory {
+        placed,
+        memory: name.into(),
+        known: profile.memories.iter().map(|memory| memory.name.clone()).collect(),
+    })?;
+    if size == 0 {
+        return Err(PlacementError::NoSize { placed });
+    }
+    let (needs, offers) = (placed.needs(), memory.offers());
+    for (need, offered, property) in [
+        (needs.byte_addressable, offers.byte_addressable, "byte-addressable"),
+        (needs.rewritable, offers.rewritable, "rewritable in place"),
+        (needs.host_mappable, offers.host_mappable, "mappable by the host"),
+        (needs.trusted, offers.trusted, "trusted"),
+        (needs.survives, offers.survives, "safe from power loss"),
+    ] {
+        match need {
+            Need::Must(why) if !offered => {
+                return Err(PlacementError::Lacks { placed, memory: name.into(), kind: memory.kind, property, why });
+            }
+            Need::Wanted(text) if !offered => {
+                let text = format!("in [memory.{name}], which is not {property}: {text}");
+                notes.push(Note { placed, downgrade: true, text });
+            }
+            _ => {}
+        }
+    }
+    if placed == Use::WriteBuffer && offers.survives {
+        let how =
+            if memory.survives == Survives::ByCapacitors { "capacitors write it out" } else { "it keeps its content" };
+        let text = format!("in [memory.{name}]: acknowledged writes survive a power cut ({how})");
+        notes.push(Note { placed, downgrade: false, text });
+    }
+    if memory.kind == MemoryKind::Host {
+        let text = format!(
+            "[memory.{name}] is modelled by its latency and bandwidth alone: its traffic does not compete with \
+             the data of commands for the link"
+        );
+        notes.push(Note { placed, downgrade: false, text });
+    }
+    Ok(Some(Placed { memory: memory.clone(), size }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(settings: &[(&str, &str)]) -> Result<Placement, PlacementError> {
+        let mut profile = Profile::generic();
+        for (key, value) in settings {
+            profile.set(key, value).unwrap();
+        }
+        place(&profile)
+    }
+
+    #[test]
+    fn a_write_buffer_in_dram_is_a_volatile_write_cache_and_says_so() {
+        let placement = with(&[]).unwrap();
+        let placed = placement.of(Use::WriteBuffer).unwrap();
+        assert_eq!((placed.memory.kind, placed.size), (MemoryKind::Dram, 16 << 20));
+        assert!(!placement.survives(Use::WriteBuffer));
+        assert!(placement.of(Use::ReadCache).is_none());
+        let note = placement.notes().iter().find(|note| note.downgrade).unwrap();
+        assert!(note.to_string().contains("not flushed are lost on a power cut"), "{note}");
+    }
+
+    #[test]
+    fn capacitors_or_nvm_keep_the_promise() {
+        let capacitors = with(&[("memory.dram.survives", "by-capacitors")]).unwrap();
+        assert!(capacitors.survives(Use::WriteBuffer));
+        assert!(capacitors.notes().iter().all(|note| !note.downgrade));
+        let nvm =
+            with(&[("memory.nvm.kind", "nvm"), ("memory.nvm.size", "16MiB"), ("buffer.write_memory", "nvm")]).unwrap();
+        assert!(nvm.survives(Use::WriteBuffer));
+        assert!(nvm.notes().iter().any(|note| note.text.contains("acknowledged writes survive")));
+    }
+
+    #[test]
+    fn host_memory_weakens_what_is_promised() {
+        let host = [("memory.hmb.kind", "host"), ("memory.hmb.size", "64MiB"), ("buffer.write_memory", "hmb")];
+        let placement = with(&host).unwrap();
+        let downgrades: Vec<_> = placement.notes().iter().filter(|note| note.downgrade).collect();
+        assert_eq!(downgrades.len(), 2, "neither trusted nor safe from power loss");
+        assert!(downgrades[0].text.contains("take its memory back"));
+    }
+
+    #[test]
+    fn flash_is_refused_where_bytes_are_rewritten() {
+        let slc = [("memory.slc.kind", "slc-flash"), ("memory.slc.size", "1GiB"), ("buffer.write_memory", "slc")];
+        let error = with(&slc).unwrap_err();
+        assert!(matches!(error, PlacementError::Lacks { property: "byte-addressable", .. }), "{error}");
+        assert!(error.to_string().contains("of kind `slc-flash` is not"));
+    }
+
+    #[test]
+    fn a_memory_cannot_be_over_full_or_missing() {
+        let error = with(&[("memory.dram.size", "24MiB"), ("buffer.read_policy", "lru")]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "[memory.dram] has 24MiB, but what is placed on it needs 32MiB: write buffer 16MiB, read cache 16MiB"
+        );
+        let error = with(&[("buffer.write_memory", "nvm")]).unwrap_err();
+        assert!(error.to_string().ends_with("there is no [memory.nvm] (there are: dram, sram)"), "{error}");
+        assert!(matches!(with(&[("buffer.write_size", "0")]), Err(PlacementError::NoSize { .. })));
+        assert!(with(&[("buffer.write_size", "0"), ("buffer.write_policy", "none")]).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_used_may_be_missing() {
+        let placement = with(&[("buffer.write_policy", "none"), ("memory.dram.size", "0")]).unwrap();
+        assert!(Use::ALL.iter().all(|used| placement.of(*used).is_none() && !placement.survives(*used)));
+    }
+}

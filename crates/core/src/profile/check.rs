@@ -1,0 +1,206 @@
+//! Whether the values of a profile can stand together.
+
+use super::error::{Downgrade, Problem, ProfileError};
+use super::{Arbitration, MemoryKind, MemoryProfile, Profile, QueuePriority, Survives};
+use crate::memory;
+use tidewater_base::units::{format_bytes, format_share};
+
+/// Blocks in a drive: each costs some bytes of the simulating machine's memory. A real drive of 30 TB has about 2 million.
+const BLOCKS_MAX: u64 = 1 << 27;
+/// Raw bytes of flash in a drive.
+const RAW_BYTES_MAX: u64 = 1 << 50;
+
+type Checked = Result<(), ProfileError>;
+
+fn conflict(key: &str, text: String) -> Checked {
+    Err(ProfileError::new(key, Problem::Conflict(text)))
+}
+
+fn require(holds: bool, key: &str, text: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { conflict(key, text()) }
+}
+
+impl Profile {
+    /// Checks that the values fit together, and says what promises they make weaker and which settings have no effect.
+    ///
+    /// # Errors
+    /// The first conflict, by the order of the sections; every range is checked again, because a profile can be built
+    /// without [`Profile::set`].
+    pub fn check(&self) -> Result<Vec<Downgrade>, ProfileError> {
+        for (key, value) in self.settings() {
+            Profile::generic_with_memories_of(self).set(&key, &value)?;
+        }
+        self.check_host()?;
+        self.check_link()?;
+        self.memories.iter().try_for_each(|memory| self.check_memory(memory))?;
+        self.check_ftl()?;
+        self.check_nand()?;
+        self.check_capacity()?;
+        let placement = memory::place(self).map_err(|error| {
+            let key = match &error {
+                memory::PlacementError::Full { memory, .. } => format!("memory.{memory}.size"),
+                memory::PlacementError::NoSize { placed } => format!("buffer.{}_size", side(*placed)),
+                memory::PlacementError::NoSuchMemory { placed, .. } | memory::PlacementError::Lacks { placed, .. } => {
+                    format!("buffer.{}_memory", side(*placed))
+                }
+            };
+            ProfileError::new(key, Problem::Placement(error))
+        })?;
+        let mut downgrades: Vec<Downgrade> = placement
+            .notes()
+            .iter()
+            .filter(|note| note.downgrade)
+            .map(|note| Downgrade { key: format!("buffer.{}_memory", side(note.placed)), text: note.to_string() })
+            .collect();
+        if self.host.arbitration == Arbitration::RoundRobin
+            && self.host.queue_priorities.iter().any(|priority| *priority != QueuePriority::Medium)
+        {
+            let text = "priorities have no effect under round-robin arbitration".into();
+            downgrades.push(Downgrade { key: "host.queue_priorities".into(), text });
+        }
+        Ok(downgrades)
+    }
+
+    /// A profile on which the settings of `other` can be tried one by one.
+    fn generic_with_memories_of(other: &Profile) -> Profile {
+        Profile { memories: other.memories.clone(), ..Profile::generic() }
+    }
+
+    fn check_host(&self) -> Checked {
+        let host = &self.host;
+        require(host.queue_priorities.len() <= host.queues as usize, "host.queue_priorities", || {
+            format!("{} priorities for {} queues", host.queue_priorities.len(), host.queues)
+        })?;
+        require(host.transfer_max.is_power_of_two(), "host.transfer_max", || {
+            format!(
+                "expected 4 KiB times a power of two, as MDTS tells it (NVMe Base 1.4, 5.15.2.2), found {}",
+                format_bytes(host.transfer_max.into())
+            )
+        })?;
+        require(host.block_size == 512 || host.block_size == 4096, "host.block_size", || {
+            format!("expected 512 or 4096, found {}", host.block_size)
+        })
+    }
+
+    fn check_link(&self) -> Checked {
+        require(self.link.lanes.is_power_of_two(), "link.lanes", || {
+            format!("expected 1, 2, 4, 8 or 16, found {}", self.link.lanes)
+        })?;
+        require(self.link.payload_max.is_power_of_two(), "link.payload_max", || {
+            format!("expected a power of two from 128 to 4096, found {}", self.link.payload_max)
+        })
+    }
+
+    fn check_memory(&self, memory: &MemoryProfile) -> Checked {
+        let key = |name: &str| format!("memory.{}.{name}", memory.name);
+        let twice = self.memories.iter().filter(|other| other.name == memory.name).count() > 1;
+        require(!twice, &key("kind"), || "two memories have this name".into())?;
+        require(memory.size > 0, &key("size"), || "a memory without bytes".into())?;
+        let possible = match memory.kind {
+            MemoryKind::Sram | MemoryKind::Dram => memory.survives != Survives::ByItself,
+            MemoryKind::Nvm | MemoryKind::SlcFlash => memory.survives == Survives::ByItself,
+            MemoryKind::Host => memory.survives == Survives::Nothing,
+        };
+        require(possible, &key("survives"), || {
+            let expected = match memory.kind {
+                MemoryKind::Sram | MemoryKind::Dram => "`nothing` or `by-capacitors`",
+                MemoryKind::Nvm | MemoryKind::SlcFlash => "`by-itself`",
+                MemoryKind::Host => "`nothing`: the drive cannot know what the host's memory survives",
+            };
+            format!("expected {expected} for kind `{}`, found `{}`", memory.kind.word(), memory.survives.word())
+        })
+    }
+
+    fn check_ftl(&self) -> Checked {
+        let (ftl, host, nand) = (&self.ftl, &self.host, &self.nand);
+        let size = |bytes: u32| format_bytes(bytes.into());
+        require(ftl.unit_size.is_power_of_two(), "ftl.unit_size", || {
+            format!("expected a power of two, found {}", size(ftl.unit_size))
+        })?;
+        require(nand.page_size.is_power_of_two(), "nand.page_size", || {
+            format!("expected a power of two, found {}", size(nand.page_size))
+        })?;
+        require(ftl.unit_size <= nand.page_size, "ftl.unit_size", || {
+            format!("a unit of {} does not fit in a page of {}", size(ftl.unit_size), size(nand.page_size))
+        })?;
+        require(host.block_size <= ftl.unit_size, "ftl.unit_size", || {
+            format!("a logical block of {} does not fit in a unit of {}", size(host.block_size), size(ftl.unit_size))
+        })?;
+        require(host.transfer_max >= ftl.unit_size, "host.transfer_max", || {
+            format!("{} is less than a unit of {}", size(host.transfer_max), size(ftl.unit_size))
+        })?;
+        require(ftl.gc_start > ftl.gc_reserve, "ftl.gc_start", || {
+            format!(
+                "collection must start before only the reserve is left: {} with gc_reserve {}",
+                ftl.gc_start, ftl.gc_reserve
+            )
+        })
+    }
+
+    fn check_nand(&self) -> Checked {
+        let nand = &self.nand;
+        require(nand.page_size.is_multiple_of(nand.ecc_codeword), "nand.ecc_codeword", || {
+            format!(
+                "a code word of {} does not divide a page of {}",
+                format_bytes(nand.ecc_codeword.into()),
+                format_bytes(nand.page_size.into())
+            )
+        })?;
+        require(nand.rber_worn >= nand.rber_fresh, "nand.rber_worn", || {
+            format!("a worn block has fewer errors ({:e}) than a fresh one ({:e})", nand.rber_worn, nand.rber_fresh)
+        })?;
+        require(nand.rber_worn == 0.0 || nand.rber_fresh > 0.0, "nand.rber_fresh", || {
+            "0 cannot grow exponentially; give both error rates, or neither".into()
+        })?;
+        // The most blocks a plane could get still have to be counted when the capacity decides on them.
+        let blocks = u64::from(nand.planes) * u64::from(nand.blocks_per_plane.max(1));
+        let blocks = blocks * u64::from(nand.channels) * u64::from(nand.ways) * u64::from(nand.dies_per_way);
+        require(blocks <= BLOCKS_MAX, "nand.blocks_per_plane", || {
+            format!("an impossible geometry: {blocks} blocks in the drive, at most {BLOCKS_MAX} can be simulated")
+        })?;
+        let bytes = blocks.checked_mul(u64::from(nand.pages_per_block) * u64::from(nand.page_size));
+        require(bytes.is_some_and(|bytes| bytes <= RAW_BYTES_MAX), "nand.pages_per_block", || {
+            format!("an impossible geometry: more than {} of flash", format_bytes(RAW_BYTES_MAX))
+        })
+    }
+
+    fn check_capacity(&self) -> Checked {
+        let (nand, ftl, capacity) = (&self.nand, &self.ftl, self.drive.capacity);
+        require(capacity.is_multiple_of(ftl.unit_size.into()), "drive.capacity", || {
+            format!("{capacity} bytes are not a multiple of the unit of {}", format_bytes(ftl.unit_size.into()))
+        })?;
+        let block = u64::from(nand.pages_per_block) * u64::from(nand.page_size);
+        if nand.blocks_per_plane == 0 {
+            let blocks = (capacity as f64 * (1.0 + ftl.over_provisioning) / block as f64) as u64;
+            return require(blocks <= BLOCKS_MAX, "drive.capacity", || {
+                format!("{} are {blocks} blocks, at most {BLOCKS_MAX} can be simulated", format_bytes(capacity))
+            });
+        }
+        // One superblock open for the host, one for collection, and one to be collected.
+        let spares = (f64::from(nand.blocks_per_plane) * ftl.spare_blocks).ceil() as u32;
+        let least = ftl.gc_start + 3 + spares;
+        require(nand.blocks_per_plane >= least, "nand.blocks_per_plane", || {
+            format!(
+                "too few blocks: {} in a plane, but {} spares, gc_start {} and three in use need {least}",
+                nand.blocks_per_plane, spares, ftl.gc_start
+            )
+        })?;
+        let good = u64::from(nand.dies()) * u64::from(nand.planes) * u64::from(nand.blocks_per_plane - spares) * block;
+        let fits = capacity as f64 * (1.0 + ftl.over_provisioning) <= good as f64;
+        require(fits, "drive.capacity", || {
+            format!(
+                "{} and {} of over-provisioning need more flash than the {} that are left without spares",
+                format_bytes(capacity),
+                format_share(ftl.over_provisioning),
+                format_bytes(good)
+            )
+        })
+    }
+}
+
+fn side(used: memory::Use) -> &'static str {
+    match used {
+        memory::Use::WriteBuffer | memory::Use::MapCache => "write",
+        memory::Use::ReadCache => "read",
+    }
+}

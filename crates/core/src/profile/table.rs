@@ -1,0 +1,393 @@
+//! The table of keys: what each is, its range, and why its default is what it is. Everything that reads, writes, checks
+//! or documents a profile follows from it.
+
+use super::keys::{Access, KeyInfo};
+use super::value::{Field, Kind, choices};
+use super::{Arbitration, GcVictim, MemoryKind, QueuePriority, Survives};
+use tidewater_base::Duration;
+use tidewater_nand::Cell;
+
+choices!(Arbitration {
+    RoundRobin = "round-robin": "every queue in turn",
+    Weighted = "weighted": "urgent first, then high, medium and low by their weights",
+});
+choices!(QueuePriority {
+    Urgent = "urgent": "before all others",
+    High = "high": "by the first weight",
+    Medium = "medium": "by the second weight",
+    Low = "low": "by the third weight",
+});
+choices!(GcVictim {
+    Greedy = "greedy": "the superblock with the fewest valid units",
+    CostBenefit = "cost-benefit": "the best ratio of free space times age to the cost of copying",
+});
+choices!(MemoryKind {
+    Sram = "sram": "on the controller's die",
+    Dram = "dram": "beside the controller",
+    Nvm = "nvm": "byte-addressable and non-volatile, as STT-MRAM",
+    Host = "host": "the host's, lent over PCIe: never trusted, can be withdrawn",
+    SlcFlash = "slc-flash": "flash in single-level mode",
+});
+choices!(Survives {
+    Nothing = "nothing": "nothing is left",
+    ByCapacitors = "by-capacitors": "everything: capacitors pay for an emergency dump",
+    ByItself = "by-itself": "everything, by the nature of the memory",
+});
+
+const CELLS: &[(&str, &str)] = &[
+    ("slc", "one bit"),
+    ("mlc", "two bits: lower and upper pages"),
+    ("tlc", "three bits: lower, middle and upper pages"),
+];
+// `Cell` belongs to another crate, so it gets the words and the field, but no inherent function.
+choices!(field Cell { Slc = "slc", Mlc = "mlc", Tlc = "tlc" });
+
+impl<T: Field + Default> Field for Vec<T> {
+    fn get(&self) -> super::value::Value {
+        super::value::Value::List(self.iter().map(Field::get).collect())
+    }
+    fn put(&mut self, value: super::value::Value) {
+        match value {
+            super::value::Value::List(values) => {
+                *self = values
+                    .into_iter()
+                    .map(|value| {
+                        let mut item = T::default();
+                        item.put(value);
+                        item
+                    })
+                    .collect();
+            }
+            other => super::value::misfit(other),
+        }
+    }
+}
+
+impl Default for QueuePriority {
+    /// What a queue has that nobody gave a priority.
+    fn default() -> QueuePriority {
+        QueuePriority::Medium
+    }
+}
+
+const fn integer(min: u64, max: u64) -> Kind {
+    Kind::Integer { min, max }
+}
+
+const fn bytes(min: u64, max: u64) -> Kind {
+    Kind::Bytes { min, max }
+}
+
+const fn time(max: Duration) -> Kind {
+    Kind::Time { min: Duration::ZERO, max }
+}
+
+const fn list(of: &'static Kind, min: usize, max: usize) -> Kind {
+    Kind::List { of, min, max }
+}
+
+const KIB: u64 = 1 << 10;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+const MS: Duration = Duration::from_ms(1);
+const SECOND: Duration = Duration::from_ms(1_000);
+const WEIGHT: Kind = integer(1, 256);
+const PRIORITY: Kind = Kind::Choice(QueuePriority::WORDS);
+const CELL_TIME: Kind = Kind::Time { min: Duration::from_ns(1), max: SECOND };
+const PROBABILITY: Kind = Kind::Number { min: 0.0, max: 1.0 };
+const RATE: Kind = Kind::Rate { min: 1_000, max: 1_000_000_000_000 };
+
+/// The policies of the write buffer and of the read cache.
+fn policies() -> Vec<&'static str> {
+    vec!["none", "lru"]
+}
+
+macro_rules! keys {
+    ($($section:ident { $($name:ident, $kind:expr, $doc:literal, $why:literal;)* })*) => {
+        &[$($(KeyInfo {
+            section: stringify!($section),
+            name: stringify!($name),
+            kind: $kind,
+            doc: $doc,
+            why: $why,
+            access: Access::Profile(|p| p.$section.$name.get(), |p, value| p.$section.$name.put(value)),
+        },)*)*]
+    };
+}
+
+macro_rules! memory_keys {
+    ($($name:ident, $kind:expr, $doc:literal, $why:literal;)*) => {
+        &[$(KeyInfo {
+            section: "memory",
+            name: stringify!($name),
+            kind: $kind,
+            doc: $doc,
+            why: $why,
+            access: Access::Memory(|m| m.$name.get(), |m, value| m.$name.put(value)),
+        },)*]
+    };
+}
+
+/// The keys above all sections.
+pub(super) static HEAD_KEYS: &[KeyInfo] = &[
+    KeyInfo {
+        section: "",
+        name: "name",
+        kind: Kind::Name,
+        doc: "The name that reports give the drive.",
+        why: "Without a name of its own, a file takes the one of its base.",
+        access: Access::Profile(|p| p.name.get(), |p, value| p.name.put(value)),
+    },
+    KeyInfo {
+        section: "",
+        name: "description",
+        kind: Kind::Text,
+        doc: "One line on what it models.",
+        why: "It stands beside the name in `tidewater profile list`.",
+        access: Access::Profile(|p| p.description.get(), |p, value| p.description.put(value)),
+    },
+];
+
+/// The keys of the sections.
+pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
+    drive {
+        capacity, bytes(0, 256 * TIB),
+            "Usable bytes, a multiple of the unit. 0: follows the trace or job, or what `[nand] blocks_per_plane` allows.",
+            "A trace says how large its drive was at least; a drive much larger than its footprint never collects.";
+    }
+    host {
+        queues, integer(1, 64),
+            "I/O submission queues.",
+            "One for each core of a small machine, as the Linux driver makes them.";
+        queue_entries, integer(2, 65_536),
+            "Entries in each submission queue.",
+            "The Linux driver's `io_queue_depth` is 1024. The most that NVMe allows is 65,536 (Base 1.4, 4.1.3).";
+        outstanding_max, integer(1, 4_096),
+            "Commands the controller works on at once (permits).",
+            "Eight for each of 64 dies: enough random reads that hardly a die waits. An assumption: controllers do not publish it.";
+        arbitration, Kind::Choice(Arbitration::WORDS),
+            "How the next submission queue is chosen.",
+            "Round robin is the one every controller must have (NVMe Base 1.4, 4.13).";
+        arbitration_burst, integer(1, 128),
+            "Commands taken from one queue in a turn (Arbitration Burst).",
+            "A small burst shares fairly and costs one turn for eight commands. An assumption: the controller recommends its own (NVMe Base 1.4, 4.13, RAB).";
+        arbitration_weights, list(&WEIGHT, 3, 3),
+            "Commands in a turn for the high, medium and low classes (weighted arbitration).",
+            "Each class gets twice the next. An assumption: the host sets them (NVMe Base 1.4, 5.21.1.1).";
+        queue_priorities, list(&PRIORITY, 1, 64),
+            "Priority class of each submission queue (weighted arbitration). A shorter list is repeated over all queues.",
+            "Nobody is preferred until a user says so.";
+        command_time, time(SECOND),
+            "Time from doorbell to a parsed command: fetch, decode, look-up. Commands overlap in it.",
+            "With 60 us of flash and the link it gives about 70 us for a random read at depth 1, as data sheets of TLC drives say. An assumption.";
+        command_interval, time(MS),
+            "Least time between two commands entering that pipeline: the inverse of the peak command rate.",
+            "2 million commands/s, twice what 64 dies at 60 us can read, so that flash is the limit and not firmware. An assumption.";
+        completion_time, time(SECOND),
+            "Time from the end of a command to its completion entry and interrupt at the host.",
+            "Two posted writes over the link and an interrupt; usual figures are near 1 us. An assumption.";
+        transfer_max, bytes(4 * KIB, 16 << 20),
+            "Bytes that one command may move (MDTS): 4 KiB times a power of two.",
+            "Usual drives report 128 KiB to 2 MiB; the Linux driver splits at what it finds.";
+        block_size, bytes(512, 4 * KIB),
+            "Bytes in a logical block: 512 or 4096.",
+            "512 is how nearly all drives leave the factory, and what old traces address.";
+    }
+    link {
+        generation, integer(1, 5),
+            "PCIe generation: 2.5, 5, 8, 16 or 32 GT/s for each lane, less the line code.",
+            "The common generation of NVMe drives since 2020.";
+        lanes, integer(1, 16),
+            "Lanes: 1, 2, 4, 8 or 16.",
+            "M.2 and U.2 have four.";
+        payload_max, bytes(128, 4 * KIB),
+            "Bytes of data in a TLP (Max_Payload_Size), a power of two.",
+            "What most root ports agree to (Neugebauer et al., SIGCOMM 2018, take 256 as typical).";
+        tlp_overhead, bytes(12, 64),
+            "Bytes of framing, header and checksum for each TLP.",
+            "4 framing and sequence, 16 header with a 64-bit address, 4 LCRC (PCIe Base 3.0, 2.2 and 3.6; the same sum as in Neugebauer et al., SIGCOMM 2018).";
+        latency, time(MS),
+            "One-way latency of the link, root complex included.",
+            "Half of a round trip of about 550 to 600 ns for a 64 B DMA read (Neugebauer et al., SIGCOMM 2018, Xeon E5).";
+    }
+    buffer {
+        write_policy, Kind::Policy(policies),
+            "Replacement policy of the write buffer; `none` writes through.",
+            "The baseline that all papers on write buffers compare with.";
+        write_memory, Kind::Name,
+            "The memory that the write buffer lives in.",
+            "Usual drives buffer writes in their DRAM and call it a volatile write cache (NVMe Base 1.4, 5.15.2.2, VWC).";
+        write_size, bytes(0, 64 * GIB),
+            "Bytes of the write buffer.",
+            "Eight rows of pages over all dies (64 dies x 2 planes x 16 KiB are 2 MiB), so that every die can fill up on bursts. Published buffers are 1 to 32 MiB (PLOS ONE 2020 measured 964 KB; the CBM board has 32 MB).";
+        write_watermark, Kind::Share { min: 0.0, max: 1.0 },
+            "Share of the write buffer that may be dirty before it is destaged in the background.",
+            "A quarter stays free for bursts. An assumption; 100 % keeps everything until space is needed.";
+        read_policy, Kind::Policy(policies),
+            "Replacement policy of the read cache; `none` has no read cache.",
+            "Hosts cache reads better than a drive does; the drives measured in PLOS ONE 2020 have 32 to 768 KB, which is prefetch more than cache.";
+        read_memory, Kind::Name,
+            "The memory that the read cache lives in.",
+            "Where there is room.";
+        read_size, bytes(0, 64 * GIB),
+            "Bytes of the read cache.",
+            "As large as the write buffer, once a policy turns it on.";
+    }
+    ftl {
+        unit_size, bytes(512, 64 * KIB),
+            "Bytes that one map entry covers: a power of two, from the logical block to the page.",
+            "File systems and databases write 4 KiB; 4 bytes of map for each keep DRAM at a thousandth of the flash.";
+        over_provisioning, Kind::Share { min: 0.0, max: 10.0 },
+            "Flash beyond the usable capacity, as a share of the capacity.",
+            "A binary GB of flash sold as a decimal one: 2^30 / 10^9 is 7.4 %. Also MQSim's default.";
+        spare_blocks, Kind::Share { min: 0.0, max: 0.2 },
+            "Share of each plane's blocks kept to replace bad ones.",
+            "NAND data sheets warrant that at most about 2 % of the blocks are bad by the end of the rated life.";
+        gc_victim, Kind::Choice(GcVictim::WORDS),
+            "How a collection victim is chosen.",
+            "Greedy is the best for uniform traffic and the one that analytic models describe. Cost-benefit: Rosenblum and Ousterhout, ACM TOCS 10(1), 1992.";
+        gc_start, integer(2, 4_096),
+            "Free superblocks of a die at which collection starts; more than `gc_reserve`.",
+            "As late as can be, for more invalid units in a victim, yet with room for two steps before the host must wait.";
+        gc_reserve, integer(1, 4_095),
+            "Free superblocks of a die that only collection may open.",
+            "One to copy into while another turns bad under it.";
+        gc_stream, Kind::Switch,
+            "Collected data goes to superblocks of its own (true), or shares the host's (false).",
+            "What survived a collection is colder than what is written now; kept apart, it is copied less often.";
+        wear_gap, integer(0, 1_000_000),
+            "Cold data is moved when erase counts within a die differ by more than this. 0: never.",
+            "MQSim's `Static_Wearleveling_Threshold` is 100: 3 % of the rated cycles.";
+        wear_aware_allocation, Kind::Switch,
+            "The least worn free superblock is opened first (true), or the one freed first (false).",
+            "It costs nothing and narrows the spread.";
+        checkpoint_interval, integer(0, 1_000_000),
+            "A page of the map is checkpointed after this many program operations. 0: never.",
+            "Less than 1 % of the programs, for a bound on what recovery must scan. An assumption.";
+        fill_timeout, time(SECOND),
+            "A program row that does not fill is padded and programmed after this time.",
+            "Less than one program, so that a lone flush is not dominated by waiting for company. An assumption.";
+    }
+    flash {
+        programs_per_die, integer(1, 64),
+            "Program operations in flight or queued on a die before the next goes to another die.",
+            "One in the array and one that crosses the bus meanwhile (cache program).";
+        read_priority, Kind::Switch,
+            "Host reads overtake queued programs, erases and collection.",
+            "Somebody waits for a read; a buffer has already answered the write.";
+        suspend, Kind::Switch,
+            "Programs and erases are suspended for host reads.",
+            "Chips and controllers have it since Wu and He, FAST 2012, showed what reads gain; the 96-layer TLC of ISSCC 2018, 20.1, reads during a suspended program.";
+        suspend_time, time(SECOND),
+            "Time to suspend a program or erase.",
+            "A program stops at the end of a pulse and verify, some tens of us (Wu and He, FAST 2012). An assumption.";
+        resume_time, time(SECOND),
+            "Time to resume it.",
+            "Voltages are built up again. An assumption, taken to be as long as a suspension.";
+        suspend_max, integer(0, 1_000),
+            "Suspensions of one operation before it runs to its end.",
+            "A bound, so that reads cannot starve a program or erase. An assumption.";
+    }
+    nand {
+        channels, integer(1, 64),
+            "Channels (buses between controller and packages).",
+            "Usual for NVMe controllers of the faster kind; also MQSim's default.";
+        ways, integer(1, 64),
+            "Packages (chip enables) on a channel.",
+            "64 dies of 512 Gbit are a 4 TB drive; eight to a bus keep it busy while they program.";
+        dies_per_way, integer(1, 16),
+            "Dies in a package that share its chip enable. Each works on its own.",
+            "Channels and ways alone say how parallel the drive is.";
+        planes, integer(1, 8),
+            "Planes in a die.",
+            "Two in the 64-layer TLC generation (ISSCC 2017, 11.1) and in MQSim; later chips have four.";
+        blocks_per_plane, integer(0, 1 << 24),
+            "Blocks in a plane, spares included. 0: derived from the drive's capacity.",
+            "The drive follows its workload.";
+        pages_per_block, integer(1, 65_535),
+            "Pages in a block.",
+            "As in MQSim. Today's chips have 768 and more; a smaller superblock (8 MiB on a die) keeps small drives and short traces meaningful.";
+        page_size, bytes(512, 64 * KIB),
+            "Data bytes in a page, a power of two.",
+            "Usual since the 1x nm generation.";
+        oob_size, bytes(0, 16 * KIB),
+            "Bytes of the out-of-band area of a page. They cross the bus with the page.",
+            "8 code words x 225 bytes of parity (120 bits x 15 for a code over 2^15 bits) and 72 bytes for stamps.";
+        cell, Kind::Choice(CELLS),
+            "Bits per cell.",
+            "What most drives are made of.";
+        read_time, list(&CELL_TIME, 3, 3),
+            "Time from array to page register, by page kind (lower, middle, upper). Kinds that the cell lacks are ignored.",
+            "60 us on average, usual for 64 to 96 layers; one, two and four sensing steps make the kinds differ. HP's white paper on NAND types gives TLC about 75 us for planar chips.";
+        program_time, list(&CELL_TIME, 3, 3),
+            "Time from page register to array, by page kind.",
+            "650 us on average: 2 planes x 16 KiB in 650 us is 50 MB/s for a die, what V-NAND and BiCS chips of 24 to 96 layers publish (ISSCC 2014, 19.5: 50 MB/s). Finer levels take longer.";
+        erase_time, CELL_TIME,
+            "Time to erase a block, or one block in each plane together.",
+            "MQSim has 3.8 ms, HP's white paper on NAND types 3 to 4.5 ms for MLC and TLC.";
+        bus_rate, RATE,
+            "Bandwidth of a channel.",
+            "8 bits at 1,200 MT/s: NV-DDR3 of ONFI 4.1 (2017).";
+        command_time, time(MS),
+            "Command and address cycles before an operation starts.",
+            "Seven cycles (command, five of address, confirm) of 25 ns and tWB; ONFI keeps them slow when data is fast.";
+        multi_plane, Kind::Switch,
+            "Multi-plane commands: the same page of every plane in one array operation.",
+            "Every chip with planes has them (ONFI 4.1, chapter 5).";
+        cache, Kind::Switch,
+            "Cache commands: a second register lets the bus work while the array does.",
+            "Optional in ONFI 4.1, chapter 5, and in every chip for drives.";
+        endurance, integer(1, 10_000_000),
+            "Erase cycles a block is specified for.",
+            "3D TLC of client drives; HP's white paper on NAND types gives 1,000 to 3,000 for TLC.";
+        factory_bad_rate, Kind::Share { min: 0.0, max: 0.2 },
+            "Share of blocks that are bad from the factory.",
+            "A fraction of the 2 % that data sheets allow over the whole life.";
+        program_fail_rate, PROBABILITY,
+            "Probability that one page program fails and its block turns bad.",
+            "256 pages x 3,000 cycles x 1e-8 retire 0.8 % of the blocks in a life: with factory and erase failures within the spares.";
+        erase_fail_rate, PROBABILITY,
+            "Probability that one erase fails and its block turns bad.",
+            "3,000 cycles x 1e-6 retire 0.3 % of the blocks in a life.";
+        rber_fresh, PROBABILITY,
+            "Raw bit error rate of a block that was never erased.",
+            "1.6 errors in a code word that stands 120: no retries. The order of magnitude of Cai et al., Proc. IEEE 105(9), 2017.";
+        rber_worn, PROBABILITY,
+            "Raw bit error rate of a block at its endurance. Between the two it grows exponentially, and goes on growing.",
+            "90 errors in a code word on average, so that about 1 % of the page reads of a worn-out block need a retry.";
+        ecc_codeword, bytes(64, 64 * KIB),
+            "Data bytes that one ECC code word covers; it divides the page.",
+            "Usual for LDPC in TLC drives.";
+        ecc_bits, integer(0, 65_535),
+            "Bit errors that ECC corrects in one code word.",
+            "0.7 % of the bits, what LDPC with hard decisions does with a tenth of parity. As a bound that always holds it simplifies LDPC.";
+        read_retries, integer(0, 100),
+            "Read retries (shifted read voltages) before a page is given up as uncorrectable.",
+            "Vendors' tables have some ten entries. An assumption.";
+        retry_gain, PROBABILITY,
+            "Factor by which each retry lowers the raw bit error rate.",
+            "The first shifted read usually suffices, a page far past its life takes several. An assumption.";
+    }
+};
+
+/// The keys that every `[memory.NAME]` has. Defaults are by kind: `MemoryProfile::of_kind`.
+pub(super) static MEMORY_KEYS: &[KeyInfo] = memory_keys! {
+    kind, Kind::Choice(MemoryKind::WORDS),
+        "What it is. It sets the defaults of the other keys; a new memory must have it.",
+        "A memory that is not in the base begins with its kind.";
+    size, bytes(0, 16 * TIB),
+        "Bytes. 0: the drive has no such memory.",
+        "DRAM: the rule of 1 GiB for 1 TiB of flash with a map of 4 KiB units. SRAM: the order of controllers' on-chip buffers.";
+    read_latency, time(SECOND),
+        "Time to the first byte of a read.",
+        "SRAM: one cycle at 250 MHz (X-SSD's board). DRAM: a row miss and the controller. NVM: 32 ns (CBM). Host: a PCIe round trip and the host's memory (Neugebauer et al., SIGCOMM 2018). SLC flash: HP's white paper on NAND types, 25 us.";
+    write_latency, time(SECOND),
+        "Time to the first byte of a write.",
+        "As for reads; NVM: 40 ns (CBM); host: a posted write goes one way; SLC flash: 200 us.";
+    bandwidth, RATE,
+        "Bytes per second.",
+        "SRAM: 128 bit at 250 MHz (X-SSD). DRAM: 32 bit of LPDDR4-3200. NVM: two 64-byte lines in 40 ns, an assumption. Host: PCIe Gen4 x4 less headers. SLC flash: one channel.";
+    survives, Kind::Choice(Survives::WORDS),
+        "What is left after the power is lost.",
+        "Only NVM and flash keep their content by themselves; capacitors cost money, so no default has them.";
+};
