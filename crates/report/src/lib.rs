@@ -1,8 +1,17 @@
 //! What a run leaves behind, and what is made from it.
 //!
 //! [`record`] is the run record: one JSON document with every figure of a run and all that reproduces it. The rest
-//! reads records and nothing else, so a page can be made from a record years later, on another machine.
+//! reads records and nothing else, so a page can be made from a record years later, on another machine: [`summary()`]
+//! for the terminal, [`page()`] for one HTML page, [`compare`] for several records side by side.
 
+pub mod compare;
+mod html;
+mod page;
+mod plot;
 pub mod record;
+mod summary;
+pub mod units;
 
+pub use page::page;
 pub use record::Record;
+pub use summary::summary;

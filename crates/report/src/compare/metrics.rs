@@ -1,0 +1,103 @@
+//! The figures that are compared.
+
+use super::Labelled;
+use crate::page::operation;
+use crate::record::{Cache, Latency, Record, ratio};
+use crate::units::Quantity;
+use std::collections::BTreeSet;
+
+/// Which of two values is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Better {
+    Higher,
+    Lower,
+    Neither,
+}
+
+/// One figure of every record.
+pub(super) struct Metric {
+    pub name: String,
+    pub quantity: Quantity,
+    pub better: Better,
+    /// By record; `None` where the record has no such figure.
+    pub values: Vec<Option<f64>>,
+    /// Shown as bars on the page.
+    pub bars: bool,
+}
+
+impl Metric {
+    /// Whether the value of record `i` is the best, and not all are equal.
+    pub(super) fn is_best(&self, i: usize) -> bool {
+        let Some(value) = self.values[i] else { return false };
+        let known = || self.values.iter().flatten();
+        let differ = known().any(|other| *other != value);
+        differ
+            && match self.better {
+                Better::Higher => known().all(|other| value >= *other),
+                Better::Lower => known().all(|other| value <= *other),
+                Better::Neither => false,
+            }
+    }
+
+    /// By how much record `i` differs from the first, as a share of the first.
+    pub(super) fn change(&self, i: usize) -> Option<f64> {
+        let (first, value) = (self.values.first().copied().flatten()?, self.values[i]?);
+        (i > 0 && first != 0.0).then(|| ratio(value - first, first))
+    }
+}
+
+/// Every operation that any record has, `all` and what only one kind of operation has left out.
+pub(super) fn operations(records: &[Labelled]) -> Vec<String> {
+    let names: BTreeSet<&String> = records.iter().flat_map(|run| run.record.latency_us.keys()).collect();
+    names
+        .into_iter()
+        .filter(|name| *name != "all" && records.iter().any(|run| run.record.latency(name).is_some()))
+        .cloned()
+        .collect()
+}
+
+/// The figures, in the order of the table. What no record has is left out.
+pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
+    let mut metrics = Vec::new();
+    let mut add = |name: &str, quantity, better, bars, value: &dyn Fn(&Record) -> Option<f64>| {
+        let values: Vec<Option<f64>> = records.iter().map(|run| value(&run.record).filter(|v| v.is_finite())).collect();
+        if values.iter().any(Option::is_some) {
+            metrics.push(Metric { name: name.to_owned(), quantity, better, values, bars });
+        }
+    };
+    let positive = |value: f64| (value > 0.0).then_some(value);
+    add("IOPS", Quantity::Count, Better::Higher, true, &|r| Some(r.iops));
+    add("read bandwidth", Quantity::MibPerSecond, Better::Higher, false, &|r| positive(r.bandwidth_mib_s.read));
+    add("write bandwidth", Quantity::MibPerSecond, Better::Higher, false, &|r| positive(r.bandwidth_mib_s.write));
+    for name in operations(records) {
+        type Part = (&'static str, bool, fn(&Latency) -> f64);
+        let parts: [Part; 5] = [
+            ("mean", false, |l| l.mean),
+            ("p50", true, |l| l.p50),
+            ("p99", true, |l| l.p99),
+            ("p99.9", true, |l| l.p999),
+            ("max", false, |l| l.max),
+        ];
+        for (part, bars, value) in parts {
+            let bars = bars && matches!(name.as_str(), "read" | "write");
+            add(&format!("{} {part}", operation(&name)), Quantity::Micros, Better::Lower, bars, &|r| {
+                r.latency(&name).map(value)
+            });
+        }
+    }
+    add("write amplification", Quantity::Ratio, Better::Lower, true, &|r| positive(r.write_amplification));
+    add("blocks erased", Quantity::Count, Better::Lower, true, &|r| Some(r.erases as f64));
+    add("collections", Quantity::Count, Better::Lower, false, &|r| Some(r.collections as f64));
+    let hits = |cache: &Cache| (cache.hits + cache.misses > 0).then_some(cache.hit_ratio);
+    add("write buffer hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.write_buffer));
+    add("read cache hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.read_cache));
+    add("destage length", Quantity::Ratio, Better::Higher, false, &|r| positive(r.destage_length_pages.mean));
+    add("most worn block", Quantity::Count, Better::Lower, false, &|r| positive(r.wear.max as f64));
+    add("die busy, mean", Quantity::Share, Better::Neither, false, &|r| {
+        let dies = &r.utilization.dies;
+        (!dies.is_empty()).then(|| ratio(dies.iter().map(|die| die.busy_share()).sum(), dies.len() as f64))
+    });
+    add("requests", Quantity::Count, Better::Neither, false, &|r| Some(r.requests as f64));
+    add("simulated time", Quantity::Seconds, Better::Neither, false, &|r| Some(r.simulated_seconds));
+    metrics
+}

@@ -1,0 +1,184 @@
+//! The comparison as one HTML page.
+
+use super::metrics::{Metric, metrics, operations};
+use super::{Labelled, caveats};
+use crate::html::{document, escape};
+use crate::page::{FULL, HALF, cdf_chart, figure, operation, programmed, tail_chart};
+use crate::plot::{Bar, COLOURS, Segment, horizontal_bars, stacked_bar};
+use crate::units::{bytes, change, significant};
+use std::fmt::Write;
+
+/// One page that compares `records` with the first of them. Needs nothing else: no script, no network.
+pub fn page(records: &[Labelled], title: &str) -> String {
+    let mut body = String::with_capacity(128 << 10);
+    let _ = writeln!(
+        body,
+        "<header>\n<p class=\"kind\">Tidewater: {} runs compared</p>\n<h1>{}</h1>",
+        records.len(),
+        escape(title)
+    );
+    let Some(first) = records.first() else {
+        body.push_str("</header>\n<p>Nothing to compare.</p>\n");
+        return document(title, &body);
+    };
+    let workload = &first.record.workload;
+    let what = if workload.description.is_empty() { &workload.source } else { &workload.description };
+    let _ = writeln!(
+        body,
+        "<p class=\"lead\">{}<br>Differences are relative to the first run, <b>{}</b>. The best value has a star.</p>\n</header>",
+        escape(what),
+        escape(&first.label)
+    );
+    notes(&mut body, records);
+    let metrics = metrics(records);
+    bars(&mut body, records, &metrics);
+    latency(&mut body, records);
+    traffic(&mut body, records);
+    table(&mut body, records, &metrics);
+    let _ = writeln!(body, "<footer>tidewater {}.</footer>", escape(&first.record.tool_version));
+    document(&format!("{title} – tidewater"), &body)
+}
+
+fn notes(out: &mut String, records: &[Labelled]) {
+    if records.iter().any(|run| run.record.partial) {
+        out.push_str("<div class=\"banner\" role=\"alert\"><b>PARTIAL</b> Not every run reached its end.</div>\n");
+    }
+    let caveats = caveats(records);
+    let warnings = records.iter().flat_map(|run| run.record.warnings.iter().map(move |warning| (&run.label, warning)));
+    if caveats.is_empty() && warnings.clone().next().is_none() {
+        return;
+    }
+    out.push_str("<div class=\"notes\"><b>Before you believe the figures</b>\n<ul>");
+    for caveat in caveats {
+        let _ = write!(out, "<li>{}</li>", escape(&caveat));
+    }
+    for (label, warning) in warnings {
+        let _ = write!(out, "<li>{}: {}</li>", escape(label), escape(warning));
+    }
+    out.push_str("</ul></div>\n");
+}
+
+fn bars(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
+    out.push_str("<h2 id=\"figures\">Key figures</h2>\n<div class=\"pair\">\n");
+    for metric in metrics.iter().filter(|metric| metric.bars && metric.values.iter().flatten().any(|v| *v > 0.0)) {
+        let bars: Vec<Bar> = records
+            .iter()
+            .enumerate()
+            .filter_map(|(i, run)| metric.values[i].map(|value| (i, run, value)))
+            .map(|(i, run, value)| {
+                let by = metric.change(i).map(|by| format!("  {}", change(by))).unwrap_or_default();
+                Bar {
+                    name: &run.label,
+                    colour: i % COLOURS,
+                    value,
+                    says: format!("{}{by}", metric.quantity.format(value)),
+                    best: metric.is_best(i),
+                }
+            })
+            .collect();
+        let how = match metric.better {
+            super::metrics::Better::Higher => "Longer is better.",
+            super::metrics::Better::Lower => "Shorter is better.",
+            super::metrics::Better::Neither => "",
+        };
+        figure(out, &capital(&metric.name), how, &horizontal_bars(&metric.name, HALF, &bars));
+    }
+    out.push_str("</div>\n");
+}
+
+fn latency(out: &mut String, records: &[Labelled]) {
+    out.push_str("<h2 id=\"latency\">Latency</h2>\n");
+    for name in operations(records) {
+        let curves: Vec<_> = records
+            .iter()
+            .enumerate()
+            .filter_map(|(i, run)| {
+                // Where colours repeat, strokes differ.
+                run.record.latency(&name).map(|latency| (run.label.clone(), i % COLOURS, i / COLOURS % 4, latency))
+            })
+            .collect();
+        let what = capital(&operation(&name));
+        out.push_str("<div class=\"pair\">\n");
+        figure(
+            out,
+            &format!("{what}: distribution"),
+            "How many requests were done within a time. Further left is faster. Dots: 50, 90, 99, 99.9 and 99.99 %.",
+            &cdf_chart(&curves, &format!("Cumulative distribution of {} latency", operation(&name)), HALF),
+        );
+        figure(
+            out,
+            &format!("{what}: tail"),
+            "The same curves with the slowest requests spread out: each line up is ten times rarer.",
+            &tail_chart(&curves, &format!("Tail of the {} latency", operation(&name)), HALF),
+        );
+        out.push_str("</div>\n");
+    }
+}
+
+fn traffic(out: &mut String, records: &[Labelled]) {
+    let mut svg = String::new();
+    for run in records {
+        let flash = &run.record.flash;
+        let segments: Vec<Segment> = programmed(flash)
+            .into_iter()
+            .map(|(name, colour, units)| Segment {
+                name,
+                colour,
+                value: units as f64,
+                says: bytes(units.saturating_mul(flash.unit_bytes)),
+            })
+            .collect();
+        let bar = stacked_bar(&format!("What {} programmed", run.label), FULL, &segments);
+        if !bar.is_empty() {
+            let _ = writeln!(
+                svg,
+                "<p><b>{}</b> <span class=\"muted\">{} written, amplification {}</span></p>\n{bar}",
+                escape(&run.label),
+                bytes(flash.units_total().saturating_mul(flash.unit_bytes)),
+                significant(run.record.write_amplification)
+            );
+        }
+    }
+    if !svg.is_empty() {
+        out.push_str("<h2 id=\"flash\">What was written to the flash</h2>\n");
+        figure(
+            out,
+            "By its reason",
+            "Only the first part carries new data of the host; the rest is the drive's own work. Each bar is one run's whole.",
+            &svg,
+        );
+    }
+}
+
+fn table(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
+    out.push_str("<h2 id=\"all\">All figures</h2>\n<div class=\"scroll\"><table><thead><tr><th></th>");
+    for run in records {
+        let _ = write!(out, "<th>{}</th>", escape(&run.label));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for metric in metrics {
+        let _ = write!(out, "<tr><th>{}</th>", escape(&metric.name));
+        for i in 0..records.len() {
+            let class = if metric.is_best(i) { " class=\"best\"" } else { "" };
+            let _ = write!(out, "<td{class}>");
+            match metric.values[i] {
+                None => out.push('–'),
+                Some(value) => {
+                    let star = if metric.is_best(i) { " ★" } else { "" };
+                    let _ = write!(out, "{}{star}", metric.quantity.format(value));
+                }
+            }
+            if let Some(by) = metric.change(i) {
+                let _ = write!(out, "<small>{}</small>", change(by));
+            }
+            out.push_str("</td>");
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}

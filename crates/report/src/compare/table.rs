@@ -1,0 +1,71 @@
+//! The comparison as text.
+
+use super::metrics::{Metric, metrics};
+use super::{Labelled, caveats};
+use crate::units::change;
+use std::fmt::Write;
+
+/// A row for each figure and a column for each record, at most `width` characters wide: what does not fit continues
+/// below, with the first record repeated. The best value of a row has a star; the others say by how much they differ
+/// from the first record.
+pub fn table(records: &[Labelled], width: usize) -> String {
+    let Some(first) = records.first() else {
+        return "Nothing to compare.\n".to_owned();
+    };
+    let metrics = metrics(records);
+    let names = metrics.iter().map(|metric| metric.name.chars().count()).max().unwrap_or(0);
+    let cells: Vec<Vec<String>> = (0..records.len()).map(|i| metrics.iter().map(|m| cell(m, i)).collect()).collect();
+    let labels: Vec<String> = records.iter().map(|run| printable(&run.label)).collect();
+    let wide = |i: usize| cells[i].iter().chain([&labels[i]]).map(|text| text.chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
+    let mut next = 1;
+    loop {
+        let mut columns = vec![0];
+        let mut used = names + 2 + wide(0);
+        while next < records.len() && (columns.len() == 1 || used + 2 + wide(next) <= width) {
+            used += 2 + wide(next);
+            columns.push(next);
+            next += 1;
+        }
+        let _ = write!(out, "{:names$}", "");
+        for &i in &columns {
+            let _ = write!(out, "  {:>w$}", labels[i], w = wide(i));
+        }
+        out.push('\n');
+        for (row, metric) in metrics.iter().enumerate() {
+            let _ = write!(out, "{:names$}", metric.name);
+            for &i in &columns {
+                let _ = write!(out, "  {:>w$}", cells[i][row], w = wide(i));
+            }
+            out.push('\n');
+        }
+        if next >= records.len() {
+            break;
+        }
+        out.push('\n');
+    }
+    if records.len() > 1 {
+        let _ = writeln!(out, "\n* best of its row; percentages compare with {}", printable(&first.label));
+    }
+    for caveat in caveats(records) {
+        let _ = writeln!(out, "note: {}", printable(&caveat));
+    }
+    out
+}
+
+fn cell(metric: &Metric, i: usize) -> String {
+    let Some(value) = metric.values[i] else {
+        return "-  ".to_owned();
+    };
+    let mut text = metric.quantity.format(value);
+    if let Some(by) = metric.change(i) {
+        let _ = write!(text, " ({})", change(by));
+    }
+    text.push_str(if metric.is_best(i) { " *" } else { "  " });
+    text
+}
+
+/// Foreign text on a terminal: control characters could move its cursor.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

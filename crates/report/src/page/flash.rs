@@ -1,0 +1,123 @@
+//! What the flash did for the host, and what it did for itself.
+
+use super::{FULL, HALF, figure};
+use crate::html::escape;
+use crate::plot::{Segment, heat_map, histogram, stacked_bar};
+use crate::record::{Flash, Record, Utilization, ratio};
+use crate::units::{bytes, count, grouped, percent, significant};
+use std::fmt::Write;
+
+pub(super) fn section(out: &mut String, record: &Record) {
+    out.push_str("<h2 id=\"flash\">Inside the drive</h2>\n");
+    traffic(out, record);
+    utilization(out, &record.utilization);
+    out.push_str("<div class=\"pair\">\n");
+    wear(out, record);
+    counters(out, record);
+    out.push_str("</div>\n");
+}
+
+/// The parts of what was programmed, in the order of the page.
+pub(crate) fn programmed(flash: &Flash) -> [(&'static str, usize, u64); 4] {
+    [
+        ("host", 0, flash.units_host),
+        ("collected", 1, flash.units_collected),
+        ("map", 2, flash.units_meta),
+        ("padding", 6, flash.units_padding),
+    ]
+}
+
+fn traffic(out: &mut String, record: &Record) {
+    let flash = &record.flash;
+    let segments: Vec<Segment> = programmed(flash)
+        .into_iter()
+        .map(|(name, colour, units)| Segment {
+            name,
+            colour,
+            value: units as f64,
+            says: bytes(units.saturating_mul(flash.unit_bytes)),
+        })
+        .collect();
+    let svg = stacked_bar("What was programmed into the flash", FULL, &segments);
+    if svg.is_empty() {
+        out.push_str("<p class=\"muted\">Nothing was programmed into the flash.</p>\n");
+        return;
+    }
+    let how = format!(
+        "Everything programmed, by its reason. Only the first part carries new data of the host. Collection copies live data \
+         out of blocks before they are erased, the map says where data is, and padding fills what could not wait. The write \
+         amplification is all of it per unit that the host wrote: {}.",
+        significant(record.write_amplification)
+    );
+    figure(out, "What was written to the flash", &how, &svg);
+}
+
+fn utilization(out: &mut String, usage: &Utilization) {
+    let svg = heat_map("How busy each die and each channel was", FULL, usage);
+    if svg.is_empty() {
+        return;
+    }
+    let dies = usage.dies.len() as f64;
+    let mean = |part: fn(&crate::record::DieUse) -> f64| usage.dies.iter().map(part).sum::<f64>() / dies;
+    let how = format!(
+        "Percent of the time in which each die worked, and in the last row each channel's bus. An even field is good \
+         striping; one dark column is a hot channel. When the bus is darker than its dies, the channel is the bottleneck. \
+         On average a die read for {} of the time, programmed for {}, erased for {}.",
+        percent(mean(|die| die.read_share)),
+        percent(mean(|die| die.program_share)),
+        percent(mean(|die| die.erase_share))
+    );
+    figure(out, "How busy channels and dies were", &how, &svg);
+}
+
+fn wear(out: &mut String, record: &Record) {
+    let wear = &record.wear;
+    let svg =
+        histogram("Blocks by how often they were erased", HALF, 280.0, &wear.histogram, "erases of a block", "blocks");
+    if svg.is_empty() {
+        return;
+    }
+    let mut how = format!(
+        "How often blocks have been erased, from {} to {}, {} on average. A narrow heap is even wear",
+        grouped(wear.min),
+        grouped(wear.max),
+        significant(wear.mean)
+    );
+    if wear.endurance > 0 {
+        let _ = write!(
+            how,
+            "; a block is specified for {}, so the most worn has used {}",
+            grouped(wear.endurance),
+            percent(ratio(wear.max as f64, wear.endurance as f64))
+        );
+    }
+    how.push('.');
+    figure(out, "Wear", &how, &svg);
+}
+
+fn counters(out: &mut String, record: &Record) {
+    let flash = &record.flash;
+    let mut rows = vec![
+        ("pages read for the host", count(flash.reads_host as f64)),
+        ("pages read by collection", count(flash.reads_collected as f64)),
+        ("pages of the map read", count(flash.reads_meta as f64)),
+        ("program operations", count(flash.programs as f64)),
+        ("blocks erased", count(flash.erases_total as f64)),
+        ("of these by wear levelling", count(flash.erases_wear_levelling as f64)),
+        ("superblocks collected", count(record.collections as f64)),
+        ("programs and erases suspended for a read", count(record.suspends as f64)),
+        ("reads repeated after failed correction", count(record.read_retries as f64)),
+        ("pages that stayed unreadable", count(record.uncorrectable as f64)),
+        ("blocks gone bad", count(flash.grown_bad_blocks as f64)),
+        ("commands that failed", count(record.commands_failed as f64)),
+    ];
+    if let Some(recovery) = &record.recovery {
+        rows.push(("recovery after the power cut", crate::units::seconds(recovery.seconds)));
+        rows.push(("pages read for it", count(recovery.pages_read as f64)));
+    }
+    out.push_str("<figure>\n<figcaption><h3>Counters</h3></figcaption>\n<table><tbody>\n");
+    for (what, value) in rows {
+        let _ = writeln!(out, "<tr><td>{}</td><td>{value}</td></tr>", escape(what));
+    }
+    out.push_str("</tbody></table></figure>\n");
+}

@@ -1,0 +1,163 @@
+//! Latency: the distribution, its tail, and the percentiles.
+
+use super::{FULL, HALF, figure, operation, operation_colour};
+use crate::html::escape;
+use crate::plot::{Axis, LineChart, Series, thin};
+use crate::record::{Distribution, Latency, Record};
+use crate::units::{Quantity, count, micros, percent};
+use std::fmt::Write;
+
+/// Points of one curve that are drawn: more than the pixels of a plot help nobody.
+const POINTS_MAX: usize = 500;
+
+/// A curve to draw: its name, colour, stroke, and latency.
+pub(crate) type Curve<'a> = (String, usize, usize, &'a Latency);
+
+const PERCENTILES: [(f64, &str); 5] =
+    [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %")];
+
+fn at_percentiles(latency: &Latency) -> [f64; 5] {
+    [latency.p50, latency.p90, latency.p99, latency.p999, latency.p9999]
+}
+
+/// The percentiles that as many samples can tell from the greatest.
+fn dots(name: &str, latency: &Latency) -> Vec<(f64, f64, String)> {
+    PERCENTILES
+        .iter()
+        .zip(at_percentiles(latency))
+        .filter(|((share, _), _)| (1.0 - share) * latency.count as f64 >= 0.999)
+        .map(|((share, words), value)| (value, *share, format!("{words} of {name} within {}", micros(value))))
+        .collect()
+}
+
+/// The points of a cumulative curve, from 0 to 1, whatever the record left out.
+fn cumulative(latency: &Latency) -> Vec<(f64, f64)> {
+    let mut points = thin(&latency.cdf, POINTS_MAX);
+    if points.is_empty() {
+        points.extend(at_percentiles(latency).into_iter().zip(PERCENTILES).map(|(value, (share, _))| (value, share)));
+    }
+    let first = points.first().map_or(latency.max, |point| point.0);
+    points.insert(0, (if latency.min > 0.0 { latency.min.min(first) } else { first }, 0.0));
+    let last = points.last().map_or(latency.max, |point| point.0);
+    points.push((latency.max.max(last), 1.0));
+    points
+}
+
+fn range(curves: &[Curve]) -> (f64, f64) {
+    let positive = |value: f64| value.is_finite() && value > 0.0;
+    let all =
+        || curves.iter().flat_map(|(.., latency)| cumulative(latency)).map(|point| point.0).filter(|v| positive(*v));
+    (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max))
+}
+
+fn chart(curves: &[Curve], title: &str, width: f64, y: Axis) -> String {
+    let (min, max) = range(curves);
+    let series = curves
+        .iter()
+        .map(|(name, colour, dash, latency)| Series {
+            name: name.clone(),
+            colour: *colour,
+            dash: *dash,
+            pieces: vec![cumulative(latency)],
+            dots: dots(name, latency),
+        })
+        .collect();
+    let x = Axis::log(Quantity::Micros, "latency, log scale", min, max);
+    LineChart { title, width, height: 320.0, x, y, series }.svg()
+}
+
+/// The share of requests within each latency.
+pub(crate) fn cdf_chart(curves: &[Curve], title: &str, width: f64) -> String {
+    chart(curves, title, width, Axis::rounded(Quantity::Share, "share of requests", 1.0))
+}
+
+/// The same, with the slowest requests spread out.
+pub(crate) fn tail_chart(curves: &[Curve], title: &str, width: f64) -> String {
+    let samples = curves.iter().map(|(.., latency)| latency.count).max().unwrap_or(1);
+    chart(curves, title, width, Axis::nines("share of requests, the slowest spread out", samples))
+}
+
+pub(super) fn section(out: &mut String, record: &Record) {
+    out.push_str("<h2 id=\"latency\">Latency</h2>\n");
+    let measured: Vec<(&String, &Latency)> =
+        record.latency_us.iter().filter(|(name, latency)| latency.count > 0 && *name != "all").collect();
+    if measured.is_empty() {
+        out.push_str("<p class=\"muted\">No request was completed.</p>\n");
+        return;
+    }
+    let curves: Vec<Curve> =
+        measured.iter().map(|(name, latency)| (operation(name), operation_colour(name), 0, *latency)).collect();
+    out.push_str("<p class=\"muted\">From the submission of a request to its completion at the host");
+    for (name, latency) in measured.iter().filter(|(name, _)| matches!(name.as_str(), "read" | "write")) {
+        let _ = write!(
+            out,
+            ". Half of the {}s took at most {}; one in a hundred took more than {}",
+            escape(name),
+            micros(latency.p50),
+            micros(latency.p99)
+        );
+    }
+    out.push_str(".</p>\n<div class=\"pair\">\n");
+    figure(
+        out,
+        "Distribution",
+        "How many requests were done within a time: follow a curve up to 50 % for the typical request. Further left is \
+         faster. Dots: 50, 90, 99, 99.9 and 99.99 %.",
+        &cdf_chart(&curves, "Cumulative distribution of latency by operation", HALF),
+    );
+    figure(
+        out,
+        "Tail",
+        "The same curves with the slowest requests spread out: each line up is ten times rarer. A curve that bends right \
+         has a few requests that waited very long.",
+        &tail_chart(&curves, "Tail of the latency by operation", HALF),
+    );
+    out.push_str("</div>\n");
+    table(out, record);
+}
+
+fn table(out: &mut String, record: &Record) {
+    out.push_str(
+        "<div class=\"scroll\"><table><caption>Within this time were …</caption><thead><tr><th></th><th>requests</th><th>share</th><th>mean</th>\
+         <th>min</th><th>50 %</th><th>90 %</th><th>99 %</th><th>99.9 %</th><th>99.99 %</th><th>max</th></tr></thead>\n<tbody>\n",
+    );
+    let rows = record.latency_us.iter().filter(|(name, latency)| latency.count > 0 && *name != "all");
+    let several = rows.clone().count() > 1;
+    let all = record.latency_us.get_key_value("all").filter(|_| several);
+    let whole: f64 = rows.clone().map(|(_, latency)| latency.count as f64).sum();
+    for (name, latency) in rows.chain(all) {
+        let _ = write!(
+            out,
+            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+            escape(&operation(name)),
+            count(latency.count as f64),
+            percent(crate::record::ratio(latency.count as f64, whole)),
+            micros(latency.mean),
+            micros(latency.min)
+        );
+        for value in at_percentiles(latency) {
+            let _ = write!(out, "<td>{}</td>", micros(value));
+        }
+        let _ = writeln!(out, "<td>{}</td></tr>", micros(latency.max));
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+/// The cumulative distribution of destage lengths.
+pub(super) fn destage_chart(destage: &Distribution) -> String {
+    let mut points = thin(&destage.cdf, POINTS_MAX);
+    if let Some(&(first, _)) = points.first() {
+        points.insert(0, (first, 0.0));
+    } else {
+        points.extend([(destage.mean, 0.0), (destage.max.max(destage.mean), 1.0)]);
+    }
+    // Lengths are whole numbers: the share holds until the next, so the curve is a staircase.
+    let steps =
+        points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]).chain(points.last().copied()).collect();
+    let longest = points.last().map_or(1.0, |point| point.0).max(destage.max);
+    let x = Axis::log(Quantity::Count, "pages in a destage, log scale", 1.0, longest);
+    let y = Axis::rounded(Quantity::Share, "share of destages", 1.0);
+    let series =
+        vec![Series { name: "destages".to_owned(), colour: 1, dash: 0, pieces: vec![steps], dots: Vec::new() }];
+    LineChart { title: "Cumulative distribution of the destage length", width: FULL, height: 260.0, x, y, series }.svg()
+}

@@ -1,0 +1,228 @@
+//! A record as one HTML page that needs nothing else: no script, no network, no other file.
+
+mod flash;
+mod latency;
+mod setup;
+mod time;
+
+use crate::html::{document, escape};
+use crate::record::{Record, ratio};
+use crate::units::{bytes, count, grouped, mib_per_second, micros, percent, seconds, significant};
+use std::fmt::Write;
+
+pub(crate) use flash::programmed;
+pub(crate) use latency::{cdf_chart, tail_chart};
+
+/// Width of a plot over the whole page, in pixels.
+pub(crate) const FULL: f64 = 1044.0;
+/// Width of one of two plots side by side, in pixels.
+pub(crate) const HALF: f64 = 504.0;
+
+/// The page of `record`.
+pub fn page(record: &Record) -> String {
+    let mut body = String::with_capacity(128 << 10);
+    header(&mut body, record);
+    tiles(&mut body, record);
+    latency::section(&mut body, record);
+    time::section(&mut body, record);
+    flash::section(&mut body, record);
+    buffers(&mut body, record);
+    setup::section(&mut body, record);
+    document(&format!("{} – {} – tidewater", headline(record), record.profile.name), &body)
+}
+
+/// What the run was, in a few words.
+fn headline(record: &Record) -> String {
+    let source = &record.workload.source;
+    // A path is long, and its end says most.
+    let name = match record.workload.kind {
+        crate::record::WorkloadKind::Job => source.as_str(),
+        _ => source.rsplit(['/', '\\']).next().unwrap_or(source),
+    };
+    if name.is_empty() { "a run".to_owned() } else { name.to_owned() }
+}
+
+/// An operation in words: `write_zeroes` is `write zeroes`.
+pub(crate) fn operation(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// The colour of an operation, the same in every plot.
+pub(crate) fn operation_colour(name: &str) -> usize {
+    match name {
+        "read" => 0,
+        "write" => 1,
+        "flush" => 2,
+        "deallocate" => 3,
+        "write_zeroes" => 4,
+        "compare" => 5,
+        "verify" => 7,
+        _ => 6,
+    }
+}
+
+/// A plot with what it is and how to read it. `how` and `svg` are HTML.
+pub(crate) fn figure(out: &mut String, title: &str, how: &str, svg: &str) {
+    let _ = writeln!(out, "<figure>\n<figcaption><h3>{}</h3><p>{how}</p></figcaption>\n{svg}</figure>", escape(title));
+}
+
+fn header(out: &mut String, record: &Record) {
+    let workload = &record.workload;
+    let _ = writeln!(
+        out,
+        "<header>\n<p class=\"kind\">Tidewater: how a drive served a workload</p>\n<h1>{}</h1>",
+        escape(&headline(record))
+    );
+    let _ = write!(out, "<p class=\"lead\">");
+    if !workload.description.is_empty() {
+        let _ = write!(out, "{}<br>", escape(&workload.description));
+    }
+    let _ = write!(out, "On the drive <b>{}</b>", escape(&record.profile.name));
+    if record.capacity_bytes > 0 {
+        let _ = write!(out, ", {} usable", bytes(record.capacity_bytes));
+    }
+    if !record.profile.description.is_empty() {
+        let _ = write!(out, ": {}", escape(&record.profile.description));
+    }
+    let _ = writeln!(out, "</p>\n</header>");
+    if record.partial {
+        let _ = writeln!(
+            out,
+            "<div class=\"banner\" role=\"alert\"><b>PARTIAL</b> The run was stopped before its end{}. Every figure here \
+             covers only what had been done by then: {} requests.</div>",
+            record.partial_reason.as_deref().map(|why| format!(" ({})", escape(why))).unwrap_or_default(),
+            grouped(record.requests)
+        );
+    }
+    if record.requests == 0 {
+        let _ = writeln!(out, "<div class=\"notes\">The workload had no requests, so there is nothing to plot.</div>");
+    }
+    if !record.warnings.is_empty() {
+        let _ = write!(out, "<div class=\"notes\"><b>Before you believe the figures</b>\n<ul>");
+        for warning in &record.warnings {
+            let _ = write!(out, "<li>{}</li>", escape(warning));
+        }
+        let _ = writeln!(out, "</ul></div>");
+    }
+}
+
+/// One key figure. `value` is split at its space into number and unit.
+fn tile(out: &mut String, what: &str, value: &str, more: &str) {
+    let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
+    let _ = writeln!(
+        out,
+        "<div class=\"tile\"><div class=\"what\">{}</div><div class=\"figure\">{} <small>{}</small></div>\
+         <div class=\"more\">{}</div></div>",
+        escape(what),
+        escape(number),
+        escape(unit),
+        escape(more)
+    );
+}
+
+fn tiles(out: &mut String, record: &Record) {
+    out.push_str("<section class=\"tiles\" aria-label=\"Key figures\">\n");
+    tile(
+        out,
+        "Requests per second",
+        &count(record.iops),
+        &format!(
+            "{} requests in {} of the drive's time",
+            count(record.requests as f64),
+            seconds(record.simulated_seconds)
+        ),
+    );
+    for (name, what, bandwidth, moved) in [
+        ("read", "Read", record.bandwidth_mib_s.read, record.bytes_read),
+        ("write", "Write", record.bandwidth_mib_s.write, record.bytes_written),
+    ] {
+        let Some(latency) = record.latency(name) else { continue };
+        tile(
+            out,
+            &format!("{what} bandwidth"),
+            &mib_per_second(bandwidth),
+            &format!("{} by {} requests", bytes(moved), count(latency.count as f64)),
+        );
+        tile(
+            out,
+            &format!("{what} latency, 99 % within"),
+            &micros(latency.p99),
+            &format!("half within {}, 99.9 % within {}", micros(latency.p50), micros(latency.p999)),
+        );
+    }
+    if record.flash.units_host > 0 || record.bytes_written > 0 {
+        tile(
+            out,
+            "Write amplification",
+            &significant(record.write_amplification),
+            "bytes of flash written per byte of the host",
+        );
+    }
+    let worn = if record.wear.endurance > 0 {
+        format!(
+            ", the most worn at {} of {} cycles",
+            percent(ratio(record.wear.max as f64, record.wear.endurance as f64)),
+            grouped(record.wear.endurance)
+        )
+    } else {
+        String::new()
+    };
+    tile(
+        out,
+        "Blocks erased",
+        &count(record.erases as f64),
+        &format!("{} collections{worn}", count(record.collections as f64)),
+    );
+    if record.write_buffer.hits + record.write_buffer.misses > 0 {
+        tile(
+            out,
+            "Write buffer hits",
+            &percent(record.write_buffer.hit_ratio),
+            &format!("{} with policy {}", bytes(record.write_buffer.size_bytes), record.write_buffer.policy),
+        );
+    }
+    out.push_str("</section>\n");
+}
+
+fn buffers(out: &mut String, record: &Record) {
+    let caches = [("Write buffer", &record.write_buffer), ("Read cache", &record.read_cache)];
+    let present = |cache: &crate::record::Cache| !cache.policy.is_empty() && cache.policy != "none";
+    out.push_str("<h2 id=\"buffers\">Write buffer and read cache</h2>\n");
+    if !caches.iter().any(|(_, cache)| present(cache)) {
+        out.push_str("<p class=\"muted\">This drive has neither: every request goes to the flash.</p>\n");
+        return;
+    }
+    out.push_str(
+        "<p class=\"muted\">Hits and misses count pages of the host. A write that hits replaces a page that has not yet \
+         gone to the flash, and so saves a program.</p>\n<div class=\"scroll\"><table><thead><tr><th></th><th>policy</th>\
+         <th>memory</th><th>size</th><th>hits</th><th>misses</th><th>hit ratio</th><th>evicted</th><th>most pages held</th>\
+         <th>waited for room</th></tr></thead>\n<tbody>\n",
+    );
+    for (name, cache) in caches.into_iter().filter(|(_, cache)| present(cache)) {
+        let _ = writeln!(
+            out,
+            "<tr><th>{name}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td></tr>",
+            escape(&cache.policy),
+            escape(&cache.memory),
+            bytes(cache.size_bytes),
+            count(cache.hits as f64),
+            count(cache.misses as f64),
+            percent(cache.hit_ratio),
+            count(cache.evictions as f64),
+            count(cache.pages_max as f64),
+            seconds(cache.wait_seconds)
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+    let destage = &record.destage_length_pages;
+    if destage.count > 0 {
+        let how = format!(
+            "Pages that left the write buffer together, to consecutive addresses: {} on average over {} destages. Further \
+             right is better for the flash: long runs mean large programs.",
+            significant(destage.mean),
+            count(destage.count as f64)
+        );
+        figure(out, "Destage length", &how, &latency::destage_chart(destage));
+    }
+}

@@ -1,0 +1,162 @@
+//! What made the run, so that it can be made again.
+
+use crate::html::escape;
+use crate::record::{Record, WorkloadKind};
+use crate::units::{bytes, count, grouped, seconds, significant};
+use std::fmt::Write;
+
+pub(super) fn section(out: &mut String, record: &Record) {
+    out.push_str("<h2 id=\"again\">How to run it again</h2>\n");
+    if let Some(command) = command(record) {
+        let _ = writeln!(
+            out,
+            "<p class=\"muted\">The same command with the same version gives the same figures, less the computer's own \
+             time.</p>\n<pre>{}</pre>",
+            escape(&command)
+        );
+    }
+    memory(out, record);
+    options(out, record);
+    let settings = &record.profile.settings;
+    if !settings.is_empty() {
+        let _ = writeln!(
+            out,
+            "<details><summary>All {} settings of the drive</summary>\n<dl class=\"settings\">",
+            settings.len()
+        );
+        for (key, value) in settings {
+            let changed = record.profile.changed.iter().any(|set| set.split('=').next() == Some(key));
+            let (open, close) = if changed { ("<b>", "</b> (changed)") } else { ("", "") };
+            let _ = writeln!(out, "<div><dt>{}</dt><dd>{open}{}{close}</dd></div>", escape(key), escape(value));
+        }
+        out.push_str("</dl></details>\n");
+    }
+    footer(out, record);
+}
+
+/// The command that makes the run again: as it was given, or put together from the record.
+pub(crate) fn command(record: &Record) -> Option<String> {
+    if let Some(line) = &record.command_line {
+        return Some(line.clone());
+    }
+    let flag = match record.workload.kind {
+        WorkloadKind::Trace => "--trace",
+        WorkloadKind::Job => "--job",
+        WorkloadKind::Synth => return None,
+    };
+    if record.workload.source.is_empty() {
+        return None;
+    }
+    let mut words = vec!["tidewater replay --profile".to_owned(), quoted(&record.profile.name)];
+    for set in &record.profile.changed {
+        words.extend(["--set".to_owned(), quoted(set)]);
+    }
+    words.extend([flag.to_owned(), quoted(&record.workload.source)]);
+    for (name, value) in &record.workload.options {
+        words.push(format!("--{name}"));
+        if value != "true" {
+            words.push(quoted(value));
+        }
+    }
+    words.push(format!("--seed {}", record.seed));
+    Some(words.join(" "))
+}
+
+/// A word as a POSIX shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+%@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+fn memory(out: &mut String, record: &Record) {
+    if record.memory.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h3>Memories of the controller, and what they hold</h3>\n<div class=\"scroll\"><table><thead><tr><th>memory</th>\
+         <th class=\"words\">use</th><th>size</th><th class=\"words\">note</th></tr></thead>\n<tbody>\n",
+    );
+    for placement in &record.memory {
+        let _ = writeln!(
+            out,
+            "<tr><th>{}</th><td class=\"words\">{}</td><td>{}</td><td class=\"words\">{}</td></tr>",
+            escape(&placement.memory),
+            escape(&placement.usage),
+            bytes(placement.size_bytes),
+            escape(&placement.note)
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+fn options(out: &mut String, record: &Record) {
+    let workload = &record.workload;
+    if workload.source.is_empty() && workload.options.is_empty() {
+        return;
+    }
+    let kind = match workload.kind {
+        WorkloadKind::Trace => "trace",
+        WorkloadKind::Job => "job",
+        WorkloadKind::Synth => "generated trace",
+    };
+    let _ = writeln!(
+        out,
+        "<h3>Workload</h3>\n<dl class=\"settings\">\n<div><dt>{kind}</dt><dd>{}</dd></div>\n<div><dt>seed</dt><dd>{}</dd></div>",
+        escape(&workload.source),
+        record.seed
+    );
+    for (name, value) in &workload.options {
+        let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
+    }
+    out.push_str("</dl>\n");
+}
+
+fn footer(out: &mut String, record: &Record) {
+    let _ = write!(
+        out,
+        "<footer>tidewater {}, record schema {}. {} NVMe commands, {} events of the virtual clock ({} per request), \
+         simulated in {} ({} of processor time)",
+        escape(&record.tool_version),
+        record.schema,
+        grouped(record.commands),
+        grouped(record.timing_events),
+        significant(record.events_per_request),
+        seconds(record.wall_seconds),
+        seconds(record.user_cpu_seconds)
+    );
+    if record.user_cpu_seconds > 0.0 {
+        let _ = write!(
+            out,
+            ", {} requests per second of processor time",
+            count(record.requests as f64 / record.user_cpu_seconds)
+        );
+    }
+    if let Some(memory) = record.bytes_per_touched_page {
+        let _ = write!(out, ", {} bytes of memory per touched page", significant(memory));
+    }
+    out.push_str(".</footer>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_put_together_from_the_record_and_quoted_for_the_shell() {
+        let mut record = Record { seed: 7, ..Record::default() };
+        record.profile.name = "generic".into();
+        record.profile.changed.push("nand.channels=4".into());
+        record.workload.source = "a trace; rm 'x'.csv".into();
+        record.workload.options.insert("queue-depth".into(), "32".into());
+        record.workload.options.insert("wrap".into(), "true".into());
+        assert_eq!(
+            command(&record).unwrap(),
+            "tidewater replay --profile generic --set nand.channels=4 --trace 'a trace; rm '\\''x'\\''.csv' \
+             --queue-depth 32 --wrap --seed 7"
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! The run over time.
+
+use super::{FULL, figure};
+use crate::plot::{Axis, LineChart, Series};
+use crate::record::{Record, TimePoint, TimeSeries};
+use crate::units::{Quantity, seconds};
+
+/// Points of one line that are drawn.
+const POINTS_MAX: usize = 700;
+
+/// What one point of a line says, and how several are merged.
+struct Line {
+    name: &'static str,
+    colour: usize,
+    value: fn(&TimePoint) -> f64,
+    /// Latencies: an interval without requests has none, and the worst of merged ones counts.
+    latency: bool,
+}
+
+pub(super) fn section(out: &mut String, record: &Record) {
+    out.push_str("<h2 id=\"time\">Over time</h2>\n");
+    let series = &record.time_series;
+    if series.points.is_empty() {
+        out.push_str("<p class=\"muted\">The run was too short to be cut into intervals.</p>\n");
+        return;
+    }
+    let merged = series.points.len().div_ceil(POINTS_MAX);
+    let interval = interval(series);
+    let each = if merged == 1 {
+        format!("Each point is {} of the drive's time", seconds(interval))
+    } else {
+        format!(
+            "Each point is {} of the drive's time ({merged} intervals of the record)",
+            seconds(interval * merged as f64)
+        )
+    };
+    let rate = |name, colour, value| Line { name, colour, value, latency: false };
+    let delay = |name, colour, value| Line { name, colour, value, latency: true };
+    out.push_str("<div class=\"dense\">\n");
+    let panels: [(&str, String, Vec<Line>, Quantity, &'static str); 4] = [
+        (
+            "Requests per second",
+            format!("{each}. A level line is a steady drive; a drop is often the start of collection, or a pause of the workload."),
+            vec![rate("read", 0, |p| p.read_iops), rate("write", 1, |p| p.write_iops)],
+            Quantity::Count,
+            "requests per second",
+        ),
+        (
+            "Bandwidth",
+            "The same requests by their size.".to_owned(),
+            vec![rate("read", 0, |p| p.read_mib_s), rate("write", 1, |p| p.write_mib_s)],
+            Quantity::MibPerSecond,
+            "MiB/s",
+        ),
+        (
+            "Latency",
+            "Of the requests that ended in each interval. When the two lines part, a few requests wait for many others. \
+             A gap is a time without requests."
+                .to_owned(),
+            vec![
+                delay("mean", 6, |p| p.mean_latency_us),
+                delay("99 % within", 3, |p| p.p99_latency_us.unwrap_or(0.0)),
+            ],
+            Quantity::Micros,
+            "latency, log scale",
+        ),
+        (
+            "Blocks erased",
+            "Erases in each interval: each frees a block after its live data was copied. None means that nothing had to be \
+             collected yet."
+                .to_owned(),
+            vec![rate("erases", 2, |p| p.erases as f64)],
+            Quantity::Count,
+            "erases",
+        ),
+    ];
+    for (title, how, lines, quantity, label) in panels {
+        let svg = panel(series, &lines, title, quantity, label, merged);
+        if !svg.is_empty() {
+            figure(out, title, &how, &svg);
+        }
+    }
+    out.push_str("</div>\n");
+}
+
+/// The interval, also of a record that forgot to say it.
+fn interval(series: &TimeSeries) -> f64 {
+    let stated = series.interval_seconds;
+    if stated.is_finite() && stated > 0.0 {
+        return stated;
+    }
+    series.points.windows(2).map(|pair| pair[1].t_seconds - pair[0].t_seconds).find(|d| *d > 0.0).unwrap_or(1.0)
+}
+
+/// One panel; empty if none of its lines has a value.
+fn panel(
+    series: &TimeSeries,
+    lines: &[Line],
+    title: &str,
+    quantity: Quantity,
+    label: &'static str,
+    merged: usize,
+) -> String {
+    let present: Vec<&Line> =
+        lines.iter().filter(|line| series.points.iter().any(|point| (line.value)(point) > 0.0)).collect();
+    if present.is_empty() {
+        return String::new();
+    }
+    let interval = interval(series);
+    let drawn: Vec<Series> = present
+        .iter()
+        .map(|line| Series {
+            name: line.name.to_owned(),
+            colour: line.colour,
+            dash: 0,
+            pieces: pieces(&series.points, line, interval, merged),
+            dots: Vec::new(),
+        })
+        .collect();
+    let values = || drawn.iter().flat_map(|series| &series.pieces).flatten().map(|point| point.1);
+    let max = values().fold(0.0, f64::max);
+    let y = if quantity == Quantity::Micros {
+        Axis::log(quantity, label, values().filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min), max)
+    } else {
+        Axis::rounded(quantity, label, max)
+    };
+    let end = series.points.iter().map(|point| point.t_seconds).fold(0.0, f64::max) + interval;
+    let x = Axis::from_zero(Quantity::Seconds, "time on the drive's clock", end);
+    LineChart { title: &format!("{title} over time"), width: FULL, height: 230.0, x, y, series: drawn }.svg()
+}
+
+/// The pieces of a line. Where intervals were left out, a rate falls to zero and a latency has a gap.
+fn pieces(points: &[TimePoint], line: &Line, interval: f64, merged: usize) -> Vec<Vec<(f64, f64)>> {
+    let mut pieces: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
+    let mut before: Option<f64> = None;
+    for group in points.chunks(merged) {
+        let t = group[0].t_seconds + interval * 0.5;
+        let last = group[group.len() - 1].t_seconds + interval * 0.5;
+        let values = group.iter().map(|point| (line.value)(point));
+        let value = if line.latency { values.fold(0.0, f64::max) } else { values.sum::<f64>() / group.len() as f64 };
+        let gap = before.is_some_and(|before| t - before > interval * 1.5);
+        if line.latency && (gap || value <= 0.0) {
+            pieces.push(Vec::new());
+        } else if let (true, Some(before), Some(piece)) = (gap, before, pieces.last_mut()) {
+            piece.extend([(before + interval, 0.0), (t - interval, 0.0)]);
+        }
+        if (value > 0.0 || !line.latency)
+            && let Some(piece) = pieces.last_mut()
+        {
+            piece.push((t, value));
+        }
+        before = Some(last);
+    }
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(t_seconds: f64, value: f64) -> TimePoint {
+        TimePoint { t_seconds, read_iops: value, mean_latency_us: value, ..TimePoint::default() }
+    }
+
+    #[test]
+    fn a_rate_falls_to_zero_where_nothing_happened_and_a_latency_has_a_gap() {
+        let points = [at(0.0, 5.0), at(1.0, 6.0), at(9.0, 7.0)];
+        let rate = Line { name: "", colour: 0, value: |p| p.read_iops, latency: false };
+        assert_eq!(pieces(&points, &rate, 1.0, 1), [vec![(0.5, 5.0), (1.5, 6.0), (2.5, 0.0), (8.5, 0.0), (9.5, 7.0)]]);
+        let latency = Line { name: "", colour: 0, value: |p| p.mean_latency_us, latency: true };
+        assert_eq!(pieces(&points, &latency, 1.0, 1), [vec![(0.5, 5.0), (1.5, 6.0)], vec![(9.5, 7.0)]]);
+    }
+}

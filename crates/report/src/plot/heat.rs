@@ -1,0 +1,147 @@
+//! The channel by die heat map.
+
+use super::Axis;
+use crate::html::escape;
+use crate::record::Utilization;
+use crate::units::{Quantity, percent};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// A cell for each die and a row for the channels' buses, the busier the darker. Empty if no dies are known.
+pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
+    if usage.dies.is_empty() {
+        return String::new();
+    }
+    // By rank, not by number: numbers are foreign and may be anything.
+    let columns: Vec<u32> = usage.dies.iter().map(|die| die.channel).collect::<BTreeSet<_>>().into_iter().collect();
+    let rows: Vec<u32> = usage.dies.iter().map(|die| die.die).collect::<BTreeSet<_>>().into_iter().collect();
+    let busiest = usage
+        .dies
+        .iter()
+        .map(|die| die.busy_share())
+        .chain(usage.channels.iter().map(|channel| channel.busy_share))
+        .fold(0.0, f64::max)
+        .clamp(0.01, 1.0);
+    let scale = Axis::rounded(Quantity::Share, "", busiest);
+    let (left, top) = (96.0, 30.0);
+    let wide = (width - left) / columns.len() as f64;
+    let tall = (360.0 / (rows.len() + 1) as f64).clamp(3.0, 34.0);
+    let gap = if wide > 6.0 && tall > 6.0 { 2.0 } else { 0.0 };
+    let bus_top = top + tall * rows.len() as f64 + 10.0;
+    let has_buses = !usage.channels.is_empty();
+    let height = bus_top + if has_buses { tall } else { -10.0 } + 40.0;
+    let mut out = format!(
+        "<svg class=\"plot\" viewBox=\"0 0 {width} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
+        escape(title)
+    );
+    let with_text = wide >= 44.0 && tall >= 16.0;
+    let mut cell = |column: usize, y: f64, share: f64, says: String| {
+        let x = left + column as f64 * wide;
+        let shade = scale.place(share);
+        let _ = writeln!(
+            out,
+            "<path class=\"heat\" fill-opacity=\"{:.3}\" d=\"M{x:.1} {y:.1}h{w:.1}v{h:.1}h-{w:.1}z\"><title>{says}</title></path>",
+            0.05 + 0.95 * shade,
+            w = wide - gap,
+            h = tall - gap,
+        );
+        if with_text {
+            let class = if shade > 0.5 { "oncell" } else { "cell" };
+            let _ = writeln!(
+                out,
+                "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.0}</text>",
+                x + (wide - gap) / 2.0,
+                y + (tall - gap) / 2.0 + 4.0,
+                (share * 100.0).clamp(0.0, 999.0)
+            );
+        }
+    };
+    for die in &usage.dies {
+        let column = columns.partition_point(|channel| *channel < die.channel);
+        let row = rows.partition_point(|number| *number < die.die);
+        let says = format!(
+            "channel {}, die {}: busy {}; read {}, program {}, erase {}, idle {}",
+            die.channel,
+            die.die,
+            percent(die.busy_share()),
+            percent(die.read_share),
+            percent(die.program_share),
+            percent(die.erase_share),
+            percent(die.idle_share)
+        );
+        cell(column, top + row as f64 * tall, die.busy_share(), says);
+    }
+    for (column, channel) in columns.iter().enumerate() {
+        if let Some(bus) = usage.channels.get(*channel as usize) {
+            let says = format!("bus of channel {channel}: busy {}", percent(bus.busy_share));
+            cell(column, bus_top, bus.busy_share, says);
+        }
+    }
+    let named = |i: usize, size: f64, room: f64| i.is_multiple_of((room / size).ceil().max(1.0) as usize);
+    for (i, channel) in columns.iter().enumerate().filter(|(i, _)| named(*i, wide, 26.0)) {
+        let x = left + (i as f64 + 0.5) * wide - gap / 2.0;
+        let _ = writeln!(
+            out,
+            "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{channel}</text>",
+            top - 8.0
+        );
+    }
+    for (i, die) in rows.iter().enumerate().filter(|(i, _)| named(*i, tall, 15.0)) {
+        let y = top + (i as f64 + 0.5) * tall + 3.0;
+        let _ = writeln!(
+            out,
+            "<text class=\"tick\" x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">die {die}</text>",
+            left - 8.0
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">channel</text>",
+        left - 8.0,
+        top - 8.0
+    );
+    if has_buses {
+        let _ = writeln!(
+            out,
+            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">bus</text>",
+            left - 8.0,
+            bus_top + tall / 2.0 + 3.0
+        );
+    }
+    key(&mut out, width, height, &scale);
+    out.push_str("</svg>\n");
+    out
+}
+
+/// The scale, bottom right.
+fn key(out: &mut String, width: f64, height: f64, scale: &Axis) {
+    const STEPS: u32 = 20;
+    let (wide, y) = (200.0, height - 22.0);
+    let x = width - wide - 34.0;
+    for step in 0..STEPS {
+        let part = f64::from(step) / f64::from(STEPS);
+        let _ = writeln!(
+            out,
+            "<path class=\"heat\" fill-opacity=\"{:.3}\" d=\"M{:.1} {y:.1}h{:.1}v9h-{:.1}z\"/>",
+            0.05 + 0.95 * part,
+            x + part * wide,
+            wide / f64::from(STEPS),
+            wide / f64::from(STEPS)
+        );
+    }
+    let ticks = scale.ticks();
+    let ends = [ticks.first(), ticks.last()];
+    for ((_, name), (at, anchor)) in ends.into_iter().flatten().zip([(x - 6.0, "end"), (x + wide + 6.0, "start")]) {
+        let _ = writeln!(
+            out,
+            "<text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{name}</text>",
+            y + 8.5
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">busy</text>",
+        x - 30.0,
+        y + 8.5
+    );
+}

@@ -1,0 +1,139 @@
+//! A record as a screenful of text.
+
+use crate::compare::printable;
+use crate::page::{operation, programmed};
+use crate::record::{Cache, Record, ratio};
+use crate::units::{bytes, count, grouped, mib_per_second, micros, percent, seconds, significant};
+use std::fmt::Write;
+
+/// About twenty aligned lines that say how the run went.
+pub fn summary(record: &Record) -> String {
+    let mut out = String::new();
+    if record.partial {
+        let why = record.partial_reason.as_deref().unwrap_or("stopped before its end");
+        let _ = writeln!(out, "PARTIAL: {}. The figures cover what had been done by then.\n", printable(why));
+    }
+    let mut line = |what: &str, text: String| {
+        let _ = writeln!(out, "{what:<20} {}", printable(&text));
+    };
+    let (workload, profile) = (&record.workload, &record.profile);
+    line(
+        "workload",
+        if workload.description.is_empty() { workload.source.clone() } else { workload.description.clone() },
+    );
+    line("drive", format!("{}, {}: {}", profile.name, bytes(record.capacity_bytes), profile.description));
+    line(
+        "requests",
+        format!("{} in {} of the drive's time", grouped(record.requests), seconds(record.simulated_seconds)),
+    );
+    line("IOPS", count(record.iops));
+    let bandwidth = &record.bandwidth_mib_s;
+    line(
+        "bandwidth",
+        format!(
+            "read {} ({}), write {} ({})",
+            mib_per_second(bandwidth.read),
+            bytes(record.bytes_read),
+            mib_per_second(bandwidth.write),
+            bytes(record.bytes_written)
+        ),
+    );
+    latencies(&mut out, record);
+    let mut line = |what: &str, text: String| {
+        let _ = writeln!(out, "{what:<20} {}", printable(&text));
+    };
+    if record.flash.units_total() > 0 {
+        let whole = record.flash.units_total() as f64;
+        let parts: Vec<String> = programmed(&record.flash)
+            .into_iter()
+            .filter(|(.., units)| *units > 0)
+            .map(|(name, _, units)| format!("{name} {}", percent(ratio(units as f64, whole))))
+            .collect();
+        line(
+            "write amplification",
+            format!("{} (programmed: {})", significant(record.write_amplification), parts.join(", ")),
+        );
+    }
+    let wear = &record.wear;
+    line(
+        "erases",
+        format!(
+            "{} blocks in {} collections; wear {} to {}, mean {}",
+            grouped(record.erases),
+            grouped(record.collections),
+            grouped(wear.min),
+            grouped(wear.max),
+            significant(wear.mean)
+        ),
+    );
+    let destage = &record.destage_length_pages;
+    for (name, cache) in [("write buffer", &record.write_buffer), ("read cache", &record.read_cache)] {
+        if let Some(mut text) = cached(cache) {
+            if name == "write buffer" && destage.count > 0 {
+                let _ = write!(text, ", destages of {} pages", significant(destage.mean));
+            }
+            line(name, text);
+        }
+    }
+    let usage = &record.utilization;
+    if !usage.dies.is_empty() {
+        let busiest = usage.channels.iter().map(|channel| channel.busy_share).fold(0.0, f64::max);
+        let dies = ratio(usage.dies.iter().map(|die| die.busy_share()).sum(), usage.dies.len() as f64);
+        line("busy", format!("dies {} on average, the busiest channel {}", percent(dies), percent(busiest)));
+    }
+    let errors = [
+        (record.read_retries, "reads repeated"),
+        (record.uncorrectable, "pages unreadable"),
+        (record.flash.grown_bad_blocks, "blocks gone bad"),
+        (record.commands_failed, "commands failed"),
+    ];
+    if errors.iter().any(|(times, _)| *times > 0) {
+        let words: Vec<String> = errors
+            .iter()
+            .filter(|(times, _)| *times > 0)
+            .map(|(times, what)| format!("{} {what}", grouped(*times)))
+            .collect();
+        line("errors", words.join(", "));
+    }
+    if let Some(recovery) = &record.recovery {
+        line("recovery", format!("{}, {} pages read", seconds(recovery.seconds), grouped(recovery.pages_read)));
+    }
+    line(
+        "simulation",
+        format!(
+            "{} ({} of processor time), {} events per request",
+            seconds(record.wall_seconds),
+            seconds(record.user_cpu_seconds),
+            significant(record.events_per_request)
+        ),
+    );
+    for warning in &record.warnings {
+        line("warning", warning.clone());
+    }
+    out
+}
+
+fn latencies(out: &mut String, record: &Record) {
+    let rows: Vec<_> = record.latency_us.iter().filter(|(name, latency)| *name != "all" && latency.count > 0).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n{:<20} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "latency", "requests", "mean", "p50", "p90", "p99", "p99.9", "max"
+    );
+    for (name, latency) in rows {
+        let _ = write!(out, "  {:<18} {:>9}", printable(&operation(name)), count(latency.count as f64));
+        for value in [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max] {
+            let _ = write!(out, " {:>9}", micros(value));
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+fn cached(cache: &Cache) -> Option<String> {
+    (!cache.policy.is_empty() && cache.policy != "none")
+        .then(|| format!("{} hits ({}, {})", percent(cache.hit_ratio), cache.policy, bytes(cache.size_bytes)))
+}
