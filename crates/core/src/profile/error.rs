@@ -13,7 +13,7 @@ pub struct ProfileError {
     /// The key in question, as `--set` takes it: `nand.channels`.
     pub key: Option<String>,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: Box<Problem>,
 }
 
 /// What is wrong with a profile.
@@ -62,7 +62,7 @@ pub enum Problem {
 
 impl ProfileError {
     pub(super) fn new(key: impl Into<String>, problem: Problem) -> ProfileError {
-        ProfileError { file: None, at: None, key: Some(key.into()), problem }
+        ProfileError { file: None, at: None, key: Some(key.into()), problem: Box::new(problem) }
     }
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for ProfileError {
                 None => write!(f, "{key}: ")?,
             }
         }
-        let meant = match &self.problem {
+        let meant = match &*self.problem {
             Problem::Syntax(message) => return write!(f, "{message}"),
             Problem::Missing(text) | Problem::Conflict(text) => return f.write_str(text),
             Problem::Placement(error) => return write!(f, "{error}"),
@@ -115,7 +115,7 @@ impl fmt::Display for ProfileError {
 
 impl std::error::Error for ProfileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.problem {
+        match &*self.problem {
             Problem::Placement(error) => Some(error),
             _ => None,
         }

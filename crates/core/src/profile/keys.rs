@@ -131,7 +131,8 @@ impl Profile {
     }
 
     /// Sets one key, as `--set KEY=VALUE` does: `set("nand.channels", "4")`, `set("memory.dram.size", "64MiB")`. Setting
-    /// the `kind` of a memory that is not there adds it; setting the `size` of one to 0 removes it.
+    /// the `kind` of a memory that is not there adds it, and another kind brings its own latencies and bandwidth; setting
+    /// the `size` of one to 0 removes it.
     ///
     /// # Errors
     /// When the key is unknown or the value is not of its kind or range. Whether values fit together is for
@@ -209,16 +210,20 @@ impl Profile {
                 let at = match self.memories.iter().position(|memory| memory.name == name) {
                     Some(at) => at,
                     None if info.name == "kind" && super::value::is_name(name) => {
-                        let mut new = MemoryProfile::of_kind(name, MemoryKind::Dram);
-                        set(&mut new, value.clone());
                         // Sorted, so that a profile does not depend on the order in which memories were named.
                         let at = self.memories.partition_point(|memory| memory.name.as_str() < name);
-                        self.memories.insert(at, MemoryProfile::of_kind(name, new.kind));
+                        self.memories.insert(at, MemoryProfile::of_kind(name, MemoryKind::Dram));
                         at
                     }
                     None => return Err(self.unknown_memory(name)),
                 };
-                set(&mut self.memories[at], value);
+                let memory = &mut self.memories[at];
+                let before = memory.kind;
+                set(memory, value);
+                if memory.kind != before {
+                    // Another kind brings its own latencies; only what the user gave, the size, stays.
+                    *memory = MemoryProfile { size: memory.size, ..MemoryProfile::of_kind(name, memory.kind) };
+                }
             }
         }
         Ok(())

@@ -206,6 +206,9 @@ fn memories_come_and_go() {
     assert!(error("[memory]\nnvm = 3").contains("expected a table"));
     assert!(error("[memory.\"a b\"]\nkind = \"nvm\"").contains("expected a name of letters"));
     let mut profile = Profile::generic();
+    profile.set("memory.dram.kind", "nvm").unwrap();
+    assert_eq!(profile.memory("dram").unwrap().survives, Survives::ByItself);
+    assert_eq!(profile.memory("dram").unwrap().size, 1 << 30);
     profile.set("memory.sram.size", "0").unwrap();
     assert!(profile.memory("sram").is_none() && profile.set("memory.sram.size", "1k").is_err());
 }
@@ -229,7 +232,7 @@ fn values_that_do_not_fit_together_are_refused() {
     said(&[("nand.ecc_codeword", "3000")], "does not divide a page");
     said(&[("nand.rber_fresh", "0.01")], "fewer errors");
     said(&[("nand.rber_fresh", "0")], "cannot grow exponentially");
-    said(&[("nand.blocks_per_plane", "8")], "too few blocks: 8 in a plane");
+    said(&[("nand.blocks_per_plane", "7")], "too few blocks: 7 in a plane");
     said(&[("nand.blocks_per_plane", "16777216")], "an impossible geometry");
     said(&[("nand.blocks_per_plane", "100"), ("drive.capacity", "1TiB")], "need more flash than");
     said(&[("drive.capacity", "1000")], "not a multiple of the unit");
@@ -302,6 +305,15 @@ fn the_reference_page_is_up_to_date() {
         written == page,
         "docs/reference/profile.md is not what the table of keys says: run UPDATE_DOCS=1 cargo test -p tidewater-core profile"
     );
+}
+
+#[test]
+fn deep_nesting_is_an_error_not_a_full_stack() {
+    for open in ["[", "{a=", "a."] {
+        assert!(Profile::parse(&format!("x = {}", open.repeat(100_000)), "deep").is_err());
+        assert!(Profile::parse(&open.repeat(100_000), "deep").is_err());
+    }
+    assert!(Profile::parse(&format!("{}x = 1", "a.".repeat(10_000)), "deep").is_err());
 }
 
 proptest! {

@@ -44,7 +44,7 @@ impl Profile {
             file: Some(file.to_owned()),
             at: at(error.span().map_or(0, |span| span.start)),
             key: None,
-            problem: Problem::Syntax(error.message().trim().replace('\n', ", ")),
+            problem: Box::new(Problem::Syntax(error.message().trim().replace('\n', ", "))),
         })?;
         Profile::from_document(document.get_ref()).map_err(|Mistake(error, span)| ProfileError {
             file: Some(file.to_owned()),
@@ -140,7 +140,7 @@ impl Profile {
                 .or_else(|| keys::meant_key(section, name));
             return Err(mistake(full(&written), Problem::UnknownKey { meant }, key.span()));
         };
-        let parsed = info.kind.from_toml(value.get_ref()).map_err(|found| {
+        let parsed = info.kind.take(value.get_ref()).map_err(|found| {
             Mistake(Profile::refuse_toml(info, full(name), found, value.get_ref().as_str()), value.span())
         })?;
         self.put(info, memory, parsed).map_err(|problem| mistake(full(name), problem, key.span()))

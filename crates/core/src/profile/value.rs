@@ -186,14 +186,13 @@ impl Kind {
     }
 
     /// Takes a value from a TOML document. Every value may also be quoted.
-    pub(super) fn from_toml(&self, value: &DeValue<'_>) -> Result<Value, Found> {
+    pub(super) fn take(&self, value: &DeValue<'_>) -> Result<Value, Found> {
         let texts = matches!(self, Kind::Choice(_) | Kind::Policy(_) | Kind::Name | Kind::Text);
         match value {
             DeValue::String(text) => self.parse(text),
             DeValue::Array(items) => match *self {
                 Kind::List { of, min, max } => {
-                    let values =
-                        items.iter().map(|item| of.from_toml(item.get_ref())).collect::<Result<Vec<_>, _>>()?;
+                    let values = items.iter().map(|item| of.take(item.get_ref())).collect::<Result<Vec<_>, _>>()?;
                     list(values, min, max)
                 }
                 _ => Err("a list".into()),
