@@ -49,7 +49,8 @@ pub fn marks(svg: &str) -> usize {
 
 /// Are all numbers in the drawing attributes of `svg` finite? A division by zero shows up as `NaN` or `inf`.
 pub fn drawable(svg: &str) -> bool {
-    let drawn = [("path", "d"), ("polyline", "points"), ("rect", "height"), ("rect", "width"), ("rect", "y"), ("text", "x")];
+    let drawn =
+        [("path", "d"), ("polyline", "points"), ("rect", "height"), ("rect", "width"), ("rect", "y"), ("text", "x")];
     drawn.iter().all(|(tag, attribute)| {
         attributes(svg, tag, attribute).iter().all(|value| !value.contains("NaN") && !value.contains("inf"))
     })
@@ -61,7 +62,8 @@ mod tests {
 
     #[test]
     fn plots_are_told_from_empty_frames() {
-        let page = r#"<svgx/><svg class="a"><path d=""/><line x1="0"/></svg><svg><path fill="none" d="M0 1L2.5 3"/></svg>"#;
+        let page =
+            r#"<svgx/><svg class="a"><path d=""/><line x1="0"/></svg><svg><path fill="none" d="M0 1L2.5 3"/></svg>"#;
         let svgs = elements(page, "svg");
         assert_eq!(svgs.len(), 2);
         assert_eq!(marks(svgs[0]), 0);

@@ -65,7 +65,8 @@ pub fn rust_files() -> Vec<(PathBuf, String)> {
         .into_iter()
         .filter(|file| file.extension().is_some_and(|extension| extension == "rs"))
         .map(|file| {
-            let text = std::fs::read_to_string(root().join(&file)).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            let text =
+                std::fs::read_to_string(root().join(&file)).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
             (file, text)
         })
         .collect()

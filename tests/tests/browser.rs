@@ -12,16 +12,14 @@ const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome", "go
 /// A Chromium that runs; Ubuntu's `chromium-browser` may be a script that only points to a snap.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .flat_map(|folder| BROWSERS.iter().map(move |name| folder.join(name)))
-        .find(|file| {
-            file.is_file()
-                && Command::new(file)
-                    .arg("--version")
-                    .stderr(Stdio::null())
-                    .output()
-                    .is_ok_and(|output| output.status.success() && !output.stdout.is_empty())
-        })
+    std::env::split_paths(&path).flat_map(|folder| BROWSERS.iter().map(move |name| folder.join(name))).find(|file| {
+        file.is_file()
+            && Command::new(file)
+                .arg("--version")
+                .stderr(Stdio::null())
+                .output()
+                .is_ok_and(|output| output.status.success() && !output.stdout.is_empty())
+    })
 }
 
 /// What a page became once its scripts ran, and what it said on the console.
@@ -125,7 +123,8 @@ fn a_report_needs_nothing_but_itself() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     run_well(folder.path(), &["replay", "--trace", "sample", "--report", "report.html"]);
     let page = std::fs::read_to_string(folder.path().join("report.html")).expect("the report is UTF-8 text");
-    for loaded in ["<link ", "<script src", "<img src=\"http", "<iframe", "@import", "url(http", "src=\"http", "fetch("] {
+    for loaded in ["<link ", "<script src", "<img src=\"http", "<iframe", "@import", "url(http", "src=\"http", "fetch("]
+    {
         assert!(!page.contains(loaded), "the report loads something: {loaded}");
     }
 }

@@ -1,0 +1,300 @@
+//! The built binary, as a user meets it: in a folder of its own, outside of the checkout.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tidewater_tests::{Build, at, binary, run, run_refused, run_well, tidewater};
+
+/// A job that is done in no time.
+const JOB: &str = "rw=randrw,rwmixread=30,bs=4k,iodepth=8,size=64m,number_ios=20000";
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn record(text: &str) -> Value {
+    serde_json::from_str(text).expect("standard output holds one JSON record and nothing else")
+}
+
+/// A record without what differs between two runs by nature.
+fn repeatable(mut record: Value) -> Value {
+    let fields = record.as_object_mut().expect("a record is an object");
+    for measured in ["wall_seconds", "user_cpu_seconds", "bytes_per_touched_page"] {
+        fields.remove(measured);
+    }
+    record
+}
+
+fn write(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) {
+    std::fs::write(folder.path().join(name), content).expect("the temporary folder can be written");
+}
+
+/// The names of all files in `folder`, hidden and temporary ones as well.
+fn names(folder: &TempDir) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.path()).expect("the temporary folder can be read");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// `requests` SPC lines: writes of 4 KiB, one page after the other, a millisecond apart.
+fn spc(requests: u64) -> String {
+    (0..requests).map(|i| format!("0,{},4096,W,{:.3}\n", i * 8, i as f64 / 1000.0)).collect()
+}
+
+#[test]
+fn the_sample_replays_into_a_report_and_a_record() {
+    let folder = folder();
+    run_well(
+        folder.path(),
+        &["replay", "--trace", "sample", "--report", "report.html", "--json", "run.json", "--requests", "requests.csv"],
+    );
+    assert_eq!(names(&folder), ["report.html", "requests.csv", "run.json"]);
+    let run = record(&std::fs::read_to_string(folder.path().join("run.json")).expect("the record"));
+    let requests = at(&run, "requests").as_u64().expect("a count");
+    assert!(requests > 0);
+    let csv = std::fs::read_to_string(folder.path().join("requests.csv")).expect("the requests");
+    assert_eq!(csv.lines().count() as u64, requests + 1, "one line per request, and a heading");
+}
+
+#[test]
+fn the_record_has_what_was_promised() {
+    let text = run_well(folder().path(), &["replay", "--job", JOB, "--json", "-"]);
+    let run = record(&text);
+    for path in ["requests", "erases"] {
+        assert!(at(&run, path).is_u64(), "{path}: {}", at(&run, path));
+    }
+    let figures = ["simulated_seconds", "wall_seconds", "iops", "write_amplification"];
+    let nested = ["write_buffer.hit_ratio", "read_cache.hit_ratio", "destage_length_pages.mean"];
+    for path in figures.iter().chain(&nested) {
+        assert!(at(&run, path).is_number(), "{path}: {}", at(&run, path));
+    }
+    for operation in ["read", "write"] {
+        let mut last = 0.0;
+        for figure in ["p50", "p90", "p99", "p999", "max"] {
+            let path = format!("latency_us.{operation}.{figure}");
+            let value = at(&run, &path).as_f64().unwrap_or_else(|| panic!("{path} is missing"));
+            assert!(value >= last, "{path} is less than the percentile below it");
+            last = value;
+        }
+        let mean = at(&run, &format!("latency_us.{operation}.mean")).as_f64().expect("a mean");
+        assert!(mean > 0.0 && mean <= last);
+    }
+    assert_eq!(at(&run, "requests").as_u64(), Some(20_000));
+    assert_eq!(at(&run, "partial"), &Value::Bool(false));
+}
+
+#[test]
+fn a_run_is_silent_when_piped() {
+    let output = run(folder().path(), &["replay", "--job", JOB, "--json", "-"]);
+    assert!(output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!errors.contains('\r') && !errors.contains('\u{1b}'), "control signs without a terminal: {errors:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_record_on_two_runs_and_two_optimization_levels() {
+    let folder = folder();
+    let arguments = ["replay", "--job", JOB, "--seed", "7", "--json", "-"];
+    let first = repeatable(record(&run_well(folder.path(), &arguments)));
+    let second = repeatable(record(&run_well(folder.path(), &arguments)));
+    assert_eq!(first, second, "two runs of one build");
+    let output = tidewater(Build::Release, folder.path()).args(arguments).output().expect("the binary starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let release = repeatable(record(&String::from_utf8(output.stdout).expect("UTF-8")));
+    assert_eq!(first, release, "two optimization levels");
+    let other = ["replay", "--job", JOB, "--seed", "8", "--json", "-"];
+    let other = repeatable(record(&run_well(folder.path(), &other)));
+    assert_ne!(first["latency_us"], other["latency_us"], "another seed is another run");
+}
+
+#[test]
+fn the_binary_alone_is_enough() {
+    let folder = folder();
+    let installed = folder.path().join("tidewater");
+    std::fs::copy(binary(Build::Same), &installed).expect("the binary can be copied");
+    // No variable of the build, no home, no checkout: profiles and samples are compiled in.
+    let output = Command::new(&installed)
+        .args(["replay", "--trace", "sample", "--report", "report.html"])
+        .env_clear()
+        .current_dir(folder.path())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("the binary starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(names(&folder), ["report.html", "tidewater"]);
+    let summary = String::from_utf8_lossy(&output.stdout);
+    assert!(summary.contains("report.html"), "the summary says where the report is: {summary}");
+}
+
+#[test]
+fn every_profile_can_be_shown_checked_and_used_from_a_file() {
+    let folder = folder();
+    let list = run_well(folder.path(), &["profile", "list"]);
+    let profiles: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(profiles.contains(&"generic"), "{list}");
+    for name in profiles {
+        let shown = run_well(folder.path(), &["profile", "show", name]);
+        write(&folder, "mine.toml", &shown);
+        run_well(folder.path(), &["profile", "check", "mine.toml"]);
+        let by_name = run_well(folder.path(), &["replay", "--profile", name, "--job", JOB, "--json", "-"]);
+        let by_path = run_well(folder.path(), &["replay", "--profile", "mine.toml", "--job", JOB, "--json", "-"]);
+        assert_eq!(
+            record(&by_name)["latency_us"],
+            record(&by_path)["latency_us"],
+            "{name}: what is shown is what is used"
+        );
+    }
+}
+
+#[test]
+fn compare_makes_one_table_and_one_page_for_a_knob() {
+    let folder = folder();
+    let vary = ["compare", "--vary", "nand.channels=2,8", "--job", JOB, "--report", "compare.html"];
+    let table = run_well(folder.path(), &vary);
+    let has = |value: &str| table.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == value);
+    assert!(has("2") && has("8") && table.contains("channels"), "{table}");
+    let page = std::fs::read_to_string(folder.path().join("compare.html")).expect("the page");
+    assert!(page.contains("nand.channels"));
+}
+
+#[test]
+fn trace_info_tells_what_is_in_a_trace() {
+    let folder = folder();
+    write(&folder, "t.spc", spc(1000));
+    let info = record(&run_well(folder.path(), &["trace", "info", "t.spc", "--format", "spc", "--json", "-"]));
+    let figure = |path: &str| at(&info, path).as_f64().unwrap_or_else(|| panic!("{path} is missing"));
+    assert_eq!(figure("requests"), 1000.0);
+    assert_eq!(figure("mean_kib"), 4.0);
+    assert_eq!(figure("write_percent"), 100.0);
+    assert!(figure("sequential_percent") > 99.0);
+    assert!((figure("mean_interarrival_ms") - 1.0).abs() < 0.01);
+    assert!((figure("footprint_mib") - 1000.0 * 4.0 / 1024.0).abs() < 0.1);
+}
+
+#[test]
+fn help_has_examples() {
+    for arguments in [&["--help"][..], &["replay", "--help"], &["compare", "--help"], &["trace", "--help"]] {
+        let help = run_well(folder().path(), arguments);
+        assert!(help.to_lowercase().contains("example"), "{arguments:?}:\n{help}");
+    }
+}
+
+#[test]
+fn a_malformed_line_is_named_by_file_line_and_column() {
+    let folder = folder();
+    write(&folder, "bad.spc", format!("{}0,x12,4096,W,0.1\n{}", spc(2), "0,800,4096,R,0.2\n"));
+    let replay = ["replay", "--format", "spc", "--trace", "bad.spc", "--json", "run.json"];
+    let message = run_refused(folder.path(), &replay);
+    assert!(message.contains("bad.spc:3:3"), "{message}");
+    assert_eq!(names(&folder), ["bad.spc"], "nothing is left half-written");
+
+    let skipping = run_well(folder.path(), &[&replay[..], &["--skip-bad"]].concat());
+    let run = record(&std::fs::read_to_string(folder.path().join("run.json")).expect("the record"));
+    assert_eq!(at(&run, "requests").as_u64(), Some(3), "{skipping}");
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    let folder = folder();
+    write(&folder, "empty", "");
+    // Bytes of a simple generator: no text, no known magic number.
+    let mut state = 1u32;
+    let mut noise = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    write(&folder, "noise", (0..20_000).map(|_| noise()).collect::<Vec<u8>>());
+    // Five columns of numbers: at least four formats, which differ in units and in which digit means write.
+    write(&folder, "columns", "0 0 128 8 0\n1000 0 256 8 1\n2000 0 1024 8 1\n");
+    write(&folder, "cut.zst", [0x28, 0xb5, 0x2f, 0xfd, 0x04]);
+    for trace in ["empty", "noise", "columns", "cut.zst", "absent"] {
+        let message =
+            run_refused(folder.path(), &["replay", "--trace", trace, "--report", "r.html", "--json", "r.json"]);
+        assert!(message.contains(trace), "{message}");
+        if trace == "columns" {
+            assert!(message.contains("--format") && message.contains("mqsim"), "{message}");
+        }
+    }
+    assert_eq!(names(&folder), ["columns", "cut.zst", "empty", "noise"], "nothing is left half-written");
+}
+
+#[test]
+fn impossible_drives_are_refused_with_the_way_out() {
+    let folder = folder();
+    for (set, word) in [
+        ("nand.channels=0", "channels"),
+        ("nand.chanels=16", "channels"),
+        ("nand.channels=many", "channels"),
+        ("nands.channels=8", "nand"),
+        ("ftl.over_provisioning=7", "over_provisioning"),
+    ] {
+        let message = run_refused(folder.path(), &["replay", "--set", set, "--job", JOB, "--json", "-"]);
+        assert!(message.contains(word), "{set}: {message}");
+    }
+    let message = run_refused(folder.path(), &["replay", "--profile", "genric", "--job", JOB]);
+    assert!(message.contains("generic"), "a suggestion: {message}");
+    write(&folder, "bad.toml", "[nand]\nchanels = 8\n");
+    let message = run_refused(folder.path(), &["profile", "check", "bad.toml"]);
+    assert!(message.contains("bad.toml:2") && message.contains("channels"), "{message}");
+}
+
+#[test]
+fn addresses_beyond_a_drive_of_given_size_are_refused_or_wrapped() {
+    let folder = folder();
+    write(&folder, "far.spc", format!("{}0,{},4096,W,1.0\n", spc(4), 1u64 << 31));
+    let replay =
+        ["replay", "--format", "spc", "--trace", "far.spc", "--set", "drive.capacity=1GiB", "--json", "run.json"];
+    let message = run_refused(folder.path(), &replay);
+    assert!(message.contains("far.spc:5") && message.contains("--wrap"), "{message}");
+    run_well(folder.path(), &[&replay[..], &["--wrap"]].concat());
+}
+
+/// A command under `bash`, whose first argument `$0` is the binary.
+fn bash(folder: &Path, script: &str) -> Command {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script]).arg(binary(Build::Same)).current_dir(folder).stdin(std::process::Stdio::null());
+    bash
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_half_written() {
+    let folder = folder();
+    // Files may not grow beyond 4 KiB, and the signal that would tell so is ignored: writing fails, as on a full disk.
+    let script = format!("trap '' XFSZ; ulimit -f 4; exec \"$0\" replay --job {JOB} --report report.html");
+    let output = bash(folder.path(), &script).output().expect("bash starts");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code != 0), "{}: {message}", output.status);
+    assert!(message.contains("report.html") && !message.contains("panicked"), "{message}");
+    assert_eq!(names(&folder), Vec::<String>::new());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_record_into_a_full_pipe_is_a_failure_in_words() {
+    let output = bash(folder().path(), &format!("exec \"$0\" replay --job {JOB} --json - >/dev/full"))
+        .output()
+        .expect("bash starts");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code != 0), "{}", output.status);
+    assert!(!message.is_empty() && !message.contains("panicked"), "{message}");
+}
+
+#[test]
+fn ctrl_c_leaves_a_partial_record_that_says_so() {
+    let folder = folder();
+    let endless = JOB.replace("number_ios=20000", "number_ios=1000000000000");
+    let script = format!(
+        "exec timeout --preserve-status --signal=INT --kill-after=100 3 \"$0\" replay --job {endless} --json run.json"
+    );
+    let output = bash(folder.path(), &script).output().expect("bash starts");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && !message.contains("panicked"), "{}: {message}", output.status);
+    assert_eq!(names(&folder), ["run.json"], "{message}");
+    let run = record(&std::fs::read_to_string(folder.path().join("run.json")).expect("the record"));
+    assert_eq!(at(&run, "partial"), &Value::Bool(true));
+    assert!(at(&run, "requests").as_u64().is_some_and(|requests| requests > 0));
+}
