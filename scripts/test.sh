@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace, then says what was skipped and why. Arguments go to `cargo test` before the `--`.
+# Runs every test of the workspace, then says what was skipped and why. Arguments, such as `--package tidewater-core`,
+# choose others: they go to `cargo test` in place of `--workspace`.
 #
 # A test that lacks something (the shared traces, a browser) prints `SKIPPED (n): what is missing`, where n is the number
 # of cases it left out. Those lines are added up at the end: nothing is skipped in silence.
@@ -7,6 +8,7 @@ set -euo pipefail
 # shellcheck source=scripts/toolchain.sh
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"
 cd "$root"
+if [ $# = 0 ]; then set -- --workspace; fi
 
 target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target"
@@ -14,7 +16,7 @@ log=$target/test.log
 
 status=0
 # --show-output: SKIPPED lines of passing tests are part of the result.
-cargo test --locked --workspace --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log" || status=$?
+cargo test --locked --no-fail-fast "$@" -- --show-output 2>&1 | tee "$log" || status=$?
 
 # Sums of the runners' closing lines: passed, failed, ignored.
 read -r passed failed ignored < <(awk '

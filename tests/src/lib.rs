@@ -83,26 +83,33 @@ pub enum Build {
 
 /// The built binary. Builds it on the first call, in the target folder of the running test.
 pub fn binary(build: Build) -> &'static Path {
-    static SAME: OnceLock<PathBuf> = OnceLock::new();
-    static RELEASE: OnceLock<PathBuf> = OnceLock::new();
+    static SAME: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    static RELEASE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     // TARGET/PROFILE/deps/TEST-HASH
     let test = std::env::current_exe().expect("a running test has a path");
     let profile = test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps").to_path_buf();
     let target = profile.parent().expect("a profile's folder lies in TARGET").to_path_buf();
     let release = build == Build::Release || profile.ends_with("release");
     let cell = if release { &RELEASE } else { &SAME };
-    cell.get_or_init(|| {
+    // A failure is kept as well: one attempt tells enough.
+    let built = cell.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(root()).args(["build", "--locked", "--package", "tidewater", "--bin", "tidewater"]);
         cargo.arg("--target-dir").arg(&target);
         if release {
             cargo.arg("--release");
         }
-        let built = cargo.output().expect("cargo starts");
-        assert!(built.status.success(), "the binary does not build:\n{}", String::from_utf8_lossy(&built.stderr));
+        let output = cargo.output().expect("cargo starts");
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
         let name = format!("tidewater{}", std::env::consts::EXE_SUFFIX);
-        target.join(if release { "release" } else { "debug" }).join(name)
-    })
+        Ok(target.join(if release { "release" } else { "debug" }).join(name))
+    });
+    match built {
+        Ok(binary) => binary,
+        Err(why) => panic!("the binary does not build:\n{why}"),
+    }
 }
 
 /// A `tidewater` command in `folder`, with nothing on standard input and no terminal.
