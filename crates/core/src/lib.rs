@@ -1,4 +1,20 @@
-//! The firmware: sans-IO, bounded, deterministic.
+//! The firmware of a drive: sans-IO, bounded, deterministic. It does no I/O, reads no clock and starts no thread.
+//!
+//! The rooms, as data flows: [`host`] (queues and commands), [`buffer`] (write buffer, read cache), [`ftl`] (where pages
+//! go), [`flash`] (when dies and channels work), over a `tidewater_nand::Medium`. [`device`] wires them together, and
+//! [`drive`] is the one loop that runs a device, under any clock.
+pub mod buffer;
+mod commands;
+pub mod cost;
+pub mod device;
+pub mod drive;
+pub mod events;
+pub mod flash;
+pub mod ftl;
 pub mod host;
 pub mod memory;
+pub mod power;
 pub mod profile;
+
+pub use device::{Device, Input, Options, Output, SetupError};
+pub use power::Remains;

@@ -99,7 +99,7 @@ const RATE: Kind = Kind::Rate { min: 1_000, max: 1_000_000_000_000 };
 
 /// The policies of the write buffer and of the read cache.
 fn policies() -> Vec<&'static str> {
-    vec!["none", "lru"]
+    crate::buffer::POLICIES.to_vec()
 }
 
 macro_rules! keys {

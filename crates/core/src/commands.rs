@@ -1,0 +1,480 @@
+//! What each NVMe command does, step by step, from the command pipeline to its completion.
+
+use crate::device::{Device, Output, PAST};
+use crate::events::{Event, lane};
+use crate::ftl::{Entry, NO_OWNER};
+use crate::host::Permit;
+use tidewater_base::Instant;
+use tidewater_nand::Medium;
+use tidewater_wire::nvme::{Command, Kind, Status};
+
+/// Where a command stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Data comes from the host, or from memory.
+    #[default]
+    Data,
+    /// Partly written pages are read, to be merged.
+    Merge,
+    /// Pages go to the buffer or to flash.
+    Write,
+    /// Pages written through are being programmed.
+    Program,
+    /// Pages are read from flash.
+    Read,
+    /// Data that was read goes to the host.
+    Send,
+    /// The buffer is emptied for a flush.
+    Drain,
+    /// All that came before is being programmed.
+    Durable,
+}
+
+/// A command under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) step: Step,
+    pub(crate) status: Status,
+    /// The next logical page to handle, and the first after the last.
+    next: u32,
+    end: u32,
+    /// Flash operations or programs that it waits for.
+    pending: u32,
+    /// What [`crate::ftl::Ftl::is_durable`] is asked.
+    mark: (u64, u64),
+}
+
+impl<M: Medium> Device<M> {
+    fn command(&self, slot: u16) -> Command {
+        *self.host.slot(Permit::from_index(slot)).command.as_ref().expect("commands in error end at once")
+    }
+
+    fn tag(&self, slot: u16) -> u64 {
+        self.host.slot(Permit::from_index(slot)).tag
+    }
+
+    fn block_shift(&self) -> u32 {
+        u32::from(self.host.namespace().block_shift)
+    }
+
+    /// The logical pages that a command touches.
+    fn pages(&self, command: &Command) -> (u32, u32) {
+        let shift = self.unit_shift - self.block_shift();
+        let end = command.first_block + u64::from(command.blocks);
+        ((command.first_block >> shift) as u32, end.div_ceil(1 << shift) as u32)
+    }
+
+    /// A command has left the pipeline.
+    pub(crate) fn begin(&mut self, slot: u16) {
+        let command = match &self.host.slot(Permit::from_index(slot)).command {
+            Ok(command) => *command,
+            Err(status) => {
+                let status = *status;
+                return self.finish_with(slot, status);
+            }
+        };
+        let (next, end) = self.pages(&command);
+        self.work[slot as usize] = Work { next, end, ..Work::default() };
+        let bytes = u64::from(command.blocks) << self.block_shift();
+        match command.kind {
+            Kind::Read | Kind::Verify => self.read_pages(slot, next, end),
+            Kind::Write | Kind::Compare => self.receive(slot, bytes),
+            Kind::DatasetManagement { ranges, .. } => self.receive(slot, u64::from(ranges) * 16),
+            Kind::WriteZeroes { .. } => self.go_on(slot),
+            Kind::Flush => self.wait_turn(slot, Step::Drain),
+        }
+    }
+
+    fn receive(&mut self, slot: u16, bytes: u64) {
+        let arrives = self.link_in.transfer(self.now, bytes);
+        self.events.push(arrives, lane::DATA_IN, Event::Data { slot: slot.into() });
+    }
+
+    /// A step that took time is over.
+    pub(crate) fn go_on(&mut self, slot: u16) {
+        if self.work[slot as usize].step == Step::Send {
+            return self.send(slot);
+        }
+        let command = self.command(slot);
+        match command.kind {
+            Kind::Write => self.merge(slot, &command),
+            Kind::WriteZeroes { .. } => self.merge(slot, &command),
+            Kind::Compare => {
+                let Work { next, end, .. } = self.work[slot as usize];
+                self.read_pages(slot, next, end);
+            }
+            Kind::DatasetManagement { deallocate, .. } => {
+                if deallocate {
+                    self.deallocate_ranges(slot);
+                }
+                self.finish(slot, self.now);
+            }
+            Kind::Read | Kind::Verify | Kind::Flush => unreachable!("{command:?} has no data to wait for"),
+        }
+    }
+
+    /// Looks a command's pages up: in the write buffer, in the read cache, on flash.
+    fn read_pages(&mut self, slot: u16, first: u32, end: u32) {
+        let mut from_memory = 0u32;
+        if self.options.premap {
+            self.premap(first, end);
+        }
+        let (buffer, cache) = (&mut self.write_buffer, &mut self.read_cache);
+        // The write buffer's hit ratio is that of writes; its read hits only spare the flash.
+        let wanted = (first..end).filter(|&lpn| {
+            let held = buffer.contains(lpn) || cache.read(lpn);
+            from_memory += u32::from(held);
+            !held
+        });
+        let read = self.ftl.read(self.now, &mut self.events, wanted, u32::from(slot));
+        let work = &mut self.work[slot as usize];
+        work.step = Step::Read;
+        work.pending = match read {
+            Ok(queued) => queued,
+            Err(queued) => {
+                work.status = Status::UNRECOVERED_READ_ERROR;
+                queued
+            }
+        };
+        if work.pending == 0 {
+            if from_memory > 0 {
+                work.step = Step::Send;
+                let bytes = u64::from(from_memory) << self.unit_shift;
+                let done = self.read_memory.read(self.now, bytes);
+                self.events.push(done, lane::MEMORY, Event::Data { slot: slot.into() });
+            } else {
+                self.send(slot);
+            }
+        }
+    }
+
+    /// Pages that are read before anyone wrote them were written before the run.
+    fn premap(&mut self, first: u32, end: u32) {
+        for lpn in first..end {
+            if self.ftl.map().get(lpn) == Entry::Unmapped && !self.write_buffer.contains(lpn) {
+                self.ftl.premap(lpn, PAST);
+            }
+        }
+    }
+
+    /// A flash read for a command is done.
+    pub(crate) fn on_read_done(&mut self, slot: u16, failed: bool) {
+        let work = &mut self.work[slot as usize];
+        work.pending -= 1;
+        if failed {
+            work.status = Status::UNRECOVERED_READ_ERROR;
+        }
+        if work.pending > 0 {
+            return;
+        }
+        match work.step {
+            Step::Read => self.send(slot),
+            Step::Merge if work.status.is_success() => self.wait_turn(slot, Step::Write),
+            Step::Merge => self.finish(slot, self.now),
+            step => unreachable!("a read came back to a command in step {step:?}"),
+        }
+    }
+
+    /// All pages of a read are at hand: they go to the host.
+    fn send(&mut self, slot: u16) {
+        let command = self.command(slot);
+        let (first, end) = self.pages(&command);
+        if self.read_cache.is_enabled() && self.work[slot as usize].status.is_success() {
+            for lpn in first..end {
+                if !self.write_buffer.contains(lpn) {
+                    self.read_cache.fill(lpn, &mut self.leaving);
+                }
+            }
+        }
+        match command.kind {
+            Kind::Read => {
+                let bytes = u64::from(command.blocks) << self.block_shift();
+                if self.options.stamps && self.work[slot as usize].status.is_success() {
+                    let (queue, cid) = {
+                        let s = self.host.slot(Permit::from_index(slot));
+                        (s.queue, s.cid)
+                    };
+                    for lpn in first..end {
+                        let version = self.content(lpn);
+                        self.outputs.push_back(Output::Data { queue, cid, lpn, version });
+                    }
+                }
+                let arrives = self.link_out.transfer(self.now, bytes) + self.profile.host.completion_time;
+                self.events.push(arrives, lane::COMPLETE_READ, Event::Complete { slot: slot.into() });
+            }
+            Kind::Compare => {
+                let expected = self.tag(slot);
+                let differs = self.options.stamps && (first..end).any(|lpn| self.content(lpn) != Some(expected));
+                if differs && self.work[slot as usize].status.is_success() {
+                    self.work[slot as usize].status = Status::COMPARE_FAILURE;
+                }
+                self.finish(slot, self.now);
+            }
+            _ => self.finish(slot, self.now),
+        }
+    }
+
+    /// Pages that are written in part are read first.
+    fn merge(&mut self, slot: u16, command: &Command) {
+        let shift = self.unit_shift - self.block_shift();
+        let mask = (1u64 << shift) - 1;
+        let end_block = command.first_block + u64::from(command.blocks);
+        let Work { next, end, .. } = self.work[slot as usize];
+        let head = command.first_block & mask != 0;
+        let tail = end_block & mask != 0;
+        if head || tail {
+            let buffer = &self.write_buffer;
+            let first = (head && !buffer.contains(next)).then_some(next);
+            let last = (tail && (end - 1 != next || !head) && !buffer.contains(end - 1)).then_some(end - 1);
+            if self.options.premap {
+                first.into_iter().chain(last).for_each(|lpn| self.premap(lpn, lpn + 1));
+            }
+            let read = self.ftl.read(self.now, &mut self.events, first.into_iter().chain(last), u32::from(slot));
+            let work = &mut self.work[slot as usize];
+            work.step = Step::Merge;
+            match read {
+                Ok(queued) => work.pending = queued,
+                Err(queued) => {
+                    work.pending = queued;
+                    work.status = Status::UNRECOVERED_READ_ERROR;
+                    if queued == 0 {
+                        return self.finish(slot, self.now);
+                    }
+                }
+            }
+            if work.pending > 0 {
+                return;
+            }
+        }
+        self.wait_turn(slot, Step::Write);
+    }
+
+    /// Goes on at once if nobody stands before it, else when its turn comes.
+    fn wait_turn(&mut self, slot: u16, step: Step) {
+        self.work[slot as usize].step = step;
+        if !self.stalled.is_empty() || !self.advance(slot) {
+            self.stalled.push_back(slot);
+        }
+    }
+
+    /// Lets a command that writes or flushes go on. False: it must wait.
+    fn advance(&mut self, slot: u16) -> bool {
+        let command = self.command(slot);
+        match command.kind {
+            Kind::Write => self.write_pages(slot, &command),
+            Kind::WriteZeroes { .. } => self.write_zeroes(slot, &command),
+            Kind::Flush => self.drain(slot),
+            _ => unreachable!("{command:?} neither writes nor flushes"),
+        }
+    }
+
+    fn write_pages(&mut self, slot: u16, command: &Command) -> bool {
+        let through = command.fua && !self.buffer_survives || !self.write_buffer.is_enabled();
+        let (version, end) = (self.tag(slot), self.work[slot as usize].end);
+        while self.work[slot as usize].next < end {
+            let lpn = self.work[slot as usize].next;
+            let taken = if through { self.write_through(slot, lpn, version) } else { self.write_back(lpn, version) };
+            if !taken {
+                return false;
+            }
+            self.work[slot as usize].next += 1;
+        }
+        self.background_destage();
+        if through {
+            self.work[slot as usize].step = Step::Program;
+            return true; // Its completion comes with the last program.
+        }
+        let bytes = u64::from(command.blocks) << self.block_shift();
+        let written = self.write_memory.write(self.now, bytes);
+        self.finish(slot, written);
+        true
+    }
+
+    fn write_back(&mut self, lpn: u32, version: u64) -> bool {
+        if self.read_cache.is_enabled() {
+            self.read_cache.remove(lpn);
+        }
+        while !self.write_buffer.write(lpn, version) {
+            if !self.destage() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn write_through(&mut self, slot: u16, lpn: u32, version: u64) -> bool {
+        if !self.ftl.can_write() {
+            return false;
+        }
+        if self.read_cache.is_enabled() {
+            self.read_cache.remove(lpn);
+        }
+        self.write_buffer.remove(lpn);
+        self.work[slot as usize].pending += 1;
+        self.ftl.write(self.now, &mut self.events, lpn, version, u32::from(slot));
+        true
+    }
+
+    /// A page that a command wrote through is on flash.
+    pub(crate) fn on_unit_programmed(&mut self, slot: u16) {
+        let work = &mut self.work[slot as usize];
+        work.pending -= 1;
+        // A command that is stalled half-way still has pages to write.
+        if work.pending == 0 && work.step == Step::Program {
+            self.finish(slot, self.now);
+        }
+    }
+
+    /// Moves pages from the write buffer to flash, about a row of them. False: flash can't take any now.
+    fn destage(&mut self) -> bool {
+        if !self.ftl.can_write() {
+            return false;
+        }
+        let mut leaving = std::mem::take(&mut self.leaving);
+        self.write_buffer.evict(self.ftl.row_room() as usize, &mut leaving);
+        // All entries are asked for before the first is needed: their latencies overlap.
+        leaving.iter().for_each(|&lpn| self.ftl.prefetch(lpn));
+        for &lpn in &leaving {
+            let version = if self.options.stamps { self.write_buffer.take_version(lpn) } else { 0 };
+            if !self.ftl.can_write() {
+                // The policy gave more than the row had room for, and no die has room for another: back it goes.
+                self.write_buffer.restore(lpn, version);
+                continue;
+            }
+            self.ftl.write(self.now, &mut self.events, lpn, version, NO_OWNER);
+        }
+        self.leaving = leaving;
+        true
+    }
+
+    fn background_destage(&mut self) {
+        while self.write_buffer.len() > self.destage_above && self.destage() {}
+    }
+
+    fn write_zeroes(&mut self, slot: u16, command: &Command) -> bool {
+        let shift = self.unit_shift - self.block_shift();
+        let end_block = command.first_block + u64::from(command.blocks);
+        // Pages that are zeroed in part are written; whole ones are unmapped, and read as zeroes.
+        let (whole_first, whole_end) = (command.first_block.div_ceil(1 << shift) as u32, (end_block >> shift) as u32);
+        let (version, end) = (self.tag(slot), self.work[slot as usize].end);
+        while self.work[slot as usize].next < end {
+            let lpn = self.work[slot as usize].next;
+            if (whole_first..whole_end).contains(&lpn) {
+                self.deallocate(whole_first, whole_end - whole_first);
+                self.work[slot as usize].next = whole_end;
+                continue;
+            }
+            if !self.write_through(slot, lpn, version) {
+                return false;
+            }
+            self.work[slot as usize].next += 1;
+        }
+        if command.fua {
+            self.work[slot as usize].mark = self.ftl.begin_flush(self.now, &mut self.events);
+            self.work[slot as usize].step = Step::Durable;
+            self.work[slot as usize].pending = 0;
+            self.flushing.push(slot);
+            self.end_flushes();
+        } else if self.work[slot as usize].pending > 0 {
+            self.work[slot as usize].step = Step::Program;
+        } else {
+            self.finish(slot, self.now);
+        }
+        true
+    }
+
+    fn deallocate(&mut self, first: u32, count: u32) {
+        if self.write_buffer.is_enabled() || self.read_cache.is_enabled() {
+            let held = self.write_buffer.len() + self.read_cache.len();
+            if (count as usize) <= 4 * held {
+                for lpn in first..first + count {
+                    self.write_buffer.remove(lpn);
+                    self.read_cache.remove(lpn);
+                }
+            } else {
+                let range = first..first + count;
+                let gone = |pages: Vec<u32>| pages.into_iter().filter(|l| range.contains(l)).collect::<Vec<_>>();
+                gone(self.write_buffer.pages()).into_iter().for_each(|l| self.write_buffer.remove(l));
+                gone(self.read_cache.pages()).into_iter().for_each(|l| self.read_cache.remove(l));
+            }
+        }
+        self.ftl.deallocate(first, count);
+    }
+
+    /// Only whole pages are deallocated; NVM Express 1.4, 6.7.1.1 lets a controller leave the rest as it is.
+    fn deallocate_ranges(&mut self, slot: u16) {
+        let shift = self.unit_shift - self.block_shift();
+        let mut i = 0;
+        while let Some(range) = self.host.slot(Permit::from_index(slot)).ranges().get(i).copied() {
+            i += 1;
+            let first = range.first_block.div_ceil(1 << shift) as u32;
+            let end = ((range.first_block + u64::from(range.blocks)) >> shift) as u32;
+            if end > first {
+                self.deallocate(first, end - first);
+            }
+        }
+    }
+
+    /// A flush empties the write buffer (unless it survives a power loss), then waits for what is on its way to flash.
+    /// Writes that come later wait behind it until the buffer is empty.
+    fn drain(&mut self, slot: u16) -> bool {
+        if !self.buffer_survives {
+            while !self.write_buffer.is_empty() {
+                if !self.destage() {
+                    return false;
+                }
+            }
+        }
+        let work = &mut self.work[slot as usize];
+        work.step = Step::Durable;
+        work.mark = self.ftl.begin_flush(self.now, &mut self.events);
+        self.flushing.push(slot);
+        self.end_flushes();
+        true
+    }
+
+    fn end_flushes(&mut self) {
+        let mut i = 0;
+        while i < self.flushing.len() {
+            let slot = self.flushing[i];
+            if self.ftl.is_durable(self.work[slot as usize].mark) {
+                self.flushing.remove(i);
+                self.finish(slot, self.now);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// Flash has made progress: whoever waited for that may go on.
+    pub(crate) fn after_flash(&mut self) {
+        while let Some(owner) = self.ftl.take_rejected() {
+            self.work[owner as usize].status = Status::WRITE_FAULT;
+            self.on_unit_programmed(owner as u16);
+        }
+        if !self.flushing.is_empty() {
+            self.end_flushes();
+        }
+        while let Some(&slot) = self.stalled.front() {
+            if !self.advance(slot) {
+                break;
+            }
+            self.stalled.pop_front();
+        }
+        self.background_destage();
+        if self.ftl.is_read_only() && !self.host.namespace().read_only {
+            self.host.set_read_only(true);
+        }
+    }
+
+    fn finish_with(&mut self, slot: u16, status: Status) {
+        self.work[slot as usize] = Work { status, ..Work::default() };
+        self.finish(slot, self.now);
+    }
+
+    /// A command ends at `at`: its completion entry is written.
+    fn finish(&mut self, slot: u16, at: Instant) {
+        let arrives = at + self.profile.host.completion_time;
+        self.events.push(arrives, lane::COMPLETE, Event::Complete { slot: slot.into() });
+    }
+}

@@ -1,0 +1,419 @@
+//! The device: wires the rooms together.
+//!
+//! Sans-IO: [`Device::handle`] takes what happens outside and the time, [`Device::poll`] gives what the device has to
+//! say, [`Device::deadline`] tells when it wants to be woken. One thing happens at a time.
+
+use crate::buffer::Buffer;
+use crate::commands::Work;
+use crate::cost::{Link, Rate, Server};
+use crate::events::{Event, EventQueue, lane};
+use crate::ftl::{Ftl, Plan, Precondition, plan};
+use crate::host::{Completion, Host, Namespace, Permit, Submission};
+use crate::memory::{Note, Placed, Use, place};
+use crate::profile::{MemoryProfile, Profile};
+use std::collections::VecDeque;
+use tidewater_base::{Duration, Instant};
+use tidewater_nand::{Medium, Nand, Stamps};
+
+/// What happens outside.
+#[derive(Debug)]
+pub enum Input {
+    /// The host has put a command into a submission queue and rung its doorbell.
+    Submit {
+        /// The queue, from 0.
+        queue: u16,
+        /// The command.
+        submission: Submission,
+    },
+    /// The time that [`Device::deadline`] named has come: one event is handled.
+    Timer,
+}
+
+/// What the device has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A completion queue entry.
+    Complete(Completion),
+    /// What a read found, unit by unit and before its completion; only when stamps are kept.
+    Data {
+        /// The command's queue.
+        queue: u16,
+        /// The command's identifier.
+        cid: u16,
+        /// The logical page.
+        lpn: u32,
+        /// The version that was written; `None` reads as zeroes.
+        version: Option<u64>,
+    },
+}
+
+/// How a device is run, besides its profile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Seeds everything random: bad blocks, bit errors.
+    pub seed: u64,
+    /// Usable bytes; 0: what the profile says.
+    pub capacity: u64,
+    /// Versions and sequences in every page: needed to cut the power and to check what reads return.
+    pub stamps: bool,
+    /// Pages that are read before they were written were written before the run: they cost a flash read.
+    pub premap: bool,
+    /// What the drive has been through.
+    pub precondition: Precondition,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { seed: 1, capacity: 0, stamps: false, premap: false, precondition: Precondition::Fresh }
+    }
+}
+
+/// The version of content that was on the drive before the run.
+pub const PAST: u64 = 0;
+
+/// A memory that serves pages: latency overlaps, bandwidth does not.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryPort {
+    rate: Rate,
+    read_latency: Duration,
+    write_latency: Duration,
+    server: Server,
+}
+
+impl MemoryPort {
+    fn new(memory: &MemoryProfile) -> MemoryPort {
+        MemoryPort {
+            rate: Rate::per_second(memory.bandwidth),
+            read_latency: memory.read_latency,
+            write_latency: memory.write_latency,
+            server: Server::default(),
+        }
+    }
+
+    pub(crate) fn read(&mut self, now: Instant, bytes: u64) -> Instant {
+        self.server.serve(now, self.rate.time(bytes)) + self.read_latency
+    }
+
+    pub(crate) fn write(&mut self, now: Instant, bytes: u64) -> Instant {
+        self.server.serve(now, self.rate.time(bytes)) + self.write_latency
+    }
+}
+
+/// A drive.
+#[derive(Clone, Debug)]
+pub struct Device<M: Medium = Nand> {
+    pub(crate) profile: Profile,
+    pub(crate) options: Options,
+    pub(crate) now: Instant,
+    pub(crate) events: EventQueue,
+    pub(crate) host: Host,
+    pub(crate) write_buffer: Buffer,
+    pub(crate) read_cache: Buffer,
+    /// What is in the write buffer outlives a power loss.
+    pub(crate) buffer_survives: bool,
+    pub(crate) ftl: Ftl<M>,
+    pub(crate) link_in: Link,
+    pub(crate) link_out: Link,
+    pub(crate) write_memory: MemoryPort,
+    pub(crate) read_memory: MemoryPort,
+    pub(crate) pipeline_free_at: Instant,
+    pub(crate) work: Vec<Work>,
+    /// Commands that wait for room in the buffer or on flash, oldest first.
+    pub(crate) stalled: VecDeque<u16>,
+    /// Commands that wait until what came before them is on flash.
+    pub(crate) flushing: Vec<u16>,
+    pub(crate) leaving: Vec<u32>,
+    pub(crate) destage_above: usize,
+    pub(crate) unit_shift: u32,
+    /// Logical pages that survived in the write buffer, until recovery can take them back.
+    pub(crate) restored: Vec<(u32, u64)>,
+    pub(crate) outputs: VecDeque<Output>,
+    notes: Vec<Note>,
+}
+
+/// Why there can be no such device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupError(pub String);
+
+impl std::fmt::Display for SetupError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+impl Device<Nand> {
+    /// A new drive.
+    ///
+    /// # Errors
+    /// In words, when the profile contradicts itself or the capacity does not fit.
+    pub fn new(profile: &Profile, options: Options) -> Result<Device<Nand>, SetupError> {
+        Device::over(profile, options, |nand| nand)
+    }
+}
+
+impl<M: Medium> Device<M> {
+    /// A new drive over a medium that wraps the production one, for faults.
+    ///
+    /// # Errors
+    /// As for [`Device::new`].
+    pub fn over(profile: &Profile, options: Options, wrap: impl FnOnce(Nand) -> M) -> Result<Device<M>, SetupError> {
+        let (profile, plan) = resolve(profile, &options)?;
+        let stamps = if options.stamps { Stamps::Full } else { Stamps::LpnOnly };
+        let medium = wrap(Nand::new(&profile.nand, profile.ftl.unit_size, stamps, options.seed));
+        let mut ftl = Ftl::new(&profile, medium, plan.units as u32, stamps);
+        if ftl.is_read_only() {
+            return Err(SetupError(format!(
+                "too few good blocks for {} bytes: factory-bad blocks took more than [ftl] spare_blocks keeps back",
+                plan.units * u64::from(profile.ftl.unit_size)
+            )));
+        }
+        ftl.precondition(options.precondition, options.seed, PAST);
+        Device::assemble(profile, options, ftl, EventQueue::new(1_024), Instant::ZERO)
+    }
+
+    pub(crate) fn assemble(
+        profile: Profile,
+        options: Options,
+        ftl: Ftl<M>,
+        events: EventQueue,
+        now: Instant,
+    ) -> Result<Device<M>, SetupError> {
+        let placement = place(&profile).map_err(|e| SetupError(e.to_string()))?;
+        let unit_shift = profile.ftl.unit_size.trailing_zeros();
+        let block_shift = profile.host.block_size.trailing_zeros();
+        let namespace = Namespace {
+            id: 1,
+            blocks: u64::from(ftl.units()) << (unit_shift - block_shift),
+            block_shift: block_shift as u8,
+            read_only: ftl.is_read_only(),
+        };
+        let pages = |placed: Option<&Placed>| placed.map_or(0, |p| (p.size >> unit_shift) as usize);
+        let port = |used| match placement.of(used) {
+            Some(placed) => MemoryPort::new(&placed.memory),
+            None => MemoryPort {
+                rate: Rate::per_second(0),
+                read_latency: Duration::ZERO,
+                write_latency: Duration::ZERO,
+                server: Server::default(),
+            },
+        };
+        let write_buffer = Buffer::new(&profile.buffer.write_policy, pages(placement.of(Use::WriteBuffer)), options.stamps);
+        let read_cache = Buffer::new(&profile.buffer.read_policy, pages(placement.of(Use::ReadCache)), false);
+        let slots = profile.host.outstanding_max as usize;
+        Ok(Device {
+            host: Host::new(&profile.host, namespace),
+            destage_above: (write_buffer.capacity() as f64 * profile.buffer.write_watermark) as usize,
+            write_buffer,
+            read_cache,
+            buffer_survives: placement.survives(Use::WriteBuffer),
+            ftl,
+            link_in: Link::new(&profile.link),
+            link_out: Link::new(&profile.link),
+            write_memory: port(Use::WriteBuffer),
+            read_memory: port(Use::ReadCache),
+            pipeline_free_at: now,
+            work: vec![Work::default(); slots],
+            stalled: VecDeque::with_capacity(slots),
+            flushing: Vec::with_capacity(slots),
+            leaving: Vec::with_capacity(64),
+            unit_shift,
+            restored: Vec::new(),
+            outputs: VecDeque::with_capacity(slots),
+            notes: placement.notes().to_vec(),
+            profile,
+            options,
+            now,
+            events,
+        })
+    }
+
+    /// Tells the device what happened. `now` must not run backwards, nor past a [`Device::deadline`] that was not kept.
+    pub fn handle(&mut self, now: Instant, input: Input) -> Result<(), Submission> {
+        assert!(now >= self.now, "time runs backwards: {now:?} after {:?}", self.now);
+        self.now = now;
+        match input {
+            Input::Submit { queue, submission } => {
+                self.host.submit(queue, submission)?;
+                self.fetch();
+            }
+            Input::Timer => self.on_timer(),
+        }
+        Ok(())
+    }
+
+    /// The next thing that the device has to say.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When the device wants to be woken.
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.events.next_at()
+    }
+
+    #[inline]
+    fn on_timer(&mut self) {
+        let Some(event) = self.events.pop_due(self.now) else { return };
+        match event {
+            Event::Command { slot } => self.begin(slot as u16),
+            Event::Data { slot } => self.go_on(slot as u16),
+            Event::Complete { slot } => self.complete(slot as u16),
+            Event::Bus { channel } => {
+                if let Some(done) = self.ftl.flash.on_bus(self.now, &mut self.events, channel) {
+                    self.on_flash_done(&done);
+                }
+            }
+            Event::Cell { die, generation } => {
+                if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
+                    self.on_flash_done(&done);
+                }
+            }
+            Event::Fill { row, generation } => {
+                self.ftl.on_fill_timeout(self.now, &mut self.events, row, generation);
+                self.after_flash();
+            }
+        }
+    }
+
+    fn on_flash_done(&mut self, done: &crate::flash::Operation) {
+        let recovering = self.ftl.is_recovering();
+        if self.ftl.on_done(self.now, &mut self.events, done) {
+            self.on_read_done(done.owner as u16, done.uncorrectable != 0);
+            return;
+        }
+        while let Some(owner) = self.ftl.take_acknowledged() {
+            self.on_unit_programmed(owner as u16);
+        }
+        if recovering && !self.ftl.is_recovering() {
+            self.take_back();
+        }
+        self.after_flash();
+    }
+
+    /// Takes commands as far as permits allow, into the command pipeline.
+    pub(crate) fn fetch(&mut self) {
+        if self.ftl.is_recovering() {
+            return;
+        }
+        while let Some(permit) = self.host.fetch() {
+            let enters = self.pipeline_free_at.max(self.now);
+            self.pipeline_free_at = enters + self.profile.host.command_interval;
+            if let Ok(command) = &self.host.slot(permit).command {
+                let lpn = (command.first_block >> (self.unit_shift - self.profile.host.block_size.trailing_zeros())) as u32;
+                self.ftl.prefetch(lpn);
+            }
+            let slot = u32::from(permit.index());
+            self.events.push(enters + self.profile.host.command_time, lane::COMMAND, Event::Command { slot });
+        }
+    }
+
+    fn complete(&mut self, slot: u16) {
+        let status = self.work[slot as usize].status;
+        let completion = self.host.complete(Permit::from_index(slot), status, 0);
+        self.outputs.push_back(Output::Complete(completion));
+        self.fetch();
+    }
+
+    /// The profile, with the geometry that the capacity led to.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Usable bytes.
+    pub fn capacity(&self) -> u64 {
+        u64::from(self.ftl.units()) << self.unit_shift
+    }
+
+    /// What a reader of the results should know of the placement of buffers.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// The host room: queues and permits.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The translation layer.
+    pub fn ftl(&self) -> &Ftl<M> {
+        &self.ftl
+    }
+
+    /// The write buffer.
+    pub fn write_buffer(&self) -> &Buffer {
+        &self.write_buffer
+    }
+
+    /// The read cache.
+    pub fn read_cache(&self) -> &Buffer {
+        &self.read_cache
+    }
+
+    /// Events handled so far.
+    pub fn events_handled(&self) -> u64 {
+        self.events.popped()
+    }
+
+    /// Commands taken or waiting in queues.
+    pub fn outstanding(&self) -> usize {
+        self.host.outstanding() + self.host.waiting()
+    }
+
+    /// Forgets all counters, at the end of a warm-up.
+    pub fn reset_statistics(&mut self) {
+        self.ftl.flash.reset_statistics();
+        self.ftl.statistics = Default::default();
+        self.write_buffer.statistics = Default::default();
+        self.read_cache.statistics = Default::default();
+    }
+
+    /// The version of what a logical page holds, as a read would find it now; needs stamps.
+    pub fn content(&self, lpn: u32) -> Option<u64> {
+        match self.write_buffer.version(lpn) {
+            Some(version) => Some(version),
+            None => self.ftl.stamp(lpn).map(|s| s.version),
+        }
+    }
+
+    /// A line for each command that is under way, for messages about a device that does not end.
+    pub fn describe_outstanding(&self) -> String {
+        let mut text = String::new();
+        for (permit, slot) in self.host.outstanding_commands().take(8) {
+            text += &format!(
+                "  slot {} queue {} cid {}: {:?}, {:?}\n",
+                permit.index(),
+                slot.queue,
+                slot.cid,
+                slot.command,
+                self.work[permit.index() as usize]
+            );
+        }
+        text + &format!(
+            "  {} outstanding, {} in queues, {} stalled, {} flash operations, {} events, free superblocks {:?}, next event {:?}",
+            self.host.outstanding(),
+            self.host.waiting(),
+            self.stalled.len(),
+            self.ftl.flash.outstanding(),
+            self.events.len(),
+            self.ftl.free_superblocks(),
+            self.events.next_at()
+        )
+    }
+}
+
+/// Checks a profile and sizes its flash.
+///
+/// # Errors
+/// In words.
+pub fn resolve(profile: &Profile, options: &Options) -> Result<(Profile, Plan), SetupError> {
+    profile.check().map_err(|e| SetupError(e.to_string()))?;
+    let mut profile = profile.clone();
+    let capacity = if options.capacity > 0 { options.capacity } else { profile.drive.capacity };
+    let plan = plan(&profile, capacity).map_err(SetupError)?;
+    profile.nand.blocks_per_plane = plan.blocks_per_plane;
+    Ok((profile, plan))
+}

@@ -1,0 +1,241 @@
+//! The device's own future: timers in one first-in first-out lane per constant latency, with a heap for the rest.
+//!
+//! Most latencies of a drive are constants (a page transfer, a program), so events of one latency fall due in the order
+//! they were made, and a queue does a heap's work. Which lane is only a hint: an event that would break a lane's order
+//! goes to the heap, so a wrong hint costs time, never order. Events of one instant come in the order of their lanes.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use tidewater_base::Instant;
+
+/// Lanes, the heap's place included.
+pub const LANES: usize = 24;
+const HEAP: usize = LANES - 1;
+const NEVER: u64 = u64::MAX;
+
+/// What each lane is for: one constant latency each.
+pub mod lane {
+    /// Array reads, by page kind (3 lanes).
+    pub const READ: usize = 0;
+    /// Array programs, by page kind (3 lanes).
+    pub const PROGRAM: usize = 3;
+    /// Erases.
+    pub const ERASE: usize = 6;
+    /// Bus transfers of a whole program row.
+    pub const BUS_IN: usize = 7;
+    /// Bus transfers of read data, by units from 1 to 4 and more (5 lanes).
+    pub const BUS_OUT: usize = 8;
+    /// The command pipeline.
+    pub const COMMAND: usize = 13;
+    /// Data from the host over the link.
+    pub const DATA_IN: usize = 14;
+    /// Completions behind data to the host.
+    pub const COMPLETE_READ: usize = 15;
+    /// Completions without data.
+    pub const COMPLETE: usize = 16;
+    /// Memory accesses.
+    pub const MEMORY: usize = 17;
+    /// Rows that wait to be filled.
+    pub const FILL: usize = 18;
+    /// Suspensions of programs and erases.
+    pub const SUSPEND: usize = 19;
+    /// Whatever has no constant latency; it mostly ends up in the heap.
+    pub const OTHER: usize = 20;
+}
+
+/// An event: what fell due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The array of a die has finished, unless its generation has moved on (a suspension).
+    Cell {
+        /// The die.
+        die: u32,
+        /// The die's generation when this was scheduled.
+        generation: u32,
+    },
+    /// A bus transfer has ended.
+    Bus {
+        /// The channel.
+        channel: u32,
+    },
+    /// A command has left the command pipeline.
+    Command {
+        /// Its slot.
+        slot: u32,
+    },
+    /// A command's data has arrived from the host, or was read for merging.
+    Data {
+        /// Its slot.
+        slot: u32,
+    },
+    /// A command's completion has reached the host.
+    Complete {
+        /// Its slot.
+        slot: u32,
+    },
+    /// A row has waited long enough to be filled.
+    Fill {
+        /// The row.
+        row: u32,
+        /// The row's generation when this was scheduled.
+        generation: u32,
+    },
+}
+
+impl Event {
+    #[inline]
+    fn pack(self) -> u64 {
+        let (kind, index, generation) = match self {
+            Event::Cell { die, generation } => (0, die, generation),
+            Event::Bus { channel } => (1, channel, 0),
+            Event::Command { slot } => (2, slot, 0),
+            Event::Data { slot } => (3, slot, 0),
+            Event::Complete { slot } => (4, slot, 0),
+            Event::Fill { row, generation } => (5, row, generation),
+        };
+        debug_assert!(index < 1 << 24);
+        u64::from(generation) << 32 | u64::from(index) << 8 | kind
+    }
+
+    #[inline]
+    fn unpack(bits: u64) -> Event {
+        let (index, generation) = ((bits as u32) >> 8, (bits >> 32) as u32);
+        match bits & 0xff {
+            0 => Event::Cell { die: index, generation },
+            1 => Event::Bus { channel: index },
+            2 => Event::Command { slot: index },
+            3 => Event::Data { slot: index },
+            4 => Event::Complete { slot: index },
+            _ => Event::Fill { row: index, generation },
+        }
+    }
+}
+
+/// A queue of events, packed into 64 bits each.
+#[derive(Clone, Debug)]
+pub struct EventQueue {
+    /// When the first event of each lane is due; [`NEVER`] when it has none.
+    heads: [u64; LANES],
+    lanes: [VecDeque<(u64, u64)>; HEAP],
+    heap: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    /// Breaks ties in the heap by age.
+    order: u64,
+    popped: u64,
+}
+
+impl EventQueue {
+    /// An empty queue that holds `capacity` events in each lane before it allocates again.
+    pub fn new(capacity: usize) -> EventQueue {
+        EventQueue {
+            heads: [NEVER; LANES],
+            lanes: std::array::from_fn(|_| VecDeque::with_capacity(capacity)),
+            heap: BinaryHeap::with_capacity(capacity),
+            order: 0,
+            popped: 0,
+        }
+    }
+
+    /// Schedules `event` for `at`. `lane` (below [`LANES`] - 1) groups events of one constant latency.
+    #[inline]
+    pub fn push(&mut self, at: Instant, lane: usize, event: Event) {
+        let (at, event) = (at.as_ps(), event.pack());
+        let queue = &mut self.lanes[lane];
+        match queue.back() {
+            None => {
+                queue.push_back((at, event));
+                self.heads[lane] = at;
+            }
+            Some(&(last, _)) if last <= at => queue.push_back((at, event)),
+            Some(_) => {
+                self.order += 1;
+                self.heap.push(Reverse((at, self.order, event)));
+                self.heads[HEAP] = self.heads[HEAP].min(at);
+            }
+        }
+    }
+
+    /// When the next event is due.
+    #[inline]
+    pub fn next_at(&self) -> Option<Instant> {
+        let (at, _) = self.first();
+        (at != NEVER).then(|| Instant::from_ps(at))
+    }
+
+    #[inline]
+    fn first(&self) -> (u64, usize) {
+        // Two halves side by side: the comparisons of one do not wait for the other's.
+        let (mut a, mut b) = ((self.heads[0], 0), (self.heads[LANES / 2], LANES / 2));
+        for i in 1..LANES / 2 {
+            if self.heads[i] < a.0 {
+                a = (self.heads[i], i);
+            }
+            let j = i + LANES / 2;
+            if self.heads[j] < b.0 {
+                b = (self.heads[j], j);
+            }
+        }
+        if b.0 < a.0 { b } else { a }
+    }
+
+    /// Takes the next event if it is due by `now`.
+    #[inline]
+    pub fn pop_due(&mut self, now: Instant) -> Option<Event> {
+        let (at, lane) = self.first();
+        if at == NEVER || at > now.as_ps() {
+            return None;
+        }
+        self.popped += 1;
+        if lane == HEAP {
+            let Reverse((_, _, event)) = self.heap.pop().expect("the heap's head says that it has an event");
+            self.heads[HEAP] = self.heap.peek().map_or(NEVER, |Reverse((at, ..))| *at);
+            return Some(Event::unpack(event));
+        }
+        let queue = &mut self.lanes[lane];
+        let (_, event) = queue.pop_front().expect("the lane's head says that it has an event");
+        self.heads[lane] = queue.front().map_or(NEVER, |&(at, _)| at);
+        Some(Event::unpack(event))
+    }
+
+    /// Events taken so far.
+    pub fn popped(&self) -> u64 {
+        self.popped
+    }
+
+    /// Events waiting.
+    pub fn len(&self) -> usize {
+        self.lanes.iter().map(VecDeque::len).sum::<usize>() + self.heap.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewater_base::Rng;
+
+    #[test]
+    fn events_come_in_order_of_time_whatever_their_lanes() {
+        let mut rng = Rng::new(3, b"events");
+        let mut queue = EventQueue::new(16);
+        let mut due = Vec::new();
+        for slot in 0..10_000u32 {
+            let at = Instant::from_ps(rng.below(1_000_000));
+            queue.push(at, rng.below(HEAP as u64) as usize, Event::Command { slot });
+            due.push(at);
+        }
+        let mut last = Instant::ZERO;
+        for _ in 0..10_000 {
+            let at = queue.next_at().unwrap();
+            assert!(at >= last);
+            last = at;
+            assert_eq!(queue.pop_due(Instant::from_ps(at.as_ps().wrapping_sub(1))), None);
+            let Some(Event::Command { slot }) = queue.pop_due(at) else { panic!("not what was pushed") };
+            assert_eq!(due[slot as usize], at);
+        }
+        assert!(queue.is_empty());
+    }
+}

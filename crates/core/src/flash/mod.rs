@@ -1,0 +1,621 @@
+//! The scheduler between all sources of flash work and the channels and dies.
+//!
+//! Every die has a queue per [`Source`]; sources have priority classes, and within a class the oldest goes first. A die's
+//! array and its channel's bus are busy separately: a read occupies the array, then the bus; a program the bus, then the
+//! array. With cache commands a second register lets the two overlap. Host reads may suspend programs and erases.
+
+mod statistics;
+
+pub use statistics::{DieTime, FlashStatistics};
+
+use crate::events::{Event, EventQueue, lane};
+use crate::ftl::Layout;
+use crate::profile::FlashProfile;
+use std::collections::VecDeque;
+use tidewater_base::{Duration, Instant};
+use tidewater_nand::{Config, Medium};
+
+/// No operation.
+pub const NONE: u32 = u32::MAX;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Units of one row to the controller.
+    Read,
+    /// A whole row from the controller.
+    Program,
+    /// A superblock.
+    Erase,
+}
+
+/// Where flash work comes from. Each source has a queue on every die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A host command waits for it.
+    HostRead,
+    /// Pieces of the map and of the deallocation log.
+    Map,
+    /// Rows of host data.
+    HostProgram,
+    /// Reads of data that is collected.
+    CollectRead,
+    /// Rows of collected data.
+    CollectProgram,
+    /// Erases.
+    Erase,
+    /// Reads of recovery.
+    Recovery,
+}
+
+const SOURCES: usize = 7;
+
+/// One flash operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// What it does.
+    pub kind: Kind,
+    /// Where it comes from.
+    pub source: Source,
+    /// The die.
+    pub die: u32,
+    /// The superblock (of the whole drive).
+    pub superblock: u32,
+    /// The row.
+    pub row: u32,
+    /// The units of the row that cross the bus.
+    pub units: u64,
+    /// Whose it is; the meaning belongs to the source.
+    pub owner: u32,
+    /// Retries that the read needed.
+    pub retries: u32,
+    /// The units whose pages ECC gave up on.
+    pub uncorrectable: u64,
+    suspensions: u32,
+    sensed: bool,
+    order: u64,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cell {
+    Idle,
+    /// Kept free for a row that is on the bus: without cache commands it goes into the page register itself.
+    Reserved,
+    Busy {
+        operation: u32,
+        ends: Instant,
+    },
+    Suspending {
+        operation: u32,
+    },
+    /// Read data that waits in the page register until the register before it has been emptied.
+    Held {
+        operation: u32,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Die {
+    queues: [List; SOURCES],
+    waiting: u32,
+    cell: Cell,
+    leaving: u32,
+    loading: u32,
+    loaded: u32,
+    suspended: u32,
+    suspended_left: Duration,
+    generation: u32,
+    programs: u32,
+    time: DieTime,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Channel {
+    moving: Option<(u32, bool)>,
+    urgent: VecDeque<(u32, bool)>,
+    normal: VecDeque<(u32, bool)>,
+    busy: Duration,
+}
+
+/// The scheduler.
+#[derive(Clone, Debug)]
+pub struct Flash {
+    dies: Vec<Die>,
+    channels: Vec<Channel>,
+    operations: Vec<Operation>,
+    free: Vec<u32>,
+    order: u64,
+    /// Sources of each priority class, best first.
+    classes: Vec<u32>,
+    read_priority: bool,
+    suspend: bool,
+    suspend_time: Duration,
+    resume_time: Duration,
+    suspend_max: u32,
+    cache: bool,
+    planes_in_turn: bool,
+    units_per_page: u32,
+    page_kinds: usize,
+    read_time: [Duration; 3],
+    program_time: [Duration; 3],
+    erase_time: Duration,
+    command_time: Duration,
+    bus_in_time: Duration,
+    bus_out_time: Vec<Duration>,
+    /// Counters.
+    pub statistics: FlashStatistics,
+}
+
+impl Flash {
+    /// The scheduler of an idle array, with room for `capacity` operations before it allocates again.
+    pub fn new(profile: &FlashProfile, nand: &Config, layout: &Layout, capacity: usize) -> Flash {
+        let rate = crate::cost::Rate::per_second(nand.bus_rate);
+        let planes_in_turn = !nand.multi_plane && nand.planes > 1;
+        let turns = if planes_in_turn { u64::from(nand.planes) } else { 1 };
+        let bit = |s: Source| 1u32 << s as u32;
+        let all = (1u32 << SOURCES) - 1;
+        let first = bit(Source::HostRead) | bit(Source::Recovery);
+        let unit_bytes = u64::from(nand.page_size + nand.oob_size) / u64::from(layout.units_per_page);
+        let row_bytes = unit_bytes * u64::from(layout.units_per_row);
+        let die = Die {
+            queues: [List { head: NONE, tail: NONE }; SOURCES],
+            waiting: 0,
+            cell: Cell::Idle,
+            leaving: NONE,
+            loading: NONE,
+            loaded: NONE,
+            suspended: NONE,
+            suspended_left: Duration::ZERO,
+            generation: 0,
+            programs: 0,
+            time: DieTime::default(),
+        };
+        Flash {
+            dies: vec![die; nand.dies() as usize],
+            channels: vec![Channel::default(); nand.channels as usize],
+            operations: Vec::with_capacity(capacity),
+            free: Vec::with_capacity(capacity),
+            order: 0,
+            classes: if profile.read_priority { vec![first, all & !first] } else { vec![all] },
+            read_priority: profile.read_priority,
+            suspend: profile.suspend && profile.read_priority,
+            suspend_time: profile.suspend_time,
+            resume_time: profile.resume_time,
+            suspend_max: profile.suspend_max,
+            cache: nand.cache,
+            planes_in_turn,
+            units_per_page: layout.units_per_page,
+            page_kinds: nand.cell.page_kinds(),
+            read_time: nand.read_time,
+            program_time: nand.program_time.map(|t| t * turns),
+            erase_time: nand.erase_time * turns,
+            command_time: nand.command_time,
+            bus_in_time: nand.command_time + rate.time(row_bytes),
+            bus_out_time: (0..=layout.units_per_row).map(|n| rate.time(unit_bytes * u64::from(n))).collect(),
+            statistics: FlashStatistics::default(),
+        }
+    }
+
+    /// Queues an operation on its die.
+    #[expect(clippy::too_many_arguments, reason = "an operation has that many parts")]
+    pub fn enqueue(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        kind: Kind,
+        source: Source,
+        die: u32,
+        superblock: u32,
+        row: u32,
+        units: u64,
+        owner: u32,
+    ) {
+        self.order += 1;
+        let operation = Operation {
+            kind,
+            source,
+            die,
+            superblock,
+            row,
+            units,
+            owner,
+            retries: 0,
+            uncorrectable: 0,
+            suspensions: 0,
+            sensed: false,
+            order: self.order,
+            next: NONE,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.operations[id as usize] = operation;
+                id
+            }
+            None => {
+                self.operations.push(operation);
+                (self.operations.len() - 1) as u32
+            }
+        };
+        let d = &mut self.dies[die as usize];
+        let list = &mut d.queues[source as usize];
+        if list.tail == NONE {
+            list.head = id;
+            d.waiting |= 1 << source as u32;
+        } else {
+            self.operations[list.tail as usize].next = id;
+        }
+        list.tail = id;
+        d.programs += u32::from(kind == Kind::Program);
+        self.kick(now, events, die);
+    }
+
+    /// Programs queued or in flight on a die.
+    #[inline]
+    pub fn programs(&self, die: u32) -> u32 {
+        self.dies[die as usize].programs
+    }
+
+    /// Whether a die has nothing to do.
+    #[inline]
+    pub fn is_idle(&self, die: u32) -> bool {
+        let d = &self.dies[die as usize];
+        d.waiting == 0 && d.cell == Cell::Idle && d.loading == NONE && d.loaded == NONE && d.suspended == NONE
+    }
+
+    /// Operations queued or in flight.
+    pub fn outstanding(&self) -> usize {
+        self.operations.len() - self.free.len()
+    }
+
+    /// Programs and erases whose cells are being changed (suspended ones too): a power loss tears them.
+    pub fn in_progress(&self) -> impl Iterator<Item = &Operation> {
+        self.dies.iter().flat_map(|d| {
+            let busy = match d.cell {
+                Cell::Busy { operation, .. } | Cell::Suspending { operation } => operation,
+                _ => NONE,
+            };
+            [busy, d.suspended].into_iter().filter(|&id| id != NONE).map(|id| &self.operations[id as usize])
+        })
+    }
+
+    /// Time that each die spent on what.
+    pub fn die_times(&self) -> impl Iterator<Item = DieTime> {
+        self.dies.iter().map(|d| d.time)
+    }
+
+    /// Time that each channel's bus was busy.
+    pub fn channel_times(&self) -> impl Iterator<Item = Duration> {
+        self.channels.iter().map(|c| c.busy)
+    }
+
+    /// Forgets all counters, at the end of a warm-up.
+    pub fn reset_statistics(&mut self) {
+        self.statistics = FlashStatistics::default();
+        self.dies.iter_mut().for_each(|d| d.time = DieTime::default());
+        self.channels.iter_mut().for_each(|c| c.busy = Duration::ZERO);
+    }
+
+    fn channel_of(&self, die: u32) -> u32 {
+        die % self.channels.len() as u32
+    }
+
+    /// The queue whose head goes next, among `sources`.
+    fn best(&self, die: &Die, sources: u32) -> Option<usize> {
+        let waiting = die.waiting & sources;
+        if waiting == 0 {
+            return None;
+        }
+        let mut class = waiting;
+        for &members in &self.classes {
+            if waiting & members != 0 {
+                class = waiting & members;
+                break;
+            }
+        }
+        let mut best = class.trailing_zeros() as usize;
+        class &= class - 1;
+        while class != 0 {
+            let other = class.trailing_zeros() as usize;
+            class &= class - 1;
+            let order = |q: usize| self.operations[die.queues[q].head as usize].order;
+            if order(other) < order(best) {
+                best = other;
+            }
+        }
+        Some(best)
+    }
+
+    fn take(&mut self, die: u32, queue: usize) -> u32 {
+        let d = &mut self.dies[die as usize];
+        let list = &mut d.queues[queue];
+        let id = list.head;
+        list.head = self.operations[id as usize].next;
+        if list.head == NONE {
+            list.tail = NONE;
+            d.waiting &= !(1 << queue);
+        }
+        id
+    }
+
+    /// Starts whatever a die can start now.
+    fn kick(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        const READS: u32 = 1 << Source::HostRead as u32 | 1 << Source::Recovery as u32;
+        loop {
+            let d = &self.dies[die as usize];
+            if d.waiting & READS != 0
+                && self.suspend
+                && let Cell::Busy { operation, ends } = d.cell
+            {
+                self.try_suspend(now, events, die, operation, ends);
+                return;
+            }
+            let idle = d.cell == Cell::Idle;
+            // A row for the register: whenever it is free with cache commands, else only for an idle array.
+            if d.loading == NONE && d.loaded == NONE && d.suspended == NONE && (self.cache || idle && d.leaving == NONE) {
+                let next = self.best(d, u32::MAX);
+                if let Some(queue) = next
+                    && self.operations[d.queues[queue].head as usize].kind == Kind::Program
+                {
+                    let id = self.take(die, queue);
+                    let d = &mut self.dies[die as usize];
+                    d.loading = id;
+                    if !self.cache {
+                        d.cell = Cell::Reserved;
+                    }
+                    self.request_bus(now, events, die, true);
+                    continue;
+                }
+            }
+            if !idle {
+                return;
+            }
+            // While something is suspended only the reads it was suspended for may pass.
+            let passing = if d.suspended != NONE { READS } else { u32::MAX };
+            let register_free = self.cache || d.leaving == NONE;
+            let best = self.best(d, passing);
+            let head_kind = best.map(|q| self.operations[d.queues[q].head as usize].kind);
+            let urgent = best.is_some_and(|q| self.read_priority && READS & 1 << q != 0);
+            match (best, head_kind) {
+                (Some(queue), Some(Kind::Read)) if urgent || d.loaded == NONE => {
+                    if !register_free {
+                        return;
+                    }
+                    let id = self.take(die, queue);
+                    self.start_read(now, events, die, id);
+                }
+                _ if d.suspended != NONE => self.resume(now, events, die),
+                _ if d.loaded != NONE => self.start_program(now, events, die),
+                (Some(queue), Some(Kind::Erase)) => {
+                    let id = self.take(die, queue);
+                    let time = self.command_time + self.erase_time;
+                    self.dies[die as usize].time.erase += time;
+                    self.start(now, events, die, id, time, lane::ERASE);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn start(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32, time: Duration, lane: usize) {
+        let d = &mut self.dies[die as usize];
+        let ends = now + time;
+        d.cell = Cell::Busy { operation: id, ends };
+        events.push(ends, lane, Event::Cell { die, generation: d.generation });
+    }
+
+    fn start_read(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32) {
+        let operation = &self.operations[id as usize];
+        let kind = operation.row as usize % self.page_kinds;
+        let planes = if self.planes_in_turn { u64::from(planes_of(operation.units, self.units_per_page)) } else { 1 };
+        let time = self.command_time + self.read_time[kind] * planes;
+        self.dies[die as usize].time.read += time;
+        self.start(now, events, die, id, time, lane::READ + kind);
+    }
+
+    fn start_program(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        let d = &mut self.dies[die as usize];
+        let id = std::mem::replace(&mut d.loaded, NONE);
+        let kind = self.operations[id as usize].row as usize % self.page_kinds;
+        let time = self.program_time[kind];
+        d.time.program += time;
+        self.start(now, events, die, id, time, lane::PROGRAM + kind);
+    }
+
+    fn try_suspend(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32, ends: Instant) {
+        let operation = &mut self.operations[id as usize];
+        let left = ends.since(now);
+        // Not worth it when the operation would end before a read could start and the resumption be paid.
+        if operation.kind == Kind::Read
+            || operation.suspensions >= self.suspend_max
+            || left <= self.suspend_time + self.resume_time
+        {
+            return;
+        }
+        operation.suspensions += 1;
+        self.statistics.suspensions += 1;
+        let kind = operation.kind;
+        let d = &mut self.dies[die as usize];
+        d.generation = d.generation.wrapping_add(1);
+        d.cell = Cell::Suspending { operation: id };
+        d.suspended_left = left;
+        d.time.give_back(kind, left);
+        d.time.suspend += self.suspend_time;
+        events.push(now + self.suspend_time, lane::SUSPEND, Event::Cell { die, generation: d.generation });
+    }
+
+    fn resume(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        let d = &mut self.dies[die as usize];
+        let id = std::mem::replace(&mut d.suspended, NONE);
+        let time = self.resume_time + d.suspended_left;
+        d.time.suspend += self.resume_time;
+        d.time.spend(self.operations[id as usize].kind, d.suspended_left);
+        self.start(now, events, die, id, time, lane::OTHER);
+    }
+
+    fn request_bus(&mut self, now: Instant, events: &mut EventQueue, die: u32, inward: bool) {
+        let d = &self.dies[die as usize];
+        let id = if inward { d.loading } else { d.leaving };
+        let urgent = self.operations[id as usize].source == Source::HostRead && self.read_priority;
+        let index = self.channel_of(die);
+        let channel = &mut self.channels[index as usize];
+        if channel.moving.is_some() {
+            let queue = if urgent { &mut channel.urgent } else { &mut channel.normal };
+            queue.push_back((die, inward));
+            return;
+        }
+        self.grant_bus(now, events, index, die, inward);
+    }
+
+    fn grant_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32, die: u32, inward: bool) {
+        let (time, lane) = if inward {
+            (self.bus_in_time, lane::BUS_IN)
+        } else {
+            let units = self.operations[self.dies[die as usize].leaving as usize].units.count_ones() as usize;
+            (self.bus_out_time[units], lane::BUS_OUT + (units - 1).min(4))
+        };
+        let channel = &mut self.channels[index as usize];
+        channel.moving = Some((die, inward));
+        channel.busy += time;
+        events.push(now + time, lane, Event::Bus { channel: index });
+    }
+
+    /// A bus transfer ended. Returns the read whose data has reached the controller.
+    pub fn on_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Option<Operation> {
+        let channel = &mut self.channels[index as usize];
+        let (die, inward) = channel.moving.take().expect("a transfer ended that was not under way");
+        let next = channel.urgent.pop_front().or_else(|| channel.normal.pop_front());
+        let d = &mut self.dies[die as usize];
+        let mut done = None;
+        if inward {
+            d.loaded = std::mem::replace(&mut d.loading, NONE);
+            if d.cell == Cell::Reserved {
+                d.cell = Cell::Idle;
+            }
+        } else {
+            let id = std::mem::replace(&mut d.leaving, NONE);
+            done = Some(self.release(id));
+        }
+        if let Some((die, inward)) = next {
+            self.grant_bus(now, events, index, die, inward);
+        }
+        if let Cell::Held { operation } = self.dies[die as usize].cell
+            && !inward
+        {
+            let d = &mut self.dies[die as usize];
+            d.cell = Cell::Idle;
+            d.leaving = operation;
+            self.request_bus(now, events, die, false);
+        }
+        self.kick(now, events, die);
+        done
+    }
+
+    /// A die's array finished. Returns the program or erase that took effect just now; the caller applies it.
+    pub fn on_cell<M: Medium>(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        die: u32,
+        generation: u32,
+        medium: &mut M,
+        layout: &Layout,
+    ) -> Option<Operation> {
+        let d = &mut self.dies[die as usize];
+        if d.generation != generation {
+            return None; // The operation was suspended since.
+        }
+        let done = match d.cell {
+            Cell::Suspending { operation } => {
+                d.suspended = operation;
+                d.cell = Cell::Idle;
+                None
+            }
+            Cell::Busy { operation: id, .. } => {
+                let operation = &mut self.operations[id as usize];
+                match operation.kind {
+                    Kind::Read => {
+                        if !operation.sensed {
+                            operation.sensed = true;
+                            let (retries, uncorrectable) = sense(operation, medium, layout, self.units_per_page);
+                            operation.retries = retries;
+                            operation.uncorrectable = uncorrectable;
+                            self.statistics.read_retries += u64::from(retries);
+                            self.statistics.uncorrectable += u64::from(uncorrectable != 0);
+                            if retries > 0 {
+                                let time = self.read_time[operation.row as usize % self.page_kinds] * u64::from(retries);
+                                d.time.read += time;
+                                self.start(now, events, die, id, time, lane::OTHER);
+                                return None;
+                            }
+                        }
+                        if d.leaving == NONE {
+                            d.leaving = id;
+                            d.cell = Cell::Idle;
+                            self.request_bus(now, events, die, false);
+                        } else {
+                            d.cell = Cell::Held { operation: id };
+                        }
+                        None
+                    }
+                    Kind::Program => {
+                        d.programs -= 1;
+                        d.cell = Cell::Idle;
+                        Some(self.release(id))
+                    }
+                    Kind::Erase => {
+                        d.cell = Cell::Idle;
+                        Some(self.release(id))
+                    }
+                }
+            }
+            state => unreachable!("die {die} finished in state {state:?}"),
+        };
+        self.kick(now, events, die);
+        done
+    }
+
+    fn release(&mut self, id: u32) -> Operation {
+        let operation = self.operations[id as usize];
+        self.statistics.count(operation.kind, operation.source, operation.units.count_ones());
+        self.free.push(id);
+        operation
+    }
+}
+
+/// The planes that a set of units lies on.
+fn planes_of(units: u64, units_per_page: u32) -> u32 {
+    let page = if units_per_page >= 64 { u64::MAX } else { (1u64 << units_per_page) - 1 };
+    let (mut left, mut planes) = (units, 0);
+    while left != 0 {
+        planes += u32::from(left & page != 0);
+        left = left.checked_shr(units_per_page).unwrap_or(0);
+    }
+    planes
+}
+
+/// Reads every page that the operation touches: the slowest decides the retries. Returns the units that can't be read.
+fn sense<M: Medium>(operation: &Operation, medium: &mut M, layout: &Layout, units_per_page: u32) -> (u32, u64) {
+    let (mut retries, mut uncorrectable) = (0, 0);
+    let mut left = operation.units;
+    while left != 0 {
+        let plane = left.trailing_zeros() / units_per_page;
+        let read = medium.read(layout.block(operation.superblock, plane), operation.row);
+        retries = retries.max(read.retries);
+        let beyond = match (plane + 1) * units_per_page {
+            64.. => 0,
+            shift => left >> shift << shift,
+        };
+        if read.uncorrectable {
+            uncorrectable |= left & !beyond;
+        }
+        left = beyond;
+    }
+    (retries, uncorrectable)
+}

@@ -1,0 +1,164 @@
+//! Blocks that turn bad: rows that failed are written elsewhere, blocks are replaced, and in the end the drive goes
+//! read-only.
+
+use super::write::{NO_OWNER, NOWHERE};
+use super::{Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
+use crate::events::EventQueue;
+use crate::flash::NONE;
+use tidewater_base::Instant;
+use tidewater_nand::{Medium, Nand};
+
+impl<M: Medium> Ftl<M> {
+    /// A program failed in this superblock: it takes no more rows.
+    pub(super) fn fail_superblock(&mut self, superblock: u32) {
+        let s = &mut self.superblocks[superblock as usize];
+        s.failed = true;
+        let die = &mut self.dies[s.die as usize];
+        if die.host_superblock == superblock {
+            die.host_superblock = NONE;
+        }
+        if die.collect_superblock == superblock {
+            die.collect_superblock = NONE;
+        }
+        self.checkpoint.forget_open(superblock);
+        let die = u32::from(self.superblocks[superblock as usize].die);
+        self.update_ready(die);
+    }
+
+    /// Writes the units of a failed row again, those that were overtaken meanwhile too: somebody may have been promised
+    /// them before what overtook them is on flash.
+    pub(super) fn rewrite(&mut self, now: Instant, events: &mut EventQueue, row: u32) {
+        let failed = self.rows[row as usize].clone();
+        if failed.stream == Stream::Map {
+            return; // Its owner writes it again, with what the map says by then.
+        }
+        let die = u32::from(self.superblocks[failed.superblock as usize].die);
+        let mut last = failed.number;
+        for unit in 0..failed.count {
+            let at = (row * self.layout.units_per_row + unit) as usize;
+            let (lpn, owner) = (self.row_lpns[at], self.row_owners[at]);
+            if lpn == Nand::NO_LPN {
+                continue;
+            }
+            let stamp = if self.stamps { self.row_stamps[at] } else { (0, 0) };
+            let ppn = self.layout.ppn(failed.superblock, failed.row, unit);
+            let is_current = self.map.get(lpn) == Entry::At(ppn);
+            let Some(to) = self.rewrite_row(die, failed.stream) else {
+                if is_current {
+                    self.lose(lpn, ppn);
+                }
+                if owner != NO_OWNER {
+                    self.rejected.push(owner);
+                }
+                continue;
+            };
+            last = self.rows[to as usize].number;
+            let full = if is_current {
+                let full = self.put(to, lpn, stamp, owner);
+                // Where it was durable before is still that: the failed row never was.
+                let now_at = (to * self.layout.units_per_row + self.rows[to as usize].count - 1) as usize;
+                self.row_previous[now_at] = self.row_previous[at];
+                full
+            } else {
+                self.put_overtaken(to, lpn, stamp, owner)
+            };
+            if full {
+                self.submit(now, events, to);
+            }
+        }
+        match failed.stream {
+            Stream::Collected => self.dies[die as usize].collected.rewrite(failed.number, last),
+            _ => {
+                self.host_rows.rewrite(failed.number, last);
+                self.pad_host_row(now, events);
+            }
+        }
+    }
+
+    fn rewrite_row(&mut self, die: u32, stream: Stream) -> Option<u32> {
+        if stream == Stream::Collected {
+            return self.collected_row(die);
+        }
+        self.any_host_row(die)
+    }
+
+    /// The open host row, or one opened wherever there is a superblock, the reserve included; `die` first.
+    pub(super) fn any_host_row(&mut self, die: u32) -> Option<u32> {
+        if self.host_row != NONE {
+            return Some(self.host_row);
+        }
+        let dies = self.layout.dies;
+        let die = (0..dies).map(|i| (die + i) % dies).find(|&d| {
+            let space = &self.dies[d as usize];
+            space.host_superblock != NONE || !space.free.is_empty()
+        })?;
+        Some(self.open_host_row_on(die))
+    }
+
+    /// Puts a unit that was overtaken into a row: it is on flash for recovery to find, but not current.
+    fn put_overtaken(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: u32) -> bool {
+        let r = &mut self.rows[row as usize];
+        let at = (row * self.layout.units_per_row + r.count) as usize;
+        r.count += 1;
+        let full = r.count == self.layout.units_per_row;
+        self.row_lpns[at] = lpn;
+        self.row_owners[at] = owner;
+        self.row_previous[at] = NOWHERE;
+        if self.stamps {
+            self.row_stamps[at] = stamp;
+        }
+        full
+    }
+
+    /// A unit can't be read any more: whoever reads it is told so, until it is written again.
+    pub(super) fn lose(&mut self, lpn: u32, ppn: u32) {
+        self.statistics.lost += 1;
+        self.map.set(lpn, Entry::Lost);
+        self.invalidate(ppn, 0);
+    }
+
+    /// Erases every plane; blocks that fail, or are bad already, are replaced by spares. False: a plane has none left.
+    pub(super) fn erase_planes(&mut self, superblock: u32) -> bool {
+        let mut whole = true;
+        for plane in 0..self.layout.planes() {
+            let at = self.layout.block(superblock, plane);
+            if !self.medium.is_bad(at) {
+                self.statistics.erases += 1;
+                if self.medium.erase(at).is_ok() {
+                    continue;
+                }
+                self.statistics.erase_failures += 1;
+            }
+            whole &= self.replace_block(superblock, plane);
+        }
+        whole
+    }
+
+    fn replace_block(&mut self, superblock: u32, plane: u32) -> bool {
+        while self.layout.replace(superblock, plane) {
+            let spare = self.layout.block(superblock, plane);
+            // A spare may hold remains of a life before the last power loss.
+            if self.medium.programmed(spare) == 0 && !self.medium.is_torn(spare) || self.medium.erase(spare).is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A superblock is out of use for good.
+    pub(super) fn retire(&mut self, superblock: u32) {
+        self.superblocks[superblock as usize].state = State::Bad;
+        self.valid[superblock as usize] = NOT_A_CANDIDATE;
+        self.good_superblocks -= 1;
+        self.check_end_of_life();
+    }
+
+    /// The drive goes read-only while there is still room for what the buffer holds and for collection to end.
+    pub(super) fn check_end_of_life(&mut self) {
+        let data = self.map.units().div_ceil(self.layout.units_per_superblock);
+        let least = data + self.layout.dies * (self.profile.gc_reserve + 2);
+        if self.good_superblocks < least {
+            self.read_only = true;
+        }
+    }
+}

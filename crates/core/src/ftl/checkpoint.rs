@@ -1,0 +1,294 @@
+//! The map on flash: pieces of it are written in turn while rows of data are, so that recovery need not scan everything.
+//!
+//! A *segment* is as much of the map as a row holds. Every `checkpoint_interval` rows of data the next segment is
+//! written, round and round. Map superblocks are a ring: when every segment in the oldest has a newer image, it is erased.
+
+use super::{Entry, Ftl, State, Stream};
+use crate::events::EventQueue;
+use crate::flash::NONE;
+use crate::profile::Profile;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tidewater_base::Instant;
+use tidewater_nand::{Medium, Nand, PageKind};
+
+/// Map entries in a row: 4 bytes each.
+pub fn entries_per_segment(profile: &Profile) -> u32 {
+    profile.nand.page_size * profile.nand.planes / 4
+}
+
+/// Words before the entries in a map row: the floor and the write sequence, 64 bits each.
+pub(super) const HEADER_WORDS: usize = 4;
+
+/// What a row of the firmware's own holds.
+#[derive(Clone, Debug)]
+pub(super) struct OwnRow {
+    pub(super) what: Own,
+    pub(super) payload: Option<Arc<[u32]>>,
+    /// Segment: the program sequence through which it is complete. Deallocations: how many are logged with it.
+    mark: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    Segment(u32),
+    Deallocations,
+}
+
+impl OwnRow {
+    pub(super) fn kind(&self) -> (PageKind, u32) {
+        match self.what {
+            Own::Segment(index) => (PageKind::Map, index),
+            Own::Deallocations => (PageKind::Trim, 0),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct MapSuperblock {
+    pub(super) superblock: u32,
+    /// Segments whose newest image is here.
+    pub(super) live: u32,
+    /// The round in which deallocations were last logged here.
+    pub(super) log_round: Option<u64>,
+    pub(super) programmed: u32,
+}
+
+/// The state of checkpointing.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    interval: u32,
+    rows: u32,
+    pub(super) entries: u32,
+    pub(super) segments: u32,
+    next: u32,
+    pub(super) round: u64,
+    open: u32,
+    pub(super) ring: VecDeque<MapSuperblock>,
+    /// Superblock of each segment's newest image.
+    pub(super) locations: Vec<u32>,
+    /// Program sequence through which each segment's newest image is complete.
+    pub(super) complete: Vec<u64>,
+    /// First page, pages, write sequence.
+    pending: Vec<(u32, u32, u64)>,
+    logged: u64,
+    pub(super) durable: u64,
+}
+
+impl Checkpoint {
+    pub(super) fn new(profile: &Profile, units: u32) -> Checkpoint {
+        let entries = entries_per_segment(profile);
+        let segments = units.div_ceil(entries);
+        Checkpoint {
+            interval: profile.ftl.checkpoint_interval,
+            rows: 0,
+            entries,
+            segments,
+            next: 0,
+            round: 0,
+            open: NONE,
+            ring: VecDeque::new(),
+            locations: vec![NONE; segments as usize],
+            complete: vec![0; segments as usize],
+            pending: Vec::new(),
+            logged: 0,
+            durable: 0,
+        }
+    }
+
+    /// Remembers a deallocation until it is logged. Without checkpoints there is no log: then a deallocation is lost at a
+    /// power loss, and old data may come back.
+    pub(super) fn log_deallocation(&mut self, first: u32, count: u32, sequence: u64) {
+        if self.interval > 0 {
+            self.pending.push((first, count, sequence));
+            self.logged += 1;
+        }
+    }
+
+    /// Deallocations that are on flash.
+    pub(super) fn deallocations_durable(&self) -> u64 {
+        self.durable
+    }
+
+    pub(super) fn forget_open(&mut self, superblock: u32) {
+        if self.open == superblock {
+            self.open = NONE;
+        }
+    }
+}
+
+impl<M: Medium> Ftl<M> {
+    /// A row of data was queued: perhaps it is time for a piece of the map.
+    pub(super) fn checkpoint_step(&mut self, now: Instant, events: &mut EventQueue) {
+        let c = &mut self.checkpoint;
+        c.rows += 1;
+        if c.interval == 0 || c.rows < c.interval {
+            return;
+        }
+        c.rows = 0;
+        let complete = self.complete_through();
+        for _ in 0..self.checkpoint.segments {
+            let c = &mut self.checkpoint;
+            let segment = c.next;
+            c.next = (c.next + 1) % c.segments;
+            c.round += u64::from(c.next == 0);
+            let first = segment * c.entries;
+            let last = (first + (c.entries - 1)).min(self.map.units() - 1);
+            if self.map.is_untouched(first, last) {
+                // Nothing is mapped there: that is as good as an image.
+                self.checkpoint.complete[segment as usize] = complete;
+                continue;
+            }
+            let payload = self.stamps.then(|| self.image(segment, first, last));
+            let own = OwnRow { what: Own::Segment(segment), payload, mark: complete };
+            if !self.write_own(now, events, own, self.profile.gc_reserve as usize) {
+                self.checkpoint.next = segment;
+            }
+            return;
+        }
+    }
+
+    /// The program sequence through which every row is programmed.
+    fn complete_through(&self) -> u64 {
+        let open = self.rows.iter().filter(|r| r.in_use && r.stream != Stream::Map).map(|r| r.program_sequence);
+        open.min().map_or(self.row_sequence, |first| first - 1)
+    }
+
+    /// A segment as it is on flash now: units that are still in the controller's memory are named where they were.
+    fn image(&self, segment: u32, first: u32, last: u32) -> Arc<[u32]> {
+        // Once this image is on flash, every row up to the floor is in some image.
+        let others = self.checkpoint.complete.iter().enumerate().filter(|&(i, _)| i != segment as usize);
+        let floor = others.map(|(_, &c)| c).min().unwrap_or(u64::MAX).min(self.complete_through());
+        let words = [floor as u32, (floor >> 32) as u32, self.write_sequence as u32, (self.write_sequence >> 32) as u32];
+        let entries = (first..=last).map(|lpn| match self.map.get(lpn) {
+            Entry::Unmapped => 0,
+            Entry::Lost => u32::MAX,
+            Entry::At(ppn) => self.durable_place(ppn).map_or(0, |ppn| ppn + 1),
+        });
+        words.into_iter().chain(entries).collect()
+    }
+
+    fn durable_place(&self, mut ppn: u32) -> Option<u32> {
+        loop {
+            let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
+            if row < u32::from(self.superblocks[superblock as usize].programmed) {
+                return Some(ppn);
+            }
+            let staged = self.row_at(superblock, row)?;
+            ppn = self.row_previous[(staged * self.layout.units_per_row + self.layout.unit_of(ppn)) as usize];
+            if ppn == super::write::NOWHERE {
+                return None;
+            }
+        }
+    }
+
+    /// Writes a row of the firmware's own. False: no die has more than `leave` free superblocks.
+    fn write_own(&mut self, now: Instant, events: &mut EventQueue, own: OwnRow, leave: usize) -> bool {
+        if self.checkpoint.open == NONE {
+            let free = |d: &u32| self.dies[*d as usize].free.len();
+            let Some(die) = (0..self.layout.dies).max_by_key(free).filter(|d| free(d) > leave) else { return false };
+            let superblock = self.open_superblock(die, Stream::Map).expect("it has more than none");
+            self.update_ready(die);
+            self.checkpoint.open = superblock;
+            self.checkpoint.ring.push_back(MapSuperblock { superblock, live: 0, log_round: None, programmed: 0 });
+        }
+        let superblock = self.checkpoint.open;
+        let row = self.open_row(superblock, Stream::Map, 0);
+        if self.is_full(superblock) {
+            self.checkpoint.open = NONE;
+        }
+        self.rows[row as usize].own = Some(own);
+        let first = (row * self.layout.units_per_row) as usize;
+        self.row_lpns[first..first + self.layout.units_per_row as usize].fill(Nand::NO_LPN);
+        self.submit(now, events, row);
+        true
+    }
+
+    /// Queues what a flush needs of the deallocation log; returns the mark to wait for.
+    pub(super) fn flush_deallocations(&mut self, now: Instant, events: &mut EventQueue) -> u64 {
+        self.retry_deallocations(now, events);
+        self.checkpoint.logged
+    }
+
+    pub(super) fn retry_deallocations(&mut self, now: Instant, events: &mut EventQueue) {
+        if self.checkpoint.pending.is_empty() {
+            return;
+        }
+        // Only as many as a row holds: 16 bytes each.
+        let most = (self.checkpoint.entries / 4).max(1) as usize;
+        while !self.checkpoint.pending.is_empty() {
+            let n = self.checkpoint.pending.len().min(most);
+            let records = self.checkpoint.pending[..n].iter();
+            let payload = records.flat_map(|&(first, count, s)| [first, count, s as u32, (s >> 32) as u32]).collect();
+            let mark = self.checkpoint.logged - (self.checkpoint.pending.len() - n) as u64;
+            if !self.write_own(now, events, OwnRow { what: Own::Deallocations, payload: Some(payload), mark }, 0) {
+                return;
+            }
+            self.checkpoint.pending.drain(..n);
+        }
+    }
+
+    /// A row of the firmware's own is on flash, or failed.
+    pub(super) fn on_own_row_programmed(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        superblock: u32,
+        _row: u32,
+        own: Option<OwnRow>,
+        failed: bool,
+    ) {
+        let own = own.expect("a row in a map superblock has its own content");
+        let c = &mut self.checkpoint;
+        if let Some(s) = c.ring.iter_mut().find(|s| s.superblock == superblock) {
+            s.programmed += 1;
+        }
+        if failed {
+            match own.what {
+                // A later round brings it; until then the older image stands.
+                Own::Segment(_) => {}
+                Own::Deallocations => {
+                    let records = own.payload.iter().flat_map(|p| p.chunks_exact(4));
+                    let again = records.map(|r| (r[0], r[1], u64::from(r[2]) | u64::from(r[3]) << 32));
+                    let mut pending: Vec<_> = again.collect();
+                    pending.append(&mut c.pending);
+                    c.pending = pending;
+                    self.retry_deallocations(now, events);
+                }
+            }
+        } else {
+            match own.what {
+                Own::Segment(segment) => {
+                    let old = std::mem::replace(&mut c.locations[segment as usize], superblock);
+                    c.complete[segment as usize] = own.mark;
+                    for s in &mut c.ring {
+                        s.live -= u32::from(s.superblock == old);
+                        s.live += u32::from(s.superblock == superblock);
+                    }
+                }
+                Own::Deallocations => {
+                    let round = c.round;
+                    c.ring.iter_mut().filter(|s| s.superblock == superblock).for_each(|s| s.log_round = Some(round));
+                    c.durable = c.durable.max(own.mark);
+                }
+            }
+        }
+        self.recycle_map(now, events);
+    }
+
+    /// Erases the oldest map superblocks that nobody needs any more.
+    pub(super) fn recycle_map(&mut self, now: Instant, events: &mut EventQueue) {
+        while let Some(oldest) = self.checkpoint.ring.front() {
+            let s = &self.superblocks[oldest.superblock as usize];
+            let over = s.state == State::Closed;
+            // A logged deallocation is in every image that was begun after it: two rounds on, in all of them.
+            let logged = oldest.log_round.is_some_and(|r| self.checkpoint.round < r + 2);
+            if !over || oldest.live > 0 || logged || self.checkpoint.ring.len() == 1 {
+                return;
+            }
+            let superblock = oldest.superblock;
+            self.checkpoint.ring.pop_front();
+            self.queue_erase(now, events, superblock);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Garbage collection and static wear levelling: within a die, a row at a time.
+
+use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State, Stream};
+use crate::events::EventQueue;
+use crate::flash::{Kind, NONE, Operation, Source};
+use crate::profile::GcVictim;
+use std::cmp::Reverse;
+use tidewater_base::Instant;
+use tidewater_nand::Medium;
+
+/// Fractions of a unit that credit is counted in.
+pub(super) const CREDIT: i64 = 256;
+/// Reads of collection under way on one die: one on the array while the other is on the bus.
+const READS: u32 = 2;
+/// Rows of collected data that may wait on a die beyond the host's.
+const ROWS_AHEAD: u32 = 2;
+/// Static wear levelling looks at the wear of a die once in so many victims: it walks all superblocks.
+const WEAR_LOOK: u32 = 8;
+
+impl<M: Medium> Ftl<M> {
+    /// The host has written a row to this die: collection may move as much as frees the same space again, and half as
+    /// much more for each superblock that is missing, so that it ends up neither ahead nor behind.
+    pub(super) fn pace_collection(&mut self, now: Instant, events: &mut EventQueue, die: u32, units: u32) {
+        let start = self.profile.gc_start as usize;
+        let space = &mut self.dies[die as usize];
+        if space.free.len() > start {
+            return;
+        }
+        let missing = (start - space.free.len()) as i64;
+        // Not more than a superblock ahead: credit must not pile up while there is nothing to collect.
+        let most = i64::from(self.layout.units_per_superblock) * CREDIT;
+        space.credit = (space.credit + i64::from(units) * space.ratio * (2 + missing) / 2).min(most);
+        self.collect(now, events, die);
+    }
+
+    fn may_collect(&self, die: u32) -> bool {
+        let space = &self.dies[die as usize];
+        if !space.failed.is_empty() {
+            return true;
+        }
+        let free = space.free.len() as u32;
+        free <= self.profile.gc_start
+            && (space.credit > 0 || free <= self.profile.gc_reserve || space.ratio == 0 || self.flash.is_idle(die))
+    }
+
+    /// Collects on a die as far as it may now.
+    pub(super) fn collect(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        loop {
+            if self.recovery.is_some() || self.dies[die as usize].reads >= READS {
+                return;
+            }
+            if self.dies[die as usize].victim == NONE {
+                if !self.may_collect(die) {
+                    return;
+                }
+                match self.choose_victim(die) {
+                    Some(victim) => self.begin_collection(die, victim),
+                    None => return self.pad_collected_row(now, events, die),
+                }
+            }
+            match self.next_victim_row(die) {
+                Some((row, units)) => {
+                    let failed = self.superblocks[self.dies[die as usize].victim as usize].failed;
+                    let full = self.flash.programs(die) >= self.programs_per_die + ROWS_AHEAD;
+                    if full || !failed && !self.may_collect(die) {
+                        return;
+                    }
+                    self.read_victim_row(now, events, die, row, units);
+                }
+                None if self.dies[die as usize].reads > 0 => return,
+                None => self.end_collection(now, events, die),
+            }
+        }
+    }
+
+    fn begin_collection(&mut self, die: u32, victim: u32) {
+        let all = i64::from(self.layout.units_per_superblock);
+        let valid = i64::from(self.valid[victim as usize] & !NOT_A_CANDIDATE);
+        self.superblocks[victim as usize].state = State::Victim;
+        self.valid[victim as usize] |= NOT_A_CANDIDATE;
+        self.statistics.collections += 1;
+        let space = &mut self.dies[die as usize];
+        space.victim = victim;
+        space.victim_row = 0;
+        // At least something, or a drive of empty superblocks would look as if none had been chosen yet.
+        space.ratio = (valid * CREDIT / (all - valid).max(1)).clamp(1, all * CREDIT);
+    }
+
+    /// The next row of the victim that holds valid units.
+    fn next_victim_row(&self, die: u32) -> Option<(u32, u64)> {
+        let DieSpace { victim, victim_row, .. } = self.dies[die as usize];
+        if self.valid[victim as usize] & !NOT_A_CANDIDATE == 0 {
+            return None;
+        }
+        let mask = u64::MAX >> (64 - self.layout.units_per_row);
+        (victim_row..self.layout.rows).find_map(|row| {
+            let first = self.layout.ppn(victim, row, 0) as usize;
+            let units = self.valid_bits[first / 64] >> (first % 64) & mask;
+            (units != 0).then_some((row, units))
+        })
+    }
+
+    fn read_victim_row(&mut self, now: Instant, events: &mut EventQueue, die: u32, row: u32, units: u64) {
+        let space = &mut self.dies[die as usize];
+        let victim = space.victim;
+        space.victim_row = row + 1;
+        space.reads += 1;
+        space.credit -= i64::from(units.count_ones()) * CREDIT;
+        // The map entries are needed when the read is done, many events from now.
+        let mut left = units;
+        while left != 0 {
+            let unit = left.trailing_zeros();
+            left &= left - 1;
+            let (plane, unit) = (unit / self.layout.units_per_page, unit % self.layout.units_per_page);
+            self.map.prefetch(self.medium.lpn(self.layout.block(victim, plane), row, unit));
+        }
+        self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, victim, row, units, die);
+    }
+
+    /// A row of a victim has been read: what is still valid goes to the die's row of collected data.
+    pub(super) fn on_collect_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
+        let die = operation.die;
+        self.dies[die as usize].reads -= 1;
+        let mut left = operation.units;
+        while left != 0 {
+            let unit = left.trailing_zeros();
+            left &= left - 1;
+            let ppn = self.layout.ppn(operation.superblock, operation.row, unit);
+            if self.valid_bits[ppn as usize / 64] >> (ppn % 64) & 1 == 0 {
+                continue; // Overwritten while it was read.
+            }
+            let at = self.layout.block(operation.superblock, unit / self.layout.units_per_page);
+            let in_page = unit % self.layout.units_per_page;
+            let lpn = self.medium.lpn(at, operation.row, in_page);
+            if operation.uncorrectable >> unit & 1 == 1 {
+                self.lose(lpn, ppn);
+                continue;
+            }
+            let stamp = match self.stamps {
+                true => self.medium.stamp(at, operation.row, in_page).map_or((0, 0), |s| (s.version, s.sequence)),
+                false => (0, 0),
+            };
+            let row = if self.profile.gc_stream { self.collected_row(die) } else { self.any_host_row(die) };
+            let row = row.unwrap_or_else(|| {
+                panic!("die {die} has no superblock for collected data: {:?}", self.free_superblocks())
+            });
+            self.statistics.collected += 1;
+            if self.put(row, lpn, stamp, super::write::NO_OWNER) {
+                self.submit(now, events, row);
+            }
+        }
+        self.collect(now, events, die);
+    }
+
+    /// All that was valid has left the victim: it is erased once that is programmed.
+    fn end_collection(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        let victim = std::mem::replace(&mut self.dies[die as usize].victim, NONE);
+        self.superblocks[victim as usize].state = State::Draining;
+        self.draining.push(victim);
+        self.erase_drained(now, events);
+    }
+
+    /// Nothing more can be collected: the units that wait for company are programmed without it, if a superblock waits
+    /// for them.
+    fn pad_collected_row(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        let row = self.dies[die as usize].collect_row;
+        if row != NONE
+            && self.rows[row as usize].count > 0
+            && self.draining.iter().any(|&s| u32::from(self.superblocks[s as usize].die) == die)
+        {
+            self.submit(now, events, row);
+        }
+    }
+
+    /// Erases the superblocks whose data is safe elsewhere.
+    pub(super) fn erase_drained(&mut self, now: Instant, events: &mut EventQueue) {
+        let mut i = 0;
+        while i < self.draining.len() {
+            let superblock = self.draining[i];
+            let s = &self.superblocks[superblock as usize];
+            let die = u32::from(s.die);
+            if self.host_rows.is_settled(s.host_hazard) && self.dies[die as usize].collected.is_settled(s.collect_hazard) {
+                self.draining.swap_remove(i);
+                self.queue_erase(now, events, superblock);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    pub(super) fn queue_erase(&mut self, now: Instant, events: &mut EventQueue, superblock: u32) {
+        let s = &mut self.superblocks[superblock as usize];
+        s.state = State::Erasing;
+        let die = u32::from(s.die);
+        self.flash.enqueue(now, events, Kind::Erase, Source::Erase, die, superblock, 0, 0, superblock);
+    }
+
+    /// An erase is done: the superblock is free again, or out of use.
+    pub(super) fn on_erased(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
+        let superblock = operation.superblock;
+        debug_assert_eq!(self.valid[superblock as usize] & !NOT_A_CANDIDATE, 0);
+        if self.erase_planes(superblock) {
+            let planes = 0..self.layout.planes();
+            let erases = planes.map(|p| self.medium.erase_count(self.layout.block(superblock, p))).max();
+            self.superblocks[superblock as usize].erases = erases.unwrap_or(0);
+            self.put_free(superblock);
+        } else {
+            self.retire(superblock);
+        }
+        self.update_ready(operation.die);
+        self.retry_deallocations(now, events);
+        self.collect(now, events, operation.die);
+    }
+
+    /// The superblock to collect next on a die. `None`: none would give space back.
+    fn choose_victim(&mut self, die: u32) -> Option<u32> {
+        if let Some(failed) = self.dies[die as usize].failed.pop() {
+            return Some(failed);
+        }
+        let first = die * self.layout.superblocks_per_die;
+        let range = first as usize..(first + self.layout.superblocks_per_die) as usize;
+        let space = &mut self.dies[die as usize];
+        space.victims += 1;
+        if self.profile.wear_gap > 0
+            && space.victims.is_multiple_of(WEAR_LOOK)
+            && let Some(cold) = self.coldest(die, range.clone())
+        {
+            self.statistics.wear_moves += 1;
+            return Some(cold);
+        }
+        let victim = match self.profile.gc_victim {
+            GcVictim::Greedy => {
+                let least = self.valid[range.clone()].iter().copied().min()?;
+                self.valid[range].iter().position(|&v| v == least).map(|i| first + i as u32)?
+            }
+            GcVictim::CostBenefit => {
+                let now = self.statistics.host;
+                let all = f64::from(self.layout.units_per_superblock);
+                range
+                    .filter(|&i| self.valid[i] & NOT_A_CANDIDATE == 0)
+                    .map(|i| {
+                        let used = f64::from(self.valid[i]) / all;
+                        let age = (now - self.superblocks[i].closed_at) as f64 + 1.0;
+                        ((1.0 - used) * age / (2.0 * used).max(1.0 / all), Reverse(i))
+                    })
+                    .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+                    .map(|(_, Reverse(i))| i as u32)?
+            }
+        };
+        (self.valid[victim as usize] < self.layout.units_per_superblock).then_some(victim)
+    }
+
+    /// The least worn full superblock, if it is left behind by more than the allowed gap.
+    fn coldest(&self, die: u32, range: std::ops::Range<usize>) -> Option<u32> {
+        let space = &self.dies[die as usize];
+        if space.free.len() < 2 {
+            return None;
+        }
+        let cold = range.filter(|&i| self.valid[i] & NOT_A_CANDIDATE == 0).min_by_key(|&i| self.superblocks[i].erases)?;
+        let gap = space.erases_max.saturating_sub(self.superblocks[cold].erases);
+        (gap > self.profile.wear_gap && self.superblocks[cold].stream != Stream::Map).then_some(cold as u32)
+    }
+}

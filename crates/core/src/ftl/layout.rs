@@ -1,0 +1,256 @@
+//! Where units lie: superblocks, rows and units, the bits of a physical unit number, and the replacement of bad blocks.
+//!
+//! A *superblock* is one block of every plane of one die: they are programmed and erased together. A *row* is one page of
+//! each of its planes, the unit of programming. A *unit* is what one map entry covers.
+
+use crate::profile::Profile;
+use tidewater_nand::{Block, Config, Medium};
+
+/// The shape of the physical address space, and which blocks stand in for bad ones.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Units in a page.
+    pub units_per_page: u32,
+    /// Units in a row.
+    pub units_per_row: u32,
+    /// Rows in a superblock.
+    pub rows: u32,
+    /// Units in a superblock.
+    pub units_per_superblock: u32,
+    /// Superblocks on a die.
+    pub superblocks_per_die: u32,
+    /// Dies.
+    pub dies: u32,
+    planes: u32,
+    row_shift: u32,
+    superblock_shift: u32,
+    /// Physical block by superblock and plane; [`Layout::NO_BLOCK`] where a plane has none left.
+    blocks: Vec<u32>,
+    /// Good blocks in reserve, by die and plane.
+    spares: Vec<Vec<u32>>,
+}
+
+impl Layout {
+    /// No physical block stands behind this plane of the superblock.
+    pub const NO_BLOCK: u32 = u32::MAX;
+
+    /// Lays superblocks over the good blocks of `medium`; `spare_share` of each plane is kept back.
+    pub fn new<M: Medium>(medium: &M, unit_size: u32, spare_share: f64) -> Layout {
+        let config = medium.config();
+        let units_per_page = config.page_size / unit_size;
+        let units_per_row = units_per_page * config.planes;
+        let rows = config.pages_per_block;
+        let superblocks_per_die = superblocks_per_die(config, spare_share);
+        let row_shift = units_per_row.next_power_of_two().trailing_zeros();
+        let superblock_shift = row_shift + rows.next_power_of_two().trailing_zeros();
+        let dies = config.dies();
+        let mut blocks = vec![Layout::NO_BLOCK; (dies * superblocks_per_die * config.planes) as usize];
+        let mut spares = Vec::with_capacity((dies * config.planes) as usize);
+        for die in 0..dies {
+            for plane in 0..config.planes {
+                let mut good =
+                    (0..config.blocks_per_plane).filter(|&block| !medium.is_bad(Block { die, plane, block }));
+                for (i, block) in good.by_ref().take(superblocks_per_die as usize).enumerate() {
+                    let superblock = die * superblocks_per_die + i as u32;
+                    blocks[(superblock * config.planes + plane) as usize] = block;
+                }
+                // Taken from the end, so that the first spare is the lowest block.
+                let mut rest: Vec<u32> = good.collect();
+                rest.reverse();
+                spares.push(rest);
+            }
+        }
+        Layout {
+            units_per_page,
+            units_per_row,
+            rows,
+            units_per_superblock: rows * units_per_row,
+            superblocks_per_die,
+            dies,
+            planes: config.planes,
+            row_shift,
+            superblock_shift,
+            blocks,
+            spares,
+        }
+    }
+
+    /// Superblocks on the drive.
+    pub fn superblocks(&self) -> u32 {
+        self.dies * self.superblocks_per_die
+    }
+
+    /// Planes of a die.
+    pub fn planes(&self) -> u32 {
+        self.planes
+    }
+
+    /// The die of a superblock.
+    pub fn die_of(&self, superblock: u32) -> u32 {
+        superblock / self.superblocks_per_die
+    }
+
+    /// The number of a unit.
+    #[inline]
+    pub fn ppn(&self, superblock: u32, row: u32, unit: u32) -> u32 {
+        superblock << self.superblock_shift | row << self.row_shift | unit
+    }
+
+    /// The superblock of a unit.
+    #[inline]
+    pub fn superblock_of(&self, ppn: u32) -> u32 {
+        ppn >> self.superblock_shift
+    }
+
+    /// The row of a unit within its superblock.
+    #[inline]
+    pub fn row_of(&self, ppn: u32) -> u32 {
+        ppn >> self.row_shift & ((1 << (self.superblock_shift - self.row_shift)) - 1)
+    }
+
+    /// A unit's place in its row.
+    #[inline]
+    pub fn unit_of(&self, ppn: u32) -> u32 {
+        ppn & ((1 << self.row_shift) - 1)
+    }
+
+    /// The numbers that units can have: one past the largest.
+    pub fn address_space(&self) -> u64 {
+        u64::from(self.superblocks()) << self.superblock_shift
+    }
+
+    /// The physical block behind one plane of a superblock.
+    #[inline]
+    pub fn block(&self, superblock: u32, plane: u32) -> Block {
+        let block = self.blocks[(superblock * self.planes + plane) as usize];
+        Block { die: self.die_of(superblock), plane, block }
+    }
+
+    /// Whether every plane of a superblock has a block.
+    pub fn is_whole(&self, superblock: u32) -> bool {
+        (0..self.planes).all(|p| self.blocks[(superblock * self.planes + p) as usize] != Layout::NO_BLOCK)
+    }
+
+    /// Replaces a bad block by a spare of the same plane, without a word to anyone. False: no spare is left.
+    pub fn replace(&mut self, superblock: u32, plane: u32) -> bool {
+        let die = self.die_of(superblock);
+        let spare = self.spares[(die * self.planes + plane) as usize].pop();
+        self.blocks[(superblock * self.planes + plane) as usize] = spare.unwrap_or(Layout::NO_BLOCK);
+        spare.is_some()
+    }
+
+    pub(super) fn set_block(&mut self, superblock: u32, plane: u32, block: u32) {
+        self.blocks[(superblock * self.planes + plane) as usize] = block;
+    }
+
+    pub(super) fn set_spares(&mut self, die: u32, plane: u32, spares: Vec<u32>) {
+        self.spares[(die * self.planes + plane) as usize] = spares;
+    }
+
+    /// Spare blocks left on the drive.
+    pub fn spares(&self) -> usize {
+        self.spares.iter().map(Vec::len).sum()
+    }
+}
+
+/// Superblocks that fit on a die once the spares are kept back.
+fn superblocks_per_die(config: &Config, spare_share: f64) -> u32 {
+    let spares = (f64::from(config.blocks_per_plane) * spare_share).ceil() as u32;
+    config.blocks_per_plane.saturating_sub(spares)
+}
+
+/// What a drive of `capacity` bytes needs: see [`plan`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Usable units.
+    pub units: u64,
+    /// Blocks in a plane, spares included.
+    pub blocks_per_plane: u32,
+}
+
+/// Superblocks of a die that hold no host data at rest: those open for writing, those collection starts at, and one that
+/// is being collected.
+pub fn reserve_per_die(profile: &Profile) -> u32 {
+    profile.ftl.gc_start + 3
+}
+
+/// Superblocks that the map's checkpoints take on the whole drive.
+pub fn map_superblocks(profile: &Profile, units: u64) -> u64 {
+    if profile.ftl.checkpoint_interval == 0 {
+        return 0;
+    }
+    let segments = units.div_ceil(u64::from(super::checkpoint::entries_per_segment(profile)));
+    segments.div_ceil(u64::from(profile.nand.pages_per_block)) + 3
+}
+
+/// Sizes a drive. With `[nand] blocks_per_plane` given, the capacity is what it allows (or what is asked for, if that is
+/// less); otherwise the blocks follow the capacity. Over-provisioning counts flash that may hold data: spares, map and
+/// the reserve that collection works with come on top, so that write amplification meets the published curves at the
+/// same figure whatever the size of a superblock.
+///
+/// # Errors
+/// In words, when the capacity does not fit the blocks, or the address space 32 bits.
+pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
+    let nand = &profile.nand;
+    let unit = u64::from(profile.ftl.unit_size);
+    let dies = u64::from(nand.dies());
+    let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
+    let reserve = u64::from(reserve_per_die(profile)) * dies;
+    let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;
+    let fits = |blocks_per_plane: u64, units: u64| {
+        let usable = blocks_per_plane.saturating_sub(spares(blocks_per_plane)) * dies;
+        let data = (units as f64 * (1.0 + profile.ftl.over_provisioning) / per_superblock as f64).ceil() as u64;
+        data + reserve + map_superblocks(profile, units) <= usable
+    };
+    let units = capacity.div_ceil(unit);
+    let (units, blocks) = if nand.blocks_per_plane > 0 {
+        let blocks = u64::from(nand.blocks_per_plane);
+        let most = u64::from(nand.blocks_per_plane) * dies * per_superblock;
+        // The largest capacity that fits, by bisection: the map's share depends on it.
+        let (mut low, mut high) = (0, most);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if fits(blocks, middle) { low = middle } else { high = middle - 1 }
+        }
+        if low == 0 {
+            return Err(format!(
+                "[nand] blocks_per_plane = {blocks} leaves no usable capacity: {reserve} superblocks are reserve; give more blocks or a smaller [ftl] gc_start"
+            ));
+        }
+        if units > low {
+            return Err(format!(
+                "[drive] capacity of {capacity} bytes does not fit: [nand] blocks_per_plane = {blocks} allows {} bytes at {:.1} % over-provisioning",
+                low * unit,
+                profile.ftl.over_provisioning * 100.0
+            ));
+        }
+        (if units == 0 { low } else { units }, blocks)
+    } else {
+        if units == 0 {
+            return Err("neither [drive] capacity nor [nand] blocks_per_plane is given, and no trace or job says how large the drive must be".into());
+        }
+        let (mut low, mut high) = (1u64, 2u64);
+        while !fits(high, units) {
+            high *= 2;
+            if high > 1 << 32 {
+                return Err(format!("[drive] capacity of {capacity} bytes is beyond any geometry"));
+            }
+        }
+        while low < high {
+            let middle = (low + high) / 2;
+            if fits(middle, units) { high = middle } else { low = middle + 1 }
+        }
+        // Factory-bad blocks are expected: the spares must cover them with room to spare.
+        let bad = (low as f64 * nand.factory_bad_rate * 1.5).ceil() as u64;
+        (units, low + bad)
+    };
+    let per_superblock_address = nand.pages_per_block.next_power_of_two() as u64
+        * u64::from((nand.planes * (nand.page_size / profile.ftl.unit_size)).next_power_of_two());
+    if blocks * dies * per_superblock_address >= u64::from(u32::MAX) - 1 || units >= u64::from(u32::MAX) - 1 {
+        return Err(format!(
+            "{} bytes of flash in units of {unit} bytes need more than 32-bit map entries; use a larger [ftl] unit_size",
+            blocks * dies * per_superblock * unit
+        ));
+    }
+    Ok(Plan { units, blocks_per_plane: blocks as u32 })
+}

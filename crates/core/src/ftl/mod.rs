@@ -1,0 +1,642 @@
+//! The page-mapped flash translation layer: where host data goes, and how space comes back.
+//!
+//! Host data fills one *row* at a time (see [`Layout`]), row after row over the dies; every die has a superblock open for
+//! host data and one for collected data. Collection works within a die, in steps of a row.
+//!
+//! Three rules keep data safe over a power loss, and everything else follows from them:
+//! 1. A unit's map entry moves when the unit is put into a row, but the superblock it leaves is not erased before that
+//!    row is programmed ([`Superblock::host_hazard`], [`Superblock::collect_hazard`]).
+//! 2. Every unit carries the sequence of its host write; of two copies the higher wins, a collected copy keeps its
+//!    original's, so it never matters which of two equal copies is found.
+//! 3. A map checkpoint names what was durable when it was taken, and the program sequence up to which that is complete;
+//!    rows after it are scanned.
+
+mod bad;
+pub mod checkpoint;
+mod collect;
+mod layout;
+mod map;
+mod precondition;
+mod recover;
+mod write;
+
+pub use precondition::write_amplification;
+pub use write::NO_OWNER;
+
+pub use layout::{Layout, Plan, plan};
+pub use map::{Entry, Map};
+pub use precondition::Precondition;
+pub use recover::{Flaw, RecoveryReport};
+
+use crate::events::EventQueue;
+use crate::flash::{Flash, Kind, NONE, Operation, Source};
+use crate::profile::{FtlProfile, Profile};
+use checkpoint::Checkpoint;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use tidewater_base::Instant;
+use tidewater_nand::{Medium, Stamp, Stamps};
+
+/// What a superblock is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Erased.
+    Free,
+    /// Rows are added to it.
+    Open,
+    /// Full; a candidate for collection.
+    Closed,
+    /// Being collected.
+    Victim,
+    /// Collected: erased as soon as what replaced its data is programmed.
+    Draining,
+    /// An erase is queued or under way.
+    Erasing,
+    /// A plane has no block left, or never had one.
+    Bad,
+}
+
+/// Which data goes to a superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// Written by the host.
+    Host,
+    /// Moved by collection.
+    Collected,
+    /// The map's checkpoints.
+    Map,
+}
+
+/// One superblock.
+#[derive(Clone, Copy, Debug)]
+pub struct Superblock {
+    state: State,
+    stream: Stream,
+    /// A program failed in it: no more rows, and it is collected first.
+    failed: bool,
+    die: u16,
+    /// Rows given out.
+    rows: u16,
+    /// Rows whose program is done; later ones are read from the controller's memory.
+    programmed: u16,
+    /// Erases that the map needs to be even about: the highest of its planes.
+    erases: u32,
+    /// The latest host row that took over a unit of this superblock.
+    host_hazard: u64,
+    /// The latest collected row of this die that did.
+    collect_hazard: u64,
+    /// Host units written before it closed, as a clock for cost-benefit.
+    closed_at: u64,
+}
+
+/// Rows of one kind, in the order they were opened: which was the last before which all are done?
+#[derive(Clone, Debug, Default)]
+struct Outstanding {
+    first: u64,
+    done: VecDeque<bool>,
+    /// Rows whose program failed, and the last row that their units went to instead.
+    rewritten: Vec<(u64, u64)>,
+}
+
+impl Outstanding {
+    fn open(&mut self) -> u64 {
+        self.done.push_back(false);
+        self.first + self.done.len() as u64
+    }
+
+    fn finish(&mut self, number: u64) {
+        self.done[(number - self.first - 1) as usize] = true;
+        while self.done.front() == Some(&true) {
+            self.done.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Whether what all rows up to this number held is programmed, there or elsewhere.
+    #[inline]
+    fn is_settled(&self, number: u64) -> bool {
+        self.first >= number
+            && (self.rewritten.is_empty() || self.rewritten.iter().all(|&(from, to)| from > number || self.first >= to))
+    }
+
+    /// The row `from` failed, and its units went to rows up to `to`.
+    fn rewrite(&mut self, from: u64, to: u64) {
+        let first = self.first;
+        // A chain of failures: what waited for `from` now waits for `to`.
+        self.rewritten.iter_mut().filter(|r| r.1 == from).for_each(|r| r.1 = to);
+        self.rewritten.retain(|&(_, to)| to > first);
+        self.rewritten.push((from, to));
+    }
+
+    /// The number of the last row that was opened.
+    fn last(&self) -> u64 {
+        self.first + self.done.len() as u64
+    }
+}
+
+/// A row that is being filled or programmed: its units live in the controller's memory.
+#[derive(Clone, Debug)]
+struct Row {
+    superblock: u32,
+    row: u32,
+    stream: Stream,
+    count: u32,
+    /// Its number in the outstanding rows of its kind.
+    number: u64,
+    /// The order of all rows on the drive; goes into the page header.
+    program_sequence: u64,
+    generation: u32,
+    in_use: bool,
+    /// A timer runs that pads it.
+    timed: bool,
+    /// The whole row is the firmware's own (map, deallocations).
+    own: Option<checkpoint::OwnRow>,
+}
+
+/// What a die knows of its own space.
+#[derive(Clone, Debug)]
+struct DieSpace {
+    free: BinaryHeap<Reverse<(u32, u64, u32)>>,
+    host_superblock: u32,
+    collect_superblock: u32,
+    collect_row: u32,
+    collected: Outstanding,
+    victim: u32,
+    victim_row: u32,
+    reads: u32,
+    /// Units that collection may move before the host has written more, times [`collect::CREDIT`].
+    credit: i64,
+    /// Units to move for each unit that the host writes, times [`collect::CREDIT`].
+    ratio: i64,
+    /// Superblocks in which a program failed.
+    failed: Vec<u32>,
+    erases_max: u32,
+    victims: u32,
+}
+
+/// Counters of the translation layer, in units unless said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FtlStatistics {
+    /// Written by the host (after the write buffer).
+    pub host: u64,
+    /// Moved by collection.
+    pub collected: u64,
+    /// Filler that completed rows.
+    pub padding: u64,
+    /// Programmed for checkpoints and the deallocation log.
+    pub map: u64,
+    /// Superblocks collected.
+    pub collections: u64,
+    /// Of these, for static wear levelling.
+    pub wear_moves: u64,
+    /// Block erases (planes counted one by one).
+    pub erases: u64,
+    /// Programs that failed.
+    pub program_failures: u64,
+    /// Erases that failed.
+    pub erase_failures: u64,
+    /// Units that could not be read when they were collected.
+    pub lost: u64,
+    /// Units that were pre-mapped because they were read before they were written.
+    pub premapped: u64,
+    /// Units deallocated.
+    pub deallocated: u64,
+}
+
+/// The translation layer, with the flash below it.
+#[derive(Clone, Debug)]
+pub struct Ftl<M> {
+    /// The scheduler.
+    pub flash: Flash,
+    /// The medium.
+    pub medium: M,
+    /// Counters.
+    pub statistics: FtlStatistics,
+    layout: Layout,
+    map: Map,
+    superblocks: Vec<Superblock>,
+    /// Valid units by superblock; [`NOT_A_CANDIDATE`] is set unless it may be collected.
+    valid: Vec<u32>,
+    /// One bit for each physical unit.
+    valid_bits: Vec<u64>,
+    dies: Vec<DieSpace>,
+    /// Collected superblocks that wait for what replaced their data.
+    draining: Vec<u32>,
+    /// Dies that can take another host row now.
+    ready: DieSet,
+    next_die: u32,
+    rows: Vec<Row>,
+    free_rows: Vec<u32>,
+    row_lpns: Vec<u32>,
+    row_owners: Vec<u32>,
+    /// Where each unit of a row was before: rows by units.
+    row_previous: Vec<u32>,
+    /// Version and write sequence, when the medium keeps stamps.
+    row_stamps: Vec<(u64, u64)>,
+    host_row: u32,
+    host_rows: Outstanding,
+    row_sequence: u64,
+    write_sequence: u64,
+    free_order: u64,
+    checkpoint: Checkpoint,
+    /// Owners whose units are programmed, for the device to take.
+    acknowledged: Vec<u32>,
+    /// Owners whose units could not be programmed: no space is left.
+    rejected: Vec<u32>,
+    recovery: Option<Box<recover::Recovery>>,
+    recovered: Option<RecoveryReport>,
+    profile: FtlProfile,
+    stamps: bool,
+    read_only: bool,
+    good_superblocks: u32,
+    programs_per_die: u32,
+}
+
+/// Set in `valid` while a superblock is not a candidate for collection.
+const NOT_A_CANDIDATE: u32 = 1 << 31;
+
+/// A set of dies, with a way to find the next one after another.
+#[derive(Clone, Debug)]
+struct DieSet {
+    words: Vec<u64>,
+}
+
+impl DieSet {
+    fn new(dies: u32) -> DieSet {
+        DieSet { words: vec![0; dies.div_ceil(64) as usize] }
+    }
+
+    #[inline]
+    fn set(&mut self, die: u32, member: bool) {
+        let (word, bit) = ((die / 64) as usize, 1u64 << (die % 64));
+        if member { self.words[word] |= bit } else { self.words[word] &= !bit }
+    }
+
+    /// The first member at or after `from`, going round.
+    #[inline]
+    fn next(&self, from: u32) -> Option<u32> {
+        let start = (from / 64) as usize;
+        let ahead = self.words[start] & u64::MAX << (from % 64);
+        if ahead != 0 {
+            return Some(start as u32 * 64 + ahead.trailing_zeros());
+        }
+        let n = self.words.len();
+        (1..=n).map(|i| (start + i) % n).find(|&i| self.words[i] != 0).map(|i| i as u32 * 64 + self.words[i].trailing_zeros())
+    }
+}
+
+impl<M: Medium> Ftl<M> {
+    /// A translation layer over an erased medium, for `units` logical pages.
+    pub fn new(profile: &Profile, medium: M, units: u32, stamps: Stamps) -> Ftl<M> {
+        let layout = Layout::new(&medium, profile.ftl.unit_size, profile.ftl.spare_blocks);
+        let dies = layout.dies;
+        let flash = Flash::new(&profile.flash, medium.config(), &layout, 4 * dies as usize + 4_096);
+        let count = layout.superblocks() as usize;
+        let space = DieSpace {
+            free: BinaryHeap::new(),
+            host_superblock: NONE,
+            collect_superblock: NONE,
+            collect_row: NONE,
+            collected: Outstanding::default(),
+            victim: NONE,
+            victim_row: 0,
+            reads: 0,
+            credit: 0,
+            ratio: 0,
+            failed: Vec::new(),
+            erases_max: 0,
+            victims: 0,
+        };
+        let mut ftl = Ftl {
+            flash,
+            statistics: FtlStatistics::default(),
+            map: Map::new(units),
+            superblocks: (0..count)
+                .map(|i| Superblock {
+                    state: State::Bad,
+                    stream: Stream::Host,
+                    failed: false,
+                    die: layout.die_of(i as u32) as u16,
+                    rows: 0,
+                    programmed: 0,
+                    erases: 0,
+                    host_hazard: 0,
+                    collect_hazard: 0,
+                    closed_at: 0,
+                })
+                .collect(),
+            valid: vec![NOT_A_CANDIDATE; count],
+            valid_bits: vec![0; layout.address_space().div_ceil(64) as usize],
+            dies: vec![space; dies as usize],
+            draining: Vec::new(),
+            ready: DieSet::new(dies),
+            next_die: 0,
+            rows: Vec::new(),
+            free_rows: Vec::new(),
+            row_lpns: Vec::new(),
+            row_owners: Vec::new(),
+            row_previous: Vec::new(),
+            row_stamps: Vec::new(),
+            host_row: NONE,
+            host_rows: Outstanding::default(),
+            row_sequence: 0,
+            write_sequence: 0,
+            free_order: 0,
+            checkpoint: Checkpoint::new(profile, units),
+            acknowledged: Vec::with_capacity(64),
+            rejected: Vec::new(),
+            recovery: None,
+            recovered: None,
+            profile: profile.ftl.clone(),
+            stamps: stamps == Stamps::Full,
+            read_only: false,
+            good_superblocks: 0,
+            programs_per_die: profile.flash.programs_per_die,
+            layout,
+            medium,
+        };
+        for superblock in 0..count as u32 {
+            ftl.adopt(superblock);
+        }
+        (0..dies).for_each(|die| ftl.update_ready(die));
+        ftl.check_end_of_life();
+        ftl
+    }
+
+    /// Takes an erased superblock into the free list, or marks it bad.
+    fn adopt(&mut self, superblock: u32) {
+        if !self.layout.is_whole(superblock) {
+            return;
+        }
+        let erases = (0..self.layout.planes())
+            .map(|p| self.medium.erase_count(self.layout.block(superblock, p)))
+            .max()
+            .unwrap_or(0);
+        self.superblocks[superblock as usize].erases = erases;
+        self.good_superblocks += 1;
+        self.put_free(superblock);
+    }
+
+    fn put_free(&mut self, superblock: u32) {
+        self.free_order += 1;
+        let s = &mut self.superblocks[superblock as usize];
+        s.state = State::Free;
+        s.failed = false;
+        s.rows = 0;
+        s.programmed = 0;
+        s.host_hazard = 0;
+        s.collect_hazard = 0;
+        let wear = if self.profile.wear_aware_allocation { s.erases } else { 0 };
+        let die = &mut self.dies[s.die as usize];
+        die.erases_max = die.erases_max.max(s.erases);
+        die.free.push(Reverse((wear, self.free_order, superblock)));
+        self.valid[superblock as usize] = NOT_A_CANDIDATE;
+    }
+
+    /// Logical pages.
+    pub fn units(&self) -> u32 {
+        self.map.units()
+    }
+
+    /// The shape of the physical address space.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The map.
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// Whether the end of life has made the drive read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Asks the processor to fetch the map entry of a logical page that will be needed soon.
+    #[inline]
+    pub fn prefetch(&self, lpn: u32) {
+        self.map.prefetch(lpn);
+    }
+
+    /// Takes the owners whose units were programmed since the last call.
+    #[inline]
+    pub fn take_acknowledged(&mut self) -> Option<u32> {
+        self.acknowledged.pop()
+    }
+
+    /// Takes the owners whose units could not be programmed since the last call.
+    pub fn take_rejected(&mut self) -> Option<u32> {
+        self.rejected.pop()
+    }
+
+    /// Reads logical pages for the host: queues one operation for each row that holds some of them, and returns how many.
+    /// Units that are unmapped, or still in the controller's memory, need none.
+    ///
+    /// # Errors
+    /// The number of operations queued, when a page was lost.
+    pub fn read(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        lpns: impl Iterator<Item = u32>,
+        owner: u32,
+    ) -> Result<u32, u32> {
+        let (mut queued, mut lost) = (0, false);
+        // The operation that the next unit may join.
+        let (mut superblock, mut row, mut units) = (NONE, 0, 0u64);
+        for lpn in lpns {
+            let ppn = match self.map.get(lpn) {
+                Entry::At(ppn) => ppn,
+                Entry::Unmapped => continue,
+                Entry::Lost => {
+                    lost = true;
+                    continue;
+                }
+            };
+            let (s, r) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
+            if r >= u32::from(self.superblocks[s as usize].programmed) {
+                continue;
+            }
+            if (s, r) != (superblock, row) {
+                if units != 0 {
+                    self.queue_read(now, events, superblock, row, units, owner);
+                    queued += 1;
+                }
+                (superblock, row, units) = (s, r, 0);
+            }
+            units |= 1 << self.layout.unit_of(ppn);
+        }
+        if units != 0 {
+            self.queue_read(now, events, superblock, row, units, owner);
+            queued += 1;
+        }
+        if lost { Err(queued) } else { Ok(queued) }
+    }
+
+    fn queue_read(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        superblock: u32,
+        row: u32,
+        units: u64,
+        owner: u32,
+    ) {
+        let die = u32::from(self.superblocks[superblock as usize].die);
+        self.flash.enqueue(now, events, Kind::Read, Source::HostRead, die, superblock, row, units, owner);
+    }
+
+    /// What a logical page holds now, wherever it is; needs a medium that keeps stamps.
+    pub fn stamp(&self, lpn: u32) -> Option<Stamp> {
+        let Entry::At(ppn) = self.map.get(lpn) else { return None };
+        let (superblock, row, unit) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
+        if row < u32::from(self.superblocks[superblock as usize].programmed) {
+            let (plane, unit) = (unit / self.layout.units_per_page, unit % self.layout.units_per_page);
+            let stamp = self.medium.stamp(self.layout.block(superblock, plane), row, unit);
+            assert!(stamp.is_none_or(|s| s.lpn == lpn), "the map says that {lpn} is where {stamp:?} is");
+            return stamp;
+        }
+        let staged = self.row_at(superblock, row).expect("a row that is not programmed is staged");
+        let at = staged as usize * self.layout.units_per_row as usize + unit as usize;
+        let (version, sequence) = *self.row_stamps.get(at)?;
+        Some(Stamp { lpn, version, sequence })
+    }
+
+    /// The staged row at a place.
+    fn row_at(&self, superblock: u32, row: u32) -> Option<u32> {
+        self.rows.iter().position(|r| r.in_use && r.superblock == superblock && r.row == row).map(|i| i as u32)
+    }
+
+    /// A flash operation is done. `true`: it was a host read, and its owner may go on.
+    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) -> bool {
+        match operation.source {
+            Source::HostRead => return true,
+            Source::HostProgram | Source::CollectProgram | Source::Map => self.on_programmed(now, events, operation),
+            Source::CollectRead => self.on_collect_read(now, events, operation),
+            Source::Erase => self.on_erased(now, events, operation),
+            Source::Recovery => self.on_recovery_read(now, events, operation),
+        }
+        false
+    }
+
+    /// A die's array has finished; returns what is done with.
+    #[inline]
+    pub fn on_cell(&mut self, now: Instant, events: &mut EventQueue, die: u32, generation: u32) -> Option<Operation> {
+        self.flash.on_cell(now, events, die, generation, &mut self.medium, &self.layout)
+    }
+
+    /// Host units in rows that are not programmed yet, with their versions, in the order of their writing.
+    pub fn staged(&self) -> Vec<(u32, u64)> {
+        let mut staged: Vec<(u64, u32, u64)> = Vec::new();
+        for (id, row) in self.rows.iter().enumerate().filter(|(_, r)| r.in_use && r.stream == Stream::Host) {
+            let first = id * self.layout.units_per_row as usize;
+            for at in first..first + row.count as usize {
+                if let Some(&(version, sequence)) = self.row_stamps.get(at) {
+                    staged.push((sequence, self.row_lpns[at], version));
+                }
+            }
+        }
+        staged.sort_unstable();
+        staged.into_iter().map(|(_, lpn, version)| (lpn, version)).collect()
+    }
+
+    /// The power fails: programs and erases under way are torn. What is left is the medium.
+    pub fn cut_power(mut self) -> M {
+        for operation in self.flash.in_progress() {
+            for plane in 0..self.layout.planes() {
+                let at = self.layout.block(operation.superblock, plane);
+                if self.medium.is_bad(at) {
+                    continue;
+                }
+                match operation.kind {
+                    // The rows after a failed one never reach the medium.
+                    Kind::Program if self.superblocks[operation.superblock as usize].failed => {}
+                    Kind::Program => self.medium.tear_program(at, operation.row),
+                    Kind::Erase => self.medium.tear_erase(at),
+                    Kind::Read => {}
+                }
+            }
+        }
+        self.medium
+    }
+
+    /// Decides anew whether a die can take another host row.
+    #[inline]
+    fn update_ready(&mut self, die: u32) {
+        let space = &self.dies[die as usize];
+        let room = space.host_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize;
+        self.ready.set(die, room && self.flash.programs(die) < self.programs_per_die);
+    }
+
+    /// Marks a unit as overtaken by the row with this number.
+    #[inline]
+    fn invalidate(&mut self, ppn: u32, host_row: u64) {
+        let superblock = self.layout.superblock_of(ppn) as usize;
+        debug_assert!(self.valid_bits[ppn as usize / 64] >> (ppn % 64) & 1 == 1);
+        self.valid_bits[ppn as usize / 64] &= !(1 << (ppn % 64));
+        self.valid[superblock] -= 1;
+        let s = &mut self.superblocks[superblock];
+        s.host_hazard = s.host_hazard.max(host_row);
+    }
+
+    /// Deallocates logical pages: they read as zeroes from now on, for good once a flush has ended.
+    pub fn deallocate(&mut self, first: u32, count: u32) {
+        self.write_sequence += 1;
+        let end = first + count;
+        let mut any = false;
+        let mut lpn = first;
+        while lpn < end {
+            if self.map.is_untouched(lpn, lpn) {
+                // Nothing in this chunk: on to the next.
+                lpn = (lpn / (2 << 20) + 1).saturating_mul(2 << 20).min(end);
+                continue;
+            }
+            if let old @ (Entry::At(_) | Entry::Lost) = self.map.set(lpn, Entry::Unmapped) {
+                any = true;
+                self.statistics.deallocated += 1;
+                if let Entry::At(ppn) = old {
+                    self.invalidate(ppn, 0);
+                }
+            }
+            lpn += 1;
+        }
+        if any {
+            self.checkpoint.log_deallocation(first, count, self.write_sequence);
+        }
+    }
+
+    /// Superblocks that are not bad.
+    pub fn good_superblocks(&self) -> u32 {
+        self.good_superblocks
+    }
+
+    /// Erase counts of all superblocks that are not bad.
+    pub fn erase_counts(&self) -> impl Iterator<Item = u32> {
+        self.superblocks.iter().filter(|s| s.state != State::Bad).map(|s| s.erases)
+    }
+
+    /// Free superblocks of the die that has fewest, and of the one that has most.
+    pub fn free_superblocks(&self) -> (usize, usize) {
+        let free = || self.dies.iter().map(|d| d.free.len());
+        (free().min().unwrap_or(0), free().max().unwrap_or(0))
+    }
+
+    /// Checks what must always hold; for tests, since it walks everything.
+    ///
+    /// # Panics
+    /// When something does not hold.
+    pub fn assert_consistent(&self) {
+        let mut valid = vec![0u32; self.superblocks.len()];
+        for lpn in 0..self.map.units() {
+            if let Entry::At(ppn) = self.map.get(lpn) {
+                assert!(self.valid_bits[ppn as usize / 64] >> (ppn % 64) & 1 == 1, "{lpn} maps to invalid unit {ppn}");
+                valid[self.layout.superblock_of(ppn) as usize] += 1;
+            }
+        }
+        for (i, s) in self.superblocks.iter().enumerate() {
+            assert_eq!(self.valid[i] & !NOT_A_CANDIDATE, valid[i], "superblock {i} ({s:?}) counts its valid units wrong");
+            assert_eq!(self.valid[i] & NOT_A_CANDIDATE == 0, s.state == State::Closed && s.stream != Stream::Map, "superblock {i} {s:?}");
+        }
+    }
+}

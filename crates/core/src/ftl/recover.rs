@@ -1,0 +1,425 @@
+//! Recovery: the map comes back from checkpoints and out-of-band areas, by reads that take their time.
+//!
+//! 1. The first and the last row of every superblock say what it is for and how new it is.
+//! 2. All rows of map superblocks are read: the newest image of each segment, and the deallocations.
+//! 3. Rows of data above the checkpoint's floor are scanned, newest first, until the floor is reached.
+//! 4. For each logical page the copy with the highest write sequence wins.
+//!
+//! Until the last step nothing is written, so a power loss during recovery changes nothing.
+
+use super::checkpoint::{HEADER_WORDS, MapSuperblock};
+use super::{Entry, Ftl, State, Stream};
+use crate::events::EventQueue;
+use crate::flash::{Kind, Operation, Source};
+use crate::profile::Profile;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidewater_base::{Duration, Instant};
+use tidewater_nand::{Medium, Nand, PageKind, Stamp, Stamps};
+
+/// A recovery that is broken on purpose, to show that the harness notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Rows above the floor are not scanned.
+    NoScan,
+    /// The first copy that is found wins, not the newest.
+    AnyCopy,
+    /// Deallocations are forgotten.
+    NoDeallocations,
+}
+
+/// What a recovery did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// From power-on until the drive took commands.
+    pub time: Duration,
+    /// Flash reads.
+    pub reads: u64,
+    /// Superblocks whose rows were scanned.
+    pub scanned_superblocks: u64,
+    /// Logical pages that are mapped.
+    pub mapped: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Headers,
+    Map,
+    Scan,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Recovery {
+    began: Instant,
+    phase: Phase,
+    outstanding: u64,
+    report: RecoveryReport,
+    flaw: Option<Flaw>,
+    images: BTreeMap<u32, (u64, Arc<[u32]>, u32)>,
+    deallocations: Vec<(u32, u32, u64)>,
+    floor: u64,
+    scanned: Vec<u32>,
+}
+
+impl<M: Medium> Ftl<M> {
+    /// A translation layer over a medium that has lived. It serves nothing until [`Ftl::is_recovering`] is false; drive
+    /// it with events as always.
+    pub fn power_on(
+        profile: &Profile,
+        medium: M,
+        units: u32,
+        now: Instant,
+        events: &mut EventQueue,
+        flaw: Option<Flaw>,
+    ) -> Ftl<M> {
+        let mut ftl = Ftl::new(profile, medium, units, Stamps::Full);
+        ftl.layout.recover(&ftl.medium);
+        for die in &mut ftl.dies {
+            die.free.clear();
+            die.erases_max = 0;
+        }
+        ftl.good_superblocks = 0;
+        ftl.recovery = Some(Box::new(Recovery {
+            began: now,
+            phase: Phase::Headers,
+            outstanding: 0,
+            report: RecoveryReport::default(),
+            flaw,
+            images: BTreeMap::new(),
+            deallocations: Vec::new(),
+            floor: 0,
+            scanned: Vec::new(),
+        }));
+        let one_per_page = ftl.one_unit_per_page();
+        for superblock in 0..ftl.layout.superblocks() {
+            if ftl.layout.is_whole(superblock) {
+                ftl.recovery_read(now, events, superblock, 0, one_per_page);
+                let last = ftl.rows_programmed(superblock);
+                if last > 1 {
+                    ftl.recovery_read(now, events, superblock, last - 1, one_per_page);
+                }
+            }
+        }
+        ftl.next_phase(now, events);
+        ftl
+    }
+
+    /// Whether recovery is still under way.
+    pub fn is_recovering(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    fn one_unit_per_page(&self) -> u64 {
+        (0..self.layout.planes()).fold(0, |units, plane| units | 1 << (plane * self.layout.units_per_page))
+    }
+
+    /// Rows of a superblock that a program reached, torn ones included.
+    fn rows_programmed(&self, superblock: u32) -> u32 {
+        (0..self.layout.planes()).map(|p| self.medium.programmed(self.layout.block(superblock, p))).max().unwrap_or(0)
+    }
+
+    fn recovery_read(&mut self, now: Instant, events: &mut EventQueue, superblock: u32, row: u32, units: u64) {
+        let recovery = self.recovery.as_mut().expect("recovery is under way");
+        recovery.outstanding += 1;
+        recovery.report.reads += 1;
+        let die = u32::from(self.superblocks[superblock as usize].die);
+        self.flash.enqueue(now, events, Kind::Read, Source::Recovery, die, superblock, row, units, 0);
+    }
+
+    pub(super) fn on_recovery_read(&mut self, now: Instant, events: &mut EventQueue, _operation: &Operation) {
+        self.recovery.as_mut().expect("recovery is under way").outstanding -= 1;
+        self.next_phase(now, events);
+    }
+
+    /// The newest header of a row; planes of one program agree.
+    fn row_header(&self, superblock: u32, row: u32) -> Option<tidewater_nand::PageHeader> {
+        let planes = 0..self.layout.planes();
+        planes.filter_map(|p| self.medium.header(self.layout.block(superblock, p), row)).max_by_key(|h| h.program_sequence)
+    }
+
+    /// What a superblock is for, from its first readable row.
+    fn content(&self, superblock: u32) -> Option<PageKind> {
+        (0..self.rows_programmed(superblock)).find_map(|row| self.row_header(superblock, row)).map(|h| h.kind)
+    }
+
+    fn next_phase(&mut self, now: Instant, events: &mut EventQueue) {
+        while let Some(recovery) = &mut self.recovery
+            && recovery.outstanding == 0
+        {
+            match recovery.phase {
+                Phase::Headers => {
+                    recovery.phase = Phase::Map;
+                    self.read_map_rows(now, events);
+                }
+                Phase::Map => {
+                    recovery.phase = Phase::Scan;
+                    self.load_images();
+                    self.scan_data_rows(now, events);
+                }
+                Phase::Scan => self.rebuild(now, events),
+            }
+        }
+    }
+
+    fn is_map(kind: Option<PageKind>) -> bool {
+        matches!(kind, Some(PageKind::Map | PageKind::Trim))
+    }
+
+    fn read_map_rows(&mut self, now: Instant, events: &mut EventQueue) {
+        let all = u64::MAX >> (64 - self.layout.units_per_row);
+        for superblock in 0..self.layout.superblocks() {
+            if self.layout.is_whole(superblock) && Self::is_map(self.content(superblock)) {
+                for row in 0..self.rows_programmed(superblock) {
+                    self.recovery_read(now, events, superblock, row, all);
+                }
+            }
+        }
+    }
+
+    fn load_images(&mut self) {
+        let mut recovery = self.recovery.take().expect("recovery is under way");
+        for superblock in 0..self.layout.superblocks() {
+            if !self.layout.is_whole(superblock) || !Self::is_map(self.content(superblock)) {
+                continue;
+            }
+            for row in 0..self.rows_programmed(superblock) {
+                let Some(header) = self.row_header(superblock, row) else { continue };
+                let Some(payload) = self.medium.own_payload(self.layout.block(superblock, 0), row) else { continue };
+                let word = |i: usize| u64::from(payload[i]) | u64::from(payload[i + 1]) << 32;
+                match header.kind {
+                    PageKind::Map => {
+                        recovery.floor = recovery.floor.max(word(0));
+                        self.write_sequence = self.write_sequence.max(word(2));
+                        let newer = recovery.images.get(&header.index).is_none_or(|i| i.0 < header.program_sequence);
+                        if newer {
+                            recovery.images.insert(header.index, (header.program_sequence, payload, superblock));
+                        }
+                    }
+                    PageKind::Trim => {
+                        for r in payload.chunks_exact(4) {
+                            recovery.deallocations.push((r[0], r[1], u64::from(r[2]) | u64::from(r[3]) << 32));
+                        }
+                    }
+                    PageKind::Data => {}
+                }
+            }
+        }
+        self.recovery = Some(recovery);
+    }
+
+    fn scan_data_rows(&mut self, now: Instant, events: &mut EventQueue) {
+        let (floor, flaw) = self.recovery.as_ref().map(|r| (r.floor, r.flaw)).expect("recovery is under way");
+        if flaw == Some(Flaw::NoScan) && floor > 0 {
+            return;
+        }
+        let one_per_page = self.one_unit_per_page();
+        for superblock in 0..self.layout.superblocks() {
+            if !self.layout.is_whole(superblock) || Self::is_map(self.content(superblock)) {
+                continue;
+            }
+            let mut any = false;
+            for row in (0..self.rows_programmed(superblock)).rev() {
+                // A torn row has no header; it says nothing of the rows before it.
+                if self.row_header(superblock, row).is_some_and(|h| h.program_sequence <= floor) {
+                    break;
+                }
+                any = true;
+                self.recovery_read(now, events, superblock, row, one_per_page);
+            }
+            if any {
+                self.recovery.as_mut().expect("recovery is under way").scanned.push(superblock);
+            }
+        }
+    }
+
+    /// The stamp of a unit on flash.
+    fn stamp_at(&self, ppn: u32) -> Option<Stamp> {
+        let (superblock, row, unit) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
+        let at = self.layout.block(superblock, unit / self.layout.units_per_page);
+        self.medium.stamp(at, row, unit % self.layout.units_per_page)
+    }
+
+    fn rebuild(&mut self, now: Instant, events: &mut EventQueue) {
+        let mut recovery = self.recovery.take().expect("recovery is under way");
+        // Write sequence and program sequence of the winner so far, by logical page.
+        let mut best: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        let mut segments: Vec<u32> = recovery.images.keys().copied().collect();
+        segments.sort_unstable();
+        for segment in segments {
+            let (_, image, _) = &recovery.images[&segment];
+            for (i, &entry) in image[HEADER_WORDS..].iter().enumerate() {
+                let lpn = segment * self.checkpoint.entries + i as u32;
+                if entry == u32::MAX {
+                    self.map.set(lpn, Entry::Lost);
+                } else if entry != 0
+                    && self.layout.is_whole(self.layout.superblock_of(entry - 1))
+                    // A unit that was moved since names somebody else, or nobody; its copy is found by the scan.
+                    && let Some(stamp) = self.stamp_at(entry - 1).filter(|s| s.lpn == lpn)
+                {
+                    self.map.set(lpn, Entry::At(entry - 1));
+                    let row = self.row_header(self.layout.superblock_of(entry - 1), self.layout.row_of(entry - 1));
+                    best.insert(lpn, (stamp.sequence, row.map_or(0, |h| h.program_sequence)));
+                }
+            }
+        }
+        for &superblock in &recovery.scanned {
+            for row in 0..self.rows_programmed(superblock) {
+                let Some(header) = self.row_header(superblock, row) else { continue };
+                if header.program_sequence <= recovery.floor {
+                    continue;
+                }
+                for unit in 0..self.layout.units_per_row {
+                    let ppn = self.layout.ppn(superblock, row, unit);
+                    let Some(stamp) = self.stamp_at(ppn).filter(|s| s.lpn < self.map.units()) else { continue };
+                    let key = (stamp.sequence, header.program_sequence);
+                    let wins = match recovery.flaw {
+                        Some(Flaw::AnyCopy) => !best.contains_key(&stamp.lpn),
+                        _ => best.get(&stamp.lpn).is_none_or(|&b| b < key),
+                    };
+                    if wins {
+                        best.insert(stamp.lpn, key);
+                        self.map.set(stamp.lpn, Entry::At(ppn));
+                    }
+                    self.write_sequence = self.write_sequence.max(stamp.sequence);
+                }
+            }
+        }
+        for &(first, count, sequence) in &recovery.deallocations {
+            self.write_sequence = self.write_sequence.max(sequence);
+            if recovery.flaw == Some(Flaw::NoDeallocations) {
+                continue;
+            }
+            for lpn in first..first.saturating_add(count).min(self.map.units()) {
+                if best.get(&lpn).is_none_or(|b| b.0 < sequence) {
+                    self.map.set(lpn, Entry::Unmapped);
+                }
+            }
+        }
+        self.adopt_all(now, events, &recovery);
+        recovery.report.time = now - recovery.began;
+        recovery.report.scanned_superblocks = recovery.scanned.len() as u64;
+        recovery.report.mapped = self.map.mapped();
+        self.recovered = Some(recovery.report);
+        for die in 0..self.layout.dies {
+            self.update_ready(die);
+        }
+        self.check_end_of_life();
+        self.recycle_map(now, events);
+        for die in 0..self.layout.dies {
+            self.collect(now, events, die);
+        }
+    }
+
+    /// Gives every superblock its state, and counts what is valid.
+    fn adopt_all(&mut self, now: Instant, events: &mut EventQueue, recovery: &Recovery) {
+        for lpn in 0..self.map.units() {
+            if let Entry::At(ppn) = self.map.get(lpn) {
+                self.valid_bits[ppn as usize / 64] |= 1 << (ppn % 64);
+                self.valid[self.layout.superblock_of(ppn) as usize] += 1;
+            }
+        }
+        let mut map_superblocks: Vec<(u64, u32)> = Vec::new();
+        for superblock in 0..self.layout.superblocks() {
+            if !self.layout.is_whole(superblock) {
+                self.superblocks[superblock as usize].state = State::Bad;
+                continue;
+            }
+            let blocks = (0..self.layout.planes()).map(|p| self.layout.block(superblock, p));
+            let (mut torn, mut bad, mut erases) = (false, false, 0);
+            for at in blocks {
+                torn |= self.medium.is_torn(at);
+                bad |= self.medium.is_bad(at);
+                erases = erases.max(self.medium.erase_count(at));
+            }
+            let rows = self.rows_programmed(superblock);
+            let newest = (0..rows).rev().find_map(|row| self.row_header(superblock, row));
+            self.row_sequence = self.row_sequence.max(newest.map_or(0, |h| h.program_sequence));
+            let content = self.content(superblock);
+            self.good_superblocks += 1;
+            let all_rows = self.layout.rows as u16;
+            let s = &mut self.superblocks[superblock as usize];
+            s.erases = erases;
+            let die = s.die as usize;
+            self.dies[die].erases_max = self.dies[die].erases_max.max(erases);
+            if rows == 0 && !torn && !bad {
+                self.put_free(superblock);
+                continue;
+            }
+            let s = &mut self.superblocks[superblock as usize];
+            // Rows after a power loss are left alone: the superblock counts as full, and collection gets to it.
+            s.rows = all_rows;
+            s.programmed = all_rows;
+            s.state = State::Closed;
+            if content.is_none() && self.valid[superblock as usize] & !super::NOT_A_CANDIDATE == 0 {
+                self.queue_erase(now, events, superblock);
+            } else if Self::is_map(content) {
+                s.stream = Stream::Map;
+                map_superblocks.push((newest.map_or(0, |h| h.program_sequence), superblock));
+            } else {
+                s.failed = bad;
+                self.valid[superblock as usize] &= !super::NOT_A_CANDIDATE;
+                if bad {
+                    self.dies[die].failed.push(superblock);
+                }
+            }
+        }
+        map_superblocks.sort_unstable();
+        for (_, superblock) in map_superblocks {
+            let images = recovery.images.iter().filter(|(_, image)| image.2 == superblock);
+            let live = images.clone().count() as u32;
+            for (&segment, _) in images {
+                self.checkpoint.locations[segment as usize] = superblock;
+            }
+            self.checkpoint.ring.push_back(MapSuperblock { superblock, live, log_round: Some(0), programmed: u32::MAX });
+        }
+        self.checkpoint.complete.fill(recovery.floor);
+    }
+
+    /// What the last recovery did, once it has ended.
+    pub fn recovery_report(&self) -> Option<RecoveryReport> {
+        self.recovered
+    }
+}
+
+impl super::Layout {
+    /// Finds out which block stands in for which, from the headers of programmed pages; erased blocks fill what is left.
+    pub(super) fn recover<M: Medium>(&mut self, medium: &M) {
+        let mut claims: BTreeMap<(u32, u32), (u64, u32)> = BTreeMap::new();
+        let mut claimed: BTreeMap<(u32, u32, u32), (u32, u32)> = BTreeMap::new();
+        let config = medium.config();
+        let (dies, planes, blocks) = (config.dies(), config.planes, config.blocks_per_plane);
+        let at = |die, plane, block| tidewater_nand::Block { die, plane, block };
+        for die in 0..dies {
+            for plane in 0..planes {
+                for block in 0..blocks {
+                    let pages = medium.programmed(at(die, plane, block));
+                    let header = (0..pages).rev().find_map(|page| medium.header(at(die, plane, block), page));
+                    let Some(header) = header.filter(|h| h.superblock < self.superblocks()) else { continue };
+                    let key = (header.superblock, plane);
+                    if claims.get(&key).is_none_or(|c| c.0 < header.program_sequence) {
+                        claims.insert(key, (header.program_sequence, block));
+                    }
+                }
+            }
+        }
+        for (&(superblock, plane), &(_, block)) in &claims {
+            claimed.insert((self.die_of(superblock), plane, block), (superblock, plane));
+        }
+        for die in 0..dies {
+            for plane in 0..planes {
+                let mut free: Vec<u32> = (0..blocks)
+                    .filter(|&b| !medium.is_bad(at(die, plane, b)) && !claimed.contains_key(&(die, plane, b)))
+                    .rev()
+                    .collect();
+                for i in 0..self.superblocks_per_die {
+                    let superblock = die * self.superblocks_per_die + i;
+                    let block = claims.get(&(superblock, plane)).map(|c| c.1).or_else(|| free.pop());
+                    self.set_block(superblock, plane, block.unwrap_or(Self::NO_BLOCK));
+                }
+                self.set_spares(die, plane, free);
+            }
+        }
+    }
+}
+
+const _: () = assert!(Nand::NO_LPN == u32::MAX);

@@ -1,0 +1,340 @@
+//! Rows: filled with units, programmed, and acknowledged.
+
+use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, Row, State, Stream};
+use crate::events::{Event, EventQueue, lane};
+use crate::flash::{Kind, NONE, Operation, Source};
+use std::cmp::Reverse;
+use tidewater_base::Instant;
+use tidewater_nand::{Medium, Nand, Page, PageHeader, PageKind};
+
+/// Nobody waits for this unit.
+pub const NO_OWNER: u32 = u32::MAX;
+
+/// Where a unit was before it was put into a row, when it was nowhere.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+impl<M: Medium> Ftl<M> {
+    /// Whether a host unit can be taken now. When not, ask again after a program or an erase is done.
+    #[inline]
+    pub fn can_write(&mut self) -> bool {
+        self.host_row != NONE || self.open_host_row()
+    }
+
+    /// Units that the open host row still takes, 0 when none is open.
+    #[inline]
+    pub fn row_room(&self) -> u32 {
+        match self.host_row {
+            NONE => 0,
+            row => self.layout.units_per_row - self.rows[row as usize].count,
+        }
+    }
+
+    /// Puts a host unit into the open row; [`Ftl::can_write`] must have said yes. `owner` is acknowledged once the unit
+    /// is programmed.
+    #[inline]
+    pub fn write(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: u32) {
+        self.write_sequence += 1;
+        self.statistics.host += 1;
+        let row = self.host_row;
+        if owner != NO_OWNER && !self.rows[row as usize].timed {
+            self.rows[row as usize].timed = true;
+            let generation = self.rows[row as usize].generation;
+            events.push(now + self.profile.fill_timeout, lane::FILL, Event::Fill { row, generation });
+        }
+        let stamp = (version, self.write_sequence);
+        if self.put(row, lpn, stamp, owner) {
+            self.submit(now, events, row);
+        }
+    }
+
+    /// Puts a unit into a row and moves its map entry. True: the row is full.
+    #[inline]
+    pub(super) fn put(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: u32) -> bool {
+        let r = &mut self.rows[row as usize];
+        let (unit, number, collected) = (r.count, r.number, r.stream == Stream::Collected);
+        r.count += 1;
+        let full = r.count == self.layout.units_per_row;
+        let superblock = r.superblock;
+        let ppn = self.layout.ppn(superblock, r.row, unit);
+        let at = (row * self.layout.units_per_row + unit) as usize;
+        self.row_lpns[at] = lpn;
+        self.row_owners[at] = owner;
+        if self.stamps {
+            self.row_stamps[at] = stamp;
+        }
+        let previous = match self.map.set(lpn, Entry::At(ppn)) {
+            Entry::At(old) => {
+                self.invalidate(old, if collected { 0 } else { number });
+                if collected {
+                    let s = &mut self.superblocks[self.layout.superblock_of(old) as usize];
+                    s.collect_hazard = s.collect_hazard.max(number);
+                }
+                old
+            }
+            Entry::Unmapped | Entry::Lost => NOWHERE,
+        };
+        self.row_previous[at] = previous;
+        self.valid_bits[ppn as usize / 64] |= 1 << (ppn % 64);
+        self.valid[superblock as usize] += 1;
+        full
+    }
+
+    /// Opens a row for host data on the next die that can take one.
+    fn open_host_row(&mut self) -> bool {
+        let Some(die) = self.ready.next(self.next_die) else { return false };
+        self.next_die = if die + 1 == self.layout.dies { 0 } else { die + 1 };
+        self.open_host_row_on(die);
+        true
+    }
+
+    /// Opens a row for host data on this die, which has room.
+    pub(super) fn open_host_row_on(&mut self, die: u32) -> u32 {
+        let mut superblock = self.dies[die as usize].host_superblock;
+        if superblock == NONE {
+            superblock = self.open_superblock(die, Stream::Host).expect("the die has a free superblock");
+        }
+        let number = self.host_rows.open();
+        self.host_row = self.open_row(superblock, Stream::Host, number);
+        self.dies[die as usize].host_superblock = if self.is_full(superblock) { NONE } else { superblock };
+        self.host_row
+    }
+
+    /// Takes a free superblock of a die; the caller has checked what it must leave.
+    pub(super) fn open_superblock(&mut self, die: u32, stream: Stream) -> Option<u32> {
+        let Reverse((_, _, superblock)) = self.dies[die as usize].free.pop()?;
+        let s = &mut self.superblocks[superblock as usize];
+        debug_assert_eq!(s.state, State::Free);
+        s.state = State::Open;
+        s.stream = stream;
+        Some(superblock)
+    }
+
+    pub(super) fn is_full(&self, superblock: u32) -> bool {
+        u32::from(self.superblocks[superblock as usize].rows) == self.layout.rows
+    }
+
+    /// Opens the next row of a superblock.
+    pub(super) fn open_row(&mut self, superblock: u32, stream: Stream, number: u64) -> u32 {
+        self.row_sequence += 1;
+        let s = &mut self.superblocks[superblock as usize];
+        let row = u32::from(s.rows);
+        s.rows += 1;
+        let id = match self.free_rows.pop() {
+            Some(id) => id,
+            None => {
+                let units = self.layout.units_per_row as usize;
+                self.row_lpns.resize(self.row_lpns.len() + units, Nand::NO_LPN);
+                self.row_owners.resize(self.row_owners.len() + units, NO_OWNER);
+                self.row_previous.resize(self.row_previous.len() + units, NOWHERE);
+                if self.stamps {
+                    self.row_stamps.resize(self.row_stamps.len() + units, (0, 0));
+                }
+                self.rows.push(Row {
+                    superblock: NONE,
+                    row: 0,
+                    stream,
+                    count: 0,
+                    number: 0,
+                    program_sequence: 0,
+                    generation: 0,
+                    in_use: false,
+                    timed: false,
+                    own: None,
+                });
+                (self.rows.len() - 1) as u32
+            }
+        };
+        let r = &mut self.rows[id as usize];
+        let generation = r.generation.wrapping_add(1);
+        *r = Row {
+            superblock,
+            row,
+            stream,
+            count: 0,
+            number,
+            program_sequence: self.row_sequence,
+            generation,
+            in_use: true,
+            timed: false,
+            own: None,
+        };
+        id
+    }
+
+    /// Queues the program of a row; what is missing is filler.
+    pub(super) fn submit(&mut self, now: Instant, events: &mut EventQueue, row: u32) {
+        let r = &self.rows[row as usize];
+        let (superblock, index, stream, count) = (r.superblock, r.row, r.stream, r.count);
+        let units = self.layout.units_per_row;
+        let first = (row * units) as usize;
+        let (start, end) = (first + count as usize, first + units as usize);
+        self.row_lpns[start..end].fill(Nand::NO_LPN);
+        self.row_owners[start..end].fill(NO_OWNER);
+        if stream == Stream::Map {
+            self.statistics.map += u64::from(units);
+        } else {
+            self.statistics.padding += u64::from(units - count);
+        }
+        let die = u32::from(self.superblocks[superblock as usize].die);
+        let source = match stream {
+            Stream::Host => Source::HostProgram,
+            Stream::Collected => Source::CollectProgram,
+            Stream::Map => Source::Map,
+        };
+        match stream {
+            Stream::Host => self.host_row = NONE,
+            Stream::Collected => self.dies[die as usize].collect_row = NONE,
+            Stream::Map => {}
+        }
+        let all = u64::MAX >> (64 - units);
+        self.flash.enqueue(now, events, Kind::Program, source, die, superblock, index, all, row);
+        if stream == Stream::Host {
+            self.update_ready(die);
+            self.pace_collection(now, events, die, units);
+        }
+        if stream != Stream::Map {
+            self.checkpoint_step(now, events);
+        }
+    }
+
+    /// The open host row is programmed as it is, if it holds anything.
+    pub fn pad_host_row(&mut self, now: Instant, events: &mut EventQueue) {
+        if self.host_row != NONE && self.rows[self.host_row as usize].count > 0 {
+            self.submit(now, events, self.host_row);
+        }
+    }
+
+    /// A row's time to be filled is over.
+    pub fn on_fill_timeout(&mut self, now: Instant, events: &mut EventQueue, row: u32, generation: u32) {
+        if self.host_row == row && self.rows[row as usize].generation == generation {
+            self.submit(now, events, row);
+        }
+    }
+
+    /// What a flush must wait for: pass it to [`Ftl::is_durable`]. Pads the open row and logs deallocations.
+    pub fn begin_flush(&mut self, now: Instant, events: &mut EventQueue) -> (u64, u64) {
+        self.pad_host_row(now, events);
+        let map = self.flush_deallocations(now, events);
+        // A row opened but still empty holds nothing to wait for.
+        let last = self.host_rows.last() - u64::from(self.host_row != NONE);
+        (last, map)
+    }
+
+    /// Whether everything up to this mark is on flash.
+    pub fn is_durable(&self, mark: (u64, u64)) -> bool {
+        self.host_rows.is_settled(mark.0) && self.checkpoint.deallocations_durable() >= mark.1
+    }
+
+    /// A row's program is done: applies it to the medium, acknowledges its owners, and lets go of what it replaced.
+    pub(super) fn on_programmed(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
+        let row = operation.owner;
+        let superblock = operation.superblock;
+        let failed = !self.program_planes(row);
+        let s = &mut self.superblocks[superblock as usize];
+        debug_assert_eq!(u32::from(s.programmed), operation.row);
+        s.programmed += 1;
+        if s.state == State::Open && (u32::from(s.programmed) == self.layout.rows || s.failed && s.programmed == s.rows) {
+            self.close(superblock);
+        }
+        if failed {
+            self.rewrite(now, events, row);
+        } else {
+            let first = (row * self.layout.units_per_row) as usize;
+            for unit in 0..self.rows[row as usize].count as usize {
+                let owner = self.row_owners[first + unit];
+                if owner != NO_OWNER {
+                    self.acknowledged.push(owner);
+                }
+            }
+        }
+        let die = operation.die;
+        let r = &mut self.rows[row as usize];
+        r.in_use = false;
+        let (number, stream) = (r.number, r.stream);
+        let own = r.own.take();
+        self.free_rows.push(row);
+        match stream {
+            Stream::Host => {
+                self.host_rows.finish(number);
+                self.update_ready(die);
+            }
+            Stream::Collected => {
+                self.dies[die as usize].collected.finish(number);
+            }
+            Stream::Map => {
+                self.on_own_row_programmed(now, events, superblock, operation.row, own, failed);
+                self.update_ready(die);
+            }
+        }
+        self.erase_drained(now, events);
+        self.collect(now, events, die);
+    }
+
+    /// A superblock takes no more rows: it may be collected.
+    fn close(&mut self, superblock: u32) {
+        let s = &mut self.superblocks[superblock as usize];
+        s.state = State::Closed;
+        s.closed_at = self.statistics.host;
+        if s.stream != Stream::Map {
+            self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
+            if s.failed {
+                self.dies[s.die as usize].failed.push(superblock);
+            }
+        }
+    }
+
+    /// Applies a row to every plane. False: a plane failed, and the superblock is marked.
+    fn program_planes(&mut self, row: u32) -> bool {
+        let r = &self.rows[row as usize];
+        let superblock = r.superblock;
+        if self.superblocks[superblock as usize].failed {
+            return false;
+        }
+        let (kind, index) = match &r.own {
+            None => (PageKind::Data, 0),
+            Some(own) => own.kind(),
+        };
+        let header = PageHeader { kind, program_sequence: r.program_sequence, superblock, index };
+        let (first, per_page) = ((row * self.layout.units_per_row) as usize, self.layout.units_per_page as usize);
+        let mut good = true;
+        for plane in 0..self.layout.planes() {
+            let units = first + plane as usize * per_page..first + (plane as usize + 1) * per_page;
+            let content = Page {
+                header,
+                lpns: &self.row_lpns[units.clone()],
+                stamps: if self.stamps { &self.row_stamps[units] } else { &[] },
+                own_payload: r.own.as_ref().filter(|_| plane == 0).and_then(|own| own.payload.clone()),
+            };
+            let at = self.layout.block(superblock, plane);
+            if self.medium.program(at, r.row, &content).is_err() {
+                self.statistics.program_failures += 1;
+                good = false;
+            }
+        }
+        if !good {
+            self.fail_superblock(superblock);
+        }
+        good
+    }
+
+    /// The row of collected data that a die is filling, opened if need be. `None`: its rows queue is full, or there is
+    /// no superblock left.
+    pub(super) fn collected_row(&mut self, die: u32) -> Option<u32> {
+        let DieSpace { collect_row, collect_superblock, .. } = self.dies[die as usize];
+        if collect_row != NONE {
+            return Some(collect_row);
+        }
+        let mut superblock = collect_superblock;
+        if superblock == NONE {
+            superblock = self.open_superblock(die, Stream::Collected)?;
+            self.update_ready(die);
+        }
+        let number = self.dies[die as usize].collected.open();
+        let row = self.open_row(superblock, Stream::Collected, number);
+        let full = self.is_full(superblock);
+        let space = &mut self.dies[die as usize];
+        space.collect_superblock = if full { NONE } else { superblock };
+        space.collect_row = row;
+        Some(row)
+    }
+}

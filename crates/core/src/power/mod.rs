@@ -1,0 +1,108 @@
+//! Losing power, and coming back.
+//!
+//! A power cut leaves [`Remains`] and nothing else; [`Device::power_on`] is the only way back.
+
+use crate::device::{Device, Options, SetupError, resolve};
+use crate::events::EventQueue;
+use crate::ftl::{Flaw, Ftl, RecoveryReport};
+use crate::profile::Profile;
+use tidewater_base::Instant;
+use tidewater_nand::{Medium, Nand};
+
+/// What is left of a device when its power is gone: the flash, and memories that survive.
+#[derive(Clone, Debug)]
+pub struct Remains<M = Nand> {
+    medium: M,
+    options: Options,
+    capacity: u64,
+    at: Instant,
+    /// Logical pages and versions in a write buffer that survives, older before newer.
+    buffered: Vec<(u32, u64)>,
+}
+
+impl<M: Medium> Remains<M> {
+    /// The flash.
+    pub fn medium(&self) -> &M {
+        &self.medium
+    }
+
+    /// When the power failed.
+    pub fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// Pages that survived in the write buffer.
+    pub fn buffered(&self) -> &[(u32, u64)] {
+        &self.buffered
+    }
+}
+
+impl<M: Medium> Device<M> {
+    /// The power fails now. Programs and erases under way are torn; whatever was only in volatile memory is gone.
+    ///
+    /// # Panics
+    /// When the device keeps no stamps: it could not be brought back.
+    pub fn cut_power(self) -> Remains<M> {
+        assert!(self.options.stamps, "a device without stamps can't be recovered: set Options::stamps");
+        let buffered = if self.buffer_survives {
+            // Rows on their way to flash are in the same memory until they are programmed.
+            let mut pages = self.restored;
+            pages.extend(self.ftl.staged());
+            pages.extend(self.write_buffer.contents());
+            pages
+        } else {
+            Vec::new()
+        };
+        let capacity = u64::from(self.ftl.units()) << self.unit_shift;
+        Remains { options: self.options, capacity, at: self.now, buffered, medium: self.ftl.cut_power() }
+    }
+
+    /// Brings a device back from what is left of it. It takes commands into its queues at once, and works on them when
+    /// recovery is done: drive it as always.
+    ///
+    /// # Errors
+    /// When the profile does not fit the remains.
+    pub fn power_on(profile: &Profile, remains: Remains<M>) -> Result<Device<M>, SetupError> {
+        Device::power_on_with(profile, remains, None)
+    }
+
+    /// As [`Device::power_on`], with a recovery that is broken on purpose: for tests of the tests.
+    ///
+    /// # Errors
+    /// As for [`Device::power_on`].
+    #[doc(hidden)]
+    pub fn power_on_with(profile: &Profile, remains: Remains<M>, flaw: Option<Flaw>) -> Result<Device<M>, SetupError> {
+        let options = Options { capacity: remains.capacity, ..remains.options };
+        let (profile, plan) = resolve(profile, &options)?;
+        if profile.nand != *remains.medium.config() {
+            return Err(SetupError("the profile's [nand] is not that of the drive that lost its power".into()));
+        }
+        let mut events = EventQueue::new(1_024);
+        let ftl = Ftl::power_on(&profile, remains.medium, plan.units as u32, remains.at, &mut events, flaw);
+        let mut device = Device::assemble(profile, options, ftl, events, remains.at)?;
+        device.restored = remains.buffered;
+        if !device.is_recovering() {
+            device.take_back();
+        }
+        Ok(device)
+    }
+
+    /// Whether recovery is still under way.
+    pub fn is_recovering(&self) -> bool {
+        self.ftl.is_recovering()
+    }
+
+    /// What the last recovery did, once it has ended.
+    pub fn recovery_report(&self) -> Option<RecoveryReport> {
+        self.ftl.recovery_report()
+    }
+
+    /// Recovery has ended: what survived in the write buffer goes back there, and commands are taken.
+    pub(crate) fn take_back(&mut self) {
+        for (lpn, version) in std::mem::take(&mut self.restored) {
+            self.write_buffer.restore(lpn, version);
+        }
+        self.fetch();
+        self.after_flash();
+    }
+}

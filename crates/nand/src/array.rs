@@ -1,0 +1,347 @@
+//! The production medium: what every block and page holds, and how worn it is.
+
+use crate::errors::ErrorModel;
+use crate::{Block, Config, Failed, Medium};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidewater_base::Rng;
+use tidewater_base::rng::probability_threshold;
+
+/// What a unit says of itself, so that recovery and checks can tell old from new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Stamp {
+    /// The logical page.
+    pub lpn: u32,
+    /// The identity of the content, given by the host with the write.
+    pub version: u64,
+    /// Order of the unit's last host write on this drive; a collected copy keeps its original's.
+    pub sequence: u64,
+}
+
+/// What a page is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PageKind {
+    /// Host data, first written or collected.
+    Data,
+    /// A piece of the map checkpoint.
+    Map,
+    /// Deallocations not yet in a checkpoint.
+    Trim,
+}
+
+/// The header in a page's out-of-band area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PageHeader {
+    /// What the page is for.
+    pub kind: PageKind,
+    /// Order of the program operation on this drive; planes of one operation share it.
+    pub program_sequence: u64,
+    /// The superblock that the block stands in for, so that recovery finds replaced blocks.
+    pub superblock: u32,
+    /// What it describes: the segment of a map page.
+    pub index: u32,
+}
+
+/// What is programmed into a page.
+#[derive(Clone, Debug)]
+pub struct Page<'a> {
+    /// The header.
+    pub header: PageHeader,
+    /// Logical page by unit, [`Nand::NO_LPN`] for filler.
+    pub lpns: &'a [u32],
+    /// Version and sequence by unit; empty when the medium keeps no stamps.
+    pub stamps: &'a [(u64, u64)],
+    /// What the firmware itself writes, for [`PageKind::Map`] and [`PageKind::Trim`].
+    pub own_payload: Option<Arc<[u32]>>,
+}
+
+/// What a page read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Retries, each as long as a read.
+    pub retries: u32,
+    /// ECC gave up, or the page was torn.
+    pub uncorrectable: bool,
+}
+
+/// Whether the medium keeps stamps, which recovery and checks need and which cost 16 bytes per unit and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamps {
+    /// Only the logical page of each unit: for timing.
+    LpnOnly,
+    /// Versions, sequences and page headers too: for power cuts and checks.
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Good,
+    FactoryBad,
+    GrownBad,
+}
+
+#[derive(Clone, Debug)]
+struct BlockState {
+    lpns: Option<Box<[u32]>>,
+    erases: u32,
+    programmed: u16,
+    health: Health,
+    torn_erase: bool,
+}
+
+/// Stamps of one block.
+#[derive(Clone, Debug)]
+struct BlockStamps {
+    units: Box<[(u64, u64)]>,
+    headers: Box<[Option<PageHeader>]>,
+}
+
+/// The array of all dies.
+#[derive(Clone, Debug)]
+pub struct Nand {
+    config: Config,
+    units_per_page: u32,
+    blocks: Vec<BlockState>,
+    stamps: Option<Vec<Option<BlockStamps>>>,
+    own_payloads: BTreeMap<(u32, u32), Arc<[u32]>>,
+    errors: ErrorModel,
+    program_fails: u64,
+    erase_fails: u64,
+    rng: Rng,
+}
+
+impl Nand {
+    /// The logical page number that no unit has: filler, torn or unwritten.
+    pub const NO_LPN: u32 = u32::MAX;
+
+    /// A fresh array. Pages hold `page_size / unit_size` units; `seed` places factory-bad blocks and errors.
+    /// Asserts a geometry that the profile's check let through.
+    pub fn new(config: &Config, unit_size: u32, stamps: Stamps, seed: u64) -> Nand {
+        assert!(unit_size > 0 && config.page_size.is_multiple_of(unit_size), "units must fill a page");
+        assert!(config.pages_per_block < u32::from(u16::MAX), "too many pages in a block");
+        let mut placing = Rng::new(seed, b"factory bad blocks");
+        let factory_bad = probability_threshold(config.factory_bad_rate);
+        let count = (config.dies() * config.planes * config.blocks_per_plane) as usize;
+        let blocks = (0..count)
+            .map(|_| BlockState {
+                lpns: None,
+                erases: 0,
+                programmed: 0,
+                health: if placing.chance(factory_bad) { Health::FactoryBad } else { Health::Good },
+                torn_erase: false,
+            })
+            .collect();
+        Nand {
+            units_per_page: config.page_size / unit_size,
+            blocks,
+            stamps: (stamps == Stamps::Full).then(|| vec![None; count]),
+            own_payloads: BTreeMap::new(),
+            errors: ErrorModel::new(config),
+            program_fails: probability_threshold(config.program_fail_rate),
+            erase_fails: probability_threshold(config.erase_fail_rate),
+            rng: Rng::new(seed, b"nand errors"),
+            config: config.clone(),
+        }
+    }
+
+    fn index(&self, at: Block) -> usize {
+        ((at.die * self.config.planes + at.plane) * self.config.blocks_per_plane + at.block) as usize
+    }
+
+    /// Beyond its endurance a block's erases fail ever more often: by one cycle in `endurance` for each cycle past it.
+    /// Assumed; no data sheet promises anything there.
+    fn erase_fails(&mut self, erases: u32) -> bool {
+        let past = erases.saturating_sub(self.config.endurance);
+        let worn_out = match past {
+            0 => 0,
+            n => probability_threshold(f64::from(n) / f64::from(self.config.endurance.max(1))),
+        };
+        self.rng.chance(self.erase_fails.max(worn_out))
+    }
+
+    /// Marks the next page used and gives its number.
+    fn take_page(&mut self, at: Block, page: u32) {
+        let index = self.index(at);
+        let pages = self.config.pages_per_block;
+        let block = &mut self.blocks[index];
+        assert!(block.health == Health::Good, "{at:?} is bad and was programmed");
+        assert!(!block.torn_erase, "{at:?} was programmed before its torn erase was repeated");
+        assert!(page < pages, "{at:?} has no page {page}");
+        assert_eq!(u32::from(block.programmed), page, "{at:?} was programmed out of order");
+        block.programmed += 1;
+        if block.lpns.is_none() {
+            let units = (pages * self.units_per_page) as usize;
+            block.lpns = Some(vec![Nand::NO_LPN; units].into_boxed_slice());
+        }
+        if let Some(stamps) = &mut self.stamps
+            && stamps[index].is_none()
+        {
+            let units = (pages * self.units_per_page) as usize;
+            stamps[index] = Some(BlockStamps {
+                units: vec![(0, 0); units].into_boxed_slice(),
+                headers: vec![None; pages as usize].into_boxed_slice(),
+            });
+        }
+    }
+
+    /// Writes a page's out-of-band area; `None` leaves it unreadable.
+    fn write_page(&mut self, at: Block, page: u32, content: Option<&Page<'_>>) {
+        self.take_page(at, page);
+        let index = self.index(at);
+        let first = (page * self.units_per_page) as usize;
+        let units = self.units_per_page as usize;
+        let lpns = self.blocks[index].lpns.as_mut().expect("take_page made it");
+        match content {
+            Some(content) => lpns[first..first + units].copy_from_slice(content.lpns),
+            None => lpns[first..first + units].fill(Nand::NO_LPN),
+        }
+        if let Some(stamps) = &mut self.stamps {
+            let block = stamps[index].as_mut().expect("take_page made it");
+            block.headers[page as usize] = content.map(|c| c.header);
+            if let Some(content) = content {
+                block.units[first..first + units].copy_from_slice(content.stamps);
+                if let Some(payload) = &content.own_payload {
+                    self.own_payloads.insert((index as u32, page), payload.clone());
+                }
+            }
+        }
+    }
+
+    fn forget_pages(&mut self, at: Block) {
+        let index = self.index(at);
+        if self.stamps.is_some() {
+            for page in 0..u32::from(self.blocks[index].programmed) {
+                self.own_payloads.remove(&(index as u32, page));
+            }
+            if let Some(block) = self.stamps.as_mut().and_then(|s| s[index].as_mut()) {
+                block.headers.fill(None);
+            }
+        }
+    }
+}
+
+impl Medium for Nand {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn program(&mut self, at: Block, page: u32, content: &Page<'_>) -> Result<(), Failed> {
+        if self.rng.chance(self.program_fails) {
+            self.write_page(at, page, None);
+            let index = self.index(at);
+            self.blocks[index].health = Health::GrownBad;
+            return Err(Failed);
+        }
+        self.write_page(at, page, Some(content));
+        Ok(())
+    }
+
+    fn read(&mut self, at: Block, page: u32) -> Read {
+        let index = self.index(at);
+        let block = &self.blocks[index];
+        if page >= u32::from(block.programmed) {
+            // Erased cells read as ones, and as noise after an interrupted erase.
+            return Read { retries: 0, uncorrectable: block.torn_erase };
+        }
+        if self.stamps.as_ref().is_some_and(|s| s[index].as_ref().is_none_or(|b| b.headers[page as usize].is_none())) {
+            return Read { retries: self.config.read_retries, uncorrectable: true };
+        }
+        for (retry, &threshold) in self.errors.attempts(block.erases).iter().enumerate() {
+            if !self.rng.chance(threshold) {
+                return Read { retries: retry as u32, uncorrectable: false };
+            }
+        }
+        Read { retries: self.config.read_retries, uncorrectable: true }
+    }
+
+    fn erase(&mut self, at: Block) -> Result<(), Failed> {
+        let index = self.index(at);
+        assert!(self.blocks[index].health != Health::FactoryBad, "{at:?} is bad from the factory and was erased");
+        if self.blocks[index].health == Health::GrownBad {
+            return Err(Failed);
+        }
+        self.forget_pages(at);
+        let erases = self.blocks[index].erases + 1;
+        let fails = self.erase_fails(erases);
+        let block = &mut self.blocks[index];
+        block.erases = erases;
+        block.programmed = 0;
+        block.torn_erase = false;
+        if let Some(lpns) = &mut block.lpns {
+            lpns.fill(Nand::NO_LPN);
+        }
+        if fails {
+            block.health = Health::GrownBad;
+            return Err(Failed);
+        }
+        Ok(())
+    }
+
+    fn tear_program(&mut self, at: Block, page: u32) {
+        self.write_page(at, page, None);
+    }
+
+    fn tear_erase(&mut self, at: Block) {
+        self.forget_pages(at);
+        let index = self.index(at);
+        let block = &mut self.blocks[index];
+        block.torn_erase = true;
+        if let Some(lpns) = &mut block.lpns {
+            lpns.fill(Nand::NO_LPN);
+        }
+    }
+
+    fn lpn(&self, at: Block, page: u32, unit: u32) -> u32 {
+        let block = &self.blocks[self.index(at)];
+        block.lpns.as_ref().map_or(Nand::NO_LPN, |l| l[(page * self.units_per_page + unit) as usize])
+    }
+
+    fn stamp(&self, at: Block, page: u32, unit: u32) -> Option<Stamp> {
+        let index = self.index(at);
+        let lpn = self.lpn(at, page, unit);
+        let stamps = self.stamps.as_ref()?[index].as_ref()?;
+        if lpn == Nand::NO_LPN || page >= u32::from(self.blocks[index].programmed) {
+            return None;
+        }
+        let (version, sequence) = stamps.units[(page * self.units_per_page + unit) as usize];
+        Some(Stamp { lpn, version, sequence })
+    }
+
+    fn header(&self, at: Block, page: u32) -> Option<PageHeader> {
+        let index = self.index(at);
+        if page >= u32::from(self.blocks[index].programmed) {
+            return None;
+        }
+        self.stamps.as_ref()?[index].as_ref()?.headers[page as usize]
+    }
+
+    fn own_payload(&self, at: Block, page: u32) -> Option<Arc<[u32]>> {
+        self.own_payloads.get(&(self.index(at) as u32, page)).cloned()
+    }
+
+    fn programmed(&self, at: Block) -> u32 {
+        u32::from(self.blocks[self.index(at)].programmed)
+    }
+
+    fn erase_count(&self, at: Block) -> u32 {
+        self.blocks[self.index(at)].erases
+    }
+
+    fn is_bad(&self, at: Block) -> bool {
+        self.blocks[self.index(at)].health != Health::Good
+    }
+
+    fn is_factory_bad(&self, at: Block) -> bool {
+        self.blocks[self.index(at)].health == Health::FactoryBad
+    }
+
+    fn is_torn(&self, at: Block) -> bool {
+        self.blocks[self.index(at)].torn_erase
+    }
+
+    fn set_erase_count(&mut self, at: Block, erases: u32) {
+        let index = self.index(at);
+        assert_eq!(self.blocks[index].programmed, 0, "{at:?} holds pages");
+        self.blocks[index].erases = erases;
+    }
+}

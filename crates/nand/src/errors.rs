@@ -1,0 +1,82 @@
+//! Bit errors against ECC: how likely a page is to need a read retry, by wear.
+
+use crate::Config;
+use tidewater_base::rng::probability_threshold;
+
+/// Wear is looked up in steps of this share of the endurance.
+const STEPS_PER_ENDURANCE: u32 = 64;
+/// The table ends at this multiple of the endurance.
+const ENDURANCES: u32 = 4;
+
+/// Probability thresholds (of 2^64) that a page fails ECC, by wear step and retry.
+#[derive(Clone, Debug)]
+pub(crate) struct ErrorModel {
+    thresholds: Vec<u64>,
+    attempts: usize,
+    erases_per_step: u32,
+}
+
+impl ErrorModel {
+    pub(crate) fn new(config: &Config) -> ErrorModel {
+        let attempts = config.read_retries as usize + 1;
+        let steps = (STEPS_PER_ENDURANCE * ENDURANCES) as usize;
+        let codewords = f64::from(config.page_size.div_ceil(config.ecc_codeword.max(1)));
+        let bits = f64::from(config.ecc_codeword.max(1)) * 8.0;
+        let mut thresholds = Vec::with_capacity(steps * attempts);
+        for step in 0..steps {
+            let wear = step as f64 / f64::from(STEPS_PER_ENDURANCE);
+            // Exponential growth with cycles: Cai et al., "Error patterns in MLC NAND flash memory", DATE 2012.
+            let fresh = config.rber_fresh.max(f64::MIN_POSITIVE);
+            let mut rber = (fresh * (config.rber_worn.max(fresh) / fresh).powf(wear)).min(0.5);
+            for _ in 0..attempts {
+                let codeword_fails = poisson_tail(bits * rber, config.ecc_bits);
+                let page_fails = 1.0 - (1.0 - codeword_fails).powf(codewords);
+                // Below one in 10^12 no run meets it; a zero threshold saves the draw.
+                thresholds.push(if page_fails < 1e-12 { 0 } else { probability_threshold(page_fails) });
+                rber *= config.retry_gain;
+            }
+        }
+        ErrorModel { thresholds, attempts, erases_per_step: (config.endurance / STEPS_PER_ENDURANCE).max(1) }
+    }
+
+    /// Thresholds for a first read and each retry.
+    pub(crate) fn attempts(&self, erases: u32) -> &[u64] {
+        let step = ((erases / self.erases_per_step) as usize).min(self.thresholds.len() / self.attempts - 1);
+        &self.thresholds[step * self.attempts..][..self.attempts]
+    }
+}
+
+/// P(X > k) for a Poisson variable, the limit of the binomial for many bits with few errors.
+fn poisson_tail(mean: f64, k: u32) -> f64 {
+    if mean <= 0.0 {
+        return 0.0;
+    }
+    // Summed from k + 1 upwards, in logarithms, so that tails of 10^-15 keep their digits.
+    let mut log_term = -mean;
+    for i in 1..=k {
+        log_term += mean.ln() - f64::from(i).ln();
+    }
+    let (mut term, mut sum, mut i) = (log_term, 0.0f64, f64::from(k));
+    loop {
+        i += 1.0;
+        term += mean.ln() - i.ln();
+        let p = term.exp();
+        sum += p;
+        if i > mean && p < sum * 1e-15 || i > mean * 4.0 + 2_000.0 {
+            return sum.min(1.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::poisson_tail;
+
+    #[test]
+    fn the_tail_matches_closed_forms() {
+        assert!((poisson_tail(1.0, 0) - (1.0 - (-1.0f64).exp())).abs() < 1e-12);
+        assert!((poisson_tail(2.0, 1) - (1.0 - 3.0 * (-2.0f64).exp())).abs() < 1e-12);
+        assert!(poisson_tail(1.0, 72) < 1e-60);
+        assert!(poisson_tail(1_000.0, 10) > 0.999_999);
+    }
+}
