@@ -1,1 +1,3 @@
-//! Placeholder until the first commit of this crate.
+//! The simulated side of Tidewater: the virtual clock, workloads, replay and metrics.
+pub mod trace;
+pub mod workload;

@@ -1,0 +1,96 @@
+//! Which format a trace is in, by its content.
+
+use super::field::quote;
+use super::format::{Format, LineParser, VSCSI_BYTES, VSCSI_VERSION};
+use super::input::{Input, Lines};
+use crate::workload::SourceError;
+
+/// Lines that are looked at.
+const LINES_MAX: usize = 200;
+
+/// The format of the trace that `lines` is at the start of; nothing is taken from it.
+///
+/// fio logs and ETW files say what they are in their first line, vscsi records in each version field. Otherwise every
+/// format reads the first lines, and the one that understands the most of them, at least half, is it. Where several
+/// understand the same, which happens to formats that differ in units only, the user has to choose.
+pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Format, SourceError> {
+    let (head, complete) = lines.head().map_err(|error| input.io_error(&error))?;
+    if head.is_empty() {
+        return Err(SourceError::Empty { file: input.name(), skipped: 0 });
+    }
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    if text.starts_with(b"fio version 2 iolog") || text.starts_with(b"fio version 3 iolog") {
+        return Ok(Format::Fio);
+    }
+    if text.starts_with(b"BeginHeader") {
+        return Ok(Format::Etw);
+    }
+    if is_vscsi(head) {
+        return Ok(Format::Vscsi);
+    }
+    // The last line is perhaps cut.
+    let whole = if complete { head.len() } else { head.iter().rposition(|&b| b == b'\n').unwrap_or(0) };
+    let sample: Vec<&[u8]> = head[..whole]
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.trim_ascii().is_empty())
+        .take(LINES_MAX)
+        .collect();
+    if sample.is_empty() && complete && head.trim_ascii().is_empty() {
+        return Err(SourceError::Empty { file: input.name(), skipped: 0 });
+    }
+    let mut best = Vec::new();
+    let mut most = 0;
+    for format in Format::ALL {
+        let (understood, requests) = understood(format, &sample);
+        if requests == 0 || understood * 2 < sample.len() || understood < most {
+            continue;
+        }
+        if understood > most {
+            best.clear();
+            most = understood;
+        }
+        best.push(format);
+    }
+    match best[..] {
+        [format] => Ok(format),
+        [] => {
+            let first = sample.first().copied().unwrap_or(head);
+            let printable = first.iter().take(64).filter(|b| matches!(b, b' '..=b'~' | b'\t' | b'\r')).count();
+            let found = if printable == first.len().min(64) { quote(first.trim_ascii()) } else { "binary data".into() };
+            Err(SourceError::Unrecognized { file: input.name(), found })
+        }
+        _ => Err(SourceError::Ambiguous { file: input.name(), candidates: best.iter().map(|f| f.name()).collect() }),
+    }
+}
+
+/// How many of the lines a format can read, and how many of them are requests.
+fn understood(format: Format, sample: &[&[u8]]) -> (usize, usize) {
+    let mut parser = LineParser::new(format);
+    parser.action = blkparse_action(sample.iter().copied());
+    let (mut understood, mut requests) = (0, 0);
+    for line in sample {
+        match parser.parse(line) {
+            Ok(Some(_)) => {
+                understood += 1;
+                requests += 1;
+            }
+            Ok(None) => understood += 1,
+            Err(_) => {}
+        }
+    }
+    (understood, requests)
+}
+
+/// The action that stands for a request in blkparse text: Q (queued) where there is one, else D (issued to the driver).
+pub(super) fn blkparse_action<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> u8 {
+    let queued = lines.any(|line| {
+        let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+        words.nth(5) == Some(b"Q")
+    });
+    if queued { b'Q' } else { b'D' }
+}
+
+fn is_vscsi(head: &[u8]) -> bool {
+    let mut records = head.chunks_exact(VSCSI_BYTES).take(LINES_MAX).peekable();
+    records.peek().is_some() && records.all(|r| u16::from_le_bytes([r[14], r[15]]) == VSCSI_VERSION && r[13] == 0)
+}

@@ -1,0 +1,324 @@
+//! Block traces: readers for the public formats, statistics, and writers.
+//!
+//! A trace is read as a stream, in memory that does not grow with its length. The formats, their columns and how they
+//! are told apart are in `docs/reference/traces.md`.
+
+mod address;
+pub mod convert;
+mod detect;
+mod field;
+mod footprint;
+mod format;
+pub mod info;
+mod input;
+pub mod samples;
+
+use tidewater_base::Instant;
+
+pub use format::Format;
+pub use info::{Info, info};
+pub use input::Input;
+
+use address::{AddressMap, Devices, Extents};
+use field::{Record, Wrong};
+use format::{LineParser, VSCSI_BYTES};
+use input::Lines;
+
+use crate::workload::{Op, Request, Source, SourceError};
+
+/// How to read a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The format; `None`: told by content where that is unambiguous.
+    pub format: Option<Format>,
+    /// Only the requests of this device, volume or application storage unit, as the trace names it (`hm_0` for disk 0 of
+    /// host hm in the MSR format).
+    pub device: Option<String>,
+    /// Malformed lines are counted instead of ending the run.
+    pub skip_bad: bool,
+    /// Leaves out address ranges of 1 MiB that no request touches, keeping the order of the others, so that a trace of
+    /// thousands of large volumes fits on a drive of the size that it uses. Needs a file.
+    pub compact: bool,
+    /// Reads a file once before its requests are given, which finds malformed lines early and tells the extent and the
+    /// number of requests. Without it, or for a pipe, each address space gets [`SLOT_BYTES`].
+    pub scan: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { format: None, device: None, skip_bad: false, compact: false, scan: true }
+    }
+}
+
+pub use address::SLOT_BYTES;
+
+/// A request with what its trace told besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceRequest {
+    /// The request, in the concatenated address space.
+    pub request: Request,
+    /// The number of its address space, in order of appearance.
+    pub device: u32,
+    /// First byte within its address space.
+    pub device_offset: u64,
+    /// Its time stamp before any correction, in picoseconds since the format's own epoch.
+    pub stamp_ps: u128,
+}
+
+/// A trace that is being read.
+pub struct Trace {
+    file: String,
+    reader: Reader,
+    devices: Devices,
+    map: AddressMap,
+    scanned: Option<Scanned>,
+    first_stamp: Option<u128>,
+    last: Instant,
+    requests: u64,
+    reordered: u64,
+    failed: bool,
+}
+
+/// What the first pass over a file found.
+#[derive(Clone, Copy, Debug)]
+struct Scanned {
+    requests: u64,
+    extent: u64,
+}
+
+impl Trace {
+    /// Opens a trace. With [`Options::scan`] and a file, everything in it is read once to check it, to place its address
+    /// spaces one after the other, and to learn its extent.
+    pub fn open(input: &Input, options: &Options) -> Result<Trace, SourceError> {
+        let file = input.name();
+        let rereadable = input.rereadable();
+        if options.compact && !(options.scan && rereadable) {
+            let reason = "a compact address space needs a file that can be read twice; store the trace first";
+            return Err(SourceError::Unfit { file, reason: reason.into() });
+        }
+        let mut devices = Devices::new(options.device.as_deref());
+        let (reader, map, scanned) = if options.scan && rereadable {
+            let mut reader = Reader::open(input, options)?;
+            let mut extents = Extents::new(options.compact);
+            let mut requests = 0;
+            while let Some(next) = reader.next(&mut devices, |device, record| {
+                extents.add(device, record.offset, record.length);
+                Ok(())
+            }) {
+                next?;
+                requests += 1;
+            }
+            if requests == 0 {
+                return Err(nothing(&file, &devices, reader.skipped));
+            }
+            let format = reader.format;
+            let action = reader.parser.action;
+            let (map, extent) = extents
+                .place(&devices)
+                .map_err(|reason| SourceError::Unfit { file: file.clone(), reason: reason.to_owned() })?;
+            let mut again = Reader::open(input, &Options { format: Some(format), ..options.clone() })?;
+            again.parser.action = action;
+            (again, map, Some(Scanned { requests, extent }))
+        } else {
+            (Reader::open(input, options)?, AddressMap::Slots, None)
+        };
+        Ok(Trace {
+            file,
+            reader,
+            devices,
+            map,
+            scanned,
+            first_stamp: None,
+            last: Instant::ZERO,
+            requests: 0,
+            reordered: 0,
+            failed: false,
+        })
+    }
+
+    /// The name of the file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The format, given or detected.
+    pub fn format(&self) -> Format {
+        self.reader.format
+    }
+
+    /// Requests whose time stamp was earlier than that of one before. They arrive with the latest one before them, so
+    /// that the order of the trace is kept.
+    pub fn reordered(&self) -> u64 {
+        self.reordered
+    }
+
+    /// Address spaces seen so far.
+    pub fn devices(&self) -> u32 {
+        self.devices.len()
+    }
+
+    /// The next request with what the trace tells besides; `None` at the end, and after an error.
+    pub fn next_request(&mut self) -> Option<Result<TraceRequest, SourceError>> {
+        if self.failed {
+            return None;
+        }
+        let (map, first_stamp) = (&self.map, &mut self.first_stamp);
+        let next = self.reader.next(&mut self.devices, |device, record| {
+            let first = *first_stamp.get_or_insert(record.stamp);
+            let since = record.stamp.saturating_sub(first);
+            let arrival = u64::try_from(since).map_err(|_| Wrong {
+                column: record.stamp_column,
+                expected: "a time stamp within 213 days of the first",
+                found: format!("one {} days later", since / 86_400_000_000_000_000),
+            })?;
+            let offset = map.place(device, record.offset, record.length).map_err(|expected| Wrong {
+                column: 1,
+                expected,
+                found: format!("a request that ends at byte {}", record.offset.saturating_add(record.length)),
+            })?;
+            let offset = if record.op == Op::Flush { 0 } else { offset };
+            let request = Request {
+                arrival: Instant::from_ps(arrival),
+                op: record.op,
+                offset,
+                length: record.length,
+                fua: record.fua,
+            };
+            Ok(TraceRequest { request, device, device_offset: record.offset, stamp_ps: record.stamp })
+        });
+        match next {
+            Some(Ok(mut next)) => {
+                if next.request.arrival < self.last || Some(next.stamp_ps) < self.first_stamp {
+                    self.reordered += 1;
+                    next.request.arrival = self.last;
+                }
+                self.last = next.request.arrival;
+                self.requests += 1;
+                Some(Ok(next))
+            }
+            Some(Err(error)) => {
+                self.failed = true;
+                Some(Err(error))
+            }
+            None if self.requests == 0 => {
+                self.failed = true;
+                Some(Err(nothing(&self.file, &self.devices, self.reader.skipped)))
+            }
+            None => None,
+        }
+    }
+}
+
+/// The error for a trace without requests.
+fn nothing(file: &str, devices: &Devices, skipped: u64) -> SourceError {
+    match devices.left_out() {
+        Some(reason) => SourceError::Unfit { file: file.to_owned(), reason },
+        None => SourceError::Empty { file: file.to_owned(), skipped },
+    }
+}
+
+impl Source for Trace {
+    fn next(&mut self) -> Option<Result<Request, SourceError>> {
+        Some(self.next_request()?.map(|next| next.request))
+    }
+
+    fn expected_requests(&self) -> Option<u64> {
+        self.scanned.map(|scanned| scanned.requests)
+    }
+
+    fn progress(&self) -> Option<f64> {
+        match self.scanned {
+            Some(scanned) if scanned.requests > 0 => Some(self.requests as f64 / scanned.requests as f64),
+            _ => self.reader.lines.progress(),
+        }
+    }
+
+    fn skipped(&self) -> u64 {
+        self.reader.skipped
+    }
+
+    fn extent(&self) -> Option<u64> {
+        self.scanned.map(|scanned| scanned.extent)
+    }
+}
+
+/// One pass over the lines or records of a trace.
+struct Reader {
+    file: String,
+    format: Format,
+    lines: Lines,
+    parser: LineParser,
+    skip_bad: bool,
+    skipped: u64,
+}
+
+impl Reader {
+    fn open(input: &Input, options: &Options) -> Result<Reader, SourceError> {
+        let mut lines = input.open()?;
+        let format = match options.format {
+            Some(format) => format,
+            None => detect::detect(input, &mut lines)?,
+        };
+        let mut parser = LineParser::new(format);
+        if format == Format::Blkparse {
+            let (head, _) = lines.head().map_err(|error| input.io_error(&error))?;
+            parser.action = detect::blkparse_action(head.split(|&byte| byte == b'\n'));
+        }
+        Ok(Reader { file: input.name(), format, lines, parser, skip_bad: options.skip_bad, skipped: 0 })
+    }
+
+    /// The next request of the chosen devices, as `each` makes it of the device and the record. What
+    /// `each` finds wrong counts as wrong in the line.
+    fn next<T>(
+        &mut self,
+        devices: &mut Devices,
+        mut each: impl FnMut(u32, &Record<'_>) -> Result<T, Wrong>,
+    ) -> Option<Result<T, SourceError>> {
+        loop {
+            let binary = self.format == Format::Vscsi;
+            let before = self.lines.offset();
+            let next = if binary { self.lines.next_record(VSCSI_BYTES) } else { self.lines.next_line() };
+            let bytes = match next {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return None,
+                Err(error) => {
+                    return Some(Err(SourceError::Io { file: self.file.clone(), reason: error.to_string() }));
+                }
+            };
+            let parsed = if binary { format::vscsi(bytes) } else { self.parser.parse(bytes) };
+            let wrong = match parsed {
+                Ok(None) => continue,
+                Ok(Some(record)) => match devices.number(record.device) {
+                    None => continue,
+                    Some(device) => match each(device, &record) {
+                        Ok(item) => return Some(Ok(item)),
+                        Err(wrong) => wrong,
+                    },
+                },
+                Err(wrong) => wrong,
+            };
+            let wrong = if self.lines.was_too_long() {
+                Wrong { column: 1, expected: "a line of less than 64 KiB", found: "a longer one".into() }
+            } else {
+                wrong
+            };
+            // fio's first line says how to read all others, so it cannot be skipped.
+            let essential = self.format == Format::Fio && !self.parser.has_version();
+            if self.skip_bad && !essential {
+                self.skipped += 1;
+                continue;
+            }
+            let file = self.file.clone();
+            let Wrong { column, expected, found } = wrong;
+            return Some(Err(if binary {
+                let offset = before + column as u64 - 1;
+                SourceError::MalformedRecord { file, offset, expected: expected.into(), found }
+            } else {
+                SourceError::Malformed { file, line: self.lines.line(), column, expected: expected.into(), found }
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

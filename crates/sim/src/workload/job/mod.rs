@@ -1,0 +1,186 @@
+//! fio-like jobs: what a job file or an inline job asks for, and the requests it makes.
+//!
+//! The keys, their units and where we differ from fio are in `docs/reference/jobs.md`.
+
+mod generate;
+mod parse;
+mod units;
+
+use std::fmt;
+
+use tidewater_base::Duration;
+
+pub use generate::{JobSource, ThreadSource};
+
+/// Several threads that run at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobSpec {
+    /// The threads: every job section `numjobs` times. At least one.
+    pub threads: Vec<ThreadSpec>,
+}
+
+impl JobSpec {
+    /// Reads what a command line gives: a job inline (`rw=randwrite,bs=4k,iodepth=32,size=16g`), or else the path of a
+    /// job file.
+    pub fn from_argument(argument: &str) -> Result<JobSpec, JobError> {
+        let path = std::path::Path::new(argument);
+        if argument.contains('=') && !path.exists() {
+            return JobSpec::from_inline(argument);
+        }
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| JobError { place: argument.to_owned(), reason: error.to_string() })?;
+        JobSpec::from_file(argument, &text)
+    }
+
+    /// Reads a job that is given inline, as `key=value` pairs separated by commas. A comma within a value
+    /// (`bs=4k,8k`) is understood.
+    pub fn from_inline(text: &str) -> Result<JobSpec, JobError> {
+        parse::inline(text)
+    }
+
+    /// Reads the text of a fio job file; `name` is for messages.
+    pub fn from_file(name: &str, text: &str) -> Result<JobSpec, JobError> {
+        parse::file(name, text)
+    }
+
+    /// Requests outstanding at once, over all threads.
+    pub fn iodepth(&self) -> u32 {
+        self.threads.iter().fold(0, |sum: u32, thread| sum.saturating_add(thread.iodepth))
+    }
+
+    /// Bytes from address 0 that the job needs, where that does not depend on the drive's size.
+    pub fn extent(&self) -> Option<u64> {
+        self.threads
+            .iter()
+            .map(|thread| match (thread.offset, thread.size) {
+                (Amount::Bytes(offset), Some(Amount::Bytes(size))) => {
+                    Some(offset.checked_add(thread.offset_shift)?.checked_add(size)?)
+                }
+                _ => None,
+            })
+            .try_fold(0, |most: u64, end| end.map(|end| most.max(end)))
+    }
+
+    /// Whether any thread is limited by time alone, so that whoever drives it has to stop it.
+    pub fn is_endless(&self) -> bool {
+        self.threads.iter().any(|thread| thread.time_based)
+    }
+
+    /// The requests of the job on a drive of `capacity` usable bytes, which percentages and a missing `size` refer to.
+    /// `seed` is used by threads that have no `randseed`.
+    pub fn source(&self, capacity: Option<u64>, seed: u64) -> Result<JobSource, JobError> {
+        let mut threads = Vec::with_capacity(self.threads.len());
+        for (number, thread) in self.threads.iter().enumerate() {
+            threads.push(ThreadSource::new(thread, number, capacity, seed)?);
+        }
+        Ok(JobSource::new(threads))
+    }
+}
+
+/// One thread of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThreadSpec {
+    /// The section it comes from.
+    pub name: String,
+    /// `rw`: what it does.
+    pub access: Access,
+    /// `rw`: at random, or one after the other.
+    pub random: bool,
+    /// `rwmixread`: reads of a mixed thread, 0 to 100 %.
+    pub read_percent: u32,
+    /// `percentage_random`: how many requests of a random thread are at random, 0 to 100 %; the others continue the last.
+    pub random_percent: u32,
+    /// `random_distribution`.
+    pub distribution: Distribution,
+    /// Not `norandommap`: every block is hit once before any is hit again.
+    pub random_map: bool,
+    /// `bs` and `bssplit`: sizes of reads, writes and trims.
+    pub blocks: [BlockSizes; 3],
+    /// `iodepth`: requests outstanding at once, 1 to 65,535.
+    pub iodepth: u32,
+    /// `offset`: where its region starts.
+    pub offset: Amount,
+    /// Bytes added to the offset: `offset_increment` times the number of the clone.
+    pub offset_shift: u64,
+    /// `size`: how long its region is; `None`: up to the end of the drive.
+    pub size: Option<Amount>,
+    /// `io_size`: bytes after which it ends.
+    pub io_size: Option<Amount>,
+    /// `number_ios`: reads, writes and trims after which it ends, however large its region is.
+    pub number_ios: Option<u64>,
+    /// `runtime`: simulated time after which it ends.
+    pub runtime: Option<Duration>,
+    /// `time_based`: only `runtime` ends it.
+    pub time_based: bool,
+    /// `rate`: bytes per second, of all operations together.
+    pub rate: Option<u64>,
+    /// `rate_iops`: requests per second, of all operations together.
+    pub rate_iops: Option<u64>,
+    /// `fsync`, `fdatasync`: a flush after so many writes; 0: never.
+    pub flush_interval: u64,
+    /// `sync`: every write has Force Unit Access.
+    pub fua: bool,
+    /// `randseed`.
+    pub seed: Option<u64>,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Deallocates.
+    Trim,
+    /// Reads and writes.
+    Mixed,
+}
+
+/// Where random requests go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// Everywhere alike.
+    Uniform,
+    /// By Zipf's law with this exponent, over blocks in a scattered order.
+    Zipf(f64),
+}
+
+/// An amount of bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// So many.
+    Bytes(u64),
+    /// A percentage, 0 to 100: of the drive for `size` and `offset`, of the region for `io_size`.
+    Percent(f64),
+}
+
+impl Amount {
+    fn of(self, whole: Option<u64>) -> Option<u64> {
+        match self {
+            Amount::Bytes(bytes) => Some(bytes),
+            Amount::Percent(percent) => whole.map(|whole| (whole as f64 * percent / 100.0) as u64),
+        }
+    }
+}
+
+/// Sizes of requests, with their shares. Never empty; shares add up to 100.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockSizes(pub Vec<(u64, f64)>);
+
+/// What is wrong with a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobError {
+    /// `file:line`, or `--job` for an inline job.
+    pub place: String,
+    /// What is wrong, and what to do.
+    pub reason: String,
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.reason)
+    }
+}
+
+impl std::error::Error for JobError {}

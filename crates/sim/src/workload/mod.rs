@@ -1,0 +1,253 @@
+//! Where block requests come from: traces, synthesizers and fio-like jobs, behind one trait.
+
+pub mod job;
+pub mod permutation;
+pub mod slice;
+pub mod synth;
+pub mod zipf;
+
+use std::fmt;
+
+use tidewater_base::Instant;
+
+pub use job::{JobError, JobSource, JobSpec, ThreadSource, ThreadSpec};
+pub use slice::Slice;
+pub use synth::{Synth, SynthSpec};
+
+use crate::trace::Trace;
+
+/// What a request asks for, in NVMe's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Flush: every completed write becomes durable. Its offset and length are 0.
+    Flush,
+    /// Dataset Management with the Deallocate attribute (trim, discard).
+    Deallocate,
+    /// Write Zeroes.
+    WriteZeroes,
+    /// Compare.
+    Compare,
+    /// Verify.
+    Verify,
+}
+
+impl Op {
+    /// Every operation, in the order of [`Op::index`].
+    pub const ALL: [Op; 7] = [Op::Read, Op::Write, Op::Flush, Op::Deallocate, Op::WriteZeroes, Op::Compare, Op::Verify];
+
+    /// A dense number below `Op::ALL.len()`, for tables by operation.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name used in records: `read`, `write`, `flush`, `deallocate`, `write_zeroes`, `compare`, `verify`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Flush => "flush",
+            Op::Deallocate => "deallocate",
+            Op::WriteZeroes => "write_zeroes",
+            Op::Compare => "compare",
+            Op::Verify => "verify",
+        }
+    }
+}
+
+/// One block request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When the host issues it. The first request of a trace arrives at zero; arrivals never decrease. Zero throughout
+    /// for a job without a rate: such a job is issued as fast as its queue depth allows.
+    pub arrival: Instant,
+    /// What it asks for.
+    pub op: Op,
+    /// First byte. Any value: traces are not always aligned to the drive's blocks.
+    pub offset: u64,
+    /// Bytes; 0 only for [`Op::Flush`]. `offset + length` fits in 64 bits.
+    pub length: u64,
+    /// Force Unit Access.
+    pub fua: bool,
+}
+
+impl Request {
+    /// The byte after the last. Cannot overflow: every source checks it.
+    pub const fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+}
+
+/// Why a source could not give the next request. Formats as `file:line:column: expected ..., found ...` where a place is
+/// known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceError {
+    /// A line that its format does not allow.
+    Malformed {
+        /// The file, as the user named it.
+        file: String,
+        /// Line, counted from 1 after decompression.
+        line: u64,
+        /// Byte column, counted from 1.
+        column: usize,
+        /// What the format allows there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// A record of a binary format that the format does not allow.
+    MalformedRecord {
+        /// The file, as the user named it.
+        file: String,
+        /// Byte offset of the field, after decompression.
+        offset: u64,
+        /// What the format allows there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// The file cannot be read or decompressed.
+    Io {
+        /// The file, as the user named it.
+        file: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// No request in it.
+    Empty {
+        /// The file, as the user named it.
+        file: String,
+        /// Malformed lines that were skipped.
+        skipped: u64,
+    },
+    /// The content fits several formats; the user has to choose.
+    Ambiguous {
+        /// The file, as the user named it.
+        file: String,
+        /// Names for `--format`.
+        candidates: Vec<&'static str>,
+    },
+    /// The content fits no format.
+    Unrecognized {
+        /// The file, as the user named it.
+        file: String,
+        /// What it looks like, or its first line.
+        found: String,
+    },
+    /// The options do not fit the file.
+    Unfit {
+        /// The file, as the user named it.
+        file: String,
+        /// Why, and what to do instead.
+        reason: String,
+    },
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SourceError::Malformed { file, line, column, expected, found } => {
+                write!(f, "{file}:{line}:{column}: expected {expected}, found {found}")
+            }
+            SourceError::MalformedRecord { file, offset, expected, found } => {
+                write!(f, "{file}: at byte {offset}: expected {expected}, found {found}")
+            }
+            SourceError::Io { file, reason } => write!(f, "{file}: {reason}"),
+            SourceError::Empty { file, skipped: 0 } => write!(f, "{file}: the trace holds no request"),
+            SourceError::Empty { file, skipped } => {
+                write!(f, "{file}: the trace holds no request; {skipped} malformed lines were skipped")
+            }
+            SourceError::Ambiguous { file, candidates } => write!(
+                f,
+                "{file}: its lines fit several formats that differ in units or in which digit means write; choose one with \
+                 --format: {}",
+                candidates.join(", ")
+            ),
+            SourceError::Unrecognized { file, found } => write!(
+                f,
+                "{file}: not a trace in a known format (found {found}); name the format with --format: {}",
+                crate::trace::Format::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", ")
+            ),
+            SourceError::Unfit { file, reason } => write!(f, "{file}: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for SourceError {}
+
+/// A stream of requests.
+pub trait Source {
+    /// The next request, `None` at the end. After an error the source is at its end.
+    fn next(&mut self) -> Option<Result<Request, SourceError>>;
+
+    /// How many requests there will be in all, where that is known.
+    fn expected_requests(&self) -> Option<u64> {
+        None
+    }
+
+    /// The share of the work that is done, 0 to 1, where that is known: bytes read of a trace, requests of a job.
+    fn progress(&self) -> Option<f64> {
+        None
+    }
+
+    /// Malformed lines that were counted and skipped.
+    fn skipped(&self) -> u64 {
+        0
+    }
+
+    /// Bytes that the requests can address (the highest end of any), where that is known: the least usable size of a
+    /// drive that serves them all.
+    fn extent(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Any of the sources, dispatched by a match so that a hot loop can inline it.
+pub enum Workload {
+    /// A trace.
+    Trace(Box<Trace>),
+    /// A synthesized trace.
+    Synth(Box<Synth>),
+    /// A fio-like job.
+    Job(Box<JobSource>),
+    /// A part of one of these.
+    Slice(Box<Slice<Workload>>),
+}
+
+macro_rules! each {
+    ($workload:expr, $source:ident => $call:expr) => {
+        match $workload {
+            Workload::Trace($source) => $call,
+            Workload::Synth($source) => $call,
+            Workload::Job($source) => $call,
+            Workload::Slice($source) => $call,
+        }
+    };
+}
+
+impl Source for Workload {
+    #[inline]
+    fn next(&mut self) -> Option<Result<Request, SourceError>> {
+        each!(self, source => source.next())
+    }
+
+    fn expected_requests(&self) -> Option<u64> {
+        each!(self, source => source.expected_requests())
+    }
+
+    fn progress(&self) -> Option<f64> {
+        each!(self, source => source.progress())
+    }
+
+    fn skipped(&self) -> u64 {
+        each!(self, source => source.skipped())
+    }
+
+    fn extent(&self) -> Option<u64> {
+        each!(self, source => source.extent())
+    }
+}

@@ -1,0 +1,472 @@
+//! A generator of traces with given statistics, for when the trace itself cannot be had.
+
+use std::fmt;
+
+use tidewater_base::{Instant, Rng};
+
+use super::permutation::Permutation;
+use super::zipf::Zipf;
+use super::{Op, Request, Source, SourceError};
+
+const PAGE: u64 = 4096;
+/// Pages that are equally popular: 64 KiB, a common readahead and allocation unit, so that popular data have some extent.
+const GRANULE_PAGES: u64 = 16;
+/// Places where untouched data is begun, in turn, as files that grow side by side.
+const STREAMS: u64 = 16;
+/// Sizes of requests: 512 B to 1 MiB, powers of two.
+const SIZES: usize = 12;
+/// Standard deviation of the logarithm of the size. Block traces have one dominant size and a tail of a few doublings
+/// either way.
+const SIZE_SPREAD: f64 = 0.8;
+/// Requests over which a share that strayed is corrected.
+const CORRECTION: f64 = 16.0;
+
+/// What a generated trace should look like: the statistics of [`crate::trace::Info`], and the popularity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SynthSpec {
+    /// Requests, at least 1.
+    pub requests: u64,
+    /// Mean size in KiB, 0.5 to 1,024.
+    pub mean_kib: f64,
+    /// Writes, 0 to 100 %.
+    pub write_percent: f64,
+    /// Requests that start where the previous one ended, 0 to 100 %.
+    pub sequential_percent: f64,
+    /// Mean time between arrivals in ms; intervals are exponentially distributed.
+    pub mean_interarrival_ms: f64,
+    /// Distinct 4 KiB pages that are touched by the end, in MiB.
+    pub footprint_mib: f64,
+    /// Exponent of the Zipf distribution of popularity over granules of 64 KiB, 0 (uniform) to 3.
+    pub skew: f64,
+    /// Seed.
+    pub seed: u64,
+}
+
+impl Default for SynthSpec {
+    /// A small on-line transaction processing load.
+    fn default() -> SynthSpec {
+        SynthSpec {
+            requests: 20_000,
+            mean_kib: 8.0,
+            write_percent: 40.0,
+            sequential_percent: 5.0,
+            mean_interarrival_ms: 0.5,
+            footprint_mib: 64.0,
+            skew: 0.9,
+            seed: 1,
+        }
+    }
+}
+
+impl SynthSpec {
+    /// The workloads of the table in "CBM: A Cooperative Buffer Management for SSD" (MSST 2014), by name: `financial`,
+    /// `msnfs`, `exchange`, `camwebdev`. Size, write and sequential share and interval are the paper's; it does not tell
+    /// footprint, popularity and length, which stay at moderate values.
+    pub fn cbm(name: &str) -> Option<SynthSpec> {
+        let (mean_kib, write_percent, sequential_percent, mean_interarrival_ms) = match name {
+            "financial" => (3.89, 18.0, 0.6, 11.08),
+            "msnfs" => (9.81, 33.0, 6.1, 0.587),
+            "exchange" => (12.01, 72.0, 10.5, 3.78),
+            "camwebdev" => (8.14, 99.0, 0.2, 0.707),
+            _ => return None,
+        };
+        let base = SynthSpec { requests: 1_000_000, footprint_mib: 512.0, ..SynthSpec::default() };
+        Some(SynthSpec { mean_kib, write_percent, sequential_percent, mean_interarrival_ms, ..base })
+    }
+
+    /// The names that [`SynthSpec::cbm`] knows.
+    pub const CBM: [&'static str; 4] = ["financial", "msnfs", "exchange", "camwebdev"];
+}
+
+/// Why a trace with such statistics cannot be generated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SynthError(String);
+
+impl fmt::Display for SynthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SynthError {}
+
+/// Generates the requests of a [`SynthSpec`].
+///
+/// Sizes follow a lognormal over powers of two whose mean is the one that is asked for, drawn in strata so that the mean
+/// of the generated trace is close to it too. A request continues the previous one with the sequential share. Others go to
+/// touched data, by popularity, or to untouched data, with the share that makes the touched pages reach the footprint by
+/// the end. Reads and writes do not change within a sequential run.
+pub struct Synth {
+    spec: SynthSpec,
+    emitted: u64,
+    sequential: u64,
+    writes: u64,
+    now_ps: u64,
+    rng: Rng,
+    size_strata: Strata,
+    gap_strata: Strata,
+    /// Cumulative probability of each size.
+    sizes: [f64; SIZES],
+    /// Pages that a request is expected to add when it goes to untouched data.
+    pages_mean: f64,
+    pages: u64,
+    touched: Vec<u64>,
+    touched_pages: u64,
+    /// The next page of each stream, and where the stream ends.
+    streams: Vec<(u64, u64)>,
+    next_stream: usize,
+    zipf: Zipf,
+    scatter: Permutation,
+    probe: Permutation,
+    previous: Option<(u64, Op)>,
+}
+
+impl Synth {
+    /// A generator, or why there cannot be one.
+    pub fn new(spec: &SynthSpec) -> Result<Synth, SynthError> {
+        let within = |name: &str, value: f64, low: f64, high: f64| {
+            if value >= low && value <= high {
+                return Ok(());
+            }
+            Err(SynthError(format!("{name} is {value}; it has to be {low} to {high}")))
+        };
+        within("the mean size in KiB", spec.mean_kib, 0.5, 1024.0)?;
+        within("the percentage of writes", spec.write_percent, 0.0, 100.0)?;
+        within("the percentage of sequential requests", spec.sequential_percent, 0.0, 100.0)?;
+        within("the mean interval in ms", spec.mean_interarrival_ms, 0.0, 1e9)?;
+        within("the footprint in MiB", spec.footprint_mib, PAGE as f64 / 1_048_576.0, 16_777_216.0)?;
+        within("the skew", spec.skew, 0.0, 3.0)?;
+        if spec.requests == 0 {
+            return Err(SynthError("the number of requests is 0; it has to be at least 1".into()));
+        }
+        // 213 days of picoseconds, with some reserve for chance.
+        let days = spec.requests as f64 * spec.mean_interarrival_ms / 86_400_000.0;
+        within("the length of the trace in days (requests x mean interval)", days, 0.0, 200.0)?;
+        let pages = ((spec.footprint_mib * 256.0).round() as u64).max(1);
+        let largest = size_index_max(pages * PAGE);
+        let sizes = size_distribution(spec.mean_kib * 1024.0, largest).ok_or_else(|| {
+            SynthError(format!(
+                "a mean size of {} KiB needs a larger footprint than {} MiB: no request is larger than a quarter of it",
+                spec.mean_kib, spec.footprint_mib
+            ))
+        })?;
+        let sequential = spec.sequential_percent / 100.0;
+        let pages_mean: f64 = sizes
+            .iter()
+            .enumerate()
+            .map(|(i, p)| {
+                let bytes = (512u64 << i) as f64;
+                p * (sequential * bytes / PAGE as f64 + (1.0 - sequential) * (bytes / PAGE as f64).ceil())
+            })
+            .sum();
+        let reach = pages_mean * spec.requests as f64;
+        if pages as f64 > reach * 0.98 && pages > 1 {
+            return Err(SynthError(format!(
+                "{} requests of {} KiB on average touch at most {:.1} MiB, less than the footprint of {} MiB: ask for more \
+                 requests or a smaller footprint",
+                spec.requests,
+                spec.mean_kib,
+                reach * 0.98 / 256.0,
+                spec.footprint_mib
+            )));
+        }
+        let mut cumulative = [0.0; SIZES];
+        let mut sum = 0.0;
+        for (slot, p) in cumulative.iter_mut().zip(sizes) {
+            sum += p;
+            *slot = sum;
+        }
+        let stride = pages.div_ceil(STREAMS);
+        let streams = (0..STREAMS).map(|s| ((s * stride).min(pages), ((s + 1) * stride).min(pages))).collect();
+        let granules = pages.div_ceil(GRANULE_PAGES);
+        Ok(Synth {
+            spec: spec.clone(),
+            emitted: 0,
+            sequential: 0,
+            writes: 0,
+            now_ps: 0,
+            rng: Rng::new(spec.seed, b"synth"),
+            size_strata: Strata::new(spec.seed, b"synth sizes"),
+            gap_strata: Strata::new(spec.seed, b"synth gaps"),
+            sizes: cumulative,
+            pages_mean,
+            pages,
+            touched: vec![0; pages.div_ceil(64) as usize],
+            touched_pages: 0,
+            streams,
+            next_stream: 0,
+            zipf: Zipf::new(granules, spec.skew),
+            scatter: Permutation::new(granules, spec.seed),
+            probe: Permutation::new(pages, spec.seed ^ 1),
+            previous: None,
+        })
+    }
+
+    /// What is generated.
+    pub fn spec(&self) -> &SynthSpec {
+        &self.spec
+    }
+
+    /// A choice with this probability, corrected by how far the share strayed so far.
+    fn choose(&mut self, share: f64, chosen: u64) -> bool {
+        let behind = share * self.emitted as f64 - chosen as f64;
+        // A share of 0 or 1 stays exact.
+        let corrected = if share <= 0.0 || share >= 1.0 { share } else { share + behind / CORRECTION };
+        self.rng.unit_f64() < corrected
+    }
+
+    fn is_touched(&self, page: u64) -> bool {
+        self.touched[(page / 64) as usize] >> (page % 64) & 1 == 1
+    }
+
+    fn touch(&mut self, offset: u64, length: u64) {
+        for page in offset / PAGE..=(offset + length - 1) / PAGE {
+            if !self.is_touched(page) {
+                self.touched[(page / 64) as usize] |= 1 << (page % 64);
+                self.touched_pages += 1;
+            }
+        }
+    }
+
+    /// The next untouched page, of the streams in turn.
+    fn untouched_page(&mut self) -> Option<u64> {
+        for _ in 0..self.streams.len() {
+            let at = self.next_stream;
+            self.next_stream = (at + 1) % self.streams.len();
+            let (mut page, end) = self.streams[at];
+            while page < end && self.is_touched(page) {
+                page += 1;
+            }
+            self.streams[at].0 = page;
+            if page < end {
+                return Some(page);
+            }
+        }
+        None
+    }
+
+    /// A touched page by popularity. While little is touched, the page that popularity chooses may be untouched; then a
+    /// few others that depend on it alone are tried, so that what is popular stays so.
+    fn popular_page(&mut self) -> u64 {
+        let granule = self.scatter.get(self.zipf.draw(&mut self.rng));
+        let mut page = (granule * GRANULE_PAGES + self.rng.below(GRANULE_PAGES)).min(self.pages - 1);
+        for _ in 0..8 {
+            if self.is_touched(page) {
+                return page;
+            }
+            page = self.probe.get(page);
+        }
+        // The touched part of the stream that the page belongs to, or else wherever the last request was.
+        let stride = self.pages.div_ceil(STREAMS);
+        let start = page / stride * stride;
+        let length = self.streams[(page / stride) as usize].0 - start;
+        if length > 0 { start + page % length } else { self.previous.map_or(0, |(end, _)| (end - 1) / PAGE) }
+    }
+
+    fn fresh_offset(&mut self, size: u64) -> u64 {
+        let remaining = (self.spec.requests - self.emitted) as f64;
+        let missing = (self.pages - self.touched_pages) as f64;
+        let offset = if self.touched_pages == 0 || self.rng.unit_f64() < missing / (remaining * self.pages_mean) {
+            self.untouched_page().map(|page| page * PAGE)
+        } else {
+            None
+        };
+        offset.unwrap_or_else(|| {
+            let page = self.popular_page() * PAGE;
+            // Small requests lie anywhere in the page, aligned to their size.
+            if size < PAGE { page + self.rng.below(PAGE / size) * size } else { page }
+        })
+    }
+}
+
+impl Source for Synth {
+    fn next(&mut self) -> Option<Result<Request, SourceError>> {
+        if self.emitted == self.spec.requests {
+            return None;
+        }
+        if self.emitted > 0 {
+            let gap_ms = -self.spec.mean_interarrival_ms * (1.0 - self.gap_strata.draw()).ln();
+            self.now_ps += (gap_ms * 1e9).round() as u64;
+        }
+        let draw = self.size_strata.draw();
+        let index = self.sizes.iter().position(|&sum| draw < sum).unwrap_or(SIZES - 1);
+        let size = 512u64 << index;
+        let space = self.pages * PAGE;
+        let continues = self.choose(self.spec.sequential_percent / 100.0, self.sequential);
+        let (offset, op) = match self.previous.filter(|(end, _)| continues && end + size <= space) {
+            Some(previous) => {
+                self.sequential += 1;
+                previous
+            }
+            None => {
+                let op = if self.choose(self.spec.write_percent / 100.0, self.writes) { Op::Write } else { Op::Read };
+                let mut offset = self.fresh_offset(size).min(space - size);
+                if self.previous.is_some_and(|(end, _)| end == offset) && !continues {
+                    offset = self.fresh_offset(size).min(space - size);
+                }
+                (offset, op)
+            }
+        };
+        self.touch(offset, size);
+        self.previous = Some((offset + size, op));
+        self.writes += u64::from(op == Op::Write);
+        self.emitted += 1;
+        Some(Ok(Request { arrival: Instant::from_ps(self.now_ps), op, offset, length: size, fua: false }))
+    }
+
+    fn expected_requests(&self) -> Option<u64> {
+        Some(self.spec.requests)
+    }
+
+    fn progress(&self) -> Option<f64> {
+        Some(self.emitted as f64 / self.spec.requests as f64)
+    }
+
+    fn extent(&self) -> Option<u64> {
+        Some(self.pages * PAGE)
+    }
+}
+
+/// Uniform numbers in which each 256 consecutive ones fall into 256 different strata: sums stray far less than those of
+/// independent numbers.
+struct Strata {
+    rng: Rng,
+    order: [u8; 256],
+    at: usize,
+}
+
+impl Strata {
+    fn new(seed: u64, stream: &[u8]) -> Strata {
+        let mut order = [0; 256];
+        for (slot, stratum) in order.iter_mut().zip(0..=255) {
+            *slot = stratum;
+        }
+        Strata { rng: Rng::new(seed, stream), order, at: 256 }
+    }
+
+    fn draw(&mut self) -> f64 {
+        if self.at == 256 {
+            self.at = 0;
+            for i in (1..256).rev() {
+                self.order.swap(i, self.rng.below(i as u64 + 1) as usize);
+            }
+        }
+        let stratum = f64::from(self.order[self.at]);
+        self.at += 1;
+        (stratum + self.rng.unit_f64()) / 256.0
+    }
+}
+
+/// The largest size for a space: a quarter of it, and at least a page or the whole of it.
+fn size_index_max(space: u64) -> usize {
+    (0..SIZES).rev().find(|&i| 512u64 << i <= (space / 4).max(PAGE).min(space)).unwrap_or(0)
+}
+
+/// Probabilities of the sizes 512 B times powers of two, a discretized lognormal of the wanted mean.
+fn size_distribution(mean: f64, largest: usize) -> Option<[f64; SIZES]> {
+    let weights = |center: f64| {
+        let mut p = [0.0f64; SIZES];
+        let exponent = |i: usize| -((i as f64 * std::f64::consts::LN_2 - center) / SIZE_SPREAD).powi(2) / 2.0;
+        // Far from the center all weights would vanish: relative to the largest they do not.
+        let top = (0..=largest).map(exponent).fold(f64::NEG_INFINITY, f64::max);
+        (0..=largest).for_each(|i| p[i] = (exponent(i) - top).exp());
+        let sum: f64 = p.iter().sum();
+        p.map(|weight| weight / sum)
+    };
+    let mean_of = |p: &[f64; SIZES]| p.iter().enumerate().map(|(i, p)| p * (512u64 << i) as f64).sum::<f64>();
+    if mean > (512u64 << largest) as f64 {
+        return None;
+    }
+    let (mut low, mut high) = (-60.0, 60.0);
+    for _ in 0..200 {
+        let middle = (low + high) / 2.0;
+        if mean_of(&weights(middle)) < mean { low = middle } else { high = middle }
+    }
+    Some(weights(high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::info::info_of;
+
+    fn check(spec: &SynthSpec) {
+        let info = info_of("synth", &mut Synth::new(spec).unwrap()).unwrap();
+        let near = |name: &str, wanted: f64, got: f64, absolute: f64| {
+            let tolerance = (wanted * 0.01).max(absolute);
+            assert!((got - wanted).abs() <= tolerance, "{name}: wanted {wanted}, got {got}, in {spec:?}");
+        };
+        assert_eq!(info.requests, spec.requests);
+        near("mean size", spec.mean_kib, info.mean_kib, 0.0);
+        near("writes", spec.write_percent, info.write_percent, 0.1);
+        near("sequential", spec.sequential_percent, info.sequential_percent, 0.1);
+        near("interval", spec.mean_interarrival_ms, info.mean_interarrival_ms, 0.0);
+        near("footprint", spec.footprint_mib, info.footprint_mib, 0.01);
+    }
+
+    #[test]
+    fn the_table_of_cbm_is_reached() {
+        for name in SynthSpec::CBM {
+            check(&SynthSpec { requests: 60_000, footprint_mib: 100.0, ..SynthSpec::cbm(name).unwrap() });
+        }
+        assert_eq!(SynthSpec::cbm("no such"), None);
+    }
+
+    #[test]
+    fn the_corners_are_reached() {
+        let base = SynthSpec { requests: 20_000, ..SynthSpec::default() };
+        for spec in [
+            SynthSpec { mean_kib: 0.5, footprint_mib: 8.0, ..base.clone() },
+            SynthSpec { mean_kib: 1024.0, footprint_mib: 512.0, ..base.clone() },
+            SynthSpec { mean_kib: 222.0, footprint_mib: 2_000.0, sequential_percent: 46.0, ..base.clone() },
+            SynthSpec { write_percent: 0.0, skew: 0.0, ..base.clone() },
+            SynthSpec { write_percent: 100.0, skew: 1.2, ..base.clone() },
+            SynthSpec { sequential_percent: 0.0, ..base.clone() },
+            SynthSpec { sequential_percent: 90.0, ..base.clone() },
+            SynthSpec { footprint_mib: 140.0, ..base.clone() },
+            SynthSpec { footprint_mib: 1.0, ..base },
+        ] {
+            check(&spec);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_words() {
+        let base = SynthSpec { requests: 1_000, footprint_mib: 1.0, ..SynthSpec::default() };
+        for (spec, words) in [
+            (SynthSpec { footprint_mib: 1_000.0, ..base.clone() }, "more requests or a smaller footprint"),
+            (SynthSpec { mean_kib: 1000.0, ..base.clone() }, "needs a larger footprint"),
+            (SynthSpec { mean_kib: f64::NAN, ..base.clone() }, "0.5 to 1024"),
+            (SynthSpec { write_percent: 101.0, ..base.clone() }, "0 to 100"),
+            (SynthSpec { requests: 0, ..base.clone() }, "at least 1"),
+            (SynthSpec { mean_interarrival_ms: 1e9, ..base }, "in days"),
+        ] {
+            let error = Synth::new(&spec).err().unwrap().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_and_another_differs() {
+        let draw = |seed| {
+            let mut synth = Synth::new(&SynthSpec { seed, ..SynthSpec::default() }).unwrap();
+            std::iter::from_fn(|| synth.next()).map(|r| r.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(5), draw(5));
+        assert_ne!(draw(5), draw(6));
+    }
+
+    #[test]
+    fn skew_makes_some_granules_popular() {
+        let hottest = |skew| {
+            let spec = SynthSpec { skew, sequential_percent: 0.0, ..SynthSpec::default() };
+            let mut synth = Synth::new(&spec).unwrap();
+            let mut counts = std::collections::HashMap::<u64, u32>::new();
+            while let Some(request) = synth.next() {
+                *counts.entry(request.unwrap().offset / 65_536).or_default() += 1;
+            }
+            counts.into_values().max().unwrap()
+        };
+        assert!(hottest(1.1) > 5 * hottest(0.0));
+    }
+}
