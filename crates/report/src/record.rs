@@ -347,6 +347,18 @@ pub struct Cache {
     pub wait_seconds: f64,
 }
 
+impl Cache {
+    /// Whether there is such a cache.
+    pub fn is_present(&self) -> bool {
+        !self.policy.is_empty() && self.policy != "none"
+    }
+
+    /// Whether it was ever asked for a page.
+    pub fn was_asked(&self) -> bool {
+        self.hits > 0 || self.misses > 0
+    }
+}
+
 /// A distribution of lengths.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -418,7 +430,7 @@ pub struct DieUse {
 impl DieUse {
     /// Share of time in which the die did anything, 0 to 1.
     pub fn busy_share(&self) -> f64 {
-        (self.read_share + self.program_share + self.erase_share).clamp(0.0, 1.0)
+        ratio(self.read_share + self.program_share + self.erase_share, 1.0).clamp(0.0, 1.0)
     }
 }
 

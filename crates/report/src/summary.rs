@@ -1,7 +1,7 @@
 //! A record as a screenful of text.
 
 use crate::compare::printable;
-use crate::page::{operation, programmed};
+use crate::page::{measured, operation, programmed};
 use crate::record::{Cache, Record, ratio};
 use crate::units::{bytes, count, grouped, mib_per_second, micros, percent, seconds, significant};
 use std::fmt::Write;
@@ -114,7 +114,7 @@ pub fn summary(record: &Record) -> String {
 }
 
 fn latencies(out: &mut String, record: &Record) {
-    let rows: Vec<_> = record.latency_us.iter().filter(|(name, latency)| *name != "all" && latency.count > 0).collect();
+    let rows = measured(record);
     if rows.is_empty() {
         return;
     }

@@ -121,6 +121,11 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
+/// How many of a thing: `1 request`, `12.5 k requests`.
+pub fn plural(value: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(value as f64), if value == 1 { "" } else { "s" })
+}
+
 /// A share of a whole: 0.123 is `12.3 %`.
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;
@@ -174,6 +179,8 @@ mod tests {
             (grouped(0), "0"),
             (grouped(999), "999"),
             (grouped(1_234_567), "1,234,567"),
+            (plural(1, "request"), "1 request"),
+            (plural(2_000, "request"), "2 k requests"),
             (percent(0.123), "12.3 %"),
             (percent(0.9999), "99.99 %"),
             (percent(1.0), "100 %"),

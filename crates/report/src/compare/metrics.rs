@@ -1,7 +1,7 @@
 //! The figures that are compared.
 
 use super::Labelled;
-use crate::page::operation;
+use crate::page::{operation, operation_rank};
 use crate::record::{Cache, Latency, Record, ratio};
 use crate::units::Quantity;
 use std::collections::BTreeSet;
@@ -46,14 +46,16 @@ impl Metric {
     }
 }
 
-/// Every operation that any record has, `all` and what only one kind of operation has left out.
+/// Every operation that any record has, without `all`.
 pub(super) fn operations(records: &[Labelled]) -> Vec<String> {
     let names: BTreeSet<&String> = records.iter().flat_map(|run| run.record.latency_us.keys()).collect();
-    names
+    let mut names: Vec<String> = names
         .into_iter()
         .filter(|name| *name != "all" && records.iter().any(|run| run.record.latency(name).is_some()))
         .cloned()
-        .collect()
+        .collect();
+    names.sort_by_key(|name| operation_rank(name));
+    names
 }
 
 /// The figures, in the order of the table. What no record has is left out.
@@ -88,7 +90,7 @@ pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
     add("write amplification", Quantity::Ratio, Better::Lower, true, &|r| positive(r.write_amplification));
     add("blocks erased", Quantity::Count, Better::Lower, true, &|r| Some(r.erases as f64));
     add("collections", Quantity::Count, Better::Lower, false, &|r| Some(r.collections as f64));
-    let hits = |cache: &Cache| (cache.hits + cache.misses > 0).then_some(cache.hit_ratio);
+    let hits = |cache: &Cache| cache.was_asked().then_some(cache.hit_ratio);
     add("write buffer hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.write_buffer));
     add("read cache hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.read_cache));
     add("destage length", Quantity::Ratio, Better::Higher, false, &|r| positive(r.destage_length_pages.mean));

@@ -6,6 +6,7 @@ use crate::html::{document, escape};
 use crate::page::{FULL, HALF, cdf_chart, figure, operation, programmed, tail_chart};
 use crate::plot::{Bar, COLOURS, Segment, horizontal_bars, stacked_bar};
 use crate::units::{bytes, change, significant};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// One page that compares `records` with the first of them. Needs nothing else: no script, no network.
@@ -44,16 +45,23 @@ fn notes(out: &mut String, records: &[Labelled]) {
         out.push_str("<div class=\"banner\" role=\"alert\"><b>PARTIAL</b> Not every run reached its end.</div>\n");
     }
     let caveats = caveats(records);
-    let warnings = records.iter().flat_map(|run| run.record.warnings.iter().map(move |warning| (&run.label, warning)));
-    if caveats.is_empty() && warnings.clone().next().is_none() {
+    // The same warning of many runs is said once.
+    let mut warnings: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for run in records {
+        for warning in &run.record.warnings {
+            warnings.entry(warning).or_default().push(&run.label);
+        }
+    }
+    if caveats.is_empty() && warnings.is_empty() {
         return;
     }
     out.push_str("<div class=\"notes\"><b>Before you believe the figures</b>\n<ul>");
     for caveat in caveats {
         let _ = write!(out, "<li>{}</li>", escape(&caveat));
     }
-    for (label, warning) in warnings {
-        let _ = write!(out, "<li>{}: {}</li>", escape(label), escape(warning));
+    for (warning, labels) in warnings {
+        let who = if labels.len() == records.len() { "all runs".to_owned() } else { labels.join(", ") };
+        let _ = write!(out, "<li>{}: {}</li>", escape(&who), escape(warning));
     }
     out.push_str("</ul></div>\n");
 }
@@ -65,15 +73,13 @@ fn bars(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
             .iter()
             .enumerate()
             .filter_map(|(i, run)| metric.values[i].map(|value| (i, run, value)))
-            .map(|(i, run, value)| {
-                let by = metric.change(i).map(|by| format!("  {}", change(by))).unwrap_or_default();
-                Bar {
-                    name: &run.label,
-                    colour: i % COLOURS,
-                    value,
-                    says: format!("{}{by}", metric.quantity.format(value)),
-                    best: metric.is_best(i),
-                }
+            .map(|(i, run, value)| Bar {
+                name: &run.label,
+                colour: i % COLOURS,
+                value,
+                says: metric.quantity.format(value),
+                change: metric.change(i).map(change).unwrap_or_default(),
+                best: metric.is_best(i),
             })
             .collect();
         let how = match metric.better {
@@ -117,6 +123,7 @@ fn latency(out: &mut String, records: &[Labelled]) {
 
 fn traffic(out: &mut String, records: &[Labelled]) {
     let mut svg = String::new();
+    let longest = records.iter().map(|run| run.record.flash.units_total()).max().unwrap_or(0) as f64;
     for run in records {
         let flash = &run.record.flash;
         let segments: Vec<Segment> = programmed(flash)
@@ -128,7 +135,7 @@ fn traffic(out: &mut String, records: &[Labelled]) {
                 says: bytes(units.saturating_mul(flash.unit_bytes)),
             })
             .collect();
-        let bar = stacked_bar(&format!("What {} programmed", run.label), FULL, &segments);
+        let bar = stacked_bar(&format!("What {} programmed", run.label), FULL, &segments, longest);
         if !bar.is_empty() {
             let _ = writeln!(
                 svg,
@@ -144,7 +151,7 @@ fn traffic(out: &mut String, records: &[Labelled]) {
         figure(
             out,
             "By its reason",
-            "Only the first part carries new data of the host; the rest is the drive's own work. Each bar is one run's whole.",
+            "Only the first part carries new data of the host; the rest is the drive's own work. A longer bar is more written.",
             &svg,
         );
     }

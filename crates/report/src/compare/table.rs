@@ -13,7 +13,8 @@ pub fn table(records: &[Labelled], width: usize) -> String {
         return "Nothing to compare.\n".to_owned();
     };
     let metrics = metrics(records);
-    let names = metrics.iter().map(|metric| metric.name.chars().count()).max().unwrap_or(0);
+    let rows: Vec<String> = metrics.iter().map(|metric| printable(&metric.name)).collect();
+    let names = rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let cells: Vec<Vec<String>> = (0..records.len()).map(|i| metrics.iter().map(|m| cell(m, i)).collect()).collect();
     let labels: Vec<String> = records.iter().map(|run| printable(&run.label)).collect();
     let wide = |i: usize| cells[i].iter().chain([&labels[i]]).map(|text| text.chars().count()).max().unwrap_or(0);
@@ -32,8 +33,8 @@ pub fn table(records: &[Labelled], width: usize) -> String {
             let _ = write!(out, "  {:>w$}", labels[i], w = wide(i));
         }
         out.push('\n');
-        for (row, metric) in metrics.iter().enumerate() {
-            let _ = write!(out, "{:names$}", metric.name);
+        for (row, name) in rows.iter().enumerate() {
+            let _ = write!(out, "{name:names$}");
             for &i in &columns {
                 let _ = write!(out, "  {:>w$}", cells[i][row], w = wide(i));
             }
@@ -44,6 +45,7 @@ pub fn table(records: &[Labelled], width: usize) -> String {
         }
         out.push('\n');
     }
+    let mut out: String = out.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     if records.len() > 1 {
         let _ = writeln!(out, "\n* best of its row; percentages compare with {}", printable(&first.label));
     }

@@ -38,7 +38,7 @@ fn traffic(out: &mut String, record: &Record) {
             says: bytes(units.saturating_mul(flash.unit_bytes)),
         })
         .collect();
-    let svg = stacked_bar("What was programmed into the flash", FULL, &segments);
+    let svg = stacked_bar("What was programmed into the flash", FULL, &segments, flash.units_total() as f64);
     if svg.is_empty() {
         out.push_str("<p class=\"muted\">Nothing was programmed into the flash.</p>\n");
         return;

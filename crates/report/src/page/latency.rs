@@ -1,6 +1,6 @@
 //! Latency: the distribution, its tail, and the percentiles.
 
-use super::{FULL, HALF, figure, operation, operation_colour};
+use super::{FULL, HALF, figure, measured, operation, operation_colour};
 use crate::html::escape;
 use crate::plot::{Axis, LineChart, Series, thin};
 use crate::record::{Distribution, Latency, Record};
@@ -79,8 +79,7 @@ pub(crate) fn tail_chart(curves: &[Curve], title: &str, width: f64) -> String {
 
 pub(super) fn section(out: &mut String, record: &Record) {
     out.push_str("<h2 id=\"latency\">Latency</h2>\n");
-    let measured: Vec<(&String, &Latency)> =
-        record.latency_us.iter().filter(|(name, latency)| latency.count > 0 && *name != "all").collect();
+    let measured = measured(record);
     if measured.is_empty() {
         out.push_str("<p class=\"muted\">No request was completed.</p>\n");
         return;
@@ -88,14 +87,11 @@ pub(super) fn section(out: &mut String, record: &Record) {
     let curves: Vec<Curve> =
         measured.iter().map(|(name, latency)| (operation(name), operation_colour(name), 0, *latency)).collect();
     out.push_str("<p class=\"muted\">From the submission of a request to its completion at the host");
-    for (name, latency) in measured.iter().filter(|(name, _)| matches!(name.as_str(), "read" | "write")) {
-        let _ = write!(
-            out,
-            ". Half of the {}s took at most {}; one in a hundred took more than {}",
-            escape(name),
-            micros(latency.p50),
-            micros(latency.p99)
-        );
+    for (name, latency) in measured.iter().filter(|(name, _)| matches!(*name, "read" | "write")) {
+        let _ = write!(out, ". Half of the {name}s took at most {}", micros(latency.p50));
+        if latency.count >= 100 {
+            let _ = write!(out, "; one in a hundred took more than {}", micros(latency.p99));
+        }
     }
     out.push_str(".</p>\n<div class=\"pair\">\n");
     figure(
@@ -118,14 +114,13 @@ pub(super) fn section(out: &mut String, record: &Record) {
 
 fn table(out: &mut String, record: &Record) {
     out.push_str(
-        "<div class=\"scroll\"><table><caption>Within this time were …</caption><thead><tr><th></th><th>requests</th><th>share</th><th>mean</th>\
+        "<div class=\"scroll\"><table><caption>Percent columns: the time within which that share of the requests was done</caption><thead><tr><th></th><th>requests</th><th>share</th><th>mean</th>\
          <th>min</th><th>50 %</th><th>90 %</th><th>99 %</th><th>99.9 %</th><th>99.99 %</th><th>max</th></tr></thead>\n<tbody>\n",
     );
-    let rows = record.latency_us.iter().filter(|(name, latency)| latency.count > 0 && *name != "all");
-    let several = rows.clone().count() > 1;
-    let all = record.latency_us.get_key_value("all").filter(|_| several);
-    let whole: f64 = rows.clone().map(|(_, latency)| latency.count as f64).sum();
-    for (name, latency) in rows.chain(all) {
+    let rows = measured(record);
+    let all = record.latency("all").filter(|_| rows.len() > 1);
+    let whole: f64 = rows.iter().map(|(_, latency)| latency.count as f64).sum();
+    for (name, latency) in rows.into_iter().chain(all.map(|latency| ("all", latency))) {
         let _ = write!(
             out,
             "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",

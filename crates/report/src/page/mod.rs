@@ -6,8 +6,8 @@ mod setup;
 mod time;
 
 use crate::html::{document, escape};
-use crate::record::{Record, ratio};
-use crate::units::{bytes, count, grouped, mib_per_second, micros, percent, seconds, significant};
+use crate::record::{Latency, Record, ratio};
+use crate::units::{bytes, count, grouped, mib_per_second, micros, percent, plural, seconds, significant};
 use std::fmt::Write;
 
 pub(crate) use flash::programmed;
@@ -47,6 +47,23 @@ pub(crate) fn operation(name: &str) -> String {
     name.replace('_', " ")
 }
 
+/// The operations of a record with their latency, those that most ask for first; `all` is none of them.
+pub(crate) fn measured(record: &Record) -> Vec<(&str, &Latency)> {
+    let mut measured: Vec<(&str, &Latency)> = record
+        .latency_us
+        .iter()
+        .map(|(name, latency)| (name.as_str(), latency))
+        .filter(|(name, latency)| latency.count > 0 && *name != "all")
+        .collect();
+    measured.sort_by_key(|(name, _)| operation_rank(name));
+    measured
+}
+
+/// The place of an operation in lists: reads, writes, flushes, and the others by name.
+pub(crate) fn operation_rank(name: &str) -> usize {
+    ["read", "write", "flush"].iter().position(|known| *known == name).unwrap_or(3)
+}
+
 /// The colour of an operation, the same in every plot.
 pub(crate) fn operation_colour(name: &str) -> usize {
     match name {
@@ -77,7 +94,8 @@ fn header(out: &mut String, record: &Record) {
     if !workload.description.is_empty() {
         let _ = write!(out, "{}<br>", escape(&workload.description));
     }
-    let _ = write!(out, "On the drive <b>{}</b>", escape(&record.profile.name));
+    let name = if record.profile.name.is_empty() { "without a name" } else { &record.profile.name };
+    let _ = write!(out, "On the drive <b>{}</b>", escape(name));
     if record.capacity_bytes > 0 {
         let _ = write!(out, ", {} usable", bytes(record.capacity_bytes));
     }
@@ -89,9 +107,9 @@ fn header(out: &mut String, record: &Record) {
         let _ = writeln!(
             out,
             "<div class=\"banner\" role=\"alert\"><b>PARTIAL</b> The run was stopped before its end{}. Every figure here \
-             covers only what had been done by then: {} requests.</div>",
+             covers only what had been done by then: {}.</div>",
             record.partial_reason.as_deref().map(|why| format!(" ({})", escape(why))).unwrap_or_default(),
-            grouped(record.requests)
+            plural(record.requests, "request")
         );
     }
     if record.requests == 0 {
@@ -126,29 +144,17 @@ fn tiles(out: &mut String, record: &Record) {
         out,
         "Requests per second",
         &count(record.iops),
-        &format!(
-            "{} requests in {} of the drive's time",
-            count(record.requests as f64),
-            seconds(record.simulated_seconds)
-        ),
+        &format!("{} in {} of the drive's time", plural(record.requests, "request"), seconds(record.simulated_seconds)),
     );
-    for (name, what, bandwidth, moved) in [
+    let directions = [
         ("read", "Read", record.bandwidth_mib_s.read, record.bytes_read),
         ("write", "Write", record.bandwidth_mib_s.write, record.bytes_written),
-    ] {
-        let Some(latency) = record.latency(name) else { continue };
-        tile(
-            out,
-            &format!("{what} bandwidth"),
-            &mib_per_second(bandwidth),
-            &format!("{} by {} requests", bytes(moved), count(latency.count as f64)),
-        );
-        tile(
-            out,
-            &format!("{what} latency, 99 % within"),
-            &micros(latency.p99),
-            &format!("half within {}, 99.9 % within {}", micros(latency.p50), micros(latency.p999)),
-        );
+    ];
+    for (name, what, bandwidth, moved) in directions {
+        if let Some(latency) = record.latency(name) {
+            let more = format!("{} by {}", bytes(moved), plural(latency.count, "request"));
+            tile(out, &format!("{what} bandwidth"), &mib_per_second(bandwidth), &more);
+        }
     }
     if record.flash.units_host > 0 || record.bytes_written > 0 {
         tile(
@@ -157,6 +163,20 @@ fn tiles(out: &mut String, record: &Record) {
             &significant(record.write_amplification),
             "bytes of flash written per byte of the host",
         );
+    }
+    if record.write_buffer.was_asked() {
+        tile(
+            out,
+            "Write buffer hits",
+            &percent(record.write_buffer.hit_ratio),
+            &format!("{} with policy {}", bytes(record.write_buffer.size_bytes), record.write_buffer.policy),
+        );
+    }
+    for (name, what, ..) in directions {
+        if let Some(latency) = record.latency(name) {
+            let more = format!("half within {}, 99.9 % within {}", micros(latency.p50), micros(latency.p999));
+            tile(out, &format!("{what} latency, 99 % within"), &micros(latency.p99), &more);
+        }
     }
     let worn = if record.wear.endurance > 0 {
         format!(
@@ -171,24 +191,15 @@ fn tiles(out: &mut String, record: &Record) {
         out,
         "Blocks erased",
         &count(record.erases as f64),
-        &format!("{} collections{worn}", count(record.collections as f64)),
+        &format!("{}{worn}", plural(record.collections, "collection")),
     );
-    if record.write_buffer.hits + record.write_buffer.misses > 0 {
-        tile(
-            out,
-            "Write buffer hits",
-            &percent(record.write_buffer.hit_ratio),
-            &format!("{} with policy {}", bytes(record.write_buffer.size_bytes), record.write_buffer.policy),
-        );
-    }
     out.push_str("</section>\n");
 }
 
 fn buffers(out: &mut String, record: &Record) {
     let caches = [("Write buffer", &record.write_buffer), ("Read cache", &record.read_cache)];
-    let present = |cache: &crate::record::Cache| !cache.policy.is_empty() && cache.policy != "none";
     out.push_str("<h2 id=\"buffers\">Write buffer and read cache</h2>\n");
-    if !caches.iter().any(|(_, cache)| present(cache)) {
+    if !caches.iter().any(|(_, cache)| cache.is_present()) {
         out.push_str("<p class=\"muted\">This drive has neither: every request goes to the flash.</p>\n");
         return;
     }
@@ -198,7 +209,7 @@ fn buffers(out: &mut String, record: &Record) {
          <th>memory</th><th>size</th><th>hits</th><th>misses</th><th>hit ratio</th><th>evicted</th><th>most pages held</th>\
          <th>waited for room</th></tr></thead>\n<tbody>\n",
     );
-    for (name, cache) in caches.into_iter().filter(|(_, cache)| present(cache)) {
+    for (name, cache) in caches.into_iter().filter(|(_, cache)| cache.is_present()) {
         let _ = writeln!(
             out,
             "<tr><th>{name}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\

@@ -14,18 +14,19 @@ pub(crate) struct Segment<'a> {
     pub says: String,
 }
 
-/// One bar that shows how a whole is made up. Empty if there is no whole.
-pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment]) -> String {
+/// One bar that shows how a whole is made up, as long as the whole is of `longest`. Empty if there is no whole.
+pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment], longest: f64) -> String {
     let whole: f64 = segments.iter().map(|segment| segment.value.max(0.0)).sum();
     if !(whole > 0.0 && whole.is_finite()) {
         return String::new();
     }
     let mut out =
         format!("<svg class=\"plot\" viewBox=\"0 0 {width} 46\" role=\"img\" aria-label=\"{}\">\n", escape(title));
+    let bar_width = width * (whole / longest).clamp(0.0, 1.0);
     let mut x = 0.0;
     for segment in segments.iter().filter(|segment| segment.value > 0.0) {
         let share = segment.value / whole;
-        let wide = share * width;
+        let wide = share * bar_width;
         let _ = writeln!(
             out,
             "<g class=\"c{}\"><path class=\"bar\" d=\"M{x:.2} 2h{wide:.2}v42h-{wide:.2}z\"><title>{}: {} ({})</title></path>",
@@ -148,6 +149,8 @@ pub(crate) struct Bar<'a> {
     pub value: f64,
     /// `value` in words.
     pub says: String,
+    /// How it differs from the first bar; may be empty.
+    pub change: String,
     /// The best of all.
     pub best: bool,
 }
@@ -178,7 +181,7 @@ pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> String {
             out,
             "<g class=\"c{}\"><text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
              <path class=\"bar\" d=\"M{left:.1} {:.1}h{wide:.1}v20h-{wide:.1}z\"><title>{}: {}</title></path>\
-             <text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\">{}{mark}</text></g>",
+             <text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\">{}{mark}<tspan class=\"change\" dx=\"6\">{}</tspan></text></g>",
             bar.colour,
             left - 8.0,
             y + 19.0,
@@ -188,7 +191,8 @@ pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> String {
             escape(&bar.says),
             left + wide + 8.0,
             y + 19.0,
-            escape(&bar.says)
+            escape(&bar.says),
+            escape(&bar.change)
         );
     }
     out.push_str("</svg>\n");

@@ -2,7 +2,7 @@
 
 use super::Axis;
 use crate::html::escape;
-use crate::record::Utilization;
+use crate::record::{Utilization, ratio};
 use crate::units::{Quantity, percent};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -37,6 +37,7 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
     let with_text = wide >= 44.0 && tall >= 16.0;
     let mut cell = |column: usize, y: f64, share: f64, says: String| {
         let x = left + column as f64 * wide;
+        let share = ratio(share, 1.0);
         let shade = scale.place(share);
         let _ = writeln!(
             out,

@@ -27,14 +27,14 @@ impl Axis {
     /// From 0 to `max`, exactly; for an axis of time.
     pub(crate) fn from_zero(quantity: Quantity, label: &'static str, max: f64) -> Axis {
         let max = if max.is_finite() && max > 1e-12 { max.min(1e300) } else { 1.0 };
-        let step = nice_step(max / unit_of(quantity, max).0, 6) * unit_of(quantity, max).0;
+        let step = nice_step(max / unit_of(quantity, max).0, 12) * unit_of(quantity, max).0;
         Axis { scale: Scale::Linear, quantity, min: 0.0, max, step, label }
     }
 
     /// From 0 to `max`, rounded up to the next tick.
     pub(crate) fn rounded(quantity: Quantity, label: &'static str, max: f64) -> Axis {
         let mut axis = Axis::from_zero(quantity, label, max);
-        axis.step = nice_step(axis.max / unit_of(quantity, axis.max).0, 4) * unit_of(quantity, axis.max).0;
+        axis.step = nice_step(axis.max / unit_of(quantity, axis.max).0, 5) * unit_of(quantity, axis.max).0;
         axis.max = (axis.max / axis.step - 1e-9).ceil() * axis.step;
         axis
     }
@@ -54,7 +54,7 @@ impl Axis {
 
     /// Shares from 0 to the last that `samples` can tell from 1, by their distance from 1.
     pub(crate) fn nines(label: &'static str, samples: u64) -> Axis {
-        let max = (samples.max(1) as f64).log10().ceil().clamp(1.0, 6.0);
+        let max = (samples.max(1) as f64).log10().ceil().clamp(2.0, 6.0);
         Axis { scale: Scale::Nines, quantity: Quantity::Share, min: 0.0, max, step: 1.0, label }
     }
 
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn ticks_are_round_numbers_with_units() {
         assert_eq!(names(&Axis::rounded(Quantity::Count, "", 77_000.0)), ["0", "20 k", "40 k", "60 k", "80 k"]);
-        assert_eq!(names(&Axis::rounded(Quantity::Share, "", 1.0)), ["0", "50 %", "100 %"]);
+        assert_eq!(names(&Axis::rounded(Quantity::Share, "", 1.0)), ["0", "20 %", "40 %", "60 %", "80 %", "100 %"]);
         assert_eq!(
             names(&Axis::from_zero(Quantity::Seconds, "", 0.3)),
             ["0 ms", "50 ms", "100 ms", "150 ms", "200 ms", "250 ms", "300 ms"]
