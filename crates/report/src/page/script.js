@@ -20,7 +20,8 @@
   const axis = words => {
     const [scale, low, high, unit] = words.split(" ");
     const a = Number(low), b = Number(high);
-    const value = scale === "log" ? p => a * Math.pow(b / a, p) : scale === "nines" ? p => 1 - Math.pow(10, -p * b) : p => a + p * (b - a);
+    // At the upper edge of the tail are all that lie beyond it.
+    const value = scale === "log" ? p => a * Math.pow(b / a, p) : scale === "nines" ? p => p > 0.9999 ? 1 : 1 - Math.pow(10, -p * b) : p => a + p * (b - a);
     return p => units[unit](value(p));
   };
   for (const svg of document.querySelectorAll("svg[data-box]")) {
