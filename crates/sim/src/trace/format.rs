@@ -593,7 +593,3 @@ pub(super) fn vscsi(bytes: &[u8]) -> Result<Option<Record<'static>>, Wrong> {
     let offset = address.check_end(offset, length)?;
     Ok(Some(Record { stamp, device, op, offset, length, fua: false, stamp_column: 25 }))
 }
-
-#[cfg(test)]
-#[path = "format_tests.rs"]
-mod tests;
