@@ -100,8 +100,9 @@ impl Trace {
         let (reader, map, scanned) = if options.scan && rereadable {
             let mut reader = Reader::open(input, options)?;
             let mut extents = Extents::new(options.compact);
-            let mut requests = 0;
+            let (mut requests, mut first_stamp) = (0, None);
             while let Some(next) = reader.next(&mut devices, |device, record| {
+                since_first(&mut first_stamp, record)?;
                 extents.add(device, record.offset, record.length);
                 Ok(())
             }) {
@@ -164,13 +165,7 @@ impl Trace {
         }
         let (map, first_stamp) = (&self.map, &mut self.first_stamp);
         let next = self.reader.next(&mut self.devices, |device, record| {
-            let first = *first_stamp.get_or_insert(record.stamp);
-            let since = record.stamp.saturating_sub(first);
-            let arrival = u64::try_from(since).map_err(|_| Wrong {
-                column: record.stamp_column,
-                expected: "a time stamp within 213 days of the first",
-                found: format!("one {} days later", since / 86_400_000_000_000_000),
-            })?;
+            let arrival = since_first(first_stamp, record)?;
             let offset = map.place(device, record.offset, record.length).map_err(|expected| Wrong {
                 column: 1,
                 expected,
@@ -209,6 +204,16 @@ impl Trace {
     }
 }
 
+/// Picoseconds from the first request to this one; 0 for one that is stamped earlier.
+fn since_first(first: &mut Option<u128>, record: &Record<'_>) -> Result<u64, Wrong> {
+    let since = record.stamp.saturating_sub(*first.get_or_insert(record.stamp));
+    u64::try_from(since).map_err(|_| Wrong {
+        column: record.stamp_column,
+        expected: "a time stamp within 213 days of the first",
+        found: format!("one {} days later", since / 86_400_000_000_000_000),
+    })
+}
+
 /// The error for a trace without requests.
 fn nothing(file: &str, devices: &Devices, skipped: u64) -> SourceError {
     match devices.left_out() {
@@ -239,6 +244,18 @@ impl Source for Trace {
 
     fn extent(&self) -> Option<u64> {
         self.scanned.map(|scanned| scanned.extent)
+    }
+
+    fn place(&self) -> Option<String> {
+        if self.requests == 0 {
+            return None;
+        }
+        Some(match self.format() {
+            Format::Vscsi => {
+                format!("{}: at byte {}", self.file, (self.reader.lines.line() - 1) * VSCSI_BYTES as u64)
+            }
+            _ => format!("{}:{}", self.file, self.reader.lines.line()),
+        })
     }
 }
 
@@ -322,3 +339,6 @@ impl Reader {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod shared_tests;

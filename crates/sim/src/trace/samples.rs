@@ -63,8 +63,9 @@ pub const FORMATS: &[(&str, Format, &[u8])] = &[
     sample!("sample.vscsi", Vscsi),
 ];
 
-/// The bytes of the sample `name`.
+/// The bytes of the sample `name`; `sample` alone is the demonstration.
 pub fn find(name: &str) -> Option<&'static [u8]> {
+    let name = if name == "sample" { DEMO } else { name };
     SAMPLES.iter().find(|(sample, _)| *sample == name).map(|(_, bytes)| *bytes)
 }
 

@@ -80,10 +80,14 @@ fn a_bad_line_names_file_line_column_and_what_was_expected() {
 #[test]
 fn a_stamp_213_days_after_the_first_is_refused_where_it_stands() {
     let text = "0,1,512,w,0.0\n0,1,512,w,99999999.0\n";
-    let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &Options::default()).unwrap();
+    let message = "t:2:11: expected a time stamp within 213 days of the first, found one 1157 days later";
+    assert_eq!(error_of(Format::Spc, text), message);
+    let options = Options { scan: false, ..Options::default() };
+    let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &options).unwrap();
+    assert_eq!(trace.place(), None);
     assert!(trace.next().unwrap().is_ok());
-    let error = trace.next().unwrap().unwrap_err().to_string();
-    assert_eq!(error, "t:2:11: expected a time stamp within 213 days of the first, found one 1157 days later");
+    assert_eq!(trace.place().unwrap(), "t:1");
+    assert_eq!(trace.next().unwrap().unwrap_err().to_string(), message);
     assert!(trace.next().is_none());
 }
 

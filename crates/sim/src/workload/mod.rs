@@ -204,6 +204,11 @@ pub trait Source {
     fn extent(&self) -> Option<u64> {
         None
     }
+
+    /// Where the request that was given last stands, as `file:line`, for messages about it; `None` where it stands nowhere.
+    fn place(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Any of the sources, dispatched by a match so that a hot loop can inline it.
@@ -249,5 +254,9 @@ impl Source for Workload {
 
     fn extent(&self) -> Option<u64> {
         each!(self, source => source.extent())
+    }
+
+    fn place(&self) -> Option<String> {
+        each!(self, source => source.place())
     }
 }

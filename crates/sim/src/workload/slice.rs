@@ -70,6 +70,10 @@ impl<S: Source> Source for Slice<S> {
     fn extent(&self) -> Option<u64> {
         self.source.extent()
     }
+
+    fn place(&self) -> Option<String> {
+        self.source.place()
+    }
 }
 
 #[cfg(test)]
