@@ -141,7 +141,7 @@ impl<M: Medium> Device<M> {
                 work.step = Step::Send;
                 let bytes = u64::from(from_memory) << self.unit_shift;
                 let done = self.read_memory.read(self.now, bytes);
-                self.events.push(done, lane::MEMORY, Event::Data { slot: slot.into() });
+                self.events.push(done, lane::OTHER, Event::Data { slot: slot.into() });
             } else {
                 self.send(slot);
             }

@@ -104,6 +104,7 @@ impl MemoryPort {
 pub struct Device<M: Medium = Nand> {
     pub(crate) profile: Profile,
     pub(crate) options: Options,
+    pub(crate) plan: Plan,
     pub(crate) now: Instant,
     pub(crate) events: EventQueue,
     pub(crate) host: Host,
@@ -162,7 +163,7 @@ impl<M: Medium> Device<M> {
         let (profile, plan) = resolve(profile, &options)?;
         let stamps = if options.stamps { Stamps::Full } else { Stamps::LpnOnly };
         let medium = wrap(Nand::new(&profile.nand, profile.ftl.unit_size, stamps, options.seed));
-        let mut ftl = Ftl::new(&profile, medium, plan.units as u32, stamps);
+        let mut ftl = Ftl::new(&profile, medium, &plan, stamps);
         if ftl.is_read_only() {
             return Err(SetupError(format!(
                 "too few good blocks for {} bytes: factory-bad blocks took more than [ftl] spare_blocks keeps back",
@@ -170,12 +171,13 @@ impl<M: Medium> Device<M> {
             )));
         }
         ftl.precondition(options.precondition, options.seed, PAST);
-        Device::assemble(profile, options, ftl, EventQueue::new(1_024), Instant::ZERO)
+        Device::assemble(profile, options, plan, ftl, EventQueue::new(1_024), Instant::ZERO)
     }
 
     pub(crate) fn assemble(
         profile: Profile,
         options: Options,
+        plan: Plan,
         ftl: Ftl<M>,
         events: EventQueue,
         now: Instant,
@@ -224,6 +226,7 @@ impl<M: Medium> Device<M> {
             notes: placement.notes().to_vec(),
             profile,
             options,
+            plan,
             now,
             events,
         })

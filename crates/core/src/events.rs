@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use tidewater_base::Instant;
 
 /// Lanes, the heap's place included.
-pub const LANES: usize = 24;
+pub const LANES: usize = 16;
 const HEAP: usize = LANES - 1;
 const NEVER: u64 = u64::MAX;
 
@@ -23,24 +23,20 @@ pub mod lane {
     pub const ERASE: usize = 6;
     /// Bus transfers of a whole program row.
     pub const BUS_IN: usize = 7;
-    /// Bus transfers of read data, by units from 1 to 4 and more (5 lanes).
+    /// Bus transfers of one unit that was read; and of as many as are most common beside (2 lanes).
     pub const BUS_OUT: usize = 8;
     /// The command pipeline.
-    pub const COMMAND: usize = 13;
+    pub const COMMAND: usize = 10;
     /// Data from the host over the link.
-    pub const DATA_IN: usize = 14;
+    pub const DATA_IN: usize = 11;
     /// Completions behind data to the host.
-    pub const COMPLETE_READ: usize = 15;
+    pub const COMPLETE_READ: usize = 12;
     /// Completions without data.
-    pub const COMPLETE: usize = 16;
-    /// Memory accesses.
-    pub const MEMORY: usize = 17;
-    /// Rows that wait to be filled.
-    pub const FILL: usize = 18;
-    /// Suspensions of programs and erases.
-    pub const SUSPEND: usize = 19;
-    /// Whatever has no constant latency; it mostly ends up in the heap.
-    pub const OTHER: usize = 20;
+    pub const COMPLETE: usize = 13;
+    /// Suspensions of programs and erases, and rows that wait to be filled.
+    pub const SUSPEND: usize = 14;
+    /// Whatever has no constant latency: the heap.
+    pub const OTHER: usize = 15;
 }
 
 /// An event: what fell due.
@@ -116,6 +112,8 @@ impl Event {
 pub struct EventQueue {
     /// When the first event of each lane is due; [`NEVER`] when it has none.
     heads: [u64; LANES],
+    /// The earliest of them, and its lane.
+    first: (u64, usize),
     lanes: [VecDeque<(u64, u64)>; HEAP],
     heap: BinaryHeap<Reverse<(u64, u64, u64)>>,
     /// Breaks ties in the heap by age.
@@ -128,6 +126,7 @@ impl EventQueue {
     pub fn new(capacity: usize) -> EventQueue {
         EventQueue {
             heads: [NEVER; LANES],
+            first: (NEVER, 0),
             lanes: std::array::from_fn(|_| VecDeque::with_capacity(capacity)),
             heap: BinaryHeap::with_capacity(capacity),
             order: 0,
@@ -135,34 +134,45 @@ impl EventQueue {
         }
     }
 
-    /// Schedules `event` for `at`. `lane` (below [`LANES`] - 1) groups events of one constant latency.
+    /// Schedules `event` for `at`. `lane` groups events of one constant latency.
     #[inline]
     pub fn push(&mut self, at: Instant, lane: usize, event: Event) {
         let (at, event) = (at.as_ps(), event.pack());
-        let queue = &mut self.lanes[lane];
-        match queue.back() {
-            None => {
-                queue.push_back((at, event));
-                self.heads[lane] = at;
+        match self.lanes.get_mut(lane) {
+            Some(queue) if queue.back().is_none_or(|&(last, _)| last <= at) => {
+                if queue.is_empty() {
+                    self.new_head(at, lane);
+                }
+                self.lanes[lane].push_back((at, event));
             }
-            Some(&(last, _)) if last <= at => queue.push_back((at, event)),
-            Some(_) => {
+            _ => {
                 self.order += 1;
                 self.heap.push(Reverse((at, self.order, event)));
-                self.heads[HEAP] = self.heads[HEAP].min(at);
+                if at < self.heads[HEAP] {
+                    self.new_head(at, HEAP);
+                }
             }
+        }
+    }
+
+    /// A lane's head has become earlier, or the lane has one at last.
+    #[inline]
+    fn new_head(&mut self, at: u64, lane: usize) {
+        self.heads[lane] = at;
+        // Of one instant the lower lane goes first, as in `find_first`.
+        if (at, lane) < self.first {
+            self.first = (at, lane);
         }
     }
 
     /// When the next event is due.
     #[inline]
     pub fn next_at(&self) -> Option<Instant> {
-        let (at, _) = self.first();
-        (at != NEVER).then(|| Instant::from_ps(at))
+        (self.first.0 != NEVER).then(|| Instant::from_ps(self.first.0))
     }
 
     #[inline]
-    fn first(&self) -> (u64, usize) {
+    fn find_first(&self) -> (u64, usize) {
         // Two halves side by side: the comparisons of one do not wait for the other's.
         let (mut a, mut b) = ((self.heads[0], 0), (self.heads[LANES / 2], LANES / 2));
         for i in 1..LANES / 2 {
@@ -180,19 +190,24 @@ impl EventQueue {
     /// Takes the next event if it is due by `now`.
     #[inline]
     pub fn pop_due(&mut self, now: Instant) -> Option<Event> {
-        let (at, lane) = self.first();
-        if at == NEVER || at > now.as_ps() {
+        let (at, lane) = self.first;
+        if at > now.as_ps() || at == NEVER {
             return None;
         }
         self.popped += 1;
-        if lane == HEAP {
-            let Reverse((_, _, event)) = self.heap.pop().expect("the heap's head says that it has an event");
-            self.heads[HEAP] = self.heap.peek().map_or(NEVER, |Reverse((at, ..))| *at);
-            return Some(Event::unpack(event));
-        }
-        let queue = &mut self.lanes[lane];
-        let (_, event) = queue.pop_front().expect("the lane's head says that it has an event");
-        self.heads[lane] = queue.front().map_or(NEVER, |&(at, _)| at);
+        let event = match self.lanes.get_mut(lane) {
+            Some(queue) => {
+                let (_, event) = queue.pop_front().expect("the lane's head says that it has an event");
+                self.heads[lane] = queue.front().map_or(NEVER, |&(at, _)| at);
+                event
+            }
+            None => {
+                let Reverse((_, _, event)) = self.heap.pop().expect("the heap's head says that it has an event");
+                self.heads[HEAP] = self.heap.peek().map_or(NEVER, |Reverse((at, ..))| *at);
+                event
+            }
+        };
+        self.first = self.find_first();
         Some(Event::unpack(event))
     }
 
@@ -224,7 +239,7 @@ mod tests {
         let mut due = Vec::new();
         for slot in 0..10_000u32 {
             let at = Instant::from_ps(rng.below(1_000_000));
-            queue.push(at, rng.below(HEAP as u64) as usize, Event::Command { slot });
+            queue.push(at, rng.below(LANES as u64) as usize, Event::Command { slot });
             due.push(at);
         }
         let mut last = Instant::ZERO;

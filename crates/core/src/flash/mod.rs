@@ -478,7 +478,7 @@ impl Flash {
             (self.bus_in_time, lane::BUS_IN)
         } else {
             let units = self.operations[self.dies[die as usize].leaving as usize].units.count_ones() as usize;
-            (self.bus_out_time[units], lane::BUS_OUT + (units - 1).min(4))
+            (self.bus_out_time[units], lane::BUS_OUT + usize::from(units > 1))
         };
         let channel = &mut self.channels[index as usize];
         channel.moving = Some((die, inward));

@@ -14,6 +14,8 @@ pub(super) const CREDIT: i64 = 256;
 const READS: u32 = 2;
 /// Rows of collected data that may wait on a die beyond the host's.
 const ROWS_AHEAD: u32 = 2;
+/// Host rows that collection may be behind on a die.
+const BEHIND: i64 = 2;
 /// Static wear levelling looks at the wear of a die once in so many victims: it walks all superblocks.
 const WEAR_LOOK: u32 = 8;
 
@@ -27,10 +29,17 @@ impl<M: Medium> Ftl<M> {
             return;
         }
         let missing = (start - space.free.len()) as i64;
-        // Not more than a superblock ahead: credit must not pile up while there is nothing to collect.
-        let most = i64::from(self.layout.units_per_superblock) * CREDIT;
-        space.credit = (space.credit + i64::from(units) * space.ratio * (2 + missing) / 2).min(most);
+        space.credit += i64::from(units) * space.ratio * (2 + missing) / 2;
         self.collect(now, events, die);
+        self.update_ready(die);
+    }
+
+    /// Whether collection on a die is behind what the host's writes were to pay for: then the host waits, a little each
+    /// time, instead of long once the last superblock is gone.
+    #[inline]
+    pub(super) fn is_behind(&self, space: &DieSpace) -> bool {
+        space.credit > BEHIND * space.ratio * i64::from(self.layout.units_per_row)
+            && space.free.len() <= self.profile.gc_start as usize
     }
 
     fn may_collect(&self, die: u32) -> bool {
@@ -55,7 +64,12 @@ impl<M: Medium> Ftl<M> {
                 }
                 match self.choose_victim(die) {
                     Some(victim) => self.begin_collection(die, victim),
-                    None => return self.pad_collected_row(now, events, die),
+                    None => {
+                        // Credit must not pile up while there is nothing to collect.
+                        self.dies[die as usize].credit = 0;
+                        self.update_ready(die);
+                        return self.pad_collected_row(now, events, die);
+                    }
                 }
             }
             match self.next_victim_row(die) {
@@ -106,6 +120,7 @@ impl<M: Medium> Ftl<M> {
         space.victim_row = row + 1;
         space.reads += 1;
         space.credit -= i64::from(units.count_ones()) * CREDIT;
+        self.update_ready(die);
         // The map entries are needed when the read is done, many events from now.
         let mut left = units;
         while left != 0 {

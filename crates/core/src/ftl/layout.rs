@@ -4,7 +4,7 @@
 //! each of its planes, the unit of programming. A *unit* is what one map entry covers.
 
 use crate::profile::Profile;
-use tidewater_nand::{Block, Config, Medium};
+use tidewater_nand::{Block, Medium};
 
 /// The shape of the physical address space, and which blocks stand in for bad ones.
 #[derive(Clone, Debug)]
@@ -34,13 +34,12 @@ impl Layout {
     /// No physical block stands behind this plane of the superblock.
     pub const NO_BLOCK: u32 = u32::MAX;
 
-    /// Lays superblocks over the good blocks of `medium`; `spare_share` of each plane is kept back.
-    pub fn new<M: Medium>(medium: &M, unit_size: u32, spare_share: f64) -> Layout {
+    /// Lays `superblocks_per_die` superblocks over the good blocks of `medium`; the rest are spares.
+    pub fn new<M: Medium>(medium: &M, unit_size: u32, superblocks_per_die: u32) -> Layout {
         let config = medium.config();
         let units_per_page = config.page_size / unit_size;
         let units_per_row = units_per_page * config.planes;
         let rows = config.pages_per_block;
-        let superblocks_per_die = superblocks_per_die(config, spare_share);
         let row_shift = units_per_row.next_power_of_two().trailing_zeros();
         let superblock_shift = row_shift + rows.next_power_of_two().trailing_zeros();
         let dies = config.dies();
@@ -153,25 +152,21 @@ impl Layout {
     }
 }
 
-/// Superblocks that fit on a die once the spares are kept back.
-fn superblocks_per_die(config: &Config, spare_share: f64) -> u32 {
-    let spares = (f64::from(config.blocks_per_plane) * spare_share).ceil() as u32;
-    config.blocks_per_plane.saturating_sub(spares)
-}
-
 /// What a drive of `capacity` bytes needs: see [`plan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Usable units.
     pub units: u64,
+    /// Superblocks of a die: what the rest of its blocks are spares for.
+    pub superblocks_per_die: u32,
     /// Blocks in a plane, spares included.
     pub blocks_per_plane: u32,
 }
 
-/// Superblocks of a die that hold no host data at rest: those open for writing, those collection starts at, and one that
-/// is being collected.
+/// Superblocks of a die that hold no host data at rest: collection keeps one more free than it starts at, and the two
+/// that are open for host and collected data are half empty on average.
 pub fn reserve_per_die(profile: &Profile) -> u32 {
-    profile.ftl.gc_start + 3
+    profile.ftl.gc_start + 2
 }
 
 /// Superblocks that the map's checkpoints take on the whole drive.
@@ -197,13 +192,14 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
     let reserve = u64::from(reserve_per_die(profile)) * dies;
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;
+    let superblocks = |blocks_per_plane: u64| blocks_per_plane.saturating_sub(spares(blocks_per_plane));
     let fits = |blocks_per_plane: u64, units: u64| {
-        let usable = blocks_per_plane.saturating_sub(spares(blocks_per_plane)) * dies;
+        let usable = superblocks(blocks_per_plane) * dies;
         let data = (units as f64 * (1.0 + profile.ftl.over_provisioning) / per_superblock as f64).ceil() as u64;
         data + reserve + map_superblocks(profile, units) <= usable
     };
     let units = capacity.div_ceil(unit);
-    let (units, blocks) = if nand.blocks_per_plane > 0 {
+    let (units, superblocks_per_die, blocks) = if nand.blocks_per_plane > 0 {
         let blocks = u64::from(nand.blocks_per_plane);
         let most = u64::from(nand.blocks_per_plane) * dies * per_superblock;
         // The largest capacity that fits, by bisection: the map's share depends on it.
@@ -224,7 +220,7 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
                 profile.ftl.over_provisioning * 100.0
             ));
         }
-        (if units == 0 { low } else { units }, blocks)
+        (if units == 0 { low } else { units }, superblocks(blocks), blocks)
     } else {
         if units == 0 {
             return Err("neither [drive] capacity nor [nand] blocks_per_plane is given, and no trace or job says how large the drive must be".into());
@@ -242,7 +238,7 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
         }
         // Factory-bad blocks are expected: the spares must cover them with room to spare.
         let bad = (low as f64 * nand.factory_bad_rate * 1.5).ceil() as u64;
-        (units, low + bad)
+        (units, superblocks(low), low + bad)
     };
     let per_superblock_address = nand.pages_per_block.next_power_of_two() as u64
         * u64::from((nand.planes * (nand.page_size / profile.ftl.unit_size)).next_power_of_two());
@@ -252,5 +248,5 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
             blocks * dies * per_superblock * unit
         ));
     }
-    Ok(Plan { units, blocks_per_plane: blocks as u32 })
+    Ok(Plan { units, superblocks_per_die: superblocks_per_die as u32, blocks_per_plane: blocks as u32 })
 }

@@ -286,9 +286,10 @@ impl DieSet {
 }
 
 impl<M: Medium> Ftl<M> {
-    /// A translation layer over an erased medium, for `units` logical pages.
-    pub fn new(profile: &Profile, medium: M, units: u32, stamps: Stamps) -> Ftl<M> {
-        let layout = Layout::new(&medium, profile.ftl.unit_size, profile.ftl.spare_blocks);
+    /// A translation layer over an erased medium, sized by the plan.
+    pub fn new(profile: &Profile, medium: M, plan: &Plan, stamps: Stamps) -> Ftl<M> {
+        let units = plan.units as u32;
+        let layout = Layout::new(&medium, profile.ftl.unit_size, plan.superblocks_per_die);
         let dies = layout.dies;
         let flash = Flash::new(&profile.flash, medium.config(), &layout, 4 * dies as usize + 4_096);
         let count = layout.superblocks() as usize;
@@ -566,7 +567,8 @@ impl<M: Medium> Ftl<M> {
     fn update_ready(&mut self, die: u32) {
         let space = &self.dies[die as usize];
         let room = space.host_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize;
-        self.ready.set(die, room && self.flash.programs(die) < self.programs_per_die);
+        let takes = room && self.flash.programs(die) < self.programs_per_die && !self.is_behind(space);
+        self.ready.set(die, takes);
     }
 
     /// Marks a unit as overtaken by the row with this number.

@@ -8,7 +8,7 @@
 //! Until the last step nothing is written, so a power loss during recovery changes nothing.
 
 use super::checkpoint::{HEADER_WORDS, MapSuperblock};
-use super::{Entry, Ftl, State, Stream};
+use super::{Entry, Ftl, Plan, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::{Kind, Operation, Source};
 use crate::profile::Profile;
@@ -67,12 +67,12 @@ impl<M: Medium> Ftl<M> {
     pub fn power_on(
         profile: &Profile,
         medium: M,
-        units: u32,
+        plan: &Plan,
         now: Instant,
         events: &mut EventQueue,
         flaw: Option<Flaw>,
     ) -> Ftl<M> {
-        let mut ftl = Ftl::new(profile, medium, units, Stamps::Full);
+        let mut ftl = Ftl::new(profile, medium, plan, Stamps::Full);
         ftl.layout.recover(&ftl.medium);
         for die in &mut ftl.dies {
             die.free.clear();

@@ -39,7 +39,7 @@ impl<M: Medium> Ftl<M> {
         if owner != NO_OWNER && !self.rows[row as usize].timed {
             self.rows[row as usize].timed = true;
             let generation = self.rows[row as usize].generation;
-            events.push(now + self.profile.fill_timeout, lane::FILL, Event::Fill { row, generation });
+            events.push(now + self.profile.fill_timeout, lane::SUSPEND, Event::Fill { row, generation });
         }
         let stamp = (version, self.write_sequence);
         if self.put(row, lpn, stamp, owner) {
@@ -256,16 +256,15 @@ impl<M: Medium> Ftl<M> {
         match stream {
             Stream::Host => {
                 self.host_rows.finish(number);
-                self.update_ready(die);
             }
             Stream::Collected => {
                 self.dies[die as usize].collected.finish(number);
             }
             Stream::Map => {
                 self.on_own_row_programmed(now, events, superblock, operation.row, own, failed);
-                self.update_ready(die);
             }
         }
+        self.update_ready(die);
         self.erase_drained(now, events);
         self.collect(now, events, die);
     }

@@ -2,9 +2,9 @@
 //!
 //! A power cut leaves [`Remains`] and nothing else; [`Device::power_on`] is the only way back.
 
-use crate::device::{Device, Options, SetupError, resolve};
+use crate::device::{Device, Options, SetupError};
 use crate::events::EventQueue;
-use crate::ftl::{Flaw, Ftl, RecoveryReport};
+use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::profile::Profile;
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand};
@@ -14,7 +14,7 @@ use tidewater_nand::{Medium, Nand};
 pub struct Remains<M = Nand> {
     medium: M,
     options: Options,
-    capacity: u64,
+    plan: Plan,
     at: Instant,
     /// Logical pages and versions in a write buffer that survives, older before newer.
     buffered: Vec<(u32, u64)>,
@@ -53,8 +53,7 @@ impl<M: Medium> Device<M> {
         } else {
             Vec::new()
         };
-        let capacity = u64::from(self.ftl.units()) << self.unit_shift;
-        Remains { options: self.options, capacity, at: self.now, buffered, medium: self.ftl.cut_power() }
+        Remains { options: self.options, plan: self.plan, at: self.now, buffered, medium: self.ftl.cut_power() }
     }
 
     /// Brings a device back from what is left of it. It takes commands into its queues at once, and works on them when
@@ -72,14 +71,16 @@ impl<M: Medium> Device<M> {
     /// As for [`Device::power_on`].
     #[doc(hidden)]
     pub fn power_on_with(profile: &Profile, remains: Remains<M>, flaw: Option<Flaw>) -> Result<Device<M>, SetupError> {
-        let options = Options { capacity: remains.capacity, ..remains.options };
-        let (profile, plan) = resolve(profile, &options)?;
+        profile.check().map_err(|e| SetupError(e.to_string()))?;
+        let (options, plan) = (remains.options, remains.plan);
+        let mut profile = profile.clone();
+        profile.nand.blocks_per_plane = plan.blocks_per_plane;
         if profile.nand != *remains.medium.config() {
             return Err(SetupError("the profile's [nand] is not that of the drive that lost its power".into()));
         }
         let mut events = EventQueue::new(1_024);
-        let ftl = Ftl::power_on(&profile, remains.medium, plan.units as u32, remains.at, &mut events, flaw);
-        let mut device = Device::assemble(profile, options, ftl, events, remains.at)?;
+        let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw);
+        let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
         device.restored = remains.buffered;
         if !device.is_recovering() {
             device.take_back();
