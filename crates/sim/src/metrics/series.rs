@@ -1,0 +1,185 @@
+//! A run over virtual time, in a bounded number of intervals: when they are all used, two become one.
+
+use tidewater_base::{Duration, Instant};
+
+use crate::workload::Op;
+
+/// What ended in one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Requests of every kind.
+    pub requests: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Latencies of all requests, added up, in picoseconds.
+    pub latency_ps: u128,
+    /// Blocks erased.
+    pub erases: u64,
+}
+
+impl Interval {
+    fn add(&mut self, other: &Interval) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.requests += other.requests;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+        self.latency_ps += other.latency_ps;
+        self.erases += other.erases;
+    }
+
+    /// Mean latency of all requests; zero without requests.
+    pub fn mean_latency(&self) -> Duration {
+        Duration::from_ps(self.latency_ps.checked_div(u128::from(self.requests)).unwrap_or(0) as u64)
+    }
+}
+
+/// The shortest interval.
+const SHORTEST: Duration = Duration::from_us(100);
+
+/// Intervals of one length that follow each other from a start.
+#[derive(Clone, Debug)]
+pub struct Series {
+    start: Instant,
+    length: Duration,
+    /// When the last interval in `intervals` ends.
+    ends: Instant,
+    intervals: Vec<Interval>,
+    points: usize,
+}
+
+impl Series {
+    /// A series of at most `points` intervals, at least 2, from the first instant.
+    pub fn new(points: usize) -> Series {
+        let points = points.max(2);
+        Series {
+            start: Instant::ZERO,
+            length: SHORTEST,
+            ends: Instant::ZERO + SHORTEST,
+            intervals: vec![Interval::default()],
+            points,
+        }
+    }
+
+    /// Forgets everything and starts again at `start`.
+    pub fn restart(&mut self, start: Instant) {
+        let intervals = std::mem::take(&mut self.intervals);
+        *self = Series { start, ends: start + SHORTEST, length: SHORTEST, intervals, points: self.points };
+        self.intervals.clear();
+        self.intervals.push(Interval::default());
+    }
+
+    /// The interval that `now` is in, which may not be before any that was asked for.
+    #[inline]
+    fn at(&mut self, now: Instant) -> &mut Interval {
+        if now >= self.ends {
+            self.advance(now);
+        }
+        self.intervals.last_mut().expect("there is always an interval")
+    }
+
+    #[cold]
+    fn advance(&mut self, now: Instant) {
+        let mut index = now.since(self.start).as_ps() / self.length.as_ps();
+        while index >= self.points as u64 {
+            self.length = self.length * 2;
+            index /= 2;
+            let pairs = self.intervals.len().div_ceil(2);
+            for i in 0..pairs {
+                let mut pair = self.intervals[2 * i];
+                if let Some(second) = self.intervals.get(2 * i + 1) {
+                    pair.add(second);
+                }
+                self.intervals[i] = pair;
+            }
+            self.intervals.truncate(pairs);
+        }
+        self.intervals.resize(index as usize + 1, Interval::default());
+        self.ends = self.start + self.length * (index + 1);
+    }
+
+    /// A request ended.
+    #[inline]
+    pub fn record(&mut self, now: Instant, op: Op, bytes: u64, latency: Duration) {
+        let interval = self.at(now);
+        interval.requests += 1;
+        interval.latency_ps += u128::from(latency.as_ps());
+        match op {
+            Op::Read => {
+                interval.reads += 1;
+                interval.bytes_read += bytes;
+            }
+            Op::Write => {
+                interval.writes += 1;
+                interval.bytes_written += bytes;
+            }
+            _ => {}
+        }
+    }
+
+    /// Blocks were erased since the last call; it is `now`.
+    pub fn record_erases(&mut self, now: Instant, erases: u64) {
+        // They belong to the time before, even if an interval has just ended.
+        self.intervals.last_mut().expect("there is always an interval").erases += erases;
+        self.at(now);
+    }
+
+    /// When the current interval ends.
+    #[inline]
+    pub fn ends(&self) -> Instant {
+        self.ends
+    }
+
+    /// The length of every interval.
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// The intervals, in order, from the start without gaps.
+    pub fn intervals(&self) -> &[Interval] {
+        &self.intervals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_double_and_nothing_is_lost() {
+        let mut series = Series::new(8);
+        series.restart(Instant::from_ns(500));
+        let step = Duration::from_us(30);
+        let mut now = Instant::from_ns(500);
+        for i in 0..10_000u64 {
+            series.record(now, if i % 4 == 0 { Op::Read } else { Op::Write }, 4_096, step);
+            series.record_erases(now, 1);
+            now += step;
+        }
+        assert!(series.intervals().len() <= 8 && series.intervals().len() > 4);
+        let sum = series.intervals().iter().fold(Interval::default(), |mut sum, i| {
+            sum.add(i);
+            sum
+        });
+        assert_eq!((sum.requests, sum.reads, sum.writes, sum.erases), (10_000, 2_500, 7_500, 10_000));
+        assert_eq!(sum.bytes_read + sum.bytes_written, 10_000 * 4_096);
+        assert_eq!(sum.mean_latency(), step);
+        assert_eq!(series.length(), Duration::from_us(100 << 9), "300 ms in at most 8 intervals of 100 us * 2^n");
+        assert_eq!(series.intervals()[0].requests, 1_707, "51.2 ms at one request in 30 us");
+    }
+
+    #[test]
+    fn a_long_silence_costs_no_more_than_the_points() {
+        let mut series = Series::new(4);
+        series.record(Instant::ZERO, Op::Flush, 0, Duration::ZERO);
+        series.record(Instant::from_ns(86_400_000_000_000), Op::Flush, 0, Duration::ZERO);
+        assert!(series.intervals().len() <= 4);
+        assert_eq!(series.intervals().iter().map(|i| i.requests).sum::<u64>(), 2);
+    }
+}

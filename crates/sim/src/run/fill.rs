@@ -1,0 +1,332 @@
+//! From a drive and its host to the record of the run.
+
+use std::collections::BTreeMap;
+
+use tidewater_base::Instant;
+use tidewater_core::Device;
+use tidewater_core::buffer::Buffer;
+use tidewater_core::flash::Source as FlashSource;
+use tidewater_core::memory::{Placement as Placements, Use, place};
+use tidewater_report::Record;
+use tidewater_report::record::{
+    Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, Latency, Placement, ProfileUsed, Recovery, TimePoint,
+    TimeSeries, Utilization, Wear, ratio,
+};
+use tidewater_wire::nvme::Status;
+
+use super::world::Host;
+use super::{Pacing, QueueOf, RunOptions, precondition_text};
+use crate::metrics::{Histogram, Metrics};
+use crate::workload::{Op, Source};
+
+const MIB: f64 = (1u64 << 20) as f64;
+/// Points of a latency distribution.
+const CDF_POINTS: u32 = 200;
+/// Groups of a wear histogram.
+const WEAR_GROUPS: u64 = 128;
+
+/// Everything but what is measured in real time.
+pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -> Record {
+    let metrics = &host.metrics;
+    let seconds = end.since(host.began).as_secs_f64();
+    let flash = flash(device);
+    let placements = place(device.profile()).expect("the device was made with it");
+    let mut record = Record {
+        profile: ProfileUsed {
+            name: device.profile().name.clone(),
+            description: device.profile().description.clone(),
+            settings: device.profile().settings(),
+            changed: host.options.changed.clone(),
+        },
+        capacity_bytes: device.capacity(),
+        workload: host.options.workload.clone(),
+        seed: host.options.device.seed,
+        requests: metrics.requests(),
+        commands: host.commands_done,
+        commands_failed: host.failures.values().sum(),
+        bytes_read: metrics.bytes(Op::Read),
+        bytes_written: metrics.bytes(Op::Write),
+        simulated_seconds: seconds,
+        iops: ratio(metrics.requests() as f64, seconds),
+        bandwidth_mib_s: Bandwidth {
+            read: ratio(metrics.bytes(Op::Read) as f64 / MIB, seconds),
+            write: ratio(metrics.bytes(Op::Write) as f64 / MIB, seconds),
+        },
+        write_amplification: ratio(flash.units_total() as f64, flash.units_host as f64),
+        flash,
+        erases: flash.erases_total,
+        collections: device.ftl().statistics.collections,
+        latency_us: latencies(metrics),
+        requests_by_operation: used(metrics).map(|op| (op.name().into(), metrics.latencies(op).count())).collect(),
+        time_series: time_series(metrics, seconds),
+        write_buffer: cache(
+            device.write_buffer(),
+            &device.profile().buffer.write_policy,
+            &placements,
+            Use::WriteBuffer,
+        ),
+        read_cache: cache(device.read_cache(), &device.profile().buffer.read_policy, &placements, Use::ReadCache),
+        destage_length_pages: destage_lengths(device.write_buffer()),
+        wear: wear(device),
+        utilization: utilization(device, seconds),
+        suspends: device.ftl().flash.statistics.suspensions,
+        read_retries: device.ftl().flash.statistics.read_retries,
+        uncorrectable: device.ftl().flash.statistics.uncorrectable,
+        recovery: device
+            .recovery_report()
+            .map(|report| Recovery { seconds: report.time.as_secs_f64(), pages_read: report.reads }),
+        memory: memory(device, &placements),
+        warnings: warnings(device, host),
+        ..Record::default()
+    };
+    options(&host.options, &mut record.workload.options);
+    record
+}
+
+/// The operations that were measured.
+fn used(metrics: &Metrics) -> impl Iterator<Item = Op> {
+    Op::ALL.into_iter().filter(|&op| metrics.latencies(op).count() > 0)
+}
+
+fn options(options: &RunOptions, text: &mut BTreeMap<String, String>) {
+    let mut put = |key: &str, value: String| text.insert(key.to_owned(), value);
+    match options.pacing {
+        Pacing::Arrival => put("pacing", "at arrival".into()),
+        Pacing::Depth(_) => put("pacing", "closed loop".into()),
+        Pacing::ArrivalAndDepth(_) => put("pacing", "at arrival, within the queue depth".into()),
+    };
+    if let Pacing::Depth(depth) | Pacing::ArrivalAndDepth(depth) = options.pacing {
+        put("queue_depth", depth.to_string());
+    }
+    if !matches!(options.pacing, Pacing::Depth(_)) {
+        put("speedup", options.speedup.to_string());
+    }
+    put("precondition", precondition_text(options.device.precondition));
+    put("premap", options.device.premap.to_string());
+    if options.warmup_requests > 0 {
+        put("warmup_requests", options.warmup_requests.to_string());
+    }
+    if let Some(limit) = options.limit {
+        put("limit", limit.to_string());
+    }
+    if let Some(runtime) = options.runtime {
+        put("runtime", runtime.to_string());
+    }
+    if options.wrap {
+        put("wrap", "true".into());
+    }
+    if options.queue_of == QueueOf::Operation {
+        put("queue_of", "operation".into());
+    }
+}
+
+fn flash(device: &Device) -> Flash {
+    let ftl = &device.ftl().statistics;
+    let flash = &device.ftl().flash.statistics;
+    let planes = u64::from(device.ftl().layout().planes());
+    let programs = [FlashSource::HostProgram, FlashSource::CollectProgram, FlashSource::Map];
+    Flash {
+        unit_bytes: u64::from(device.profile().ftl.unit_size),
+        units_host: ftl.host,
+        units_collected: ftl.collected,
+        units_meta: ftl.map,
+        units_padding: ftl.padding,
+        programs: programs.map(|source| flash.operations_of(source)).iter().sum(),
+        reads_host: flash.operations_of(FlashSource::HostRead),
+        reads_collected: flash.operations_of(FlashSource::CollectRead),
+        reads_meta: flash.operations_of(FlashSource::Recovery),
+        erases_total: ftl.erases,
+        erases_wear_levelling: (ftl.wear_moves * planes).min(ftl.erases),
+        grown_bad_blocks: ftl.program_failures + ftl.erase_failures,
+    }
+}
+
+fn latencies(metrics: &Metrics) -> BTreeMap<String, Latency> {
+    let mut latencies: BTreeMap<String, Latency> =
+        used(metrics).map(|op| (op.name().to_owned(), latency(metrics.latencies(op)))).collect();
+    if metrics.requests() > 0 {
+        latencies.insert("all".into(), latency(&metrics.all()));
+    }
+    latencies
+}
+
+fn latency(histogram: &Histogram) -> Latency {
+    let at = |q: f64| histogram.quantile(q).as_us_f64();
+    Latency {
+        count: histogram.count(),
+        mean: histogram.mean().as_us_f64(),
+        min: histogram.min().as_us_f64(),
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        p9999: at(0.9999),
+        max: histogram.max().as_us_f64(),
+        cdf: histogram.cdf(CDF_POINTS).into_iter().map(|(value, share)| (value.as_us_f64(), share)).collect(),
+    }
+}
+
+fn time_series(metrics: &Metrics, seconds: f64) -> TimeSeries {
+    let length = metrics.series.length().as_secs_f64();
+    let point = |(i, interval): (usize, &crate::metrics::Interval)| {
+        let start = (metrics.series.length() * i as u64).as_secs_f64();
+        // The run may end within the last interval.
+        let lasts = if seconds > start { length.min(seconds - start) } else { length };
+        TimePoint {
+            t_seconds: start,
+            read_iops: ratio(interval.reads as f64, lasts),
+            write_iops: ratio(interval.writes as f64, lasts),
+            read_mib_s: ratio(interval.bytes_read as f64 / MIB, lasts),
+            write_mib_s: ratio(interval.bytes_written as f64 / MIB, lasts),
+            mean_latency_us: interval.mean_latency().as_us_f64(),
+            p99_latency_us: None,
+            erases: interval.erases,
+        }
+    };
+    TimeSeries { interval_seconds: length, points: metrics.series.intervals().iter().enumerate().map(point).collect() }
+}
+
+fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> Cache {
+    if !buffer.is_enabled() {
+        return Cache { policy: "none".into(), ..Cache::default() };
+    }
+    let placed = placements.of(used);
+    let counts = &buffer.statistics;
+    Cache {
+        policy: policy.to_owned(),
+        memory: placed.map(|p| p.memory.name.clone()).unwrap_or_default(),
+        size_bytes: placed.map_or(0, |p| p.size),
+        hits: counts.hits,
+        misses: counts.misses,
+        hit_ratio: counts.hit_ratio(),
+        insertions: counts.misses,
+        evictions: counts.evicted,
+        ..Cache::default()
+    }
+}
+
+fn destage_lengths(buffer: &Buffer) -> Distribution {
+    let counts = &buffer.statistics;
+    let lengths: Vec<(usize, u64)> =
+        counts.lengths.iter().copied().enumerate().filter(|&(_, count)| count > 0).collect();
+    let mut below = 0;
+    Distribution {
+        count: counts.evictions,
+        mean: ratio(counts.evicted as f64, counts.evictions as f64),
+        max: lengths.last().map_or(0.0, |&(length, _)| length as f64),
+        cdf: lengths
+            .iter()
+            .map(|&(length, count)| {
+                below += count;
+                (length as f64, ratio(below as f64, counts.evictions as f64))
+            })
+            .collect(),
+    }
+}
+
+fn wear(device: &Device) -> Wear {
+    let planes = u64::from(device.ftl().layout().planes());
+    let counts = || device.ftl().erase_counts().map(u64::from);
+    let superblocks = counts().count() as f64;
+    let (min, max) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    let mean = ratio(counts().sum::<u64>() as f64, superblocks);
+    let squares: f64 = counts().map(|c| (c as f64 - mean).powi(2)).sum();
+    let group = ((max - min) / WEAR_GROUPS + 1).max(1);
+    let mut histogram: BTreeMap<u64, u64> = BTreeMap::new();
+    for count in counts() {
+        *histogram.entry(min + (count - min) / group * group).or_default() += planes;
+    }
+    Wear {
+        min,
+        max,
+        mean,
+        stddev: ratio(squares, superblocks).sqrt(),
+        endurance: u64::from(device.profile().nand.endurance),
+        histogram: histogram.into_iter().collect(),
+    }
+}
+
+fn utilization(device: &Device, seconds: f64) -> Utilization {
+    let channels = device.profile().nand.channels;
+    let flash = &device.ftl().flash;
+    let die = |(i, time): (usize, tidewater_core::flash::DieTime)| {
+        // Suspending and resuming happens for reads. What began within the run is counted to its end, so shares may pass 1
+        // by the length of one operation.
+        let shares = [time.read + time.suspend, time.program, time.erase].map(|t| ratio(t.as_secs_f64(), seconds));
+        let scale = shares.iter().sum::<f64>().max(1.0);
+        let [read_share, program_share, erase_share] = shares.map(|share| share / scale);
+        DieUse {
+            channel: i as u32 % channels,
+            die: i as u32 / channels,
+            read_share,
+            program_share,
+            erase_share,
+            idle_share: (1.0 - read_share - program_share - erase_share).max(0.0),
+        }
+    };
+    let mut dies: Vec<DieUse> = flash.die_times().enumerate().map(die).collect();
+    dies.sort_by_key(|die| (die.channel, die.die));
+    Utilization {
+        channels: flash
+            .channel_times()
+            .map(|busy| ChannelUse { busy_share: ratio(busy.as_secs_f64(), seconds).min(1.0) })
+            .collect(),
+        dies,
+    }
+}
+
+fn memory(device: &Device, placements: &Placements) -> Vec<Placement> {
+    let note = |used: Use| {
+        device.notes().iter().filter(|n| n.placed == used).map(|n| n.text.as_str()).collect::<Vec<_>>().join("; ")
+    };
+    Use::ALL
+        .into_iter()
+        .filter_map(|used| {
+            let placed = placements.of(used)?;
+            Some(Placement {
+                memory: placed.memory.name.clone(),
+                usage: used.to_string(),
+                size_bytes: placed.size,
+                note: note(used),
+            })
+        })
+        .collect()
+}
+
+fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String> {
+    let mut warnings: Vec<String> = device.notes().iter().filter(|n| n.downgrade).map(ToString::to_string).collect();
+    // What has no place in the list of memories is said here.
+    warnings
+        .extend(device.notes().iter().filter(|n| !n.downgrade && n.placed == Use::MapCache).map(ToString::to_string));
+    for (&bits, count) in &host.failures {
+        let status = Status::from_bits(bits);
+        let name = status.name().map_or_else(|| format!("{status:?}"), str::to_owned);
+        warnings.push(format!("{count} commands failed: {name}"));
+    }
+    let skipped = host.source.skipped();
+    if skipped > 0 {
+        warnings.push(format!("{skipped} malformed lines of the trace were skipped"));
+    }
+    if device.ftl().is_read_only() {
+        warnings.push("the drive has reached the end of its life and is read-only".into());
+    }
+    let lost = device.ftl().statistics.lost;
+    if lost > 0 {
+        warnings.push(format!("{lost} units could not be read when they were collected; their data is lost"));
+    }
+    let ftl = device.ftl();
+    let layout = ftl.layout();
+    let physical = f64::from(layout.superblocks()) * f64::from(layout.units_per_superblock);
+    let spare = physical / f64::from(ftl.units()) - 1.0;
+    let asked = device.profile().ftl.over_provisioning;
+    if device.profile().drive.capacity == 0 && spare > 2.0 * asked.max(0.1) {
+        warnings.push(format!(
+            "the drive is so small for its number of dies that the working reserve of each die makes {:.0} % of spare flash \
+             out of the {:.0} % asked for: collection has less to do than on a drive of usual size; give a larger \
+             [drive] capacity to change that",
+            spare * 100.0,
+            asked * 100.0
+        ));
+    }
+    warnings
+}

@@ -1,0 +1,159 @@
+//! One run: a workload on a drive, under the virtual clock.
+
+mod fill;
+mod options;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub use options::{OnProgress, Pacing, Progress, QueueOf, RunError, RunOptions, parse_precondition, precondition_text};
+
+use std::io::Write;
+use std::time;
+
+use tidewater_base::Instant;
+use tidewater_core::Device;
+use tidewater_core::drive::{Clock, End, VirtualClock, drive};
+use tidewater_core::profile::Profile;
+use tidewater_nand::Medium;
+use tidewater_report::Record;
+
+use crate::metrics::user_cpu_seconds;
+use crate::workload::Source;
+use world::{Halt, Host};
+
+/// The first line of [`RunOptions::record_requests`]. `index` counts the source's requests from 0; lines come in the order
+/// of completion. `arrival_us` is the simulated time from which the latency counts. Times are in microseconds, to a
+/// picosecond. `status` is `success`, or the name that the NVMe specification gives the first thing that went wrong.
+pub const CSV_HEADING: &str = "index,arrival_us,operation,offset_bytes,length_bytes,latency_us,status";
+
+/// What a run leaves behind.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Every figure.
+    pub record: Record,
+    /// The drive, as it was when the last request had completed.
+    pub device: Device,
+}
+
+/// Serves the requests of `source` on a new drive, until none is outstanding.
+///
+/// The drive has the capacity of the options, or else of `[drive] capacity`, or else what `[nand] blocks_per_plane` allows,
+/// or else what the workload needs ([`Source::extent`]).
+///
+/// Requests larger than `[host] transfer_max` become several commands, and end with the last of them. Addresses that are
+/// not aligned to blocks are rounded outwards, except those of deallocations, which are rounded inwards.
+///
+/// # Errors
+/// See [`RunError`]. Cancelling is not an error: the record then says that it is partial.
+pub fn run(profile: &Profile, source: impl Source, mut options: RunOptions) -> Result<Outcome, RunError> {
+    check(profile, &options)?;
+    if options.device.capacity == 0 && profile.drive.capacity == 0 && profile.nand.blocks_per_plane == 0 {
+        let unit = u64::from(profile.ftl.unit_size);
+        let extent = source.extent().ok_or(RunError::NoCapacity)?;
+        options.device.capacity = extent.max(1).div_ceil(unit).saturating_mul(unit);
+    }
+    let device = Device::new(profile, options.device)?;
+    run_on(device, source, options)
+}
+
+/// As [`run`], on a drive that is there already. The options of the device are only noted in the record.
+///
+/// # Errors
+/// See [`RunError`].
+pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Result<Outcome, RunError> {
+    check(device.profile(), &options)?;
+    let (wall, cpu) = (time::Instant::now(), user_cpu_seconds());
+    let profile = device.profile().host.clone();
+    let capacity = device.capacity();
+    let mut device = device;
+    let mut host = Host::new(source, options, &profile, capacity);
+    if let Some(error) = host.error.take() {
+        return Err(error);
+    }
+    if host.pulled == 0 {
+        return Err(RunError::NoRequests { warmup: 0 });
+    }
+    if let Some(out) = &mut host.options.record_requests {
+        writeln!(out, "{CSV_HEADING}").map_err(RunError::Output)?;
+    }
+    let mut clock = VirtualClock::default();
+    let mut events_before = device.events_handled();
+    if host.options.warmup_requests == 0 {
+        device.reset_statistics();
+    }
+    loop {
+        match (drive(&mut device, &mut clock, &mut host), host.halt) {
+            (End::Stopped, Halt::Measure) => {
+                device.reset_statistics();
+                events_before = device.events_handled();
+                host.begin_measuring(clock.now());
+            }
+            (End::Stopped, Halt::Finished | Halt::Cancelled) => break,
+            (End::Stopped, Halt::Failed) => return Err(host.error.take().expect("a failed host says why")),
+            (End::Quiet, _) | (End::Stopped, Halt::Stalled | Halt::Running) => {
+                return Err(RunError::Stalled(host.describe() + &device.describe_outstanding()));
+            }
+        }
+    }
+    let now = clock.now();
+    let cancelled = host.halt == Halt::Cancelled;
+    if !cancelled {
+        assert_nothing_outstanding(&device, &host)?;
+        if host.metrics.requests() == 0 {
+            return Err(RunError::NoRequests { warmup: host.pulled.min(host.options.warmup_requests) });
+        }
+    }
+    host.sample(now, device.ftl().statistics.erases);
+    host.report(now);
+    if let Some(out) = &mut host.options.record_requests {
+        out.flush().map_err(RunError::Output)?;
+    }
+    let end = if cancelled { now } else { host.last_completion };
+    let mut record = fill::record(&device, &host, end);
+    record.timing_events = device.events_handled() - events_before;
+    record.events_per_request = tidewater_report::record::ratio(record.timing_events as f64, record.requests as f64);
+    record.wall_seconds = wall.elapsed().as_secs_f64();
+    record.user_cpu_seconds = user_cpu_seconds() - cpu;
+    if cancelled {
+        record.partial = true;
+        record.partial_reason = Some("interrupted".into());
+    }
+    Ok(Outcome { record, device })
+}
+
+/// No run ends with a request outstanding.
+fn assert_nothing_outstanding<M: Medium, S: Source>(device: &Device<M>, host: &Host<S>) -> Result<(), RunError> {
+    if device.outstanding() > 0 || host.outstanding() > 0 {
+        return Err(RunError::Stalled(host.describe() + &device.describe_outstanding()));
+    }
+    Ok(())
+}
+
+/// Refuses options that have no meaning.
+fn check(profile: &Profile, options: &RunOptions) -> Result<(), RunError> {
+    let refuse = |text: String| Err(RunError::Options(text));
+    if !(options.speedup.is_finite() && options.speedup > 0.0) {
+        return refuse(format!("a speed-up of {} has no meaning; it must be above 0", options.speedup));
+    }
+    if let Pacing::Depth(depth) | Pacing::ArrivalAndDepth(depth) = options.pacing {
+        if !(1..=65_535).contains(&depth) {
+            return refuse(format!("a queue depth of {depth} is not in 1 to 65535"));
+        }
+        let queues = profile.host.queues;
+        let room = u64::from(queues) * u64::from(profile.host.queue_entries - 1);
+        if u64::from(depth) > room {
+            return refuse(format!(
+                "a queue depth of {depth} does not fit the drive's {queues} submission queues, which hold {room} commands; \
+                 give a larger [host] queue_entries"
+            ));
+        }
+    }
+    if options.limit == Some(0) {
+        return refuse("a limit of 0 requests leaves nothing to do".into());
+    }
+    if options.runtime.is_some_and(|time| Instant::ZERO + time > options::LAST_ARRIVAL) {
+        return refuse("virtual time ends after 200 days; give a shorter run time".into());
+    }
+    Ok(())
+}
