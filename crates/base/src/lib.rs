@@ -3,6 +3,7 @@
 pub mod checksum;
 pub mod queue;
 pub mod rng;
+pub mod table;
 pub mod time;
 pub mod units;
 

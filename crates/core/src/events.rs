@@ -12,6 +12,8 @@ use tidewater_base::Instant;
 pub const LANES: usize = 16;
 const HEAP: usize = LANES - 1;
 const NEVER: u64 = u64::MAX;
+/// Lanes whose earliest head is kept together.
+const GROUP: usize = 4;
 
 /// What each lane is for: one constant latency each.
 pub mod lane {
@@ -112,6 +114,8 @@ impl Event {
 pub struct EventQueue {
     /// When the first event of each lane is due; [`NEVER`] when it has none.
     heads: [u64; LANES],
+    /// The earliest head of each group of lanes, and its lane.
+    groups: [(u64, usize); LANES / GROUP],
     /// The earliest of them, and its lane.
     first: (u64, usize),
     lanes: [VecDeque<(u64, u64)>; HEAP],
@@ -126,7 +130,8 @@ impl EventQueue {
     pub fn new(capacity: usize) -> EventQueue {
         EventQueue {
             heads: [NEVER; LANES],
-            first: (NEVER, 0),
+            groups: [(NEVER, LANES); LANES / GROUP],
+            first: (NEVER, LANES),
             lanes: std::array::from_fn(|_| VecDeque::with_capacity(capacity)),
             heap: BinaryHeap::with_capacity(capacity),
             order: 0,
@@ -160,8 +165,12 @@ impl EventQueue {
     fn new_head(&mut self, at: u64, lane: usize) {
         self.heads[lane] = at;
         // Of one instant the lower lane goes first, as in `find_first`.
-        if (at, lane) < self.first {
-            self.first = (at, lane);
+        let group = &mut self.groups[lane / GROUP];
+        if (at, lane) < *group {
+            *group = (at, lane);
+            if (at, lane) < self.first {
+                self.first = (at, lane);
+            }
         }
     }
 
@@ -171,20 +180,25 @@ impl EventQueue {
         (self.first.0 != NEVER).then(|| Instant::from_ps(self.first.0))
     }
 
+    /// The earliest head and its lane: first within the group whose head has changed, then among the groups.
     #[inline]
-    fn find_first(&self) -> (u64, usize) {
-        // Two halves side by side: the comparisons of one do not wait for the other's.
-        let (mut a, mut b) = ((self.heads[0], 0), (self.heads[LANES / 2], LANES / 2));
-        for i in 1..LANES / 2 {
-            if self.heads[i] < a.0 {
-                a = (self.heads[i], i);
-            }
-            let j = i + LANES / 2;
-            if self.heads[j] < b.0 {
-                b = (self.heads[j], j);
+    fn find_first(&mut self, changed: usize) -> (u64, usize) {
+        let group = changed / GROUP;
+        let heads = &self.heads[group * GROUP..][..GROUP];
+        let mut best = (heads[0], group * GROUP);
+        for (i, &head) in heads.iter().enumerate().skip(1) {
+            if head < best.0 {
+                best = (head, group * GROUP + i);
             }
         }
-        if b.0 < a.0 { b } else { a }
+        self.groups[group] = best;
+        let mut first = self.groups[0];
+        for &other in &self.groups[1..] {
+            if other.0 < first.0 {
+                first = other;
+            }
+        }
+        first
     }
 
     /// Takes the next event if it is due by `now`.
@@ -207,7 +221,7 @@ impl EventQueue {
                 event
             }
         };
-        self.first = self.find_first();
+        self.first = self.find_first(lane);
         Some(Event::unpack(event))
     }
 

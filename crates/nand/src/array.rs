@@ -83,7 +83,6 @@ enum Health {
 #[derive(Clone, Debug)]
 struct BlockState {
     lpns: Option<Box<[u32]>>,
-    erases: u32,
     programmed: u16,
     health: Health,
     torn_erase: bool,
@@ -102,6 +101,8 @@ pub struct Nand {
     config: Config,
     units_per_page: u32,
     blocks: Vec<BlockState>,
+    /// Erase count by block, apart: every read needs it.
+    erases: Vec<u32>,
     stamps: Option<Vec<Option<BlockStamps>>>,
     own_payloads: BTreeMap<(u32, u32), Arc<[u32]>>,
     errors: ErrorModel,
@@ -125,7 +126,6 @@ impl Nand {
         let blocks = (0..count)
             .map(|_| BlockState {
                 lpns: None,
-                erases: 0,
                 programmed: 0,
                 health: if placing.chance(factory_bad) { Health::FactoryBad } else { Health::Good },
                 torn_erase: false,
@@ -134,6 +134,7 @@ impl Nand {
         Nand {
             units_per_page: config.page_size / unit_size,
             blocks,
+            erases: vec![0; count],
             stamps: (stamps == Stamps::Full).then(|| vec![None; count]),
             own_payloads: BTreeMap::new(),
             errors: ErrorModel::new(config),
@@ -238,15 +239,17 @@ impl Medium for Nand {
 
     fn read(&mut self, at: Block, page: u32) -> Read {
         let index = self.index(at);
-        let block = &self.blocks[index];
-        if page >= u32::from(block.programmed) {
-            // Erased cells read as ones, and as noise after an interrupted erase.
-            return Read { retries: 0, uncorrectable: block.torn_erase };
+        if let Some(stamps) = &self.stamps {
+            let block = &self.blocks[index];
+            if page >= u32::from(block.programmed) {
+                // Erased cells read as ones, and as noise after an interrupted erase.
+                return Read { retries: 0, uncorrectable: block.torn_erase };
+            }
+            if stamps[index].as_ref().is_none_or(|b| b.headers[page as usize].is_none()) {
+                return Read { retries: self.config.read_retries, uncorrectable: true };
+            }
         }
-        if self.stamps.as_ref().is_some_and(|s| s[index].as_ref().is_none_or(|b| b.headers[page as usize].is_none())) {
-            return Read { retries: self.config.read_retries, uncorrectable: true };
-        }
-        for (retry, &threshold) in self.errors.attempts(block.erases).iter().enumerate() {
+        for (retry, &threshold) in self.errors.attempts(self.erases[index]).iter().enumerate() {
             if !self.rng.chance(threshold) {
                 return Read { retries: retry as u32, uncorrectable: false };
             }
@@ -261,10 +264,10 @@ impl Medium for Nand {
             return Err(Failed);
         }
         self.forget_pages(at);
-        let erases = self.blocks[index].erases + 1;
+        let erases = self.erases[index] + 1;
         let fails = self.erase_fails(erases);
+        self.erases[index] = erases;
         let block = &mut self.blocks[index];
-        block.erases = erases;
         block.programmed = 0;
         block.torn_erase = false;
         if let Some(lpns) = &mut block.lpns {
@@ -324,7 +327,7 @@ impl Medium for Nand {
     }
 
     fn erase_count(&self, at: Block) -> u32 {
-        self.blocks[self.index(at)].erases
+        self.erases[self.index(at)]
     }
 
     fn is_bad(&self, at: Block) -> bool {
@@ -342,6 +345,6 @@ impl Medium for Nand {
     fn set_erase_count(&mut self, at: Block, erases: u32) {
         let index = self.index(at);
         assert_eq!(self.blocks[index].programmed, 0, "{at:?} holds pages");
-        self.blocks[index].erases = erases;
+        self.erases[index] = erases;
     }
 }

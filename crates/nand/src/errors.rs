@@ -1,6 +1,7 @@
 //! Bit errors against ECC: how likely a page is to need a read retry, by wear.
 
 use crate::Config;
+use std::sync::Arc;
 use tidewater_base::rng::probability_threshold;
 
 /// Wear is looked up in steps of this share of the endurance.
@@ -11,7 +12,7 @@ const ENDURANCES: u32 = 4;
 /// Probability thresholds (of 2^64) that a page fails ECC, by wear step and retry.
 #[derive(Clone, Debug)]
 pub(crate) struct ErrorModel {
-    thresholds: Vec<u64>,
+    thresholds: Arc<[u64]>,
     attempts: usize,
     erases_per_step: u32,
 }
@@ -36,36 +37,39 @@ impl ErrorModel {
                 rber *= config.retry_gain;
             }
         }
-        ErrorModel { thresholds, attempts, erases_per_step: (config.endurance / STEPS_PER_ENDURANCE).max(1) }
+        ErrorModel { thresholds: thresholds.into(), attempts, erases_per_step: (config.endurance / STEPS_PER_ENDURANCE).max(1) }
     }
 
     /// Thresholds for a first read and each retry.
+    #[inline]
     pub(crate) fn attempts(&self, erases: u32) -> &[u64] {
+        if erases < self.erases_per_step {
+            return &self.thresholds[..self.attempts];
+        }
         let step = ((erases / self.erases_per_step) as usize).min(self.thresholds.len() / self.attempts - 1);
         &self.thresholds[step * self.attempts..][..self.attempts]
     }
 }
 
-/// P(X > k) for a Poisson variable, the limit of the binomial for many bits with few errors.
+/// P(X > k) for a Poisson variable, the limit of the binomial for many bits with few errors. Tails that Chernoff's bound
+/// puts below 10^-18 are given as 0.
 fn poisson_tail(mean: f64, k: u32) -> f64 {
-    if mean <= 0.0 {
+    let n = f64::from(k) + 1.0;
+    if mean <= 0.0 || n > mean && -mean + n - n * (n / mean).ln() < -41.5 {
         return 0.0;
     }
-    // Summed from k + 1 upwards, in logarithms, so that tails of 10^-15 keep their digits.
-    let mut log_term = -mean;
-    for i in 1..=k {
-        log_term += mean.ln() - f64::from(i).ln();
+    // In logarithms up to the first term, which may be far below what a float holds.
+    let log_first = -mean + n * mean.ln() - (1..=k + 1).map(|i| f64::from(i).ln()).sum::<f64>();
+    let (mut p, mut i, mut sum) = (log_first.exp(), n, 0.0f64);
+    if p == 0.0 {
+        return 1.0; // The mean is far above k: all of the mass is in the tail.
     }
-    let (mut term, mut sum, mut i) = (log_term, 0.0f64, f64::from(k));
-    loop {
-        i += 1.0;
-        term += mean.ln() - i.ln();
-        let p = term.exp();
+    while i <= mean || p > sum * 1e-15 {
         sum += p;
-        if i > mean && p < sum * 1e-15 || i > mean * 4.0 + 2_000.0 {
-            return sum.min(1.0);
-        }
+        i += 1.0;
+        p *= mean / i;
     }
+    sum.min(1.0)
 }
 
 #[cfg(test)]
@@ -76,7 +80,8 @@ mod tests {
     fn the_tail_matches_closed_forms() {
         assert!((poisson_tail(1.0, 0) - (1.0 - (-1.0f64).exp())).abs() < 1e-12);
         assert!((poisson_tail(2.0, 1) - (1.0 - 3.0 * (-2.0f64).exp())).abs() < 1e-12);
-        assert!(poisson_tail(1.0, 72) < 1e-60);
+        assert!(poisson_tail(1.0, 72) < 1e-18);
+        assert_eq!(poisson_tail(5_000.0, 10), 1.0);
         assert!(poisson_tail(1_000.0, 10) > 0.999_999);
     }
 }

@@ -113,6 +113,7 @@ struct Die {
     suspended_left: Duration,
     generation: u32,
     programs: u32,
+    channel: u32,
     time: DieTime,
 }
 
@@ -142,7 +143,8 @@ pub struct Flash {
     cache: bool,
     planes_in_turn: bool,
     units_per_page: u32,
-    page_kinds: usize,
+    /// Page kind by row.
+    kinds: Vec<u8>,
     read_time: [Duration; 3],
     program_time: [Duration; 3],
     erase_time: Duration,
@@ -175,10 +177,11 @@ impl Flash {
             suspended_left: Duration::ZERO,
             generation: 0,
             programs: 0,
+            channel: 0,
             time: DieTime::default(),
         };
         Flash {
-            dies: vec![die; nand.dies() as usize],
+            dies: (0..nand.dies()).map(|d| Die { channel: d % nand.channels, ..die.clone() }).collect(),
             channels: vec![Channel::default(); nand.channels as usize],
             operations: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
@@ -192,7 +195,7 @@ impl Flash {
             cache: nand.cache,
             planes_in_turn,
             units_per_page: layout.units_per_page,
-            page_kinds: nand.cell.page_kinds(),
+            kinds: (0..nand.pages_per_block as usize).map(|row| (row % nand.cell.page_kinds()) as u8).collect(),
             read_time: nand.read_time,
             program_time: nand.program_time.map(|t| t * turns),
             erase_time: nand.erase_time * turns,
@@ -302,15 +305,11 @@ impl Flash {
         self.channels.iter_mut().for_each(|c| c.busy = Duration::ZERO);
     }
 
-    fn channel_of(&self, die: u32) -> u32 {
-        die % self.channels.len() as u32
-    }
-
     /// The queue whose head goes next, among `sources`.
     fn best(&self, die: &Die, sources: u32) -> Option<usize> {
         let waiting = die.waiting & sources;
-        if waiting == 0 {
-            return None;
+        if waiting & waiting.wrapping_sub(1) == 0 {
+            return (waiting != 0).then(|| waiting.trailing_zeros() as usize);
         }
         let mut class = waiting;
         for &members in &self.classes {
@@ -349,6 +348,9 @@ impl Flash {
         const READS: u32 = 1 << Source::HostRead as u32 | 1 << Source::Recovery as u32;
         loop {
             let d = &self.dies[die as usize];
+            if d.waiting == 0 && (d.cell != Cell::Idle || d.loaded == NONE && d.suspended == NONE) {
+                return; // By far the most common case.
+            }
             if d.waiting & READS != 0
                 && self.suspend
                 && let Cell::Busy { operation, ends } = d.cell
@@ -358,7 +360,12 @@ impl Flash {
             }
             let idle = d.cell == Cell::Idle;
             // A row for the register: whenever it is free with cache commands, else only for an idle array.
-            if d.loading == NONE && d.loaded == NONE && d.suspended == NONE && (self.cache || idle && d.leaving == NONE) {
+            if d.waiting & !READS != 0
+                && d.loading == NONE
+                && d.loaded == NONE
+                && d.suspended == NONE
+                && (self.cache || idle && d.leaving == NONE)
+            {
                 let next = self.best(d, u32::MAX);
                 if let Some(queue) = next
                     && self.operations[d.queues[queue].head as usize].kind == Kind::Program
@@ -412,7 +419,7 @@ impl Flash {
 
     fn start_read(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32) {
         let operation = &self.operations[id as usize];
-        let kind = operation.row as usize % self.page_kinds;
+        let kind = usize::from(self.kinds[operation.row as usize]);
         let planes = if self.planes_in_turn { u64::from(planes_of(operation.units, self.units_per_page)) } else { 1 };
         let time = self.command_time + self.read_time[kind] * planes;
         self.dies[die as usize].time.read += time;
@@ -422,7 +429,7 @@ impl Flash {
     fn start_program(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         let d = &mut self.dies[die as usize];
         let id = std::mem::replace(&mut d.loaded, NONE);
-        let kind = self.operations[id as usize].row as usize % self.page_kinds;
+        let kind = usize::from(self.kinds[self.operations[id as usize].row as usize]);
         let time = self.program_time[kind];
         d.time.program += time;
         self.start(now, events, die, id, time, lane::PROGRAM + kind);
@@ -463,7 +470,7 @@ impl Flash {
         let d = &self.dies[die as usize];
         let id = if inward { d.loading } else { d.leaving };
         let urgent = self.operations[id as usize].source == Source::HostRead && self.read_priority;
-        let index = self.channel_of(die);
+        let index = d.channel;
         let channel = &mut self.channels[index as usize];
         if channel.moving.is_some() {
             let queue = if urgent { &mut channel.urgent } else { &mut channel.normal };
@@ -549,7 +556,7 @@ impl Flash {
                             self.statistics.read_retries += u64::from(retries);
                             self.statistics.uncorrectable += u64::from(uncorrectable != 0);
                             if retries > 0 {
-                                let time = self.read_time[operation.row as usize % self.page_kinds] * u64::from(retries);
+                                let time = self.read_time[usize::from(self.kinds[operation.row as usize])] * u64::from(retries);
                                 d.time.read += time;
                                 self.start(now, events, die, id, time, lane::OTHER);
                                 return None;
@@ -606,7 +613,7 @@ fn sense<M: Medium>(operation: &Operation, medium: &mut M, layout: &Layout, unit
     let mut left = operation.units;
     while left != 0 {
         let plane = left.trailing_zeros() / units_per_page;
-        let read = medium.read(layout.block(operation.superblock, plane), operation.row);
+        let read = medium.read(layout.block_on(operation.die, operation.superblock, plane), operation.row);
         retries = retries.max(read.retries);
         let beyond = match (plane + 1) * units_per_page {
             64.. => 0,

@@ -171,7 +171,7 @@ impl<M: Medium> Ftl<M> {
     fn durable_place(&self, mut ppn: u32) -> Option<u32> {
         loop {
             let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
-            if row < u32::from(self.superblocks[superblock as usize].programmed) {
+            if row < u32::from(self.programmed[superblock as usize]) {
                 return Some(ppn);
             }
             let staged = self.row_at(superblock, row)?;

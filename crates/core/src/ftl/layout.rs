@@ -22,6 +22,8 @@ pub struct Layout {
     /// Dies.
     pub dies: u32,
     planes: u32,
+    /// Die by superblock: a look-up takes less than a division.
+    dies_of: Vec<u16>,
     row_shift: u32,
     superblock_shift: u32,
     /// Physical block by superblock and plane; [`Layout::NO_BLOCK`] where a plane has none left.
@@ -67,6 +69,7 @@ impl Layout {
             superblocks_per_die,
             dies,
             planes: config.planes,
+            dies_of: (0..dies * superblocks_per_die).map(|s| (s / superblocks_per_die.max(1)) as u16).collect(),
             row_shift,
             superblock_shift,
             blocks,
@@ -85,8 +88,9 @@ impl Layout {
     }
 
     /// The die of a superblock.
+    #[inline]
     pub fn die_of(&self, superblock: u32) -> u32 {
-        superblock / self.superblocks_per_die
+        u32::from(self.dies_of[superblock as usize])
     }
 
     /// The number of a unit.
@@ -121,8 +125,13 @@ impl Layout {
     /// The physical block behind one plane of a superblock.
     #[inline]
     pub fn block(&self, superblock: u32, plane: u32) -> Block {
-        let block = self.blocks[(superblock * self.planes + plane) as usize];
-        Block { die: self.die_of(superblock), plane, block }
+        self.block_on(self.die_of(superblock), superblock, plane)
+    }
+
+    /// As [`Layout::block`], for a superblock whose die is known.
+    #[inline]
+    pub fn block_on(&self, die: u32, superblock: u32, plane: u32) -> Block {
+        Block { die, plane, block: self.blocks[(superblock * self.planes + plane) as usize] }
     }
 
     /// Whether every plane of a superblock has a block.

@@ -1,8 +1,14 @@
 //! The map from logical pages to physical units: 4 bytes an entry, in chunks that exist once something in them is mapped.
 
+use tidewater_base::table::Table;
+
 /// Entries in a chunk: 8 MiB of table, so that a drive of terabytes has few chunks, and zeroed pages that the operating
 /// system provides only when they are touched.
 const CHUNK: usize = 2 << 20;
+
+/// Up to so many logical pages (128 GiB in 4 KiB pages) the map is in huge pages: it is small enough then that a workload
+/// which touches a little everywhere wastes nothing to speak of.
+const HUGE_UNTIL: u32 = 32 << 20;
 
 /// What a logical page maps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +27,8 @@ const LOST: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub struct Map {
     /// 0: unmapped; [`LOST`]; else the physical unit number plus one.
-    chunks: Vec<Box<[u32]>>,
+    chunks: Vec<Table>,
+    huge: bool,
     units: u32,
     mapped: u64,
 }
@@ -30,7 +37,7 @@ impl Map {
     /// A map of `units` logical pages, all unmapped.
     pub fn new(units: u32) -> Map {
         let chunks = (units as usize).div_ceil(CHUNK);
-        Map { chunks: vec![Box::default(); chunks], units, mapped: 0 }
+        Map { chunks: vec![Table::default(); chunks], huge: units <= HUGE_UNTIL, units, mapped: 0 }
     }
 
     /// Logical pages.
@@ -46,7 +53,7 @@ impl Map {
     /// Where a logical page is.
     #[inline]
     pub fn get(&self, lpn: u32) -> Entry {
-        let chunk = &self.chunks[lpn as usize / CHUNK];
+        let chunk = self.chunks[lpn as usize / CHUNK].as_slice();
         match chunk.get(lpn as usize % CHUNK) {
             None | Some(0) => Entry::Unmapped,
             Some(&LOST) => Entry::Lost,
@@ -58,9 +65,10 @@ impl Map {
     #[inline]
     pub fn prefetch(&self, lpn: u32) {
         if let Some(chunk) = self.chunks.get(lpn as usize / CHUNK)
+            && let chunk = chunk.as_slice()
             && !chunk.is_empty()
         {
-            prefetch_index::prefetch_index(&**chunk, lpn as usize % CHUNK);
+            prefetch_index::prefetch_index(chunk, lpn as usize % CHUNK);
         }
     }
 
@@ -68,14 +76,14 @@ impl Map {
     #[inline]
     pub fn set(&mut self, lpn: u32, to: Entry) -> Entry {
         let chunk = &mut self.chunks[lpn as usize / CHUNK];
-        if chunk.is_empty() {
+        if chunk.as_slice().is_empty() {
             if to == Entry::Unmapped {
                 return Entry::Unmapped;
             }
             let first = lpn as usize / CHUNK * CHUNK;
-            *chunk = vec![0; CHUNK.min(self.units as usize - first)].into_boxed_slice();
+            *chunk = Table::zeroed(CHUNK.min(self.units as usize - first), self.huge);
         }
-        let entry = &mut chunk[lpn as usize % CHUNK];
+        let entry = &mut chunk.as_mut_slice()[lpn as usize % CHUNK];
         let new = match to {
             Entry::Unmapped => 0,
             Entry::At(ppn) => ppn + 1,
@@ -92,7 +100,7 @@ impl Map {
 
     /// Whether nothing from `first` to `last` was ever mapped, as far as whole chunks tell.
     pub fn is_untouched(&self, first: u32, last: u32) -> bool {
-        (first as usize / CHUNK..=last as usize / CHUNK).all(|c| self.chunks[c].is_empty())
+        (first as usize / CHUNK..=last as usize / CHUNK).all(|c| self.chunks[c].as_slice().is_empty())
     }
 }
 

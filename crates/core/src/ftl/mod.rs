@@ -77,8 +77,6 @@ pub struct Superblock {
     die: u16,
     /// Rows given out.
     rows: u16,
-    /// Rows whose program is done; later ones are read from the controller's memory.
-    programmed: u16,
     /// Erases that the map needs to be even about: the highest of its planes.
     erases: u32,
     /// The latest host row that took over a unit of this superblock.
@@ -215,6 +213,8 @@ pub struct Ftl<M> {
     layout: Layout,
     map: Map,
     superblocks: Vec<Superblock>,
+    /// Rows of each superblock whose program is done; later ones are read from the controller's memory.
+    programmed: Vec<u16>,
     /// Valid units by superblock; [`NOT_A_CANDIDATE`] is set unless it may be collected.
     valid: Vec<u32>,
     /// One bit for each physical unit.
@@ -319,13 +319,13 @@ impl<M: Medium> Ftl<M> {
                     failed: false,
                     die: layout.die_of(i as u32) as u16,
                     rows: 0,
-                    programmed: 0,
                     erases: 0,
                     host_hazard: 0,
                     collect_hazard: 0,
                     closed_at: 0,
                 })
                 .collect(),
+            programmed: vec![0; count],
             valid: vec![NOT_A_CANDIDATE; count],
             valid_bits: vec![0; layout.address_space().div_ceil(64) as usize],
             dies: vec![space; dies as usize],
@@ -384,7 +384,7 @@ impl<M: Medium> Ftl<M> {
         s.state = State::Free;
         s.failed = false;
         s.rows = 0;
-        s.programmed = 0;
+        self.programmed[superblock as usize] = 0;
         s.host_hazard = 0;
         s.collect_hazard = 0;
         let wear = if self.profile.wear_aware_allocation { s.erases } else { 0 };
@@ -456,7 +456,7 @@ impl<M: Medium> Ftl<M> {
                 }
             };
             let (s, r) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
-            if r >= u32::from(self.superblocks[s as usize].programmed) {
+            if r >= u32::from(self.programmed[s as usize]) {
                 continue;
             }
             if (s, r) != (superblock, row) {
@@ -484,7 +484,7 @@ impl<M: Medium> Ftl<M> {
         units: u64,
         owner: u32,
     ) {
-        let die = u32::from(self.superblocks[superblock as usize].die);
+        let die = self.layout.die_of(superblock);
         self.flash.enqueue(now, events, Kind::Read, Source::HostRead, die, superblock, row, units, owner);
     }
 
@@ -492,7 +492,7 @@ impl<M: Medium> Ftl<M> {
     pub fn stamp(&self, lpn: u32) -> Option<Stamp> {
         let Entry::At(ppn) = self.map.get(lpn) else { return None };
         let (superblock, row, unit) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
-        if row < u32::from(self.superblocks[superblock as usize].programmed) {
+        if row < u32::from(self.programmed[superblock as usize]) {
             let (plane, unit) = (unit / self.layout.units_per_page, unit % self.layout.units_per_page);
             let stamp = self.medium.stamp(self.layout.block(superblock, plane), row, unit);
             assert!(stamp.is_none_or(|s| s.lpn == lpn), "the map says that {lpn} is where {stamp:?} is");

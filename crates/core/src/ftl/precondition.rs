@@ -59,7 +59,7 @@ impl<M: Medium> Ftl<M> {
             // A row that is placed is programmed at once: no earlier row of its superblock may be under way.
             let settled = open != NONE && {
                 let s = &self.superblocks[open as usize];
-                s.rows == s.programmed
+                s.rows == self.programmed[open as usize]
             };
             settled || open == NONE && space.free.len() > self.profile.gc_reserve as usize
         };
@@ -113,7 +113,7 @@ impl<M: Medium> Ftl<M> {
             // A failure here would only make the past longer: the block is skipped as the medium sees it.
             let _ = self.medium.program(self.layout.block(superblock, plane), row, &content);
         }
-        self.superblocks[superblock as usize].programmed += 1;
+        self.programmed[superblock as usize] += 1;
     }
 
     fn settle(&mut self, superblock: u32) {

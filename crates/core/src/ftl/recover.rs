@@ -348,7 +348,7 @@ impl<M: Medium> Ftl<M> {
             let s = &mut self.superblocks[superblock as usize];
             // Rows after a power loss are left alone: the superblock counts as full, and collection gets to it.
             s.rows = all_rows;
-            s.programmed = all_rows;
+            self.programmed[superblock as usize] = all_rows;
             s.state = State::Closed;
             if content.is_none() && self.valid[superblock as usize] & !super::NOT_A_CANDIDATE == 0 {
                 self.queue_erase(now, events, superblock);

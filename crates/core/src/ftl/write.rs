@@ -230,10 +230,11 @@ impl<M: Medium> Ftl<M> {
         let row = operation.owner;
         let superblock = operation.superblock;
         let failed = !self.program_planes(row);
-        let s = &mut self.superblocks[superblock as usize];
-        debug_assert_eq!(u32::from(s.programmed), operation.row);
-        s.programmed += 1;
-        if s.state == State::Open && (u32::from(s.programmed) == self.layout.rows || s.failed && s.programmed == s.rows) {
+        let s = &self.superblocks[superblock as usize];
+        let programmed = &mut self.programmed[superblock as usize];
+        debug_assert_eq!(u32::from(*programmed), operation.row);
+        *programmed += 1;
+        if s.state == State::Open && (u32::from(*programmed) == self.layout.rows || s.failed && *programmed == s.rows) {
             self.close(superblock);
         }
         if failed {

@@ -96,7 +96,7 @@ impl Host {
     /// A command that cannot be executed takes a slot too: [`Slot::command`] then holds the status to complete it with.
     #[inline]
     pub fn fetch(&mut self) -> Option<Permit> {
-        if self.slots.is_full() {
+        if self.queues.occupied() == 0 || self.slots.is_full() {
             return None;
         }
         let queue = self.arbiter.pick(self.queues.occupied())?;
