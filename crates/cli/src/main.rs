@@ -1,2 +1,65 @@
-//! The tidewater command.
-fn main() {}
+//! The `tidewater` command.
+
+mod args;
+mod compare;
+mod drive;
+mod failure;
+mod generate;
+mod interrupt;
+mod load;
+mod output;
+mod progress;
+mod replay;
+mod report;
+mod trace;
+
+use args::{Cli, Command};
+use clap::Parser as _;
+use failure::{Failure, Status};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(bug));
+    interrupt::install();
+    let done = match Cli::try_parse() {
+        Ok(cli) => run(&cli.command),
+        // Help and the version are asked for, and no mistake.
+        Err(error) if !error.use_stderr() => output::print(&error.render().to_string()),
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            eprint!("{error}");
+            return Status::Usage.into();
+        }
+        Err(error) => Err(failure::from_clap(&error)),
+    };
+    match done {
+        Ok(()) => Status::Done.into(),
+        Err(failure) => {
+            failure.tell();
+            failure.status.into()
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Replay(replay) => replay::command(replay),
+        Command::Compare(compare) => compare::command(compare),
+        Command::Profile(profile) => drive::command(profile),
+        Command::Trace(trace) => trace::command(trace),
+        Command::Report(report) => report::command(report),
+        Command::Completions(completions) => generate::completions(completions),
+        Command::Man(man) => generate::man(man),
+    }
+}
+
+/// A bug of ours, in words that help to repair it; nothing half-written stays.
+fn bug(panic: &std::panic::PanicHookInfo<'_>) {
+    output::remove_unfinished();
+    let payload = panic.payload();
+    let what = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
+    let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
+    Failure::run(format_args!("a bug of Tidewater{place}: {}", what.unwrap_or("it cannot go on")))
+        .help("please report it with the command line")
+        .tell();
+    std::process::exit(Status::Failed as i32);
+}

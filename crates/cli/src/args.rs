@@ -1,0 +1,339 @@
+//! The one table of commands and flags: help, man pages, completions and `docs/reference/cli.md` follow from it.
+
+mod examples;
+mod values;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueHint};
+use std::path::PathBuf;
+use tidewater_core::ftl::Precondition;
+use tidewater_sim::run::parse_precondition;
+use tidewater_sim::trace::Format;
+use tidewater_sim::trace::convert::OutputFormat;
+
+pub use values::{Range, Setting, Variation};
+
+/// What `tidewater` understands.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tidewater",
+    version,
+    about = "A software-defined solid-state drive: replay a block trace, and learn how a drive would serve it",
+    after_help = examples::TIDEWATER,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Replay a trace or a job on a drive
+    ///
+    /// Replays a recorded trace or a fio-like job on a simulated drive, prints a summary, and writes a record (JSON), a
+    /// report (one HTML page) and the latency of every request (CSV) where they are asked for.
+    #[command(after_help = examples::REPLAY)]
+    Replay(Box<Replay>),
+    /// Run the same load on several drives and compare them
+    ///
+    /// Runs the same trace or job once for each value of a knob, and prints one table. Several --vary make every
+    /// combination, up to 64 runs. The first run is the one that the others are compared with.
+    #[command(after_help = examples::COMPARE)]
+    Compare(Box<Compare>),
+    /// List, show and check profiles of drives
+    #[command(subcommand, after_help = examples::PROFILE)]
+    Profile(ProfileCommand),
+    /// Look at, convert and generate traces
+    #[command(subcommand, after_help = examples::TRACE)]
+    Trace(TraceCommand),
+    /// Make a page or a table from records of earlier runs
+    ///
+    /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report, several
+    /// become a comparison.
+    #[command(after_help = examples::REPORT)]
+    Report(Report),
+    /// Print the completions for a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(Completions),
+    /// Print the manual page, or write all of them into a folder
+    #[command(after_help = examples::MAN)]
+    Man(Man),
+}
+
+/// `tidewater replay`.
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The load.
+    #[command(flatten)]
+    pub load: Load,
+    /// The drive.
+    #[command(flatten)]
+    pub drive: Drive,
+    /// Write the run record as JSON; - is standard output, which then gets nothing else
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub json: Option<PathBuf>,
+    /// Write the report, one self-contained HTML page
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub report: Option<PathBuf>,
+    /// Write one line for each request, as CSV
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub requests: Option<PathBuf>,
+}
+
+/// `tidewater compare`.
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// The knob and its values: a key of the profile (buffer.write_policy=none,lru), or one of profile, queue-depth,
+    /// speedup, precondition and seed; may be given several times
+    #[arg(long, value_name = "KEY=V1,V2,...", required = true)]
+    pub vary: Vec<Variation>,
+    /// The load.
+    #[command(flatten)]
+    pub load: Load,
+    /// The drive.
+    #[command(flatten)]
+    pub drive: Drive,
+    /// Write all records as one JSON array of {label, record}; - is standard output, which then gets nothing else
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub json: Option<PathBuf>,
+    /// Write the comparison as one self-contained HTML page
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub report: Option<PathBuf>,
+}
+
+/// Either a trace or a job.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct Origin {
+    /// A trace: a file (plain, gzip or zstd), - for standard input, or the name of a bundled sample such as `sample`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
+    pub trace: Option<PathBuf>,
+    /// A job: a fio job file, or inline, such as rw=randwrite,bs=4k,iodepth=32,size=1g
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["format", "skip_bad", "device", "compact"], value_hint = ValueHint::FilePath, help_heading = "Load")]
+    pub job: Option<String>,
+}
+
+/// What the drive is given to do.
+#[derive(Clone, Debug, Args)]
+pub struct Load {
+    /// Trace or job.
+    #[command(flatten)]
+    pub origin: Origin,
+    /// How to read the trace.
+    #[command(flatten)]
+    pub reading: Reading,
+    /// Keep so many requests outstanding, whatever the trace's times or the job's iodepth say
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535), conflicts_with = "speedup", help_heading = "Load")]
+    pub queue_depth: Option<u32>,
+    /// Divide the times between requests by this: 2 replays twice as fast
+    #[arg(long, value_name = "X", value_parser = values::factor, help_heading = "Load")]
+    pub speedup: Option<f64>,
+    /// Bring addresses beyond the drive's end back into it, instead of refusing them
+    #[arg(long, help_heading = "Load")]
+    pub wrap: bool,
+    /// Serve so many requests before measuring
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Load")]
+    pub warm_up: u64,
+}
+
+/// How to read a trace, and which part of it.
+#[derive(Clone, Debug, Args)]
+pub struct Reading {
+    /// The format of the trace; told by its content where that is unambiguous
+    #[arg(long, value_name = "FORMAT", value_parser = formats(), ignore_case = true, help_heading = "Load")]
+    pub format: Option<Format>,
+    /// Only requests A up to but not including B, counted from 0: 100..200, 100.., ..200
+    #[arg(long, value_name = "A..B", help_heading = "Load")]
+    pub slice: Option<Range>,
+    /// Count malformed lines and go on, instead of stopping at the first
+    #[arg(long, help_heading = "Load")]
+    pub skip_bad: bool,
+    /// Only the requests of this device or volume of the trace
+    #[arg(long, value_name = "NAME", help_heading = "Load")]
+    pub device: Option<String>,
+    /// Leave out address ranges of 1 MiB that the trace never touches, so that sparse volumes fit on a small drive
+    #[arg(long, help_heading = "Load")]
+    pub compact: bool,
+}
+
+/// The drive.
+#[derive(Clone, Debug, Args)]
+pub struct Drive {
+    /// The drive: a name from `tidewater profile list`, or a TOML file
+    #[arg(long, value_name = "PROFILE", default_value = "generic", value_hint = ValueHint::FilePath, help_heading = "Drive")]
+    pub profile: PathBuf,
+    /// Change one setting of the profile, such as nand.channels=16; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Drive")]
+    pub set: Vec<Setting>,
+    /// Usable size, such as 64GiB; without it the drive follows the load [same as --set drive.capacity=SIZE]
+    #[arg(long, value_name = "SIZE", help_heading = "Drive")]
+    pub capacity: Option<String>,
+    /// The state the drive begins in: fresh, filled (written once in order; filled:50% the first half of it), or steady
+    /// (as after long random overwriting)
+    #[arg(long, value_name = "STATE", default_value = "fresh", value_parser = parse_precondition, help_heading = "Drive")]
+    pub precondition: Precondition,
+    /// Seed of every random choice: the same seed and inputs give the same record
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Drive")]
+    pub seed: u64,
+}
+
+/// `tidewater profile`.
+#[derive(Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// List the profiles that are compiled in, one a line, the name first
+    #[command(after_help = examples::PROFILE_LIST)]
+    List,
+    /// Print a profile as TOML: every setting with its meaning, range and the reason for its default
+    #[command(after_help = examples::PROFILE_SHOW)]
+    Show {
+        /// A name from `tidewater profile list`, or a TOML file
+        #[arg(value_name = "PROFILE", default_value = "generic", value_hint = ValueHint::FilePath)]
+        profile: PathBuf,
+        /// Change one setting before it is shown; may be given several times
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<Setting>,
+    },
+    /// Check profile files: keys, units, ranges, and whether the settings can stand together
+    #[command(after_help = examples::PROFILE_CHECK)]
+    Check {
+        /// TOML files, or names from `tidewater profile list`
+        #[arg(value_name = "PROFILE", required = true, value_hint = ValueHint::FilePath)]
+        profiles: Vec<PathBuf>,
+        /// Change one setting before the check; may be given several times
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<Setting>,
+    },
+}
+
+/// `tidewater trace`.
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Tell what is in a trace: requests, mix, sizes, footprint
+    #[command(after_help = examples::TRACE_INFO)]
+    Info {
+        /// A file (plain, gzip or zstd), - for standard input, or the name of a bundled sample
+        #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath)]
+        trace: PathBuf,
+        /// How to read it.
+        #[command(flatten)]
+        reading: Reading,
+        /// Write the figures as JSON; - is standard output, which then gets nothing else
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        json: Option<PathBuf>,
+    },
+    /// Write a trace in another format
+    #[command(after_help = examples::TRACE_CONVERT)]
+    Convert {
+        /// A file (plain, gzip or zstd), - for standard input, or the name of a bundled sample
+        #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath)]
+        trace: PathBuf,
+        /// Where to write it; - is standard output
+        #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+        out: PathBuf,
+        /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, others mqsim
+        #[arg(long, value_name = "FORMAT", value_parser = output_formats(), ignore_case = true)]
+        to: Option<OutputFormat>,
+        /// The file or device that a fio log names
+        #[arg(long, value_name = "NAME", default_value = "/dev/nvme0n1")]
+        fio_file: String,
+        /// How to read it.
+        #[command(flatten)]
+        reading: Reading,
+    },
+    /// Generate a trace with given statistics
+    #[command(after_help = examples::TRACE_SYNTH)]
+    Synth(Synth),
+}
+
+/// `tidewater trace synth`.
+#[derive(Debug, Args)]
+pub struct Synth {
+    /// Where to write it; - is standard output
+    #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+    pub out: PathBuf,
+    /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, others mqsim
+    #[arg(long, value_name = "FORMAT", value_parser = output_formats(), ignore_case = true)]
+    pub to: Option<OutputFormat>,
+    /// Begin with the statistics of a published workload (financial, msnfs, exchange, camwebdev), or of a trace
+    #[arg(long, value_name = "NAME|TRACE", value_hint = ValueHint::FilePath)]
+    pub like: Option<PathBuf>,
+    /// The format of the trace that --like names
+    #[arg(long, value_name = "FORMAT", value_parser = formats(), ignore_case = true, requires = "like")]
+    pub format: Option<Format>,
+    /// Requests [default: 20000]
+    #[arg(long, value_name = "N")]
+    pub requests: Option<u64>,
+    /// Mean size of a request in KiB, 0.5 to 1024 [default: 8]
+    #[arg(long, value_name = "KIB")]
+    pub mean_kib: Option<f64>,
+    /// Share of writes in percent [default: 40]
+    #[arg(long, value_name = "PERCENT")]
+    pub write_percent: Option<f64>,
+    /// Share of requests that begin where the one before ended, in percent [default: 5]
+    #[arg(long, value_name = "PERCENT")]
+    pub sequential_percent: Option<f64>,
+    /// Mean time between requests in milliseconds, exponentially distributed [default: 0.5]
+    #[arg(long, value_name = "MS")]
+    pub mean_interarrival_ms: Option<f64>,
+    /// Distinct 4 KiB pages touched, in MiB [default: 64]
+    #[arg(long, value_name = "MIB")]
+    pub footprint_mib: Option<f64>,
+    /// Exponent of the Zipf distribution of popularity, 0 (uniform) to 3 [default: 0.9]
+    #[arg(long, value_name = "THETA")]
+    pub skew: Option<f64>,
+    /// Seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `tidewater report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Records that `replay --json` or `compare --json` wrote
+    #[arg(value_name = "RECORD", required = true, value_hint = ValueHint::FilePath)]
+    pub records: Vec<PathBuf>,
+    /// Write one self-contained HTML page; - is standard output. Without it, the summary or table is printed
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// The title of a comparison's page
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+}
+
+/// `tidewater completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// `tidewater man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Write tidewater.1 and a page for each command into this folder, which has to be there
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: Option<PathBuf>,
+}
+
+/// Names of trace formats, as a list that help and completions can show.
+fn formats() -> impl clap::builder::TypedValueParser<Value = Format> {
+    use clap::builder::TypedValueParser;
+    PossibleValuesParser::new(Format::ALL.map(Format::name))
+        .map(|name| name.parse().expect("each of the listed names is a format's"))
+}
+
+fn output_formats() -> impl clap::builder::TypedValueParser<Value = OutputFormat> {
+    use clap::builder::TypedValueParser;
+    PossibleValuesParser::new(OutputFormat::ALL.map(OutputFormat::name))
+        .map(|name| name.parse().expect("each of the listed names is a format's"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! The examples at the end of each help page. A test runs every line through the parser.
+
+pub(super) const TIDEWATER: &str = "\
+Examples:
+  tidewater replay --trace sample --report report.html
+  tidewater replay --job rw=randwrite,bs=4k,iodepth=32,size=1g
+  tidewater compare --vary buffer.write_policy=none,lru --trace sample
+  tidewater profile list
+  tidewater trace info sample
+
+Exit status: 0 when all went well, 1 when a run failed, 2 when the input or the command line is wrong,
+130 after Ctrl-C.";
+
+pub(super) const REPLAY: &str = "\
+Examples:
+  # The bundled sample on the default drive
+  tidewater replay --trace sample --report report.html
+
+  # A trace of your own, ten times as fast as it was recorded, on another drive
+  tidewater replay --trace my.csv.zst --speedup 10 --profile tlc-client
+
+  # As fast as the drive can go, with 32 requests outstanding; the record on standard output
+  tidewater replay --trace my.csv --queue-depth 32 --json -
+
+  # Random writes to a drive that is full and collecting
+  tidewater replay --job rw=randwrite,bs=4k,iodepth=32,size=1g,number_ios=1m --precondition steady
+
+  # One knob turned, one line for each request
+  tidewater replay --trace my.csv --set ftl.gc_victim=cost-benefit --requests requests.csv
+
+Ctrl-C ends a run early: its record and report are written and marked as partial. A second one ends at once.";
+
+pub(super) const COMPARE: &str = "\
+Examples:
+  # A write buffer, or none
+  tidewater compare --vary buffer.write_policy=none,lru --trace sample
+
+  # Every combination of two knobs, as a page
+  tidewater compare --vary nand.channels=4,8 --vary buffer.write_size=4MiB,16MiB --trace sample --report compare.html
+
+  # Two drives, and how each does at three queue depths
+  tidewater compare --vary profile=generic,tlc-client --vary queue-depth=1,8,32 --trace sample";
+
+pub(super) const PROFILE: &str = "\
+Examples:
+  tidewater profile list
+  tidewater profile show generic > mine.toml
+  tidewater profile check mine.toml";
+
+pub(super) const PROFILE_LIST: &str = "\
+Examples:
+  tidewater profile list";
+
+pub(super) const PROFILE_SHOW: &str = "\
+Examples:
+  # Every knob of the default drive
+  tidewater profile show generic
+
+  # A drive of your own, to edit
+  tidewater profile show tlc-client --set nand.channels=8 > mine.toml";
+
+pub(super) const PROFILE_CHECK: &str = "\
+Examples:
+  tidewater profile check mine.toml
+  tidewater profile check generic --set drive.capacity=64GiB";
+
+pub(super) const TRACE: &str = "\
+Examples:
+  tidewater trace info sample
+  tidewater trace convert my.csv my.iolog
+  tidewater trace synth like-financial.spc --like financial";
+
+pub(super) const TRACE_INFO: &str = "\
+Examples:
+  tidewater trace info sample
+  tidewater trace info my.trace.zst --format mqsim --json -";
+
+pub(super) const TRACE_CONVERT: &str = "\
+Examples:
+  # For fio --read_iolog
+  tidewater trace convert my.csv my.iolog
+
+  # The first 1000 requests, for MQSim
+  tidewater trace convert my.csv first.trace --to mqsim --slice ..1000";
+
+pub(super) const TRACE_SYNTH: &str = "\
+Examples:
+  # 100,000 requests, two thirds of them writes, over 256 MiB
+  tidewater trace synth busy.spc --requests 100000 --write-percent 66 --footprint-mib 256
+
+  # A stand-in for a trace that cannot be passed on
+  tidewater trace synth stand-in.spc --like secret.csv.gz --format msr";
+
+pub(super) const REPORT: &str = "\
+Examples:
+  # The page of a run made yesterday
+  tidewater report run.json -o report.html
+
+  # Two runs side by side, as a table and as a page
+  tidewater report before.json after.json
+  tidewater report before.json after.json -o compare.html";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+  tidewater completions bash > ~/.local/share/bash-completion/completions/tidewater
+  tidewater completions zsh > ~/.zfunc/_tidewater
+  tidewater completions fish > ~/.config/fish/completions/tidewater.fish";
+
+pub(super) const MAN: &str = "\
+Examples:
+  tidewater man | man -l -
+  tidewater man ~/.local/share/man/man1";

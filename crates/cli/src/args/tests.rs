@@ -1,0 +1,130 @@
+use super::*;
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
+fn parse(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(line.split_whitespace())
+}
+
+fn replay(line: &str) -> Replay {
+    match parse(&format!("tidewater replay {line}")).unwrap().command {
+        Command::Replay(replay) => *replay,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(line: &str) -> crate::failure::Failure {
+    crate::failure::from_clap(&parse(&format!("tidewater {line}")).unwrap_err())
+}
+
+#[test]
+fn the_table_of_flags_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_example_parses_and_every_command_has_one() {
+    fn check(command: &clap::Command) {
+        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(after.contains("Examples:\n"), "{} has no examples", command.get_name());
+        let lines = after.lines().map(str::trim).filter(|line| line.starts_with("tidewater "));
+        let mut examples = 0;
+        for line in lines {
+            // What the shell takes is not ours.
+            let line = line.split(['>', '|']).next().unwrap_or_default();
+            if let Err(error) = parse(line) {
+                panic!("{line}: {error}");
+            }
+            examples += 1;
+        }
+        assert!(examples > 0);
+        command.get_subcommands().for_each(check);
+    }
+    check(&Cli::command());
+}
+
+#[test]
+fn the_measured_command_of_the_bench_parses() {
+    let replay = replay(
+        "--profile generic --set ftl.over_provisioning=7% --set nand.channels=4 \
+         --job rw=randwrite,bs=4k,iodepth=32,size=16g,number_ios=10000000 --json -",
+    );
+    assert_eq!(replay.drive.set.len(), 2);
+    assert_eq!(replay.drive.set[0], Setting { key: "ftl.over_provisioning".into(), value: "7%".into() });
+    assert_eq!(replay.json.as_deref(), Some(std::path::Path::new("-")));
+    assert!(tidewater_sim::workload::JobSpec::from_inline(&replay.load.origin.job.unwrap()).is_ok());
+}
+
+#[test]
+fn defaults_are_what_help_says() {
+    let replay = replay("--trace sample");
+    assert_eq!(replay.drive.profile, std::path::Path::new("generic"));
+    assert_eq!((replay.drive.seed, replay.load.warm_up), (1, 0));
+    assert_eq!(replay.drive.precondition, Precondition::Fresh);
+    let defaults = tidewater_sim::workload::SynthSpec::default();
+    let help = Cli::command().find_subcommand_mut("trace").unwrap().find_subcommand_mut("synth").unwrap().render_help();
+    let help: String = help.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    for value in [
+        defaults.requests as f64,
+        defaults.mean_kib,
+        defaults.write_percent,
+        defaults.sequential_percent,
+        defaults.mean_interarrival_ms,
+        defaults.footprint_mib,
+        defaults.skew,
+    ] {
+        assert!(help.contains(&format!("[default: {value}]")), "{value} in {help}");
+    }
+}
+
+#[test]
+fn values_are_read() {
+    let replay = replay("--trace t --slice 1_000..2_000 --precondition filled:80% --speedup 2.5 --format MQSIM64");
+    assert_eq!(replay.load.reading.slice, Some(Range { start: 1000, end: 2000 }));
+    assert_eq!(replay.drive.precondition, Precondition::Filled(0.8));
+    assert_eq!(replay.load.speedup, Some(2.5));
+    assert_eq!(replay.load.reading.format, Some(Format::Mqsim64));
+    assert_eq!("..5".parse(), Ok(Range { start: 0, end: 5 }));
+    assert_eq!("5..".parse(), Ok(Range { start: 5, end: u64::MAX }));
+    assert_eq!(Range { start: 5, end: u64::MAX }.to_string(), "5..");
+    for wrong in ["", "5", "5..5", "6..5", "a..b", "-1..5"] {
+        assert!(wrong.parse::<Range>().is_err(), "{wrong}");
+    }
+    assert_eq!("a.b=1, 2".parse(), Ok(Variation { key: "a.b".into(), values: vec!["1".into(), "2".into()] }));
+    for wrong in ["a.b", "=1", "a=", "a=1,,2", "a=1,1"] {
+        assert!(wrong.parse::<Variation>().is_err(), "{wrong}");
+    }
+    assert_eq!("k=a=b".parse(), Ok(Setting { key: "k".into(), value: "a=b".into() }));
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_in_a_line_with_the_way_out() {
+    for (line, said, way_out) in [
+        ("replay", "--trace", "--help"),
+        ("replay --trace a --job b", "cannot be used with", "--help"),
+        ("replay --trace a --queue-depth 0", "65535", "--help"),
+        ("replay --trace a --queue-depth 1 --speedup 2", "--speedup", "--help"),
+        ("replay --trace a --speedup nan", "above 0", "--help"),
+        ("replay --trace a --set nand.channels", "KEY=VALUE", "--help"),
+        ("replay --trace a --format mqsin", "mqsin", "mqsim"),
+        ("replay --tarce a", "--tarce", "--trace"),
+        ("repaly", "repaly", "replay"),
+        ("replay --job a --skip-bad", "--skip-bad", "--help"),
+        ("compare --trace a", "--vary", "--help"),
+        ("trace convert a", "OUT", "--help"),
+        ("completions tcsh", "tcsh", "zsh"),
+    ] {
+        let failure = refused(line);
+        assert!(failure.message.contains(said), "{line}: {failure:?}");
+        assert!(failure.help.as_ref().is_some_and(|help| help.contains(way_out)), "{line}: {failure:?}");
+        assert!(!failure.message.contains('\n') && failure.status == crate::failure::Status::Usage);
+    }
+}
+
+#[test]
+fn help_and_version_are_no_mistakes() {
+    for line in ["tidewater --help", "tidewater replay --help", "tidewater trace convert -h", "tidewater --version"] {
+        let error = parse(line).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion));
+    }
+}

@@ -1,0 +1,103 @@
+//! Values of flags that are more than a number or a name.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// `KEY=VALUE` of `--set`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The key, such as `nand.channels`.
+    pub key: String,
+    /// The value, as written.
+    pub value: String,
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Setting, String> {
+        let (key, value) = split(text, "VALUE")?;
+        Ok(Setting { key, value })
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
+/// `KEY=V1,V2,...` of `--vary`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variation {
+    /// The key, such as `buffer.write_policy`, or the name of an option.
+    pub key: String,
+    /// The values, as written; at least one, none twice.
+    pub values: Vec<String>,
+}
+
+impl FromStr for Variation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Variation, String> {
+        let (key, list) = split(text, "V1,V2,...")?;
+        let values: Vec<String> = list.split(',').map(|value| value.trim().to_owned()).collect();
+        if values.iter().any(String::is_empty) {
+            return Err("an empty value; expected values separated by commas".into());
+        }
+        if let Some(twice) = values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
+            return Err(format!("the value `{}` is there twice", twice.1));
+        }
+        Ok(Variation { key, values })
+    }
+}
+
+fn split(text: &str, what: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(format!("expected KEY={what}")),
+    }
+}
+
+/// `A..B` of `--slice`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The first request, counted from 0.
+    pub start: u64,
+    /// The request after the last; `u64::MAX`: up to the end.
+    pub end: u64,
+}
+
+impl FromStr for Range {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Range, String> {
+        let (start, end) = text.split_once("..").ok_or("expected A..B, A.. or ..B")?;
+        let number = |text: &str, open: u64| match text.trim().replace('_', "").as_str() {
+            "" => Ok(open),
+            digits => digits.parse().map_err(|_| format!("`{text}` is not a number of a request")),
+        };
+        let range = Range { start: number(start, 0)?, end: number(end, u64::MAX)? };
+        if range.start >= range.end {
+            return Err(format!("{} to {} holds no request", range.start, range.end));
+        }
+        Ok(range)
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.end {
+            u64::MAX => write!(f, "{}..", self.start),
+            end => write!(f, "{}..{end}", self.start),
+        }
+    }
+}
+
+/// A factor above 0.
+pub(super) fn factor(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches(['x', 'X']).parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(factor),
+        _ => Err("expected a number above 0".into()),
+    }
+}

@@ -1,0 +1,194 @@
+//! `tidewater compare`: one load on several drives.
+
+use crate::args::{self, Setting, Variation};
+use crate::failure::Failure;
+use crate::interrupt::{self, Running};
+use crate::load::{self, Origin};
+use crate::output::{self, Target, distinct};
+use crate::replay::{One, interrupted, prepare};
+use crate::report::{array, width};
+use tidewater_report::compare::{self, Labelled};
+use tidewater_sim::run::parse_precondition;
+
+/// The most runs of one comparison: more are not readable side by side.
+const RUNS_MAX: usize = 64;
+
+/// Options of `replay` that can be varied besides the keys of a profile.
+const OPTIONS: [&str; 5] = ["profile", "queue-depth", "speedup", "precondition", "seed"];
+
+/// `tidewater compare`.
+///
+/// # Errors
+/// What cannot be run or compared, and results that cannot be written.
+pub fn command(given: &args::Compare) -> Result<(), Failure> {
+    let json = Target::maybe(given.json.as_ref())?;
+    let report = Target::maybe(given.report.as_ref())?;
+    let targets = [json.as_ref(), report.as_ref()];
+    distinct(&targets, load::input_file(&given.load))?;
+    let plans = plans(given)?;
+    // Everything that can be wrong is found before the first run.
+    let mut prepared = Vec::new();
+    for plan in &plans {
+        let drive = prepare(&plan.drive).map_err(|failure| within(plan, failure))?;
+        let origin = Origin::find(&plan.load)?;
+        if !origin.is_repeatable() && plans.len() > 1 {
+            return Err(Failure::usage(
+                "a comparison reads its trace several times, and this one can be read only once",
+            )
+            .help("store the trace in a file first"));
+        }
+        prepared.push((plan, drive, origin));
+    }
+    let mut runs: Vec<Labelled> = Vec::new();
+    let running = Running::begin();
+    for (plan, drive, origin) in &prepared {
+        let what = format!("{}/{} {}", runs.len() + 1, plans.len(), plan.label);
+        let run = One { origin, load: &plan.load, drive, given: &plan.drive };
+        let record = run.run(&what, None).map_err(|failure| within(plan, failure))?;
+        runs.push(Labelled { label: plan.label.clone(), record });
+        if interrupt::requested() {
+            break;
+        }
+    }
+    drop(running);
+
+    let title = given.vary.iter().map(|vary| vary.key.as_str()).collect::<Vec<_>>().join(" and ");
+    if let Some(target) = &json {
+        target.write(&array(&runs))?;
+    }
+    if let Some(target) = &report {
+        target.write(&compare::page(&runs, &format!("What {title} changes")))?;
+    }
+    if !targets.iter().flatten().any(|target| target.is_stdout()) {
+        let mut text = compare::table(&runs, width());
+        for (what, target) in ["records", "report"].iter().zip(targets) {
+            if let Some(target) = target {
+                text += &format!("{what}: {}\n", crate::failure::printable(target.name()));
+            }
+        }
+        output::print(&text)?;
+    }
+    match runs.last() {
+        Some(last) if last.record.partial || runs.len() < plans.len() => {
+            let failure = interrupted(&last.record);
+            Err(Failure { message: format!("interrupted after {} of {} runs", runs.len(), plans.len()), ..failure })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A failure of one run, with the run's name.
+fn within(plan: &Plan, failure: Failure) -> Failure {
+    if failure.message.is_empty() {
+        return failure;
+    }
+    Failure { message: format!("{}: {}", plan.label, failure.message), ..failure }
+}
+
+/// One run of a comparison.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// What is varied, as `KEY=VALUE`.
+    label: String,
+    load: args::Load,
+    drive: args::Drive,
+}
+
+/// Every combination; the last `--vary` changes fastest.
+fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
+    let runs = given.vary.iter().try_fold(1usize, |runs, vary| runs.checked_mul(vary.values.len()));
+    if runs.is_none_or(|runs| runs > RUNS_MAX) {
+        let runs = runs.map_or_else(|| "too many".to_owned(), |runs| runs.to_string());
+        return Err(Failure::usage(format_args!("these --vary make {runs} runs; at most {RUNS_MAX} can be compared"))
+            .help("vary fewer keys, or fewer values of each"));
+    }
+    for (i, vary) in given.vary.iter().enumerate() {
+        if given.vary[..i].iter().any(|other| other.key == vary.key) {
+            return Err(Failure::usage(format_args!("--vary {} was given twice", vary.key))
+                .help(format_args!("give all its values at once: --vary {}=V1,V2,...", vary.key)));
+        }
+    }
+    let first = Plan { label: String::new(), load: given.load.clone(), drive: given.drive.clone() };
+    given.vary.iter().try_fold(vec![first], |plans, vary| {
+        let mut more = Vec::new();
+        for plan in plans {
+            for value in &vary.values {
+                more.push(varied(&plan, vary, value)?);
+            }
+        }
+        Ok(more)
+    })
+}
+
+fn varied(plan: &Plan, vary: &Variation, value: &str) -> Result<Plan, Failure> {
+    let mut plan = plan.clone();
+    let key = vary.key.as_str();
+    let gap = if plan.label.is_empty() { "" } else { " " };
+    plan.label = if key == "profile" {
+        format!("{}{gap}{value}", plan.label)
+    } else {
+        format!("{}{gap}{key}={value}", plan.label)
+    };
+    let wrong = |expected: &str| Failure::usage(format_args!("--vary {key}: expected {expected}, found `{value}`"));
+    match key {
+        "profile" => plan.drive.profile = value.into(),
+        "queue-depth" => {
+            let depth = value.parse().ok().filter(|depth| (1..=65_535).contains(depth));
+            plan.load.queue_depth = Some(depth.ok_or_else(|| wrong("1 to 65535"))?);
+        }
+        "speedup" => {
+            let factor = value.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+            plan.load.speedup = Some(factor.ok_or_else(|| wrong("a number above 0"))?);
+        }
+        "precondition" => {
+            plan.drive.precondition =
+                parse_precondition(value).map_err(|error| Failure::usage(format_args!("--vary {key}: {error}")))?;
+        }
+        "seed" => plan.drive.seed = value.parse().map_err(|_| wrong("a whole number"))?,
+        // A key of the profile, or one that the profile will refuse.
+        _ if key.contains('.') => plan.drive.set.push(Setting { key: key.into(), value: value.into() }),
+        _ => {
+            return Err(Failure::usage(format_args!("--vary {key}: there is no such key")).help(format_args!(
+                "give a key of the profile, such as nand.channels, or one of {}",
+                OPTIONS.join(", ")
+            )));
+        }
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn given(vary: &[&str]) -> args::Compare {
+        let flags = vary.iter().flat_map(|vary| ["--vary", vary]);
+        let line = ["tidewater", "compare", "--trace", "sample"].into_iter().chain(flags);
+        match args::Cli::try_parse_from(line).unwrap().command {
+            args::Command::Compare(compare) => *compare,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn several_knobs_make_every_combination() {
+        let plans = plans(&given(&["profile=generic,tlc-client", "nand.channels=2,4", "queue-depth=1,8"])).unwrap();
+        let labels: Vec<&str> = plans.iter().map(|plan| plan.label.as_str()).collect();
+        assert_eq!(labels.len(), 8);
+        assert_eq!(labels[0], "generic nand.channels=2 queue-depth=1");
+        assert_eq!(labels[7], "tlc-client nand.channels=4 queue-depth=8");
+        assert_eq!((plans[7].load.queue_depth, plans[7].drive.set[0].value.as_str()), (Some(8), "4"));
+    }
+
+    #[test]
+    fn what_cannot_be_varied_is_refused() {
+        let refused = |vary: &[&str]| plans(&given(vary)).unwrap_err();
+        assert!(refused(&["nand.channels=1,2,3,4,5,6,7,8", "seed=1,2,3,4,5,6,7,8,9"]).message.contains("72"));
+        assert!(refused(&["seed=1", "seed=2"]).message.contains("twice"));
+        assert!(refused(&["chanels=1,2"]).help.unwrap().contains("queue-depth"));
+        assert!(refused(&["queue-depth=0"]).message.contains("65535"));
+        assert!(refused(&["speedup=-1"]).message.contains("above 0"));
+        assert!(refused(&["precondition=full"]).message.contains("steady"));
+    }
+}

@@ -1,0 +1,153 @@
+//! What went wrong, as the user reads it: one line that says it, and one that says what to do.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// Why a command ended without success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What is wrong; one line. Empty: nothing is said.
+    pub message: String,
+    /// What to do about it, where that is known; one line.
+    pub help: Option<String>,
+    /// The exit status.
+    pub status: Status,
+}
+
+/// Exit status of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// 0: all went well. A reader that closes the pipe early wants no more, and that is no failure.
+    Done = 0,
+    /// 1: a run failed, or a result could not be written.
+    Failed = 1,
+    /// 2: the command line or the input is wrong.
+    Usage = 2,
+    /// 130: ended by Ctrl-C, as shells count it (128 and the number of the signal).
+    Interrupted = 130,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> ExitCode {
+        ExitCode::from(status as u8)
+    }
+}
+
+impl Failure {
+    /// A wrong command line, or input that cannot be used.
+    pub fn usage(message: impl fmt::Display) -> Failure {
+        Failure { message: message.to_string(), help: None, status: Status::Usage }
+    }
+
+    /// A run that failed.
+    pub fn run(message: impl fmt::Display) -> Failure {
+        Failure { message: message.to_string(), help: None, status: Status::Failed }
+    }
+
+    /// A result that could not be written. A pipe that was closed on the other side is no failure.
+    pub fn write(name: &str, error: &io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure { message: String::new(), help: None, status: Status::Done };
+        }
+        let failure = Failure::run(format_args!("cannot write {name}: {}", reason(error)));
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                failure.help("make room and run again; nothing half-written was left")
+            }
+            _ => failure,
+        }
+    }
+
+    /// Input that cannot be used, in words of another crate that may end with what to do about it.
+    pub fn refused(error: impl fmt::Display) -> Failure {
+        const ADVICE: [&str; 7] = ["give ", "choose ", "use ", "name ", "ask ", "did you mean ", "store "];
+        let text = error.to_string();
+        match text.rsplit_once("; ") {
+            Some((message, help)) if ADVICE.iter().any(|verb| help.starts_with(verb)) => {
+                Failure::usage(message).help(help)
+            }
+            _ => Failure::usage(text),
+        }
+    }
+
+    /// The same, with what to do about it.
+    pub fn help(self, help: impl fmt::Display) -> Failure {
+        Failure { help: Some(help.to_string()), ..self }
+    }
+
+    /// Says it on standard error. Whether that can be written does not matter any more.
+    pub fn tell(&self) {
+        use io::Write as _;
+        if self.message.is_empty() {
+            return;
+        }
+        let mut text = format!("error: {}\n", printable(&self.message));
+        if let Some(help) = &self.help {
+            text += &format!("help: {}\n", printable(help));
+        }
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}
+
+/// What the system says, without its number of the error.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+/// Text from a file or a command line on a terminal: control characters could move its cursor, line feeds could look like
+/// messages of ours.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// A refusal of the parser of the command line, in our two lines.
+pub fn from_clap(error: &clap::Error) -> Failure {
+    let text = error.to_string();
+    let mut said: Vec<&str> = Vec::new();
+    let mut help: Vec<&str> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        if let Some(tip) = line.strip_prefix("tip: ") {
+            help.push(tip);
+        } else if let Some(values) = line.strip_prefix('[') {
+            help.push(values.trim_end_matches(']'));
+        } else if line.starts_with("Usage:") || line.starts_with("For more information") {
+            break;
+        } else if !line.is_empty() {
+            said.push(line);
+        }
+    }
+    let failure = Failure::usage(said.join(" "));
+    if help.is_empty() {
+        failure.help("--help lists the options and shows examples")
+    } else {
+        failure.help(help.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_no_failure_and_a_full_disk_is() {
+        let closed = Failure::write("standard output", &io::ErrorKind::BrokenPipe.into());
+        assert_eq!((closed.message.as_str(), closed.status), ("", Status::Done));
+        let full = Failure::write("r.html", &io::Error::from_raw_os_error(28));
+        assert_eq!(
+            (full.message.as_str(), full.status),
+            ("cannot write r.html: No space left on device", Status::Failed)
+        );
+        assert!(full.help.is_some());
+    }
+
+    #[test]
+    fn foreign_text_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\u{fffd}[2Jb\u{fffd}c");
+    }
+}

@@ -1,0 +1,181 @@
+//! What is made from the table of flags: completions, manual pages and the reference page.
+
+use crate::args::{Cli, Completions, Man};
+use crate::failure::{Failure, reason};
+use crate::output::{self, Target};
+use clap::CommandFactory;
+
+/// `tidewater completions`.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn completions(completions: &Completions) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(completions.shell, &mut Cli::command(), "tidewater", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}
+
+/// `tidewater man`.
+///
+/// # Errors
+/// When a page cannot be written.
+pub fn man(man: &Man) -> Result<(), Failure> {
+    let pages = pages()?;
+    match &man.folder {
+        None => output::print(&pages[0].1),
+        Some(folder) => {
+            if !folder.is_dir() {
+                return Err(Failure::usage(format_args!("{}: there is no such folder", folder.display()))
+                    .help(format_args!("mkdir -p {}", folder.display())));
+            }
+            for (name, page) in &pages {
+                Target::new(&folder.join(name))?.write(page)?;
+            }
+            output::print(&format!("{} manual pages in {}\n", pages.len(), folder.display()))
+        }
+    }
+}
+
+/// Name and text of every manual page; `tidewater.1` is the first.
+fn pages() -> Result<Vec<(String, String)>, Failure> {
+    let mut command = Cli::command();
+    // Gives each command its full name and the options of its ancestors.
+    command.build();
+    let mut pages = Vec::new();
+    collect(&command, &mut pages)?;
+    Ok(pages)
+}
+
+fn collect(command: &clap::Command, pages: &mut Vec<(String, String)>) -> Result<(), Failure> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone())
+        .render(&mut page)
+        .map_err(|error| Failure::run(format_args!("cannot make the manual page {name}: {}", reason(&error))))?;
+    pages.push((format!("{name}.1"), String::from_utf8_lossy(&page).into_owned()));
+    command.get_subcommands().try_for_each(|below| collect(below, pages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::builder::StyledStr;
+    use std::fmt::Write as _;
+
+    /// `docs/reference/cli.md`.
+    fn reference() -> String {
+        let mut command = Cli::command();
+        command.build();
+        let mut out = String::from(HEAD);
+        section(&command, "tidewater", &mut out);
+        out
+    }
+
+    const HEAD: &str = "\
+# Command line reference
+
+Generated from the table of flags in `crates/cli/src/args.rs`; `UPDATE_DOCS=1 cargo test -p tidewater reference` writes it
+anew. `tidewater COMMAND --help` prints the same, `tidewater man DIR` writes it as manual pages, and `tidewater completions
+SHELL` makes the Tab key know it.
+
+- Errors are one line that says what is wrong, `error: ...`, and where there is a way out, one that names it, `help: ...`.
+  They go to standard error; standard output stays empty.
+- A result that cannot be written whole is not written at all. A file takes its place only when it is complete.
+- `-` as a file is standard input or standard output. A result on standard output stands alone there.
+- Sizes are binary: `4k`, `4KiB` and `4096` are the same. Times need a unit: `85us`.
+";
+
+    fn section(command: &clap::Command, name: &str, out: &mut String) {
+        let plain = |text: Option<&StyledStr>| text.map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(out, "\n## `{name}`\n");
+        let about = plain(command.get_long_about().or(command.get_about()));
+        let _ = writeln!(out, "{}\n", about.trim());
+        let usage = command.clone().render_usage().to_string();
+        let _ = writeln!(out, "    {}\n", usage.trim_start_matches("Usage: ").replace('\n', "\n    "));
+        let mut heading = "";
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            if ["help", "version"].contains(&argument.get_id().as_str()) {
+                continue;
+            }
+            let group = argument.get_help_heading().unwrap_or("");
+            if group != heading {
+                heading = group;
+                let _ = writeln!(out, "{}{heading}:\n", if out.ends_with("\n\n") { "" } else { "\n" });
+            }
+            let _ = write!(out, "- `{}`: {}", spelled(argument), plain(argument.get_help()).replace('\n', " "));
+            let takes_value = argument.get_action().takes_values();
+            if takes_value && !argument.is_hide_default_value_set() && !argument.get_default_values().is_empty() {
+                let defaults: Vec<_> = argument.get_default_values().iter().map(|v| v.to_string_lossy()).collect();
+                let _ = write!(out, " (default `{}`)", defaults.join(" "));
+            }
+            let values = argument.get_possible_values();
+            if takes_value && !values.is_empty() {
+                let names: Vec<String> = values.iter().map(|value| format!("`{}`", value.get_name())).collect();
+                let _ = write!(out, "; one of {}", names.join(", "));
+            }
+            out.push('\n');
+        }
+        let after = plain(command.get_after_help());
+        if !after.is_empty() {
+            let gap = if out.ends_with("\n\n") { "" } else { "\n" };
+            // The examples are indented; the last paragraph may be prose.
+            let (examples, prose) = match after.rsplit_once("\n\n") {
+                Some((examples, last)) if !last.starts_with(' ') => (examples, last),
+                _ => (after.as_str(), ""),
+            };
+            let _ = writeln!(out, "{gap}```\n{examples}\n```");
+            if !prose.is_empty() {
+                let _ = writeln!(out, "\n{prose}");
+            }
+        }
+        for below in command.get_subcommands() {
+            section(below, &format!("{name} {}", below.get_name()), out);
+        }
+    }
+
+    fn spelled(argument: &clap::Arg) -> String {
+        let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
+        let flag = match (argument.get_short(), argument.get_long()) {
+            (Some(short), Some(long)) => format!("-{short}, --{long}"),
+            (None, Some(long)) => format!("--{long}"),
+            _ => return value,
+        };
+        if argument.get_action().takes_values() { format!("{flag} {value}") } else { flag }
+    }
+
+    #[test]
+    fn the_reference_page_is_what_the_table_of_flags_says() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
+        let page = reference();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == page,
+            "docs/reference/cli.md is not what the flags say: run UPDATE_DOCS=1 cargo test -p tidewater reference"
+        );
+    }
+
+    #[test]
+    fn every_command_has_a_manual_page_with_examples() {
+        let pages = pages().unwrap();
+        assert_eq!(pages[0].0, "tidewater.1");
+        assert!(pages.iter().any(|(name, _)| name == "tidewater-trace-info.1"), "{pages:?}");
+        assert!(pages.iter().all(|(_, page)| page.contains("Examples")));
+    }
+
+    #[test]
+    fn every_shell_gets_completions() {
+        use clap::ValueEnum as _;
+        for shell in clap_complete::Shell::value_variants() {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "tidewater", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            assert!(script.contains("queue-depth"), "{shell}");
+            // These two complete no values.
+            let values = !matches!(shell, clap_complete::Shell::Elvish | clap_complete::Shell::PowerShell);
+            assert!(!values || script.contains("mqsim64"), "{shell}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Ctrl-C: the first ends a run early but in good order, a second ends the program at once.
+
+use crate::failure::Status;
+use crate::output;
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+/// A run is going on that can end early.
+static RUNNING: AtomicBool = AtomicBool::new(false);
+/// The user wants it to end.
+static REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Takes Ctrl-C, and the signals by which a terminal or a job scheduler asks a program to end.
+pub fn install() {
+    // Without the handler Ctrl-C still ends the program, only less gently: nothing to report.
+    let requested = flag();
+    let _ = ctrlc::set_handler(move || {
+        let again = requested.swap(true, Ordering::SeqCst);
+        if again || !RUNNING.load(Ordering::SeqCst) {
+            output::remove_unfinished();
+            std::process::exit(Status::Interrupted as i32);
+        }
+        let mut terminal = std::io::stderr();
+        if terminal.is_terminal() {
+            let _ = terminal.write_all(b"\nending early; Ctrl-C again ends at once\n");
+        }
+    });
+}
+
+/// Set when the run should end.
+pub fn flag() -> Arc<AtomicBool> {
+    Arc::clone(&REQUESTED)
+}
+
+/// Whether the run should end.
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
+}
+
+/// From now on, until it is dropped, the first Ctrl-C only asks the run to end.
+pub struct Running(());
+
+impl Running {
+    /// A run begins.
+    pub fn begin() -> Running {
+        RUNNING.store(true, Ordering::SeqCst);
+        Running(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.store(false, Ordering::SeqCst);
+    }
+}

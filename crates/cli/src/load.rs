@@ -1,0 +1,180 @@
+//! The load of a run: a trace or a job, as a stream of requests and in words.
+
+use crate::args;
+use crate::failure::Failure;
+use crate::trace;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tidewater_base::Duration;
+use tidewater_core::ftl;
+use tidewater_core::profile::Profile;
+use tidewater_report::record::{self, WorkloadKind};
+use tidewater_report::units;
+use tidewater_sim::run::Pacing;
+use tidewater_sim::trace::{Input, Trace};
+use tidewater_sim::workload::job::{Access, Amount, Distribution, ThreadSpec};
+use tidewater_sim::workload::{JobSpec, Source, Workload};
+
+/// What a drive is given to do.
+pub struct Load {
+    /// The requests.
+    pub source: Workload,
+    /// When they are issued.
+    pub pacing: Pacing,
+    /// The simulated time after which none is issued.
+    pub runtime: Option<Duration>,
+    /// What the record says of it.
+    pub told: record::Workload,
+    /// What a reader of the results should know.
+    pub warnings: Vec<String>,
+}
+
+/// A load that can be opened, once for each run.
+pub enum Origin {
+    /// A trace.
+    Trace(Input),
+    /// A job, and how it was given.
+    Job(JobSpec, String),
+}
+
+impl Origin {
+    /// What the command line asks for.
+    ///
+    /// # Errors
+    /// When there is no such trace, or the job is wrong.
+    pub fn find(given: &args::Load) -> Result<Origin, Failure> {
+        match (&given.origin.trace, &given.origin.job) {
+            (Some(path), _) => Ok(Origin::Trace(trace::find(path)?)),
+            (None, Some(job)) => {
+                let spec = JobSpec::from_argument(job).map_err(Failure::refused)?;
+                let paced = spec.threads.iter().any(is_paced);
+                if given.speedup.is_some() && !paced {
+                    return Err(Failure::usage("--speedup has no effect on a job without a rate")
+                        .help("give the job a rate_iops, or leave --speedup out"));
+                }
+                Ok(Origin::Job(spec, job.clone()))
+            }
+            (None, None) => Err(Failure::usage("neither --trace nor --job was given")),
+        }
+    }
+
+    /// Whether it can be opened again, for another run.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Origin::Trace(input) => input.rereadable(),
+            Origin::Job(..) => true,
+        }
+    }
+
+    /// Opens it for a run on this drive.
+    ///
+    /// # Errors
+    /// When the trace cannot be read, or the job does not fit the drive.
+    pub fn open(&self, given: &args::Load, profile: &Profile, seed: u64) -> Result<Load, Failure> {
+        match self {
+            Origin::Trace(input) => open_trace(input, given),
+            Origin::Job(spec, text) => open_job(spec, text, given, profile, seed),
+        }
+    }
+}
+
+/// The file of the trace or job, which no result may overwrite.
+pub fn input_file(given: &args::Load) -> Option<&Path> {
+    given.origin.trace.as_deref().or(given.origin.job.as_deref().map(Path::new))
+}
+
+fn open_trace(input: &Input, given: &args::Load) -> Result<Load, Failure> {
+    let trace = Trace::open(input, &trace::options(&given.reading, true)).map_err(|error| trace::refusal(&error))?;
+    let mut words = vec![format!("{} trace", trace.format().name())];
+    words.extend(trace.expected_requests().map(|requests| format!("{} requests", units::grouped(requests))));
+    words.extend(trace.extent().map(|extent| format!("addresses up to {}", units::bytes(extent))));
+    let mut options = BTreeMap::from([("format".to_owned(), trace.format().name().to_owned())]);
+    let reading = &given.reading;
+    let mut option = |name: &str, value: Option<String>| options.extend(value.map(|value| (name.to_owned(), value)));
+    option("slice", reading.slice.as_ref().map(ToString::to_string));
+    option("device", reading.device.clone());
+    option("skip_bad", reading.skip_bad.then(|| "true".to_owned()));
+    option("compact", reading.compact.then(|| "true".to_owned()));
+    let told =
+        record::Workload { kind: WorkloadKind::Trace, source: input.name(), description: words.join(", "), options };
+    let source = trace::sliced(Workload::Trace(Box::new(trace)), reading);
+    let pacing = given.queue_depth.map_or(Pacing::Arrival, Pacing::Depth);
+    Ok(Load { source, pacing, runtime: None, told, warnings: Vec::new() })
+}
+
+fn is_paced(thread: &ThreadSpec) -> bool {
+    thread.rate.is_some() || thread.rate_iops.is_some()
+}
+
+fn open_job(spec: &JobSpec, text: &str, given: &args::Load, profile: &Profile, seed: u64) -> Result<Load, Failure> {
+    let capacity = usable(profile).or_else(|| spec.extent());
+    let source = spec.source(capacity, seed).map_err(|error| {
+        let failure = Failure::refused(error);
+        if capacity.is_some() { failure } else { failure.help("give the job a size=, or the drive a --capacity") }
+    })?;
+    let depth = given.queue_depth.unwrap_or_else(|| spec.iodepth()).clamp(1, 65_535);
+    let paced = spec.threads.iter().filter(|thread| is_paced(thread)).count();
+    let pacing = if paced > 0 { Pacing::ArrivalAndDepth(depth) } else { Pacing::Depth(depth) };
+    let mut warnings = Vec::new();
+    if paced > 0 && paced < spec.threads.len() {
+        warnings.push(
+            "some threads of the job have a rate and some have none: they are issued in turn, so the rate limits all of \
+             them; put them into jobs of their own to keep them apart"
+                .to_owned(),
+        );
+    }
+    let mut told = record::Workload {
+        kind: WorkloadKind::Job,
+        source: text.to_owned(),
+        description: describe(spec, depth),
+        options: BTreeMap::new(),
+    };
+    if let Some(slice) = &given.reading.slice {
+        told.options.insert("slice".into(), slice.to_string());
+    }
+    let runtime = source.runtime();
+    Ok(Load { source: trace::sliced(Workload::Job(Box::new(source)), &given.reading), pacing, runtime, told, warnings })
+}
+
+/// The usable bytes of a drive, where its profile tells.
+fn usable(profile: &Profile) -> Option<u64> {
+    match (profile.drive.capacity, profile.nand.blocks_per_plane) {
+        (0, 0) => None,
+        (0, _) => ftl::plan(profile, 0).ok().map(|plan| plan.units * u64::from(profile.ftl.unit_size)),
+        (capacity, _) => Some(capacity),
+    }
+}
+
+/// A job in one line.
+fn describe(spec: &JobSpec, depth: u32) -> String {
+    let Some(thread) = spec.threads.first() else { return String::new() };
+    let mut words = Vec::new();
+    let what = match thread.access {
+        Access::Read => "reads",
+        Access::Write => "writes",
+        Access::Trim => "deallocations",
+        Access::Mixed => "reads and writes",
+    };
+    let order = if thread.random { "random" } else { "sequential" };
+    let used = usize::from(thread.access == Access::Write) + 2 * usize::from(thread.access == Access::Trim);
+    let size = match thread.blocks[used].0[..] {
+        [(bytes, _)] => units::bytes(bytes),
+        _ => "mixed sizes".to_owned(),
+    };
+    words.push(format!("{order} {what} of {size}"));
+    if thread.access == Access::Mixed {
+        words[0] += &format!(", {} % reads", thread.read_percent);
+    }
+    if let Distribution::Zipf(exponent) = thread.distribution {
+        words.push(format!("zipf {exponent}"));
+    }
+    if let Some(Amount::Bytes(bytes)) = thread.size {
+        words.push(format!("over {}", units::bytes(bytes)));
+    }
+    match spec.threads.len() {
+        1 => {}
+        threads => words.push(format!("and {} more threads", threads - 1)),
+    }
+    words.push(format!("queue depth {depth}"));
+    words.join(", ")
+}

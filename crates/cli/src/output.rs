@@ -1,0 +1,322 @@
+//! Results on their way out: whole or not at all.
+//!
+//! A file is written under another name beside its place, and takes its place when it is complete. What is no regular
+//! file (a device, a pipe) is written directly.
+
+use crate::failure::{Failure, reason};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Files that are being written, so that a second Ctrl-C can remove them.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Removes the files that are not complete, because the program is about to end without having completed them.
+pub fn remove_unfinished() {
+    // A thread that failed while it held the lock leaves a list that is still good.
+    let files = std::mem::take(&mut *UNFINISHED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    for file in files {
+        let _ = fs::remove_file(file);
+    }
+}
+
+/// Where a result goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    name: String,
+    place: Place,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Stdout,
+    /// A device or a pipe.
+    Direct(PathBuf),
+    /// A regular file, or one that is not there yet; links are resolved.
+    File(PathBuf),
+}
+
+impl Target {
+    /// The place that a command line names; `-` is standard output.
+    ///
+    /// # Errors
+    /// When nothing can be written there: better before a long run than after it.
+    pub fn new(path: &Path) -> Result<Target, Failure> {
+        let name = path.display().to_string();
+        if path.as_os_str() == "-" || path == Path::new("/dev/stdout") {
+            return Ok(Target { name: "standard output".into(), place: Place::Stdout });
+        }
+        let refuse = |why: &str| Failure::usage(format_args!("cannot write {name}: {why}"));
+        let place = match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => return Err(refuse("it is a folder")),
+            Ok(metadata) if !metadata.is_file() => Place::Direct(path.to_owned()),
+            Ok(_) => Place::File(fs::canonicalize(path).map_err(|error| refuse(&reason(&error)))?),
+            Err(_) => Place::File(path.to_owned()),
+        };
+        if let Place::File(file) = &place {
+            if file.file_name().is_none() {
+                return Err(refuse("it has no file name"));
+            }
+            let unfinished = Unfinished::create(file).map_err(|error| {
+                let failure = refuse(&reason(&error));
+                let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+                match folder.filter(|folder| !folder.is_dir()) {
+                    Some(folder) => failure.help(format_args!("mkdir -p {}", folder.display())),
+                    None => failure,
+                }
+            })?;
+            drop(unfinished);
+        }
+        Ok(Target { name, place })
+    }
+
+    /// The same, where there is a place at all.
+    ///
+    /// # Errors
+    /// As [`Target::new`].
+    pub fn maybe(path: Option<&PathBuf>) -> Result<Option<Target>, Failure> {
+        path.map(|path| Target::new(path)).transpose()
+    }
+
+    /// How the user named it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is standard output, which then holds nothing else.
+    pub fn is_stdout(&self) -> bool {
+        self.place == Place::Stdout
+    }
+
+    /// Whether it is this file.
+    pub fn is_file(&self, file: &Path) -> bool {
+        match (&self.place, fs::canonicalize(file)) {
+            (Place::File(place), Ok(file)) => *place == file,
+            _ => false,
+        }
+    }
+
+    /// Begins to write.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn open(&self) -> Result<Writer, Failure> {
+        let wrong = |error: io::Error| Failure::write(&self.name, &error);
+        let sink = match &self.place {
+            Place::Stdout => Sink::Stdout(io::stdout()),
+            Place::Direct(path) => Sink::Direct(OpenOptions::new().write(true).open(path).map_err(wrong)?),
+            Place::File(path) => Sink::File(Unfinished::create(path).map_err(wrong)?),
+        };
+        Ok(Writer { name: self.name.clone(), out: BufWriter::with_capacity(1 << 16, sink) })
+    }
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// When it cannot be written; then nothing is left.
+    pub fn write(&self, text: &str) -> Result<(), Failure> {
+        let mut writer = self.open()?;
+        writer.write_all(text.as_bytes()).map_err(|error| Failure::write(&self.name, &error))?;
+        writer.finish()
+    }
+}
+
+/// Refuses results that would overwrite each other, or the input.
+///
+/// # Errors
+/// When two of them are the same place.
+pub fn distinct(targets: &[Option<&Target>], input: Option<&Path>) -> Result<(), Failure> {
+    let targets: Vec<&Target> = targets.iter().copied().flatten().collect();
+    for (i, target) in targets.iter().enumerate() {
+        if targets[..i].iter().any(|other| other.place == target.place) {
+            return Err(Failure::usage(format_args!("two results cannot go to {}", target.name))
+                .help("give each a file of its own"));
+        }
+        if input.is_some_and(|input| target.is_file(input)) {
+            return Err(Failure::usage(format_args!("{} is the input, and would be overwritten", target.name))
+                .help("give the result another name"));
+        }
+    }
+    Ok(())
+}
+
+/// A result that is being written. Dropped without [`Writer::finish`], it leaves nothing.
+pub struct Writer {
+    name: String,
+    out: BufWriter<Sink>,
+}
+
+enum Sink {
+    Stdout(io::Stdout),
+    Direct(File),
+    File(Unfinished),
+}
+
+impl Writer {
+    /// Completes it: what was written is in its place from now on.
+    ///
+    /// # Errors
+    /// When the rest cannot be written; then nothing is left.
+    pub fn finish(self) -> Result<(), Failure> {
+        let Writer { name, out } = self;
+        let finish = || match out.into_inner().map_err(io::IntoInnerError::into_error)? {
+            Sink::Stdout(mut out) => out.flush(),
+            Sink::Direct(mut file) => file.flush(),
+            Sink::File(file) => file.complete(),
+        };
+        finish().map_err(|error| Failure::write(&name, &error))
+    }
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::Stdout(out) => out.write(bytes),
+            Sink::Direct(file) => file.write(bytes),
+            Sink::File(file) => file.file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Sink::Stdout(out) => out.flush(),
+            Sink::Direct(file) => file.flush(),
+            Sink::File(file) => file.file.flush(),
+        }
+    }
+}
+
+/// A file beside its place, removed unless it is completed.
+struct Unfinished {
+    file: File,
+    path: PathBuf,
+    place: PathBuf,
+    complete: bool,
+}
+
+impl Unfinished {
+    fn create(place: &Path) -> io::Result<Unfinished> {
+        let name = place.file_name().unwrap_or_default().to_string_lossy();
+        // A long name and our ending may pass what a file system allows for a name.
+        let name: String = name.chars().take(60).collect();
+        let path = place.with_file_name(format!(".{name}.{}.unfinished", std::process::id()));
+        // In the list before it is there: a Ctrl-C in between removes it.
+        UNFINISHED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(path.clone());
+        // A file of that name is left from a process that had our number and was killed.
+        let file = File::create(&path);
+        if file.is_err() {
+            forget(&path);
+        }
+        let file = file?;
+        // The new file may be read by whom the old one could be.
+        if let Ok(old) = fs::metadata(place) {
+            let _ = file.set_permissions(old.permissions());
+        }
+        Ok(Unfinished { file, path, place: place.to_owned(), complete: false })
+    }
+
+    fn complete(mut self) -> io::Result<()> {
+        // Some file systems tell only now that the disk is full.
+        self.file.sync_data()?;
+        fs::rename(&self.path, &self.place)?;
+        self.complete = true;
+        forget(&self.path);
+        Ok(())
+    }
+}
+
+fn forget(path: &Path) {
+    UNFINISHED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).retain(|other| other != path);
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.complete {
+            let _ = fs::remove_file(&self.path);
+            forget(&self.path);
+        }
+    }
+}
+
+/// Prints on standard output.
+///
+/// # Errors
+/// When it cannot be written. A reader that went away is told as a [`Failure`] without words.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::write("standard output", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("tidewater-output-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_file_is_there_only_when_it_is_complete() {
+        let folder = folder("complete");
+        let place = folder.join("r.html");
+        let target = Target::new(&place).unwrap();
+        assert_eq!(names(&folder), Vec::<String>::new());
+        let mut writer = target.open().unwrap();
+        writer.write_all(&[b'x'; 100_000]).unwrap();
+        assert!(!place.exists());
+        drop(writer);
+        assert_eq!(names(&folder), Vec::<String>::new());
+        target.write("old").unwrap();
+        target.write("new").unwrap();
+        assert_eq!(fs::read_to_string(&place).unwrap(), "new");
+        assert_eq!(names(&folder), ["r.html"]);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_before_the_run() {
+        let folder = folder("refused");
+        let refused = |path: &Path| Target::new(path).unwrap_err();
+        assert!(refused(&folder).message.contains("folder"));
+        let failure = refused(&folder.join("absent/r.html"));
+        assert!(failure.help.as_deref().is_some_and(|help| help.starts_with("mkdir")), "{failure:?}");
+        let a = Target::new(&folder.join("a")).unwrap();
+        assert!(distinct(&[Some(&a), None, Some(&a)], None).is_err());
+        a.write("input").unwrap();
+        let a = Target::new(&folder.join("a")).unwrap();
+        assert!(distinct(&[Some(&a)], Some(&folder.join("a"))).is_err());
+        assert!(distinct(&[Some(&a)], Some(&folder.join("b"))).is_ok());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_and_a_device_is_written_directly() {
+        let folder = folder("link");
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        Target::new(&link).unwrap().write("new").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        Target::new(Path::new("/dev/null")).unwrap().write("gone").unwrap();
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

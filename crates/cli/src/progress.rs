@@ -1,0 +1,70 @@
+//! How far a run has got, on a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tidewater_report::units;
+use tidewater_sim::run::Progress;
+
+/// Steps of the bar.
+const STEPS: u64 = 10_000;
+
+/// A bar on standard error; nothing where that is no terminal.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar that begins with `what`.
+    pub fn new(what: &str) -> Bar {
+        let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr_with_hz(10));
+        bar.set_prefix(crate::failure::printable(what));
+        // The template is a constant, and a test makes the bar.
+        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:28}] {percent:>3} %  {msg}  {eta} left") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Bar(bar)
+    }
+
+    /// What is to be called with each report of progress.
+    pub fn listener(&self) -> Box<dyn FnMut(&Progress) + Send> {
+        let bar = self.0.clone();
+        let mut endless = false;
+        Box::new(move |progress| {
+            match progress.share {
+                Some(share) => bar.set_position((share.clamp(0.0, 1.0) * STEPS as f64) as u64),
+                None if !endless => {
+                    endless = true;
+                    if let Ok(style) = ProgressStyle::with_template("{prefix} {spinner} {elapsed}  {msg}") {
+                        bar.set_style(style);
+                    }
+                }
+                None => bar.tick(),
+            }
+            bar.set_message(format!(
+                "{} requests, {}/s",
+                units::count(progress.requests as f64),
+                units::count(progress.requests_per_second)
+            ));
+        })
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewater_base::Duration;
+
+    #[test]
+    fn a_bar_takes_every_report() {
+        let bar = Bar::new("replay");
+        let mut tell = bar.listener();
+        for share in [Some(0.0), Some(0.5), Some(2.0), None] {
+            tell(&Progress { requests: 5, expected: None, share, simulated: Duration::ZERO, requests_per_second: 1e6 });
+        }
+        assert!(ProgressStyle::with_template("{prefix} [{bar:28}] {percent:>3} %  {msg}  {eta} left").is_ok());
+        assert!(ProgressStyle::with_template("{prefix} {spinner} {elapsed}  {msg}").is_ok());
+    }
+}

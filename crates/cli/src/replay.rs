@@ -1,0 +1,194 @@
+//! `tidewater replay`, and one run of it, which `compare` uses too.
+
+use crate::args;
+use crate::drive::{self, Drive};
+use crate::failure::{Failure, Status};
+use crate::interrupt::{self, Running};
+use crate::load::{self, Origin};
+use crate::output::{self, Target, Writer, distinct};
+use crate::progress::Bar;
+use crate::trace;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use tidewater_core::Options;
+use tidewater_report::{Record, page, summary, units};
+use tidewater_sim::run::{self, RunError, RunOptions};
+
+/// `tidewater replay`.
+///
+/// # Errors
+/// What cannot be replayed, a run that failed or was interrupted, results that cannot be written.
+pub fn command(replay: &args::Replay) -> Result<(), Failure> {
+    let json = Target::maybe(replay.json.as_ref())?;
+    let report = Target::maybe(replay.report.as_ref())?;
+    let requests = Target::maybe(replay.requests.as_ref())?;
+    let targets = [json.as_ref(), report.as_ref(), requests.as_ref()];
+    distinct(&targets, load::input_file(&replay.load))?;
+    distinct(&targets, Some(&replay.drive.profile))?;
+    let drive = prepare(&replay.drive)?;
+    let origin = Origin::find(&replay.load)?;
+    let lines = requests.as_ref().map(|target| Shared::open(target)).transpose()?;
+
+    let running = Running::begin();
+    let run = One { origin: &origin, load: &replay.load, drive: &drive, given: &replay.drive };
+    let record = run.run("replay", lines.as_ref())?;
+    drop(running);
+
+    if let Some(lines) = lines {
+        lines.finish()?;
+    }
+    if let Some(target) = &json {
+        target.write(&record.to_json())?;
+    }
+    if let Some(target) = &report {
+        target.write(&page(&record))?;
+    }
+    if !targets.iter().flatten().any(|target| target.is_stdout()) {
+        let mut text = summary(&record);
+        for (what, target) in ["record", "report", "requests"].iter().zip(targets) {
+            if let Some(target) = target {
+                text += &format!("{what:<20} {}\n", crate::failure::printable(target.name()));
+            }
+        }
+        output::print(&text)?;
+    }
+    if record.partial { Err(interrupted(&record)) } else { Ok(()) }
+}
+
+/// What is said after a run that Ctrl-C ended.
+pub fn interrupted(record: &Record) -> Failure {
+    Failure {
+        message: format!("interrupted: the results cover only {}", units::plural(record.requests, "request")),
+        help: None,
+        status: Status::Interrupted,
+    }
+}
+
+/// The drive that the command line asks for.
+///
+/// # Errors
+/// As [`drive::prepare`].
+pub fn prepare(given: &args::Drive) -> Result<Drive, Failure> {
+    let mut settings = given.set.clone();
+    settings
+        .extend(given.capacity.iter().map(|size| args::Setting { key: "drive.capacity".into(), value: size.clone() }));
+    drive::prepare(&given.profile, &settings)
+}
+
+/// One run.
+pub struct One<'a> {
+    /// The load.
+    pub origin: &'a Origin,
+    /// The options of the load.
+    pub load: &'a args::Load,
+    /// The drive.
+    pub drive: &'a Drive,
+    /// The options of the drive.
+    pub given: &'a args::Drive,
+}
+
+impl One<'_> {
+    /// Runs it, under a progress bar that begins with `what`.
+    ///
+    /// # Errors
+    /// When the load cannot be opened or served.
+    pub fn run(&self, what: &str, lines: Option<&Shared>) -> Result<Record, Failure> {
+        let seed = self.given.seed;
+        let load = self.origin.open(self.load, &self.drive.profile, seed)?;
+        let bar = Bar::new(what);
+        let defaults = RunOptions::default();
+        let options = RunOptions {
+            device: Options { seed, precondition: self.given.precondition, ..defaults.device },
+            pacing: load.pacing,
+            speedup: self.load.speedup.unwrap_or(1.0),
+            warmup_requests: self.load.warm_up,
+            runtime: load.runtime,
+            wrap: self.load.wrap,
+            record_requests: lines.map(|lines| Box::new(lines.clone()) as Box<dyn Write + Send>),
+            cancelled: interrupt::flag(),
+            progress: Some(bar.listener()),
+            workload: load.told,
+            changed: self.drive.changed.clone(),
+            ..defaults
+        };
+        let outcome = run::run(&self.drive.profile, load.source, options);
+        drop(bar);
+        let mut record = outcome.map_err(|error| refusal(&error, lines))?.record;
+        record.command_line = Some(command_line(std::env::args_os().skip(1)));
+        record.warnings.extend(load.warnings);
+        Ok(record)
+    }
+}
+
+/// Why there was no run, and what to do about it.
+fn refusal(error: &RunError, lines: Option<&Shared>) -> Failure {
+    match error {
+        RunError::Source(error) => trace::refusal(error),
+        RunError::Output(error) => Failure::write(lines.map_or("the requests", |lines| &lines.name), error),
+        RunError::Stalled(state) => Failure::run(
+            "the drive stopped with requests outstanding, which is a bug of Tidewater",
+        )
+        .help(format_args!("please report it with the command line and this: {}", state.trim().replace('\n', "; "))),
+        RunError::NoRequests { warmup: 1.. } => Failure::usage(error).help("give a smaller --warm-up"),
+        _ => Failure::refused(error),
+    }
+}
+
+/// The lines of requests: the run writes them, we complete the file.
+#[derive(Clone)]
+pub struct Shared {
+    name: String,
+    writer: Arc<Mutex<Option<Writer>>>,
+}
+
+impl Shared {
+    fn open(target: &Target) -> Result<Shared, Failure> {
+        Ok(Shared { name: target.name().to_owned(), writer: Arc::new(Mutex::new(Some(target.open()?))) })
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        let writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        writer.map_or(Ok(()), Writer::finish)
+    }
+
+    fn with(&self, write: impl FnOnce(&mut Writer) -> io::Result<usize>) -> io::Result<usize> {
+        let mut writer = self.writer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        writer.as_mut().map_or(Ok(0), write)
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.with(|writer| writer.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.with(|writer| writer.flush().map(|()| 0)).map(drop)
+    }
+}
+
+/// The command line as a shell takes it, so that it can be copied from a report.
+fn command_line(arguments: impl Iterator<Item = std::ffi::OsString>) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:%+@~".contains(c);
+    arguments.fold("tidewater".to_owned(), |line, argument| {
+        let argument = argument.to_string_lossy();
+        if !argument.is_empty() && argument.chars().all(plain) && !argument.starts_with('~') {
+            format!("{line} {argument}")
+        } else {
+            format!("{line} '{}'", argument.replace('\'', "'\\''"))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_can_be_copied_into_a_shell() {
+        let line = |words: &[&str]| command_line(words.iter().map(std::ffi::OsString::from));
+        assert_eq!(line(&["replay", "--trace", "my trace.csv"]), "tidewater replay --trace 'my trace.csv'");
+        assert_eq!(line(&["--job", "rw=read,bs=4k"]), "tidewater --job rw=read,bs=4k");
+        assert_eq!(line(&["it's", "", "~"]), "tidewater 'it'\\''s' '' '~'");
+    }
+}

@@ -1,0 +1,123 @@
+//! `tidewater report`: pages and tables from records of earlier runs.
+
+use crate::args::Report;
+use crate::drive::read;
+use crate::failure::Failure;
+use crate::output::{self, Target, distinct};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tidewater_report::compare::{self, Labelled};
+use tidewater_report::{Record, page, summary};
+
+/// `tidewater report`.
+///
+/// # Errors
+/// Files that are no records, and a page that cannot be written.
+pub fn command(report: &Report) -> Result<(), Failure> {
+    let target = Target::maybe(report.output.as_ref())?;
+    let mut runs = Vec::new();
+    for (path, name) in report.records.iter().zip(names(&report.records)) {
+        distinct(&[target.as_ref()], Some(path))?;
+        runs.extend(records(path, name)?);
+    }
+    let Some(first) = runs.first() else {
+        return Err(Failure::usage("there is no record in these files"));
+    };
+    let several = runs.len() > 1;
+    let Some(target) = target else {
+        let text = if several { compare::table(&runs, width()) } else { summary(&first.record) };
+        return output::print(&text);
+    };
+    let title = report.title.clone().unwrap_or_else(|| format!("{} runs compared", runs.len()));
+    let page = if several { compare::page(&runs, &title) } else { page(&first.record) };
+    target.write(&page)?;
+    if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
+}
+
+/// What the records of these files are called: their file names, or, where those are not enough, their paths.
+fn names(paths: &[PathBuf]) -> Vec<String> {
+    let short = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let different: BTreeSet<String> = paths.iter().map(short).collect();
+    let enough = different.len() == paths.len();
+    paths.iter().map(|path| if enough { short(path) } else { path.display().to_string() }).collect()
+}
+
+/// The records of one file: a record, or an array of them as `compare --json` writes it.
+fn records(path: &Path, name: String) -> Result<Vec<Labelled>, Failure> {
+    let text = if path.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::usage(format_args!("standard input: {}", crate::failure::reason(&error))))?
+    } else {
+        read(path)?
+    };
+    let wrong = |why: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {why}", path.display()));
+    if !text.trim_start().starts_with('[') {
+        let record = Record::from_json(&text).map_err(|error| wrong(&error))?;
+        return Ok(vec![Labelled { label: name, record }]);
+    }
+    let runs: Vec<Run> =
+        serde_json::from_str(&text).map_err(|error| wrong(&format_args!("not a comparison: {error}")))?;
+    runs.into_iter()
+        .map(|run| {
+            let record = Record::from_json(run.record.get()).map_err(|error| wrong(&error))?;
+            Ok(Labelled { label: run.label, record })
+        })
+        .collect()
+}
+
+/// One run of a comparison.
+#[derive(serde::Deserialize)]
+struct Run {
+    label: String,
+    record: Box<serde_json::value::RawValue>,
+}
+
+/// The records as `compare --json` writes them.
+pub fn array(runs: &[Labelled]) -> String {
+    let mut text = String::from("[\n");
+    for (i, run) in runs.iter().enumerate() {
+        let label = serde_json::Value::from(run.label.as_str());
+        let comma = if i + 1 < runs.len() { "," } else { "" };
+        text += &format!("{{\"label\": {label}, \"record\": {}}}{comma}\n", run.record.to_json().trim_end());
+    }
+    text + "]\n"
+}
+
+/// Columns of the terminal; 120 where there is none, as in a file.
+pub fn width() -> usize {
+    use std::io::IsTerminal as _;
+    let terminal = std::io::stdout().is_terminal().then(terminal_columns).flatten();
+    terminal.unwrap_or(120).max(60)
+}
+
+fn terminal_columns() -> Option<usize> {
+    let (_, columns) = console::Term::stdout().size_checked()?;
+    Some(usize::from(columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_compare_writes_is_what_report_reads() {
+        let run =
+            |label: &str, requests| Labelled { label: label.into(), record: Record { requests, ..Record::default() } };
+        let runs = vec![run("a=\"1\"", 1), run("a=2", u64::MAX)];
+        let folder = std::env::temp_dir().join(format!("tidewater-report-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("runs.json");
+        std::fs::write(&file, array(&runs)).unwrap();
+        assert_eq!(records(&file, "x".into()).unwrap(), runs);
+        std::fs::write(&file, "[1]").unwrap();
+        assert!(records(&file, "x".into()).unwrap_err().message.contains("not a comparison"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn records_are_called_by_their_files() {
+        let names = |paths: &[&str]| names(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(names(&["x/a.json", "b.json"]), ["a", "b"]);
+        assert_eq!(names(&["x/a.json", "y/a.json"]), ["x/a.json", "y/a.json"]);
+    }
+}

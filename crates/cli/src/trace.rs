@@ -1,0 +1,235 @@
+//! Traces: found by name or path, described, converted and generated.
+
+use crate::args::{Reading, Synth, TraceCommand};
+use crate::drive::meant;
+use crate::failure::Failure;
+use crate::output::{self, Target, distinct};
+use std::fmt::Write as _;
+use std::path::Path;
+use tidewater_report::units;
+use tidewater_sim::trace::convert::{ConvertError, Converted, OutputFormat, convert};
+use tidewater_sim::trace::{self, Info, Input, Options, Trace, info, samples};
+use tidewater_sim::workload::{self, Slice, Source, SourceError, SynthSpec, Workload};
+
+/// The trace of that name: `sample` is the bundled one, `-` standard input; then a file; then any other bundled sample.
+///
+/// # Errors
+/// When there is nothing of that name.
+pub fn find(given: &Path) -> Result<Input, Failure> {
+    let name = given.display().to_string();
+    if name == "-" {
+        return Ok(Input::Stdin);
+    }
+    let bundled = |sample: &str| samples::find(sample).map(|bytes| Input::from_bytes(sample, bytes));
+    if name == "sample" {
+        return bundled(samples::DEMO).ok_or_else(|| Failure::run("the bundled sample is missing from this build"));
+    }
+    if !given.exists()
+        && let Some(input) = bundled(&name)
+    {
+        return Ok(input);
+    }
+    if !given.exists() {
+        let failure = Failure::usage(format_args!("{name}: there is no such file, and no bundled sample of that name"));
+        let names = samples::FORMATS.iter().map(|(name, ..)| *name).chain(["sample", samples::DEMO]);
+        return Err(match meant(&name, names).filter(|_| given.components().count() == 1) {
+            Some(meant) => failure.help(format_args!("did you mean the bundled `{meant}`?")),
+            None => failure.help("give the path of a trace, `-` for standard input, or `sample` for the bundled one"),
+        });
+    }
+    Ok(Input::Path(given.to_owned()))
+}
+
+/// How a trace is read, by the command line.
+pub fn options(reading: &Reading, scan: bool) -> Options {
+    Options {
+        format: reading.format,
+        device: reading.device.clone(),
+        skip_bad: reading.skip_bad,
+        compact: reading.compact,
+        scan,
+    }
+}
+
+/// What is wrong with a source, and what to do about it.
+pub fn refusal(error: &SourceError) -> Failure {
+    let failure = Failure::refused(error);
+    match error {
+        SourceError::Malformed { .. } | SourceError::MalformedRecord { .. } => {
+            failure.help("--skip-bad counts such lines and goes on; --format NAME reads it as another format")
+        }
+        SourceError::Empty { skipped: 1.., .. } => failure.help("perhaps it is in another format: --format NAME"),
+        _ => failure,
+    }
+}
+
+/// `tidewater trace`.
+///
+/// # Errors
+/// What the commands refuse.
+pub fn command(command: &TraceCommand) -> Result<(), Failure> {
+    match command {
+        TraceCommand::Info { trace, reading, json } => {
+            let json = Target::maybe(json.as_ref())?;
+            distinct(&[json.as_ref()], Some(trace))?;
+            let info = describe(&find(trace)?, reading)?;
+            if let Some(target) = &json {
+                let text = serde_json::to_string_pretty(&info).map_err(Failure::run)? + "\n";
+                target.write(&text)?;
+            }
+            if json.is_some_and(|target| target.is_stdout()) { Ok(()) } else { output::print(&lines(&info)) }
+        }
+        TraceCommand::Convert { trace, out, to, fio_file, reading } => {
+            let target = Target::new(out)?;
+            distinct(&[Some(&target)], Some(trace))?;
+            let source = Trace::open(&find(trace)?, &options(reading, true)).map_err(|error| refusal(&error))?;
+            let mut source = sliced(Workload::Trace(Box::new(source)), reading);
+            write(&mut source, &target, to.unwrap_or_else(|| by_name(out)), fio_file)
+        }
+        TraceCommand::Synth(synth) => generate(synth),
+    }
+}
+
+/// The part of a load that `--slice` asks for.
+pub fn sliced(workload: Workload, reading: &Reading) -> Workload {
+    match &reading.slice {
+        Some(range) => Workload::Slice(Box::new(Slice::new(workload, range.start..range.end))),
+        None => workload,
+    }
+}
+
+fn describe(input: &Input, reading: &Reading) -> Result<Info, Failure> {
+    // Statistics need no address space of all devices, so one pass is enough, unless addresses are to be compacted.
+    let scan = reading.compact;
+    let mut trace = Trace::open(input, &options(reading, scan)).map_err(|error| refusal(&error))?;
+    let described = match &reading.slice {
+        None => info(&mut trace),
+        Some(range) => {
+            let format = trace.format().name();
+            let mut slice = Slice::new(trace, range.start..range.end);
+            trace::info::info_of(&input.name(), &mut slice).map(|info| Info { format: Some(format), ..info })
+        }
+    };
+    described.map_err(|error| refusal(&error))
+}
+
+/// What a person reads.
+fn lines(info: &Info) -> String {
+    let mut out = String::new();
+    let mut line = |what: &str, text: String| {
+        let _ = writeln!(out, "{what:<18} {}", crate::failure::printable(&text));
+    };
+    line("trace", info.file.clone());
+    line("format", info.format.unwrap_or("generated").to_owned());
+    let operations: Vec<String> =
+        info.operations.iter().map(|(name, n)| format!("{} {}", units::grouped(*n), name.replace('_', " "))).collect();
+    line("requests", format!("{} ({})", units::grouped(info.requests), operations.join(", ")));
+    line("mean size", format!("{} KiB", units::significant(info.mean_kib)));
+    line("writes", units::percent(info.write_percent / 100.0));
+    line("sequential", units::percent(info.sequential_percent / 100.0));
+    line("mean interarrival", units::micros(info.mean_interarrival_ms * 1000.0));
+    line("duration", units::seconds(info.duration_seconds));
+    line("footprint", size(info.footprint_mib));
+    line("address range", size(info.extent_mib));
+    line("moved", format!("{} read, {} written", units::bytes(info.read_bytes), units::bytes(info.written_bytes)));
+    for (what, count) in [
+        ("devices", u64::from(info.devices)),
+        ("force unit access", info.fua),
+        ("out of order", info.reordered),
+        ("lines skipped", info.skipped),
+    ] {
+        if count > u64::from(what == "devices") {
+            line(what, units::grouped(count));
+        }
+    }
+    out
+}
+
+fn size(mib: f64) -> String {
+    units::bytes((mib * 1_048_576.0) as u64)
+}
+
+/// The format that the end of a file's name stands for.
+fn by_name(out: &Path) -> OutputFormat {
+    match out.extension().and_then(|extension| extension.to_str()) {
+        Some("iolog" | "fio") => OutputFormat::FioV3,
+        Some("spc") => OutputFormat::Spc,
+        _ => OutputFormat::Mqsim,
+    }
+}
+
+fn write(source: &mut impl Source, target: &Target, format: OutputFormat, fio_file: &str) -> Result<(), Failure> {
+    if fio_file.is_empty() || fio_file.contains(char::is_whitespace) {
+        return Err(Failure::usage("--fio-file: a fio log cannot name a file with blanks in its name"));
+    }
+    let mut out = target.open()?;
+    let converted = convert(source, &mut out, format, fio_file).map_err(|error| match error {
+        ConvertError::Source(error) => refusal(&error),
+        ConvertError::Output(error) => Failure::write(target.name(), &error),
+    })?;
+    out.finish()?;
+    if target.is_stdout() { Ok(()) } else { output::print(&told(&converted, source.skipped(), target, format)) }
+}
+
+fn told(converted: &Converted, skipped: u64, target: &Target, format: OutputFormat) -> String {
+    let mut text = format!(
+        "{}: {} requests, format {}\n",
+        crate::failure::printable(target.name()),
+        units::grouped(converted.requests),
+        format.name()
+    );
+    for (count, what) in [
+        (converted.left_out, "left out, because the format has no such operation"),
+        (converted.widened, "widened to whole sectors of 512 bytes"),
+        (skipped, "malformed lines skipped"),
+    ] {
+        if count > 0 {
+            let _ = writeln!(text, "  {} {what}", units::grouped(count));
+        }
+    }
+    text
+}
+
+fn generate(synth: &Synth) -> Result<(), Failure> {
+    let target = Target::new(&synth.out)?;
+    let mut spec = match &synth.like {
+        None => SynthSpec::default(),
+        Some(like) => match like.to_str().and_then(SynthSpec::cbm) {
+            Some(spec) => spec,
+            None => {
+                distinct(&[Some(&target)], Some(like))?;
+                like_trace(like, synth)?
+            }
+        },
+    };
+    let set = |place: &mut f64, value: Option<f64>| *place = value.unwrap_or(*place);
+    spec.requests = synth.requests.unwrap_or(spec.requests);
+    set(&mut spec.mean_kib, synth.mean_kib);
+    set(&mut spec.write_percent, synth.write_percent);
+    set(&mut spec.sequential_percent, synth.sequential_percent);
+    set(&mut spec.mean_interarrival_ms, synth.mean_interarrival_ms);
+    set(&mut spec.footprint_mib, synth.footprint_mib);
+    set(&mut spec.skew, synth.skew);
+    spec.seed = synth.seed;
+    let mut source = workload::Synth::new(&spec).map_err(Failure::usage)?;
+    write(&mut source, &target, synth.to.unwrap_or_else(|| by_name(&synth.out)), "/dev/nvme0n1")
+}
+
+/// The statistics of a trace, for a stand-in.
+fn like_trace(like: &Path, synth: &Synth) -> Result<SynthSpec, Failure> {
+    let input = find(like).map_err(|failure| {
+        let help = format!("--like takes one of {}, or the path of a trace", SynthSpec::CBM.join(", "));
+        failure.help(help)
+    })?;
+    let reading = Reading { format: synth.format, slice: None, skip_bad: false, device: None, compact: false };
+    let info = describe(&input, &reading)?;
+    Ok(SynthSpec {
+        requests: info.requests,
+        mean_kib: info.mean_kib,
+        write_percent: info.write_percent,
+        sequential_percent: info.sequential_percent,
+        mean_interarrival_ms: info.mean_interarrival_ms,
+        footprint_mib: info.footprint_mib,
+        ..SynthSpec::default()
+    })
+}
