@@ -252,6 +252,12 @@ impl<M: Medium> Device<M> {
         self.outputs.pop_front()
     }
 
+    /// Whether [`Device::poll`] has something.
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        !self.outputs.is_empty()
+    }
+
     /// When the device wants to be woken.
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {

@@ -47,7 +47,7 @@ pub trait World<M: Medium> {
     fn refused(&mut self, queue: u16, submission: Submission);
     /// The device says something.
     fn take(&mut self, now: Instant, output: Output);
-    /// Called before each thing that happens; true ends the loop.
+    /// Called whenever the world has had its turn; true ends the loop.
     fn stop(&mut self, now: Instant, device: &Device<M>) -> bool;
 }
 
@@ -70,21 +70,31 @@ pub fn drive<M: Medium>(device: &mut Device<M>, clock: &mut impl Clock, world: &
             return End::Stopped;
         }
         let world_at = world.next_at();
-        let device_at = device.deadline().unwrap_or(Instant::NEVER);
-        let next = device_at.min(world_at);
-        if next == Instant::NEVER {
-            return End::Quiet;
-        }
-        let now = clock.wait(next);
-        // What is due inside the device goes before what arrives at the same instant.
-        if device_at <= now {
-            let taken = device.handle(now, Input::Timer);
-            debug_assert!(taken.is_ok());
-        } else if world_at <= now
-            && let Some((queue, submission)) = world.submit(now)
-            && let Err(submission) = device.handle(now, Input::Submit { queue, submission })
-        {
-            world.refused(queue, submission);
+        // What is due inside the device goes before what arrives at the same instant. Until the device has something to
+        // say the world need not be asked again.
+        loop {
+            let device_at = device.deadline().unwrap_or(Instant::NEVER);
+            let next = device_at.min(world_at);
+            if next == Instant::NEVER {
+                return End::Quiet;
+            }
+            let now = clock.wait(next);
+            if device_at <= now {
+                let taken = device.handle(now, Input::Timer);
+                debug_assert!(taken.is_ok());
+                if device.has_output() {
+                    break;
+                }
+            } else if world_at <= now {
+                if let Some((queue, submission)) = world.submit(now)
+                    && let Err(submission) = device.handle(now, Input::Submit { queue, submission })
+                {
+                    world.refused(queue, submission);
+                }
+                break;
+            } else {
+                break; // Something happened outside, earlier than expected.
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 //! goes to the heap, so a wrong hint costs time, never order. Events of one instant come in the order of their lanes.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use tidewater_base::Instant;
 
 /// Lanes, the heap's place included.
@@ -109,6 +109,51 @@ impl Event {
     }
 }
 
+/// A first-in first-out ring that grows when it must. `VecDeque` takes twice the instructions for the few operations that
+/// every event needs.
+#[derive(Clone, Debug)]
+struct Lane {
+    /// A power of two of them.
+    items: Box<[(u64, u64)]>,
+    /// Items taken and put since the start; their difference is the length.
+    taken: usize,
+    put: usize,
+}
+
+impl Lane {
+    fn new(capacity: usize) -> Lane {
+        Lane { items: vec![(0, 0); capacity.next_power_of_two()].into_boxed_slice(), taken: 0, put: 0 }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.taken == self.put
+    }
+
+    #[inline]
+    fn at(&self, i: usize) -> (u64, u64) {
+        self.items[i & (self.items.len() - 1)]
+    }
+
+    #[inline]
+    fn push(&mut self, item: (u64, u64)) {
+        if self.put - self.taken == self.items.len() {
+            self.grow();
+        }
+        let mask = self.items.len() - 1;
+        self.items[self.put & mask] = item;
+        self.put += 1;
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let all: Vec<_> = (self.taken..self.put).map(|i| self.at(i)).collect();
+        let mut larger = Lane::new(2 * self.items.len());
+        all.into_iter().for_each(|item| larger.push(item));
+        *self = larger;
+    }
+}
+
 /// A queue of events, packed into 64 bits each.
 #[derive(Clone, Debug)]
 pub struct EventQueue {
@@ -118,7 +163,7 @@ pub struct EventQueue {
     groups: [(u64, usize); LANES / GROUP],
     /// The earliest of them, and its lane.
     first: (u64, usize),
-    lanes: [VecDeque<(u64, u64)>; HEAP],
+    lanes: [Lane; HEAP],
     heap: BinaryHeap<Reverse<(u64, u64, u64)>>,
     /// Breaks ties in the heap by age.
     order: u64,
@@ -132,7 +177,7 @@ impl EventQueue {
             heads: [NEVER; LANES],
             groups: [(NEVER, LANES); LANES / GROUP],
             first: (NEVER, LANES),
-            lanes: std::array::from_fn(|_| VecDeque::with_capacity(capacity)),
+            lanes: std::array::from_fn(|_| Lane::new(capacity)),
             heap: BinaryHeap::with_capacity(capacity),
             order: 0,
             popped: 0,
@@ -144,12 +189,11 @@ impl EventQueue {
     pub fn push(&mut self, at: Instant, lane: usize, event: Event) {
         let (at, event) = (at.as_ps(), event.pack());
         match self.lanes.get_mut(lane) {
-            Some(queue) if queue.back().is_none_or(|&(last, _)| last <= at) => {
-                if queue.is_empty() {
-                    self.new_head(at, lane);
-                }
-                self.lanes[lane].push_back((at, event));
+            Some(queue) if queue.is_empty() => {
+                queue.push((at, event));
+                self.new_head(at, lane);
             }
+            Some(queue) if queue.at(queue.put - 1).0 <= at => queue.push((at, event)),
             _ => {
                 self.order += 1;
                 self.heap.push(Reverse((at, self.order, event)));
@@ -211,8 +255,10 @@ impl EventQueue {
         self.popped += 1;
         let event = match self.lanes.get_mut(lane) {
             Some(queue) => {
-                let (_, event) = queue.pop_front().expect("the lane's head says that it has an event");
-                self.heads[lane] = queue.front().map_or(NEVER, |&(at, _)| at);
+                debug_assert!(!queue.is_empty(), "the lane's head says that it has an event");
+                let (_, event) = queue.at(queue.taken);
+                queue.taken += 1;
+                self.heads[lane] = if queue.is_empty() { NEVER } else { queue.at(queue.taken).0 };
                 event
             }
             None => {
@@ -232,7 +278,7 @@ impl EventQueue {
 
     /// Events waiting.
     pub fn len(&self) -> usize {
-        self.lanes.iter().map(VecDeque::len).sum::<usize>() + self.heap.len()
+        self.lanes.iter().map(|l| l.put - l.taken).sum::<usize>() + self.heap.len()
     }
 
     /// Whether none waits.

@@ -344,12 +344,21 @@ impl Flash {
     }
 
     /// Starts whatever a die can start now.
+    #[inline]
     fn kick(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        let d = &self.dies[die as usize];
+        // By far the most common case is that there is nothing to start.
+        if d.waiting != 0 || d.cell == Cell::Idle && (d.loaded != NONE || d.suspended != NONE) {
+            self.start_next(now, events, die);
+        }
+    }
+
+    fn start_next(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         const READS: u32 = 1 << Source::HostRead as u32 | 1 << Source::Recovery as u32;
         loop {
             let d = &self.dies[die as usize];
             if d.waiting == 0 && (d.cell != Cell::Idle || d.loaded == NONE && d.suspended == NONE) {
-                return; // By far the most common case.
+                return;
             }
             if d.waiting & READS != 0
                 && self.suspend
