@@ -1,6 +1,9 @@
 //! The simulated side of Tidewater: the virtual clock, workloads, replay and metrics.
+pub mod compare;
 pub mod metrics;
+pub mod oracle;
 pub mod run;
+pub mod torture;
 pub mod trace;
 pub mod workload;
 

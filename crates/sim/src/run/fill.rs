@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidewater_base::Instant;
+use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
 use tidewater_core::buffer::Buffer;
 use tidewater_core::flash::Source as FlashSource;
@@ -28,7 +28,7 @@ const WEAR_GROUPS: u64 = 128;
 /// Everything but what is measured in real time.
 pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -> Record {
     let metrics = &host.metrics;
-    let seconds = end.since(host.began).as_secs_f64();
+    let seconds = secs(end.since(host.began));
     let flash = flash(device);
     let placements = place(device.profile()).expect("the device was made with it");
     let mut record = Record {
@@ -74,13 +74,23 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
         uncorrectable: device.ftl().flash.statistics.uncorrectable,
         recovery: device
             .recovery_report()
-            .map(|report| Recovery { seconds: report.time.as_secs_f64(), pages_read: report.reads }),
+            .map(|report| Recovery { seconds: secs(report.time), pages_read: report.reads }),
         memory: memory(device, &placements),
         warnings: warnings(device, host),
         ..Record::default()
     };
     options(&host.options, &mut record.workload.options);
     record
+}
+
+/// Microseconds, rounded once: records are read by people too.
+fn us(time: Duration) -> f64 {
+    time.as_ps() as f64 / 1e6
+}
+
+/// Seconds, rounded once.
+fn secs(time: Duration) -> f64 {
+    time.as_ps() as f64 / 1e12
 }
 
 /// The operations that were measured.
@@ -151,25 +161,25 @@ fn latencies(metrics: &Metrics) -> BTreeMap<String, Latency> {
 }
 
 fn latency(histogram: &Histogram) -> Latency {
-    let at = |q: f64| histogram.quantile(q).as_us_f64();
+    let at = |q: f64| us(histogram.quantile(q));
     Latency {
         count: histogram.count(),
-        mean: histogram.mean().as_us_f64(),
-        min: histogram.min().as_us_f64(),
+        mean: us(histogram.mean()),
+        min: us(histogram.min()),
         p50: at(0.5),
         p90: at(0.9),
         p99: at(0.99),
         p999: at(0.999),
         p9999: at(0.9999),
-        max: histogram.max().as_us_f64(),
-        cdf: histogram.cdf(CDF_POINTS).into_iter().map(|(value, share)| (value.as_us_f64(), share)).collect(),
+        max: us(histogram.max()),
+        cdf: histogram.cdf(CDF_POINTS).into_iter().map(|(value, share)| (us(value), share)).collect(),
     }
 }
 
 fn time_series(metrics: &Metrics, seconds: f64) -> TimeSeries {
-    let length = metrics.series.length().as_secs_f64();
+    let length = secs(metrics.series.length());
     let point = |(i, interval): (usize, &crate::metrics::Interval)| {
-        let start = (metrics.series.length() * i as u64).as_secs_f64();
+        let start = secs(metrics.series.length() * i as u64);
         // The run may end within the last interval.
         let lasts = if seconds > start { length.min(seconds - start) } else { length };
         TimePoint {
@@ -178,7 +188,7 @@ fn time_series(metrics: &Metrics, seconds: f64) -> TimeSeries {
             write_iops: ratio(interval.writes as f64, lasts),
             read_mib_s: ratio(interval.bytes_read as f64 / MIB, lasts),
             write_mib_s: ratio(interval.bytes_written as f64 / MIB, lasts),
-            mean_latency_us: interval.mean_latency().as_us_f64(),
+            mean_latency_us: us(interval.mean_latency()),
             p99_latency_us: None,
             erases: interval.erases,
         }
@@ -252,7 +262,7 @@ fn utilization(device: &Device, seconds: f64) -> Utilization {
     let die = |(i, time): (usize, tidewater_core::flash::DieTime)| {
         // Suspending and resuming happens for reads. What began within the run is counted to its end, so shares may pass 1
         // by the length of one operation.
-        let shares = [time.read + time.suspend, time.program, time.erase].map(|t| ratio(t.as_secs_f64(), seconds));
+        let shares = [time.read + time.suspend, time.program, time.erase].map(|t| ratio(secs(t), seconds));
         let scale = shares.iter().sum::<f64>().max(1.0);
         let [read_share, program_share, erase_share] = shares.map(|share| share / scale);
         DieUse {
@@ -269,7 +279,7 @@ fn utilization(device: &Device, seconds: f64) -> Utilization {
     Utilization {
         channels: flash
             .channel_times()
-            .map(|busy| ChannelUse { busy_share: ratio(busy.as_secs_f64(), seconds).min(1.0) })
+            .map(|busy| ChannelUse { busy_share: ratio(secs(busy), seconds).min(1.0) })
             .collect(),
         dies,
     }

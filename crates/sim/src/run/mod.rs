@@ -48,13 +48,25 @@ pub struct Outcome {
 /// See [`RunError`]. Cancelling is not an error: the record then says that it is partial.
 pub fn run(profile: &Profile, source: impl Source, mut options: RunOptions) -> Result<Outcome, RunError> {
     check(profile, &options)?;
-    if options.device.capacity == 0 && profile.drive.capacity == 0 && profile.nand.blocks_per_plane == 0 {
+    if given_capacity(profile, &options.device)?.is_none() {
         let unit = u64::from(profile.ftl.unit_size);
         let extent = source.extent().ok_or(RunError::NoCapacity)?;
         options.device.capacity = extent.max(1).div_ceil(unit).saturating_mul(unit);
     }
     let device = Device::new(profile, options.device)?;
     run_on(device, source, options)
+}
+
+/// The usable bytes that a drive will have, where options or profile say so. `None`: it follows the workload.
+///
+/// # Errors
+/// When there can be no such drive.
+pub fn given_capacity(profile: &Profile, options: &tidewater_core::Options) -> Result<Option<u64>, RunError> {
+    if options.capacity == 0 && profile.drive.capacity == 0 && profile.nand.blocks_per_plane == 0 {
+        return Ok(None);
+    }
+    let (profile, plan) = tidewater_core::device::resolve(profile, options)?;
+    Ok(Some(plan.units * u64::from(profile.ftl.unit_size)))
 }
 
 /// As [`run`], on a drive that is there already. The options of the device are only noted in the record.
@@ -77,26 +89,9 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
     if let Some(out) = &mut host.options.record_requests {
         writeln!(out, "{CSV_HEADING}").map_err(RunError::Output)?;
     }
-    let mut clock = VirtualClock::default();
-    let mut events_before = device.events_handled();
-    if host.options.warmup_requests == 0 {
-        device.reset_statistics();
-    }
-    loop {
-        match (drive(&mut device, &mut clock, &mut host), host.halt) {
-            (End::Stopped, Halt::Measure) => {
-                device.reset_statistics();
-                events_before = device.events_handled();
-                host.begin_measuring(clock.now());
-            }
-            (End::Stopped, Halt::Finished | Halt::Cancelled) => break,
-            (End::Stopped, Halt::Failed) => return Err(host.error.take().expect("a failed host says why")),
-            (End::Quiet, _) | (End::Stopped, Halt::Stalled | Halt::Running) => {
-                return Err(RunError::Stalled(host.describe() + &device.describe_outstanding()));
-            }
-        }
-    }
-    let now = clock.now();
+    // What was done to the drive before counts for nothing.
+    device.reset_statistics();
+    let Served { now, events_before } = serve(&mut device, &mut host)?;
     let cancelled = host.halt == Halt::Cancelled;
     if !cancelled {
         assert_nothing_outstanding(&device, &host)?;
@@ -120,6 +115,36 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
         record.partial_reason = Some("interrupted".into());
     }
     Ok(Outcome { record, device })
+}
+
+/// How serving ended.
+struct Served {
+    now: Instant,
+    /// Events that the device had handled when measuring began.
+    events_before: u64,
+}
+
+/// Serves until the host has all it wants, or is cancelled.
+fn serve<S: Source>(device: &mut Device, host: &mut Host<S>) -> Result<Served, RunError> {
+    let mut clock = VirtualClock::default();
+    let mut events_before = device.events_handled();
+    loop {
+        match (drive(device, &mut clock, host), host.halt) {
+            (End::Stopped, Halt::Measure) => {
+                device.reset_statistics();
+                events_before = device.events_handled();
+                host.begin_measuring(clock.now());
+            }
+            (End::Stopped, Halt::Finished | Halt::Cancelled) => {
+                return Ok(Served { now: clock.now(), events_before });
+            }
+            (End::Stopped, Halt::Failed) => return Err(host.error.take().expect("a failed host says why")),
+            // Neither has anything to wait for, yet the host is not done: that is never a quiet end.
+            (End::Quiet, _) | (End::Stopped, Halt::Stalled | Halt::Running) => {
+                return Err(RunError::Stalled(host.describe() + &device.describe_outstanding()));
+            }
+        }
+    }
 }
 
 /// No run ends with a request outstanding.

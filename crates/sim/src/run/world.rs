@@ -244,11 +244,12 @@ impl<S: Source> Host<S> {
             Some(Ok(mut request)) => {
                 let index = self.pulled;
                 self.pulled += 1;
+                let given = request.arrival;
                 if self.options.speedup != 1.0 {
-                    request.arrival = Instant::from_ps((request.arrival.as_ps() as f64 / self.options.speedup) as u64);
+                    request.arrival = Instant::from_ps((given.as_ps() as f64 / self.options.speedup) as u64);
                 }
                 if request.arrival > LAST_ARRIVAL && self.at_arrival {
-                    let days = request.arrival.as_secs_f64() / 86_400.0;
+                    let days = given.as_secs_f64() / 86_400.0 / self.options.speedup;
                     return self.fail(RunError::TooLate { place: self.source.place(), index, days });
                 }
                 if request.end() > self.capacity_blocks << self.block_shift && !self.options.wrap {
@@ -488,6 +489,13 @@ impl<S: Source> Host<S> {
         if let Some(on_progress) = &mut self.options.progress {
             on_progress(&progress);
         }
+    }
+
+    /// Makes it believe that no queue has room, as a bug would.
+    #[cfg(test)]
+    pub(super) fn jam(&mut self) {
+        self.full = self.all;
+        self.refresh();
     }
 
     /// What it waits for, for messages.
