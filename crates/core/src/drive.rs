@@ -60,6 +60,9 @@ pub enum End {
     Stopped,
 }
 
+/// Events of the device after which the world is asked again, whatever happens.
+const EVENTS_AT_ONCE: u32 = 1_024;
+
 /// Runs a device in its world.
 pub fn drive<M: Medium>(device: &mut Device<M>, clock: &mut impl Clock, world: &mut impl World<M>) -> End {
     loop {
@@ -71,8 +74,8 @@ pub fn drive<M: Medium>(device: &mut Device<M>, clock: &mut impl Clock, world: &
         }
         let world_at = world.next_at();
         // What is due inside the device goes before what arrives at the same instant. Until the device has something to
-        // say the world need not be asked again.
-        loop {
+        // say the world need not be asked again, but now and then: it may want to stop a device that never says anything.
+        for _ in 0..EVENTS_AT_ONCE {
             let device_at = device.deadline().unwrap_or(Instant::NEVER);
             let next = device_at.min(world_at);
             if next == Instant::NEVER {
