@@ -6,7 +6,7 @@ mod series;
 
 pub use cpu::user_cpu_seconds;
 pub use histogram::Histogram;
-pub use series::{Interval, Series};
+pub use series::{FlashWork, Interval, Series};
 
 use tidewater_base::{Duration, Instant};
 

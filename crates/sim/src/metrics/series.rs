@@ -19,8 +19,36 @@ pub struct Interval {
     pub bytes_written: u64,
     /// Latencies of all requests, added up, in picoseconds.
     pub latency_ps: u128,
+    /// What the flash did.
+    pub flash: FlashWork,
+}
+
+/// Flash work since the start of something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlashWork {
     /// Blocks erased.
     pub erases: u64,
+    /// Units that the host wrote to flash.
+    pub units_host: u64,
+    /// Units programmed, whatever their reason.
+    pub units: u64,
+}
+
+impl FlashWork {
+    fn add(&mut self, other: FlashWork) {
+        self.erases += other.erases;
+        self.units_host += other.units_host;
+        self.units += other.units;
+    }
+
+    /// What was done since `earlier`.
+    pub fn since(self, earlier: FlashWork) -> FlashWork {
+        FlashWork {
+            erases: self.erases - earlier.erases,
+            units_host: self.units_host - earlier.units_host,
+            units: self.units - earlier.units,
+        }
+    }
 }
 
 impl Interval {
@@ -31,7 +59,7 @@ impl Interval {
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;
         self.latency_ps += other.latency_ps;
-        self.erases += other.erases;
+        self.flash.add(other.flash);
     }
 
     /// Mean latency of all requests; zero without requests.
@@ -123,10 +151,10 @@ impl Series {
         }
     }
 
-    /// Blocks were erased since the last call; it is `now`.
-    pub fn record_erases(&mut self, now: Instant, erases: u64) {
-        // They belong to the time before, even if an interval has just ended.
-        self.intervals.last_mut().expect("there is always an interval").erases += erases;
+    /// The flash did this since the last call; it is `now`.
+    pub fn record_flash(&mut self, now: Instant, work: FlashWork) {
+        // It belongs to the time before, even if an interval has just ended.
+        self.intervals.last_mut().expect("there is always an interval").flash.add(work);
         self.at(now);
     }
 
@@ -159,7 +187,7 @@ mod tests {
         let mut now = Instant::from_ns(500);
         for i in 0..10_000u64 {
             series.record(now, if i % 4 == 0 { Op::Read } else { Op::Write }, 4_096, step);
-            series.record_erases(now, 1);
+            series.record_flash(now, FlashWork { erases: 1, ..FlashWork::default() });
             now += step;
         }
         assert!(series.intervals().len() <= 8 && series.intervals().len() > 4);
@@ -167,7 +195,7 @@ mod tests {
             sum.add(i);
             sum
         });
-        assert_eq!((sum.requests, sum.reads, sum.writes, sum.erases), (10_000, 2_500, 7_500, 10_000));
+        assert_eq!((sum.requests, sum.reads, sum.writes, sum.flash.erases), (10_000, 2_500, 7_500, 10_000));
         assert_eq!(sum.bytes_read + sum.bytes_written, 10_000 * 4_096);
         assert_eq!(sum.mean_latency(), step);
         assert_eq!(series.length(), Duration::from_us(100 << 9), "300 ms in at most 8 intervals of 100 us * 2^n");

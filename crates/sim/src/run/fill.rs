@@ -6,6 +6,7 @@ use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
 use tidewater_core::buffer::Buffer;
 use tidewater_core::flash::Source as FlashSource;
+use tidewater_core::ftl::Precondition;
 use tidewater_core::memory::{Placement as Placements, Use, place};
 use tidewater_report::Record;
 use tidewater_report::record::{
@@ -16,12 +17,17 @@ use tidewater_wire::nvme::Status;
 
 use super::world::Host;
 use super::{Pacing, QueueOf, RunOptions, precondition_text};
-use crate::metrics::{Histogram, Metrics};
+use crate::metrics::{FlashWork, Histogram, Metrics};
 use crate::workload::{Op, Source};
 
 const MIB: f64 = (1u64 << 20) as f64;
 /// Points of a latency distribution.
 const CDF_POINTS: u32 = 200;
+/// Write amplification counts as steady when two quarters of a run differ by no more: SNIA's Performance Test
+/// Specification allows a slope of 10 % over its window.
+const STEADY_WITHIN: f64 = 0.1;
+/// Units that the host must have written in a quarter for that to mean anything.
+const STEADY_UNITS: u64 = 10_000;
 /// Groups of a wear histogram.
 const WEAR_GROUPS: u64 = 128;
 
@@ -190,7 +196,7 @@ fn time_series(metrics: &Metrics, seconds: f64) -> TimeSeries {
             write_mib_s: ratio(interval.bytes_written as f64 / MIB, lasts),
             mean_latency_us: us(interval.mean_latency()),
             p99_latency_us: None,
-            erases: interval.erases,
+            erases: interval.flash.erases,
         }
     };
     TimeSeries { interval_seconds: length, points: metrics.series.intervals().iter().enumerate().map(point).collect() }
@@ -324,19 +330,39 @@ fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String> {
     if lost > 0 {
         warnings.push(format!("{lost} units could not be read when they were collected; their data is lost"));
     }
-    let ftl = device.ftl();
-    let layout = ftl.layout();
-    let physical = f64::from(layout.superblocks()) * f64::from(layout.units_per_superblock);
-    let spare = physical / f64::from(ftl.units()) - 1.0;
-    let asked = device.profile().ftl.over_provisioning;
-    if device.profile().drive.capacity == 0 && spare > 2.0 * asked.max(0.1) {
-        warnings.push(format!(
-            "the drive is so small for its number of dies that the working reserve of each die makes {:.0} % of spare flash \
-             out of the {:.0} % asked for: collection has less to do than on a drive of usual size; give a larger \
-             [drive] capacity to change that",
-            spare * 100.0,
-            asked * 100.0
-        ));
+    let ftl = &device.ftl().statistics;
+    if host.options.device.precondition == Precondition::Fresh && ftl.host > 0 && ftl.collections == 0 {
+        warnings.push(
+            "the drive began empty and never had to collect; one that is in use may be slower (--precondition steady)"
+                .into(),
+        );
     }
+    warnings.extend(unsteady(&host.metrics));
     warnings
+}
+
+/// Says so when write amplification was still changing when the run ended.
+fn unsteady(metrics: &Metrics) -> Option<String> {
+    let intervals = metrics.series.intervals();
+    let total: u64 = intervals.iter().map(|i| i.flash.units_host).sum();
+    // The third and the fourth quarter of what the host wrote.
+    let mut quarters = [FlashWork::default(); 4];
+    let mut below = 0;
+    for interval in intervals {
+        let quarter = &mut quarters[(below * 4 / total.max(1)).min(3) as usize];
+        quarter.units_host += interval.flash.units_host;
+        quarter.units += interval.flash.units;
+        below += interval.flash.units_host;
+    }
+    let [_, _, third, fourth] = quarters;
+    if third.units_host.min(fourth.units_host) < STEADY_UNITS {
+        return None;
+    }
+    let [third, fourth] = [third, fourth].map(|work| ratio(work.units as f64, work.units_host as f64));
+    (ratio(fourth, third) - 1.0).abs().gt(&STEADY_WITHIN).then(|| {
+        format!(
+            "write amplification was still changing: {third:.2} in the third quarter of the data written, {fourth:.2} in the \
+             fourth; a longer run, a warm-up or --precondition steady would show the drive as it settles"
+        )
+    })
 }

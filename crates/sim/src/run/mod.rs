@@ -99,7 +99,7 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
             return Err(RunError::NoRequests { warmup: host.pulled.min(host.options.warmup_requests) });
         }
     }
-    host.sample(now, device.ftl().statistics.erases);
+    host.sample(now, &device.ftl().statistics);
     host.report(now);
     if let Some(out) = &mut host.options.record_requests {
         out.flush().map_err(RunError::Output)?;

@@ -418,6 +418,10 @@ fn the_constructed_steady_state_is_that_of_the_slow_way() {
     let units = (64 << 20) / 4_096;
     let slow = writes(1, Precondition::Filled(1.0), 6 * units, 4 * units);
     let constructed = writes(2, Precondition::Steady, 0, 4 * units);
+    let changing = |record: &Record| record.warnings.iter().any(|w| w.contains("still changing"));
+    assert!(!changing(&slow) && !changing(&constructed), "{:?} {:?}", slow.warnings, constructed.warnings);
+    let settling = writes(1, Precondition::Fresh, 0, 3 * units);
+    assert!(changing(&settling), "{:?}", settling.warnings);
     let (slow, constructed) = (slow.write_amplification, constructed.write_amplification);
     assert!((constructed / slow - 1.0).abs() < 0.05, "constructed {constructed}, the slow way {slow}");
 }

@@ -13,6 +13,7 @@ use std::time;
 
 use tidewater_base::Instant;
 use tidewater_core::drive::World;
+use tidewater_core::ftl::FtlStatistics;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::HostProfile;
 use tidewater_core::{Device, Output};
@@ -21,7 +22,7 @@ use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 
 use super::options::LAST_ARRIVAL;
 use super::{Pacing, Progress, RunError, RunOptions};
-use crate::metrics::Metrics;
+use crate::metrics::{FlashWork, Metrics};
 use crate::workload::{Op, Request, Source};
 
 /// Commands outstanding at once, at most: identifiers are unique over all queues, and FFFFh stays unused.
@@ -126,7 +127,7 @@ pub(super) struct Host<S> {
     capacity_blocks: u64,
     /// Blocks of one command, by operation.
     blocks_max: [u64; Op::ALL.len()],
-    erases: u64,
+    flash: FlashWork,
     sample_at: Instant,
     events_to_check: u32,
     checks_without_end: u64,
@@ -183,7 +184,7 @@ impl<S: Source> Host<S> {
             block_shift,
             capacity_blocks: capacity >> block_shift,
             blocks_max,
-            erases: 0,
+            flash: FlashWork::default(),
             sample_at: Instant::ZERO,
             events_to_check: 1,
             checks_without_end: 0,
@@ -208,15 +209,20 @@ impl<S: Source> Host<S> {
         self.began = now;
         self.last_completion = now;
         self.metrics.series.restart(now);
-        self.erases = 0;
+        self.flash = FlashWork::default();
         self.sample_at = now;
         self.halt = Halt::Running;
     }
 
-    /// The figures are taken: what was erased since the last look goes into the time series.
-    pub(super) fn sample(&mut self, now: Instant, erases: u64) {
-        self.metrics.series.record_erases(now, erases - self.erases);
-        self.erases = erases;
+    /// What the flash did since the last look goes into the time series.
+    pub(super) fn sample(&mut self, now: Instant, done: &FtlStatistics) {
+        let work = FlashWork {
+            erases: done.erases,
+            units_host: done.host,
+            units: done.host + done.collected + done.padding + done.map,
+        };
+        self.metrics.series.record_flash(now, work.since(self.flash));
+        self.flash = work;
         self.sample_at = self.metrics.series.ends();
     }
 
@@ -590,7 +596,7 @@ impl<M: Medium, S: Source> World<M> for Host<S> {
     #[inline]
     fn stop(&mut self, now: Instant, device: &Device<M>) -> bool {
         if now >= self.sample_at {
-            self.sample(now, device.ftl().statistics.erases);
+            self.sample(now, &device.ftl().statistics);
         }
         self.events_to_check -= 1;
         if self.events_to_check == 0 {
