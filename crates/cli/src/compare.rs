@@ -57,7 +57,10 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
         target.write(&array(&runs))?;
     }
     if let Some(target) = &report {
-        target.write(&compare::page(&runs, &format!("What {title} changes")))?;
+        target.write(&compare::page(
+            &runs,
+            &format!("What {title} change{}", if given.vary.len() == 1 { "s" } else { "" }),
+        ))?;
     }
     if !targets.iter().flatten().any(|target| target.is_stdout()) {
         let mut text = compare::table(&runs, width());
@@ -111,24 +114,30 @@ fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
     let first = Plan { label: String::new(), load: given.load.clone(), drive: given.drive.clone() };
     given.vary.iter().try_fold(vec![first], |plans, vary| {
         let mut more = Vec::new();
+        // Side by side, full keys are too long for a heading; where two end alike, both are given in full.
+        let short = vary.key.rsplit('.').next().unwrap_or_default();
+        let alike = given.vary.iter().filter(|other| other.key.rsplit('.').next() == Some(short)).count() > 1;
+        let name = if alike { vary.key.as_str() } else { short };
+        let several = given.vary.len() > 1;
         for plan in plans {
             for value in &vary.values {
-                more.push(varied(&plan, vary, value)?);
+                // Of several, a word speaks for itself.
+                let word =
+                    vary.key == "profile" || several && !alike && !value.starts_with(|c: char| c.is_ascii_digit());
+                let label = if word { value.clone() } else { format!("{name}={value}") };
+                more.push(varied(&plan, vary, &label, value)?);
             }
         }
         Ok(more)
     })
 }
 
-fn varied(plan: &Plan, vary: &Variation, value: &str) -> Result<Plan, Failure> {
+/// The plan with one more key set, which its label calls `label`.
+fn varied(plan: &Plan, vary: &Variation, label: &str, value: &str) -> Result<Plan, Failure> {
     let mut plan = plan.clone();
     let key = vary.key.as_str();
     let gap = if plan.label.is_empty() { "" } else { " " };
-    plan.label = if key == "profile" {
-        format!("{}{gap}{value}", plan.label)
-    } else {
-        format!("{}{gap}{key}={value}", plan.label)
-    };
+    plan.label = format!("{}{gap}{label}", plan.label);
     let wrong = |expected: &str| Failure::usage(format_args!("--vary {key}: expected {expected}, found `{value}`"));
     match key {
         "profile" => plan.drive.profile = value.into(),
@@ -176,9 +185,20 @@ mod tests {
         let plans = plans(&given(&["profile=generic,tlc-client", "nand.channels=2,4", "queue-depth=1,8"])).unwrap();
         let labels: Vec<&str> = plans.iter().map(|plan| plan.label.as_str()).collect();
         assert_eq!(labels.len(), 8);
-        assert_eq!(labels[0], "generic nand.channels=2 queue-depth=1");
-        assert_eq!(labels[7], "tlc-client nand.channels=4 queue-depth=8");
+        assert_eq!(labels[0], "generic channels=2 queue-depth=1");
+        assert_eq!(labels[7], "tlc-client channels=4 queue-depth=8");
         assert_eq!((plans[7].load.queue_depth, plans[7].drive.set[0].value.as_str()), (Some(8), "4"));
+    }
+
+    #[test]
+    fn a_run_is_called_by_what_tells_it_from_the_others() {
+        let labels = |vary: &[&str]| plans(&given(vary)).unwrap().into_iter().map(|p| p.label).collect::<Vec<_>>();
+        assert_eq!(labels(&["buffer.write_policy=none,lru"]), ["write_policy=none", "write_policy=lru"]);
+        assert_eq!(labels(&["buffer.write_policy=none,lru", "seed=1"]), ["none seed=1", "lru seed=1"]);
+        assert_eq!(
+            labels(&["memory.dram.size=1MiB,2MiB", "memory.sram.size=1MiB"]),
+            ["memory.dram.size=1MiB memory.sram.size=1MiB", "memory.dram.size=2MiB memory.sram.size=1MiB"]
+        );
     }
 
     #[test]

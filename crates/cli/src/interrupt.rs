@@ -3,11 +3,11 @@
 use crate::failure::Status;
 use crate::output;
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-/// A run is going on that can end early.
-static RUNNING: AtomicBool = AtomicBool::new(false);
+/// Runs, and series of runs, that are going on and can end early.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// The user wants it to end.
 static REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
@@ -17,7 +17,7 @@ pub fn install() {
     let requested = flag();
     let _ = ctrlc::set_handler(move || {
         let again = requested.swap(true, Ordering::SeqCst);
-        if again || !RUNNING.load(Ordering::SeqCst) {
+        if again || RUNNING.load(Ordering::SeqCst) == 0 {
             output::remove_unfinished();
             std::process::exit(Status::Interrupted as i32);
         }
@@ -44,13 +44,13 @@ pub struct Running(());
 impl Running {
     /// A run begins.
     pub fn begin() -> Running {
-        RUNNING.store(true, Ordering::SeqCst);
+        RUNNING.fetch_add(1, Ordering::SeqCst);
         Running(())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        RUNNING.store(false, Ordering::SeqCst);
+        RUNNING.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -1,11 +1,16 @@
 //! How far a run has got, on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tidewater_report::units;
+use tidewater_report::{record, units};
 use tidewater_sim::run::Progress;
 
 /// Steps of the bar.
 const STEPS: u64 = 10_000;
+
+/// The bar of a load whose length is known.
+const SHARE: &str = "{prefix} [{bar:28}] {percent:>3} %  {msg}  {eta} left";
+/// What stands for a bar where the length is not known.
+const ENDLESS: &str = "{prefix} {spinner} {elapsed}  {msg}";
 
 /// A bar on standard error; nothing where that is no terminal.
 pub struct Bar(ProgressBar);
@@ -13,12 +18,14 @@ pub struct Bar(ProgressBar);
 impl Bar {
     /// A bar that begins with `what`.
     pub fn new(what: &str) -> Bar {
-        let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr_with_hz(10));
-        bar.set_prefix(crate::failure::printable(what));
-        // The template is a constant, and a test makes the bar.
-        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:28}] {percent:>3} %  {msg}  {eta} left") {
+        // Hidden until it has its style, because the default one would flash up.
+        let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
+        // The template is a constant that a test tries.
+        if let Ok(style) = ProgressStyle::with_template(SHARE) {
             bar.set_style(style.progress_chars("=> "));
         }
+        bar.set_prefix(crate::failure::printable(what));
+        bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
         Bar(bar)
     }
 
@@ -31,7 +38,7 @@ impl Bar {
                 Some(share) => bar.set_position((share.clamp(0.0, 1.0) * STEPS as f64) as u64),
                 None if !endless => {
                     endless = true;
-                    if let Ok(style) = ProgressStyle::with_template("{prefix} {spinner} {elapsed}  {msg}") {
+                    if let Ok(style) = ProgressStyle::with_template(ENDLESS) {
                         bar.set_style(style);
                     }
                 }
@@ -40,7 +47,7 @@ impl Bar {
             bar.set_message(format!(
                 "{} requests, {}/s",
                 units::count(progress.requests as f64),
-                units::count(progress.requests_per_second)
+                units::count(record::ratio(progress.requests as f64, bar.elapsed().as_secs_f64()))
             ));
         })
     }
@@ -64,7 +71,7 @@ mod tests {
         for share in [Some(0.0), Some(0.5), Some(2.0), None] {
             tell(&Progress { requests: 5, expected: None, share, simulated: Duration::ZERO, requests_per_second: 1e6 });
         }
-        assert!(ProgressStyle::with_template("{prefix} [{bar:28}] {percent:>3} %  {msg}  {eta} left").is_ok());
-        assert!(ProgressStyle::with_template("{prefix} {spinner} {elapsed}  {msg}").is_ok());
+        assert!(ProgressStyle::with_template(SHARE).is_ok());
+        assert!(ProgressStyle::with_template(ENDLESS).is_ok());
     }
 }

@@ -29,10 +29,8 @@ pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     let origin = Origin::find(&replay.load)?;
     let lines = requests.as_ref().map(|target| Shared::open(target)).transpose()?;
 
-    let running = Running::begin();
     let run = One { origin: &origin, load: &replay.load, drive: &drive, given: &replay.drive };
     let record = run.run("replay", lines.as_ref())?;
-    drop(running);
 
     if let Some(lines) = lines {
         lines.finish()?;
@@ -95,6 +93,8 @@ impl One<'_> {
     pub fn run(&self, what: &str, lines: Option<&Shared>) -> Result<Record, Failure> {
         let seed = self.given.seed;
         let load = self.origin.open(self.load, &self.drive.profile, seed)?;
+        // What comes before may be broken off at any time: there is no result yet.
+        let running = Running::begin();
         let bar = Bar::new(what);
         let defaults = RunOptions::default();
         let options = RunOptions {
@@ -113,7 +113,8 @@ impl One<'_> {
         };
         let outcome = run::run(&self.drive.profile, load.source, options);
         drop(bar);
-        let mut record = outcome.map_err(|error| refusal(&error, lines))?.record;
+        drop(running);
+        let mut record = outcome.map_err(|error| refusal(&error, lines, self.load))?.record;
         record.command_line = Some(command_line(std::env::args_os().skip(1)));
         record.warnings.extend(load.warnings);
         Ok(record)
@@ -121,7 +122,7 @@ impl One<'_> {
 }
 
 /// Why there was no run, and what to do about it.
-fn refusal(error: &RunError, lines: Option<&Shared>) -> Failure {
+fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failure {
     match error {
         RunError::Source(error) => trace::refusal(error),
         RunError::Output(error) => Failure::write(lines.map_or("the requests", |lines| &lines.name), error),
@@ -129,6 +130,10 @@ fn refusal(error: &RunError, lines: Option<&Shared>) -> Failure {
             "the drive stopped with requests outstanding, which is a bug of Tidewater",
         )
         .help(format_args!("please report it with the command line and this: {}", state.trim().replace('\n', "; "))),
+        RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {
+            Failure::usage("the slice holds no request")
+                .help("it begins after the last one; `tidewater trace info` counts them")
+        }
         RunError::NoRequests { warmup: 1.. } => Failure::usage(error).help("give a smaller --warm-up"),
         _ => Failure::refused(error),
     }

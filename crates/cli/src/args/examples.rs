@@ -8,8 +8,7 @@ Examples:
   tidewater profile list
   tidewater trace info sample
 
-Exit status: 0 when all went well, 1 when a run failed, 2 when the input or the command line is wrong,
-130 after Ctrl-C.";
+Exit status: 0 all went well, 1 a run failed, 2 wrong input or command line, 130 Ctrl-C.";
 
 pub(super) const REPLAY: &str = "\
 Examples:
@@ -28,7 +27,7 @@ Examples:
   # One knob turned, one line for each request
   tidewater replay --trace my.csv --set ftl.gc_victim=cost-benefit --requests requests.csv
 
-Ctrl-C ends a run early: its record and report are written and marked as partial. A second one ends at once.";
+Ctrl-C ends a run early: record and report are written, marked as partial. A second ends at once.";
 
 pub(super) const COMPARE: &str = "\
 Examples:
