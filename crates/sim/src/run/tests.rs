@@ -425,3 +425,17 @@ fn the_constructed_steady_state_is_that_of_the_slow_way() {
     let (slow, constructed) = (slow.write_amplification, constructed.write_amplification);
     assert!((constructed / slow - 1.0).abs() < 0.05, "constructed {constructed}, the slow way {slow}");
 }
+
+#[test]
+fn a_full_drive_that_collects_keeps_its_tail_within_a_few_erases() {
+    let profile = with(small(), &["nand.channels=4", "nand.cell=tlc", "nand.planes=2", "nand.page_size=16KiB"]);
+    let erase_us = us(profile.nand.erase_time);
+    let mut options = at_depth(32);
+    options.device.precondition = Precondition::Steady;
+    options.device.capacity = 1 << 30;
+    let writes = JobSpec::from_inline("rw=randwrite,bs=4k,size=1g,number_ios=200000,norandommap=1").unwrap();
+    let record = run(&profile, writes.source(None, 1).unwrap(), options).unwrap().record;
+    let write = &record.latency_us["write"];
+    assert!(record.collections > 100 && write.p999 < 4.0 * erase_us, "{write:?}");
+    assert!(write.max < 8.0 * erase_us, "{write:?}");
+}
