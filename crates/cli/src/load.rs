@@ -11,7 +11,7 @@ use tidewater_core::profile::Profile;
 use tidewater_report::record::{self, WorkloadKind};
 use tidewater_report::units;
 use tidewater_sim::run::Pacing;
-use tidewater_sim::trace::{Input, Trace};
+use tidewater_sim::trace::{Input, Options, Trace};
 use tidewater_sim::workload::job::{Access, Amount, Distribution, ThreadSpec};
 use tidewater_sim::workload::{JobSpec, Source, Workload};
 
@@ -72,7 +72,7 @@ impl Origin {
     /// When the trace cannot be read, or the job does not fit the drive.
     pub fn open(&self, given: &args::Load, profile: &Profile, seed: u64) -> Result<Load, Failure> {
         match self {
-            Origin::Trace(input) => open_trace(input, given),
+            Origin::Trace(input) => open_trace(input, given, profile),
             Origin::Job(spec, text) => open_job(spec, text, given, profile, seed),
         }
     }
@@ -83,23 +83,42 @@ pub fn input_file(given: &args::Load) -> Option<&Path> {
     given.origin.trace.as_deref().or(given.origin.job.as_deref().map(Path::new))
 }
 
-fn open_trace(input: &Input, given: &args::Load) -> Result<Load, Failure> {
-    let trace = Trace::open(input, &trace::options(&given.reading, true)).map_err(|error| trace::refusal(&error))?;
+fn open_trace(input: &Input, given: &args::Load, profile: &Profile) -> Result<Load, Failure> {
+    let reading = &given.reading;
+    let mut reader = trace::options(reading, true);
+    let open = |options: &Options| Trace::open(input, options).map_err(|error| trace::refusal(&error));
+    let mut trace = open(&reader)?;
+    let mut warnings = Vec::new();
+    // A trace of many volumes can span more than any drive while it touches little: no drive of that size is meant.
+    if let Some(extent) = trace.extent()
+        && usable(profile).is_none()
+        && !reader.compact
+        && ftl::plan(profile, extent).is_err()
+    {
+        reader.compact = true;
+        trace = open(&reader)?;
+        warnings.push(format!(
+            "the addresses of the trace span {}, more than a drive of this profile can have: ranges that no request \
+             touches were left out, as with --compact, and {} remain; give a capacity and --wrap to do otherwise",
+            units::bytes(extent),
+            trace.extent().map_or_else(|| "less".to_owned(), units::bytes)
+        ));
+    }
+    let compact = reader.compact;
     let mut words = vec![format!("{} trace", trace.format().name())];
     words.extend(trace.expected_requests().map(|requests| format!("{} requests", units::grouped(requests))));
     words.extend(trace.extent().map(|extent| format!("addresses up to {}", units::bytes(extent))));
     let mut options = BTreeMap::from([("format".to_owned(), trace.format().name().to_owned())]);
-    let reading = &given.reading;
     let mut option = |name: &str, value: Option<String>| options.extend(value.map(|value| (name.to_owned(), value)));
     option("slice", reading.slice.as_ref().map(ToString::to_string));
     option("device", reading.device.clone());
     option("skip_bad", reading.skip_bad.then(|| "true".to_owned()));
-    option("compact", reading.compact.then(|| "true".to_owned()));
+    option("compact", compact.then(|| "true".to_owned()));
     let told =
         record::Workload { kind: WorkloadKind::Trace, source: input.name(), description: words.join(", "), options };
     let source = trace::sliced(Workload::Trace(Box::new(trace)), reading);
     let pacing = given.queue_depth.map_or(Pacing::Arrival, Pacing::Depth);
-    Ok(Load { source, pacing, runtime: None, told, warnings: Vec::new() })
+    Ok(Load { source, pacing, runtime: None, told, warnings })
 }
 
 fn is_paced(thread: &ThreadSpec) -> bool {
@@ -177,4 +196,59 @@ fn describe(spec: &JobSpec, depth: u32) -> String {
     }
     words.push(format!("queue depth {depth}"));
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn given(line: &str) -> args::Load {
+        let words = ["tidewater", "replay"].into_iter().chain(line.split_whitespace());
+        match args::Cli::try_parse_from(words).unwrap().command {
+            args::Command::Replay(replay) => replay.load,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn load(line: &str, profile: &Profile) -> Result<Load, Failure> {
+        let given = given(line);
+        Origin::find(&given)?.open(&given, profile, 1)
+    }
+
+    #[test]
+    fn the_pace_follows_trace_job_and_options() {
+        let pacing = |line: &str| load(line, &Profile::generic()).unwrap().pacing;
+        assert_eq!(pacing("--trace sample"), Pacing::Arrival);
+        assert_eq!(pacing("--trace sample --queue-depth 4"), Pacing::Depth(4));
+        assert_eq!(pacing("--job rw=randread,size=1g,iodepth=8,numjobs=2"), Pacing::Depth(16));
+        assert_eq!(pacing("--job rw=randread,size=1g,iodepth=8 --queue-depth 3"), Pacing::Depth(3));
+        assert_eq!(pacing("--job rw=randread,size=1g,rate_iops=100"), Pacing::ArrivalAndDepth(1));
+    }
+
+    #[test]
+    fn a_job_takes_the_size_of_its_drive_or_asks_for_one() {
+        let tiny = tidewater_core::profile::builtin("tiny").unwrap();
+        let all = load("--job rw=read", &tiny).unwrap().source.extent();
+        assert_eq!(all, usable(&tiny));
+        let failure = load("--job rw=read", &Profile::generic()).err().unwrap();
+        assert!(failure.help.unwrap().contains("--capacity"));
+        assert!(load("--job rw=read,size=1m --speedup 2", &tiny).is_err());
+    }
+
+    #[test]
+    fn a_sparse_trace_beyond_any_drive_is_compacted_and_says_so() {
+        let far = 1u64 << 37;
+        let text = format!("0,0,4096,W,0.0\n0,{far},4096,W,0.1\n");
+        let input = Input::from_bytes("far.spc", text.as_bytes());
+        let line = given("--trace far.spc --format spc");
+        let load = open_trace(&input, &line, &Profile::generic()).unwrap();
+        assert!(load.source.extent().unwrap() <= 2 << 20);
+        assert!(load.warnings[0].contains("64 TiB") && load.warnings[0].contains("--compact"), "{:?}", load.warnings);
+        // On a drive of given size the addresses are what they are, and the run refuses or wraps them.
+        let mut given_size = Profile::generic();
+        given_size.set("drive.capacity", "1GiB").unwrap();
+        let load = open_trace(&input, &line, &given_size).unwrap();
+        assert!(load.source.extent().unwrap() > 1 << 40 && load.warnings.is_empty());
+    }
 }

@@ -27,7 +27,7 @@ pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     distinct(&targets, Some(&replay.drive.profile))?;
     let drive = prepare(&replay.drive)?;
     let origin = Origin::find(&replay.load)?;
-    let lines = requests.as_ref().map(|target| Shared::open(target)).transpose()?;
+    let lines = requests.as_ref().map(Shared::open).transpose()?;
 
     let run = One { origin: &origin, load: &replay.load, drive: &drive, given: &replay.drive };
     let record = run.run("replay", lines.as_ref())?;
