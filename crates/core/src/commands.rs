@@ -115,16 +115,18 @@ impl<M: Medium> Device<M> {
 
     /// Looks a command's pages up: in the write buffer, in the read cache, on flash.
     fn read_pages(&mut self, slot: u16, first: u32, end: u32) {
-        let mut from_memory = 0u32;
+        let (mut from_buffer, mut from_cache) = (0u32, 0u32);
         if self.options.premap {
             self.premap(first, end);
         }
         let (buffer, cache) = (&mut self.write_buffer, &mut self.read_cache);
         // The write buffer's hit ratio is that of writes; its read hits only spare the flash.
         let wanted = (first..end).filter(|&lpn| {
-            let held = buffer.contains(lpn) || cache.read(lpn);
-            from_memory += u32::from(held);
-            !held
+            let in_buffer = buffer.contains(lpn);
+            let in_cache = !in_buffer && cache.read(lpn);
+            from_buffer += u32::from(in_buffer);
+            from_cache += u32::from(in_cache);
+            !(in_buffer || in_cache)
         });
         let read = self.ftl.read(self.now, &mut self.events, wanted, u32::from(slot));
         let work = &mut self.work[slot as usize];
@@ -137,10 +139,15 @@ impl<M: Medium> Device<M> {
             }
         };
         if work.pending == 0 {
-            if from_memory > 0 {
+            if from_buffer + from_cache > 0 {
                 work.step = Step::Send;
-                let bytes = u64::from(from_memory) << self.unit_shift;
-                let done = self.read_memory.read(self.now, bytes);
+                let mut done = self.now;
+                if from_buffer > 0 {
+                    done = self.write_memory.read(self.now, u64::from(from_buffer) << self.unit_shift);
+                }
+                if from_cache > 0 {
+                    done = done.max(self.read_memory.read(self.now, u64::from(from_cache) << self.unit_shift));
+                }
                 self.events.push(done, lane::OTHER, Event::Data { slot: slot.into() });
             } else {
                 self.send(slot);
@@ -369,10 +376,10 @@ impl<M: Medium> Device<M> {
             }
             self.work[slot as usize].next += 1;
         }
-        if command.fua {
+        // Without a volatile buffer in front, what has completed is durable, deallocations too.
+        if command.fua || !self.write_buffer.is_enabled() {
             self.work[slot as usize].mark = self.ftl.begin_flush(self.now, &mut self.events);
             self.work[slot as usize].step = Step::Durable;
-            self.work[slot as usize].pending = 0;
             self.flushing.push(slot);
             self.end_flushes();
         } else if self.work[slot as usize].pending > 0 {

@@ -233,8 +233,12 @@ impl Medium for Nand {
             self.blocks[index].health = Health::GrownBad;
             return Err(Failed);
         }
-        self.write_page(at, page, Some(content));
+        self.preset(at, page, content);
         Ok(())
+    }
+
+    fn preset(&mut self, at: Block, page: u32, content: &Page<'_>) {
+        self.write_page(at, page, Some(content));
     }
 
     fn read(&mut self, at: Block, page: u32) -> Read {

@@ -14,7 +14,9 @@ const ENDURANCES: u32 = 4;
 pub(crate) struct ErrorModel {
     thresholds: Arc<[u64]>,
     attempts: usize,
-    erases_per_step: u32,
+    endurance: u32,
+    /// Below so many erases the first step holds; a look-up then takes no division.
+    erases_of_first_step: u32,
 }
 
 impl ErrorModel {
@@ -37,16 +39,23 @@ impl ErrorModel {
                 rber *= config.retry_gain;
             }
         }
-        ErrorModel { thresholds: thresholds.into(), attempts, erases_per_step: (config.endurance / STEPS_PER_ENDURANCE).max(1) }
+        let endurance = config.endurance.max(1);
+        ErrorModel {
+            thresholds: thresholds.into(),
+            attempts,
+            endurance,
+            erases_of_first_step: endurance.div_ceil(STEPS_PER_ENDURANCE),
+        }
     }
 
     /// Thresholds for a first read and each retry.
     #[inline]
     pub(crate) fn attempts(&self, erases: u32) -> &[u64] {
-        if erases < self.erases_per_step {
+        if erases < self.erases_of_first_step {
             return &self.thresholds[..self.attempts];
         }
-        let step = ((erases / self.erases_per_step) as usize).min(self.thresholds.len() / self.attempts - 1);
+        let step = u64::from(erases) * u64::from(STEPS_PER_ENDURANCE) / u64::from(self.endurance);
+        let step = (step as usize).min(self.thresholds.len() / self.attempts - 1);
         &self.thresholds[step * self.attempts..][..self.attempts]
     }
 }
@@ -74,7 +83,52 @@ fn poisson_tail(mean: f64, k: u32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::poisson_tail;
+    use super::*;
+
+    fn config(endurance: u32) -> Config {
+        use tidewater_base::Duration;
+        let time = Duration::from_us(1);
+        Config {
+            channels: 1,
+            ways: 1,
+            dies_per_way: 1,
+            planes: 1,
+            blocks_per_plane: 8,
+            pages_per_block: 8,
+            page_size: 16_384,
+            oob_size: 0,
+            cell: crate::Cell::Slc,
+            read_time: [time; 3],
+            program_time: [time; 3],
+            erase_time: time,
+            bus_rate: 1_000_000,
+            command_time: time,
+            multi_plane: true,
+            cache: true,
+            endurance,
+            factory_bad_rate: 0.0,
+            program_fail_rate: 0.0,
+            erase_fail_rate: 0.0,
+            rber_fresh: 1e-3,
+            rber_worn: 1e-2,
+            ecc_codeword: 2_048,
+            ecc_bits: 120,
+            read_retries: 2,
+            retry_gain: 0.6,
+        }
+    }
+
+    /// An endurance below the number of steps was taken for that number: wear counted too little.
+    #[test]
+    fn a_block_at_its_endurance_has_the_error_rate_of_a_worn_one() {
+        for endurance in [1, 16, 64, 100, 3_000, 100_000] {
+            let model = ErrorModel::new(&config(endurance));
+            let worn = STEPS_PER_ENDURANCE as usize * model.attempts;
+            assert_eq!(model.attempts(endurance), &model.thresholds[worn..worn + model.attempts], "{endurance}");
+            assert_eq!(model.attempts(0), &model.thresholds[..model.attempts]);
+            assert_eq!(model.attempts(u32::MAX), &model.thresholds[model.thresholds.len() - model.attempts..]);
+        }
+    }
 
     #[test]
     fn the_tail_matches_closed_forms() {

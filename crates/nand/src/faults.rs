@@ -96,6 +96,10 @@ impl<M: Medium> Medium for FaultyNand<M> {
         self.inner.program(at, page, content)
     }
 
+    fn preset(&mut self, at: Block, page: u32, content: &Page<'_>) {
+        self.inner.preset(at, page, content);
+    }
+
     fn read(&mut self, at: Block, page: u32) -> Read {
         let nth = self.reads;
         self.reads += 1;

@@ -42,6 +42,9 @@ pub trait Medium: Clone {
     /// [`Failed`]: the page is not readable and the block must not be programmed again.
     fn program(&mut self, at: Block, page: u32, content: &Page<'_>) -> Result<(), Failed>;
 
+    /// As [`Medium::program`], but it can't fail: for a past that is constructed, and not lived through.
+    fn preset(&mut self, at: Block, page: u32, content: &Page<'_>);
+
     /// Reads a page from the array: how many retries ECC needed, or that it gave up.
     fn read(&mut self, at: Block, page: u32) -> Read;
 

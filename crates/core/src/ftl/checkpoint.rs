@@ -25,8 +25,10 @@ pub(super) const HEADER_WORDS: usize = 4;
 pub(super) struct OwnRow {
     pub(super) what: Own,
     pub(super) payload: Option<Arc<[u32]>>,
-    /// Segment: the program sequence through which it is complete. Deallocations: how many are logged with it.
+    /// Segment: the program sequence through which it is complete. Deallocations: the lowest write sequence.
     mark: u64,
+    /// The program sequence from which recovery need not scan once this is on flash.
+    floor: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,12 @@ impl OwnRow {
             Own::Deallocations => (PageKind::Trim, 0),
         }
     }
+
+    /// The deallocations that it logs, if it does: first page, pages, write sequence.
+    pub(super) fn deallocations(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+        let payload = self.payload.iter().filter(|_| self.what == Own::Deallocations);
+        payload.flat_map(|p| p.chunks_exact(4).map(|r| (r[0], r[1], u64::from(r[2]) | u64::from(r[3]) << 32)))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -49,9 +57,8 @@ pub(super) struct MapSuperblock {
     pub(super) superblock: u32,
     /// Segments whose newest image is here.
     pub(super) live: u32,
-    /// The round in which deallocations were last logged here.
-    pub(super) log_round: Option<u64>,
-    pub(super) programmed: u32,
+    /// Program sequence of the last deallocations that are logged here.
+    pub(super) log: u64,
 }
 
 /// The state of checkpointing.
@@ -62,7 +69,6 @@ pub struct Checkpoint {
     pub(super) entries: u32,
     pub(super) segments: u32,
     next: u32,
-    pub(super) round: u64,
     open: u32,
     pub(super) ring: VecDeque<MapSuperblock>,
     /// Superblock of each segment's newest image.
@@ -70,9 +76,13 @@ pub struct Checkpoint {
     /// Program sequence through which each segment's newest image is complete.
     pub(super) complete: Vec<u64>,
     /// First page, pages, write sequence.
-    pending: Vec<(u32, u32, u64)>,
-    logged: u64,
-    pub(super) durable: u64,
+    pub(super) pending: Vec<(u32, u32, u64)>,
+    /// The lowest write sequence in each row of the log that is under way.
+    logging: Vec<u64>,
+    /// What recovery would take for the floor now.
+    pub(super) floor: u64,
+    /// Superblocks that the ring needs when each segment is written in its turn.
+    ring_planned: usize,
 }
 
 impl Checkpoint {
@@ -85,14 +95,14 @@ impl Checkpoint {
             entries,
             segments,
             next: 0,
-            round: 0,
             open: NONE,
             ring: VecDeque::new(),
             locations: vec![NONE; segments as usize],
             complete: vec![0; segments as usize],
             pending: Vec::new(),
-            logged: 0,
-            durable: 0,
+            logging: Vec::new(),
+            floor: 0,
+            ring_planned: segments.div_ceil(profile.nand.pages_per_block) as usize + 2,
         }
     }
 
@@ -101,13 +111,13 @@ impl Checkpoint {
     pub(super) fn log_deallocation(&mut self, first: u32, count: u32, sequence: u64) {
         if self.interval > 0 {
             self.pending.push((first, count, sequence));
-            self.logged += 1;
         }
     }
 
-    /// Deallocations that are on flash.
-    pub(super) fn deallocations_durable(&self) -> u64 {
-        self.durable
+    /// Whether all deallocations through this write sequence are on flash.
+    pub(super) fn is_logged(&self, sequence: u64) -> bool {
+        let pending = self.pending.iter().map(|p| p.2);
+        sequence == 0 || pending.chain(self.logging.iter().copied()).all(|s| s > sequence)
     }
 
     pub(super) fn forget_open(&mut self, superblock: u32) {
@@ -122,16 +132,19 @@ impl<M: Medium> Ftl<M> {
     pub(super) fn checkpoint_step(&mut self, now: Instant, events: &mut EventQueue) {
         let c = &mut self.checkpoint;
         c.rows += 1;
-        if c.interval == 0 || c.rows < c.interval {
-            return;
+        if c.interval > 0 && c.rows >= c.interval {
+            c.rows = 0;
+            self.write_segment(now, events);
         }
-        c.rows = 0;
+    }
+
+    /// Writes the next segment.
+    fn write_segment(&mut self, now: Instant, events: &mut EventQueue) {
         let complete = self.complete_through();
         for _ in 0..self.checkpoint.segments {
             let c = &mut self.checkpoint;
             let segment = c.next;
             c.next = (c.next + 1) % c.segments;
-            c.round += u64::from(c.next == 0);
             let first = segment * c.entries;
             let last = (first + (c.entries - 1)).min(self.map.units() - 1);
             if self.map.is_untouched(first, last) {
@@ -139,8 +152,11 @@ impl<M: Medium> Ftl<M> {
                 self.checkpoint.complete[segment as usize] = complete;
                 continue;
             }
-            let payload = self.stamps.then(|| self.image(segment, first, last));
-            let own = OwnRow { what: Own::Segment(segment), payload, mark: complete };
+            // Once this image is on flash, every row up to the floor is in some image.
+            let others = self.checkpoint.complete.iter().enumerate().filter(|&(i, _)| i != segment as usize);
+            let floor = others.map(|(_, &c)| c).min().unwrap_or(u64::MAX).min(complete);
+            let payload = self.stamps.then(|| self.image(floor, first, last));
+            let own = OwnRow { what: Own::Segment(segment), payload, mark: complete, floor };
             if !self.write_own(now, events, own, self.profile.gc_reserve as usize) {
                 self.checkpoint.next = segment;
             }
@@ -155,10 +171,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A segment as it is on flash now: units that are still in the controller's memory are named where they were.
-    fn image(&self, segment: u32, first: u32, last: u32) -> Arc<[u32]> {
-        // Once this image is on flash, every row up to the floor is in some image.
-        let others = self.checkpoint.complete.iter().enumerate().filter(|&(i, _)| i != segment as usize);
-        let floor = others.map(|(_, &c)| c).min().unwrap_or(u64::MAX).min(self.complete_through());
+    fn image(&self, floor: u64, first: u32, last: u32) -> Arc<[u32]> {
         let words = [floor as u32, (floor >> 32) as u32, self.write_sequence as u32, (self.write_sequence >> 32) as u32];
         let entries = (first..=last).map(|lpn| match self.map.get(lpn) {
             Entry::Unmapped => 0,
@@ -190,7 +203,7 @@ impl<M: Medium> Ftl<M> {
             let superblock = self.open_superblock(die, Stream::Map).expect("it has more than none");
             self.update_ready(die);
             self.checkpoint.open = superblock;
-            self.checkpoint.ring.push_back(MapSuperblock { superblock, live: 0, log_round: None, programmed: 0 });
+            self.checkpoint.ring.push_back(MapSuperblock { superblock, live: 0, log: 0 });
         }
         let superblock = self.checkpoint.open;
         let row = self.open_row(superblock, Stream::Map, 0);
@@ -204,13 +217,8 @@ impl<M: Medium> Ftl<M> {
         true
     }
 
-    /// Queues what a flush needs of the deallocation log; returns the mark to wait for.
-    pub(super) fn flush_deallocations(&mut self, now: Instant, events: &mut EventQueue) -> u64 {
-        self.retry_deallocations(now, events);
-        self.checkpoint.logged
-    }
-
-    pub(super) fn retry_deallocations(&mut self, now: Instant, events: &mut EventQueue) {
+    /// Logs the deallocations that are not logged yet, as far as there is room.
+    pub(super) fn log_deallocations(&mut self, now: Instant, events: &mut EventQueue) {
         if self.checkpoint.pending.is_empty() {
             return;
         }
@@ -220,11 +228,16 @@ impl<M: Medium> Ftl<M> {
             let n = self.checkpoint.pending.len().min(most);
             let records = self.checkpoint.pending[..n].iter();
             let payload = records.flat_map(|&(first, count, s)| [first, count, s as u32, (s >> 32) as u32]).collect();
-            let mark = self.checkpoint.logged - (self.checkpoint.pending.len() - n) as u64;
-            if !self.write_own(now, events, OwnRow { what: Own::Deallocations, payload: Some(payload), mark }, 0) {
+            let mark = self.checkpoint.pending[..n].iter().map(|p| p.2).min().unwrap_or(0);
+            if !self.write_own(now, events, OwnRow { what: Own::Deallocations, payload: Some(payload), mark, floor: 0 }, 0) {
                 return;
             }
+            self.checkpoint.logging.push(mark);
             self.checkpoint.pending.drain(..n);
+            // A log without data beside it must not grow for ever: newer images let go of it.
+            if self.checkpoint.ring.len() > self.checkpoint.ring_planned {
+                self.write_segment(now, events);
+            }
         }
     }
 
@@ -234,26 +247,25 @@ impl<M: Medium> Ftl<M> {
         now: Instant,
         events: &mut EventQueue,
         superblock: u32,
-        _row: u32,
+        program_sequence: u64,
         own: Option<OwnRow>,
         failed: bool,
     ) {
         let own = own.expect("a row in a map superblock has its own content");
         let c = &mut self.checkpoint;
-        if let Some(s) = c.ring.iter_mut().find(|s| s.superblock == superblock) {
-            s.programmed += 1;
+        if own.what == Own::Deallocations {
+            let logged = c.logging.iter().position(|&mark| mark == own.mark).expect("it was counted when it was queued");
+            c.logging.swap_remove(logged);
         }
         if failed {
             match own.what {
                 // A later round brings it; until then the older image stands.
                 Own::Segment(_) => {}
                 Own::Deallocations => {
-                    let records = own.payload.iter().flat_map(|p| p.chunks_exact(4));
-                    let again = records.map(|r| (r[0], r[1], u64::from(r[2]) | u64::from(r[3]) << 32));
-                    let mut pending: Vec<_> = again.collect();
+                    let mut pending: Vec<_> = own.deallocations().collect();
                     pending.append(&mut c.pending);
                     c.pending = pending;
-                    self.retry_deallocations(now, events);
+                    self.log_deallocations(now, events);
                 }
             }
         } else {
@@ -261,15 +273,15 @@ impl<M: Medium> Ftl<M> {
                 Own::Segment(segment) => {
                     let old = std::mem::replace(&mut c.locations[segment as usize], superblock);
                     c.complete[segment as usize] = own.mark;
+                    c.floor = c.floor.max(own.floor);
                     for s in &mut c.ring {
                         s.live -= u32::from(s.superblock == old);
                         s.live += u32::from(s.superblock == superblock);
                     }
                 }
                 Own::Deallocations => {
-                    let round = c.round;
-                    c.ring.iter_mut().filter(|s| s.superblock == superblock).for_each(|s| s.log_round = Some(round));
-                    c.durable = c.durable.max(own.mark);
+                    let here = c.ring.iter_mut().filter(|s| s.superblock == superblock);
+                    here.for_each(|s| s.log = s.log.max(program_sequence));
                 }
             }
         }
@@ -281,9 +293,9 @@ impl<M: Medium> Ftl<M> {
         while let Some(oldest) = self.checkpoint.ring.front() {
             let s = &self.superblocks[oldest.superblock as usize];
             let over = s.state == State::Closed;
-            // A logged deallocation is in every image that was begun after it: two rounds on, in all of them.
-            let logged = oldest.log_round.is_some_and(|r| self.checkpoint.round < r + 2);
-            if !over || oldest.live > 0 || logged || self.checkpoint.ring.len() == 1 {
+            // Once the floor has passed the log, all images are newer than it, and no older row is scanned any more.
+            let needed = oldest.live > 0 || oldest.log > self.checkpoint.floor;
+            if !over || needed || self.checkpoint.ring.len() == 1 {
                 return;
             }
             let superblock = oldest.superblock;

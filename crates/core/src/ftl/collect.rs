@@ -172,6 +172,9 @@ impl<M: Medium> Ftl<M> {
         let victim = std::mem::replace(&mut self.dies[die as usize].victim, NONE);
         self.superblocks[victim as usize].state = State::Draining;
         self.draining.push(victim);
+        if !self.checkpoint.is_logged(self.superblocks[victim as usize].log_hazard) {
+            self.log_deallocations(now, events);
+        }
         self.erase_drained(now, events);
     }
 
@@ -194,7 +197,10 @@ impl<M: Medium> Ftl<M> {
             let superblock = self.draining[i];
             let s = &self.superblocks[superblock as usize];
             let die = u32::from(s.die);
-            if self.host_rows.is_settled(s.host_hazard) && self.dies[die as usize].collected.is_settled(s.collect_hazard) {
+            if self.host_rows.is_settled(s.host_hazard)
+                && self.dies[die as usize].collected.is_settled(s.collect_hazard)
+                && self.checkpoint.is_logged(s.log_hazard)
+            {
                 self.draining.swap_remove(i);
                 self.queue_erase(now, events, superblock);
             } else {
@@ -223,7 +229,7 @@ impl<M: Medium> Ftl<M> {
             self.retire(superblock);
         }
         self.update_ready(operation.die);
-        self.retry_deallocations(now, events);
+        self.log_deallocations(now, events);
         self.collect(now, events, operation.die);
     }
 

@@ -5,7 +5,8 @@
 //!
 //! Three rules keep data safe over a power loss, and everything else follows from them:
 //! 1. A unit's map entry moves when the unit is put into a row, but the superblock it leaves is not erased before that
-//!    row is programmed ([`Superblock::host_hazard`], [`Superblock::collect_hazard`]).
+//!    row is programmed ([`Superblock::host_hazard`], [`Superblock::collect_hazard`]); nor, when a deallocation took it
+//!    away, before that is logged ([`Superblock::log_hazard`]).
 //! 2. Every unit carries the sequence of its host write; of two copies the higher wins, a collected copy keeps its
 //!    original's, so it never matters which of two equal copies is found.
 //! 3. A map checkpoint names what was durable when it was taken, and the program sequence up to which that is complete;
@@ -83,6 +84,9 @@ pub struct Superblock {
     host_hazard: u64,
     /// The latest collected row of this die that did.
     collect_hazard: u64,
+    /// The write sequence of the latest deallocation that did: it must be logged before, or an older copy elsewhere
+    /// would come back.
+    log_hazard: u64,
     /// Host units written before it closed, as a clock for cost-benefit.
     closed_at: u64,
 }
@@ -322,6 +326,7 @@ impl<M: Medium> Ftl<M> {
                     erases: 0,
                     host_hazard: 0,
                     collect_hazard: 0,
+                    log_hazard: 0,
                     closed_at: 0,
                 })
                 .collect(),
@@ -387,6 +392,7 @@ impl<M: Medium> Ftl<M> {
         self.programmed[superblock as usize] = 0;
         s.host_hazard = 0;
         s.collect_hazard = 0;
+        s.log_hazard = 0;
         let wear = if self.profile.wear_aware_allocation { s.erases } else { 0 };
         let die = &mut self.dies[s.die as usize];
         die.erases_max = die.erases_max.max(s.erases);
@@ -527,19 +533,29 @@ impl<M: Medium> Ftl<M> {
         self.flash.on_cell(now, events, die, generation, &mut self.medium, &self.layout)
     }
 
-    /// Host units in rows that are not programmed yet, with their versions, in the order of their writing.
+    /// Host units in rows that are not programmed yet, with their versions. Not those that were overtaken: what
+    /// overtook them may be on flash already, and must not be overtaken by them in turn.
     pub fn staged(&self) -> Vec<(u32, u64)> {
-        let mut staged: Vec<(u64, u32, u64)> = Vec::new();
+        let mut staged = Vec::new();
         for (id, row) in self.rows.iter().enumerate().filter(|(_, r)| r.in_use && r.stream == Stream::Host) {
             let first = id * self.layout.units_per_row as usize;
-            for at in first..first + row.count as usize {
-                if let Some(&(version, sequence)) = self.row_stamps.get(at) {
-                    staged.push((sequence, self.row_lpns[at], version));
+            for unit in 0..row.count {
+                let at = first + unit as usize;
+                let lpn = self.row_lpns[at];
+                let is_current = lpn < self.map.units()
+                    && self.map.get(lpn) == Entry::At(self.layout.ppn(row.superblock, row.row, unit));
+                if let Some(&(version, _)) = self.row_stamps.get(at).filter(|_| is_current) {
+                    staged.push((lpn, version));
                 }
             }
         }
-        staged.sort_unstable();
-        staged.into_iter().map(|(_, lpn, version)| (lpn, version)).collect()
+        staged
+    }
+
+    /// Deallocations that are not on flash yet: first page, pages, write sequence.
+    pub fn staged_deallocations(&self) -> Vec<(u32, u32, u64)> {
+        let rows = self.rows.iter().filter(|r| r.in_use).filter_map(|r| r.own.as_ref());
+        rows.flat_map(checkpoint::OwnRow::deallocations).chain(self.checkpoint.pending.iter().copied()).collect()
     }
 
     /// The power fails: programs and erases under way are torn. What is left is the medium.
@@ -599,6 +615,7 @@ impl<M: Medium> Ftl<M> {
                 self.statistics.deallocated += 1;
                 if let Entry::At(ppn) = old {
                     self.invalidate(ppn, 0);
+                    self.superblocks[self.layout.superblock_of(ppn) as usize].log_hazard = self.write_sequence;
                 }
             }
             lpn += 1;

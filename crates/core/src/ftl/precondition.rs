@@ -110,8 +110,7 @@ impl<M: Medium> Ftl<M> {
                 stamps: if self.stamps { &stamps[part] } else { &[] },
                 own_payload: None,
             };
-            // A failure here would only make the past longer: the block is skipped as the medium sees it.
-            let _ = self.medium.program(self.layout.block(superblock, plane), row, &content);
+            self.medium.preset(self.layout.block(superblock, plane), row, &content);
         }
         self.programmed[superblock as usize] += 1;
     }

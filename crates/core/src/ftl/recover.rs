@@ -57,13 +57,16 @@ pub(super) struct Recovery {
     flaw: Option<Flaw>,
     images: BTreeMap<u32, (u64, Arc<[u32]>, u32)>,
     deallocations: Vec<(u32, u32, u64)>,
+    /// Program sequence of the last deallocations in each map superblock that logs some.
+    logs: BTreeMap<u32, u64>,
     floor: u64,
     scanned: Vec<u32>,
 }
 
 impl<M: Medium> Ftl<M> {
     /// A translation layer over a medium that has lived. It serves nothing until [`Ftl::is_recovering`] is false; drive
-    /// it with events as always.
+    /// it with events as always. `deallocations` have survived in memory and are not on flash.
+    #[expect(clippy::too_many_arguments, reason = "what is left of a drive has that many parts")]
     pub fn power_on(
         profile: &Profile,
         medium: M,
@@ -71,6 +74,7 @@ impl<M: Medium> Ftl<M> {
         now: Instant,
         events: &mut EventQueue,
         flaw: Option<Flaw>,
+        deallocations: Vec<(u32, u32, u64)>,
     ) -> Ftl<M> {
         let mut ftl = Ftl::new(profile, medium, plan, Stamps::Full);
         ftl.layout.recover(&ftl.medium);
@@ -79,6 +83,7 @@ impl<M: Medium> Ftl<M> {
             die.erases_max = 0;
         }
         ftl.good_superblocks = 0;
+        ftl.checkpoint.pending = deallocations;
         ftl.recovery = Some(Box::new(Recovery {
             began: now,
             phase: Phase::Headers,
@@ -87,6 +92,7 @@ impl<M: Medium> Ftl<M> {
             flaw,
             images: BTreeMap::new(),
             deallocations: Vec::new(),
+            logs: BTreeMap::new(),
             floor: 0,
             scanned: Vec::new(),
         }));
@@ -196,6 +202,8 @@ impl<M: Medium> Ftl<M> {
                         }
                     }
                     PageKind::Trim => {
+                        let last = recovery.logs.entry(superblock).or_default();
+                        *last = header.program_sequence.max(*last);
                         for r in payload.chunks_exact(4) {
                             recovery.deallocations.push((r[0], r[1], u64::from(r[2]) | u64::from(r[3]) << 32));
                         }
@@ -284,7 +292,7 @@ impl<M: Medium> Ftl<M> {
                 }
             }
         }
-        for &(first, count, sequence) in &recovery.deallocations {
+        for &(first, count, sequence) in recovery.deallocations.iter().chain(&self.checkpoint.pending) {
             self.write_sequence = self.write_sequence.max(sequence);
             if recovery.flaw == Some(Flaw::NoDeallocations) {
                 continue;
@@ -370,8 +378,10 @@ impl<M: Medium> Ftl<M> {
             for (&segment, _) in images {
                 self.checkpoint.locations[segment as usize] = superblock;
             }
-            self.checkpoint.ring.push_back(MapSuperblock { superblock, live, log_round: Some(0), programmed: u32::MAX });
+            let log = recovery.logs.get(&superblock).copied().unwrap_or(0);
+            self.checkpoint.ring.push_back(MapSuperblock { superblock, live, log });
         }
+        self.checkpoint.floor = recovery.floor;
         self.checkpoint.complete.fill(recovery.floor);
     }
 

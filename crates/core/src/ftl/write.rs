@@ -214,15 +214,15 @@ impl<M: Medium> Ftl<M> {
     /// What a flush must wait for: pass it to [`Ftl::is_durable`]. Pads the open row and logs deallocations.
     pub fn begin_flush(&mut self, now: Instant, events: &mut EventQueue) -> (u64, u64) {
         self.pad_host_row(now, events);
-        let map = self.flush_deallocations(now, events);
+        self.log_deallocations(now, events);
         // A row opened but still empty holds nothing to wait for.
         let last = self.host_rows.last() - u64::from(self.host_row != NONE);
-        (last, map)
+        (last, self.write_sequence)
     }
 
     /// Whether everything up to this mark is on flash.
     pub fn is_durable(&self, mark: (u64, u64)) -> bool {
-        self.host_rows.is_settled(mark.0) && self.checkpoint.deallocations_durable() >= mark.1
+        self.host_rows.is_settled(mark.0) && self.checkpoint.is_logged(mark.1)
     }
 
     /// A row's program is done: applies it to the medium, acknowledges its owners, and lets go of what it replaced.
@@ -251,7 +251,7 @@ impl<M: Medium> Ftl<M> {
         let die = operation.die;
         let r = &mut self.rows[row as usize];
         r.in_use = false;
-        let (number, stream) = (r.number, r.stream);
+        let (number, stream, program_sequence) = (r.number, r.stream, r.program_sequence);
         let own = r.own.take();
         self.free_rows.push(row);
         match stream {
@@ -262,7 +262,7 @@ impl<M: Medium> Ftl<M> {
                 self.dies[die as usize].collected.finish(number);
             }
             Stream::Map => {
-                self.on_own_row_programmed(now, events, superblock, operation.row, own, failed);
+                self.on_own_row_programmed(now, events, superblock, program_sequence, own, failed);
             }
         }
         self.update_ready(die);

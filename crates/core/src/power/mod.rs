@@ -18,6 +18,8 @@ pub struct Remains<M = Nand> {
     at: Instant,
     /// Logical pages and versions in a write buffer that survives, older before newer.
     buffered: Vec<(u32, u64)>,
+    /// Deallocations beside it that are not on flash: first page, pages, write sequence.
+    deallocations: Vec<(u32, u32, u64)>,
 }
 
 impl<M: Medium> Remains<M> {
@@ -44,16 +46,18 @@ impl<M: Medium> Device<M> {
     /// When the device keeps no stamps: it could not be brought back.
     pub fn cut_power(self) -> Remains<M> {
         assert!(self.options.stamps, "a device without stamps can't be recovered: set Options::stamps");
-        let buffered = if self.buffer_survives {
-            // Rows on their way to flash are in the same memory until they are programmed.
+        let (buffered, deallocations) = if self.buffer_survives {
+            // Rows on their way to flash are in the same memory until they are programmed; so are deallocations, or what
+            // they took from the buffer would leave older content behind.
             let mut pages = self.restored;
             pages.extend(self.ftl.staged());
             pages.extend(self.write_buffer.contents());
-            pages
+            (pages, self.ftl.staged_deallocations())
         } else {
-            Vec::new()
+            (Vec::new(), Vec::new())
         };
-        Remains { options: self.options, plan: self.plan, at: self.now, buffered, medium: self.ftl.cut_power() }
+        let (options, plan, at) = (self.options, self.plan, self.now);
+        Remains { options, plan, at, buffered, deallocations, medium: self.ftl.cut_power() }
     }
 
     /// Brings a device back from what is left of it. It takes commands into its queues at once, and works on them when
@@ -79,7 +83,8 @@ impl<M: Medium> Device<M> {
             return Err(SetupError("the profile's [nand] is not that of the drive that lost its power".into()));
         }
         let mut events = EventQueue::new(1_024);
-        let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw);
+        let deallocations = remains.deallocations;
+        let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw, deallocations);
         let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
         device.restored = remains.buffered;
         if !device.is_recovering() {

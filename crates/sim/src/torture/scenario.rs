@@ -1,0 +1,210 @@
+//! Tiny drives, on which a few thousand events reach every corner.
+
+use super::Mix;
+use crate::oracle::Durability;
+use tidewater_base::Duration;
+use tidewater_core::ftl::Precondition;
+use tidewater_core::profile::{GcVictim, MemoryKind, MemoryProfile, Profile, Survives};
+use tidewater_nand::{Cell, Fault, FaultPlan};
+
+/// A drive and what is done to it.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What messages call it.
+    pub name: String,
+    /// The drive.
+    pub profile: Profile,
+    /// Its past.
+    pub precondition: Precondition,
+    /// What its flash does wrong.
+    pub faults: FaultPlan,
+    /// What the host does.
+    pub mix: Mix,
+    /// Commands under way at once, 1 to 16.
+    pub queue_depth: u32,
+    /// Flash may lose data for good: pages that are known to be lost are not held against the drive.
+    pub lossy: bool,
+}
+
+impl Scenario {
+    /// When the drive promises what it has written.
+    pub fn durability(&self) -> Durability {
+        let buffer = &self.profile.buffer;
+        let memory = self.profile.memories.iter().find(|m| m.name == buffer.write_memory);
+        let survives = memory.is_some_and(|m| m.survives != Survives::Nothing);
+        if buffer.write_policy == "none" || survives { Durability::OnCompletion } else { Durability::OnFlush }
+    }
+}
+
+/// A drive of a few hundred pages: 2 channels with 2 dies, units of 4 KiB, cells as fast as single-level ones.
+fn tiny() -> Profile {
+    let mut p = Profile::generic();
+    p.name = "tiny".into();
+    p.host.queues = 2;
+    p.host.queue_entries = 64;
+    p.host.outstanding_max = 16;
+    p.buffer.write_size = 64 << 10;
+    p.buffer.write_watermark = 0.5;
+    p.ftl.over_provisioning = 0.2;
+    p.ftl.spare_blocks = 0.0;
+    p.ftl.gc_start = 2;
+    p.ftl.gc_reserve = 1;
+    p.ftl.wear_gap = 2;
+    p.ftl.checkpoint_interval = 4;
+    p.ftl.fill_timeout = Duration::from_us(150);
+    p.flash.suspend_time = Duration::from_us(5);
+    p.flash.resume_time = Duration::from_us(5);
+    p.nand.channels = 2;
+    p.nand.ways = 2;
+    p.nand.planes = 1;
+    p.nand.blocks_per_plane = 12;
+    p.nand.pages_per_block = 8;
+    p.nand.page_size = 4 << 10;
+    p.nand.oob_size = 448;
+    p.nand.cell = Cell::Slc;
+    p.nand.read_time = [Duration::from_us(25); 3];
+    p.nand.program_time = [Duration::from_us(200); 3];
+    p.nand.erase_time = Duration::from_us(1_500);
+    p.nand.endurance = 100_000;
+    p.nand.factory_bad_rate = 0.0;
+    p.nand.program_fail_rate = 0.0;
+    p.nand.erase_fail_rate = 0.0;
+    p
+}
+
+fn set_memory(profile: &mut Profile, kind: MemoryKind, survives: Survives) {
+    let memory = MemoryProfile { size: 1 << 20, survives, ..MemoryProfile::of_kind("nearby", kind) };
+    profile.memories.push(memory);
+    profile.buffer.write_memory = "nearby".into();
+}
+
+fn scenario(name: &str, profile: Profile) -> Scenario {
+    Scenario {
+        name: name.into(),
+        profile,
+        precondition: Precondition::Fresh,
+        faults: FaultPlan::default(),
+        mix: Mix::ALL,
+        queue_depth: 8,
+        lossy: false,
+    }
+}
+
+/// A volatile buffer in front of flash with two units in a row.
+pub fn volatile() -> Scenario {
+    let mut p = tiny();
+    p.nand.planes = 2;
+    p.nand.pages_per_block = 4;
+    scenario("volatile buffer", p)
+}
+
+/// A drive that keeps all its promises, each in its own way, with healthy flash and with flash that fails.
+pub fn all_scenarios() -> Vec<Scenario> {
+    let mut all = vec![volatile()];
+
+    let mut p = tiny();
+    p.buffer.write_policy = "none".into();
+    all.push(Scenario { queue_depth: 16, ..scenario("no buffer", p) });
+
+    let mut p = tiny();
+    set_memory(&mut p, MemoryKind::Dram, Survives::ByCapacitors);
+    all.push(Scenario { mix: Mix::OVERWRITE, queue_depth: 4, ..scenario("capacitors", p) });
+
+    let mut p = tiny();
+    set_memory(&mut p, MemoryKind::Nvm, Survives::ByItself);
+    p.nand.planes = 2;
+    p.nand.page_size = 8 << 10;
+    p.nand.pages_per_block = 4;
+    p.buffer.write_size = 32 << 10;
+    all.push(Scenario { mix: Mix::DEALLOCATE, ..scenario("buffer in NVM", p) });
+
+    let mut p = tiny();
+    p.nand.cell = Cell::Tlc;
+    p.nand.program_time = [Duration::from_us(150), Duration::from_us(250), Duration::from_us(400)];
+    p.nand.pages_per_block = 6;
+    p.nand.page_size = 16 << 10;
+    p.ftl.gc_victim = GcVictim::CostBenefit;
+    p.flash.suspend = false;
+    p.buffer.read_policy = "lru".into();
+    p.buffer.read_size = 64 << 10;
+    p.buffer.read_memory = "sram".into();
+    all.push(Scenario { mix: Mix::DEALLOCATE, queue_depth: 16, ..scenario("TLC with a read cache", p) });
+
+    let mut p = tiny();
+    p.nand.ways = 1;
+    p.nand.blocks_per_plane = 16;
+    p.nand.cache = false;
+    p.flash.programs_per_die = 4;
+    p.ftl.gc_stream = false;
+    p.ftl.checkpoint_interval = 2;
+    p.host.block_size = 4096;
+    all.push(Scenario {
+        precondition: Precondition::Filled(1.0),
+        queue_depth: 1,
+        ..scenario("filled, one stream, queue depth 1", p)
+    });
+
+    let mut p = tiny();
+    p.nand.pages_per_block = 16;
+    p.nand.multi_plane = false;
+    p.nand.planes = 2;
+    p.ftl.checkpoint_interval = 16;
+    p.flash.read_priority = false;
+    all.push(Scenario {
+        precondition: Precondition::Filled(0.7),
+        mix: Mix::OVERWRITE,
+        queue_depth: 16,
+        ..scenario("planes in turn, larger blocks", p)
+    });
+
+    let mut p = tiny();
+    p.nand.blocks_per_plane = 20;
+    p.ftl.spare_blocks = 0.15;
+    p.nand.factory_bad_rate = 0.04;
+    all.push(Scenario { faults: failing(1), ..scenario("failing flash, volatile buffer", p) });
+
+    let mut p = tiny();
+    p.nand.blocks_per_plane = 20;
+    p.nand.planes = 2;
+    p.nand.pages_per_block = 4;
+    p.ftl.spare_blocks = 0.2;
+    p.buffer.write_policy = "none".into();
+    all.push(Scenario {
+        faults: failing(2),
+        mix: Mix::DEALLOCATE,
+        queue_depth: 16,
+        ..scenario("failing flash, no buffer", p)
+    });
+
+    let mut p = tiny();
+    set_memory(&mut p, MemoryKind::Nvm, Survives::ByItself);
+    p.nand.blocks_per_plane = 20;
+    p.ftl.spare_blocks = 0.15;
+    all.push(Scenario { faults: failing(3), mix: Mix::OVERWRITE, ..scenario("failing flash, buffer in NVM", p) });
+    all
+}
+
+/// Programs, erases and reads that fail, few enough that the spares last for some thousand operations.
+fn failing(seed: u64) -> FaultPlan {
+    let mut plan = FaultPlan::seeded(seed, 40, 2_000).recoverable();
+    // One early failure of each kind, so that short runs meet them too.
+    plan.faults.extend([Fault::ProgramFails { nth: 9 + 8 * seed }, Fault::EraseFails { nth: seed }]);
+    plan
+}
+
+/// Flash on which reads fail for good: data is lost, and the drive says so.
+pub fn fragile() -> Scenario {
+    let mut p = tiny();
+    p.nand.blocks_per_plane = 20;
+    p.ftl.spare_blocks = 0.15;
+    Scenario { faults: FaultPlan::seeded(7, 60, 2_000), lossy: true, ..scenario("reads that fail for good", p) }
+}
+
+/// A drive near its end: blocks give out one after another until it is read-only.
+pub fn worn_out() -> Scenario {
+    let mut p = tiny();
+    p.nand.endurance = 2;
+    p.ftl.spare_blocks = 0.1;
+    p.nand.blocks_per_plane = 16;
+    Scenario { mix: Mix::OVERWRITE, ..scenario("end of life", p) }
+}
