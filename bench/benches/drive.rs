@@ -1,0 +1,154 @@
+//! How fast a whole drive is simulated: requests per second of processor time, on profile `generic`, one thread.
+//!
+//! `make bench` runs all cases, `make bench ARGS='-- reads'` those whose names contain a word. `--instructions` counts
+//! instructions per request with callgrind instead: they repeat where seconds do not. These are measurements, not tests:
+//! nothing fails for being slow.
+
+use std::process::Command;
+use tidewater_core::ftl::Precondition;
+use tidewater_core::profile::Profile;
+use tidewater_report::Record;
+use tidewater_sim::run::{Pacing, RunOptions, run};
+use tidewater_sim::workload::JobSpec;
+
+struct Case {
+    name: &'static str,
+    job: &'static str,
+    requests: u64,
+    capacity_gib: u64,
+    settings: &'static [(&'static str, &'static str)],
+    precondition: Precondition,
+    what: &'static str,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "random-writes",
+        job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
+        requests: 10_000_000,
+        capacity_gib: 64,
+        settings: &[("ftl.over_provisioning", "0.75")],
+        precondition: Precondition::Filled(1.0),
+        what: "4 KiB random writes over 64 GiB, filled before, so much flash that nothing is collected",
+    },
+    Case {
+        name: "random-reads",
+        job: "rw=randread,bs=4k,iodepth=32,size=64g,norandommap=1",
+        requests: 10_000_000,
+        capacity_gib: 64,
+        settings: &[],
+        precondition: Precondition::Filled(1.0),
+        what: "4 KiB random reads over 64 GiB, filled before",
+    },
+    Case {
+        name: "mixed",
+        job: "rw=randrw,rwmixread=70,bs=4k,iodepth=32,size=64g,norandommap=1",
+        requests: 10_000_000,
+        capacity_gib: 64,
+        settings: &[("ftl.over_provisioning", "0.75")],
+        precondition: Precondition::Filled(1.0),
+        what: "70 % reads, 30 % writes: programs are suspended for reads",
+    },
+    Case {
+        name: "steady-writes",
+        job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
+        requests: 10_000_000,
+        capacity_gib: 64,
+        settings: &[("ftl.over_provisioning", "0.07")],
+        precondition: Precondition::Steady,
+        what: "4 KiB random writes over 64 GiB in the steady state of collection at 7 % over-provisioning",
+    },
+    Case {
+        name: "terabytes",
+        job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
+        requests: 30_000_000,
+        capacity_gib: 2_048,
+        settings: &[],
+        precondition: Precondition::Fresh,
+        what: "4 KiB random writes to 64 GiB of a drive of 2 TiB: memory for each page touched",
+    },
+];
+
+fn simulate(case: &Case, requests: u64) -> Record {
+    let mut profile = Profile::generic();
+    for (key, value) in case.settings {
+        profile.set(key, value).expect("the settings of a case are valid");
+    }
+    let job = JobSpec::from_inline(case.job).expect("the job of a case is valid");
+    let mut options = RunOptions { limit: Some(requests), pacing: Pacing::Depth(32), ..RunOptions::default() };
+    options.device.capacity = case.capacity_gib << 30;
+    options.device.precondition = case.precondition;
+    run(&profile, job.source(None, 1).expect("its size is given"), options).expect("a case runs to its end").record
+}
+
+fn peak_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<f64>().ok()).map_or(0.0, |kib| kib / 1024.0)
+}
+
+fn measure(case: &Case) {
+    let record = simulate(case, case.requests);
+    let (n, cpu) = (record.requests as f64, record.user_cpu_seconds);
+    println!(
+        "{:<14} {:>6.2} M requests/s  {:>6.0} ns/request  {:>5.0} ns/event  {:>5.2} events/request  {:>5.2} write amplification  {:>6.0} MiB peak",
+        case.name,
+        n / cpu / 1e6,
+        cpu / n * 1e9,
+        cpu / (n * record.events_per_request) * 1e9,
+        record.events_per_request,
+        record.write_amplification,
+        peak_mib(),
+    );
+}
+
+/// Instructions of a child that simulates one case.
+fn instructions(name: &str, requests: u64) -> Option<f64> {
+    let me = std::env::current_exe().ok()?;
+    let child = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(me)
+        .args(["--only", name, &requests.to_string()])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&child.stderr).into_owned();
+    let line = text.lines().find(|l| l.contains("Collected"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+fn count(case: &Case) {
+    // The difference of two runs: what comes before the first request cancels out.
+    let (few, many) = (100_000, 300_000);
+    match (instructions(case.name, few), instructions(case.name, many)) {
+        (Some(a), Some(b)) => {
+            println!("{:<14} {:>6.0} instructions/request", case.name, (b - a) / (many - few) as f64);
+        }
+        _ => println!("{:<14} SKIPPED: valgrind is not installed, or does not know this processor", case.name),
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    if let [only, name, requests] = &arguments[..]
+        && only == "--only"
+    {
+        let case = CASES.iter().find(|c| c.name == name).expect("a case of that name");
+        simulate(case, requests.parse().expect("a number of requests"));
+        return;
+    }
+    let counting = arguments.iter().any(|a| a == "--instructions");
+    let words: Vec<&String> = arguments.iter().filter(|a| !a.starts_with("--")).collect();
+    for case in CASES.iter().filter(|c| words.is_empty() || words.iter().any(|w| c.name.contains(w.as_str()))) {
+        if counting {
+            count(case);
+        } else if words.len() == 1 && words[0] == case.name {
+            println!("{}: {}", case.name, case.what);
+            measure(case);
+        } else {
+            // A process for each, so that one's memory is not counted for the next.
+            let me = std::env::current_exe().expect("this program has a path");
+            let status = Command::new(me).arg(case.name).status().expect("this program runs again");
+            assert!(status.success(), "{} failed", case.name);
+        }
+    }
+}
