@@ -261,6 +261,7 @@ impl<M: Medium> Device<M> {
         self.work[slot as usize].step = step;
         if !self.stalled.is_empty() || !self.advance(slot) {
             self.stalled.push_back(slot);
+            self.go_on_stalled();
         }
     }
 
@@ -447,6 +448,9 @@ impl<M: Medium> Device<M> {
             if self.ftl.is_durable(self.work[slot as usize].mark) {
                 self.flushing.remove(i);
                 self.finish(slot, self.now);
+            } else if self.is_worn_out() {
+                self.flushing.remove(i);
+                self.give_up(slot);
             } else {
                 i += 1;
             }
@@ -462,15 +466,39 @@ impl<M: Medium> Device<M> {
         if !self.flushing.is_empty() {
             self.end_flushes();
         }
-        while let Some(&slot) = self.stalled.front() {
-            if !self.advance(slot) {
-                break;
-            }
-            self.stalled.pop_front();
-        }
+        self.go_on_stalled();
         self.background_destage();
         if self.ftl.is_read_only() && !self.host.namespace().read_only {
             self.host.set_read_only(true);
+        }
+    }
+
+    /// Whoever waits for room goes on, oldest first.
+    fn go_on_stalled(&mut self) {
+        while let Some(&slot) = self.stalled.front() {
+            if !self.advance(slot) {
+                if !self.is_worn_out() {
+                    break;
+                }
+                self.give_up(slot);
+            }
+            self.stalled.pop_front();
+        }
+    }
+
+    /// The end of life: nothing is under way that could make room.
+    #[inline]
+    pub(crate) fn is_worn_out(&self) -> bool {
+        self.ftl.is_read_only() && self.ftl.flash.outstanding() == 0
+    }
+
+    /// There will be no room for what a command still has to write.
+    fn give_up(&mut self, slot: u16) {
+        let work = &mut self.work[slot as usize];
+        work.status = Status::WRITE_FAULT;
+        work.step = Step::Program;
+        if work.pending == 0 {
+            self.finish(slot, self.now);
         }
     }
 

@@ -153,6 +153,23 @@ impl<M: Medium> Ftl<M> {
         self.check_end_of_life();
     }
 
+    /// So many programs failed that not even collection has a superblock left: what is valid stays where it is, until an
+    /// erase gives one back, if ever.
+    pub(super) fn run_out_of_superblocks(&mut self, die: u32, victim_row: u32) {
+        let space = &mut self.dies[die as usize];
+        space.victim_row = space.victim_row.min(victim_row);
+        self.read_only = true;
+    }
+
+    /// Whether there is a place for what collection on a die moves.
+    pub(super) fn has_room_to_collect(&self, die: u32) -> bool {
+        if self.profile.gc_stream {
+            let space = &self.dies[die as usize];
+            return space.collect_row != NONE || space.collect_superblock != NONE || !space.free.is_empty();
+        }
+        self.host_row != NONE || self.dies.iter().any(|d| d.host_superblock != NONE || !d.free.is_empty())
+    }
+
     /// The drive goes read-only while there is still room for what the buffer holds and for collection to end.
     pub(super) fn check_end_of_life(&mut self) {
         let data = self.map.units().div_ceil(self.layout.units_per_superblock);

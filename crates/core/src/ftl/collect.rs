@@ -76,7 +76,7 @@ impl<M: Medium> Ftl<M> {
                 Some((row, units)) => {
                     let failed = self.superblocks[self.dies[die as usize].victim as usize].failed;
                     let full = self.flash.programs(die) >= self.programs_per_die + ROWS_AHEAD;
-                    if full || !failed && !self.may_collect(die) {
+                    if full || !failed && !self.may_collect(die) || self.read_only && !self.has_room_to_collect(die) {
                         return;
                     }
                     self.read_victim_row(now, events, die, row, units);
@@ -156,9 +156,10 @@ impl<M: Medium> Ftl<M> {
                 false => (0, 0),
             };
             let row = if self.profile.gc_stream { self.collected_row(die) } else { self.any_host_row(die) };
-            let row = row.unwrap_or_else(|| {
-                panic!("die {die} has no superblock for collected data: {:?}", self.free_superblocks())
-            });
+            let Some(row) = row else {
+                self.run_out_of_superblocks(die, operation.row);
+                break;
+            };
             self.statistics.collected += 1;
             if self.put(row, lpn, stamp, super::write::NO_OWNER) {
                 self.submit(now, events, row);
