@@ -62,7 +62,7 @@ impl Failure {
     /// Input that cannot be used, in words of another crate that may end with what to do about it.
     pub fn refused(error: impl fmt::Display) -> Failure {
         const ADVICE: [&str; 7] = ["give ", "choose ", "use ", "name ", "ask ", "did you mean ", "store "];
-        let text = error.to_string();
+        let text = without_number(&error.to_string());
         match text.rsplit_once("; ") {
             Some((message, help)) if ADVICE.iter().any(|verb| help.starts_with(verb)) => {
                 Failure::usage(message).help(help)
@@ -92,10 +92,13 @@ impl Failure {
 
 /// What the system says, without its number of the error.
 pub fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error") {
-        Some((words, _)) => words.to_owned(),
-        None => text,
+    without_number(&error.to_string())
+}
+
+fn without_number(text: &str) -> String {
+    match text.split_once(" (os error ") {
+        Some((words, rest)) => words.to_owned() + rest.split_once(')').map_or("", |(_, rest)| rest),
+        None => text.to_owned(),
     }
 }
 
@@ -144,6 +147,16 @@ mod tests {
             ("cannot write r.html: No space left on device", Status::Failed)
         );
         assert!(full.help.is_some());
+    }
+
+    #[test]
+    fn advice_goes_into_a_line_of_its_own() {
+        let failure = Failure::refused("job.fio: No such file or directory (os error 2)");
+        assert_eq!((failure.message.as_str(), failure.help), ("job.fio: No such file or directory", None));
+        let failure = Failure::refused("no such key; did you mean `a`?");
+        assert_eq!((failure.message.as_str(), failure.help.as_deref()), ("no such key", Some("did you mean `a`?")));
+        let failure = Failure::refused("one; two");
+        assert_eq!((failure.message.as_str(), failure.help), ("one; two", None));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::args::{Cli, Completions, Man};
 use crate::failure::{Failure, reason};
 use crate::output::{self, Target};
 use clap::CommandFactory;
+use std::io::Write as _;
 
 /// `tidewater completions`.
 ///
@@ -49,11 +50,43 @@ fn pages() -> Result<Vec<(String, String)>, Failure> {
 fn collect(command: &clap::Command, pages: &mut Vec<(String, String)>) -> Result<(), Failure> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone())
-        .render(&mut page)
+    render(command, &mut page)
         .map_err(|error| Failure::run(format_args!("cannot make the manual page {name}: {}", reason(&error))))?;
     pages.push((format!("{name}.1"), String::from_utf8_lossy(&page).into_owned()));
     command.get_subcommands().try_for_each(|below| collect(below, pages))
+}
+
+/// A manual page whose examples keep their lines.
+fn render(command: &clap::Command, page: &mut Vec<u8>) -> std::io::Result<()> {
+    let man = clap_mangen::Man::new(command.clone());
+    man.render_title(page)?;
+    man.render_name_section(page)?;
+    man.render_synopsis_section(page)?;
+    man.render_description_section(page)?;
+    man.render_options_section(page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(page)?;
+    }
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (examples, prose) = parts(&after);
+    writeln!(page, ".SH EXAMPLES\n.nf")?;
+    for line in examples.lines().skip(1) {
+        // A line that begins with a dot or a quote would be a request of roff; `\\-` is a hyphen that can be copied.
+        writeln!(page, "\\&{}", line.trim().replace('\\', "\\\\").replace('-', "\\-"))?;
+    }
+    writeln!(page, ".fi")?;
+    if !prose.is_empty() {
+        writeln!(page, ".SH NOTES\n\\&{prose}")?;
+    }
+    Ok(())
+}
+
+/// The examples of a help page, and the prose after them.
+fn parts(after: &str) -> (&str, &str) {
+    match after.rsplit_once("\n\n") {
+        Some((examples, last)) if !last.starts_with(' ') => (examples, last),
+        _ => (after, ""),
+    }
 }
 
 #[cfg(test)]
@@ -118,11 +151,7 @@ SHELL` makes the Tab key know it.
         let after = plain(command.get_after_help());
         if !after.is_empty() {
             let gap = if out.ends_with("\n\n") { "" } else { "\n" };
-            // The examples are indented; the last paragraph may be prose.
-            let (examples, prose) = match after.rsplit_once("\n\n") {
-                Some((examples, last)) if !last.starts_with(' ') => (examples, last),
-                _ => (after.as_str(), ""),
-            };
+            let (examples, prose) = parts(&after);
             let _ = writeln!(out, "{gap}```\n{examples}\n```");
             if !prose.is_empty() {
                 let _ = writeln!(out, "\n{prose}");
@@ -162,7 +191,7 @@ SHELL` makes the Tab key know it.
         let pages = pages().unwrap();
         assert_eq!(pages[0].0, "tidewater.1");
         assert!(pages.iter().any(|(name, _)| name == "tidewater-trace-info.1"), "{pages:?}");
-        assert!(pages.iter().all(|(_, page)| page.contains("Examples")));
+        assert!(pages.iter().all(|(_, page)| page.contains(".SH EXAMPLES")));
     }
 
     #[test]

@@ -190,9 +190,8 @@ fn describe(spec: &JobSpec, depth: u32) -> String {
     if let Some(Amount::Bytes(bytes)) = thread.size {
         words.push(format!("over {}", units::bytes(bytes)));
     }
-    match spec.threads.len() {
-        1 => {}
-        threads => words.push(format!("and {} more threads", threads - 1)),
+    if spec.threads.len() > 1 {
+        words.push(format!("and {}", units::plural(spec.threads.len() as u64 - 1, "more thread")));
     }
     words.push(format!("queue depth {depth}"));
     words.join(", ")

@@ -130,6 +130,13 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
             "the drive stopped with requests outstanding, which is a bug of Tidewater",
         )
         .help(format_args!("please report it with the command line and this: {}", state.trim().replace('\n', "; "))),
+        RunError::OutOfRange { .. } if load.origin.trace.as_ref().is_some_and(|trace| trace.as_os_str() == "-") => {
+            let message = Failure::refused(error).message;
+            Failure::usage(message).help(
+                "store the trace in a file first: a pipe is read once, which does not tell how large each of its units is; or \
+                 use --wrap",
+            )
+        }
         RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {
             Failure::usage("the slice holds no request")
                 .help("it begins after the last one; `tidewater trace info` counts them")

@@ -128,3 +128,29 @@ fn help_and_version_are_no_mistakes() {
         assert!(matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion));
     }
 }
+
+#[test]
+fn every_command_in_the_guide_parses() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = vec![docs.join("README.md")];
+    let guide = std::fs::read_dir(docs.join("docs/guide")).unwrap();
+    pages.extend(guide.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "md")));
+    let mut commands = 0;
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        // Indented code, as a shell would see it: a line that ends with a backslash goes on.
+        let text = text.replace("\\\n", " ");
+        for line in text.lines().filter_map(|line| line.strip_prefix("    ")) {
+            let line = line.trim_start_matches("target/release/");
+            if !line.starts_with("tidewater ") {
+                continue;
+            }
+            let line = line.split(['>', '|', '#']).next().unwrap_or_default().replace('\'', "");
+            if let Err(error) = parse(&line) {
+                assert!(!error.use_stderr(), "{}: {line}: {error}", page.display());
+            }
+            commands += 1;
+        }
+    }
+    assert!(commands > 20, "{commands}");
+}
