@@ -116,9 +116,7 @@ impl<M: Medium> Device<M> {
     /// Looks a command's pages up: in the write buffer, in the read cache, on flash.
     fn read_pages(&mut self, slot: u16, first: u32, end: u32) {
         let (mut from_buffer, mut from_cache) = (0u32, 0u32);
-        if self.options.premap {
-            self.premap(first, end);
-        }
+        let past = if self.options.premap { self.premap(slot, first, end) } else { 0 };
         let (buffer, cache) = (&mut self.write_buffer, &mut self.read_cache);
         // The write buffer's hit ratio is that of writes; its read hits only spare the flash.
         let wanted = (first..end).filter(|&lpn| {
@@ -132,10 +130,10 @@ impl<M: Medium> Device<M> {
         let work = &mut self.work[slot as usize];
         work.step = Step::Read;
         work.pending = match read {
-            Ok(queued) => queued,
+            Ok(queued) => queued + past,
             Err(queued) => {
                 work.status = Status::UNRECOVERED_READ_ERROR;
-                queued
+                queued + past
             }
         };
         if work.pending == 0 {
@@ -155,13 +153,19 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// Pages that are read before anyone wrote them were written before the run.
-    fn premap(&mut self, first: u32, end: u32) {
+    /// Pages that are read before anyone wrote them were written before the run. Returns the reads that were queued for
+    /// those that could not be given a place.
+    fn premap(&mut self, slot: u16, first: u32, end: u32) -> u32 {
+        let mut queued = 0;
         for lpn in first..end {
-            if self.ftl.map().get(lpn) == Entry::Unmapped && !self.write_buffer.contains(lpn) {
-                self.ftl.premap(lpn, PAST);
+            if self.ftl.map().get(lpn) == Entry::Unmapped
+                && !self.write_buffer.contains(lpn)
+                && !self.ftl.premap(lpn, PAST)
+            {
+                queued += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, slot.into()));
             }
         }
+        queued
     }
 
     /// A flash read for a command is done.
@@ -233,18 +237,19 @@ impl<M: Medium> Device<M> {
             let buffer = &self.write_buffer;
             let first = (head && !buffer.contains(next)).then_some(next);
             let last = (tail && (end - 1 != next || !head) && !buffer.contains(end - 1)).then_some(end - 1);
+            let mut past = 0;
             if self.options.premap {
-                first.into_iter().chain(last).for_each(|lpn| self.premap(lpn, lpn + 1));
+                past = first.into_iter().chain(last).map(|lpn| self.premap(slot, lpn, lpn + 1)).sum();
             }
             let read = self.ftl.read(self.now, &mut self.events, first.into_iter().chain(last), u32::from(slot));
             let work = &mut self.work[slot as usize];
             work.step = Step::Merge;
             match read {
-                Ok(queued) => work.pending = queued,
+                Ok(queued) => work.pending = queued + past,
                 Err(queued) => {
-                    work.pending = queued;
+                    work.pending = queued + past;
                     work.status = Status::UNRECOVERED_READ_ERROR;
-                    if queued == 0 {
+                    if work.pending == 0 {
                         return self.finish(slot, self.now);
                     }
                 }

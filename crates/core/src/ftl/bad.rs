@@ -52,7 +52,11 @@ impl<M: Medium> Ftl<M> {
                 }
                 continue;
             };
-            last = self.rows[to as usize].number;
+            if self.rows[to as usize].stream == failed.stream {
+                last = self.rows[to as usize].number;
+            } else {
+                self.move_hazards(die, self.rows[to as usize].number);
+            }
             let full = if is_current {
                 let full = self.put(to, lpn, stamp, owner);
                 // Where it was durable before is still that: the failed row never was.
@@ -76,10 +80,19 @@ impl<M: Medium> Ftl<M> {
     }
 
     fn rewrite_row(&mut self, die: u32, stream: Stream) -> Option<u32> {
-        if stream == Stream::Collected {
-            return self.collected_row(die);
+        let row = if stream == Stream::Collected { self.collected_row(die) } else { None };
+        row.or_else(|| self.any_host_row(die))
+    }
+
+    /// Collected units of a die go to a host row: what they left must wait for that too.
+    fn move_hazards(&mut self, die: u32, number: u64) {
+        let victim = self.dies[die as usize].victim;
+        for &superblock in self.draining.iter().chain((victim != NONE).then_some(&victim)) {
+            let s = &mut self.superblocks[superblock as usize];
+            if u32::from(s.die) == die {
+                s.host_hazard = s.host_hazard.max(number);
+            }
         }
-        self.any_host_row(die)
     }
 
     /// The open host row, or one opened wherever there is a superblock, the reserve included; `die` first.
@@ -163,11 +176,11 @@ impl<M: Medium> Ftl<M> {
 
     /// Whether there is a place for what collection on a die moves.
     pub(super) fn has_room_to_collect(&self, die: u32) -> bool {
-        if self.profile.gc_stream {
-            let space = &self.dies[die as usize];
-            return space.collect_row != NONE || space.collect_superblock != NONE || !space.free.is_empty();
-        }
-        self.host_row != NONE || self.dies.iter().any(|d| d.host_superblock != NONE || !d.free.is_empty())
+        let space = &self.dies[die as usize];
+        space.collect_row != NONE
+            || space.collect_superblock != NONE
+            || self.host_row != NONE
+            || self.dies.iter().any(|d| d.host_superblock != NONE || !d.free.is_empty())
     }
 
     /// The drive goes read-only while there is still room for what the buffer holds and for collection to end.

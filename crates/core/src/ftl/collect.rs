@@ -155,7 +155,8 @@ impl<M: Medium> Ftl<M> {
                 true => self.medium.stamp(at, operation.row, in_page).map_or((0, 0), |s| (s.version, s.sequence)),
                 false => (0, 0),
             };
-            let row = if self.profile.gc_stream { self.collected_row(die) } else { self.any_host_row(die) };
+            let row = if self.profile.gc_stream { self.collected_row(die) } else { None };
+            let row = row.or_else(|| self.any_host_row(die));
             let Some(row) = row else {
                 self.run_out_of_superblocks(die, operation.row);
                 break;

@@ -160,6 +160,8 @@ struct Row {
 struct DieSpace {
     free: BinaryHeap<Reverse<(u32, u64, u32)>>,
     host_superblock: u32,
+    /// Takes pages that are read before they are written.
+    past_superblock: u32,
     collect_superblock: u32,
     collect_row: u32,
     collected: Outstanding,
@@ -300,6 +302,7 @@ impl<M: Medium> Ftl<M> {
         let space = DieSpace {
             free: BinaryHeap::new(),
             host_superblock: NONE,
+            past_superblock: NONE,
             collect_superblock: NONE,
             collect_row: NONE,
             collected: Outstanding::default(),

@@ -1,8 +1,9 @@
 //! A drive that has a past: filled, or in the steady state of random overwriting, constructed instead of written.
 
 use super::{Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
+use crate::events::EventQueue;
 use crate::flash::NONE;
-use tidewater_base::Rng;
+use tidewater_base::{Instant, Rng};
 use tidewater_nand::{Medium, Nand, Page, PageHeader, PageKind};
 
 /// What a drive has been through before a run.
@@ -34,7 +35,12 @@ impl<M: Medium> Ftl<M> {
             }
             Precondition::Steady => self.construct_steady(seed, tag),
         }
-        (0..self.layout.dies).for_each(|die| self.update_ready(die));
+        for die in 0..self.layout.dies {
+            // The host goes on where the past ended.
+            let space = &mut self.dies[die as usize];
+            space.host_superblock = std::mem::replace(&mut space.past_superblock, NONE);
+            self.update_ready(die);
+        }
     }
 
     /// Maps a page that is read before it was written, with its unmapped neighbours of the same row, as if they had been
@@ -49,30 +55,36 @@ impl<M: Medium> Ftl<M> {
         placed
     }
 
+    /// Charges the flash read of a page that was written before the run but has no place of its own: a unit of its die is
+    /// read in its stead. False: nothing on that die was ever programmed.
+    pub fn read_past(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, owner: u32) -> bool {
+        let die = lpn / self.layout.units_per_row % self.layout.dies;
+        let first = die * self.layout.superblocks_per_die;
+        let on_die = first..first + self.layout.superblocks_per_die;
+        let Some(superblock) = on_die.into_iter().find(|&s| self.programmed[s as usize] > 0) else { return false };
+        self.queue_read(now, events, superblock, 0, 1 << (lpn % self.layout.units_per_row), owner);
+        true
+    }
+
     /// Places up to a row of units on flash at once, on the next die in turn that has room.
     fn place_row(&mut self, lpns: &[u32], tag: u64) -> bool {
         let dies = self.layout.dies;
         let from = self.next_die;
+        // A superblock of its own on each die: the host's may have rows under way, and these are programmed at once.
         let room = |d: &u32| {
             let space = &self.dies[*d as usize];
-            let open = space.host_superblock;
-            // A row that is placed is programmed at once: no earlier row of its superblock may be under way.
-            let settled = open != NONE && {
-                let s = &self.superblocks[open as usize];
-                s.rows == self.programmed[open as usize]
-            };
-            settled || open == NONE && space.free.len() > self.profile.gc_reserve as usize
+            space.past_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize
         };
         let Some(die) = (0..dies).map(|i| (from + i) % dies).find(room) else { return false };
         self.next_die = (die + 1) % dies;
-        let mut superblock = self.dies[die as usize].host_superblock;
+        let mut superblock = self.dies[die as usize].past_superblock;
         if superblock == NONE {
             superblock = self.open_superblock(die, Stream::Host).expect("it has room");
         }
         let row = u32::from(self.superblocks[superblock as usize].rows);
         self.superblocks[superblock as usize].rows += 1;
         let full = self.is_full(superblock);
-        self.dies[die as usize].host_superblock = if full { NONE } else { superblock };
+        self.dies[die as usize].past_superblock = if full { NONE } else { superblock };
         self.place(superblock, row, lpns, tag);
         if full {
             self.settle(superblock);

@@ -327,6 +327,7 @@ impl<M: Medium> Ftl<M> {
             }
         }
         let mut map_superblocks: Vec<(u64, u32)> = Vec::new();
+        let mut partial: Vec<(u32, u32)> = Vec::new();
         for superblock in 0..self.layout.superblocks() {
             if !self.layout.is_whole(superblock) {
                 self.superblocks[superblock as usize].state = State::Bad;
@@ -353,13 +354,17 @@ impl<M: Medium> Ftl<M> {
                 self.put_free(superblock);
                 continue;
             }
+            let planes = 0..self.layout.planes();
+            let even = planes.into_iter().all(|p| self.medium.programmed(self.layout.block(superblock, p)) == rows);
+            let goes_on = rows < self.layout.rows && even && !torn && !bad;
             let s = &mut self.superblocks[superblock as usize];
-            // Rows after a power loss are left alone: the superblock counts as full, and collection gets to it.
             s.rows = all_rows;
             self.programmed[superblock as usize] = all_rows;
             s.state = State::Closed;
             if content.is_none() && self.valid[superblock as usize] & !super::NOT_A_CANDIDATE == 0 {
                 self.queue_erase(now, events, superblock);
+            } else if content == Some(PageKind::Data) && goes_on {
+                partial.push((rows, superblock));
             } else if Self::is_map(content) {
                 s.stream = Stream::Map;
                 map_superblocks.push((newest.map_or(0, |h| h.program_sequence), superblock));
@@ -371,6 +376,7 @@ impl<M: Medium> Ftl<M> {
                 }
             }
         }
+        self.reopen(&mut partial);
         map_superblocks.sort_unstable();
         for (_, superblock) in map_superblocks {
             let images = recovery.images.iter().filter(|(_, image)| image.2 == superblock);
@@ -383,6 +389,30 @@ impl<M: Medium> Ftl<M> {
         }
         self.checkpoint.floor = recovery.floor;
         self.checkpoint.complete.fill(recovery.floor);
+    }
+
+    /// Superblocks that were not full go on where they were, behind the torn row: if each power loss closed one for the
+    /// host and one for collection, losses in quick succession would leave no superblock to collect with.
+    fn reopen(&mut self, partial: &mut [(u32, u32)]) {
+        partial.sort_unstable();
+        for &mut (rows, superblock) in partial {
+            let die = &mut self.dies[self.superblocks[superblock as usize].die as usize];
+            let (open, stream) = if self.profile.gc_stream && die.collect_superblock == super::NONE {
+                (&mut die.collect_superblock, Stream::Collected)
+            } else {
+                (&mut die.host_superblock, Stream::Host)
+            };
+            if *open != super::NONE {
+                self.valid[superblock as usize] &= !super::NOT_A_CANDIDATE;
+                continue;
+            }
+            *open = superblock;
+            let s = &mut self.superblocks[superblock as usize];
+            s.state = State::Open;
+            s.stream = stream;
+            s.rows = rows as u16;
+            self.programmed[superblock as usize] = rows as u16;
+        }
     }
 
     /// What the last recovery did, once it has ended.
