@@ -137,6 +137,11 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
                  use --wrap",
             )
         }
+        RunError::OutOfRange { .. } if load.origin.job.is_some() => {
+            let message = Failure::refused(error).message;
+            Failure::usage(message)
+                .help("give the job a smaller size=, or the drive a larger one; --wrap brings addresses back into it")
+        }
         RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {
             Failure::usage("the slice holds no request")
                 .help("it begins after the last one; `tidewater trace info` counts them")
