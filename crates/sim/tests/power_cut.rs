@@ -29,7 +29,7 @@ fn campaign(scenarios: &[Scenario], effort: Effort, seeds: std::ops::Range<u64>)
 
 #[test]
 fn promises_are_kept_when_the_power_fails_after_any_event() {
-    let counts = campaign(&all_scenarios(), Effort::sampled(600), 1..2);
+    let counts = campaign(&all_scenarios(), Effort::sampled(6000), 1..4);
     assert!(counts.cuts >= 5_000 && counts.nested_cuts >= 1_000 && counts.states.len() >= 1_000, "{counts}");
     assert!(counts.collections > 0 && counts.map_units > 0 && counts.failures > 0, "{counts}");
 }

@@ -75,6 +75,7 @@ pub(super) struct Host {
     queues: u16,
     blocks_per_page: u32,
     lossy: bool,
+    may_wear_out: bool,
     now: Instant,
     paused_until: Instant,
     cid: u16,
@@ -96,6 +97,7 @@ impl Host {
             queues: profile.host.queues as u16,
             blocks_per_page: profile.ftl.unit_size / profile.host.block_size,
             lossy: scenario.lossy,
+            may_wear_out: scenario.may_wear_out,
             rng,
             oracle,
             in_flight: BTreeMap::new(),
@@ -311,7 +313,7 @@ impl Host {
     fn complete(&mut self, device: &Victim, done: &InFlight, status: Status) -> Result<(), String> {
         let is = |expected: Status| status.same_code(expected);
         let mut success = status.is_success();
-        let read_only = device.ftl().is_read_only();
+        let read_only = self.may_wear_out && device.ftl().is_read_only();
         let expected = match &done.what {
             What::Compare { pages, tag } if success || is(Status::COMPARE_FAILURE) => {
                 self.reads_checked += 1;

@@ -24,6 +24,8 @@ pub struct Scenario {
     pub queue_depth: u32,
     /// Flash may lose data for good: pages that are known to be lost are not held against the drive.
     pub lossy: bool,
+    /// The drive may reach the end of its life and refuse writes.
+    pub may_wear_out: bool,
 }
 
 impl Scenario {
@@ -87,6 +89,7 @@ fn scenario(name: &str, profile: Profile) -> Scenario {
         mix: Mix::ALL,
         queue_depth: 8,
         lossy: false,
+        may_wear_out: false,
     }
 }
 
@@ -206,5 +209,5 @@ pub fn worn_out() -> Scenario {
     p.nand.endurance = 2;
     p.ftl.spare_blocks = 0.1;
     p.nand.blocks_per_plane = 16;
-    Scenario { mix: Mix::OVERWRITE, ..scenario("end of life", p) }
+    Scenario { mix: Mix::OVERWRITE, may_wear_out: true, ..scenario("end of life", p) }
 }
