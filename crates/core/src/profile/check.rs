@@ -9,6 +9,8 @@ use tidewater_base::units::{format_bytes, format_share};
 const BLOCKS_MAX: u64 = 1 << 27;
 /// Raw bytes of flash in a drive.
 const RAW_BYTES_MAX: u64 = 1 << 50;
+/// Units in a page of every plane: each has a bit in a word.
+const UNITS_OF_ROW_MAX: u64 = 64;
 
 type Checked = Result<(), ProfileError>;
 
@@ -122,6 +124,14 @@ impl Profile {
         })?;
         require(ftl.unit_size <= nand.page_size, "ftl.unit_size", || {
             format!("a unit of {} does not fit in a page of {}", size(ftl.unit_size), size(nand.page_size))
+        })?;
+        let row = u64::from(nand.planes) * u64::from(nand.page_size / ftl.unit_size.max(1));
+        require(row <= UNITS_OF_ROW_MAX, "ftl.unit_size", || {
+            format!(
+                "{row} units of {} in a page of each of {} planes, at most {UNITS_OF_ROW_MAX} can be mapped; use larger units",
+                size(ftl.unit_size),
+                nand.planes
+            )
         })?;
         require(host.block_size <= ftl.unit_size, "ftl.unit_size", || {
             format!("a logical block of {} does not fit in a unit of {}", size(host.block_size), size(ftl.unit_size))
