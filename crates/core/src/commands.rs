@@ -157,6 +157,9 @@ impl<M: Medium> Device<M> {
     /// those that could not be given a place.
     fn premap(&mut self, slot: u16, first: u32, end: u32) -> u32 {
         let mut queued = 0;
+        if self.ftl.map().mapped() == u64::from(self.ftl.units()) {
+            return queued;
+        }
         for lpn in first..end {
             if self.ftl.map().get(lpn) == Entry::Unmapped
                 && !self.write_buffer.contains(lpn)

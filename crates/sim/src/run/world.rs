@@ -27,10 +27,11 @@ use crate::workload::{Op, Request, Source};
 
 /// Commands outstanding at once, at most: identifiers are unique over all queues, and FFFFh stays unused.
 const COMMANDS_MAX: usize = 65_535;
-/// Events between two looks at what is going on outside.
-const EVENTS_BETWEEN_CHECKS: u32 = 1 << 16;
-/// So many events without the end of any request are a stall: far more than collecting a whole drive takes.
-const EVENTS_TO_STALL: u64 = 1 << 28;
+/// Turns of the drive loop between two looks at what is going on outside.
+const TURNS_BETWEEN_CHECKS: u32 = 1 << 13;
+/// So many turns without the end of any request are a stall. A turn of a device that says nothing is a thousand events, so
+/// that this is far more than collecting a whole drive takes.
+const TURNS_TO_STALL: u64 = 1 << 20;
 /// Real time between two reports of progress, at least.
 const PROGRESS_INTERVAL: time::Duration = time::Duration::from_millis(50);
 
@@ -129,7 +130,7 @@ pub(super) struct Host<S> {
     blocks_max: [u64; Op::ALL.len()],
     flash: FlashWork,
     sample_at: Instant,
-    events_to_check: u32,
+    turns_to_check: u32,
     checks_without_end: u64,
     completed_at_check: u64,
     reported: time::Instant,
@@ -186,7 +187,7 @@ impl<S: Source> Host<S> {
             blocks_max,
             flash: FlashWork::default(),
             sample_at: Instant::ZERO,
-            events_to_check: 1,
+            turns_to_check: 1,
             checks_without_end: 0,
             completed_at_check: 0,
             reported: time::Instant::now(),
@@ -453,14 +454,14 @@ impl<S: Source> Host<S> {
     /// Looks at what is going on outside.
     #[cold]
     fn check(&mut self, now: Instant) {
-        self.events_to_check = EVENTS_BETWEEN_CHECKS;
+        self.turns_to_check = TURNS_BETWEEN_CHECKS;
         if self.options.cancelled.load(Ordering::Relaxed) {
             self.halt = Halt::Cancelled;
         }
         self.checks_without_end =
             if self.completed == self.completed_at_check { self.checks_without_end + 1 } else { 0 };
         self.completed_at_check = self.completed;
-        if self.outstanding > 0 && self.checks_without_end * u64::from(EVENTS_BETWEEN_CHECKS) >= EVENTS_TO_STALL {
+        if self.outstanding > 0 && self.checks_without_end * u64::from(TURNS_BETWEEN_CHECKS) >= TURNS_TO_STALL {
             self.halt = Halt::Stalled;
         }
         if self.options.progress.is_some() && self.reported.elapsed() >= PROGRESS_INTERVAL {
@@ -598,8 +599,8 @@ impl<M: Medium, S: Source> World<M> for Host<S> {
         if now >= self.sample_at {
             self.sample(now, &device.ftl().statistics);
         }
-        self.events_to_check -= 1;
-        if self.events_to_check == 0 {
+        self.turns_to_check -= 1;
+        if self.turns_to_check == 0 {
             self.check(now);
         }
         self.halt != Halt::Running
