@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tidewater_tests::{Build, at, binary, run, run_refused, run_well, tidewater};
 
 /// A job that is done in no time.
-const JOB: &str = "rw=randrw,rwmixread=30,bs=4k,iodepth=8,size=64m,number_ios=20000";
+const JOB: &str = "rw=randrw,rwmixread=30,bs=4k,iodepth=8,size=8m,number_ios=20000";
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")

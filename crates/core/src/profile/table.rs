@@ -237,7 +237,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         unit_size, bytes(512, 64 * KIB),
             "Bytes that one map entry covers: a power of two, from the logical block to the page.",
             "File systems and databases write 4 KiB; 4 bytes of map for each keep DRAM at a thousandth of the flash.";
-        over_provisioning, Kind::Share { min: 0.0, max: 10.0 },
+        over_provisioning, Kind::Share { min: 0.0, max: 4.0 },
             "Flash beyond the usable capacity, as a share of the capacity.",
             "A binary GB of flash sold as a decimal one: 2^30 / 10^9 is 7.4 %. Also MQSim's default.";
         spare_blocks, Kind::Share { min: 0.0, max: 0.2 },
