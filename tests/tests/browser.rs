@@ -112,7 +112,7 @@ fn a_report_opens_without_errors_and_shows_its_plots() {
     let found = complaints(&opened);
     assert!(found.is_empty(), "{found:#?}");
     for (what, words) in [
-        ("a latency distribution", ["atency", "p99"]),
+        ("a latency distribution", ["atency", "99.9 %"]),
         ("the channel x die map", ["hannel", "die"]),
         ("the profile that reproduces it", ["generic", "seed"]),
     ] {

@@ -54,8 +54,7 @@ pub(super) fn section(out: &mut String, record: &Record) {
         ),
         (
             "Latency",
-            "Of the requests that ended in each interval. When the two lines part, a few requests wait for many others. \
-             A gap is a time without requests."
+            "Of the requests that ended in each interval. A hump is a time of waiting, often for collection. A gap is a time without requests."
                 .to_owned(),
             vec![
                 delay("mean", 6, |p| p.mean_latency_us),

@@ -8,6 +8,7 @@ use tidewater_core::buffer::Buffer;
 use tidewater_core::flash::Source as FlashSource;
 use tidewater_core::ftl::Precondition;
 use tidewater_core::memory::{Placement as Placements, Use, place};
+use tidewater_core::profile::MemoryKind;
 use tidewater_report::Record;
 use tidewater_report::record::{
     Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, Latency, Placement, ProfileUsed, Recovery, TimePoint,
@@ -310,10 +311,16 @@ fn memory(device: &Device, placements: &Placements) -> Vec<Placement> {
 }
 
 fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String> {
-    let mut warnings: Vec<String> = device.notes().iter().filter(|n| n.downgrade).map(ToString::to_string).collect();
-    // What has no place in the list of memories is said here.
-    warnings
-        .extend(device.notes().iter().filter(|n| !n.downgrade && n.placed == Use::MapCache).map(ToString::to_string));
+    // What a usual volatile write cache promises stands beside its memory; a weaker promise is said aloud.
+    let lent = |used: Use| {
+        let name = match used {
+            Use::WriteBuffer => &device.profile().buffer.write_memory,
+            _ => &device.profile().buffer.read_memory,
+        };
+        device.profile().memory(name).is_some_and(|m| m.kind == MemoryKind::Host)
+    };
+    let weaker = device.notes().iter().filter(|n| n.downgrade && lent(n.placed));
+    let mut warnings: Vec<String> = weaker.map(ToString::to_string).collect();
     for (&bits, count) in &host.failures {
         let status = Status::from_bits(bits);
         let name = status.name().map_or_else(|| format!("{status:?}"), str::to_owned);
