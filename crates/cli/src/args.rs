@@ -6,6 +6,7 @@ mod values;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
+use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
 use tidewater_sim::run::parse_precondition;
 use tidewater_sim::trace::Format;
@@ -137,6 +138,9 @@ pub struct Load {
     /// Bring addresses beyond the drive's end back into it, instead of refusing them
     #[arg(long, help_heading = "Load")]
     pub wrap: bool,
+    /// Cut the power at this time of the drive's clock, bring the drive back, and tell how long its recovery took
+    #[arg(long, value_name = "TIME", value_parser = values::time, help_heading = "Load")]
+    pub power_cut: Option<Duration>,
     /// Serve so many requests before measuring
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Load")]
     pub warm_up: u64,

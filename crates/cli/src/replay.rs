@@ -103,6 +103,7 @@ impl One<'_> {
             speedup: self.load.speedup.unwrap_or(1.0),
             warmup_requests: self.load.warm_up,
             runtime: load.runtime,
+            power_cut: self.load.power_cut,
             wrap: self.load.wrap,
             record_requests: lines.map(|lines| Box::new(lines.clone()) as Box<dyn Write + Send>),
             cancelled: interrupt::flag(),

@@ -4,59 +4,75 @@ use crate::Config;
 use std::sync::Arc;
 use tidewater_base::rng::probability_threshold;
 
-/// Wear is looked up in steps of this share of the endurance.
-const STEPS_PER_ENDURANCE: u32 = 64;
-/// The table ends at this multiple of the endurance.
+/// The model ends at this multiple of the endurance: a block that is more worn errs no more often.
 const ENDURANCES: u32 = 4;
 
-/// Probability thresholds (of 2^64) that a page fails ECC, by wear step and retry.
+/// Probability thresholds (of 2^64) that a page fails ECC, by erase count and retry. Near the end of life a few erases in a
+/// thousand make the retries a tenth more, so every erase count has its own; they are worked out as wear gets there.
 #[derive(Clone, Debug)]
 pub(crate) struct ErrorModel {
-    thresholds: Arc<[u64]>,
+    thresholds: Arc<Vec<u64>>,
     attempts: usize,
-    endurance: u32,
-    /// Below so many erases the first step holds; a look-up then takes no division.
-    erases_of_first_step: u32,
+    erases_max: u32,
+    endurance: f64,
+    rber_fresh: f64,
+    rber_worn: f64,
+    retry_gain: f64,
+    ecc_bits: u32,
+    codeword_bits: f64,
+    codewords: f64,
 }
 
 impl ErrorModel {
     pub(crate) fn new(config: &Config) -> ErrorModel {
-        let attempts = config.read_retries as usize + 1;
-        let steps = (STEPS_PER_ENDURANCE * ENDURANCES) as usize;
-        let codewords = f64::from(config.page_size.div_ceil(config.ecc_codeword.max(1)));
-        let bits = f64::from(config.ecc_codeword.max(1)) * 8.0;
-        let mut thresholds = Vec::with_capacity(steps * attempts);
-        for step in 0..steps {
-            let wear = step as f64 / f64::from(STEPS_PER_ENDURANCE);
-            // Exponential growth with cycles: Cai et al., "Error patterns in MLC NAND flash memory", DATE 2012.
-            let fresh = config.rber_fresh.max(f64::MIN_POSITIVE);
-            let mut rber = (fresh * (config.rber_worn.max(fresh) / fresh).powf(wear)).min(0.5);
-            for _ in 0..attempts {
-                let codeword_fails = poisson_tail(bits * rber, config.ecc_bits);
-                let page_fails = 1.0 - (1.0 - codeword_fails).powf(codewords);
-                // Below one in 10^12 no run meets it; a zero threshold saves the draw.
-                thresholds.push(if page_fails < 1e-12 { 0 } else { probability_threshold(page_fails) });
-                rber *= config.retry_gain;
-            }
-        }
         let endurance = config.endurance.max(1);
-        ErrorModel {
-            thresholds: thresholds.into(),
-            attempts,
-            endurance,
-            erases_of_first_step: endurance.div_ceil(STEPS_PER_ENDURANCE),
-        }
+        let rber_fresh = config.rber_fresh.max(f64::MIN_POSITIVE);
+        let mut model = ErrorModel {
+            thresholds: Arc::default(),
+            attempts: config.read_retries as usize + 1,
+            erases_max: endurance.saturating_mul(ENDURANCES),
+            endurance: f64::from(endurance),
+            rber_fresh,
+            rber_worn: config.rber_worn.max(rber_fresh),
+            retry_gain: config.retry_gain,
+            ecc_bits: config.ecc_bits,
+            codeword_bits: f64::from(config.ecc_codeword.max(1)) * 8.0,
+            codewords: f64::from(config.page_size.div_ceil(config.ecc_codeword.max(1))),
+        };
+        model.reach(0);
+        model
     }
 
     /// Thresholds for a first read and each retry.
     #[inline]
-    pub(crate) fn attempts(&self, erases: u32) -> &[u64] {
-        if erases < self.erases_of_first_step {
-            return &self.thresholds[..self.attempts];
+    pub(crate) fn attempts(&mut self, erases: u32) -> &[u64] {
+        let erases = erases.min(self.erases_max);
+        let first = erases as usize * self.attempts;
+        if first >= self.thresholds.len() {
+            self.reach(erases);
         }
-        let step = u64::from(erases) * u64::from(STEPS_PER_ENDURANCE) / u64::from(self.endurance);
-        let step = (step as usize).min(self.thresholds.len() / self.attempts - 1);
-        &self.thresholds[step * self.attempts..][..self.attempts]
+        &self.thresholds[first..][..self.attempts]
+    }
+
+    /// Works out the thresholds up to this many erases.
+    #[cold]
+    fn reach(&mut self, erases: u32) {
+        let known = (self.thresholds.len() / self.attempts) as u32;
+        let more: Vec<u64> = (known..=erases).flat_map(|erases| self.thresholds_at(erases)).collect();
+        Arc::make_mut(&mut self.thresholds).extend(more);
+    }
+
+    fn thresholds_at(&self, erases: u32) -> impl Iterator<Item = u64> {
+        // Exponential growth with cycles: Cai et al., "Error patterns in MLC NAND flash memory", DATE 2012.
+        let growth = (self.rber_worn / self.rber_fresh).powf(f64::from(erases) / self.endurance);
+        let mut rber = (self.rber_fresh * growth).min(0.5);
+        (0..self.attempts).map(move |_| {
+            let codeword_fails = poisson_tail(self.codeword_bits * rber, self.ecc_bits);
+            let page_fails = 1.0 - (1.0 - codeword_fails).powf(self.codewords);
+            rber *= self.retry_gain;
+            // Below one in 10^12 no run meets it; a zero threshold saves the draw.
+            if page_fails < 1e-12 { 0 } else { probability_threshold(page_fails) }
+        })
     }
 }
 
@@ -118,16 +134,29 @@ mod tests {
         }
     }
 
-    /// An endurance below the number of steps was taken for that number: wear counted too little.
+    /// Wear once was looked up in steps of 1/64 of the endurance: an endurance below that was taken for 64, and an erase
+    /// before a step found an eighth of the retries.
     #[test]
-    fn a_block_at_its_endurance_has_the_error_rate_of_a_worn_one() {
+    fn a_block_has_the_error_rate_of_its_erase_count() {
         for endurance in [1, 16, 64, 100, 3_000, 100_000] {
-            let model = ErrorModel::new(&config(endurance));
-            let worn = STEPS_PER_ENDURANCE as usize * model.attempts;
-            assert_eq!(model.attempts(endurance), &model.thresholds[worn..worn + model.attempts], "{endurance}");
-            assert_eq!(model.attempts(0), &model.thresholds[..model.attempts]);
-            assert_eq!(model.attempts(u32::MAX), &model.thresholds[model.thresholds.len() - model.attempts..]);
+            let mut model = ErrorModel::new(&config(endurance));
+            for erases in [0, endurance - 1, endurance, endurance + endurance / 3] {
+                let rber = 1e-3 * 10f64.powf(f64::from(erases) / f64::from(endurance));
+                let page = 1.0 - (1.0 - poisson_tail(16_384.0 * rber, 120)).powi(8);
+                let found = model.attempts(erases)[0] as f64 / 2f64.powi(64);
+                assert!((found - page).abs() <= 1e-9 * page + 1e-12, "{erases} of {endurance}: {found} for {page}");
+            }
         }
+    }
+
+    #[test]
+    fn wear_ends_somewhere_and_the_way_there_makes_no_difference() {
+        let mut model = ErrorModel::new(&config(100));
+        let first: Vec<u64> = (60..110).map(|erases| model.attempts(erases)[0]).collect();
+        assert!(first.is_sorted(), "more wear, more errors");
+        let end = model.attempts(400).to_vec();
+        assert_eq!(model.attempts(u32::MAX), end);
+        assert_eq!(ErrorModel::new(&config(100)).attempts(400), end);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
+use tidewater_base::Duration;
+use tidewater_base::units::parse_duration;
 
 /// `KEY=VALUE` of `--set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +94,12 @@ impl fmt::Display for Range {
             end => write!(f, "{}..{end}", self.start),
         }
     }
+}
+
+/// A time above zero, with its unit.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    if time.is_zero() { Err("it must be above 0".into()) } else { Ok(time) }
 }
 
 /// A factor above 0.

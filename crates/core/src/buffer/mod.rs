@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// A replacement policy over logical pages. The buffer keeps to its capacity; the policy keeps the order.
-pub trait Policy: fmt::Debug {
+pub trait Policy: fmt::Debug + Send {
     /// Whether the page is held.
     fn contains(&self, lpn: u32) -> bool;
     /// The page was read or written again: false when it is not held.

@@ -172,8 +172,8 @@ pub struct Plan {
     pub blocks_per_plane: u32,
 }
 
-/// Superblocks of a die that hold no host data at rest: collection keeps one more free than it starts at, and the two
-/// that are open for host and collected data are half empty on average.
+/// Superblocks of a die that hold no host data at rest, rounded up: collection keeps about as many free as it starts at,
+/// one is being collected or erased, and the two that are open for host and collected data are half empty on average.
 pub fn reserve_per_die(profile: &Profile) -> u32 {
     profile.ftl.gc_start + 2
 }

@@ -12,11 +12,12 @@ use std::io::Write;
 use std::time;
 
 use tidewater_base::Instant;
-use tidewater_core::Device;
+use tidewater_core::{Device, Input};
 use tidewater_core::drive::{Clock, End, VirtualClock, drive};
 use tidewater_core::profile::Profile;
 use tidewater_nand::Medium;
 use tidewater_report::Record;
+use tidewater_report::record::Recovery;
 
 use crate::metrics::user_cpu_seconds;
 use crate::workload::Source;
@@ -53,6 +54,7 @@ pub fn run(profile: &Profile, source: impl Source, mut options: RunOptions) -> R
         let extent = source.extent().ok_or(RunError::NoCapacity)?;
         options.device.capacity = extent.max(1).div_ceil(unit).saturating_mul(unit);
     }
+    options.device.stamps |= options.power_cut.is_some();
     let device = Device::new(profile, options.device)?;
     run_on(device, source, options)
 }
@@ -69,12 +71,16 @@ pub fn given_capacity(profile: &Profile, options: &tidewater_core::Options) -> R
     Ok(Some(plan.units * u64::from(profile.ftl.unit_size)))
 }
 
-/// As [`run`], on a drive that is there already. The options of the device are only noted in the record.
+/// As [`run`], on a drive that is there already but has served nothing yet. The options of the device are only noted in the
+/// record.
 ///
 /// # Errors
 /// See [`RunError`].
 pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Result<Outcome, RunError> {
     check(device.profile(), &options)?;
+    if device.events_handled() > 0 {
+        return Err(RunError::Options("the drive has served before: its clock does not begin with the workload's".into()));
+    }
     let (wall, cpu) = (time::Instant::now(), user_cpu_seconds());
     let profile = device.profile().host.clone();
     let capacity = device.capacity();
@@ -92,8 +98,8 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
     // What was done to the drive before counts for nothing.
     device.reset_statistics();
     let Served { now, events_before } = serve(&mut device, &mut host)?;
-    let cancelled = host.halt == Halt::Cancelled;
-    if !cancelled {
+    let (cancelled, cut) = (host.halt == Halt::Cancelled, host.halt == Halt::PowerCut);
+    if !cancelled && !cut {
         assert_nothing_outstanding(&device, &host)?;
         if host.metrics.requests() == 0 {
             return Err(RunError::NoRequests { warmup: host.pulled.min(host.options.warmup_requests) });
@@ -104,7 +110,7 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
     if let Some(out) = &mut host.options.record_requests {
         out.flush().map_err(RunError::Output)?;
     }
-    let end = if cancelled { now } else { host.last_completion };
+    let end = if cancelled || cut { now } else { host.last_completion };
     let mut record = fill::record(&device, &host, end);
     record.timing_events = device.events_handled() - events_before;
     record.events_per_request = tidewater_report::record::ratio(record.timing_events as f64, record.requests as f64);
@@ -114,7 +120,29 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
         record.partial = true;
         record.partial_reason = Some("interrupted".into());
     }
+    if cut {
+        record.warnings.push(format!(
+            "the power was cut after {}: what comes later in the workload, and {} requests under way, are not counted",
+            now.since(Instant::ZERO),
+            host.outstanding()
+        ));
+        device = recover(device, &mut record)?;
+    }
     Ok(Outcome { record, device })
+}
+
+/// The power fails and comes back; the drive recovers.
+fn recover(device: Device, record: &mut Record) -> Result<Device, RunError> {
+    let profile = device.profile().clone();
+    let mut device = Device::power_on(&profile, device.cut_power())?;
+    while let Some(at) = device.deadline().filter(|_| device.is_recovering()) {
+        let taken = device.handle(at, Input::Timer);
+        debug_assert!(taken.is_ok());
+    }
+    let report = device.recovery_report().ok_or_else(|| RunError::Stalled(device.describe_outstanding()))?;
+    device.ftl().assert_consistent();
+    record.recovery = Some(Recovery { seconds: report.time.as_secs_f64(), pages_read: report.reads });
+    Ok(device)
 }
 
 /// How serving ended.
@@ -135,7 +163,7 @@ fn serve<S: Source>(device: &mut Device, host: &mut Host<S>) -> Result<Served, R
                 events_before = device.events_handled();
                 host.begin_measuring(clock.now());
             }
-            (End::Stopped, Halt::Finished | Halt::Cancelled) => {
+            (End::Stopped, Halt::Finished | Halt::Cancelled | Halt::PowerCut) => {
                 return Ok(Served { now: clock.now(), events_before });
             }
             (End::Stopped, Halt::Failed) => return Err(host.error.take().expect("a failed host says why")),

@@ -93,6 +93,9 @@ pub struct RunOptions {
     pub cancelled: Arc<AtomicBool>,
     /// Called at most every 50 ms of real time, and at the end.
     pub progress: Option<OnProgress>,
+    /// Cut the power at this simulated time, bring the drive back, and end there. Needs a drive that keeps stamps:
+    /// [`super::run`] sees to it.
+    pub power_cut: Option<Duration>,
     /// Where the requests come from, for the record; the run adds its own options to it.
     pub workload: Workload,
     /// The settings that were changed from the named profile, as `KEY=VALUE`, for the record.
@@ -114,6 +117,7 @@ impl Default for RunOptions {
             time_series_points: 500,
             cancelled: Arc::default(),
             progress: None,
+            power_cut: None,
             workload: Workload::default(),
             changed: Vec::new(),
         }

@@ -78,6 +78,8 @@ pub(super) enum Halt {
     Finished,
     /// It was cancelled from outside.
     Cancelled,
+    /// The power has failed.
+    PowerCut,
     /// No progress was made.
     Stalled,
     /// See the error.
@@ -118,6 +120,8 @@ pub(super) struct Host<S> {
     warmup: u64,
     limit: u64,
     runs_until: Instant,
+    /// When the power fails.
+    cut_at: Instant,
     rings: Vec<Ring>,
     ring_entries: u32,
     /// One bit for each queue that is full, and for each that there is.
@@ -176,6 +180,7 @@ impl<S: Source> Host<S> {
             from_arrival,
             warmup: options.warmup_requests,
             limit: options.limit.unwrap_or(u64::MAX),
+            cut_at: options.power_cut.map_or(Instant::NEVER, |time| Instant::ZERO + time),
             runs_until: options.runtime.map_or(Instant::NEVER, |time| Instant::ZERO + time),
             rings: vec![Ring::default(); profile.queues as usize],
             ring_entries: profile.queue_entries,
@@ -224,7 +229,7 @@ impl<S: Source> Host<S> {
         };
         self.metrics.series.record_flash(now, work.since(self.flash));
         self.flash = work;
-        self.sample_at = self.metrics.series.ends();
+        self.sample_at = self.metrics.series.ends().min(self.cut_at);
     }
 
     /// Requests that are submitted and have not ended.
@@ -521,11 +526,14 @@ impl<S: Source> Host<S> {
 impl<M: Medium, S: Source> World<M> for Host<S> {
     #[inline]
     fn next_at(&self) -> Instant {
-        self.due
+        self.due.min(self.cut_at)
     }
 
     #[inline]
     fn submit(&mut self, now: Instant) -> Option<(u16, Submission)> {
+        if now >= self.cut_at {
+            return None;
+        }
         let mut cursor = match self.cursor {
             Some(cursor) => cursor,
             None => self.begin(now)?,
@@ -598,6 +606,9 @@ impl<M: Medium, S: Source> World<M> for Host<S> {
     fn stop(&mut self, now: Instant, device: &Device<M>) -> bool {
         if now >= self.sample_at {
             self.sample(now, &device.ftl().statistics);
+            if now >= self.cut_at && self.halt == Halt::Running {
+                self.halt = Halt::PowerCut;
+            }
         }
         self.turns_to_check -= 1;
         if self.turns_to_check == 0 {

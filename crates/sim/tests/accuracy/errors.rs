@@ -61,7 +61,7 @@ pub fn section() -> Section {
     let profile = one_die(&["nand.cell=slc"]);
     let rows = [
         (1.0, Bound::Within(0.05)),
-        (2_999.0 / 3_000.0, Bound::Known),
+        (2_999.0 / 3_000.0, Bound::Within(0.05)),
         (1.125, Bound::Within(0.05)),
         (1.5, Bound::Within(0.05)),
     ];

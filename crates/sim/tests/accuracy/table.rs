@@ -16,8 +16,6 @@ pub enum Bound {
     Exact,
     /// Measured is at most this.
     AtMost,
-    /// Beyond what it should be, for a reason that the page tells; not asserted.
-    Known,
 }
 
 /// One comparison.
@@ -41,7 +39,6 @@ impl Row {
             Bound::Within(share) => self.deviation().abs() <= share,
             Bound::Exact => self.deviation().abs() <= 1e-6,
             Bound::AtMost => self.measured <= self.expected,
-            Bound::Known => true,
         }
     }
 
@@ -50,7 +47,6 @@ impl Row {
             Bound::Within(share) => (percent(self.deviation()), format!("{} %", share * 100.0)),
             Bound::Exact => (percent(self.deviation()), "exact".into()),
             Bound::AtMost => ("-".into(), "at most".into()),
-            Bound::Known => (percent(self.deviation()), "none, see below".into()),
         };
         let (what, form, expected, measured) = (&self.what, &self.form, number(self.expected), number(self.measured));
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
