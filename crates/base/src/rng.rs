@@ -12,7 +12,8 @@ impl Rng {
     /// byte string that names the user).
     pub fn new(seed: u64, stream: &[u8]) -> Rng {
         // FNV-1a: enough to tell streams apart; SplitMix inside seed_from_u64 does the mixing.
-        let hash = stream.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        let hash =
+            stream.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         Rng(Xoshiro256PlusPlus::seed_from_u64(seed ^ hash))
     }
 

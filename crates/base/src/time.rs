@@ -164,7 +164,11 @@ impl fmt::Display for Duration {
             p if p < 1_000_000_000_000 => (1_000_000_000, "ms"),
             _ => (1_000_000_000_000u64, "s"),
         };
-        if ps % unit == 0 { write!(f, "{}{name}", ps / unit) } else { write!(f, "{:.3}{name}", ps as f64 / unit as f64) }
+        if ps.is_multiple_of(unit) {
+            write!(f, "{}{name}", ps / unit)
+        } else {
+            write!(f, "{:.3}{name}", ps as f64 / unit as f64)
+        }
     }
 }
 

@@ -201,7 +201,8 @@ impl<M: Medium> Device<M> {
                 server: Server::default(),
             },
         };
-        let write_buffer = Buffer::new(&profile.buffer.write_policy, pages(placement.of(Use::WriteBuffer)), options.stamps);
+        let write_buffer =
+            Buffer::new(&profile.buffer.write_policy, pages(placement.of(Use::WriteBuffer)), options.stamps);
         let read_cache = Buffer::new(&profile.buffer.read_policy, pages(placement.of(Use::ReadCache)), false);
         let slots = profile.host.outstanding_max as usize;
         Ok(Device {
@@ -315,7 +316,8 @@ impl<M: Medium> Device<M> {
             let enters = self.pipeline_free_at.max(self.now);
             self.pipeline_free_at = enters + self.profile.host.command_interval;
             if let Ok(command) = &self.host.slot(permit).command {
-                let lpn = (command.first_block >> (self.unit_shift - self.profile.host.block_size.trailing_zeros())) as u32;
+                let lpn =
+                    (command.first_block >> (self.unit_shift - self.profile.host.block_size.trailing_zeros())) as u32;
                 self.ftl.prefetch(lpn);
             }
             let slot = u32::from(permit.index());

@@ -1,6 +1,6 @@
 //! The controller's page buffers: a write buffer in front of the translation layer, and a read cache.
 //!
-//! A policy says which page leaves; it is one file here and one line in [`registry`]. What the buffer does with pages
+//! A policy says which page leaves; it is one file here and one line in `registry`. What the buffer does with pages
 //! that leave, and what survives a power loss, is the same for all.
 
 mod lru;

@@ -565,7 +565,8 @@ impl Flash {
                             self.statistics.read_retries += u64::from(retries);
                             self.statistics.uncorrectable += u64::from(uncorrectable != 0);
                             if retries > 0 {
-                                let time = self.read_time[usize::from(self.kinds[operation.row as usize])] * u64::from(retries);
+                                let time = self.read_time[usize::from(self.kinds[operation.row as usize])]
+                                    * u64::from(retries);
                                 d.time.read += time;
                                 self.start(now, events, die, id, time, lane::OTHER);
                                 return None;

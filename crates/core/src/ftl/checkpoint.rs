@@ -172,7 +172,8 @@ impl<M: Medium> Ftl<M> {
 
     /// A segment as it is on flash now: units that are still in the controller's memory are named where they were.
     fn image(&self, floor: u64, first: u32, last: u32) -> Arc<[u32]> {
-        let words = [floor as u32, (floor >> 32) as u32, self.write_sequence as u32, (self.write_sequence >> 32) as u32];
+        let words =
+            [floor as u32, (floor >> 32) as u32, self.write_sequence as u32, (self.write_sequence >> 32) as u32];
         let entries = (first..=last).map(|lpn| match self.map.get(lpn) {
             Entry::Unmapped => 0,
             Entry::Lost => u32::MAX,
@@ -229,7 +230,12 @@ impl<M: Medium> Ftl<M> {
             let records = self.checkpoint.pending[..n].iter();
             let payload = records.flat_map(|&(first, count, s)| [first, count, s as u32, (s >> 32) as u32]).collect();
             let mark = self.checkpoint.pending[..n].iter().map(|p| p.2).min().unwrap_or(0);
-            if !self.write_own(now, events, OwnRow { what: Own::Deallocations, payload: Some(payload), mark, floor: 0 }, 0) {
+            if !self.write_own(
+                now,
+                events,
+                OwnRow { what: Own::Deallocations, payload: Some(payload), mark, floor: 0 },
+                0,
+            ) {
                 return;
             }
             self.checkpoint.logging.push(mark);
@@ -254,7 +260,8 @@ impl<M: Medium> Ftl<M> {
         let own = own.expect("a row in a map superblock has its own content");
         let c = &mut self.checkpoint;
         if own.what == Own::Deallocations {
-            let logged = c.logging.iter().position(|&mark| mark == own.mark).expect("it was counted when it was queued");
+            let logged =
+                c.logging.iter().position(|&mark| mark == own.mark).expect("it was counted when it was queued");
             c.logging.swap_remove(logged);
         }
         if failed {

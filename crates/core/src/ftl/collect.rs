@@ -279,7 +279,8 @@ impl<M: Medium> Ftl<M> {
         if space.free.len() < 2 {
             return None;
         }
-        let cold = range.filter(|&i| self.valid[i] & NOT_A_CANDIDATE == 0).min_by_key(|&i| self.superblocks[i].erases)?;
+        let cold =
+            range.filter(|&i| self.valid[i] & NOT_A_CANDIDATE == 0).min_by_key(|&i| self.superblocks[i].erases)?;
         let gap = space.erases_max.saturating_sub(self.superblocks[cold].erases);
         (gap > self.profile.wear_gap && self.superblocks[cold].stream != Stream::Map).then_some(cold as u32)
     }

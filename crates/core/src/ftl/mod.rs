@@ -5,8 +5,8 @@
 //!
 //! Three rules keep data safe over a power loss, and everything else follows from them:
 //! 1. A unit's map entry moves when the unit is put into a row, but the superblock it leaves is not erased before that
-//!    row is programmed ([`Superblock::host_hazard`], [`Superblock::collect_hazard`]); nor, when a deallocation took it
-//!    away, before that is logged ([`Superblock::log_hazard`]).
+//!    row is programmed (`Superblock::host_hazard`, `Superblock::collect_hazard`); nor, when a deallocation took it
+//!    away, before that is logged (`Superblock::log_hazard`).
 //! 2. Every unit carries the sequence of its host write; of two copies the higher wins, a collected copy keeps its
 //!    original's, so it never matters which of two equal copies is found.
 //! 3. A map checkpoint names what was durable when it was taken, and the program sequence up to which that is complete;
@@ -287,7 +287,10 @@ impl DieSet {
             return Some(start as u32 * 64 + ahead.trailing_zeros());
         }
         let n = self.words.len();
-        (1..=n).map(|i| (start + i) % n).find(|&i| self.words[i] != 0).map(|i| i as u32 * 64 + self.words[i].trailing_zeros())
+        (1..=n)
+            .map(|i| (start + i) % n)
+            .find(|&i| self.words[i] != 0)
+            .map(|i| i as u32 * 64 + self.words[i].trailing_zeros())
     }
 }
 
@@ -484,15 +487,7 @@ impl<M: Medium> Ftl<M> {
         if lost { Err(queued) } else { Ok(queued) }
     }
 
-    fn queue_read(
-        &mut self,
-        now: Instant,
-        events: &mut EventQueue,
-        superblock: u32,
-        row: u32,
-        units: u64,
-        owner: u32,
-    ) {
+    fn queue_read(&mut self, now: Instant, events: &mut EventQueue, superblock: u32, row: u32, units: u64, owner: u32) {
         let die = self.layout.die_of(superblock);
         self.flash.enqueue(now, events, Kind::Read, Source::HostRead, die, superblock, row, units, owner);
     }
@@ -500,7 +495,8 @@ impl<M: Medium> Ftl<M> {
     /// What a logical page holds now, wherever it is; needs a medium that keeps stamps.
     pub fn stamp(&self, lpn: u32) -> Option<Stamp> {
         let Entry::At(ppn) = self.map.get(lpn) else { return None };
-        let (superblock, row, unit) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
+        let (superblock, row, unit) =
+            (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
         if row < u32::from(self.programmed[superblock as usize]) {
             let (plane, unit) = (unit / self.layout.units_per_page, unit % self.layout.units_per_page);
             let stamp = self.medium.stamp(self.layout.block(superblock, plane), row, unit);
@@ -657,8 +653,16 @@ impl<M: Medium> Ftl<M> {
             }
         }
         for (i, s) in self.superblocks.iter().enumerate() {
-            assert_eq!(self.valid[i] & !NOT_A_CANDIDATE, valid[i], "superblock {i} ({s:?}) counts its valid units wrong");
-            assert_eq!(self.valid[i] & NOT_A_CANDIDATE == 0, s.state == State::Closed && s.stream != Stream::Map, "superblock {i} {s:?}");
+            assert_eq!(
+                self.valid[i] & !NOT_A_CANDIDATE,
+                valid[i],
+                "superblock {i} ({s:?}) counts its valid units wrong"
+            );
+            assert_eq!(
+                self.valid[i] & NOT_A_CANDIDATE == 0,
+                s.state == State::Closed && s.stream != Stream::Map,
+                "superblock {i} {s:?}"
+            );
         }
     }
 }

@@ -66,7 +66,6 @@ pub(super) struct Recovery {
 impl<M: Medium> Ftl<M> {
     /// A translation layer over a medium that has lived. It serves nothing until [`Ftl::is_recovering`] is false; drive
     /// it with events as always. `deallocations` have survived in memory and are not on flash.
-    #[expect(clippy::too_many_arguments, reason = "what is left of a drive has that many parts")]
     pub fn power_on(
         profile: &Profile,
         medium: M,
@@ -140,7 +139,9 @@ impl<M: Medium> Ftl<M> {
     /// The newest header of a row; planes of one program agree.
     fn row_header(&self, superblock: u32, row: u32) -> Option<tidewater_nand::PageHeader> {
         let planes = 0..self.layout.planes();
-        planes.filter_map(|p| self.medium.header(self.layout.block(superblock, p), row)).max_by_key(|h| h.program_sequence)
+        planes
+            .filter_map(|p| self.medium.header(self.layout.block(superblock, p), row))
+            .max_by_key(|h| h.program_sequence)
     }
 
     /// What a superblock is for, from its first readable row.
@@ -242,7 +243,8 @@ impl<M: Medium> Ftl<M> {
 
     /// The stamp of a unit on flash.
     fn stamp_at(&self, ppn: u32) -> Option<Stamp> {
-        let (superblock, row, unit) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
+        let (superblock, row, unit) =
+            (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
         let at = self.layout.block(superblock, unit / self.layout.units_per_page);
         self.medium.stamp(at, row, unit % self.layout.units_per_page)
     }

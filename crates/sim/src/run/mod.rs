@@ -12,9 +12,9 @@ use std::io::Write;
 use std::time;
 
 use tidewater_base::Instant;
-use tidewater_core::{Device, Input};
 use tidewater_core::drive::{Clock, End, VirtualClock, drive};
 use tidewater_core::profile::Profile;
+use tidewater_core::{Device, Input};
 use tidewater_nand::Medium;
 use tidewater_report::Record;
 use tidewater_report::record::Recovery;
@@ -79,7 +79,9 @@ pub fn given_capacity(profile: &Profile, options: &tidewater_core::Options) -> R
 pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Result<Outcome, RunError> {
     check(device.profile(), &options)?;
     if device.events_handled() > 0 {
-        return Err(RunError::Options("the drive has served before: its clock does not begin with the workload's".into()));
+        return Err(RunError::Options(
+            "the drive has served before: its clock does not begin with the workload's".into(),
+        ));
     }
     let (wall, cpu) = (time::Instant::now(), user_cpu_seconds());
     let profile = device.profile().host.clone();
