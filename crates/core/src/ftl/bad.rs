@@ -64,12 +64,17 @@ impl<M: Medium> Ftl<M> {
                 self.row_previous[now_at] = self.row_previous[at];
                 full
             } else {
+                if self.stamps && self.map.get(lpn) == Entry::Unmapped {
+                    // The log that says so may be forgotten before this copy, which is younger than the log: log it again.
+                    self.checkpoint.log_deallocation(lpn, 1, stamp.1 + 1);
+                }
                 self.put_overtaken(to, lpn, stamp, owner)
             };
             if full {
                 self.submit(now, events, to);
             }
         }
+        self.log_deallocations(now, events);
         match failed.stream {
             Stream::Collected => self.dies[die as usize].collected.rewrite(failed.number, last),
             _ => {
