@@ -164,7 +164,10 @@ impl Oracle {
             let (_, submitted) = self.flushes.swap_remove(i);
             if success {
                 for lpn in 0..self.pages.len() {
-                    self.pages[lpn].iter_mut().filter(|c| c.completed < submitted && !c.failed).for_each(|c| c.durable = true);
+                    self.pages[lpn]
+                        .iter_mut()
+                        .filter(|c| c.completed < submitted && !c.failed)
+                        .for_each(|c| c.durable = true);
                     self.forget_overtaken(lpn);
                 }
             }
@@ -318,7 +321,9 @@ mod tests {
         assert!(oracle.check_read(read, 0, Some(1)).is_ok() && oracle.check_read(read, 0, Some(2)).is_ok());
         let late = oracle.read();
         assert!(oracle.check_read(late, 0, Some(1)).is_err() && oracle.check_read(late, 0, Some(2)).is_ok());
-        assert!(oracle.check_compare(late, &[0], 2, false).is_err() && oracle.check_compare(late, &[0], 2, true).is_ok());
+        assert!(
+            oracle.check_compare(late, &[0], 2, false).is_err() && oracle.check_compare(late, &[0], 2, true).is_ok()
+        );
     }
 
     #[test]

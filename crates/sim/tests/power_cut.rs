@@ -29,7 +29,69 @@ fn campaign(scenarios: &[Scenario], effort: Effort, seeds: std::ops::Range<u64>)
 
 #[test]
 fn promises_are_kept_when_the_power_fails_after_any_event() {
-    let counts = campaign(&all_scenarios(), Effort::sampled(6000), 1..4);
-    assert!(counts.cuts >= 5_000 && counts.nested_cuts >= 1_000 && counts.states.len() >= 1_000, "{counts}");
-    assert!(counts.collections > 0 && counts.map_units > 0 && counts.failures > 0, "{counts}");
+    let counts = campaign(&all_scenarios(), Effort::sampled(4_000), 1..2);
+    assert!(counts.cuts >= 40_000 && counts.nested_cuts >= 20_000 && counts.states.len() >= 4_000, "{counts}");
+    assert!(
+        counts.collections > 0
+            && counts.wear_moves > 0
+            && counts.map_units > 0
+            && counts.failures > 0
+            && counts.reads_checked > 0,
+        "{counts}"
+    );
+    assert!(!counts.read_only, "{counts}");
+}
+
+#[test]
+fn what_is_lost_for_good_is_said_and_the_rest_is_kept() {
+    campaign(&[fragile()], Effort::sampled(4_000), 1..2);
+}
+
+#[test]
+fn a_worn_out_drive_refuses_writes_and_keeps_what_it_has() {
+    let effort = Effort { cut_every: 20, life: 0, nested_every: 100, ..Effort::sampled(40_000) };
+    let counts = campaign(&[worn_out()], effort, 1..2);
+    assert!(counts.read_only, "it never wore out: {counts}");
+}
+
+/// A recovery that is broken on purpose must not get through.
+fn is_caught(flaw: Flaw) {
+    let effort = Effort { flaw: Some(flaw), nested_every: 0, ..Effort::sampled(3_000) };
+    for scenario in all_scenarios() {
+        match catch_unwind(AssertUnwindSafe(|| torture(&scenario, effort, 1))) {
+            Ok(Ok(counts)) => panic!("{flaw:?} was not noticed: {counts}"),
+            Ok(Err(failure)) => println!("{flaw:?}: {failure}"),
+            Err(_) => println!("{flaw:?} in {}: the drive noticed itself, by a panic", scenario.name),
+        }
+    }
+}
+
+#[test]
+fn a_recovery_that_scans_nothing_is_caught() {
+    is_caught(Flaw::NoScan);
+}
+
+#[test]
+fn a_recovery_that_takes_any_copy_is_caught() {
+    is_caught(Flaw::AnyCopy);
+}
+
+#[test]
+fn a_recovery_that_forgets_deallocations_is_caught() {
+    is_caught(Flaw::NoDeallocations);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn every_event_of_the_recovery_is_cut() {
+    campaign(&all_scenarios(), Effort::exhaustive(1_200), 1_000..1_002);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn promises_are_kept_for_many_seeds() {
+    campaign(&all_scenarios(), Effort::sampled(4_000), 100..120);
+    campaign(&[fragile()], Effort::sampled(4_000), 100..120);
+    let to_the_end = Effort { cut_every: 10, life: 0, ..Effort::sampled(40_000) };
+    campaign(&[worn_out()], to_the_end, 100..110);
 }

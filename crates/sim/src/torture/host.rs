@@ -175,7 +175,8 @@ impl Host {
 
     /// Blocks within these pages: mostly whole pages.
     fn blocks(&mut self, pages: std::ops::Range<u32>) -> (u64, u32) {
-        let (mut first, mut end) = (u64::from(pages.start * self.blocks_per_page), u64::from(pages.end * self.blocks_per_page));
+        let (mut first, mut end) =
+            (u64::from(pages.start * self.blocks_per_page), u64::from(pages.end * self.blocks_per_page));
         if self.rng.below(4) == 0 && self.blocks_per_page > 1 {
             let inset = u64::from(self.blocks_per_page) - 1;
             first += self.rng.below(inset + 1);
@@ -326,7 +327,7 @@ impl Host {
                 let refused = is(Status::NAMESPACE_WRITE_PROTECTED) || is(Status::WRITE_FAULT);
                 success || read_only && refused || self.lossy && is(Status::UNRECOVERED_READ_ERROR)
             }
-            What::Flush => success,
+            What::Flush => success || read_only && is(Status::WRITE_FAULT),
         };
         self.oracle.completed(done.id, success);
         if expected { Ok(()) } else { Err(format!("{:?} ended with {status:?}", done.what)) }

@@ -140,6 +140,8 @@ pub fn all_scenarios() -> Vec<Scenario> {
     p.flash.programs_per_die = 4;
     p.ftl.gc_stream = false;
     p.ftl.checkpoint_interval = 2;
+    p.ftl.gc_start = 3;
+    p.ftl.wear_gap = 1;
     p.host.block_size = 4096;
     all.push(Scenario {
         precondition: Precondition::Filled(1.0),
@@ -158,6 +160,29 @@ pub fn all_scenarios() -> Vec<Scenario> {
         mix: Mix::OVERWRITE,
         queue_depth: 16,
         ..scenario("planes in turn, larger blocks", p)
+    });
+
+    // Small pages hold a small piece of the map each: it takes a round of many to checkpoint all of it.
+    let mut p = tiny();
+    p.ftl.unit_size = 512;
+    p.nand.page_size = 512;
+    p.nand.oob_size = 64;
+    p.nand.ecc_codeword = 512;
+    p.nand.ecc_bits = 30;
+    p.nand.blocks_per_plane = 28;
+    p.buffer.write_size = 8 << 10;
+    p.ftl.checkpoint_interval = 3;
+    all.push(Scenario {
+        precondition: Precondition::Filled(0.8),
+        mix: Mix::DEALLOCATE,
+        ..scenario("many pieces of the map", p.clone())
+    });
+    p.buffer.write_policy = "none".into();
+    p.ftl.spare_blocks = 0.1;
+    all.push(Scenario {
+        precondition: Precondition::Filled(0.5),
+        faults: failing(4),
+        ..scenario("many pieces of the map, failing flash", p)
     });
 
     let mut p = tiny();
