@@ -61,7 +61,12 @@ impl<M: Medium> Ftl<M> {
         let die = lpn / self.layout.units_per_row % self.layout.dies;
         let first = die * self.layout.superblocks_per_die;
         let on_die = first..first + self.layout.superblocks_per_die;
-        let Some(superblock) = on_die.into_iter().find(|&s| self.programmed[s as usize] > 0) else { return false };
+        // Not one that is being erased: its blocks may turn out bad, and be gone when the read gets there.
+        let holds = |s: &u32| {
+            let state = self.superblocks[*s as usize].state;
+            self.programmed[*s as usize] > 0 && matches!(state, State::Open | State::Closed | State::Victim)
+        };
+        let Some(superblock) = on_die.into_iter().find(holds) else { return false };
         self.queue_read(now, events, superblock, 0, 1 << (lpn % self.layout.units_per_row), owner);
         true
     }
