@@ -3,8 +3,13 @@
 //! `docs/internals/power-loss.md` tells what is promised and what these campaigns do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use tidewater_base::Instant;
+use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::ftl::Flaw;
+use tidewater_core::host::Submission;
+use tidewater_core::profile::Profile;
 use tidewater_sim::torture::{Counts, Effort, Scenario, all_scenarios, fragile, torture, worn_out};
+use tidewater_wire::nvme::Sqe;
 
 /// Runs a scenario with each seed, and prints what was done.
 fn campaign(scenarios: &[Scenario], effort: Effort, seeds: std::ops::Range<u64>) -> Counts {
@@ -79,6 +84,85 @@ fn a_recovery_that_takes_any_copy_is_caught() {
 #[test]
 fn a_recovery_that_forgets_deallocations_is_caught() {
     is_caught(Flaw::NoDeallocations);
+}
+
+fn named(name: &str) -> Scenario {
+    all_scenarios().into_iter().find(|s| s.name == name).unwrap_or_else(|| panic!("no scenario is named {name}"))
+}
+
+/// Every loss closes what was open. If that were not opened again, soon no superblock would be left to collect with.
+#[test]
+fn losses_in_quick_succession_leave_room_to_collect() {
+    let effort = Effort { cut_every: 60, life: 60, nested_every: 0, aftermath_every: 0, ..Effort::sampled(30_000) };
+    let counts = campaign(&[named("planes in turn, larger blocks"), named("volatile buffer")], effort, 1..2);
+    assert!(counts.collections > 0 && !counts.read_only, "{counts}");
+}
+
+/// A drive that is given one command at a time.
+struct Drive {
+    device: Device,
+    profile: Profile,
+    now: Instant,
+}
+
+impl Drive {
+    fn new(profile: Profile) -> Drive {
+        let device = Device::new(&profile, Options { stamps: true, ..Options::default() }).unwrap();
+        Drive { device, profile, now: Instant::ZERO }
+    }
+
+    /// One command, to its completion.
+    fn run(&mut self, sqe: Sqe, tag: u64) {
+        self.device.handle(self.now, Input::Submit { queue: 0, submission: Submission::new(sqe, tag) }).unwrap();
+        loop {
+            self.now = self.device.deadline().expect("a command is under way");
+            self.device.handle(self.now, Input::Timer).unwrap();
+            if let Some(Output::Complete(completion)) = self.device.poll() {
+                assert!(completion.cqe.status.is_success());
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, lpn: u32, tag: u64) {
+        self.run(Sqe::write(1, u64::from(lpn) * 8, 7), tag);
+    }
+
+    fn zero(&mut self, lpn: u32) {
+        self.run(Sqe::write_zeroes(1, u64::from(lpn) * 8, 7, true), 0);
+    }
+
+    /// What a page holds when the power fails now.
+    fn after_power_loss(&self, lpn: u32) -> Option<u64> {
+        let mut device = Device::power_on(&self.profile, self.device.clone().cut_power()).unwrap();
+        while device.is_recovering() {
+            let at = device.deadline().expect("recovery is under way");
+            device.handle(at, Input::Timer).unwrap();
+        }
+        device.content(lpn)
+    }
+}
+
+/// A deallocation takes a page from a buffer that survives: what it had overtaken on flash must not come back.
+#[test]
+fn a_deallocation_survives_with_the_buffer() {
+    let mut drive = Drive::new(named("capacitors").profile);
+    drive.write(0, 1);
+    (1..100).for_each(|lpn| drive.write(lpn, 2));
+    drive.write(0, 3);
+    assert_eq!(drive.after_power_loss(0), Some(3));
+    drive.zero(0);
+    assert_eq!(drive.after_power_loss(0), None);
+}
+
+/// Without a buffer nothing is volatile: a write of zeroes that has completed is as durable as a write.
+#[test]
+fn zeroes_without_a_buffer_are_durable_when_they_complete() {
+    let mut drive = Drive::new(named("no buffer").profile);
+    drive.write(0, 1);
+    assert_eq!(drive.after_power_loss(0), Some(1));
+    drive.zero(0);
+    assert_eq!(drive.after_power_loss(0), None);
 }
 
 #[test]
