@@ -191,7 +191,7 @@ impl<M: Medium> Ftl<M> {
     /// The drive goes read-only while there is still room for what the buffer holds and for collection to end.
     pub(super) fn check_end_of_life(&mut self) {
         let data = self.map.units().div_ceil(self.layout.units_per_superblock);
-        let least = data + self.layout.dies * (self.profile.gc_reserve + 2);
+        let least = data + self.layout.dies * (self.profile.gc_reserve + 2) + self.map_superblocks();
         if self.good_superblocks < least {
             self.read_only = true;
         }

@@ -3,6 +3,7 @@
 //! A *segment* is as much of the map as a row holds. Every `checkpoint_interval` rows of data the next segment is
 //! written, round and round. Map superblocks are a ring: when every segment in the oldest has a newer image, it is erased.
 
+use super::layout::map_superblocks_of;
 use super::{Entry, Ftl, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
@@ -128,6 +129,12 @@ impl Checkpoint {
 }
 
 impl<M: Medium> Ftl<M> {
+    /// Superblocks that the map takes, at most.
+    pub(super) fn map_superblocks(&self) -> u32 {
+        let c = &self.checkpoint;
+        if c.interval == 0 { 0 } else { map_superblocks_of(u64::from(c.segments), self.layout.rows) as u32 }
+    }
+
     /// A row of data was queued: perhaps it is time for a piece of the map.
     pub(super) fn checkpoint_step(&mut self, now: Instant, events: &mut EventQueue) {
         let c = &mut self.checkpoint;

@@ -184,7 +184,13 @@ pub fn map_superblocks(profile: &Profile, units: u64) -> u64 {
         return 0;
     }
     let segments = units.div_ceil(u64::from(super::checkpoint::entries_per_segment(profile)));
-    segments.div_ceil(u64::from(profile.nand.pages_per_block)) + 3
+    map_superblocks_of(segments, profile.nand.pages_per_block)
+}
+
+/// As [`map_superblocks`], for so many rows of map in superblocks of so many rows: the newest image of each, one that is
+/// written and two whose images are being overtaken.
+pub(super) fn map_superblocks_of(segments: u64, rows: u32) -> u64 {
+    segments.div_ceil(u64::from(rows)) + 3
 }
 
 /// Sizes a drive. With `[nand] blocks_per_plane` given, the capacity is what it allows (or what is asked for, if that is
