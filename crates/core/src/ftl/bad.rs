@@ -133,6 +133,13 @@ impl<M: Medium> Ftl<M> {
         self.statistics.lost += 1;
         self.map.set(lpn, Entry::Lost);
         self.invalidate(ppn, 0);
+        // Logged like a deallocation, of no pages: an older copy must not come back in its place.
+        if let Some(stamp) = self.stamp_at(ppn).filter(|s| s.lpn == lpn) {
+            let sequence = stamp.sequence + 1;
+            self.checkpoint.log_deallocation(lpn, 0, sequence);
+            let hazard = &mut self.superblocks[self.layout.superblock_of(ppn) as usize].log_hazard;
+            *hazard = sequence.max(*hazard);
+        }
     }
 
     /// Erases every plane; blocks that fail, or are bad already, are replaced by spares. False: a plane has none left.

@@ -242,7 +242,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// The stamp of a unit on flash.
-    fn stamp_at(&self, ppn: u32) -> Option<Stamp> {
+    pub(super) fn stamp_at(&self, ppn: u32) -> Option<Stamp> {
         let (superblock, row, unit) =
             (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
         let at = self.layout.block(superblock, unit / self.layout.units_per_page);
@@ -299,9 +299,11 @@ impl<M: Medium> Ftl<M> {
             if recovery.flaw == Some(Flaw::NoDeallocations) {
                 continue;
             }
+            // No pages: this one was lost.
+            let (count, entry) = if count == 0 { (1, Entry::Lost) } else { (count, Entry::Unmapped) };
             for lpn in first..first.saturating_add(count).min(self.map.units()) {
                 if best.get(&lpn).is_none_or(|b| b.0 < sequence) {
-                    self.map.set(lpn, Entry::Unmapped);
+                    self.map.set(lpn, entry);
                 }
             }
         }

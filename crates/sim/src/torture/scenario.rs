@@ -225,7 +225,9 @@ pub fn fragile() -> Scenario {
     let mut p = tiny();
     p.nand.blocks_per_plane = 20;
     p.ftl.spare_blocks = 0.15;
-    Scenario { faults: FaultPlan::seeded(7, 60, 2_000), lossy: true, ..scenario("reads that fail for good", p) }
+    let mut faults = FaultPlan::seeded(7, 40, 2_000);
+    faults.faults.extend((0..200).map(|i| Fault::ReadUncorrectable { nth: 10 + 23 * i }));
+    Scenario { faults, lossy: true, ..scenario("reads that fail for good", p) }
 }
 
 /// A drive near its end: blocks give out one after another until it is read-only.
