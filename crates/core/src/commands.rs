@@ -168,6 +168,7 @@ impl<M: Medium> Device<M> {
                 queued += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, slot.into()));
             }
         }
+        self.ftl.wake_collection(self.now, &mut self.events);
         queued
     }
 
@@ -415,6 +416,7 @@ impl<M: Medium> Device<M> {
             }
         }
         self.ftl.deallocate(first, count);
+        self.ftl.wake_collection(self.now, &mut self.events);
     }
 
     /// Only whole pages are deallocated; NVM Express 1.4, 6.7.1.1 lets a controller leave the rest as it is.

@@ -66,7 +66,9 @@ impl<M: Medium> Ftl<M> {
                     Some(victim) => self.begin_collection(die, victim),
                     None => {
                         // Credit must not pile up while there is nothing to collect.
-                        self.dies[die as usize].credit = 0;
+                        let space = &mut self.dies[die as usize];
+                        space.credit = 0;
+                        self.starved += u32::from(!std::mem::replace(&mut space.starved, true));
                         self.update_ready(die);
                         return self.pad_collected_row(now, events, die);
                     }
@@ -84,6 +86,23 @@ impl<M: Medium> Ftl<M> {
                 None if self.dies[die as usize].reads > 0 => return,
                 None => self.end_collection(now, events, die),
             }
+        }
+    }
+
+    /// A unit of a die has become invalid: if it was starved, it is no more. Nothing else may ever happen on it, so
+    /// [`Ftl::wake_collection`] must be called before long.
+    #[cold]
+    pub(super) fn wake_if_starved(&mut self, die: u32) {
+        if std::mem::replace(&mut self.dies[die as usize].starved, false) {
+            self.starved -= 1;
+            self.wake.push(die);
+        }
+    }
+
+    /// Goes on with collection where something other than an operation of the die has given it a reason.
+    pub fn wake_collection(&mut self, now: Instant, events: &mut EventQueue) {
+        while let Some(die) = self.wake.pop() {
+            self.collect(now, events, die);
         }
     }
 

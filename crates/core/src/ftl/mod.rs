@@ -176,6 +176,8 @@ struct DieSpace {
     failed: Vec<u32>,
     erases_max: u32,
     victims: u32,
+    /// When collection looked last, no superblock had anything to give back.
+    starved: bool,
 }
 
 /// Counters of the translation layer, in units unless said.
@@ -226,6 +228,10 @@ pub struct Ftl<M> {
     /// One bit for each physical unit.
     valid_bits: Vec<u64>,
     dies: Vec<DieSpace>,
+    /// Dies that are starved.
+    starved: u32,
+    /// Dies on which collection has more to do, or more reason to, than when it looked last.
+    wake: Vec<u32>,
     /// Collected superblocks that wait for what replaced their data.
     draining: Vec<u32>,
     /// Dies that can take another host row now.
@@ -317,6 +323,7 @@ impl<M: Medium> Ftl<M> {
             failed: Vec::new(),
             erases_max: 0,
             victims: 0,
+            starved: false,
         };
         let mut ftl = Ftl {
             flash,
@@ -340,6 +347,8 @@ impl<M: Medium> Ftl<M> {
             valid: vec![NOT_A_CANDIDATE; count],
             valid_bits: vec![0; layout.address_space().div_ceil(64) as usize],
             dies: vec![space; dies as usize],
+            starved: 0,
+            wake: Vec::new(),
             draining: Vec::new(),
             ready: DieSet::new(dies),
             next_die: 0,
@@ -595,6 +604,10 @@ impl<M: Medium> Ftl<M> {
         self.valid[superblock] -= 1;
         let s = &mut self.superblocks[superblock];
         s.host_hazard = s.host_hazard.max(host_row);
+        if self.starved > 0 {
+            let die = u32::from(s.die);
+            self.wake_if_starved(die);
+        }
     }
 
     /// Deallocates logical pages: they read as zeroes from now on, for good once a flush has ended.

@@ -41,6 +41,7 @@ impl<M: Medium> Ftl<M> {
             space.host_superblock = std::mem::replace(&mut space.past_superblock, NONE);
             self.update_ready(die);
         }
+        self.wake.clear(); // Nothing is collected before the host has begun.
     }
 
     /// Maps a page that is read before it was written, with its unmapped neighbours of the same row, as if they had been
@@ -85,6 +86,7 @@ impl<M: Medium> Ftl<M> {
         let mut superblock = self.dies[die as usize].past_superblock;
         if superblock == NONE {
             superblock = self.open_superblock(die, Stream::Host).expect("it has room");
+            self.wake.push(die);
         }
         let row = u32::from(self.superblocks[superblock as usize].rows);
         self.superblocks[superblock as usize].rows += 1;

@@ -191,6 +191,7 @@ impl<M: Medium> Ftl<M> {
         if stream == Stream::Host {
             self.update_ready(die);
             self.pace_collection(now, events, die, units);
+            self.wake_collection(now, events);
         }
         if stream != Stream::Map {
             self.checkpoint_step(now, events);
