@@ -141,12 +141,12 @@ impl<M: Medium> Ftl<M> {
         c.rows += 1;
         if c.interval > 0 && c.rows >= c.interval {
             c.rows = 0;
-            self.write_segment(now, events);
+            self.write_segment(now, events, self.profile.gc_reserve as usize);
         }
     }
 
-    /// Writes the next segment.
-    fn write_segment(&mut self, now: Instant, events: &mut EventQueue) {
+    /// Writes the next segment, if a die has more than `leave` free superblocks.
+    fn write_segment(&mut self, now: Instant, events: &mut EventQueue, leave: usize) {
         let complete = self.complete_through();
         for _ in 0..self.checkpoint.segments {
             let c = &mut self.checkpoint;
@@ -164,7 +164,7 @@ impl<M: Medium> Ftl<M> {
             let floor = others.map(|(_, &c)| c).min().unwrap_or(u64::MAX).min(complete);
             let payload = self.stamps.then(|| self.image(floor, first, last));
             let own = OwnRow { what: Own::Segment(segment), payload, mark: complete, floor };
-            if !self.write_own(now, events, own, self.profile.gc_reserve as usize) {
+            if !self.write_own(now, events, own, leave) {
                 self.checkpoint.next = segment;
             }
             return;
@@ -249,7 +249,7 @@ impl<M: Medium> Ftl<M> {
             self.checkpoint.pending.drain(..n);
             // A log without data beside it must not grow for ever: newer images let go of it.
             if self.checkpoint.ring.len() > self.checkpoint.ring_planned {
-                self.write_segment(now, events);
+                self.write_segment(now, events, 0);
             }
         }
     }

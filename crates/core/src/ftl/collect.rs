@@ -154,7 +154,6 @@ impl<M: Medium> Ftl<M> {
     /// A row of a victim has been read: what is still valid goes to the die's row of collected data.
     pub(super) fn on_collect_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
         let die = operation.die;
-        self.dies[die as usize].reads -= 1;
         let mut left = operation.units;
         while left != 0 {
             let unit = left.trailing_zeros();
@@ -185,6 +184,8 @@ impl<M: Medium> Ftl<M> {
                 self.submit(now, events, row);
             }
         }
+        // Not before: until its units are elsewhere the victim must not be done with.
+        self.dies[die as usize].reads -= 1;
         self.collect(now, events, die);
     }
 
