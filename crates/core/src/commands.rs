@@ -474,6 +474,10 @@ impl<M: Medium> Device<M> {
             self.on_unit_programmed(owner as u16);
         }
         if !self.flushing.is_empty() {
+            if self.ftl.flash.outstanding() == 0 {
+                // What they still wait for is the log of deallocations.
+                self.ftl.log_deallocations(self.now, &mut self.events);
+            }
             self.end_flushes();
         }
         self.go_on_stalled();

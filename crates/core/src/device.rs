@@ -293,7 +293,7 @@ impl<M: Medium> Device<M> {
         let recovering = self.ftl.is_recovering();
         if self.ftl.on_done(self.now, &mut self.events, done) {
             self.on_read_done(done.owner as u16, done.uncorrectable != 0);
-            if self.is_worn_out() {
+            if self.ftl.flash.outstanding() == 0 {
                 self.after_flash(); // No program or erase will come to do it.
             }
             return;

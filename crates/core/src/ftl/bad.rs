@@ -178,21 +178,48 @@ impl<M: Medium> Ftl<M> {
         self.check_end_of_life();
     }
 
-    /// So many programs failed that not even collection has a superblock left: what is valid stays where it is, until an
-    /// erase gives one back, if ever.
-    pub(super) fn run_out_of_superblocks(&mut self, die: u32, victim_row: u32) {
-        let space = &mut self.dies[die as usize];
-        space.victim_row = space.victim_row.min(victim_row);
-        self.read_only = true;
+    /// Whether there is a place for one more row of what collection moves on a die, besides those that are being read.
+    pub(super) fn has_room_to_collect(&self, die: u32) -> bool {
+        let (rows, units) = (self.layout.rows, self.layout.units_per_row);
+        let space = &self.dies[die as usize];
+        let rows_needed = space.reads + 1;
+        if self.profile.gc_stream {
+            if !space.free.is_empty() && rows >= rows_needed {
+                return true; // Nearly always.
+            }
+            let rows_left = match space.collect_superblock {
+                NONE => 0,
+                open => rows - u32::from(self.superblocks[open as usize].rows),
+            };
+            let units_left = match space.collect_row {
+                NONE => 0,
+                row => units - self.rows[row as usize].count,
+            };
+            if (rows_left + space.free.len() as u32 * rows) * units + units_left >= rows_needed * units {
+                return true;
+            }
+            if self.gives_back(die) {
+                return false; // Rather wait for that than take from another die.
+            }
+        }
+        self.host_row != NONE || self.dies.iter().any(|d| d.host_superblock != NONE || !d.free.is_empty())
     }
 
-    /// Whether there is a place for what collection on a die moves.
-    pub(super) fn has_room_to_collect(&self, die: u32) -> bool {
-        let space = &self.dies[die as usize];
-        space.collect_row != NONE
-            || space.collect_superblock != NONE
-            || self.host_row != NONE
-            || self.dies.iter().any(|d| d.host_superblock != NONE || !d.free.is_empty())
+    /// Whether an erase will give a die a superblock.
+    fn gives_back(&self, die: u32) -> bool {
+        let first = (die * self.layout.superblocks_per_die) as usize;
+        let on_die = &self.superblocks[first..first + self.layout.superblocks_per_die as usize];
+        on_die.iter().any(|s| matches!(s.state, State::Draining | State::Erasing))
+    }
+
+    /// Collection on a die waits until an erase gives it a superblock. Where none will, because too many blocks turned bad,
+    /// the drive has come to its end.
+    pub(super) fn wait_for_room(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        self.starve(die);
+        if self.dies[die as usize].reads == 0 {
+            self.pad_collected_row(now, events, die);
+            self.read_only |= !(0..self.layout.dies).any(|die| self.gives_back(die));
+        }
     }
 
     /// The drive goes read-only while there is still room for what the buffer holds and for collection to end.

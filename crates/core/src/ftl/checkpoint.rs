@@ -226,7 +226,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Logs the deallocations that are not logged yet, as far as there is room.
-    pub(super) fn log_deallocations(&mut self, now: Instant, events: &mut EventQueue) {
+    pub fn log_deallocations(&mut self, now: Instant, events: &mut EventQueue) {
         if self.checkpoint.pending.is_empty() {
             return;
         }
@@ -243,6 +243,8 @@ impl<M: Medium> Ftl<M> {
                 OwnRow { what: Own::Deallocations, payload: Some(payload), mark, floor: 0 },
                 0,
             ) {
+                // No superblock is left, and nothing is under way that could give one back.
+                self.read_only |= self.flash.outstanding() == 0;
                 return;
             }
             self.checkpoint.logging.push(mark);

@@ -66,9 +66,8 @@ impl<M: Medium> Ftl<M> {
                     Some(victim) => self.begin_collection(die, victim),
                     None => {
                         // Credit must not pile up while there is nothing to collect.
-                        let space = &mut self.dies[die as usize];
-                        space.credit = 0;
-                        self.starved += u32::from(!std::mem::replace(&mut space.starved, true));
+                        self.dies[die as usize].credit = 0;
+                        self.starve(die);
                         self.update_ready(die);
                         return self.pad_collected_row(now, events, die);
                     }
@@ -78,8 +77,11 @@ impl<M: Medium> Ftl<M> {
                 Some((row, units)) => {
                     let failed = self.superblocks[self.dies[die as usize].victim as usize].failed;
                     let full = self.flash.programs(die) >= self.programs_per_die + ROWS_AHEAD;
-                    if full || !failed && !self.may_collect(die) || self.read_only && !self.has_room_to_collect(die) {
+                    if full || !failed && !self.may_collect(die) {
                         return;
+                    }
+                    if !self.has_room_to_collect(die) {
+                        return self.wait_for_room(now, events, die);
                     }
                     self.read_victim_row(now, events, die, row, units);
                 }
@@ -87,6 +89,11 @@ impl<M: Medium> Ftl<M> {
                 None => self.end_collection(now, events, die),
             }
         }
+    }
+
+    /// Collection on a die can do nothing.
+    pub(super) fn starve(&mut self, die: u32) {
+        self.starved += u32::from(!std::mem::replace(&mut self.dies[die as usize].starved, true));
     }
 
     /// A unit of a die has become invalid: if it was starved, it is no more. Nothing else may ever happen on it, so
@@ -101,7 +108,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Goes on with collection where something other than an operation of the die has given it a reason.
     pub fn wake_collection(&mut self, now: Instant, events: &mut EventQueue) {
-        while let Some(die) = self.wake.pop() {
+        for die in std::mem::take(&mut self.wake) {
             self.collect(now, events, die);
         }
     }
@@ -176,7 +183,9 @@ impl<M: Medium> Ftl<M> {
             let row = if self.profile.gc_stream { self.collected_row(die) } else { None };
             let row = row.or_else(|| self.any_host_row(die));
             let Some(row) = row else {
-                self.run_out_of_superblocks(die, operation.row);
+                // So many programs failed that no superblock is left: what is valid stays where it is for now.
+                let space = &mut self.dies[die as usize];
+                space.victim_row = space.victim_row.min(operation.row);
                 break;
             };
             self.statistics.collected += 1;
@@ -202,7 +211,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Nothing more can be collected: the units that wait for company are programmed without it, if a superblock waits
     /// for them.
-    fn pad_collected_row(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+    pub(super) fn pad_collected_row(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         let row = self.dies[die as usize].collect_row;
         if row != NONE
             && self.rows[row as usize].count > 0
@@ -253,6 +262,11 @@ impl<M: Medium> Ftl<M> {
         self.update_ready(operation.die);
         self.log_deallocations(now, events);
         self.collect(now, events, operation.die);
+        if self.starved > 0 {
+            // What they collect may go to any die.
+            (0..self.layout.dies).for_each(|die| self.wake_if_starved(die));
+            self.wake_collection(now, events);
+        }
     }
 
     /// The superblock to collect next on a die. `None`: none would give space back.

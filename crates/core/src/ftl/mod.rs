@@ -176,7 +176,7 @@ struct DieSpace {
     failed: Vec<u32>,
     erases_max: u32,
     victims: u32,
-    /// When collection looked last, no superblock had anything to give back.
+    /// When collection looked last, no superblock had anything to give back, or there was no place for it.
     starved: bool,
 }
 
