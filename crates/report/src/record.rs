@@ -224,7 +224,7 @@ pub struct Bandwidth {
 }
 
 /// What was asked of the flash. A unit is what one map entry covers (`unit_bytes`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Flash {
     /// Bytes of a unit.
@@ -251,6 +251,10 @@ pub struct Flash {
     pub erases_wear_levelling: u64,
     /// Blocks that went bad during the run.
     pub grown_bad_blocks: u64,
+    /// Bytes of all blocks, spares and reserve included.
+    pub raw_bytes: u64,
+    /// Flash beyond the capacity that may hold data, as a share of the capacity: what `ftl.over_provisioning` came to.
+    pub over_provisioning: f64,
 }
 
 impl Flash {

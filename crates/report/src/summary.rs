@@ -21,7 +21,12 @@ pub fn summary(record: &Record) -> String {
         "workload",
         if workload.description.is_empty() { workload.source.clone() } else { workload.description.clone() },
     );
-    line("drive", format!("{}, {}: {}", profile.name, bytes(record.capacity_bytes), profile.description));
+    let flash = if record.flash.raw_bytes == 0 {
+        String::new()
+    } else {
+        format!(" of {} flash", bytes(record.flash.raw_bytes))
+    };
+    line("drive", format!("{}, {}{flash}: {}", profile.name, bytes(record.capacity_bytes), profile.description));
     line(
         "requests",
         format!("{} in {} of the drive's time", grouped(record.requests), seconds(record.simulated_seconds)),

@@ -71,13 +71,15 @@ pub struct BufferStatistics {
     pub evicted: u64,
     /// Times pages left together.
     pub evictions: u64,
+    /// The most pages held at once.
+    pub pages_max: u64,
     /// How many pages left together, by number: index 63 counts 63 and more.
     pub lengths: [u64; 64],
 }
 
 impl Default for BufferStatistics {
     fn default() -> BufferStatistics {
-        BufferStatistics { hits: 0, misses: 0, evicted: 0, evictions: 0, lengths: [0; 64] }
+        BufferStatistics { hits: 0, misses: 0, evicted: 0, evictions: 0, pages_max: 0, lengths: [0; 64] }
     }
 }
 
@@ -167,7 +169,7 @@ impl Buffer {
             self.statistics.hits += 1;
         } else if self.policy.len() < self.capacity {
             self.statistics.misses += 1;
-            self.policy.insert(lpn);
+            self.take_in(lpn);
         } else {
             return false;
         }
@@ -180,7 +182,7 @@ impl Buffer {
     /// Puts a page back that survived a power loss, whatever the capacity: it was held before.
     pub fn restore(&mut self, lpn: u32, version: u64) {
         if !self.policy.touch(lpn) {
-            self.policy.insert(lpn);
+            self.take_in(lpn);
         }
         if let Some(versions) = &mut self.versions {
             versions.insert(lpn, version);
@@ -197,7 +199,12 @@ impl Buffer {
             leaving.clear();
             self.policy.evict(1, leaving);
         }
+        self.take_in(lpn);
+    }
+
+    fn take_in(&mut self, lpn: u32) {
         self.policy.insert(lpn);
+        self.statistics.pages_max = self.statistics.pages_max.max(self.policy.len() as u64);
     }
 
     /// Lets go of a page without writing it anywhere.

@@ -3,7 +3,7 @@
 //! A *superblock* is one block of every plane of one die: they are programmed and erased together. A *row* is one page of
 //! each of its planes, the unit of programming. A *unit* is what one map entry covers.
 
-use crate::profile::Profile;
+use crate::profile::{FtlProfile, Profile};
 use tidewater_nand::{Block, Medium};
 
 /// The shape of the physical address space, and which blocks stand in for bad ones.
@@ -174,8 +174,8 @@ pub struct Plan {
 
 /// Superblocks of a die that hold no host data at rest, rounded up: collection keeps about as many free as it starts at,
 /// one is being collected or erased, and the two that are open for host and collected data are half empty on average.
-pub fn reserve_per_die(profile: &Profile) -> u32 {
-    profile.ftl.gc_start + 2
+pub fn reserve_per_die(profile: &FtlProfile) -> u32 {
+    profile.gc_start + 2
 }
 
 /// Superblocks that the map's checkpoints take on the whole drive.
@@ -205,7 +205,7 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
     let unit = u64::from(profile.ftl.unit_size);
     let dies = u64::from(nand.dies());
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
-    let reserve = u64::from(reserve_per_die(profile)) * dies;
+    let reserve = u64::from(reserve_per_die(&profile.ftl)) * dies;
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;
     let superblocks = |blocks_per_plane: u64| blocks_per_plane.saturating_sub(spares(blocks_per_plane));
     let fits = |blocks_per_plane: u64, units: u64| {

@@ -642,6 +642,14 @@ impl<M: Medium> Ftl<M> {
         self.good_superblocks
     }
 
+    /// Flash beyond the logical capacity that may hold data, as a share of the capacity. On a small drive it is far more
+    /// than `[ftl] over_provisioning`, because every die has whole superblocks.
+    pub fn spare_share(&self) -> f64 {
+        let reserve = self.layout.dies * layout::reserve_per_die(&self.profile) + self.map_superblocks();
+        let data = self.good_superblocks.saturating_sub(reserve) * self.layout.units_per_superblock;
+        f64::from(data) / f64::from(self.units().max(1)) - 1.0
+    }
+
     /// Erase counts of all superblocks that are not bad.
     pub fn erase_counts(&self) -> impl Iterator<Item = u32> {
         self.superblocks.iter().filter(|s| s.state != State::Bad).map(|s| s.erases)

@@ -161,6 +161,8 @@ pub fn scaled(slower: f64) -> Record {
             erases_total: 12_830,
             erases_wear_levelling: 212,
             grown_bad_blocks: 2,
+            raw_bytes: 3 << 34,
+            over_provisioning: 0.07,
         },
         erases: (12_830.0 * slower) as u64,
         collections: 6_415,

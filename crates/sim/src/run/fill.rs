@@ -41,7 +41,10 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
     let mut record = Record {
         profile: ProfileUsed {
             name: device.profile().name.clone(),
-            description: device.profile().description.clone(),
+            description: match &host.options.changed[..] {
+                [] => device.profile().description.clone(),
+                changed => format!("{}; changed: {}", device.profile().description, changed.join(", ")),
+            },
             settings: device.profile().settings(),
             changed: host.options.changed.clone(),
         },
@@ -123,6 +126,9 @@ fn options(options: &RunOptions, text: &mut BTreeMap<String, String>) {
     if options.warmup_requests > 0 {
         put("warmup_requests", options.warmup_requests.to_string());
     }
+    if let Some(time) = options.power_cut {
+        put("power-cut", time.to_string());
+    }
     if let Some(limit) = options.limit {
         put("limit", limit.to_string());
     }
@@ -155,6 +161,12 @@ fn flash(device: &Device) -> Flash {
         erases_total: ftl.erases,
         erases_wear_levelling: (ftl.wear_moves * planes).min(ftl.erases),
         grown_bad_blocks: ftl.program_failures + ftl.erase_failures,
+        raw_bytes: {
+            let nand = &device.profile().nand;
+            let blocks = u64::from(nand.dies() * nand.planes) * u64::from(nand.blocks_per_plane);
+            blocks * u64::from(nand.pages_per_block) * u64::from(nand.page_size)
+        },
+        over_provisioning: device.ftl().spare_share().max(0.0),
     }
 }
 
@@ -218,6 +230,7 @@ fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> C
         hit_ratio: counts.hit_ratio(),
         insertions: counts.misses,
         evictions: counts.evicted,
+        pages_max: counts.pages_max,
         ..Cache::default()
     }
 }
@@ -344,12 +357,35 @@ fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String> {
                 .into(),
         );
     }
-    warnings.extend(unsteady(&host.metrics));
+    let (asked, spare) = (device.profile().ftl.over_provisioning, device.ftl().spare_share());
+    if ftl.host > 0 && spare > 1.25 * asked + 0.02 {
+        warnings.push(format!(
+            "the drive is so small that its over-provisioning is {:.0} %, not the {:.0} % of [ftl] over_provisioning, because \
+             every die has whole superblocks: collection and write amplification are those of a nearly empty drive (a larger \
+             --capacity, fewer dies or smaller blocks bring it closer)",
+            spare * 100.0,
+            asked * 100.0
+        ));
+    }
+    if ftl.host == 0 && device.write_buffer().statistics.misses > 0 {
+        warnings.push("all that was written stayed in the write buffer: the flash was not put to work".into());
+    }
+    let behind = host.last_completion.since(host.last_arrival);
+    if host.options.pacing == Pacing::Arrival
+        && behind.as_ps() > 1_000_000_000
+        && behind.as_ps() > host.last_completion.since(host.began).as_ps() / 8
+    {
+        warnings.push(format!(
+            "requests came faster than the drive serves them: it ended {behind} after the last had come, so latencies tell of \
+             the queue, not of the drive (--queue-depth N measures what it can serve)"
+        ));
+    }
+    warnings.extend(unsteady(&host.metrics, host.options.device.precondition));
     warnings
 }
 
 /// Says so when write amplification was still changing when the run ended.
-fn unsteady(metrics: &Metrics) -> Option<String> {
+fn unsteady(metrics: &Metrics, past: Precondition) -> Option<String> {
     let intervals = metrics.series.intervals();
     let total: u64 = intervals.iter().map(|i| i.flash.units_host).sum();
     // The third and the fourth quarter of what the host wrote.
@@ -367,9 +403,10 @@ fn unsteady(metrics: &Metrics) -> Option<String> {
     }
     let [third, fourth] = [third, fourth].map(|work| ratio(work.units as f64, work.units_host as f64));
     (ratio(fourth, third) - 1.0).abs().gt(&STEADY_WITHIN).then(|| {
+        let remedy = if past == Precondition::Steady { "a longer run" } else { "a longer run, a warm-up or --precondition steady" };
         format!(
             "write amplification was still changing: {third:.2} in the third quarter of the data written, {fourth:.2} in the \
-             fourth; a longer run, a warm-up or --precondition steady would show the drive as it settles"
+             fourth; {remedy} would show the drive as it settles"
         )
     })
 }

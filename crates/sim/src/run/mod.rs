@@ -122,7 +122,13 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
         record.partial = true;
         record.partial_reason = Some("interrupted".into());
     }
+    if host.options.power_cut.is_some() && !cut && !cancelled {
+        record.warnings.push("the power was not cut: the workload ended before its time came".into());
+    }
     if cut {
+        if record.requests == 0 {
+            record.warnings.push("the power was cut before anything was measured".into());
+        }
         record.warnings.push(format!(
             "the power was cut after {}: what comes later in the workload, and {} requests under way, are not counted",
             now.since(Instant::ZERO),

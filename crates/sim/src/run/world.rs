@@ -96,6 +96,8 @@ pub(super) struct Host<S> {
     /// When measuring began.
     pub(super) began: Instant,
     pub(super) last_completion: Instant,
+    /// When the last request came.
+    pub(super) last_arrival: Instant,
     /// Commands that ended, and those of them that failed, by status; measured ones.
     pub(super) commands_done: u64,
     pub(super) failures: BTreeMap<u16, u64>,
@@ -162,6 +164,7 @@ impl<S: Source> Host<S> {
             halt: Halt::Running,
             began: Instant::ZERO,
             last_completion: Instant::ZERO,
+            last_arrival: Instant::ZERO,
             commands_done: 0,
             failures: BTreeMap::new(),
             pulled: 0,
@@ -270,6 +273,7 @@ impl<S: Source> Host<S> {
                     let place = self.source.place();
                     return self.fail(RunError::OutOfRange { place, index, op, offset, length, capacity });
                 }
+                self.last_arrival = request.arrival;
                 self.upcoming = Some(request);
             }
             None => self.ended = true,
