@@ -194,6 +194,11 @@ impl<M: Medium> Device<M> {
     fn send(&mut self, slot: u16) {
         let command = self.command(slot);
         let (first, end) = self.pages(&command);
+        let lost = |lpn| self.ftl.map().get(lpn) == Entry::Lost && !self.write_buffer.contains(lpn);
+        if self.ftl.statistics.lost > 0 && (first..end).any(lost) {
+            // Collection found out while it was read.
+            self.work[slot as usize].status = Status::UNRECOVERED_READ_ERROR;
+        }
         if self.read_cache.is_enabled() && self.work[slot as usize].status.is_success() {
             for lpn in first..end {
                 if !self.write_buffer.contains(lpn) {

@@ -174,8 +174,8 @@ fn every_event_of_the_recovery_is_cut() {
 #[test]
 #[ignore = "a long run, for `make torture`"]
 fn promises_are_kept_for_many_seeds() {
+    campaign(&[fragile()], Effort::sampled(4_000), 100..140);
     campaign(&all_scenarios(), Effort::sampled(4_000), 100..120);
-    campaign(&[fragile()], Effort::sampled(4_000), 100..120);
     let to_the_end = Effort { cut_every: 10, life: 0, ..Effort::sampled(40_000) };
     campaign(&[worn_out()], to_the_end, 100..110);
 }

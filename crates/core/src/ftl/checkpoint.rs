@@ -4,6 +4,7 @@
 //! written, round and round. Map superblocks are a ring: when every segment in the oldest has a newer image, it is erased.
 
 use super::layout::map_superblocks_of;
+use super::write::{LOST, NOWHERE};
 use super::{Entry, Ftl, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
@@ -184,21 +185,26 @@ impl<M: Medium> Ftl<M> {
         let entries = (first..=last).map(|lpn| match self.map.get(lpn) {
             Entry::Unmapped => 0,
             Entry::Lost => u32::MAX,
-            Entry::At(ppn) => self.durable_place(ppn).map_or(0, |ppn| ppn + 1),
+            Entry::At(ppn) => match self.durable_place(ppn) {
+                NOWHERE => 0,
+                LOST => u32::MAX,
+                ppn => ppn + 1,
+            },
         });
         words.into_iter().chain(entries).collect()
     }
 
-    fn durable_place(&self, mut ppn: u32) -> Option<u32> {
+    /// Where a unit is on flash, or was before the rows that are under way; or [`NOWHERE`], or [`LOST`].
+    fn durable_place(&self, mut ppn: u32) -> u32 {
         loop {
             let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
             if row < u32::from(self.programmed[superblock as usize]) {
-                return Some(ppn);
+                return ppn;
             }
-            let staged = self.row_at(superblock, row)?;
+            let Some(staged) = self.row_at(superblock, row) else { return NOWHERE };
             ppn = self.row_previous[(staged * self.layout.units_per_row + self.layout.unit_of(ppn)) as usize];
-            if ppn == super::write::NOWHERE {
-                return None;
+            if ppn == NOWHERE || ppn == LOST {
+                return ppn;
             }
         }
     }

@@ -12,6 +12,8 @@ pub const NO_OWNER: u32 = u32::MAX;
 
 /// Where a unit was before it was put into a row, when it was nowhere.
 pub(super) const NOWHERE: u32 = u32::MAX;
+/// As [`NOWHERE`], when it was lost: until the row is programmed, that is what a power loss leaves.
+pub(super) const LOST: u32 = u32::MAX - 1;
 
 impl<M: Medium> Ftl<M> {
     /// Whether a host unit can be taken now. When not, ask again after a program or an erase is done.
@@ -71,7 +73,8 @@ impl<M: Medium> Ftl<M> {
                 }
                 old
             }
-            Entry::Unmapped | Entry::Lost => NOWHERE,
+            Entry::Unmapped => NOWHERE,
+            Entry::Lost => LOST,
         };
         self.row_previous[at] = previous;
         self.valid_bits[ppn as usize / 64] |= 1 << (ppn % 64);
