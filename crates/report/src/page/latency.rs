@@ -30,6 +30,11 @@ fn dots(name: &str, latency: &Latency) -> Vec<(f64, f64, String)> {
         .collect()
 }
 
+/// A staircase through the points of a cumulative curve: the share holds until the next value.
+fn steps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]).chain(points.last().copied()).collect()
+}
+
 /// The points of a cumulative curve, from 0 to 1, whatever the record left out.
 fn cumulative(latency: &Latency) -> Vec<(f64, f64)> {
     let mut points = thin(&latency.cdf, POINTS_MAX);
@@ -58,7 +63,7 @@ fn chart(curves: &[Curve], title: &str, width: f64, y: Axis) -> String {
             name: name.clone(),
             colour: *colour,
             dash: *dash,
-            pieces: vec![cumulative(latency)],
+            pieces: vec![steps(&cumulative(latency))],
             dots: dots(name, latency),
         })
         .collect();
@@ -146,13 +151,15 @@ pub(super) fn destage_chart(destage: &Distribution) -> String {
     } else {
         points.extend([(destage.mean, 0.0), (destage.max.max(destage.mean), 1.0)]);
     }
-    // Lengths are whole numbers: the share holds until the next, so the curve is a staircase.
-    let steps =
-        points.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]).chain(points.last().copied()).collect();
     let longest = points.last().map_or(1.0, |point| point.0).max(destage.max);
     let x = Axis::log(Quantity::Count, "pages in a destage, log scale", 1.0, longest);
     let y = Axis::rounded(Quantity::Share, "share of destages", 1.0);
-    let series =
-        vec![Series { name: "destages".to_owned(), colour: 1, dash: 0, pieces: vec![steps], dots: Vec::new() }];
+    let series = vec![Series {
+        name: "destages".to_owned(),
+        colour: 1,
+        dash: 0,
+        pieces: vec![steps(&points)],
+        dots: Vec::new(),
+    }];
     LineChart { title: "Cumulative distribution of the destage length", width: FULL, height: 260.0, x, y, series }.svg()
 }

@@ -47,10 +47,12 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
             h = tall - gap,
         );
         if with_text {
+            // Whole percents where the busiest has two digits of them, else as many decimals as tell cells apart.
+            let decimals = if busiest >= 0.095 { 0 } else { 1 + usize::from(busiest <= 0.0105) };
             let class = if shade > 0.5 { "oncell" } else { "cell" };
             let _ = writeln!(
                 out,
-                "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.0}</text>",
+                "<text class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.decimals$}</text>",
                 x + (wide - gap) / 2.0,
                 y + (tall - gap) / 2.0 + 4.0,
                 (share * 100.0).clamp(0.0, 999.0)
