@@ -141,10 +141,11 @@ impl<M: Medium> Device<M> {
                 work.step = Step::Send;
                 let mut done = self.now;
                 if from_buffer > 0 {
-                    done = self.write_memory.read(self.now, u64::from(from_buffer) << self.unit_shift);
+                    done = self.memories[self.write_port].read(self.now, u64::from(from_buffer) << self.unit_shift);
                 }
                 if from_cache > 0 {
-                    done = done.max(self.read_memory.read(self.now, u64::from(from_cache) << self.unit_shift));
+                    done = done
+                        .max(self.memories[self.read_port].read(self.now, u64::from(from_cache) << self.unit_shift));
                 }
                 self.events.push(done, lane::OTHER, Event::Data { slot: slot.into() });
             } else {
@@ -161,10 +162,7 @@ impl<M: Medium> Device<M> {
             return queued;
         }
         for lpn in first..end {
-            if self.ftl.map().get(lpn) == Entry::Unmapped
-                && !self.write_buffer.contains(lpn)
-                && !self.ftl.premap(lpn, PAST)
-            {
+            if self.ftl.map().is_virgin(lpn) && !self.write_buffer.contains(lpn) && !self.ftl.premap(lpn, PAST) {
                 queued += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, slot.into()));
             }
         }
@@ -200,10 +198,13 @@ impl<M: Medium> Device<M> {
             self.work[slot as usize].status = Status::UNRECOVERED_READ_ERROR;
         }
         if self.read_cache.is_enabled() && self.work[slot as usize].status.is_success() {
-            for lpn in first..end {
-                if !self.write_buffer.contains(lpn) {
-                    self.read_cache.fill(lpn, &mut self.leaving);
-                }
+            let mut filled = 0u64;
+            for lpn in (first..end).filter(|&lpn| !self.write_buffer.contains(lpn)) {
+                self.read_cache.fill(lpn, &mut self.leaving);
+                filled += 1;
+            }
+            if filled > 0 {
+                self.memories[self.read_port].write(self.now, filled << self.unit_shift);
             }
         }
         match command.kind {
@@ -307,7 +308,7 @@ impl<M: Medium> Device<M> {
             return true; // Its completion comes with the last program.
         }
         let bytes = u64::from(command.blocks) << self.block_shift();
-        let written = self.write_memory.write(self.now, bytes);
+        let written = self.memories[self.write_port].write(self.now, bytes);
         self.finish(slot, written);
         true
     }
@@ -354,6 +355,8 @@ impl<M: Medium> Device<M> {
         }
         let mut leaving = std::mem::take(&mut self.leaving);
         self.write_buffer.evict(self.ftl.row_room() as usize, &mut leaving);
+        // Nobody waits for the pages to leave the memory, but they take its bandwidth.
+        self.memories[self.write_port].read(self.now, (leaving.len() as u64) << self.unit_shift);
         // All entries are asked for before the first is needed: their latencies overlap.
         leaving.iter().for_each(|&lpn| self.ftl.prefetch(lpn));
         for &lpn in &leaving {

@@ -115,8 +115,10 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) ftl: Ftl<M>,
     pub(crate) link_in: Link,
     pub(crate) link_out: Link,
-    pub(crate) write_memory: MemoryPort,
-    pub(crate) read_memory: MemoryPort,
+    pub(crate) memories: Vec<MemoryPort>,
+    /// The memory of the write buffer, and of the read cache, in `memories`; used only where there is one.
+    pub(crate) write_port: usize,
+    pub(crate) read_port: usize,
     pub(crate) pipeline_free_at: Instant,
     pub(crate) work: Vec<Work>,
     /// Commands that wait for room in the buffer or on flash, oldest first.
@@ -170,7 +172,7 @@ impl<M: Medium> Device<M> {
                 plan.units * u64::from(profile.ftl.unit_size)
             )));
         }
-        ftl.precondition(options.precondition, options.seed, PAST);
+        ftl.precondition(options.precondition, options.seed, PAST).map_err(SetupError)?;
         Device::assemble(profile, options, plan, ftl, EventQueue::new(1_024), Instant::ZERO)
     }
 
@@ -192,15 +194,18 @@ impl<M: Medium> Device<M> {
             read_only: ftl.is_read_only(),
         };
         let pages = |placed: Option<&Placed>| placed.map_or(0, |p| (p.size >> unit_shift) as usize);
-        let port = |used| match placement.of(used) {
-            Some(placed) => MemoryPort::new(&placed.memory),
-            None => MemoryPort {
-                rate: Rate::per_second(0),
-                read_latency: Duration::ZERO,
-                write_latency: Duration::ZERO,
-                server: Server::default(),
-            },
+        // Uses of one memory share its bandwidth.
+        let mut names: Vec<&str> = Vec::new();
+        let mut memories = Vec::new();
+        let mut port = |used| {
+            let Some(placed) = placement.of(used) else { return usize::MAX };
+            names.iter().position(|&n| n == placed.memory.name).unwrap_or_else(|| {
+                names.push(&placed.memory.name);
+                memories.push(MemoryPort::new(&placed.memory));
+                memories.len() - 1
+            })
         };
+        let (write_port, read_port) = (port(Use::WriteBuffer), port(Use::ReadCache));
         let write_buffer =
             Buffer::new(&profile.buffer.write_policy, pages(placement.of(Use::WriteBuffer)), options.stamps);
         let read_cache = Buffer::new(&profile.buffer.read_policy, pages(placement.of(Use::ReadCache)), false);
@@ -214,8 +219,9 @@ impl<M: Medium> Device<M> {
             ftl,
             link_in: Link::new(&profile.link),
             link_out: Link::new(&profile.link),
-            write_memory: port(Use::WriteBuffer),
-            read_memory: port(Use::ReadCache),
+            memories,
+            write_port,
+            read_port,
             pipeline_free_at: now,
             work: vec![Work::default(); slots],
             stalled: VecDeque::with_capacity(slots),
@@ -379,7 +385,7 @@ impl<M: Medium> Device<M> {
 
     /// Forgets all counters, at the end of a warm-up.
     pub fn reset_statistics(&mut self) {
-        self.ftl.flash.reset_statistics();
+        self.ftl.flash.reset_statistics(self.now);
         self.ftl.statistics = Default::default();
         self.write_buffer.statistics = Default::default();
         self.read_cache.statistics = Default::default();

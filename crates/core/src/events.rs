@@ -61,7 +61,7 @@ pub enum Event {
         /// Its slot.
         slot: u32,
     },
-    /// A command's data has arrived from the host, or was read for merging.
+    /// A command's data has arrived from the host, or was read from a buffer.
     Data {
         /// Its slot.
         slot: u32,

@@ -119,7 +119,7 @@ impl Nand {
     /// Asserts a geometry that the profile's check let through.
     pub fn new(config: &Config, unit_size: u32, stamps: Stamps, seed: u64) -> Nand {
         assert!(unit_size > 0 && config.page_size.is_multiple_of(unit_size), "units must fill a page");
-        assert!(config.pages_per_block < u32::from(u16::MAX), "too many pages in a block");
+        assert!(config.pages_per_block <= u32::from(u16::MAX), "too many pages in a block");
         let mut placing = Rng::new(seed, b"factory bad blocks");
         let factory_bad = probability_threshold(config.factory_bad_rate);
         let count = (config.dies() * config.planes * config.blocks_per_plane) as usize;
@@ -160,7 +160,7 @@ impl Nand {
         self.rng.chance(self.erase_fails.max(worn_out))
     }
 
-    /// Marks the next page used and gives its number.
+    /// Marks the next page used.
     fn take_page(&mut self, at: Block, page: u32) {
         let index = self.index(at);
         let pages = self.config.pages_per_block;

@@ -37,7 +37,7 @@ pub struct Config {
     pub planes: u32,
     /// Blocks in a plane, spares included. 0: derived from the drive's capacity.
     pub blocks_per_plane: u32,
-    /// Pages in a block, 1 to 65,535.
+    /// Pages in a block, 1 to 65,534.
     pub pages_per_block: u32,
     /// Data bytes in a page, without the out-of-band area.
     pub page_size: u32,

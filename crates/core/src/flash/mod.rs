@@ -3,6 +3,9 @@
 //! Every die has a queue per [`Source`]; sources have priority classes, and within a class the oldest goes first. A die's
 //! array and its channel's bus are busy separately: a read occupies the array, then the bus; a program the bus, then the
 //! array. With cache commands a second register lets the two overlap. Host reads may suspend programs and erases.
+//!
+//! Two idealisations: with cache commands a row may be loaded while data that was read is still leaving, as on dies with a
+//! register for each direction; and reads go first for as long as they come, so an overload of reads stalls writes.
 
 mod statistics;
 
@@ -299,9 +302,15 @@ impl Flash {
     }
 
     /// Forgets all counters, at the end of a warm-up.
-    pub fn reset_statistics(&mut self) {
+    pub fn reset_statistics(&mut self, now: Instant) {
         self.statistics = FlashStatistics::default();
-        self.dies.iter_mut().for_each(|d| d.time = DieTime::default());
+        for d in &mut self.dies {
+            d.time = DieTime::default();
+            // Time is charged when an operation starts: what is left of it belongs to the time from now on.
+            if let Cell::Busy { operation, ends } = d.cell {
+                d.time.spend(self.operations[operation as usize].kind, ends.since(now));
+            }
+        }
         self.channels.iter_mut().for_each(|c| c.busy = Duration::ZERO);
     }
 
@@ -399,7 +408,7 @@ impl Flash {
             let head_kind = best.map(|q| self.operations[d.queues[q].head as usize].kind);
             let urgent = best.is_some_and(|q| self.read_priority && READS & 1 << q != 0);
             match (best, head_kind) {
-                (Some(queue), Some(Kind::Read)) if urgent || d.loaded == NONE => {
+                (Some(queue), Some(Kind::Read)) if urgent && self.cache || d.loaded == NONE => {
                     if !register_free {
                         return;
                     }
@@ -448,7 +457,9 @@ impl Flash {
         let operation = &mut self.operations[id as usize];
         let left = ends.since(now);
         // Not worth it when the operation would end before a read could start and the resumption be paid.
+        // Without cache commands a program's data is in the only register, where a read would put its own.
         if operation.kind == Kind::Read
+            || operation.kind == Kind::Program && !self.cache
             || operation.suspensions >= self.suspend_max
             || left <= self.suspend_time + self.resume_time
         {
@@ -600,7 +611,7 @@ impl Flash {
 
     fn release(&mut self, id: u32) -> Operation {
         let operation = self.operations[id as usize];
-        self.statistics.count(operation.kind, operation.source, operation.units.count_ones());
+        self.statistics.count(operation.source, operation.units.count_ones());
         self.free.push(id);
         operation
     }

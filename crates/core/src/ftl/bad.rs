@@ -53,6 +53,7 @@ impl<M: Medium> Ftl<M> {
                 continue;
             };
             if self.rows[to as usize].stream == failed.stream {
+                self.statistics.collected += 1;
                 last = self.rows[to as usize].number;
             } else {
                 self.move_hazards(die, self.rows[to as usize].number);

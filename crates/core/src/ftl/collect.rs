@@ -1,6 +1,6 @@
 //! Garbage collection and static wear levelling: within a die, a row at a time.
 
-use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State, Stream};
+use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State};
 use crate::events::EventQueue;
 use crate::flash::{Kind, NONE, Operation, Source};
 use crate::profile::GcVictim;
@@ -16,6 +16,8 @@ const READS: u32 = 2;
 const ROWS_AHEAD: u32 = 2;
 /// Host rows that collection may be behind on a die.
 const BEHIND: i64 = 2;
+/// Units moved for each unit the host writes, at most: a victim chosen for its wear or its failure may be all valid.
+const RATIO_MAX: i64 = 32;
 /// Static wear levelling looks at the wear of a die once in so many victims: it walks all superblocks.
 const WEAR_LOOK: u32 = 8;
 
@@ -123,7 +125,10 @@ impl<M: Medium> Ftl<M> {
         space.victim = victim;
         space.victim_row = 0;
         // At least something, or a drive of empty superblocks would look as if none had been chosen yet.
-        space.ratio = (valid * CREDIT / (all - valid).max(1)).clamp(1, all * CREDIT);
+        space.ratio = (valid * CREDIT / (all - valid).max(1)).clamp(1, RATIO_MAX * CREDIT);
+        // What was owed to the last victim is not owed to this one beyond its own units: a die must not look behind for a
+        // whole victim because the one before it was full.
+        space.credit = space.credit.min(valid * CREDIT);
     }
 
     /// The next row of the victim that holds valid units.
@@ -291,7 +296,7 @@ impl<M: Medium> Ftl<M> {
                 self.valid[range].iter().position(|&v| v == least).map(|i| first + i as u32)?
             }
             GcVictim::CostBenefit => {
-                let now = self.statistics.host;
+                let now = self.host_clock;
                 let all = f64::from(self.layout.units_per_superblock);
                 range
                     .filter(|&i| self.valid[i] & NOT_A_CANDIDATE == 0)
@@ -316,6 +321,6 @@ impl<M: Medium> Ftl<M> {
         let cold =
             range.filter(|&i| self.valid[i] & NOT_A_CANDIDATE == 0).min_by_key(|&i| self.superblocks[i].erases)?;
         let gap = space.erases_max.saturating_sub(self.superblocks[cold].erases);
-        (gap > self.profile.wear_gap && self.superblocks[cold].stream != Stream::Map).then_some(cold as u32)
+        (gap > self.profile.wear_gap).then_some(cold as u32)
     }
 }

@@ -22,11 +22,13 @@ pub enum Entry {
 }
 
 const LOST: u32 = u32::MAX;
+/// Unmapped, but once written: nobody may take it for a page that was there before the run.
+const DEALLOCATED: u32 = u32::MAX - 1;
 
 /// The map.
 #[derive(Clone, Debug)]
 pub struct Map {
-    /// 0: unmapped; [`LOST`]; else the physical unit number plus one.
+    /// 0: never mapped; [`DEALLOCATED`]; [`LOST`]; else the physical unit number plus one.
     chunks: Vec<Table>,
     huge: bool,
     units: u32,
@@ -55,10 +57,16 @@ impl Map {
     pub fn get(&self, lpn: u32) -> Entry {
         let chunk = self.chunks[lpn as usize / CHUNK].as_slice();
         match chunk.get(lpn as usize % CHUNK) {
-            None | Some(0) => Entry::Unmapped,
+            None | Some(&(0 | DEALLOCATED)) => Entry::Unmapped,
             Some(&LOST) => Entry::Lost,
             Some(&n) => Entry::At(n - 1),
         }
+    }
+
+    /// Whether a logical page was never mapped: an unmapped one may have been deallocated.
+    #[inline]
+    pub fn is_virgin(&self, lpn: u32) -> bool {
+        matches!(self.chunks[lpn as usize / CHUNK].as_slice().get(lpn as usize % CHUNK), None | Some(0))
     }
 
     /// Asks the processor to fetch an entry that will be needed soon.
@@ -85,14 +93,15 @@ impl Map {
         }
         let entry = &mut chunk.as_mut_slice()[lpn as usize % CHUNK];
         let new = match to {
-            Entry::Unmapped => 0,
+            Entry::Unmapped => DEALLOCATED,
             Entry::At(ppn) => ppn + 1,
             Entry::Lost => LOST,
         };
         let old = std::mem::replace(entry, new);
-        self.mapped = self.mapped + u64::from(new != 0) - u64::from(old != 0);
+        let holds = |entry| u64::from(entry != 0 && entry != DEALLOCATED);
+        self.mapped = self.mapped + holds(new) - holds(old);
         match old {
-            0 => Entry::Unmapped,
+            0 | DEALLOCATED => Entry::Unmapped,
             LOST => Entry::Lost,
             n => Entry::At(n - 1),
         }

@@ -249,6 +249,8 @@ pub struct Ftl<M> {
     host_rows: Outstanding,
     row_sequence: u64,
     write_sequence: u64,
+    /// Host units ever written, as a clock for cost-benefit; unlike the counters it is never reset.
+    host_clock: u64,
     free_order: u64,
     checkpoint: Checkpoint,
     /// Owners whose units are programmed, for the device to take.
@@ -362,6 +364,7 @@ impl<M: Medium> Ftl<M> {
             host_rows: Outstanding::default(),
             row_sequence: 0,
             write_sequence: 0,
+            host_clock: 0,
             free_order: 0,
             checkpoint: Checkpoint::new(profile, units),
             acknowledged: Vec::with_capacity(64),

@@ -19,7 +19,10 @@ pub enum Precondition {
 
 impl<M: Medium> Ftl<M> {
     /// Constructs a past. Call it on a new drive only. `tag` is the version of the content.
-    pub fn precondition(&mut self, past: Precondition, seed: u64, tag: u64) {
+    ///
+    /// # Errors
+    /// In words, when bad blocks leave too little room for the steady state.
+    pub fn precondition(&mut self, past: Precondition, seed: u64, tag: u64) -> Result<(), String> {
         assert_eq!(self.map.mapped(), 0, "only a new drive can be given a past");
         match past {
             Precondition::Fresh => {}
@@ -29,11 +32,13 @@ impl<M: Medium> Ftl<M> {
                 while lpn < units {
                     let row: Vec<u32> = (lpn..units.min(lpn + self.layout.units_per_row)).collect();
                     let placed = self.place_row(&row, tag);
-                    assert!(placed, "a drive that is sized by the plan holds its capacity");
+                    if !placed {
+                        return Err("factory-bad blocks took more than filling the drive leaves over; give a larger [ftl] spare_blocks".into());
+                    }
                     lpn += row.len() as u32;
                 }
             }
-            Precondition::Steady => self.construct_steady(seed, tag),
+            Precondition::Steady => self.construct_steady(seed, tag)?,
         }
         for die in 0..self.layout.dies {
             // The host goes on where the past ended.
@@ -42,6 +47,7 @@ impl<M: Medium> Ftl<M> {
             self.update_ready(die);
         }
         self.wake.clear(); // Nothing is collected before the host has begun.
+        Ok(())
     }
 
     /// Maps a page that is read before it was written, with its unmapped neighbours of the same row, as if they had been
@@ -49,8 +55,7 @@ impl<M: Medium> Ftl<M> {
     pub fn premap(&mut self, lpn: u32, tag: u64) -> bool {
         let units = self.layout.units_per_row;
         let first = lpn / units * units;
-        let row: Vec<u32> =
-            (first..self.units().min(first + units)).filter(|&l| self.map.get(l) == Entry::Unmapped).collect();
+        let row: Vec<u32> = (first..self.units().min(first + units)).filter(|&l| self.map.is_virgin(l)).collect();
         let placed = self.place_row(&row, tag);
         self.statistics.premapped += if placed { row.len() as u64 } else { 0 };
         placed
@@ -137,7 +142,7 @@ impl<M: Medium> Ftl<M> {
     fn settle(&mut self, superblock: u32) {
         let s = &mut self.superblocks[superblock as usize];
         s.state = State::Closed;
-        s.closed_at = self.statistics.host;
+        s.closed_at = self.host_clock;
         self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
     }
 
@@ -145,14 +150,31 @@ impl<M: Medium> Ftl<M> {
     /// superblocks of many units: of the units in a superblock, the share `exp(-x / U)` is still valid after the host has
     /// written `x` units to a die of `U` logical units (Desnoyers, "Analytic modeling of SSD write performance", SYSTOR
     /// 2012). A superblock holds `1 / A` host units, so superblock `k` by age has `x = k N / A`.
-    fn construct_steady(&mut self, seed: u64, tag: u64) {
+    fn construct_steady(&mut self, seed: u64, tag: u64) -> Result<(), String> {
         let dies = self.layout.dies;
         let per_superblock = self.layout.units_per_superblock;
         let total = self.units();
         let mut quotas: Vec<(u32, u32)> = Vec::new();
+        let keep = self.profile.gc_start as usize;
+        // Each die gets its share by the superblocks it has: factory-bad blocks may have taken some.
+        let places = |die: u32| (self.dies[die as usize].free.len().saturating_sub(keep + 2)) as u64;
+        let all: u64 = (0..dies).map(places).sum();
+        if all * u64::from(per_superblock) < u64::from(total) {
+            return Err(
+                "factory-bad blocks took more than the steady state leaves over; give a larger [ftl] spare_blocks"
+                    .into(),
+            );
+        }
+        let ends: Vec<u64> = (0..dies)
+            .scan(0, |sum, die| {
+                *sum += places(die);
+                Some(*sum * u64::from(total) / all)
+            })
+            .collect();
         for die in 0..dies {
-            let share = total / dies + u32::from(die < total % dies);
-            let keep = self.profile.gc_start as usize;
+            let begin = if die == 0 { 0 } else { ends[die as usize - 1] };
+            let share = (ends[die as usize] - begin) as u32;
+            let first = quotas.len();
             let mut superblocks = Vec::new();
             // One that is half full stays open for the host's next rows: it is opened by the first write.
             while self.dies[die as usize].free.len() > keep + 2 {
@@ -173,7 +195,7 @@ impl<M: Medium> Ftl<M> {
                 quotas.push((superblock, quota));
             }
             let mut k = quotas.len();
-            while given < share {
+            while given < share && k > first {
                 k -= 1;
                 let more = (per_superblock - quotas[k].1).min(share - given);
                 quotas[k].1 += more;
@@ -203,6 +225,7 @@ impl<M: Medium> Ftl<M> {
             self.settle(superblock);
         }
         assert_eq!(dealt, total, "every logical page has its place");
+        Ok(())
     }
 }
 

@@ -37,6 +37,7 @@ impl<M: Medium> Ftl<M> {
     pub fn write(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: u32) {
         self.write_sequence += 1;
         self.statistics.host += 1;
+        self.host_clock += 1;
         let row = self.host_row;
         if owner != NO_OWNER && !self.rows[row as usize].timed {
             self.rows[row as usize].timed = true;
@@ -278,7 +279,7 @@ impl<M: Medium> Ftl<M> {
     fn close(&mut self, superblock: u32) {
         let s = &mut self.superblocks[superblock as usize];
         s.state = State::Closed;
-        s.closed_at = self.statistics.host;
+        s.closed_at = self.host_clock;
         if s.stream != Stream::Map {
             self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
             if s.failed {

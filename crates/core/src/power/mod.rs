@@ -15,6 +15,7 @@ pub struct Remains<M = Nand> {
     medium: M,
     options: Options,
     plan: Plan,
+    unit_size: u32,
     at: Instant,
     /// Logical pages and versions in a write buffer that survives, older before newer.
     buffered: Vec<(u32, u64)>,
@@ -57,7 +58,8 @@ impl<M: Medium> Device<M> {
             (Vec::new(), Vec::new())
         };
         let (options, plan, at) = (self.options, self.plan, self.now);
-        Remains { options, plan, at, buffered, deallocations, medium: self.ftl.cut_power() }
+        let unit_size = self.profile.ftl.unit_size;
+        Remains { options, plan, unit_size, at, buffered, deallocations, medium: self.ftl.cut_power() }
     }
 
     /// Brings a device back from what is left of it. It takes commands into its queues at once, and works on them when
@@ -81,6 +83,16 @@ impl<M: Medium> Device<M> {
         profile.nand.blocks_per_plane = plan.blocks_per_plane;
         if profile.nand != *remains.medium.config() {
             return Err(SetupError("the profile's [nand] is not that of the drive that lost its power".into()));
+        }
+        if profile.ftl.unit_size != remains.unit_size {
+            return Err(SetupError(
+                "the profile's [ftl] unit_size is not that of the drive that lost its power".into(),
+            ));
+        }
+        if !remains.buffered.is_empty() && profile.buffer.write_policy == "none" {
+            return Err(SetupError(
+                "pages survived in a write buffer, and the profile has none to take them back".into(),
+            ));
         }
         let mut events = EventQueue::new(1_024);
         let deallocations = remains.deallocations;

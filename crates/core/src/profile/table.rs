@@ -286,7 +286,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Voltages are built up again. An assumption, taken to be as long as a suspension.";
         suspend_max, integer(0, 1_000),
             "Suspensions of one operation before it runs to its end.",
-            "A bound, so that reads cannot starve a program or erase. An assumption.";
+            "Keeps one operation from being suspended for ever in small pieces; while reads wait it still does not resume. An assumption.";
     }
     nand {
         channels, integer(1, 64),
@@ -304,7 +304,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         blocks_per_plane, integer(0, 1 << 24),
             "Blocks in a plane, spares included. 0: derived from the drive's capacity.",
             "The drive follows its workload.";
-        pages_per_block, integer(1, 65_535),
+        pages_per_block, integer(2, 65_534),
             "Pages in a block.",
             "As in MQSim. Today's chips have 768 and more; a smaller superblock (8 MiB on a die) keeps small drives and short traces meaningful.";
         page_size, bytes(512, 64 * KIB),
