@@ -9,6 +9,8 @@ const STEPS: u64 = 10_000;
 
 /// The bar of a load whose length is known.
 const SHARE: &str = "{prefix} [{bar:28}] {percent:>3} %  {msg}  {eta} left";
+/// What stands for it until the drive is there.
+const PREPARING: &str = "{prefix} {spinner} {elapsed}  preparing the drive";
 /// What stands for a bar where the length is not known.
 const ENDLESS: &str = "{prefix} {spinner} {elapsed}  {msg}";
 
@@ -20,13 +22,26 @@ impl Bar {
     pub fn new(what: &str) -> Bar {
         // Hidden until it has its style, because the default one would flash up.
         let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
-        // The template is a constant that a test tries.
-        if let Ok(style) = ProgressStyle::with_template(SHARE) {
-            bar.set_style(style.progress_chars("=> "));
+        // The templates are constants that a test tries.
+        if let Ok(style) = ProgressStyle::with_template(PREPARING) {
+            bar.set_style(style);
         }
         bar.set_prefix(crate::failure::printable(what));
         bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+        bar.enable_steady_tick(std::time::Duration::from_millis(200));
         Bar(bar)
+    }
+
+    /// What is to be called when the drive is there and begins to serve.
+    pub fn served(&self) -> impl FnOnce() + Send + use<> {
+        let bar = self.0.clone();
+        move || {
+            bar.disable_steady_tick();
+            if let Ok(style) = ProgressStyle::with_template(SHARE) {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar.reset();
+        }
     }
 
     /// What is to be called with each report of progress.
@@ -67,10 +82,12 @@ mod tests {
     #[test]
     fn a_bar_takes_every_report() {
         let bar = Bar::new("replay");
+        bar.served()();
         let mut tell = bar.listener();
         for share in [Some(0.0), Some(0.5), Some(2.0), None] {
             tell(&Progress { requests: 5, expected: None, share, simulated: Duration::ZERO, requests_per_second: 1e6 });
         }
+        assert!(ProgressStyle::with_template(PREPARING).is_ok());
         assert!(ProgressStyle::with_template(SHARE).is_ok());
         assert!(ProgressStyle::with_template(ENDLESS).is_ok());
     }

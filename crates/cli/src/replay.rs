@@ -93,9 +93,17 @@ impl One<'_> {
     pub fn run(&self, what: &str, lines: Option<&Shared>) -> Result<Record, Failure> {
         let seed = self.given.seed;
         let load = self.origin.open(self.load, &self.drive.profile, seed)?;
-        // What comes before may be broken off at any time: there is no result yet.
-        let running = Running::begin();
+        // What comes before the drive is ready may be broken off at any time: there is no result yet.
+        let running = Arc::new(Mutex::new(None));
         let bar = Bar::new(what);
+        let ready = {
+            let (running, served) = (Arc::clone(&running), bar.served());
+            move || {
+                // Nothing that holds the lock can fail.
+                *running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Running::begin());
+                served();
+            }
+        };
         let defaults = RunOptions::default();
         let options = RunOptions {
             device: Options { seed, precondition: self.given.precondition, ..defaults.device },
@@ -108,6 +116,7 @@ impl One<'_> {
             record_requests: lines.map(|lines| Box::new(lines.clone()) as Box<dyn Write + Send>),
             cancelled: interrupt::flag(),
             progress: Some(bar.listener()),
+            ready: Some(Box::new(ready)),
             workload: load.told,
             changed: self.drive.changed.clone(),
             ..defaults

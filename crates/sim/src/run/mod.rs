@@ -6,7 +6,9 @@ mod options;
 mod tests;
 mod world;
 
-pub use options::{OnProgress, Pacing, Progress, QueueOf, RunError, RunOptions, parse_precondition, precondition_text};
+pub use options::{
+    OnProgress, OnReady, Pacing, Progress, QueueOf, RunError, RunOptions, parse_precondition, precondition_text,
+};
 
 use std::io::Write;
 use std::time;
@@ -56,6 +58,9 @@ pub fn run(profile: &Profile, source: impl Source, mut options: RunOptions) -> R
     }
     options.device.stamps |= options.power_cut.is_some();
     let device = Device::new(profile, options.device)?;
+    if let Some(ready) = options.ready.take() {
+        ready();
+    }
     run_on(device, source, options)
 }
 

@@ -66,6 +66,9 @@ pub struct Progress {
 /// Is told how far a run has got.
 pub type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 
+/// Is told once that the drive is there and the first request comes.
+pub type OnReady = Box<dyn FnOnce() + Send>;
+
 /// How a run is made, besides the profile and the workload.
 pub struct RunOptions {
     /// Seed, capacity, past and checks of the device. A capacity of 0 follows the profile, or else the workload. Unlike
@@ -93,6 +96,9 @@ pub struct RunOptions {
     pub cancelled: Arc<AtomicBool>,
     /// Called at most every 50 ms of real time, and at the end.
     pub progress: Option<OnProgress>,
+    /// Called by [`super::run`] when the drive has been built and preconditioned, which takes long for a large one: before
+    /// that, `cancelled` has no effect.
+    pub ready: Option<OnReady>,
     /// Cut the power at this simulated time, bring the drive back, and end there. Needs a drive that keeps stamps:
     /// [`super::run`] sees to it.
     pub power_cut: Option<Duration>,
@@ -117,6 +123,7 @@ impl Default for RunOptions {
             time_series_points: 500,
             cancelled: Arc::default(),
             progress: None,
+            ready: None,
             power_cut: None,
             workload: Workload::default(),
             changed: Vec::new(),
