@@ -40,11 +40,13 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
         prepared.push((plan, drive, origin));
     }
     let mut runs: Vec<Labelled> = Vec::new();
-    let running = Running::begin();
+    // From the first result on there is something to keep; before that, a run says itself when there is.
+    let mut running = None;
     for (plan, drive, origin) in &prepared {
         let what = format!("{}/{} {}", runs.len() + 1, plans.len(), plan.label);
         let run = One { origin, load: &plan.load, drive, given: &plan.drive };
         let record = run.run(&what, None).map_err(|failure| within(plan, failure))?;
+        running.get_or_insert_with(Running::begin);
         runs.push(Labelled { label: plan.label.clone(), record });
         if interrupt::requested() {
             break;
@@ -105,11 +107,18 @@ fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
         return Err(Failure::usage(format_args!("these --vary make {runs} runs; at most {RUNS_MAX} can be compared"))
             .help("vary fewer keys, or fewer values of each"));
     }
+    let vary_names = |key: &str| given.vary.iter().any(|vary| vary.key == key);
     for (i, vary) in given.vary.iter().enumerate() {
         if given.vary[..i].iter().any(|other| other.key == vary.key) {
             return Err(Failure::usage(format_args!("--vary {} was given twice", vary.key))
                 .help(format_args!("give all its values at once: --vary {}=V1,V2,...", vary.key)));
         }
+    }
+    // As for one run: --queue-depth ignores the times that --speedup divides.
+    let asked = |key: &str, given: bool| given || vary_names(key);
+    if asked("queue-depth", given.load.queue_depth.is_some()) && asked("speedup", given.load.speedup.is_some()) {
+        return Err(Failure::usage("a queue depth and a speedup cannot be used together, neither given nor varied")
+            .help("a queue depth ignores the times that a speedup divides: leave one of them out"));
     }
     let first = Plan { label: String::new(), load: given.load.clone(), drive: given.drive.clone() };
     given.vary.iter().try_fold(vec![first], |plans, vary| {
@@ -207,6 +216,7 @@ mod tests {
         assert!(refused(&["nand.channels=1,2,3,4,5,6,7,8", "seed=1,2,3,4,5,6,7,8,9"]).message.contains("72"));
         assert!(refused(&["seed=1", "seed=2"]).message.contains("twice"));
         assert!(refused(&["chanels=1,2"]).help.unwrap().contains("queue-depth"));
+        assert!(refused(&["queue-depth=1,2", "speedup=1,2"]).message.contains("together"));
         assert!(refused(&["queue-depth=0"]).message.contains("65535"));
         assert!(refused(&["speedup=-1"]).message.contains("above 0"));
         assert!(refused(&["precondition=full"]).message.contains("steady"));
