@@ -99,9 +99,8 @@ pub fn sliced(workload: Workload, reading: &Reading) -> Workload {
 }
 
 fn describe(input: &Input, reading: &Reading) -> Result<Info, Failure> {
-    // Statistics need no address space of all devices, so one pass is enough, unless addresses are to be compacted.
-    let scan = reading.compact;
-    let mut trace = Trace::open(input, &options(reading, scan)).map_err(|error| refusal(&error))?;
+    // Where a file can be read twice, its address spaces follow each other, as they do in a replay.
+    let mut trace = Trace::open(input, &options(reading, true)).map_err(|error| refusal(&error))?;
     let described = match &reading.slice {
         None => info(&mut trace),
         Some(range) => {
