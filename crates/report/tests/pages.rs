@@ -227,6 +227,19 @@ fn a_comparison_marks_the_best_and_says_by_how_much() {
 }
 
 #[test]
+fn a_table_says_each_warning_once_and_whose_it_is() {
+    let mut runs = three();
+    for run in &mut runs {
+        run.record.warnings = vec!["of all".into()];
+    }
+    runs[1].record.warnings.push("of one".into());
+    let table = compare::table(&runs, 100);
+    assert_eq!(table.matches("of all").count(), 1);
+    assert!(table.contains("\nwarning: of all\n"), "{table}");
+    assert!(table.contains(&format!("\nwarning: {}: of one\n", runs[1].label)), "{table}");
+}
+
+#[test]
 fn a_table_that_is_too_wide_goes_on_below() {
     let many: Vec<Labelled> =
         (0..7).map(|i| Labelled { label: format!("buffer.write_size={i} MiB"), record: sample::small() }).collect();

@@ -52,7 +52,27 @@ pub fn table(records: &[Labelled], width: usize) -> String {
     for caveat in caveats(records) {
         let _ = writeln!(out, "note: {}", printable(&caveat));
     }
+    for (warning, labels) in warnings(records) {
+        let whose =
+            if labels.len() == records.len() { String::new() } else { format!("{}: ", printable(&labels.join(", "))) };
+        let _ = writeln!(out, "warning: {whose}{}", printable(warning));
+    }
     out
+}
+
+/// Each warning once, with the runs that it belongs to.
+fn warnings(records: &[Labelled]) -> Vec<(&str, Vec<&str>)> {
+    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    for run in records {
+        for warning in &run.record.warnings {
+            match all.iter_mut().find(|(other, _)| other == warning) {
+                Some((_, labels)) if labels.last() == Some(&run.label.as_str()) => {}
+                Some((_, labels)) => labels.push(&run.label),
+                None => all.push((warning, vec![&run.label])),
+            }
+        }
+    }
+    all
 }
 
 fn cell(metric: &Metric, i: usize) -> String {
