@@ -23,7 +23,6 @@ pub use values::{Range, Setting, Variation};
     after_help = examples::TIDEWATER,
     arg_required_else_help = true,
     subcommand_required = true,
-    disable_help_subcommand = true,
     max_term_width = 100
 )]
 pub struct Cli {

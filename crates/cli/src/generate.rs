@@ -53,7 +53,8 @@ fn collect(command: &clap::Command, pages: &mut Vec<(String, String)>) -> Result
     render(command, &mut page)
         .map_err(|error| Failure::run(format_args!("cannot make the manual page {name}: {}", reason(&error))))?;
     pages.push((format!("{name}.1"), String::from_utf8_lossy(&page).into_owned()));
-    command.get_subcommands().try_for_each(|below| collect(below, pages))
+    // What `help` prints is in the pages of the other commands.
+    command.get_subcommands().filter(|below| below.get_name() != "help").try_for_each(|below| collect(below, pages))
 }
 
 /// A manual page whose examples keep their lines.
@@ -157,7 +158,7 @@ SHELL` makes the Tab key know it.
                 let _ = writeln!(out, "\n{prose}");
             }
         }
-        for below in command.get_subcommands() {
+        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
             section(below, &format!("{name} {}", below.get_name()), out);
         }
     }

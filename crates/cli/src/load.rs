@@ -108,6 +108,7 @@ fn open_trace(input: &Input, given: &args::Load, profile: &Profile) -> Result<Lo
     let mut words = vec![format!("{} trace", trace.format().name())];
     words.extend(trace.expected_requests().map(|requests| format!("{} requests", units::grouped(requests))));
     words.extend(trace.extent().map(|extent| format!("addresses up to {}", units::bytes(extent))));
+    words.extend(reading.slice.as_ref().map(|slice| format!("only requests {slice}")));
     let mut options = BTreeMap::from([("format".to_owned(), trace.format().name().to_owned())]);
     let mut option = |name: &str, value: Option<String>| options.extend(value.map(|value| (name.to_owned(), value)));
     option("slice", reading.slice.as_ref().map(ToString::to_string));
@@ -149,6 +150,7 @@ fn open_job(spec: &JobSpec, text: &str, given: &args::Load, profile: &Profile, s
         options: BTreeMap::new(),
     };
     if let Some(slice) = &given.reading.slice {
+        told.description += &format!(", only requests {slice}");
         told.options.insert("slice".into(), slice.to_string());
     }
     let runtime = source.runtime();

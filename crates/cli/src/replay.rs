@@ -152,6 +152,11 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
             Failure::usage(message)
                 .help("give the job a smaller size=, or the drive a larger one; --wrap brings addresses back into it")
         }
+        RunError::NoCapacity => Failure::usage(
+            "nothing says how large the drive must be: the load is read once, as it comes, and does not tell its highest \
+             address",
+        )
+        .help("give the drive a size, as in --capacity 64GiB, or store the trace in a file first"),
         RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {
             Failure::usage("the slice holds no request")
                 .help("it begins after the last one; `tidewater trace info` counts them")

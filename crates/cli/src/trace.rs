@@ -82,9 +82,10 @@ pub fn command(command: &TraceCommand) -> Result<(), Failure> {
         TraceCommand::Convert { trace, out, to, fio_file, reading } => {
             let target = Target::new(out)?;
             distinct(&[Some(&target)], Some(trace))?;
+            let to = written_as(out, *to)?;
             let source = Trace::open(&find(trace)?, &options(reading, true)).map_err(|error| refusal(&error))?;
             let mut source = sliced(Workload::Trace(Box::new(source)), reading);
-            write(&mut source, &target, to.unwrap_or_else(|| by_name(out)), fio_file)
+            write(&mut source, &target, to, fio_file)
         }
         TraceCommand::Synth(synth) => generate(synth),
     }
@@ -148,12 +149,24 @@ fn size(mib: f64) -> String {
     units::bytes((mib * 1_048_576.0) as u64)
 }
 
-/// The format that the end of a file's name stands for.
-fn by_name(out: &Path) -> OutputFormat {
-    match out.extension().and_then(|extension| extension.to_str()) {
-        Some("iolog" | "fio") => OutputFormat::FioV3,
-        Some("spc") => OutputFormat::Spc,
-        _ => OutputFormat::Mqsim,
+/// The format to write: the given one, or what the end of the file's name stands for.
+///
+/// # Errors
+/// When the name promises what is not written: compression, or columns between commas.
+fn written_as(out: &Path, given: Option<OutputFormat>) -> Result<OutputFormat, Failure> {
+    let extension = out.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let refuse = |why: &str| Failure::usage(format_args!("{}: {why}", out.display()));
+    match (extension.as_str(), given) {
+        ("gz" | "zst", _) => Err(refuse("traces are written uncompressed, which the name does not say")
+            .help("write it under a name without this ending, and compress the file")),
+        (_, Some(format)) => Ok(format),
+        ("csv", None) => {
+            Err(refuse("several formats of traces are csv, and the name does not tell which one is meant")
+                .help("give the format with --to spc, or another of its names"))
+        }
+        ("iolog" | "fio", None) => Ok(OutputFormat::FioV3),
+        ("spc", None) => Ok(OutputFormat::Spc),
+        _ => Ok(OutputFormat::Mqsim),
     }
 }
 
@@ -171,8 +184,10 @@ fn write(source: &mut impl Source, target: &Target, format: OutputFormat, fio_fi
 }
 
 fn told(converted: &Converted, skipped: u64, target: &Target, format: OutputFormat) -> String {
+    // The lines of MQSim alone fit other formats too; those of the others tell what they are.
+    let back = if format == OutputFormat::Mqsim { "; to read it, give --format mqsim" } else { "" };
     let mut text = format!(
-        "{}: {} requests, format {}\n",
+        "{}: {} requests, format {}{back}\n",
         crate::failure::printable(target.name()),
         units::grouped(converted.requests),
         format.name()
@@ -191,6 +206,7 @@ fn told(converted: &Converted, skipped: u64, target: &Target, format: OutputForm
 
 fn generate(synth: &Synth) -> Result<(), Failure> {
     let target = Target::new(&synth.out)?;
+    let to = written_as(&synth.out, synth.to)?;
     let mut spec = match &synth.like {
         None => SynthSpec::default(),
         Some(like) => match like.to_str().and_then(SynthSpec::cbm) {
@@ -211,12 +227,16 @@ fn generate(synth: &Synth) -> Result<(), Failure> {
     set(&mut spec.skew, synth.skew);
     spec.seed = synth.seed;
     let mut source = workload::Synth::new(&spec).map_err(Failure::usage)?;
-    write(&mut source, &target, synth.to.unwrap_or_else(|| by_name(&synth.out)), "/dev/nvme0n1")
+    write(&mut source, &target, to, "/dev/nvme0n1")
 }
 
 /// The statistics of a trace, for a stand-in.
 fn like_trace(like: &Path, synth: &Synth) -> Result<SynthSpec, Failure> {
     let input = find(like).map_err(|failure| {
+        let name = like.display().to_string();
+        if let Some(meant) = meant(&name, SynthSpec::CBM.into_iter()).filter(|_| like.components().count() == 1) {
+            return failure.help(format_args!("did you mean `--like {meant}`?"));
+        }
         let help = format!("--like takes one of {}, or the path of a trace", SynthSpec::CBM.join(", "));
         failure.help(help)
     })?;
