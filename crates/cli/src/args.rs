@@ -239,7 +239,8 @@ pub enum TraceCommand {
         /// Where to write it; - is standard output
         #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
         out: PathBuf,
-        /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, others mqsim
+        /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, .csv is refused, others
+        /// are mqsim
         #[arg(long, value_name = "FORMAT", value_parser = output_formats(), ignore_case = true)]
         to: Option<OutputFormat>,
         /// The file or device that a fio log names
@@ -260,7 +261,8 @@ pub struct Synth {
     /// Where to write it; - is standard output
     #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub out: PathBuf,
-    /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, others mqsim
+    /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, .csv is refused, others
+    /// are mqsim
     #[arg(long, value_name = "FORMAT", value_parser = output_formats(), ignore_case = true)]
     pub to: Option<OutputFormat>,
     /// Begin with the statistics of a published workload (financial, msnfs, exchange, camwebdev), or of a trace
