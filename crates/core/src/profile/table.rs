@@ -304,9 +304,9 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         blocks_per_plane, integer(0, 1 << 24),
             "Blocks in a plane, spares included. 0: derived from the drive's capacity.",
             "The drive follows its workload.";
-        pages_per_block, integer(2, 65_534),
+        pages_per_block, integer(4, 65_534),
             "Pages in a block.",
-            "As in MQSim. Today's chips have 768 and more; a smaller superblock (8 MiB on a die) keeps small drives and short traces meaningful.";
+            "As in MQSim. Today's chips have 768 and more; a smaller superblock (8 MiB on a die) keeps small drives and short traces meaningful. Collection has up to three rows under way, which one superblock must hold.";
         page_size, bytes(512, 64 * KIB),
             "Data bytes in a page, a power of two.",
             "Usual since the 1x nm generation.";

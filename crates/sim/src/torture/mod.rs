@@ -50,7 +50,15 @@ pub struct Effort {
 impl Effort {
     /// A cut after every event, a sample of everything else: seconds.
     pub fn sampled(events: u64) -> Effort {
-        Effort { events, cut_every: 1, nested_every: 50, nested_stride: 7, aftermath_every: 25, life: 1_000, flaw: None }
+        Effort {
+            events,
+            cut_every: 1,
+            nested_every: 50,
+            nested_stride: 7,
+            aftermath_every: 25,
+            life: 1_000,
+            flaw: None,
+        }
     }
 
     /// A cut after every event, and at every event of every recovery: hours for many events.

@@ -4,7 +4,8 @@ use crate::rig::{Load, load, serve, set};
 use tidewater_core::profile::{Profile, builtin, names};
 
 // Two in five requests are reads of 4 to 64 KiB; every hundredth is a flush.
-const SHORT: Load = load("rw=randrw,rwmixread=40,bssplit=4k/60:16k/30:64k/10,iodepth=24,size=2m,number_ios=3000,fsync=100");
+const SHORT: Load =
+    load("rw=randrw,rwmixread=40,bssplit=4k/60:16k/30:64k/10,iodepth=24,size=2m,number_ios=3000,fsync=100");
 const LONG: Load =
     load("rw=randrw,rwmixread=40,bssplit=4k/60:16k/30:64k/10,iodepth=24,size=256m,number_ios=20000,fsync=1000");
 

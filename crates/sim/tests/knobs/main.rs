@@ -59,7 +59,10 @@ fn try_knob(knob: &Knob) -> Vec<String> {
             Must::Change(_) => (is != was, "change"),
         };
         if !holds {
-            wrong.push(format!("{key} from {from} to {}: {name} should {expected}, and went from {was} to {is}", knob.to));
+            wrong.push(format!(
+                "{key} from {from} to {}: {name} should {expected}, and went from {was} to {is}",
+                knob.to
+            ));
         }
     }
     wrong

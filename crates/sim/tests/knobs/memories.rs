@@ -84,7 +84,8 @@ fn every_kind_of_memory_serves_or_is_refused_in_words() {
             }
         }
     }
-    let unused: Vec<&str> = MemoryKind::WORDS.iter().map(|(kind, _)| *kind).filter(|kind| !used.contains(kind)).collect();
+    let unused: Vec<&str> =
+        MemoryKind::WORDS.iter().map(|(kind, _)| *kind).filter(|kind| !used.contains(kind)).collect();
     // Flash in single-level mode waits for a use that writes whole pages: a cache in front of the main flash.
     assert_eq!(unused, ["slc-flash"]);
 }

@@ -29,10 +29,8 @@ pub struct Knob {
 }
 
 /// The keys that no run can depend on.
-pub const LABELS: &[(&str, &str)] = &[
-    ("name", "a label: reports print it"),
-    ("description", "a label: reports print it"),
-];
+pub const LABELS: &[(&str, &str)] =
+    &[("name", "a label: reports print it"), ("description", "a label: reports print it")];
 
 /// The keys that a test of their own turns, and its name.
 pub const ELSEWHERE: &[(&str, &str)] = &[
