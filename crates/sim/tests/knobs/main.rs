@@ -6,6 +6,7 @@
 mod builtins;
 mod memories;
 mod random;
+mod regressions;
 mod rig;
 mod table;
 

@@ -11,7 +11,7 @@ use tidewater_sim::workload::{Op, Request, Source, SourceError};
 use tidewater_sim::{Pacing, RunError, RunOptions, run};
 
 /// Where every random drive begins.
-const SEED: &[&str] = &["drive.capacity=16MiB", "nand.channels=2", "nand.ways=2", "nand.pages_per_block=16"];
+pub const SEED: &[&str] = &["drive.capacity=16MiB", "nand.channels=2", "nand.ways=2", "nand.pages_per_block=16"];
 
 /// The largest values that keep a drive small, for keys whose range is meant for real ones.
 const CAPS: &[(&str, u64)] = &[
@@ -90,11 +90,15 @@ fn profile(draws: &Draws) -> (Profile, Vec<String>) {
 
 /// What the host does.
 #[derive(Clone, Debug)]
-struct Job {
-    past: Precondition,
-    pacing: Pacing,
-    by_operation: bool,
-    requests: Vec<Request>,
+pub struct Job {
+    /// What the drive has been through.
+    pub past: Precondition,
+    /// When requests are submitted.
+    pub pacing: Pacing,
+    /// Each operation has a queue of its own.
+    pub by_operation: bool,
+    /// What is asked for; addresses wrap.
+    pub requests: Vec<Request>,
 }
 
 fn requests() -> impl Strategy<Value = Vec<Request>> {
@@ -138,7 +142,7 @@ fn jobs() -> impl Strategy<Value = Job> {
     })
 }
 
-/// Requests from a list. The times of arrival start anew with each repetition, as they must not.
+/// Requests from a list. Where the list is repeated, arrivals do not run backwards.
 struct List(std::vec::IntoIter<Request>, Instant);
 
 impl Source for List {
@@ -152,13 +156,15 @@ impl Source for List {
 
 /// How a case came out.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+pub enum End {
+    /// All requests have completed.
     Served,
+    /// There can be no such drive or run, and the message says why.
     Refused,
 }
 
-fn serve(profile: &Profile, job: &Job) -> Result<End, TestCaseError> {
-    // Not more than the range of a time allows to wait for in one run: a thousand operations of a second each are fine.
+/// Serves a job to its end, and checks the drive that it leaves behind.
+pub fn serve(profile: &Profile, job: &Job) -> Result<End, TestCaseError> {
     let mut options = RunOptions {
         pacing: job.pacing,
         queue_of: if job.by_operation { QueueOf::Operation } else { QueueOf::RoundRobin },
