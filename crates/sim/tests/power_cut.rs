@@ -168,7 +168,7 @@ fn zeroes_without_a_buffer_are_durable_when_they_complete() {
 #[test]
 #[ignore = "a long run, for `make torture`"]
 fn every_event_of_the_recovery_is_cut() {
-    campaign(&all_scenarios(), Effort::exhaustive(500), 1_000..1_001);
+    campaign(&all_scenarios(), Effort::exhaustive(300), 1_000..1_001);
 }
 
 #[test]

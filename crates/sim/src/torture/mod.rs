@@ -31,8 +31,10 @@ const EVENTS_MAX: u64 = 2_000_000;
 /// How thorough a campaign is.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Events (submissions and timers) of the workload.
+    /// Events (submissions and timers) of the workload, besides the warm-up.
     pub events: u64,
+    /// Events before the first cut, so that the flash is full and collection runs.
+    pub warm_up: u64,
     /// The power is cut after every so many events.
     pub cut_every: u64,
     /// In every so many recoveries, the power is cut at events of the recovery too. 0: never.
@@ -61,9 +63,18 @@ impl Effort {
         }
     }
 
-    /// A cut after every event, and at every event of every recovery: hours for many events.
+    /// A cut after every event of a drive that collects, and at every event of every recovery: minutes for a few hundred.
     pub fn exhaustive(events: u64) -> Effort {
-        Effort { events, cut_every: 1, nested_every: 1, nested_stride: 1, aftermath_every: 1, life: 1_000, flaw: None }
+        Effort {
+            events,
+            warm_up: 3_000,
+            cut_every: 1,
+            nested_every: 1,
+            nested_stride: 1,
+            aftermath_every: 1,
+            life: 1_000,
+            flaw: None,
+        }
     }
 }
 
@@ -223,11 +234,12 @@ impl Campaign<'_> {
         let mut place = Place { scenario: name, seed, event: 0 };
         let fail = |event, what| Failure { scenario: name.clone(), seed, event, what };
         let mut host = self.host_for(&device, Instant::ZERO);
-        for event in 1..=self.effort.events {
+        let last = self.effort.warm_up + self.effort.events;
+        for event in 1..=last {
             place.event = event;
             host.step(&mut device).map_err(|what| fail(event, what))?;
             device.ftl().assert_consistent();
-            if event % self.effort.cut_every == 0 {
+            if event > self.effort.warm_up && event % self.effort.cut_every == 0 {
                 let alive = self.cut(&device, host.oracle()).map_err(|what| fail(event, what))?;
                 if self.effort.life > 0 && event % self.effort.life == 0 {
                     self.collect_counts(&device, &host);
@@ -236,8 +248,8 @@ impl Campaign<'_> {
                 }
             }
         }
-        self.counts.events = self.effort.events;
-        host.come_to_rest(&mut device).map_err(|what| fail(self.effort.events, what))?;
+        self.counts.events = last;
+        host.come_to_rest(&mut device).map_err(|what| fail(last, what))?;
         self.collect_counts(&device, &host);
         Ok(self.counts)
     }
