@@ -54,6 +54,7 @@ impl Effort {
     pub fn sampled(events: u64) -> Effort {
         Effort {
             events,
+            warm_up: 0,
             cut_every: 1,
             nested_every: 50,
             nested_stride: 7,
