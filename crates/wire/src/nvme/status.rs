@@ -79,9 +79,12 @@ impl Status {
         self.0 & 0x7FF == other.0 & 0x7FF
     }
 
-    /// The name that the specification gives this type and code, if it is one of [`Status::NAMED`].
+    /// The name that the specification gives this type and code, if it is one of [`Status::NAMED`], or that we gave it, if it
+    /// is one of [`crate::vendor::status::NAMED`].
     pub fn name(self) -> Option<&'static str> {
-        Status::NAMED.iter().find(|(status, _)| self.same_code(*status)).map(|&(_, name)| name)
+        let standard = Status::NAMED.iter().copied();
+        let vendor = crate::vendor::status::NAMED.iter().map(|&(status, name, _)| (status, name));
+        standard.chain(vendor).find(|(status, _)| self.same_code(*status)).map(|(_, name)| name)
     }
 }
 
@@ -238,6 +241,7 @@ mod tests {
         assert!(codes.windows(2).all(|pair| pair[0] < pair[1]), "{codes:?}");
         assert_eq!(Status::LBA_OUT_OF_RANGE.with_dnr(false).name(), Some("LBA Out of Range"));
         assert_eq!(Status::new(7, 0xC0, false).name(), None);
+        assert_eq!(Status::new(7, 0x02, false).to_string(), "Deposed Epoch (type 7, code 02h)");
         assert_eq!(Status::COMPARE_FAILURE.to_string(), "Compare Failure (type 2, code 85h)");
         assert_eq!(
             format!("{:?}", Status::COMPARE_FAILURE.with_more(true)),
