@@ -2,6 +2,7 @@
 
 use crate::device::{Device, Output, PAST};
 use crate::events::{Event, lane};
+use crate::fast::LOG_OWNER;
 use crate::ftl::{Entry, NO_OWNER};
 use crate::host::Permit;
 use tidewater_base::Instant;
@@ -161,7 +162,7 @@ impl<M: Medium> Device<M> {
         if self.ftl.map().mapped() == u64::from(self.ftl.units()) {
             return queued;
         }
-        for lpn in first..end {
+        for lpn in first..end.min(self.ftl.data_units()) {
             if self.ftl.map().is_virgin(lpn) && !self.write_buffer.contains(lpn) && !self.ftl.premap(lpn, PAST) {
                 queued += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, slot.into()));
             }
@@ -478,6 +479,10 @@ impl<M: Medium> Device<M> {
     /// Flash has made progress: whoever waited for that may go on.
     pub(crate) fn after_flash(&mut self) {
         while let Some(owner) = self.ftl.take_rejected() {
+            if owner & LOG_OWNER != 0 {
+                self.on_page_rejected(owner);
+                continue;
+            }
             self.work[owner as usize].status = Status::WRITE_FAULT;
             self.on_unit_programmed(owner as u16);
         }
@@ -490,6 +495,9 @@ impl<M: Medium> Device<M> {
         }
         self.go_on_stalled();
         self.background_destage();
+        if self.fast.is_enabled() {
+            self.go_on_destaging();
+        }
         if self.ftl.is_read_only() && !self.host.namespace().read_only {
             self.host.set_read_only(true);
         }

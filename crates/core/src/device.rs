@@ -7,6 +7,7 @@ use crate::buffer::Buffer;
 use crate::commands::Work;
 use crate::cost::{Link, Rate, Server};
 use crate::events::{Event, EventQueue, lane};
+use crate::fast::{self, Content, ControlBlock, Fast, LOG_OWNER, LogPage};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
 use crate::memory::{Note, Placed, Use, place};
@@ -17,13 +18,23 @@ use tidewater_nand::{Medium, Nand, Stamps};
 
 /// What happens outside.
 #[derive(Debug)]
-pub enum Input {
+pub enum Input<'a> {
     /// The host has put a command into a submission queue and rung its doorbell.
     Submit {
         /// The queue, from 0.
         queue: u16,
         /// The command.
         submission: Submission,
+    },
+    /// The host has stored into a function's BAR2: one TLP. Posted: nothing is answered, and what can't be taken is dropped
+    /// and counted.
+    Store {
+        /// The function.
+        function: u8,
+        /// The byte of its BAR2.
+        address: u64,
+        /// What was stored.
+        content: Content<'a>,
     },
     /// The time that [`Device::deadline`] named has come: one event is handled.
     Timer,
@@ -44,6 +55,18 @@ pub enum Output {
         lpn: u32,
         /// The version that was written; `None` reads as zeroes.
         version: Option<u64>,
+    },
+    /// A page of the log goes to flash: its bytes, which are in the ring until something else happens, are to be kept under
+    /// its sequence; only when stamps are kept.
+    Store {
+        /// The function.
+        function: u8,
+        /// The logical page.
+        lpn: u32,
+        /// The epoch of its header.
+        epoch: u64,
+        /// What it holds.
+        page: LogPage,
     },
 }
 
@@ -113,6 +136,9 @@ pub struct Device<M: Medium = Nand> {
     /// What is in the write buffer outlives a power loss.
     pub(crate) buffer_survives: bool,
     pub(crate) ftl: Ftl<M>,
+    pub(crate) fast: Fast,
+    /// The power has failed, and stored energy is used up.
+    pub(crate) power_fails: bool,
     pub(crate) link_in: Link,
     pub(crate) link_out: Link,
     pub(crate) memories: Vec<MemoryPort>,
@@ -130,6 +156,8 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) unit_shift: u32,
     /// Logical pages that survived in the write buffer, until recovery can take them back.
     pub(crate) restored: Vec<(u32, u64)>,
+    /// What survived of the fast side, until then.
+    pub(crate) restored_log: Vec<ControlBlock>,
     pub(crate) outputs: VecDeque<Output>,
     notes: Vec<Note>,
 }
@@ -180,7 +208,7 @@ impl<M: Medium> Device<M> {
         profile: Profile,
         options: Options,
         plan: Plan,
-        ftl: Ftl<M>,
+        mut ftl: Ftl<M>,
         events: EventQueue,
         now: Instant,
     ) -> Result<Device<M>, SetupError> {
@@ -190,6 +218,7 @@ impl<M: Medium> Device<M> {
         let namespace = Namespace {
             id: 1,
             blocks: u64::from(ftl.units()) << (unit_shift - block_shift),
+            writable_blocks: u64::from(ftl.data_units()) << (unit_shift - block_shift),
             block_shift: block_shift as u8,
             read_only: ftl.is_read_only(),
         };
@@ -205,7 +234,8 @@ impl<M: Medium> Device<M> {
                 memories.len() - 1
             })
         };
-        let (write_port, read_port) = (port(Use::WriteBuffer), port(Use::ReadCache));
+        let (write_port, read_port, ring_port) = (port(Use::WriteBuffer), port(Use::ReadCache), port(Use::FastRing));
+        ftl.flash.set_destage_priority(profile.fast.priority);
         let write_buffer =
             Buffer::new(&profile.buffer.write_policy, pages(placement.of(Use::WriteBuffer)), options.stamps);
         let read_cache = Buffer::new(&profile.buffer.read_policy, pages(placement.of(Use::ReadCache)), false);
@@ -216,6 +246,8 @@ impl<M: Medium> Device<M> {
             write_buffer,
             read_cache,
             buffer_survives: placement.survives(Use::WriteBuffer),
+            fast: Fast::new(&profile, ftl.data_units(), ring_port, placement.survives(Use::FastRing), options.stamps),
+            power_fails: false,
             ftl,
             link_in: Link::new(&profile.link),
             link_out: Link::new(&profile.link),
@@ -229,6 +261,7 @@ impl<M: Medium> Device<M> {
             leaving: Vec::with_capacity(64),
             unit_shift,
             restored: Vec::new(),
+            restored_log: Vec::new(),
             outputs: VecDeque::with_capacity(slots),
             notes: placement.notes().to_vec(),
             profile,
@@ -240,13 +273,16 @@ impl<M: Medium> Device<M> {
     }
 
     /// Tells the device what happened. `now` must not run backwards, nor past a [`Device::deadline`] that was not kept.
-    pub fn handle(&mut self, now: Instant, input: Input) -> Result<(), Submission> {
+    pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Submission> {
         assert!(now >= self.now, "time runs backwards: {now:?} after {:?}", self.now);
         self.now = now;
         match input {
             Input::Submit { queue, submission } => {
                 self.host.submit(queue, submission)?;
                 self.fetch();
+            }
+            Input::Store { function, address, content } => {
+                let _ = self.store(function.into(), address, content); // A store is posted: the counters tell.
             }
             Input::Timer => self.on_timer(),
         }
@@ -288,6 +324,8 @@ impl<M: Medium> Device<M> {
                     self.on_flash_done(&done);
                 }
             }
+            Event::Persist { lane } => self.on_persist(lane),
+            Event::Destage { function } => self.on_destage_timer(function as usize),
             Event::Fill { row, generation } => {
                 self.ftl.on_fill_timeout(self.now, &mut self.events, row, generation);
                 self.after_flash();
@@ -295,8 +333,11 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    fn on_flash_done(&mut self, done: &crate::flash::Operation) {
+    pub(crate) fn on_flash_done(&mut self, done: &crate::flash::Operation) {
         let recovering = self.ftl.is_recovering();
+        if self.power_fails {
+            return self.on_flash_done_on_stored_energy(done);
+        }
         if self.ftl.on_done(self.now, &mut self.events, done) {
             self.on_read_done(done.owner as u16, done.uncorrectable != 0);
             if self.ftl.flash.outstanding() == 0 {
@@ -305,7 +346,11 @@ impl<M: Medium> Device<M> {
             return;
         }
         while let Some(owner) = self.ftl.take_acknowledged() {
-            self.on_unit_programmed(owner as u16);
+            if owner & LOG_OWNER != 0 {
+                self.on_page_destaged(owner);
+            } else {
+                self.on_unit_programmed(owner as u16);
+            }
         }
         if recovering && !self.ftl.is_recovering() {
             self.take_back();
@@ -343,9 +388,9 @@ impl<M: Medium> Device<M> {
         &self.profile
     }
 
-    /// Usable bytes.
+    /// Usable bytes; the LBA rings of the fast side lie behind them.
     pub fn capacity(&self) -> u64 {
-        u64::from(self.ftl.units()) << self.unit_shift
+        u64::from(self.ftl.data_units()) << self.unit_shift
     }
 
     /// What a reader of the results should know of the placement of buffers.
@@ -433,7 +478,13 @@ pub fn resolve(profile: &Profile, options: &Options) -> Result<(Profile, Plan), 
     profile.check().map_err(|e| SetupError(e.to_string()))?;
     let mut profile = profile.clone();
     let capacity = if options.capacity > 0 { options.capacity } else { profile.drive.capacity };
-    let plan = plan(&profile, capacity).map_err(SetupError)?;
+    let log = fast::log_pages(&profile) * u64::from(profile.ftl.unit_size);
+    let plan = plan(&profile, if capacity > 0 { capacity + log } else { 0 }).map_err(SetupError)?;
+    if plan.units <= fast::log_pages(&profile) {
+        return Err(SetupError(format!(
+            "[fast] log_size leaves no usable capacity: the LBA rings take {log} bytes of flash"
+        )));
+    }
     profile.nand.blocks_per_plane = plan.blocks_per_plane;
     Ok((profile, plan))
 }

@@ -71,6 +71,16 @@ pub enum Event {
         /// Its slot.
         slot: u32,
     },
+    /// A piece of log bytes has reached the ring's memory.
+    Persist {
+        /// The lane: 16 times its function, and its number there.
+        lane: u32,
+    },
+    /// Log bytes may have waited long enough to be destaged with filler.
+    Destage {
+        /// The function.
+        function: u32,
+    },
     /// A row has waited long enough to be filled.
     Fill {
         /// The row.
@@ -90,6 +100,8 @@ impl Event {
             Event::Data { slot } => (3, slot, 0),
             Event::Complete { slot } => (4, slot, 0),
             Event::Fill { row, generation } => (5, row, generation),
+            Event::Persist { lane } => (6, lane, 0),
+            Event::Destage { function } => (7, function, 0),
         };
         debug_assert!(index < 1 << 24);
         u64::from(generation) << 32 | u64::from(index) << 8 | kind
@@ -104,7 +116,9 @@ impl Event {
             2 => Event::Command { slot: index },
             3 => Event::Data { slot: index },
             4 => Event::Complete { slot: index },
-            _ => Event::Fill { row: index, generation },
+            5 => Event::Fill { row: index, generation },
+            6 => Event::Persist { lane: index },
+            _ => Event::Destage { function: index },
         }
     }
 }

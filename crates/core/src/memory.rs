@@ -13,11 +13,15 @@ pub enum Use {
     ReadCache,
     /// Holds the part of the map that is at hand.
     MapCache,
+    /// Holds log bytes until they are destaged.
+    FastRing,
+    /// Takes log bytes from the link, until they are in the ring.
+    IntakeQueue,
 }
 
 impl Use {
     /// All uses.
-    pub const ALL: [Use; 3] = [Use::WriteBuffer, Use::ReadCache, Use::MapCache];
+    pub const ALL: [Use; 5] = [Use::WriteBuffer, Use::ReadCache, Use::MapCache, Use::FastRing, Use::IntakeQueue];
 
     /// What it needs of its memory.
     pub const fn needs(self) -> Needs {
@@ -55,6 +59,26 @@ impl Use {
                 rewritable: Need::Must("entries change with every write"),
                 host_mappable: Need::No,
             },
+            Use::FastRing => Needs {
+                survives: Need::Wanted(
+                    "credited bytes that are not destaged are lost on a power cut: credit then means no more than that the \
+                     drive has them in memory",
+                ),
+                trusted: Need::Wanted(
+                    "the host can change log bytes or take their memory back before they are destaged: credited bytes may \
+                     be lost or altered",
+                ),
+                byte_addressable: Need::Must("log bytes come in any size"),
+                rewritable: Need::Must("a ring is written again and again"),
+                host_mappable: Need::No,
+            },
+            Use::IntakeQueue => Needs {
+                survives: Need::No,
+                trusted: Need::Must("bytes that are on their way to the ring must not change"),
+                byte_addressable: Need::Must("log bytes come in any size"),
+                rewritable: Need::Must("a queue is written again and again"),
+                host_mappable: Need::Must("the host stores into it through a BAR"),
+            },
         }
     }
 }
@@ -65,6 +89,8 @@ impl fmt::Display for Use {
             Use::WriteBuffer => "write buffer",
             Use::ReadCache => "read cache",
             Use::MapCache => "mapping cache",
+            Use::FastRing => "fast-side ring",
+            Use::IntakeQueue => "intake queue",
         })
     }
 }
@@ -155,6 +181,8 @@ impl fmt::Display for Note {
 pub struct Placement {
     write_buffer: Option<Placed>,
     read_cache: Option<Placed>,
+    fast_ring: Option<Placed>,
+    intake_queue: Option<Placed>,
     notes: Vec<Note>,
 }
 
@@ -166,6 +194,8 @@ impl Placement {
             Use::WriteBuffer => self.write_buffer.as_ref(),
             Use::ReadCache => self.read_cache.as_ref(),
             Use::MapCache => None,
+            Use::FastRing => self.fast_ring.as_ref(),
+            Use::IntakeQueue => self.intake_queue.as_ref(),
         }
     }
 
@@ -276,22 +306,34 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
     )?;
     let read_cache =
         place_one(profile, Use::ReadCache, &buffer.read_policy, &buffer.read_memory, buffer.read_size, &mut notes)?;
+    let fast = &profile.fast;
+    let functions = u64::from(fast.functions);
+    let (policy, lanes) = (if fast.is_enabled() { "ring" } else { "none" }, functions * u64::from(fast.lanes));
+    let ring_size = fast.size.saturating_mul(functions);
+    let fast_ring = place_one(profile, Use::FastRing, policy, &fast.memory, ring_size, &mut notes)?;
+    let queues_size = fast.queue_size.saturating_mul(lanes);
+    let intake_queue = place_one(profile, Use::IntakeQueue, policy, &fast.queue_memory, queues_size, &mut notes)?;
     notes.push(Note {
         placed: Use::MapCache,
         downgrade: false,
         text: "the whole map is at hand; looking an entry up takes no memory of the profile and no time".into(),
     });
     for memory in &profile.memories {
-        let uses: Vec<(Use, u64)> = [(Use::WriteBuffer, &write_buffer), (Use::ReadCache, &read_cache)]
-            .into_iter()
-            .filter_map(|(used, placed)| Some((used, placed.as_ref().filter(|p| p.memory.name == memory.name)?.size)))
-            .collect();
+        let uses: Vec<(Use, u64)> = [
+            (Use::WriteBuffer, &write_buffer),
+            (Use::ReadCache, &read_cache),
+            (Use::FastRing, &fast_ring),
+            (Use::IntakeQueue, &intake_queue),
+        ]
+        .into_iter()
+        .filter_map(|(used, placed)| Some((used, placed.as_ref().filter(|p| p.memory.name == memory.name)?.size)))
+        .collect();
         let needed = uses.iter().try_fold(0u64, |sum, (_, size)| sum.checked_add(*size));
         if needed.is_none_or(|needed| needed > memory.size) {
             return Err(PlacementError::Full { memory: memory.name.clone(), size: memory.size, uses });
         }
     }
-    Ok(Placement { write_buffer, read_cache, notes })
+    Ok(Placement { write_buffer, read_cache, fast_ring, intake_queue, notes })
 }
 
 fn place_one(
@@ -332,10 +374,11 @@ fn place_one(
             _ => {}
         }
     }
-    if placed == Use::WriteBuffer && offers.survives {
+    if matches!(placed, Use::WriteBuffer | Use::FastRing) && offers.survives {
         let how =
             if memory.survives == Survives::ByCapacitors { "capacitors write it out" } else { "it keeps its content" };
-        let text = format!("in [memory.{name}]: acknowledged writes survive a power cut ({how})");
+        let what = if placed == Use::FastRing { "credited bytes" } else { "acknowledged writes" };
+        let text = format!("in [memory.{name}]: {what} survive a power cut ({how})");
         notes.push(Note { placed, downgrade: false, text });
     }
     if memory.kind == MemoryKind::Host {

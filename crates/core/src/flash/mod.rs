@@ -13,7 +13,7 @@ pub use statistics::{DieTime, FlashStatistics};
 
 use crate::events::{Event, EventQueue, lane};
 use crate::ftl::Layout;
-use crate::profile::FlashProfile;
+use crate::profile::{DestagePriority, FlashProfile};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Config, Medium};
@@ -45,13 +45,16 @@ pub enum Source {
     CollectRead,
     /// Rows of collected data.
     CollectProgram,
+    /// Rows that the fast side destages.
+    Destage,
     /// Erases.
     Erase,
     /// Reads of recovery.
     Recovery,
 }
 
-const SOURCES: usize = 7;
+/// How many sources there are.
+pub const SOURCES: usize = 8;
 
 /// One flash operation.
 #[derive(Clone, Copy, Debug)]
@@ -115,9 +118,17 @@ struct Die {
     suspended: u32,
     suspended_left: Duration,
     generation: u32,
+    /// Programs queued or in flight, but those of the log; and those.
     programs: u32,
+    log_programs: u32,
     channel: u32,
     time: DieTime,
+}
+
+impl Die {
+    fn programs_of(&mut self, source: Source) -> &mut u32 {
+        if source == Source::Destage { &mut self.log_programs } else { &mut self.programs }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -125,6 +136,7 @@ struct Channel {
     moving: Option<(u32, bool)>,
     urgent: VecDeque<(u32, bool)>,
     normal: VecDeque<(u32, bool)>,
+    gaps: VecDeque<(u32, bool)>,
     busy: Duration,
 }
 
@@ -138,6 +150,8 @@ pub struct Flash {
     order: u64,
     /// Sources of each priority class, best first.
     classes: Vec<u32>,
+    /// Sources that only use the gaps: nothing of theirs is loaded ahead.
+    opportunistic: u32,
     read_priority: bool,
     suspend: bool,
     suspend_time: Duration,
@@ -164,9 +178,6 @@ impl Flash {
         let rate = crate::cost::Rate::per_second(nand.bus_rate);
         let planes_in_turn = !nand.multi_plane && nand.planes > 1;
         let turns = if planes_in_turn { u64::from(nand.planes) } else { 1 };
-        let bit = |s: Source| 1u32 << s as u32;
-        let all = (1u32 << SOURCES) - 1;
-        let first = bit(Source::HostRead) | bit(Source::Recovery);
         let unit_bytes = u64::from(nand.page_size + nand.oob_size) / u64::from(layout.units_per_page);
         let row_bytes = unit_bytes * u64::from(layout.units_per_row);
         let die = Die {
@@ -180,16 +191,18 @@ impl Flash {
             suspended_left: Duration::ZERO,
             generation: 0,
             programs: 0,
+            log_programs: 0,
             channel: 0,
             time: DieTime::default(),
         };
-        Flash {
+        let mut flash = Flash {
             dies: (0..nand.dies()).map(|d| Die { channel: d % nand.channels, ..die.clone() }).collect(),
             channels: vec![Channel::default(); nand.channels as usize],
             operations: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
             order: 0,
-            classes: if profile.read_priority { vec![first, all & !first] } else { vec![all] },
+            classes: Vec::new(),
+            opportunistic: 0,
             read_priority: profile.read_priority,
             suspend: profile.suspend && profile.read_priority,
             suspend_time: profile.suspend_time,
@@ -206,7 +219,9 @@ impl Flash {
             bus_in_time: nand.command_time + rate.time(row_bytes),
             bus_out_time: (0..=layout.units_per_row).map(|n| rate.time(unit_bytes * u64::from(n))).collect(),
             statistics: FlashStatistics::default(),
-        }
+        };
+        flash.set_destage_priority(DestagePriority::Neutral);
+        flash
     }
 
     /// Queues an operation on its die.
@@ -258,14 +273,40 @@ impl Flash {
             self.operations[list.tail as usize].next = id;
         }
         list.tail = id;
-        d.programs += u32::from(kind == Kind::Program);
+        if kind == Kind::Program {
+            *d.programs_of(source) += 1;
+        }
         self.kick(now, events, die);
     }
 
-    /// Programs queued or in flight on a die.
+    /// Programs queued or in flight on a die, but those of the log.
     #[inline]
     pub fn programs(&self, die: u32) -> u32 {
         self.dies[die as usize].programs
+    }
+
+    /// Programs of the log that are queued or in flight on a die.
+    #[inline]
+    pub fn log_programs(&self, die: u32) -> u32 {
+        self.dies[die as usize].log_programs
+    }
+
+    /// Who goes first when the log and the block side both have pages to program.
+    pub fn set_destage_priority(&mut self, priority: DestagePriority) {
+        let bit = |s: Source| 1u32 << s as u32;
+        let destage = bit(Source::Destage);
+        let first = if self.read_priority { bit(Source::HostRead) | bit(Source::Recovery) } else { 0 };
+        let rest = (1u32 << SOURCES) - 1 & !first;
+        let (classes, opportunistic) = match priority {
+            DestagePriority::Neutral => (vec![first, rest], 0),
+            DestagePriority::Conventional => (vec![first, rest & !destage, destage], destage),
+            DestagePriority::Destage => {
+                (vec![first, rest & !bit(Source::HostProgram), bit(Source::HostProgram)], bit(Source::HostProgram))
+            }
+        };
+        self.classes = classes;
+        self.classes.retain(|&class| class != 0);
+        self.opportunistic = opportunistic;
     }
 
     /// Whether a die has nothing to do.
@@ -387,6 +428,7 @@ impl Flash {
                 let next = self.best(d, u32::MAX);
                 if let Some(queue) = next
                     && self.operations[d.queues[queue].head as usize].kind == Kind::Program
+                    && (idle || self.opportunistic >> queue & 1 == 0)
                 {
                     let id = self.take(die, queue);
                     let d = &mut self.dies[die as usize];
@@ -489,11 +531,17 @@ impl Flash {
     fn request_bus(&mut self, now: Instant, events: &mut EventQueue, die: u32, inward: bool) {
         let d = &self.dies[die as usize];
         let id = if inward { d.loading } else { d.leaving };
-        let urgent = self.operations[id as usize].source == Source::HostRead && self.read_priority;
+        let source = self.operations[id as usize].source;
+        let urgent = source == Source::HostRead && self.read_priority;
+        let gaps_only = self.opportunistic >> source as u32 & 1 == 1;
         let index = d.channel;
         let channel = &mut self.channels[index as usize];
         if channel.moving.is_some() {
-            let queue = if urgent { &mut channel.urgent } else { &mut channel.normal };
+            let queue = match (urgent, gaps_only) {
+                (true, _) => &mut channel.urgent,
+                (_, false) => &mut channel.normal,
+                (_, true) => &mut channel.gaps,
+            };
             queue.push_back((die, inward));
             return;
         }
@@ -517,7 +565,8 @@ impl Flash {
     pub fn on_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Option<Operation> {
         let channel = &mut self.channels[index as usize];
         let (die, inward) = channel.moving.take().expect("a transfer ended that was not under way");
-        let next = channel.urgent.pop_front().or_else(|| channel.normal.pop_front());
+        let next =
+            channel.urgent.pop_front().or_else(|| channel.normal.pop_front()).or_else(|| channel.gaps.pop_front());
         let d = &mut self.dies[die as usize];
         let mut done = None;
         if inward {
@@ -593,7 +642,7 @@ impl Flash {
                         None
                     }
                     Kind::Program => {
-                        d.programs -= 1;
+                        *d.programs_of(operation.source) -= 1;
                         d.cell = Cell::Idle;
                         Some(self.release(id))
                     }

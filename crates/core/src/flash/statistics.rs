@@ -1,6 +1,6 @@
 //! What the scheduler counts.
 
-use super::{Kind, Source};
+use super::{Kind, SOURCES, Source};
 use tidewater_base::Duration;
 
 /// Where a die's time went.
@@ -44,9 +44,9 @@ impl DieTime {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashStatistics {
     /// Operations by [`Source`].
-    pub operations: [u64; 7],
+    pub operations: [u64; SOURCES],
     /// Units that crossed a bus, by [`Source`]; programs count the whole row.
-    pub units: [u64; 7],
+    pub units: [u64; SOURCES],
     /// Suspensions of programs and erases.
     pub suspensions: u64,
     /// Read retries.

@@ -17,6 +17,9 @@ impl<M: Medium> Ftl<M> {
         if die.host_superblock == superblock {
             die.host_superblock = NONE;
         }
+        if die.log_superblock == superblock {
+            die.log_superblock = NONE;
+        }
         if die.collect_superblock == superblock {
             die.collect_superblock = NONE;
         }
@@ -78,6 +81,10 @@ impl<M: Medium> Ftl<M> {
         self.log_deallocations(now, events);
         match failed.stream {
             Stream::Collected => self.dies[die as usize].collected.rewrite(failed.number, last),
+            Stream::Log => {
+                self.log_rows.rewrite(failed.number, last);
+                self.pad_log_row(now, events);
+            }
             _ => {
                 self.host_rows.rewrite(failed.number, last);
                 self.pad_host_row(now, events);
@@ -86,7 +93,11 @@ impl<M: Medium> Ftl<M> {
     }
 
     fn rewrite_row(&mut self, die: u32, stream: Stream) -> Option<u32> {
-        let row = if stream == Stream::Collected { self.collected_row(die) } else { None };
+        let row = match stream {
+            Stream::Collected => self.collected_row(die),
+            Stream::Log => return self.any_log_row(die),
+            _ => None,
+        };
         row.or_else(|| self.any_host_row(die))
     }
 
@@ -226,7 +237,7 @@ impl<M: Medium> Ftl<M> {
     /// The drive goes read-only while there is still room for what the buffer holds and for collection to end.
     pub(super) fn check_end_of_life(&mut self) {
         let data = self.map.units().div_ceil(self.layout.units_per_superblock);
-        let least = data + self.layout.dies * (self.profile.gc_reserve + 2) + self.map_superblocks();
+        let least = data + self.layout.dies * (self.profile.gc_reserve + 2 + self.log_reserve) + self.map_superblocks();
         if self.good_superblocks < least {
             self.read_only = true;
         }

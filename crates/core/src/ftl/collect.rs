@@ -57,7 +57,7 @@ impl<M: Medium> Ftl<M> {
     /// Collects on a die as far as it may now.
     pub(super) fn collect(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         loop {
-            if self.recovery.is_some() || self.dies[die as usize].reads >= READS {
+            if self.emergency || self.recovery.is_some() || self.dies[die as usize].reads >= READS {
                 return;
             }
             if self.dies[die as usize].victim == NONE {
@@ -234,6 +234,7 @@ impl<M: Medium> Ftl<M> {
             let s = &self.superblocks[superblock as usize];
             let die = u32::from(s.die);
             if self.host_rows.is_settled(s.host_hazard)
+                && self.log_rows.is_settled(s.log_row_hazard)
                 && self.dies[die as usize].collected.is_settled(s.collect_hazard)
                 && self.checkpoint.is_logged(s.log_hazard)
             {

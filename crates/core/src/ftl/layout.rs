@@ -178,6 +178,11 @@ pub fn reserve_per_die(profile: &FtlProfile) -> u32 {
     profile.gc_start + 2
 }
 
+/// Superblocks of a die that the fast side's log has besides: the one that is open for what is destaged.
+pub(super) fn log_reserve(profile: &Profile) -> u32 {
+    u32::from(profile.fast.is_enabled())
+}
+
 /// Superblocks that the map's checkpoints take on the whole drive.
 pub fn map_superblocks(profile: &Profile, units: u64) -> u64 {
     if profile.ftl.checkpoint_interval == 0 {
@@ -205,7 +210,7 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
     let unit = u64::from(profile.ftl.unit_size);
     let dies = u64::from(nand.dies());
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
-    let reserve = u64::from(reserve_per_die(&profile.ftl)) * dies;
+    let reserve = u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile)) * dies;
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;
     let superblocks = |blocks_per_plane: u64| blocks_per_plane.saturating_sub(spares(blocks_per_plane));
     let fits = |blocks_per_plane: u64, units: u64| {

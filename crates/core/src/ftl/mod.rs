@@ -16,6 +16,7 @@ mod bad;
 pub mod checkpoint;
 mod collect;
 mod layout;
+mod log;
 mod map;
 mod precondition;
 mod recover;
@@ -64,6 +65,8 @@ pub enum Stream {
     Host,
     /// Moved by collection.
     Collected,
+    /// Destaged from the fast side.
+    Log,
     /// The map's checkpoints.
     Map,
 }
@@ -82,6 +85,8 @@ pub struct Superblock {
     erases: u32,
     /// The latest host row that took over a unit of this superblock.
     host_hazard: u64,
+    /// The latest row of destaged log that did.
+    log_row_hazard: u64,
     /// The latest collected row of this die that did.
     collect_hazard: u64,
     /// The write sequence of the latest deallocation that did: it must be logged before, or an older copy elsewhere
@@ -160,6 +165,8 @@ struct Row {
 struct DieSpace {
     free: BinaryHeap<Reverse<(u32, u64, u32)>>,
     host_superblock: u32,
+    /// Takes what the fast side destages.
+    log_superblock: u32,
     /// Takes pages that are read before they are written.
     past_superblock: u32,
     collect_superblock: u32,
@@ -185,6 +192,8 @@ struct DieSpace {
 pub struct FtlStatistics {
     /// Written by the host (after the write buffer).
     pub host: u64,
+    /// Pages that the fast side destaged.
+    pub log: u64,
     /// Moved by collection.
     pub collected: u64,
     /// Filler that completed rows.
@@ -247,6 +256,16 @@ pub struct Ftl<M> {
     row_stamps: Vec<(u64, u64)>,
     host_row: u32,
     host_rows: Outstanding,
+    log_row: u32,
+    log_rows: Outstanding,
+    /// Dies that can take another row of destaged log now.
+    log_ready: DieSet,
+    next_log_die: u32,
+    /// The power has failed: what is destaged on stored energy may take every superblock, and nothing else is done.
+    emergency: bool,
+    /// Superblocks of each die that are kept back for the log.
+    log_reserve: u32,
+    data_units: u32,
     row_sequence: u64,
     write_sequence: u64,
     /// Host units ever written, as a clock for cost-benefit; unlike the counters it is never reset.
@@ -313,6 +332,7 @@ impl<M: Medium> Ftl<M> {
         let space = DieSpace {
             free: BinaryHeap::new(),
             host_superblock: NONE,
+            log_superblock: NONE,
             past_superblock: NONE,
             collect_superblock: NONE,
             collect_row: NONE,
@@ -340,6 +360,7 @@ impl<M: Medium> Ftl<M> {
                     rows: 0,
                     erases: 0,
                     host_hazard: 0,
+                    log_row_hazard: 0,
                     collect_hazard: 0,
                     log_hazard: 0,
                     closed_at: 0,
@@ -362,6 +383,13 @@ impl<M: Medium> Ftl<M> {
             row_stamps: Vec::new(),
             host_row: NONE,
             host_rows: Outstanding::default(),
+            log_row: NONE,
+            log_rows: Outstanding::default(),
+            log_ready: DieSet::new(dies),
+            next_log_die: 0,
+            emergency: false,
+            log_reserve: layout::log_reserve(profile),
+            data_units: units - crate::fast::log_pages(profile) as u32,
             row_sequence: 0,
             write_sequence: 0,
             host_clock: 0,
@@ -409,6 +437,7 @@ impl<M: Medium> Ftl<M> {
         s.rows = 0;
         self.programmed[superblock as usize] = 0;
         s.host_hazard = 0;
+        s.log_row_hazard = 0;
         s.collect_hazard = 0;
         s.log_hazard = 0;
         let wear = if self.profile.wear_aware_allocation { s.erases } else { 0 };
@@ -421,6 +450,11 @@ impl<M: Medium> Ftl<M> {
     /// Logical pages.
     pub fn units(&self) -> u32 {
         self.map.units()
+    }
+
+    /// Logical pages of the block side: the fast side's LBA rings lie behind them.
+    pub fn data_units(&self) -> u32 {
+        self.data_units
     }
 
     /// The shape of the physical address space.
@@ -530,7 +564,9 @@ impl<M: Medium> Ftl<M> {
     pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) -> bool {
         match operation.source {
             Source::HostRead => return true,
-            Source::HostProgram | Source::CollectProgram | Source::Map => self.on_programmed(now, events, operation),
+            Source::HostProgram | Source::CollectProgram | Source::Destage | Source::Map => {
+                self.on_programmed(now, events, operation)
+            }
             Source::CollectRead => self.on_collect_read(now, events, operation),
             Source::Erase => self.on_erased(now, events, operation),
             Source::Recovery => self.on_recovery_read(now, events, operation),
@@ -594,8 +630,11 @@ impl<M: Medium> Ftl<M> {
     fn update_ready(&mut self, die: u32) {
         let space = &self.dies[die as usize];
         let room = space.host_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize;
-        let takes = room && self.flash.programs(die) < self.programs_per_die && !self.is_behind(space);
-        self.ready.set(die, takes);
+        let paced = !self.is_behind(space);
+        self.ready.set(die, room && self.flash.programs(die) < self.programs_per_die && paced);
+        if self.log_reserve > 0 {
+            self.update_log_ready(die, paced);
+        }
     }
 
     /// Marks a unit as overtaken by the row with this number.
@@ -648,7 +687,8 @@ impl<M: Medium> Ftl<M> {
     /// Flash beyond the logical capacity that may hold data, as a share of the capacity. On a small drive it is far more
     /// than `[ftl] over_provisioning`, because every die has whole superblocks.
     pub fn spare_share(&self) -> f64 {
-        let reserve = self.layout.dies * layout::reserve_per_die(&self.profile) + self.map_superblocks();
+        let reserve =
+            self.layout.dies * (layout::reserve_per_die(&self.profile) + self.log_reserve) + self.map_superblocks();
         let data = self.good_superblocks.saturating_sub(reserve) * self.layout.units_per_superblock;
         f64::from(data) / f64::from(self.units().max(1)) - 1.0
     }

@@ -27,7 +27,7 @@ impl<M: Medium> Ftl<M> {
         match past {
             Precondition::Fresh => {}
             Precondition::Filled(share) => {
-                let units = (f64::from(self.units()) * share.clamp(0.0, 1.0)) as u32;
+                let units = (f64::from(self.data_units()) * share.clamp(0.0, 1.0)) as u32;
                 let mut lpn = 0;
                 while lpn < units {
                     let row: Vec<u32> = (lpn..units.min(lpn + self.layout.units_per_row)).collect();
@@ -55,7 +55,7 @@ impl<M: Medium> Ftl<M> {
     pub fn premap(&mut self, lpn: u32, tag: u64) -> bool {
         let units = self.layout.units_per_row;
         let first = lpn / units * units;
-        let row: Vec<u32> = (first..self.units().min(first + units)).filter(|&l| self.map.is_virgin(l)).collect();
+        let row: Vec<u32> = (first..self.data_units().min(first + units)).filter(|&l| self.map.is_virgin(l)).collect();
         let placed = self.place_row(&row, tag);
         self.statistics.premapped += if placed { row.len() as u64 } else { 0 };
         placed
@@ -153,7 +153,7 @@ impl<M: Medium> Ftl<M> {
     fn construct_steady(&mut self, seed: u64, tag: u64) -> Result<(), String> {
         let dies = self.layout.dies;
         let per_superblock = self.layout.units_per_superblock;
-        let total = self.units();
+        let total = self.data_units();
         let mut quotas: Vec<(u32, u32)> = Vec::new();
         let keep = self.profile.gc_start as usize;
         // Each die gets its share by the superblocks it has: factory-bad blocks may have taken some.

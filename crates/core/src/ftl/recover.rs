@@ -403,8 +403,10 @@ impl<M: Medium> Ftl<M> {
             let die = &mut self.dies[self.superblocks[superblock as usize].die as usize];
             let (open, stream) = if self.profile.gc_stream && die.collect_superblock == super::NONE {
                 (&mut die.collect_superblock, Stream::Collected)
-            } else {
+            } else if die.host_superblock == super::NONE || self.log_reserve == 0 {
                 (&mut die.host_superblock, Stream::Host)
+            } else {
+                (&mut die.log_superblock, Stream::Log)
             };
             if *open != super::NONE {
                 self.valid[superblock as usize] &= !super::NOT_A_CANDIDATE;

@@ -54,7 +54,8 @@ impl<M: Medium> Ftl<M> {
     #[inline]
     pub(super) fn put(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: u32) -> bool {
         let r = &mut self.rows[row as usize];
-        let (unit, number, collected) = (r.count, r.number, r.stream == Stream::Collected);
+        let (unit, number, stream) = (r.count, r.number, r.stream);
+        let collected = stream == Stream::Collected;
         r.count += 1;
         let full = r.count == self.layout.units_per_row;
         let superblock = r.superblock;
@@ -67,7 +68,11 @@ impl<M: Medium> Ftl<M> {
         }
         let previous = match self.map.set(lpn, Entry::At(ppn)) {
             Entry::At(old) => {
-                self.invalidate(old, if collected { 0 } else { number });
+                self.invalidate(old, if stream == Stream::Host { number } else { 0 });
+                if stream == Stream::Log {
+                    let s = &mut self.superblocks[self.layout.superblock_of(old) as usize];
+                    s.log_row_hazard = s.log_row_hazard.max(number);
+                }
                 if collected {
                     let s = &mut self.superblocks[self.layout.superblock_of(old) as usize];
                     s.collect_hazard = s.collect_hazard.max(number);
@@ -183,21 +188,23 @@ impl<M: Medium> Ftl<M> {
         let source = match stream {
             Stream::Host => Source::HostProgram,
             Stream::Collected => Source::CollectProgram,
+            Stream::Log => Source::Destage,
             Stream::Map => Source::Map,
         };
         match stream {
             Stream::Host => self.host_row = NONE,
             Stream::Collected => self.dies[die as usize].collect_row = NONE,
+            Stream::Log => self.log_row = NONE,
             Stream::Map => {}
         }
         let all = u64::MAX >> (64 - units);
         self.flash.enqueue(now, events, Kind::Program, source, die, superblock, index, all, row);
-        if stream == Stream::Host {
+        if matches!(stream, Stream::Host | Stream::Log) && !self.emergency {
             self.update_ready(die);
             self.pace_collection(now, events, die, units);
             self.wake_collection(now, events);
         }
-        if stream != Stream::Map {
+        if stream != Stream::Map && !self.emergency {
             self.checkpoint_step(now, events);
         }
     }
@@ -266,13 +273,16 @@ impl<M: Medium> Ftl<M> {
             Stream::Collected => {
                 self.dies[die as usize].collected.finish(number);
             }
+            Stream::Log => self.log_rows.finish(number),
             Stream::Map => {
                 self.on_own_row_programmed(now, events, superblock, program_sequence, own, failed);
             }
         }
         self.update_ready(die);
-        self.erase_drained(now, events);
-        self.collect(now, events, die);
+        if !self.emergency {
+            self.erase_drained(now, events);
+            self.collect(now, events, die);
+        }
     }
 
     /// A superblock takes no more rows: it may be collected.

@@ -23,6 +23,7 @@ use arbitration::Arbiter;
 use permits::{CommandIds, Slots};
 use queues::SubmissionQueues;
 use tidewater_wire::nvme::{Command, Cqe, DsmRange, Kind, NSID_ALL, Status};
+use tidewater_wire::vendor::status::RANGE_RESERVED;
 
 /// A namespace: what its blocks are and whether they may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Namespace {
     pub id: u32,
     /// Number of logical blocks.
     pub blocks: u64,
+    /// Of these, the first that host commands may change: behind them lie the fast side's LBA rings.
+    pub writable_blocks: u64,
     /// Bytes of a block as a power of two: 9 or 12.
     pub block_shift: u8,
     /// Writes are refused: the drive is at the end of its life, or the host has set write protection (section 8.19).
@@ -147,6 +150,7 @@ impl Host {
     ///   nothing, so the limit does not bind them.
     /// - Namespace is Write Protected: a command that changes a read-only namespace.
     /// - LBA Out of Range: a block past the end.
+    /// - Range Reserved (vendor specific): a command that changes a block of an LBA ring.
     #[inline]
     pub fn validate(&self, command: &Command, namespace: &Namespace) -> Result<(), Status> {
         let kind = command.kind;
@@ -159,8 +163,11 @@ impl Host {
         if namespace.read_only && kind.modifies() {
             return Err(Status::NAMESPACE_WRITE_PROTECTED);
         }
-        if !within(command.first_block, command.blocks, namespace) {
+        if !within(command.first_block, command.blocks, namespace.blocks) {
             return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        if kind.modifies() && !within(command.first_block, command.blocks, namespace.writable_blocks) {
+            return Err(RANGE_RESERVED);
         }
         Ok(())
     }
@@ -213,13 +220,17 @@ impl Host {
 
 /// Whether the blocks exist; correct for every value, also where their sum passes 64 bits.
 #[inline]
-fn within(first: u64, count: u32, namespace: &Namespace) -> bool {
-    first <= namespace.blocks && u64::from(count) <= namespace.blocks - first
+fn within(first: u64, count: u32, blocks: u64) -> bool {
+    first <= blocks && u64::from(count) <= blocks - first
 }
 
 /// Checks a range list: a front end that could not bring all ranges from the host gets Data Transfer Error.
 fn validate_ranges(ranges: &[DsmRange], count: u16, namespace: &Namespace) -> Result<(), Status> {
     let ranges = ranges.get(..usize::from(count)).ok_or(Status::DATA_TRANSFER_ERROR)?;
-    let all_within = ranges.iter().all(|range| within(range.first_block, range.blocks, namespace));
-    if all_within { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE) }
+    let all_within = |blocks| ranges.iter().all(|range| within(range.first_block, range.blocks, blocks));
+    match () {
+        () if !all_within(namespace.blocks) => Err(Status::LBA_OUT_OF_RANGE),
+        () if !all_within(namespace.writable_blocks) => Err(RANGE_RESERVED),
+        () => Ok(()),
+    }
 }

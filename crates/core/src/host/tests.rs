@@ -22,7 +22,8 @@ pub(super) fn profile() -> HostProfile {
     }
 }
 
-const NAMESPACE: Namespace = Namespace { id: 1, blocks: 1000, block_shift: 12, read_only: false };
+const NAMESPACE: Namespace =
+    Namespace { id: 1, blocks: 1000, writable_blocks: 1000, block_shift: 12, read_only: false };
 
 fn host() -> Host {
     Host::new(&profile(), NAMESPACE)
@@ -141,7 +142,7 @@ fn blocks_past_the_end_are_out_of_range_whatever_their_number() {
             assert_eq!(outcome(sqe), Err(Status::LBA_OUT_OF_RANGE), "{slba} + {nlb}");
         }
     }
-    let mut host = Host::new(&profile(), Namespace { blocks: u64::MAX, ..NAMESPACE });
+    let mut host = Host::new(&profile(), Namespace { blocks: u64::MAX, writable_blocks: u64::MAX, ..NAMESPACE });
     assert!(outcome_with(&mut host, Submission::new(Sqe::read(0, u64::MAX - 1, 0), 0)).is_ok());
     let past = outcome_with(&mut host, Submission::new(Sqe::read(0, u64::MAX - 1, 1), 0));
     assert_eq!(past, Err(Status::LBA_OUT_OF_RANGE));

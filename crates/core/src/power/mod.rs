@@ -2,8 +2,9 @@
 //!
 //! A power cut leaves [`Remains`] and nothing else; [`Device::power_on`] is the only way back.
 
-use crate::device::{Device, Options, SetupError};
+use crate::device::{Device, Options, Output, SetupError};
 use crate::events::EventQueue;
+use crate::fast::{ControlBlock, LogPage};
 use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::profile::Profile;
 use tidewater_base::Instant;
@@ -21,6 +22,25 @@ pub struct Remains<M = Nand> {
     buffered: Vec<(u32, u64)>,
     /// Deallocations beside it that are not on flash: first page, pages, write sequence.
     deallocations: Vec<(u32, u32, u64)>,
+    /// What survives of each function of the fast side, besides its pages.
+    control_blocks: Vec<ControlBlock>,
+    destaged: Vec<Destaged>,
+    energy: f64,
+}
+
+/// A page of the log that went to flash on stored energy, for whoever keeps the bytes of flash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destaged {
+    /// The function.
+    pub function: u8,
+    /// The logical page.
+    pub lpn: u32,
+    /// The epoch of its header.
+    pub epoch: u64,
+    /// What it holds.
+    pub page: LogPage,
+    /// Its bytes.
+    pub bytes: Box<[u8]>,
 }
 
 impl<M: Medium> Remains<M> {
@@ -34,6 +54,16 @@ impl<M: Medium> Remains<M> {
         self.at
     }
 
+    /// Pages of the log that were destaged on stored energy, or whose [`Output::Store`] nobody had taken.
+    pub fn destaged(&self) -> &[Destaged] {
+        &self.destaged
+    }
+
+    /// Joules that destaging on stored energy took.
+    pub fn energy(&self) -> f64 {
+        self.energy
+    }
+
     /// Pages that survived in the write buffer.
     pub fn buffered(&self) -> &[(u32, u64)] {
         &self.buffered
@@ -45,8 +75,17 @@ impl<M: Medium> Device<M> {
     ///
     /// # Panics
     /// When the device keeps no stamps: it could not be brought back.
-    pub fn cut_power(self) -> Remains<M> {
+    pub fn cut_power(mut self) -> Remains<M> {
         assert!(self.options.stamps, "a device without stamps can't be recovered: set Options::stamps");
+        let mut energy = 0.0;
+        let mut control_blocks = std::mem::take(&mut self.restored_log);
+        if control_blocks.is_empty() {
+            if self.fast.survives() {
+                energy = self.destage_on_stored_energy();
+            }
+            control_blocks = self.fast.control_blocks();
+        }
+        let destaged = self.untaken_pages();
         let (buffered, deallocations) = if self.buffer_survives {
             // Rows on their way to flash are in the same memory until they are programmed; so are deallocations, or what
             // they took from the buffer would leave older content behind.
@@ -59,7 +98,21 @@ impl<M: Medium> Device<M> {
         };
         let (options, plan, at) = (self.options, self.plan, self.now);
         let unit_size = self.profile.ftl.unit_size;
-        Remains { options, plan, unit_size, at, buffered, deallocations, medium: self.ftl.cut_power() }
+        let medium = self.ftl.cut_power();
+        Remains { options, plan, unit_size, at, buffered, deallocations, control_blocks, destaged, energy, medium }
+    }
+
+    /// The log pages among the outputs that nobody has taken, with their bytes.
+    fn untaken_pages(&self) -> Vec<Destaged> {
+        let pages = self.outputs.iter().filter_map(|output| match *output {
+            Output::Store { function, lpn, epoch, page } => {
+                let mut bytes = vec![0; page.len as usize].into_boxed_slice();
+                self.fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
+                Some(Destaged { function, lpn, epoch, page, bytes })
+            }
+            _ => None,
+        });
+        pages.collect()
     }
 
     /// Brings a device back from what is left of it. It takes commands into its queues at once, and works on them when
@@ -99,6 +152,7 @@ impl<M: Medium> Device<M> {
         let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw, deallocations);
         let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
         device.restored = remains.buffered;
+        device.restored_log = remains.control_blocks;
         if !device.is_recovering() {
             device.take_back();
         }
@@ -117,6 +171,8 @@ impl<M: Medium> Device<M> {
 
     /// Recovery has ended: what survived in the write buffer goes back there, and commands are taken.
     pub(crate) fn take_back(&mut self) {
+        let blocks = std::mem::take(&mut self.restored_log);
+        self.take_back_log(blocks);
         for (lpn, version) in std::mem::take(&mut self.restored) {
             self.write_buffer.restore(lpn, version);
         }

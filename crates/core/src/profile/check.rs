@@ -36,14 +36,15 @@ impl Profile {
         self.check_link()?;
         self.memories.iter().try_for_each(|memory| self.check_memory(memory))?;
         self.check_ftl()?;
+        self.check_fast()?;
         self.check_nand()?;
         self.check_capacity()?;
         let placement = memory::place(self).map_err(|error| {
             let key = match &error {
                 memory::PlacementError::Full { memory, .. } => format!("memory.{memory}.size"),
-                memory::PlacementError::NoSize { placed } => format!("buffer.{}_size", side(*placed)),
+                memory::PlacementError::NoSize { placed } => format!("{}size", key_of(*placed)),
                 memory::PlacementError::NoSuchMemory { placed, .. } | memory::PlacementError::Lacks { placed, .. } => {
-                    format!("buffer.{}_memory", side(*placed))
+                    format!("{}memory", key_of(*placed))
                 }
             };
             ProfileError::new(key, Problem::Placement(error))
@@ -52,7 +53,7 @@ impl Profile {
             .notes()
             .iter()
             .filter(|note| note.downgrade)
-            .map(|note| Downgrade { key: format!("buffer.{}_memory", side(note.placed)), text: note.to_string() })
+            .map(|note| Downgrade { key: format!("{}memory", key_of(note.placed)), text: note.to_string() })
             .collect();
         if self.host.arbitration == Arbitration::RoundRobin
             && self.host.queue_priorities.iter().any(|priority| *priority != QueuePriority::Medium)
@@ -110,6 +111,48 @@ impl Profile {
                 MemoryKind::Host => "`nothing`: the drive cannot know what the host's memory survives",
             };
             format!("expected {expected} for kind `{}`, found `{}`", memory.kind.word(), memory.survives.word())
+        })
+    }
+
+    fn check_fast(&self) -> Checked {
+        let fast = &self.fast;
+        if !fast.is_enabled() {
+            return Ok(());
+        }
+        let (lane, unit) = (fast.size / u64::from(fast.lanes), u64::from(self.ftl.unit_size));
+        require(lane.is_power_of_two() && lane * u64::from(fast.lanes) == fast.size, "fast.size", || {
+            format!("expected a power of two for each of {} lanes, found {}", fast.lanes, format_bytes(fast.size))
+        })?;
+        require(lane >= unit, "fast.size", || {
+            format!("a ring of {} for each lane can't fill a page of {}", format_bytes(lane), format_bytes(unit))
+        })?;
+        require(fast.queue_size <= lane, "fast.queue_size", || {
+            format!(
+                "a queue of {} is larger than the lane's ring of {}",
+                format_bytes(fast.queue_size),
+                format_bytes(lane)
+            )
+        })?;
+        let pages = fast.log_size / unit;
+        require(pages * unit == fast.log_size, "fast.log_size", || {
+            format!("expected a multiple of the unit of {}, found {}", format_bytes(unit), format_bytes(fast.log_size))
+        })?;
+        let reserve = crate::fast::reserve_pages(fast, self.ftl.unit_size);
+        require(pages >= 2 * reserve, "fast.log_size", || {
+            format!(
+                "{} are {pages} pages; at least {} are needed, of which {reserve} are kept for what is in the ring when the power fails",
+                format_bytes(fast.log_size),
+                2 * reserve
+            )
+        })?;
+        let survives = self.memory(&fast.memory).map(|memory| memory.survives);
+        let needed = crate::fast::energy_needed(self);
+        require(survives != Some(Survives::ByCapacitors) || needed <= fast.energy, "fast.energy", || {
+            format!(
+                "{} J do not last for destaging full rings: {needed:.4} J are needed for {} of them; give more energy, a smaller ring or a memory that keeps its content by itself",
+                fast.energy,
+                format_bytes(fast.size * u64::from(fast.functions))
+            )
         })
     }
 
@@ -208,9 +251,12 @@ impl Profile {
     }
 }
 
-fn side(used: memory::Use) -> &'static str {
+/// What the keys of a use begin with.
+fn key_of(used: memory::Use) -> &'static str {
     match used {
-        memory::Use::WriteBuffer | memory::Use::MapCache => "write",
-        memory::Use::ReadCache => "read",
+        memory::Use::WriteBuffer | memory::Use::MapCache => "buffer.write_",
+        memory::Use::ReadCache => "buffer.read_",
+        memory::Use::FastRing => "fast.",
+        memory::Use::IntakeQueue => "fast.queue_",
     }
 }

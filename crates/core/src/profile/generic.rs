@@ -2,8 +2,8 @@
 //! (`keys.rs`), which `tidewater profile show` prints and `docs/reference/profile.md` lists.
 
 use super::{
-    Arbitration, BufferProfile, DriveProfile, FlashProfile, FtlProfile, GcVictim, HostProfile, LinkProfile, MemoryKind,
-    MemoryProfile, Profile, QueuePriority, Survives,
+    Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, GcVictim,
+    HostProfile, LinkProfile, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Survives,
 };
 use tidewater_base::Duration;
 use tidewater_nand::{Cell, Config as NandProfile};
@@ -51,6 +51,21 @@ impl Profile {
                 read_policy: "none".into(),
                 read_memory: "dram".into(),
                 read_size: 16 * MIB,
+            },
+            fast: FastProfile {
+                size: 0,
+                memory: "sram".into(),
+                queue_size: 32 * KIB,
+                queue_memory: "sram".into(),
+                functions: 1,
+                lanes: 1,
+                log_size: 1024 * MIB,
+                partial_after: Duration::from_ms(1),
+                priority: DestagePriority::Neutral,
+                on_wrap: OnWrap::WaitForTrim,
+                energy: 0.17,
+                power: 3.0,
+                program_energy: 60e-6,
             },
             ftl: FtlProfile {
                 unit_size: (4 * KIB) as u32,

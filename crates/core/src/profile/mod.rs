@@ -19,6 +19,7 @@ pub use value::Kind;
 
 use tidewater_base::Duration;
 use tidewater_nand::Config as NandProfile;
+pub use tidewater_wire::vendor::{DestagePriority, OnWrap};
 
 /// A drive, described.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +38,8 @@ pub struct Profile {
     pub memories: Vec<MemoryProfile>,
     /// `[buffer]`: write buffer and read cache.
     pub buffer: BufferProfile,
+    /// `[fast]`: the byte-addressable log side.
+    pub fast: FastProfile,
     /// `[ftl]`: mapping, collection, wear levelling, checkpoints.
     pub ftl: FtlProfile,
     /// `[flash]`: the scheduler.
@@ -180,6 +183,45 @@ pub struct BufferProfile {
     pub read_memory: String,
     /// Bytes of the read cache.
     pub read_size: u64,
+}
+
+/// `[fast]`: the log side of X-SSD. What it says of rings, lanes and destage is how functions are set up at power-on;
+/// admin commands change it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FastProfile {
+    /// Bytes of ring memory for each function, shared evenly by its lanes. 0: there is no fast side.
+    pub size: u64,
+    /// The memory that the rings live in.
+    pub memory: String,
+    /// Bytes of each lane's intake queue, at most its part of the ring.
+    pub queue_size: u64,
+    /// The memory that the intake queues live in.
+    pub queue_memory: String,
+    /// Functions (PCIe virtual functions), each with rings, LBA ring, credit and replication of its own, 1 to 16.
+    pub functions: u32,
+    /// Lanes of each function: writers with a ring and a credit counter of their own, 1 to 16.
+    pub lanes: u32,
+    /// Bytes of each function's LBA ring, behind the usable capacity.
+    pub log_size: u64,
+    /// Bytes that wait in a ring longer than this are destaged with filler.
+    pub partial_after: Duration,
+    /// Who goes first on flash.
+    pub priority: DestagePriority,
+    /// What happens when the LBA ring is full of pages that the host has not trimmed.
+    pub on_wrap: OnWrap,
+    /// Joules that the capacitors hold.
+    pub energy: f64,
+    /// Watts that the controller draws while it runs on them, flash programs apart.
+    pub power: f64,
+    /// Joules of one page program.
+    pub program_energy: f64,
+}
+
+impl FastProfile {
+    /// Whether the drive has a fast side.
+    pub fn is_enabled(&self) -> bool {
+        self.size > 0
+    }
 }
 
 /// `[ftl]`.

@@ -3,7 +3,7 @@
 
 use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
-use super::{Arbitration, GcVictim, MemoryKind, QueuePriority, Survives};
+use super::{Arbitration, DestagePriority, GcVictim, MemoryKind, OnWrap, QueuePriority, Survives};
 use tidewater_base::Duration;
 use tidewater_nand::Cell;
 
@@ -41,6 +41,19 @@ const CELLS: &[(&str, &str)] = &[
 ];
 // `Cell` belongs to another crate, so it gets the words and the field, but no inherent function.
 choices!(field Cell { Slc = "slc", Mlc = "mlc", Tlc = "tlc" });
+
+const DESTAGE_PRIORITIES: &[(&str, &str)] = &[
+    ("neutral", "the oldest page, whichever side it comes from"),
+    ("conventional", "the block side; the log uses the gaps"),
+    ("destage", "the log; the block side uses the gaps"),
+];
+choices!(field DestagePriority { Neutral = "neutral", Conventional = "conventional", Destage = "destage" });
+
+const ON_WRAP: &[(&str, &str)] = &[
+    ("wait-for-trim", "destage waits until the host has trimmed: the ring fills up and credit stands still"),
+    ("overwrite-oldest", "the oldest pages are overwritten"),
+];
+choices!(field OnWrap { WaitForTrim = "wait-for-trim", OverwriteOldest = "overwrite-oldest" });
 
 impl<T: Field + Default> Field for Vec<T> {
     fn get(&self) -> super::value::Value {
@@ -232,6 +245,47 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         read_size, bytes(0, 64 * GIB),
             "Bytes of the read cache.",
             "As large as the write buffer, once a policy turns it on.";
+    }
+    fast {
+        size, bytes(0, 16 * GIB),
+            "Bytes of ring memory for each function, shared evenly by its lanes. 0: there is no fast side.",
+            "Usual drives have none. X-SSD's board has 128 KiB of SRAM or 128 MiB of DRAM.";
+        memory, Kind::Name,
+            "The memory that the rings live in.",
+            "X-SSD's faster variant.";
+        queue_size, bytes(64, 1 << 20),
+            "Bytes of each lane's intake queue, at most its part of the ring: what a client may write beyond the credit that it knows.",
+            "The best for every write size that X-SSD measured (figure 11).";
+        queue_memory, Kind::Name,
+            "The memory that the intake queues live in.",
+            "X-SSD's is SRAM.";
+        functions, integer(1, 16),
+            "Functions (PCIe virtual functions), each with rings, LBA ring, credit and replication of its own.",
+            "One database, one device; more are section 7.2 of X-SSD.";
+        lanes, integer(1, 16),
+            "Lanes of each function: writers with a ring and a credit counter of their own.",
+            "X-SSD's prototype has one credit counter; several are its section 7.1.";
+        log_size, bytes(64 * KIB, 16 * TIB),
+            "Bytes of each function's LBA ring, behind the usable capacity.",
+            "Much larger than the ring in memory, as X-SSD's figure 3 shows it: minutes of log at 10 MB/s. An assumption.";
+        partial_after, time(SECOND),
+            "Bytes that wait in a ring longer than this are destaged in a page that filler completes.",
+            "About one program, so that at most one page in a few is partly filler. An assumption: X-SSD tells no value.";
+        priority, Kind::Choice(DESTAGE_PRIORITIES),
+            "Who goes first when the log and the block side both have pages to program.",
+            "That of a drive that knows no difference (X-SSD, 4.3).";
+        on_wrap, Kind::Choice(ON_WRAP),
+            "What happens when the LBA ring is full of pages that the host has not trimmed.",
+            "Nothing that somebody may still need is overwritten unasked.";
+        energy, Kind::Number { min: 0.0, max: 1_000.0 },
+            "Joules that the capacitors hold for the time after a power loss.",
+            "Ten capacitors of 470 uF at 12 V, half of their energy usable after conversion: 0.17 J. An assumption; X-SSD assumes capacitors and has none.";
+        power, Kind::Number { min: 0.0, max: 100.0 },
+            "Watts that the controller draws while it runs on them, flash programs apart.",
+            "With host, link and most cores off. An assumption.";
+        program_energy, Kind::Number { min: 0.0, max: 1.0 },
+            "Joules of one page program.",
+            "25 mA at 3.3 V for 650 us and the transfer: 60 uJ. An assumption, of the order of ONFI's ICC2.";
     }
     ftl {
         unit_size, bytes(512, 64 * KIB),

@@ -40,7 +40,10 @@ impl Mix {
     pub const DEALLOCATE: Mix =
         Mix { write: 45, write_fua: 5, read: 5, compare: 2, flush: 10, deallocate: 20, write_zeroes: 13 };
 
-    fn total(&self) -> u64 {
+    /// Nothing.
+    pub const NONE: Mix = Mix { write: 0, write_fua: 0, read: 0, compare: 0, flush: 0, deallocate: 0, write_zeroes: 0 };
+
+    pub(super) fn total(&self) -> u64 {
         self.write + self.write_fua + self.read + self.compare + self.flush + self.deallocate + self.write_zeroes
     }
 }
@@ -133,7 +136,7 @@ impl Host {
     /// One event: a command is submitted, or a timer of the device falls due.
     pub(super) fn step(&mut self, device: &mut Victim) -> Result<(), String> {
         let deadline = device.deadline().unwrap_or(Instant::NEVER);
-        let submits = if self.in_flight.len() < self.depth { self.paused_until.max(self.now) } else { Instant::NEVER };
+        let submits = self.submits_at();
         if deadline == Instant::NEVER && submits == Instant::NEVER {
             return Err(format!("the drive hangs:\n{}", device.describe_outstanding()));
         }
@@ -146,6 +149,17 @@ impl Host {
             device.handle(deadline, Input::Timer).map_err(|_| "a timer was refused")?;
         }
         self.take_outputs(device)
+    }
+
+    /// When it submits its next command; [`Instant::NEVER`] before a completion.
+    pub(super) fn submits_at(&self) -> Instant {
+        if self.in_flight.len() < self.depth { self.paused_until.max(self.now) } else { Instant::NEVER }
+    }
+
+    /// Submits a command at `now`, for whoever drives the device beside it.
+    pub(super) fn submit_at(&mut self, now: Instant, device: &mut Victim) -> Result<(), String> {
+        self.now = now;
+        self.submit(device)
     }
 
     /// Submits nothing more and waits for what is under way.
@@ -294,21 +308,27 @@ impl Host {
 
     fn take_outputs(&mut self, device: &mut Victim) -> Result<(), String> {
         while let Some(output) = device.poll() {
-            match output {
-                Output::Data { queue, cid, lpn, version } => {
-                    let id = self.in_flight.get(&(queue, cid)).ok_or("data for a command that is not under way")?.id;
-                    self.reads_checked += 1;
-                    self.oracle.check_read(id, lpn, version).map_err(|v| v.to_string())?;
-                }
-                Output::Complete(completion) => {
-                    let key = (completion.queue, completion.cqe.cid);
-                    let done = self.in_flight.remove(&key).ok_or("a completion of a command that is not under way")?;
-                    self.commands += 1;
-                    self.complete(device, &done, completion.cqe.status)?;
-                }
-            }
+            self.take(device, output)?;
         }
         Ok(())
+    }
+
+    /// Takes what the device says.
+    pub(super) fn take(&mut self, device: &Victim, output: Output) -> Result<(), String> {
+        match output {
+            Output::Data { queue, cid, lpn, version } => {
+                let id = self.in_flight.get(&(queue, cid)).ok_or("data for a command that is not under way")?.id;
+                self.reads_checked += 1;
+                self.oracle.check_read(id, lpn, version).map_err(|v| v.to_string())
+            }
+            Output::Complete(completion) => {
+                let key = (completion.queue, completion.cqe.cid);
+                let done = self.in_flight.remove(&key).ok_or("a completion of a command that is not under way")?;
+                self.commands += 1;
+                self.complete(device, &done, completion.cqe.status)
+            }
+            Output::Store { .. } => Ok(()),
+        }
     }
 
     fn complete(&mut self, device: &Victim, done: &InFlight, status: Status) -> Result<(), String> {

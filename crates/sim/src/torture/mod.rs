@@ -6,9 +6,11 @@
 //! recovered drive instead of the one that never lost its power.
 
 mod host;
+mod log;
 mod scenario;
 
 pub use host::Mix;
+pub use log::{LogCounts, LogEffort, log_scenarios, torture_log};
 pub use scenario::{Scenario, all_scenarios, fragile, worn_out};
 
 use crate::oracle::{Content, Durability, Oracle};

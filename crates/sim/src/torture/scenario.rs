@@ -39,7 +39,7 @@ impl Scenario {
 }
 
 /// A drive of a few hundred pages: 2 channels with 2 dies, units of 4 KiB, cells as fast as single-level ones.
-fn tiny() -> Profile {
+pub(super) fn tiny() -> Profile {
     let mut p = Profile::generic();
     p.name = "tiny".into();
     p.host.queues = 2;
@@ -80,7 +80,7 @@ fn set_memory(profile: &mut Profile, kind: MemoryKind, survives: Survives) {
     profile.buffer.write_memory = "nearby".into();
 }
 
-fn scenario(name: &str, profile: Profile) -> Scenario {
+pub(super) fn scenario(name: &str, profile: Profile) -> Scenario {
     Scenario {
         name: name.into(),
         profile,

@@ -1,0 +1,318 @@
+//! What happens when on the fast side: from a store to its page on flash.
+
+use super::{Content, ControlBlock, Fast, Function, LogPage, Refusal, bar};
+use crate::device::{Device, Output};
+use crate::events::{Event, lane as event_lane};
+use crate::profile::OnWrap;
+use tidewater_base::Instant;
+use tidewater_nand::Medium;
+
+/// Set in the owner of a unit that is a page of the log: function in bits 26 to 29, page number in the bits below.
+pub(crate) const LOG_OWNER: u32 = 1 << 31;
+const NUMBER_BITS: u32 = 26;
+
+fn owner(function: usize, number: u64) -> u32 {
+    LOG_OWNER | (function as u32) << NUMBER_BITS | number as u32 & ((1 << NUMBER_BITS) - 1)
+}
+
+impl<M: Medium> Device<M> {
+    /// The fast side.
+    pub fn fast(&self) -> &Fast {
+        &self.fast
+    }
+
+    /// A store into a function's BAR2 has arrived: one TLP.
+    ///
+    /// # Errors
+    /// Why it was dropped. The host sees no error, stores being posted: only counters tell.
+    pub(crate) fn store(&mut self, function: usize, address: u64, content: Content<'_>) -> Result<(), Refusal> {
+        let Some(f) = self.fast.functions.get_mut(function).filter(|_| !self.ftl.is_recovering()) else {
+            return Err(Refusal::Nowhere);
+        };
+        match bar::decode(&f.setup, address) {
+            bar::Target::Ring { lane, at } => {
+                if at + u64::from(content.len()) > f.setup.ring_size || content.is_empty() {
+                    f.lanes[lane].statistics.dropped += 1;
+                    return Err(Refusal::Nowhere);
+                }
+                let offset = f.lanes[lane].locate(at, content.len())?;
+                f.lanes[lane].arrive(offset, content);
+                self.drain_intake(function, lane);
+                Ok(())
+            }
+            bar::Target::LanePage { lane, at: 0 } => {
+                if let Content::Bytes(bytes) = content
+                    && let Ok(floor) = bytes.try_into()
+                {
+                    self.set_floor(function, lane, u64::from_le_bytes(floor));
+                }
+                Ok(())
+            }
+            bar::Target::LanePage { .. } => Ok(()),
+            bar::Target::Control(_) | bar::Target::Nothing => Err(Refusal::Nowhere),
+        }
+    }
+
+    /// The client has released its regions up to here.
+    pub(crate) fn set_floor(&mut self, function: usize, lane: usize, floor: u64) {
+        let l = &mut self.fast.functions[function].lanes[lane];
+        let nothing_waited = l.released() == l.placed();
+        l.set_floor(floor);
+        if nothing_waited {
+            l.waits_since = self.now;
+        }
+        self.on_released(function);
+    }
+
+    /// Moves what is in the intake queue into the ring's memory, as far as there is room.
+    fn drain_intake(&mut self, function: usize, lane: usize) {
+        let port = &mut self.memories[self.fast.port];
+        while let Some(piece) = self.fast.functions[function].lanes[lane].next_to_drain() {
+            let there = port.write(self.now, u64::from(piece.len));
+            let index = (function * super::LANES_MAX as usize + lane) as u32;
+            self.events.push(there, event_lane::DATA_IN, Event::Persist { lane: index });
+        }
+    }
+
+    /// A piece has reached the ring's memory.
+    pub(crate) fn on_persist(&mut self, index: u32) {
+        let (function, lane) = ((index / super::LANES_MAX) as usize, (index % super::LANES_MAX) as usize);
+        self.fast.functions[function].lanes[lane].persist(self.now);
+        self.on_released(function);
+    }
+
+    /// A function may have more to destage.
+    fn on_released(&mut self, function: usize) {
+        self.destage_log(function, false);
+        self.arm_destage(function);
+    }
+
+    /// Puts log bytes into pages: full ones, and with `partial` what is left of a lane too once it has waited long enough.
+    fn destage_log(&mut self, function: usize, partial: bool) {
+        let payload = u64::from(self.fast.payload);
+        let f = &self.fast.functions[function];
+        let (lanes, partial_after, half) = (f.lanes.len(), f.setup.partial_after, f.setup.ring_size / 2);
+        let mut idle = 0;
+        while idle < lanes {
+            let f = &mut self.fast.functions[function];
+            let lane = f.next_lane;
+            f.next_lane = if lane + 1 == lanes { 0 } else { lane + 1 };
+            let l = &f.lanes[lane];
+            let waiting = l.released() - l.placed();
+            let due = partial && l.waits_since + partial_after <= self.now || self.power_fails;
+            // A ring smaller than two pages would fill up before a page is full.
+            if waiting == 0 || waiting < payload && waiting < half && !due {
+                idle += 1;
+                continue;
+            }
+            if !self.place_page(function, lane, waiting.min(payload)) {
+                return;
+            }
+            idle = 0;
+        }
+    }
+
+    /// Sends the next page of a lane to flash. False: there is no room now.
+    fn place_page(&mut self, function: usize, lane: usize, len: u64) -> bool {
+        if !self.fast.functions[function].log.has_room(self.power_fails)
+            && (self.fast.functions[function].setup.on_wrap == OnWrap::WaitForTrim || !self.drop_oldest(function))
+        {
+            return false;
+        }
+        if !self.ftl.can_write_log() {
+            return false;
+        }
+        if self.ftl.log_row_fill() == 0 {
+            self.fast.row_since = self.now;
+        }
+        let f = &mut self.fast.functions[function];
+        let offset = f.lanes[lane].place(self.now, len);
+        f.lanes[lane].statistics.pages += 1;
+        f.lanes[lane].statistics.partial_pages += u64::from(len < u64::from(self.fast.payload));
+        let mut page = LogPage { lane: lane as u8, offset, len: len as u32, sequence: 0 };
+        let number = f.log.push(page);
+        let (lpn, epoch) = (f.log.lpn(number), f.epoch);
+        // Nobody waits for the bytes to leave the memory, but they take its bandwidth.
+        self.memories[self.fast.port].read(self.now, len);
+        page.sequence = self.ftl.write_log(self.now, &mut self.events, lpn, page.version(), owner(function, number));
+        let f = &mut self.fast.functions[function];
+        f.log.set_sequence(number, page.sequence);
+        if self.options.stamps {
+            self.outputs.push_back(Output::Store { function: function as u8, lpn, epoch, page });
+        }
+        true
+    }
+
+    /// Overwrites the oldest page, if it is on flash.
+    fn drop_oldest(&mut self, function: usize) -> bool {
+        let log = &mut self.fast.functions[function].log;
+        let oldest = log.head();
+        !log.trim(oldest + 1).is_empty()
+    }
+
+    /// Sees to it that what waits in a ring, or in a row of the log, is not forgotten.
+    fn arm_destage(&mut self, function: usize) {
+        let row_waits = self.ftl.log_row_fill() > 0;
+        let f = &mut self.fast.functions[function];
+        if f.timer_at != Instant::NEVER {
+            return;
+        }
+        let waiting = f.lanes.iter().filter(|l| l.released() > l.placed()).map(|l| l.waits_since);
+        let Some(since) = waiting.chain(row_waits.then_some(self.fast.row_since)).min() else { return };
+        f.timer_at = (since + f.setup.partial_after).max(self.now);
+        self.events.push(f.timer_at, event_lane::SUSPEND, Event::Destage { function: function as u32 });
+    }
+
+    /// A function's bytes may have waited too long.
+    pub(crate) fn on_destage_timer(&mut self, function: usize) {
+        let f = &mut self.fast.functions[function];
+        f.timer_at = Instant::NEVER;
+        let partial_after = f.setup.partial_after;
+        self.destage_log(function, true);
+        if self.ftl.log_row_fill() > 0 && self.fast.row_since + partial_after <= self.now {
+            self.ftl.pad_log_row(self.now, &mut self.events);
+        }
+        // Bytes that found no room have waited too long already: they go when flash or the host has made some.
+        let f = &self.fast.functions[function];
+        let late = |l: &super::Lane| l.released() > l.placed() && l.waits_since + partial_after <= self.now;
+        if !f.lanes.iter().any(late) {
+            self.arm_destage(function);
+        }
+    }
+
+    /// Flash can take more: whoever waits for it goes on.
+    pub(crate) fn go_on_destaging(&mut self) {
+        for function in 0..self.fast.functions.len() {
+            self.destage_log(function, true);
+            self.arm_destage(function);
+        }
+    }
+
+    /// A page of the log is on flash.
+    pub(crate) fn on_page_destaged(&mut self, owner: u32) {
+        let function = (owner >> NUMBER_BITS & 0xf) as usize;
+        let Function { log, lanes, .. } = &mut self.fast.functions[function];
+        let low = (1u64 << NUMBER_BITS) - 1;
+        let number = log.settled() + (u64::from(owner).wrapping_sub(log.settled()) & low);
+        let before = log.settled();
+        log.finish(number, |page| {
+            let lane = &mut lanes[usize::from(page.lane)];
+            lane.set_durable(lane.durable().max(page.end()));
+        });
+        if log.settled() > before && !self.power_fails {
+            for lane in 0..self.fast.functions[function].lanes.len() {
+                self.drain_intake(function, lane);
+            }
+        }
+    }
+
+    /// A page of the log could not be written: no block is left.
+    pub(crate) fn on_page_rejected(&mut self, owner: u32) {
+        self.fast.functions[(owner >> NUMBER_BITS & 0xf) as usize].destage_failed = true;
+    }
+
+    /// The host has no use for a lane's log before this offset: pages of which nothing is needed any more, and nothing of
+    /// the pages before them, are let go of.
+    pub fn trim_log(&mut self, function: usize, lane: usize, offset: u64) {
+        let Some(f) = self.fast.functions.get_mut(function) else { return };
+        let Some(trimmed) = f.trimmed.get_mut(lane) else { return };
+        *trimmed = offset.max(*trimmed);
+        let needed = f.log.pages().find(|(_, page)| page.end() > f.trimmed[usize::from(page.lane)]);
+        let first_needed = needed.map_or(f.log.settled(), |(number, _)| number);
+        self.trim_log_pages(function, first_needed);
+    }
+
+    /// The host has no use for pages of the log before this one.
+    pub(crate) fn trim_log_pages(&mut self, function: usize, first_needed: u64) {
+        let log = &mut self.fast.functions[function].log;
+        let gone: Vec<u32> =
+            log.trim(first_needed).collect::<Vec<_>>().into_iter().map(|number| log.lpn(number)).collect();
+        if gone.is_empty() {
+            return;
+        }
+        gone.into_iter().for_each(|lpn| self.ftl.deallocate(lpn, 1));
+        self.ftl.log_deallocations(self.now, &mut self.events);
+        self.ftl.wake_collection(self.now, &mut self.events);
+        let f = &mut self.fast.functions[function];
+        let oldest = f.log.pages().next().map_or(u64::MAX, |(_, page)| page.sequence);
+        f.cuts.retain(|&(_, _, sequence)| sequence >= oldest);
+        self.go_on_destaging();
+    }
+
+    /// On stored energy: destages all that was released, and nothing else happens. Returns joules used.
+    pub(crate) fn destage_on_stored_energy(&mut self) -> f64 {
+        let (began, programs) = (self.now, self.programs_done());
+        self.power_fails = true;
+        self.ftl.begin_emergency();
+        loop {
+            for function in 0..self.fast.functions.len() {
+                self.destage_log(function, true);
+            }
+            self.ftl.pad_log_row(self.now, &mut self.events);
+            if self.fast.functions.iter().all(|f| f.is_destaged() || f.destage_failed) {
+                break;
+            }
+            // Only flash goes on: host, link and intake are gone.
+            let Some(at) = self.events.next_at() else { break };
+            self.now = self.now.max(at);
+            match self.events.pop_due(self.now) {
+                Some(Event::Bus { channel }) => {
+                    if let Some(done) = self.ftl.flash.on_bus(self.now, &mut self.events, channel) {
+                        self.on_flash_done(&done);
+                    }
+                }
+                Some(Event::Cell { die, generation }) => {
+                    if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
+                        self.on_flash_done(&done);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let fast = &self.profile.fast;
+        let pages = (self.programs_done() - programs) * u64::from(self.profile.nand.planes);
+        pages as f64 * fast.program_energy + (self.now - began).as_secs_f64() * fast.power
+    }
+
+    /// As a flash operation's end at other times, but only pages of the log matter.
+    pub(crate) fn on_flash_done_on_stored_energy(&mut self, done: &crate::flash::Operation) {
+        use crate::flash::Source;
+        if !matches!(done.source, Source::HostRead | Source::CollectRead | Source::Recovery) {
+            self.ftl.on_done(self.now, &mut self.events, done);
+        }
+        while let Some(owner) = self.ftl.take_acknowledged() {
+            if owner & LOG_OWNER != 0 {
+                self.on_page_destaged(owner);
+            }
+        }
+    }
+
+    fn programs_done(&self) -> u64 {
+        use crate::flash::Source;
+        let sources = [Source::HostProgram, Source::CollectProgram, Source::Destage, Source::Map];
+        sources.iter().map(|&source| self.ftl.flash.statistics.operations_of(source)).sum()
+    }
+
+    /// Recovery has brought the map back: the log's pages are found again where the control blocks say.
+    pub(crate) fn take_back_log(&mut self, blocks: Vec<ControlBlock>) {
+        for (function, block) in blocks.into_iter().enumerate() {
+            let f = &mut self.fast.functions[function];
+            // A page that flash has lost holds nothing: whoever reads on finds the gap.
+            let pages = (block.head..block.settled).map(|number| {
+                let stamp = self.ftl.stamp(f.log.lpn(number));
+                let lost = LogPage { lane: 0, offset: 0, len: 0, sequence: 0 };
+                let mut page = stamp.map_or(lost, |stamp| LogPage::from_stamp(stamp.version, stamp.sequence));
+                for &(lane, end, sequence) in &block.cuts {
+                    if page.lane == lane && page.sequence <= sequence {
+                        page.len = end.saturating_sub(page.offset).min(page.len.into()) as u32;
+                    }
+                }
+                page
+            });
+            let pages = pages.collect();
+            f.log.restore(block.head, pages);
+            let fresh = Function::new(f.setup, &block.ends, f.log.clone(), self.options.stamps);
+            *f = Function { epoch: block.epoch, cuts: block.cuts, trimmed: block.trimmed, ..fresh };
+        }
+    }
+}

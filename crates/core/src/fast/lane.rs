@@ -1,0 +1,442 @@
+//! A lane: one writer's stream, from the intake queue through the ring to its pages.
+
+use super::window::Window;
+use std::collections::VecDeque;
+use tidewater_base::Instant;
+
+/// A part of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+}
+
+impl Piece {
+    fn end(self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+}
+
+/// Why bytes that the host stored were dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// They lie past the credit counter plus the queue size, or below the credit counter.
+    BeyondCredit,
+    /// There is no such lane, or the address is in no ring.
+    Nowhere,
+}
+
+/// The content of a store: bytes, or only how many when none are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// The bytes.
+    Bytes(&'a [u8]),
+    /// So many bytes.
+    Absent(u32),
+}
+
+impl Content<'_> {
+    /// How many bytes.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        match self {
+            Content::Bytes(bytes) => bytes.len() as u32,
+            Content::Absent(len) => *len,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Bytes under their stream offsets, as far as the last `capacity` of them. Without capacity nothing is kept.
+#[derive(Clone, Debug)]
+struct Bytes(Box<[u8]>);
+
+impl Bytes {
+    fn new(capacity: u64, kept: bool) -> Bytes {
+        Bytes(vec![0; if kept { capacity.next_power_of_two() as usize } else { 0 }].into_boxed_slice())
+    }
+
+    /// The two parts of the memory that `offset..offset + len` occupies.
+    fn parts(&self, offset: u64, len: usize) -> (usize, usize) {
+        let start = offset as usize & (self.0.len() - 1);
+        (start, len.min(self.0.len() - start))
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        if !self.0.is_empty() {
+            let (start, first) = self.parts(offset, bytes.len());
+            self.0[start..start + first].copy_from_slice(&bytes[..first]);
+            self.0[..bytes.len() - first].copy_from_slice(&bytes[first..]);
+        }
+    }
+
+    fn get(&self, offset: u64, bytes: &mut [u8]) {
+        if !self.0.is_empty() {
+            let (start, first) = self.parts(offset, bytes.len());
+            let rest = bytes.len() - first;
+            bytes[..first].copy_from_slice(&self.0[start..start + first]);
+            bytes[first..].copy_from_slice(&self.0[..rest]);
+        }
+    }
+
+    fn copy_from(&mut self, other: &Bytes, piece: Piece) {
+        if self.0.is_empty() {
+            return;
+        }
+        let (start, first) = other.parts(piece.offset, piece.len as usize);
+        self.put(piece.offset, &other.0[start..start + first]);
+        let rest = piece.len as usize - first;
+        if rest > 0 {
+            self.put(piece.offset + first as u64, &other.0[..rest]);
+        }
+    }
+}
+
+/// What a lane counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneStatistics {
+    /// Stores taken.
+    pub stores: u64,
+    /// Bytes taken.
+    pub bytes: u64,
+    /// Stores that were dropped because they were beyond the credit.
+    pub dropped: u64,
+    /// The most bytes that were in the intake queue at once.
+    pub queue_bytes_max: u64,
+    /// Pages destaged.
+    pub pages: u64,
+    /// Of these, pages that filler completed.
+    pub partial_pages: u64,
+}
+
+/// One writer's stream. Offsets: `durable <= placed <= released <= persisted`.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    ring_size: u64,
+    queue_size: u64,
+    ring: Bytes,
+    staged: Bytes,
+    window: Window,
+    waiting: VecDeque<Piece>,
+    moving: VecDeque<Piece>,
+    queued_bytes: u64,
+    persisted: u64,
+    floor: u64,
+    replicated: u64,
+    placed: u64,
+    durable: u64,
+    /// The first byte that this life of the lane has had, and the end of the highest that was written to the ring.
+    start: u64,
+    reached: u64,
+    /// When the first byte that is not placed reached the ring.
+    pub(crate) waits_since: Instant,
+    /// Counters.
+    pub statistics: LaneStatistics,
+}
+
+impl Lane {
+    /// A lane whose stream has come to `start`. `kept`: bytes are kept, and not only counted.
+    pub(super) fn new(ring_size: u64, queue_size: u64, start: u64, kept: bool) -> Lane {
+        assert!(ring_size.is_power_of_two() && queue_size <= ring_size && queue_size > 0, "a checked set-up");
+        Lane {
+            ring_size,
+            queue_size,
+            ring: Bytes::new(ring_size, kept),
+            staged: Bytes::new(queue_size, kept),
+            window: Window::new(queue_size),
+            waiting: VecDeque::with_capacity((queue_size / 64) as usize + 1),
+            moving: VecDeque::with_capacity((queue_size / 64) as usize + 1),
+            queued_bytes: 0,
+            persisted: start,
+            floor: u64::MAX,
+            replicated: u64::MAX,
+            placed: start,
+            durable: start,
+            start,
+            reached: start,
+            waits_since: Instant::ZERO,
+            statistics: LaneStatistics::default(),
+        }
+    }
+
+    /// Bytes of its part of the ring's memory.
+    pub fn ring_size(&self) -> u64 {
+        self.ring_size
+    }
+
+    /// Bytes that may be stored beyond the credit.
+    pub fn queue_size(&self) -> u64 {
+        self.queue_size
+    }
+
+    /// The end of the contiguous bytes in the ring's memory: the local credit counter.
+    #[inline]
+    pub fn persisted(&self) -> u64 {
+        self.persisted
+    }
+
+    /// The end of the regions that the client has released; [`u64::MAX`] without regions.
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// The end of what may be destaged and shipped.
+    #[inline]
+    pub fn released(&self) -> u64 {
+        self.persisted.min(self.floor)
+    }
+
+    /// The end of what is in pages, on flash or on their way.
+    #[inline]
+    pub fn placed(&self) -> u64 {
+        self.placed
+    }
+
+    /// The end of what is on flash.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// The oldest byte that the ring still holds, on flash or not.
+    pub fn in_ring_from(&self) -> u64 {
+        self.reached.saturating_sub(self.ring_size).max(self.start)
+    }
+
+    /// The credit counter as the host reads it.
+    #[inline]
+    pub fn credit(&self) -> u64 {
+        self.released().min(self.replicated)
+    }
+
+    /// Bytes in the intake queue.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// Takes what the replicas have. Credit never goes back.
+    pub(crate) fn set_replicated(&mut self, replicated: u64) {
+        self.replicated = replicated;
+    }
+
+    /// Takes the end of the client's released regions. It never goes back below what was released; [`u64::MAX`] ends the
+    /// use of regions.
+    pub(crate) fn set_floor(&mut self, floor: u64) {
+        self.floor = floor.max(self.released());
+    }
+
+    /// The stream offset of a store at byte `at` of the ring's window: the one that lies within the credit.
+    ///
+    /// # Errors
+    /// [`Refusal::BeyondCredit`]: there is none. The store is counted as dropped.
+    #[inline]
+    pub(crate) fn locate(&mut self, at: u64, len: u32) -> Result<u64, Refusal> {
+        let credit = self.credit();
+        let offset = credit + (at.wrapping_sub(credit) & (self.ring_size - 1));
+        self.admit(offset, len)
+    }
+
+    /// As [`Lane::locate`], for bytes that come with their stream offset. A replica's window begins at what it has.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub(crate) fn admit(&mut self, offset: u64, len: u32) -> Result<u64, Refusal> {
+        let credit = self.credit();
+        if offset < credit || offset + u64::from(len) > credit + self.queue_size {
+            self.statistics.dropped += 1;
+            return Err(Refusal::BeyondCredit);
+        }
+        Ok(offset)
+    }
+
+    /// Puts bytes into the intake queue.
+    #[inline]
+    pub(crate) fn arrive(&mut self, offset: u64, content: Content<'_>) {
+        let piece = Piece { offset, len: content.len() };
+        self.waiting.push_back(piece);
+        self.queued_bytes += u64::from(piece.len);
+        self.statistics.stores += 1;
+        self.statistics.bytes += u64::from(piece.len);
+        self.statistics.queue_bytes_max = self.statistics.queue_bytes_max.max(self.queued_bytes);
+        if let Content::Bytes(bytes) = content {
+            self.staged.put(offset, bytes);
+        }
+    }
+
+    /// The next piece that leaves the queue for the ring. `None`: none waits, or the ring has no room for it.
+    #[inline]
+    pub(crate) fn next_to_drain(&mut self) -> Option<Piece> {
+        let piece = *self.waiting.front()?;
+        if piece.end() > self.durable + self.ring_size {
+            return None;
+        }
+        self.waiting.pop_front();
+        self.reached = self.reached.max(piece.end());
+        self.moving.push_back(piece);
+        Some(piece)
+    }
+
+    /// The oldest piece on its way has reached the ring's memory.
+    pub(crate) fn persist(&mut self, now: Instant) {
+        let piece = self.moving.pop_front().expect("a piece was on its way");
+        self.queued_bytes -= u64::from(piece.len);
+        self.ring.copy_from(&self.staged, piece);
+        let nothing_waited = self.released() == self.placed;
+        if piece.offset == self.persisted && self.window.is_empty() {
+            self.persisted = piece.end(); // Nearly always.
+        } else if piece.end() > self.persisted {
+            let from = piece.offset.max(self.persisted);
+            self.window.mark(from, piece.end() - from);
+            self.persisted += self.window.take(self.persisted);
+        }
+        if nothing_waited {
+            self.waits_since = now;
+        }
+    }
+
+    /// The next `len` bytes go to a page.
+    pub(crate) fn place(&mut self, now: Instant, len: u64) -> u64 {
+        let offset = self.placed;
+        self.placed += len;
+        debug_assert!(self.placed <= self.released());
+        self.waits_since = now;
+        offset
+    }
+
+    /// Everything below is on flash: its part of the ring is free.
+    pub(crate) fn set_durable(&mut self, durable: u64) {
+        self.durable = durable;
+    }
+
+    /// Copies bytes that are in the ring.
+    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) {
+        debug_assert!(offset >= self.in_ring_from() && offset + bytes.len() as u64 <= self.persisted);
+        self.ring.get(offset, bytes);
+    }
+
+    /// Forgets everything from `end` on, in the queue too.
+    pub(crate) fn truncate(&mut self, end: u64) {
+        self.window.clear();
+        self.waiting.clear();
+        // What is on its way arrives, and finds that nobody wants it.
+        self.moving.iter_mut().for_each(|piece| *piece = Piece { offset: 0, len: 0 });
+        self.queued_bytes = 0;
+        self.persisted = self.persisted.min(end);
+        self.placed = self.placed.min(end);
+        self.durable = self.durable.min(end);
+        self.start = self.start.min(end);
+        if self.floor != u64::MAX {
+            self.floor = self.floor.min(end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewater_base::Rng;
+
+    fn drain(lane: &mut Lane) {
+        while lane.next_to_drain().is_some() {
+            lane.persist(Instant::ZERO);
+        }
+    }
+
+    #[test]
+    fn only_contiguous_bytes_are_credited_and_a_gap_stops_the_counter() {
+        let mut lane = Lane::new(4096, 1024, 0, true);
+        for (at, len) in [(64, 64u32), (200, 56), (128, 64)] {
+            let offset = lane.locate(at, len).unwrap();
+            lane.arrive(offset, Content::Bytes(&vec![at as u8; len as usize]));
+        }
+        drain(&mut lane);
+        assert_eq!(lane.credit(), 0);
+        let offset = lane.locate(0, 64).unwrap();
+        lane.arrive(offset, Content::Bytes(&[7; 64]));
+        drain(&mut lane);
+        assert_eq!(lane.credit(), 192, "up to the gap from 192 to 200");
+        let mut bytes = [0; 192];
+        lane.read(0, &mut bytes);
+        assert_eq!((bytes[0], bytes[64], bytes[191]), (7, 64, 128));
+    }
+
+    #[test]
+    fn stores_beyond_the_credit_are_dropped_and_counted() {
+        let mut lane = Lane::new(4096, 1024, 0, true);
+        assert_eq!(lane.locate(1000, 25), Err(Refusal::BeyondCredit));
+        assert_eq!(lane.locate(4095, 1), Err(Refusal::BeyondCredit), "below the credit is a turn of the ring ahead");
+        assert_eq!(lane.locate(1000, 24), Ok(1000));
+        assert_eq!(lane.statistics.dropped, 2);
+    }
+
+    #[test]
+    fn a_full_ring_pushes_back_until_its_bytes_are_on_flash() {
+        let mut lane = Lane::new(1024, 512, 0, false);
+        for i in 0..3 {
+            let offset = lane.locate(i * 512 % 1024, 512).unwrap();
+            lane.arrive(offset, Content::Absent(512));
+            drain(&mut lane);
+        }
+        assert_eq!((lane.credit(), lane.queued_bytes()), (1024, 512));
+        lane.place(Instant::ZERO, 1024);
+        lane.set_durable(600);
+        drain(&mut lane);
+        assert_eq!((lane.credit(), lane.queued_bytes()), (1536, 0));
+    }
+
+    #[test]
+    fn credit_never_passes_the_oldest_open_region_and_open_bytes_can_be_written_again() {
+        let mut lane = Lane::new(4096, 1024, 0, true);
+        lane.set_floor(0);
+        lane.arrive(0, Content::Bytes(&[1; 256]));
+        drain(&mut lane);
+        assert_eq!((lane.credit(), lane.persisted()), (0, 256));
+        let offset = lane.locate(10, 4).unwrap();
+        lane.arrive(offset, Content::Bytes(&[9; 4]));
+        drain(&mut lane);
+        lane.set_floor(128);
+        assert_eq!((lane.credit(), lane.persisted()), (128, 256));
+        let mut bytes = [0; 128];
+        lane.read(0, &mut bytes);
+        assert_eq!((bytes[9], bytes[10], bytes[14]), (1, 9, 1));
+        lane.set_floor(100);
+        assert_eq!(lane.credit(), 128, "what was released stays released");
+    }
+
+    #[test]
+    fn what_comes_out_is_what_went_in_whatever_the_order() {
+        let mut rng = Rng::new(9, b"lane");
+        let mut lane = Lane::new(2048, 512, 0, true);
+        let truth: Vec<u8> = (0..100_000u32).map(|i| (i * 31 % 251) as u8).collect();
+        let mut checked = 0;
+        while checked < truth.len() {
+            let credit = lane.credit() as usize;
+            let end = (credit + 512).min(truth.len());
+            let mut pieces = Vec::new();
+            let mut at = credit;
+            while at < end {
+                let len = (1 + rng.below(90) as usize).min(end - at);
+                pieces.push((at, len));
+                at += len;
+            }
+            while !pieces.is_empty() {
+                let (at, len) = pieces.swap_remove(rng.below(pieces.len() as u64) as usize);
+                let offset = lane.admit(at as u64, len as u32).unwrap();
+                lane.arrive(offset, Content::Bytes(&truth[at..at + len]));
+            }
+            drain(&mut lane);
+            let now = lane.credit() as usize;
+            let mut bytes = vec![0; now - checked];
+            lane.read(checked as u64, &mut bytes);
+            assert_eq!(bytes, truth[checked..now]);
+            lane.place(Instant::ZERO, (now - checked) as u64);
+            lane.set_durable(now as u64);
+            checked = now;
+        }
+    }
+}

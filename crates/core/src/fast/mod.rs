@@ -1,0 +1,241 @@
+//! The fast side of X-SSD (Lee et al., SIGMOD 2022): log bytes go through an intake queue into a ring in memory that
+//! survives a power loss, are acknowledged by a credit counter, and are destaged in order to a ring of logical pages.
+//!
+//! The way of the data: [`bar`] (what an address means), [`Lane`] (queue, ring, credit), [`LbaRing`] (pages). What happens
+//! when, is in `flow`: it ties them to the device's memories, to flash and to time. ADR 7 has the reasons.
+
+pub mod bar;
+mod flow;
+mod lane;
+mod pages;
+mod window;
+
+pub use lane::{Content, Lane, LaneStatistics, Refusal};
+pub use pages::{LbaRing, LogPage, OFFSET_END, PAGE_HEADER};
+
+pub(crate) use flow::LOG_OWNER;
+
+use crate::profile::{FastProfile, OnWrap, Profile};
+use tidewater_base::{Duration, Instant};
+
+/// The most lanes of a function.
+pub const LANES_MAX: u32 = 16;
+
+/// How a function is set up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setup {
+    /// Lanes, 1 to [`LANES_MAX`].
+    pub lanes: u32,
+    /// Bytes of each lane's ring, a power of two.
+    pub ring_size: u64,
+    /// Bytes of each lane's intake queue.
+    pub queue_size: u64,
+    /// Bytes that wait longer than this are destaged with filler.
+    pub partial_after: Duration,
+    /// What happens when the LBA ring is full.
+    pub on_wrap: OnWrap,
+}
+
+impl Setup {
+    fn of(fast: &FastProfile) -> Setup {
+        Setup {
+            lanes: fast.lanes,
+            ring_size: fast.size / u64::from(fast.lanes),
+            queue_size: fast.queue_size,
+            partial_after: fast.partial_after,
+            on_wrap: fast.on_wrap,
+        }
+    }
+}
+
+/// A function: lanes that share an LBA ring and a replication group.
+#[derive(Clone, Debug)]
+pub struct Function {
+    setup: Setup,
+    lanes: Vec<Lane>,
+    log: LbaRing,
+    next_lane: usize,
+    /// Below this the host has no use for a lane's log any more.
+    trimmed: Vec<u64>,
+    /// When its destage timer is due.
+    timer_at: Instant,
+    epoch: u64,
+    /// A page could not be written: no block is left.
+    destage_failed: bool,
+    /// The log ends at these offsets for pages up to a write sequence: lane, end, sequence.
+    cuts: Vec<(u8, u64, u64)>,
+}
+
+impl Function {
+    fn new(setup: Setup, starts: &[u64], log: LbaRing, kept: bool) -> Function {
+        let lane = |&start: &u64| Lane::new(setup.ring_size, setup.queue_size, start, kept);
+        Function {
+            setup,
+            lanes: starts.iter().map(lane).collect(),
+            log,
+            trimmed: vec![0; starts.len()],
+            next_lane: 0,
+            timer_at: Instant::NEVER,
+            epoch: 0,
+            destage_failed: false,
+            cuts: Vec::new(),
+        }
+    }
+
+    /// How it is set up.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Its lanes.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Its ring of logical pages.
+    pub fn log(&self) -> &LbaRing {
+        &self.log
+    }
+
+    /// Whether a page of the log could not be written, because the drive is at the end of its life.
+    pub fn destage_failed(&self) -> bool {
+        self.destage_failed
+    }
+
+    /// Whether all that was released is on flash.
+    pub fn is_destaged(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.durable() == lane.released())
+    }
+}
+
+/// What survives of a function besides its pages: a few hundred bytes of non-volatile memory in the controller, whatever
+/// the rings are made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControlBlock {
+    /// Where each lane's stream had come to on flash.
+    ends: Vec<u64>,
+    trimmed: Vec<u64>,
+    /// The numbers of the oldest page, and of the first that is not on flash.
+    head: u64,
+    settled: u64,
+    epoch: u64,
+    cuts: Vec<(u8, u64, u64)>,
+}
+
+/// All functions.
+#[derive(Clone, Debug)]
+pub struct Fast {
+    functions: Vec<Function>,
+    /// The memory of the rings among the device's ports.
+    port: usize,
+    /// Log bytes of a full page.
+    payload: u32,
+    survives: bool,
+    /// When the row of the log that is being filled got its first page.
+    row_since: Instant,
+}
+
+impl Fast {
+    /// The fast side of a new drive, whose logical pages from `first_lpn` on are its LBA rings.
+    pub(crate) fn new(profile: &Profile, first_lpn: u32, port: usize, survives: bool, kept: bool) -> Fast {
+        let fast = &profile.fast;
+        let functions = if fast.is_enabled() { fast.functions } else { 0 };
+        let pages = (fast.log_size / u64::from(profile.ftl.unit_size)) as u32;
+        let reserve = reserve_pages(fast, profile.ftl.unit_size) as u32;
+        let function = |f| {
+            let starts = vec![0; fast.lanes as usize];
+            Function::new(Setup::of(fast), &starts, LbaRing::new(first_lpn + f * pages, pages, reserve), kept)
+        };
+        Fast {
+            functions: (0..functions).map(function).collect(),
+            port,
+            payload: profile.ftl.unit_size - PAGE_HEADER,
+            survives,
+            row_since: Instant::NEVER,
+        }
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub fn is_enabled(&self) -> bool {
+        !self.functions.is_empty()
+    }
+
+    /// A function, by its number.
+    pub fn function(&self, function: usize) -> Option<&Function> {
+        self.functions.get(function)
+    }
+
+    /// The functions.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// Whether what is credited outlives a power loss.
+    pub fn survives(&self) -> bool {
+        self.survives
+    }
+
+    /// Log bytes of a full page.
+    pub fn payload(&self) -> u32 {
+        self.payload
+    }
+
+    /// Whether a logical page belongs to an LBA ring: block commands must not change it.
+    #[inline]
+    pub fn owns(&self, lpn: u32) -> bool {
+        self.functions.iter().any(|function| function.log.contains(lpn))
+    }
+
+    /// Copies log bytes that are still in a ring's memory.
+    ///
+    /// # Panics
+    /// When they are not, or never were.
+    pub fn read_ring(&self, function: usize, lane: usize, offset: u64, bytes: &mut [u8]) {
+        self.functions[function].lanes[lane].read(offset, bytes);
+    }
+
+    /// What survives besides pages.
+    pub(crate) fn control_blocks(&self) -> Vec<ControlBlock> {
+        let block = |function: &Function| ControlBlock {
+            ends: function.lanes.iter().map(Lane::durable).collect(),
+            trimmed: function.trimmed.clone(),
+            head: function.log.head(),
+            settled: function.log.settled(),
+            epoch: function.epoch,
+            cuts: function.cuts.clone(),
+        };
+        self.functions.iter().map(block).collect()
+    }
+}
+
+/// Logical pages of all LBA rings.
+pub(crate) fn log_pages(profile: &Profile) -> u64 {
+    let fast = &profile.fast;
+    let functions = if fast.is_enabled() { u64::from(fast.functions) } else { 0 };
+    functions * (fast.log_size / u64::from(profile.ftl.unit_size))
+}
+
+/// Pages of each LBA ring that are kept free: full rings must find a place when the power fails, each lane's last page
+/// being partly filler.
+pub(crate) fn reserve_pages(fast: &FastProfile, unit_size: u32) -> u64 {
+    let lane = fast.size / u64::from(fast.lanes);
+    u64::from(fast.lanes) * (lane.div_ceil(u64::from(unit_size.max(2 * PAGE_HEADER) - PAGE_HEADER)) + 1)
+}
+
+/// Joules that destaging full rings takes at most: programs of all pages and of the rows under way on every die, and
+/// the controller's power for as long as that takes on the slowest pages, one erase before it.
+pub(crate) fn energy_needed(profile: &Profile) -> f64 {
+    let (fast, nand) = (&profile.fast, &profile.nand);
+    let pages = reserve_pages(fast, profile.ftl.unit_size) * u64::from(fast.functions);
+    let units_per_row = u64::from((nand.page_size / profile.ftl.unit_size.max(1) * nand.planes).max(1));
+    let dies = u64::from(nand.dies());
+    let rows = pages.div_ceil(units_per_row) + 1;
+    let under_way = dies * u64::from(profile.flash.programs_per_die) * 2;
+    let program = nand.program_time.iter().max().expect("three kinds").as_secs_f64() * f64::from(nand.planes);
+    let row_bytes = f64::from((nand.page_size + nand.oob_size) * nand.planes);
+    let bus = row_bytes / nand.bus_rate as f64 * dies.div_ceil(u64::from(nand.channels)) as f64;
+    let rounds = rows.div_ceil(dies) + under_way / dies;
+    let time = rounds as f64 * (program + bus) + nand.erase_time.as_secs_f64();
+    (rows + under_way) as f64 * f64::from(nand.planes) * fast.program_energy + time * fast.power
+}

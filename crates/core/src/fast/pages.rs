@@ -1,0 +1,226 @@
+//! The LBA ring: pages of the log in the order in which they were destaged.
+
+use std::collections::VecDeque;
+use tidewater_wire::vendor::{OFFSET_BITS, PageHeader, StampVersion};
+
+/// Bytes of header in every destaged page (ADR 7).
+pub const PAGE_HEADER: u32 = PageHeader::SIZE as u32;
+
+/// The end of every stream: 16 TiB.
+pub const OFFSET_END: u64 = 1 << OFFSET_BITS;
+
+/// What a page of the log holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPage {
+    /// The lane.
+    pub lane: u8,
+    /// Stream offset of its first byte.
+    pub offset: u64,
+    /// Bytes of log in it; the rest is filler. 0: none, since the log was cut.
+    pub len: u32,
+    /// The write sequence of its stamp: the name of its content.
+    pub sequence: u64,
+}
+
+impl LogPage {
+    /// The version that its stamp carries.
+    pub fn version(&self) -> u64 {
+        StampVersion { lane: self.lane, offset: self.offset, valid: self.len as u16 }.pack()
+    }
+
+    /// What the stamp of a page says.
+    pub fn from_stamp(version: u64, sequence: u64) -> LogPage {
+        let StampVersion { lane, offset, valid } = StampVersion::unpack(version);
+        LogPage { lane, offset, len: valid.into(), sequence }
+    }
+
+    /// The stream offset behind its last byte.
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    page: LogPage,
+    on_flash: bool,
+}
+
+/// The ring of logical pages. Page `n` of the log is at logical page `first + n % count`.
+#[derive(Clone, Debug)]
+pub struct LbaRing {
+    first: u32,
+    count: u32,
+    /// Pages that must stay free for what is in the ring's memory when the power fails.
+    reserve: u32,
+    head: u64,
+    slots: VecDeque<Slot>,
+    /// All pages below are on flash.
+    settled: u64,
+}
+
+impl LbaRing {
+    pub(super) fn new(first: u32, count: u32, reserve: u32) -> LbaRing {
+        assert!(reserve < count, "a checked set-up");
+        LbaRing { first, count, reserve, head: 0, slots: VecDeque::new(), settled: 0 }
+    }
+
+    /// The first logical page of the ring.
+    pub fn first_lpn(&self) -> u32 {
+        self.first
+    }
+
+    /// Logical pages of the ring.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The number of the oldest page.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// The number that the next page gets.
+    pub fn tail(&self) -> u64 {
+        self.head + self.slots.len() as u64
+    }
+
+    /// All pages below this one are on flash.
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// The logical page of a page of the log.
+    #[inline]
+    pub fn lpn(&self, number: u64) -> u32 {
+        self.first + (number % u64::from(self.count)) as u32
+    }
+
+    /// Whether a logical page belongs to the ring.
+    pub fn contains(&self, lpn: u32) -> bool {
+        lpn.wrapping_sub(self.first) < self.count
+    }
+
+    /// Pages from the oldest to the newest that are on flash in order, and their numbers.
+    pub fn pages(&self) -> impl Iterator<Item = (u64, LogPage)> + '_ {
+        let settled = (self.settled - self.head) as usize;
+        (self.head..).zip(self.slots.range(..settled)).map(|(number, slot)| (number, slot.page))
+    }
+
+    /// Whether there is a place for another page. On stored energy the reserve is there to be used.
+    #[inline]
+    pub(super) fn has_room(&self, emergency: bool) -> bool {
+        let reserve = if emergency { 0 } else { self.reserve };
+        (self.slots.len() as u32) < self.count - reserve
+    }
+
+    /// The number of the next page, which is then on its way to flash.
+    pub(super) fn push(&mut self, page: LogPage) -> u64 {
+        self.slots.push_back(Slot { page, on_flash: false });
+        self.tail() - 1
+    }
+
+    pub(super) fn set_sequence(&mut self, number: u64, sequence: u64) {
+        self.slots[(number - self.head) as usize].page.sequence = sequence;
+    }
+
+    /// A page is on flash. Calls `each` for every page that now has all pages before it on flash too.
+    pub(super) fn finish(&mut self, number: u64, mut each: impl FnMut(LogPage)) {
+        self.slots[(number - self.head) as usize].on_flash = true;
+        while let Some(slot) = self.slots.get((self.settled - self.head) as usize)
+            && slot.on_flash
+        {
+            each(slot.page);
+            self.settled += 1;
+        }
+    }
+
+    /// Lets go of pages up to `number`, as far as they are on flash. Returns the numbers.
+    pub(super) fn trim(&mut self, number: u64) -> std::ops::Range<u64> {
+        let until = number.min(self.settled).max(self.head);
+        let from = std::mem::replace(&mut self.head, until);
+        self.slots.drain(..(until - from) as usize);
+        from..until
+    }
+
+    /// The page that holds a byte of a lane, if it is on flash.
+    pub fn find(&self, lane: u8, offset: u64) -> Option<(u64, LogPage)> {
+        // Pages of one lane are in order, but others lie between them.
+        let settled = (self.settled - self.head) as usize;
+        let (mut low, mut high) = (0, settled);
+        let of_lane = |i: usize| (i..settled).find(|&j| self.slots[j].page.lane == lane && self.slots[j].page.len > 0);
+        while low < high {
+            let middle = (low + high) / 2;
+            match of_lane(middle) {
+                Some(i) if self.slots[i].page.end() <= offset => low = i + 1,
+                _ => high = middle,
+            }
+        }
+        let i = of_lane(low)?;
+        let page = self.slots[i].page;
+        (page.offset <= offset).then_some((self.head + i as u64, page))
+    }
+
+    /// Cuts a lane's log: pages hold nothing from `end` on.
+    pub(super) fn cut(&mut self, lane: u8, end: u64) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.page.lane == lane) {
+            slot.page.len = end.saturating_sub(slot.page.offset).min(slot.page.len.into()) as u32;
+        }
+    }
+
+    /// The ring as a control block says it was: pages from `head` on, all of them on flash.
+    pub(super) fn restore(&mut self, head: u64, pages: Vec<LogPage>) {
+        self.head = head;
+        self.slots = pages.into_iter().map(|page| Slot { page, on_flash: true }).collect();
+        self.settled = self.tail();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(lane: u8, offset: u64, len: u32) -> LogPage {
+        LogPage { lane, offset, len, sequence: 0 }
+    }
+
+    #[test]
+    fn a_stamp_says_what_a_page_holds() {
+        let page = LogPage { lane: 15, offset: OFFSET_END - 1, len: 65_535, sequence: 77 };
+        assert_eq!(LogPage::from_stamp(page.version(), 77), page);
+    }
+
+    #[test]
+    fn pages_settle_in_order_and_are_found_by_lane_and_offset() {
+        let mut ring = LbaRing::new(100, 8, 2);
+        for i in 0..6u64 {
+            assert!(ring.has_room(false));
+            ring.push(page((i % 2) as u8, i / 2 * 10, 10));
+        }
+        assert!(!ring.has_room(false) && ring.has_room(true));
+        let mut order = Vec::new();
+        for number in [1, 2, 0, 4, 3] {
+            ring.finish(number, |page| order.push((page.lane, page.offset)));
+        }
+        assert_eq!(order, [(0, 0), (1, 0), (0, 10), (1, 10), (0, 20)]);
+        assert_eq!(ring.find(1, 19).unwrap().0, 3);
+        assert_eq!(ring.find(0, 20).unwrap().0, 4);
+        assert_eq!(ring.find(1, 20), None, "it is not on flash yet");
+        assert_eq!(ring.trim(100), 0..5);
+        assert_eq!((ring.find(0, 0), ring.head(), ring.lpn(9)), (None, 5, 101));
+    }
+
+    #[test]
+    fn a_cut_voids_what_lies_behind_it() {
+        let mut ring = LbaRing::new(0, 8, 0);
+        for i in 0..3 {
+            ring.push(page(0, i * 10, 10));
+            ring.finish(i, |_| {});
+        }
+        ring.cut(0, 15);
+        let lens: Vec<u32> = ring.pages().map(|(_, page)| page.len).collect();
+        assert_eq!(lens, [10, 5, 0]);
+        assert_eq!(ring.find(0, 14).unwrap().0, 1);
+        assert_eq!(ring.find(0, 15), None);
+    }
+}
