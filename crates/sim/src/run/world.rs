@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time;
 
 use tidewater_base::Instant;
+use tidewater_core::device::Input;
 use tidewater_core::drive::World;
 use tidewater_core::ftl::FtlStatistics;
 use tidewater_core::host::Submission;
@@ -527,14 +528,14 @@ impl<S: Source> Host<S> {
     }
 }
 
-impl<M: Medium, S: Source> World<M> for Host<S> {
+impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
     #[inline]
     fn next_at(&self) -> Instant {
         self.due.min(self.cut_at)
     }
 
     #[inline]
-    fn submit(&mut self, now: Instant) -> Option<(u16, Submission)> {
+    fn submit(&mut self, now: Instant) -> Option<Input<'_>> {
         if now >= self.cut_at {
             return None;
         }
@@ -590,16 +591,16 @@ impl<M: Medium, S: Source> World<M> for Host<S> {
         }
         self.refresh();
         // A replay knows no content: all writes store the same, so a compare finds what it expects.
-        Some((queue, Submission { sqe, tag: tidewater_core::device::PAST, ranges }))
+        Some(Input::Submit { queue, submission: Submission { sqe, tag: tidewater_core::device::PAST, ranges } })
     }
 
-    fn refused(&mut self, queue: u16, submission: Submission) {
+    fn refused(&mut self, submission: Submission) {
         // The host keeps to the head pointers that completions tell, so this is a bug.
-        unreachable!("submission queue {queue} refused {submission:?}: {}", self.describe());
+        unreachable!("a submission queue refused {submission:?}: {}", self.describe());
     }
 
     #[inline]
-    fn take(&mut self, now: Instant, output: Output) {
+    fn take(&mut self, now: Instant, output: Output, _device: &Device<M>) {
         if let Output::Complete(completion) = output {
             let cqe = &completion.cqe;
             self.complete(now, completion.queue, cqe.sq_head, cqe.cid, cqe.status);

@@ -4,11 +4,11 @@ use super::drives::{one_die, request, serve_on, valid_counts};
 use super::table::{Bound, Row, Section};
 use std::sync::OnceLock;
 use tidewater_base::{Instant, Rng};
+use tidewater_core::device::Input;
 use tidewater_core::drive::{VirtualClock, World, drive};
 use tidewater_core::ftl::{Precondition, write_amplification};
 use tidewater_core::host::Submission;
 use tidewater_core::{Device, Options, Output};
-use tidewater_nand::Nand;
 use tidewater_report::Record;
 use tidewater_sim::workload::Op;
 use tidewater_sim::{Outcome, Pacing};
@@ -76,23 +76,24 @@ struct Sampler {
     samples: f64,
 }
 
-impl World<Nand> for Sampler {
+impl World<Device> for Sampler {
     fn next_at(&self) -> Instant {
         if self.left > 0 && !self.ready.is_empty() { Instant::ZERO } else { Instant::NEVER }
     }
 
-    fn submit(&mut self, _now: Instant) -> Option<(u16, Submission)> {
+    fn submit(&mut self, _now: Instant) -> Option<Input<'_>> {
         let cid = self.ready.pop()?;
         self.left -= 1;
         // Units of eight blocks.
-        Some((0, Submission::new(Sqe::write(cid, self.rng.below(self.units) * 8, 7), 0)))
+        let submission = Submission::new(Sqe::write(cid, self.rng.below(self.units) * 8, 7), 0);
+        Some(Input::Submit { queue: 0, submission })
     }
 
-    fn refused(&mut self, _queue: u16, _submission: Submission) {
+    fn refused(&mut self, _submission: Submission) {
         unreachable!("the queue is longer than what is outstanding");
     }
 
-    fn take(&mut self, _now: Instant, output: Output) {
+    fn take(&mut self, _now: Instant, output: Output, _device: &Device) {
         if let Output::Complete(completion) = output {
             self.ready.push(completion.cqe.cid);
         }
