@@ -496,6 +496,9 @@ impl<M: Medium> Device<M> {
         self.go_on_stalled();
         self.background_destage();
         if self.fast.is_enabled() {
+            while let Some(owner) = self.ftl.take_rewritten() {
+                self.on_page_rewritten(owner);
+            }
             self.go_on_destaging();
         }
         if self.ftl.is_read_only() && !self.host.namespace().read_only {

@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 use crate::commands::Work;
 use crate::cost::{Link, Rate, Server};
 use crate::events::{Event, EventQueue, lane};
-use crate::fast::{self, Content, ControlBlock, Fast, LOG_OWNER, LogPage};
+use crate::fast::{self, Content, ControlBlock, Fast, LOG_OWNER, LOG_READ, LogPage, Place};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
 use crate::memory::{Note, Placed, Use, place};
@@ -15,6 +15,9 @@ use crate::profile::{MemoryProfile, Profile};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Medium, Nand, Stamps};
+use tidewater_wire::nvme::{Sqe, Status};
+use tidewater_wire::replication::Frame;
+use tidewater_wire::vendor::Epoch;
 
 /// What happens outside.
 #[derive(Debug)]
@@ -34,6 +37,46 @@ pub enum Input<'a> {
         /// The byte of its BAR2.
         address: u64,
         /// What was stored.
+        content: Content<'a>,
+    },
+    /// The host loads from a function's BAR2: answered by [`Output::Loaded`].
+    Load {
+        /// The function.
+        function: u8,
+        /// The byte of its BAR2.
+        address: u64,
+        /// Bytes, 1 to 8.
+        len: u8,
+        /// Comes back with what was found.
+        tag: u64,
+    },
+    /// A mapped client says how far it has stored; with the bytes that are new, as one snapshot.
+    Announce {
+        /// The function.
+        function: u8,
+        /// The lane.
+        lane: u8,
+        /// The end of what is stored.
+        tail: u64,
+        /// The bytes since it last said so.
+        content: Content<'a>,
+    },
+    /// A command of the fast side, admin or I/O, with its data: answered by [`Output::Reply`].
+    Capsule {
+        /// The function of the controller that it came to.
+        function: u8,
+        /// The command.
+        sqe: Sqe,
+        /// Its data.
+        data: &'a [u8],
+    },
+    /// A frame from a peer, with the bytes that it names.
+    Frame {
+        /// The function.
+        function: u8,
+        /// The frame.
+        frame: Box<Frame>,
+        /// The bytes of a data frame; else empty.
         content: Content<'a>,
     },
     /// The time that [`Device::deadline`] named has come: one event is handled.
@@ -63,10 +106,54 @@ pub enum Output {
         function: u8,
         /// The logical page.
         lpn: u32,
+        /// Its number in the log.
+        number: u64,
         /// The epoch of its header.
-        epoch: u64,
+        epoch: Epoch,
         /// What it holds.
         page: LogPage,
+    },
+    /// What a load found.
+    Loaded {
+        /// As the load had it.
+        tag: u64,
+        /// Up to 8 bytes, little-endian.
+        value: u64,
+    },
+    /// Bytes of log for a command, before its reply: whoever carries the reply copies them from where they are.
+    Log {
+        /// The command's identifier.
+        cid: u16,
+        /// The function.
+        function: u8,
+        /// The lane.
+        lane: u8,
+        /// Stream offset of the first.
+        offset: u64,
+        /// How many.
+        len: u32,
+        /// Where they are.
+        from: Place,
+    },
+    /// A command of the fast side has ended.
+    Reply {
+        /// Its identifier.
+        cid: u16,
+        /// How.
+        status: Status,
+        /// Double word 0 of its completion.
+        result: u32,
+        /// Data for the host; [`Output::Log`] bytes come behind it.
+        data: Vec<u8>,
+    },
+    /// A frame for a peer. Of a data frame, `from` says where its bytes are.
+    Frame {
+        /// The node.
+        peer: u8,
+        /// The frame.
+        frame: Box<Frame>,
+        /// Where the bytes of a data frame are.
+        from: Option<Place>,
     },
 }
 
@@ -284,6 +371,15 @@ impl<M: Medium> Device<M> {
             Input::Store { function, address, content } => {
                 let _ = self.store(function.into(), address, content); // A store is posted: the counters tell.
             }
+            Input::Load { function, address, len, tag } => {
+                let value = self.load(function.into(), address, len.into());
+                self.outputs.push_back(Output::Loaded { tag, value });
+            }
+            Input::Announce { function, lane, tail, content } => {
+                self.announce(function.into(), lane.into(), tail, content);
+            }
+            Input::Capsule { function, sqe, data } => self.capsule(function.into(), &sqe, data),
+            Input::Frame { function, frame, content } => self.on_frame(function.into(), *frame, content),
             Input::Timer => self.on_timer(),
         }
         Ok(())
@@ -326,6 +422,8 @@ impl<M: Medium> Device<M> {
             }
             Event::Persist { lane } => self.on_persist(lane),
             Event::Destage { function } => self.on_destage_timer(function as usize),
+            Event::Transport { function } => self.on_transport_timer(function as usize),
+            Event::LogWait { place, generation } => self.on_wait_timeout(place as usize, generation),
             Event::Fill { row, generation } => {
                 self.ftl.on_fill_timeout(self.now, &mut self.events, row, generation);
                 self.after_flash();
@@ -339,7 +437,11 @@ impl<M: Medium> Device<M> {
             return self.on_flash_done_on_stored_energy(done);
         }
         if self.ftl.on_done(self.now, &mut self.events, done) {
-            self.on_read_done(done.owner as u16, done.uncorrectable != 0);
+            if done.owner & LOG_READ == LOG_READ {
+                self.on_log_read(done.owner, done.uncorrectable != 0);
+            } else {
+                self.on_read_done(done.owner as u16, done.uncorrectable != 0);
+            }
             if self.ftl.flash.outstanding() == 0 {
                 self.after_flash(); // No program or erase will come to do it.
             }

@@ -76,6 +76,18 @@ pub enum Event {
         /// The lane: 16 times its function, and its number there.
         lane: u32,
     },
+    /// A deadline of a function's transport has come.
+    Transport {
+        /// The function.
+        function: u32,
+    },
+    /// A command of the fast side has waited long enough.
+    LogWait {
+        /// Its place.
+        place: u32,
+        /// The place's generation when this was scheduled.
+        generation: u32,
+    },
     /// Log bytes may have waited long enough to be destaged with filler.
     Destage {
         /// The function.
@@ -102,6 +114,8 @@ impl Event {
             Event::Fill { row, generation } => (5, row, generation),
             Event::Persist { lane } => (6, lane, 0),
             Event::Destage { function } => (7, function, 0),
+            Event::Transport { function } => (8, function, 0),
+            Event::LogWait { place, generation } => (9, place, generation),
         };
         debug_assert!(index < 1 << 24);
         u64::from(generation) << 32 | u64::from(index) << 8 | kind
@@ -118,7 +132,9 @@ impl Event {
             4 => Event::Complete { slot: index },
             5 => Event::Fill { row: index, generation },
             6 => Event::Persist { lane: index },
-            _ => Event::Destage { function: index },
+            7 => Event::Destage { function: index },
+            8 => Event::Transport { function: index },
+            _ => Event::LogWait { place: index, generation },
         }
     }
 }

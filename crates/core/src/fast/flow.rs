@@ -1,5 +1,6 @@
 //! What happens when on the fast side: from a store to its page on flash.
 
+use super::transport::{self, Transport};
 use super::{Content, ControlBlock, Fast, Function, LogPage, Refusal, bar};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane as event_lane};
@@ -31,8 +32,8 @@ impl<M: Medium> Device<M> {
         };
         match bar::decode(&f.setup, address) {
             bar::Target::Ring { lane, at } => {
-                if at + u64::from(content.len()) > f.setup.ring_size || content.is_empty() {
-                    f.lanes[lane].statistics.dropped += 1;
+                if at + u64::from(content.len()) > f.setup.ring_size || content.is_empty() || !f.transport.writable() {
+                    f.lanes[lane].drop_store(at);
                     return Err(Refusal::Nowhere);
                 }
                 let offset = f.lanes[lane].locate(at, content.len())?;
@@ -53,6 +54,17 @@ impl<M: Medium> Device<M> {
         }
     }
 
+    /// A mapped client has stored up to `tail`.
+    pub(crate) fn announce(&mut self, function: usize, lane: usize, tail: u64, content: Content<'_>) {
+        let recovering = self.ftl.is_recovering();
+        let Some(f) = self.fast.functions.get_mut(function).filter(|f| !recovering && f.transport.writable()) else {
+            return;
+        };
+        if f.lanes.get_mut(lane).is_some_and(|l| l.announce(tail, content)) {
+            self.drain_intake(function, lane);
+        }
+    }
+
     /// The client has released its regions up to here.
     pub(crate) fn set_floor(&mut self, function: usize, lane: usize, floor: u64) {
         let l = &mut self.fast.functions[function].lanes[lane];
@@ -61,11 +73,11 @@ impl<M: Medium> Device<M> {
         if nothing_waited {
             l.waits_since = self.now;
         }
-        self.on_released(function);
+        self.on_released(function, lane);
     }
 
     /// Moves what is in the intake queue into the ring's memory, as far as there is room.
-    fn drain_intake(&mut self, function: usize, lane: usize) {
+    pub(super) fn drain_intake(&mut self, function: usize, lane: usize) {
         let port = &mut self.memories[self.fast.port];
         while let Some(piece) = self.fast.functions[function].lanes[lane].next_to_drain() {
             let there = port.write(self.now, u64::from(piece.len));
@@ -78,13 +90,18 @@ impl<M: Medium> Device<M> {
     pub(crate) fn on_persist(&mut self, index: u32) {
         let (function, lane) = ((index / super::LANES_MAX) as usize, (index % super::LANES_MAX) as usize);
         self.fast.functions[function].lanes[lane].persist(self.now);
-        self.on_released(function);
+        self.on_released(function, lane);
     }
 
-    /// A function may have more to destage.
-    fn on_released(&mut self, function: usize) {
+    /// A lane may have more to destage, to ship and to acknowledge.
+    fn on_released(&mut self, function: usize, lane: usize) {
         self.destage_log(function, false);
         self.arm_destage(function);
+        if self.fast.functions[function].is_replicated() {
+            self.tell_transport(function, transport::Event::Persisted { lane });
+        } else {
+            self.go_on_waiting(function);
+        }
     }
 
     /// Puts log bytes into pages: full ones, and with `partial` what is left of a lane too once it has waited long enough.
@@ -117,6 +134,8 @@ impl<M: Medium> Device<M> {
         if !self.fast.functions[function].log.has_room(self.power_fails)
             && (self.fast.functions[function].setup.on_wrap == OnWrap::WaitForTrim || !self.drop_oldest(function))
         {
+            let f = &mut self.fast.functions[function];
+            f.waits_for_trim = f.setup.on_wrap == OnWrap::WaitForTrim;
             return false;
         }
         if !self.ftl.can_write_log() {
@@ -131,14 +150,16 @@ impl<M: Medium> Device<M> {
         f.lanes[lane].statistics.partial_pages += u64::from(len < u64::from(self.fast.payload));
         let mut page = LogPage { lane: lane as u8, offset, len: len as u32, sequence: 0 };
         let number = f.log.push(page);
-        let (lpn, epoch) = (f.log.lpn(number), f.epoch);
+        f.lanes[lane].statistics.bytes_destaged += len;
+        f.waits_for_trim = false;
+        let (lpn, epoch) = (f.log.lpn(number), f.epoch());
         // Nobody waits for the bytes to leave the memory, but they take its bandwidth.
         self.memories[self.fast.port].read(self.now, len);
         page.sequence = self.ftl.write_log(self.now, &mut self.events, lpn, page.version(), owner(function, number));
         let f = &mut self.fast.functions[function];
         f.log.set_sequence(number, page.sequence);
         if self.options.stamps {
-            self.outputs.push_back(Output::Store { function: function as u8, lpn, epoch, page });
+            self.outputs.push_back(Output::Store { function: function as u8, lpn, number, epoch, page });
         }
         true
     }
@@ -196,6 +217,9 @@ impl<M: Medium> Device<M> {
         let number = log.settled() + (u64::from(owner).wrapping_sub(log.settled()) & low);
         let before = log.settled();
         log.finish(number, |page| {
+            if page.len == 0 {
+                return; // The log was cut meanwhile.
+            }
             let lane = &mut lanes[usize::from(page.lane)];
             lane.set_durable(lane.durable().max(page.end()));
         });
@@ -208,7 +232,20 @@ impl<M: Medium> Device<M> {
 
     /// A page of the log could not be written: no block is left.
     pub(crate) fn on_page_rejected(&mut self, owner: u32) {
-        self.fast.functions[(owner >> NUMBER_BITS & 0xf) as usize].destage_failed = true;
+        let function = (owner >> NUMBER_BITS & 0xf) as usize;
+        self.fast.functions[function].destage_failed = true;
+        if self.fast.functions[function].is_replicated() {
+            self.tell_transport(function, transport::Event::Destage { failed: true });
+        }
+    }
+
+    /// A page of the log whose program failed is written elsewhere.
+    pub(crate) fn on_page_rewritten(&mut self, owner: u32) {
+        let f = &mut self.fast.functions[(owner >> NUMBER_BITS & 0xf) as usize];
+        let number = f.log.settled() + (u64::from(owner).wrapping_sub(f.log.settled()) & ((1 << NUMBER_BITS) - 1));
+        if let Some(page) = f.log.in_flight(number) {
+            f.lanes[usize::from(page.lane)].statistics.rewritten_pages += 1;
+        }
     }
 
     /// The host has no use for a lane's log before this offset: pages of which nothing is needed any more, and nothing of
@@ -311,8 +348,12 @@ impl<M: Medium> Device<M> {
             });
             let pages = pages.collect();
             f.log.restore(block.head, pages);
-            let fresh = Function::new(f.setup, &block.ends, f.log.clone(), self.options.stamps);
-            *f = Function { epoch: block.epoch, cuts: block.cuts, trimmed: block.trimmed, ..fresh };
+            let id = function as u8;
+            let fresh = Function::new(id, block.setup, &block.ends, f.log.clone(), self.options.stamps);
+            let transport = Transport::resume(block.transport_config, block.transport, self.now);
+            let transport_config = block.transport_config;
+            *f = Function { transport, transport_config, cuts: block.cuts, trimmed: block.trimmed, ..fresh };
+            self.tell_transport(function, transport::Event::Timer);
         }
     }
 }

@@ -103,14 +103,20 @@ pub struct LaneStatistics {
     pub stores: u64,
     /// Bytes taken.
     pub bytes: u64,
-    /// Stores that were dropped because they were beyond the credit.
+    /// Stores that were dropped because they were beyond the credit, or none were expected.
     pub dropped: u64,
+    /// The offset of the first of them, as far as it is known.
+    pub first_drop: u64,
     /// The most bytes that were in the intake queue at once.
     pub queue_bytes_max: u64,
-    /// Pages destaged.
+    /// Pages destaged, and bytes of log in them.
     pub pages: u64,
+    /// Bytes of log in these pages.
+    pub bytes_destaged: u64,
     /// Of these, pages that filler completed.
     pub partial_pages: u64,
+    /// Pages whose program failed, and that were written elsewhere.
+    pub rewritten_pages: u64,
 }
 
 /// One writer's stream. Offsets: `durable <= placed <= released <= persisted`.
@@ -132,6 +138,9 @@ pub struct Lane {
     /// The first byte that this life of the lane has had, and the end of the highest that was written to the ring.
     start: u64,
     reached: u64,
+    /// The end of the highest byte that arrived.
+    arrived: u64,
+    broken: bool,
     /// When the first byte that is not placed reached the ring.
     pub(crate) waits_since: Instant,
     /// Counters.
@@ -158,6 +167,8 @@ impl Lane {
             durable: start,
             start,
             reached: start,
+            arrived: start,
+            broken: false,
             waits_since: Instant::ZERO,
             statistics: LaneStatistics::default(),
         }
@@ -247,11 +258,64 @@ impl Lane {
     #[inline]
     pub(crate) fn admit(&mut self, offset: u64, len: u32) -> Result<u64, Refusal> {
         let credit = self.credit();
-        if offset < credit || offset + u64::from(len) > credit + self.queue_size {
-            self.statistics.dropped += 1;
+        if offset < credit || offset.saturating_add(len.into()) > credit + self.queue_size {
+            self.drop_store(offset);
             return Err(Refusal::BeyondCredit);
         }
         Ok(offset)
+    }
+
+    /// Counts a store that is dropped.
+    #[cold]
+    pub(crate) fn drop_store(&mut self, offset: u64) {
+        if self.statistics.dropped == 0 {
+            self.statistics.first_drop = offset;
+        }
+        self.statistics.dropped += 1;
+    }
+
+    /// Takes bytes that a peer sends. False: they are beyond the window, which begins at what is persisted.
+    pub(super) fn accept_from_peer(&mut self, offset: u64, content: Content<'_>) -> bool {
+        let fits = offset >= self.persisted
+            && offset + u64::from(content.len()) <= self.persisted + self.queue_size
+            && self.queued_bytes + u64::from(content.len()) <= 4 * self.queue_size;
+        if fits {
+            self.arrive(offset, content);
+        }
+        fits
+    }
+
+    /// A mapped client has stored up to `tail`, and `content` is what it stored since it last said so. False: it has not
+    /// kept to its credit, and the stream is broken.
+    pub(crate) fn announce(&mut self, tail: u64, content: Content<'_>) -> bool {
+        let offset = tail.wrapping_sub(content.len().into());
+        let kept_to_it = offset == self.arrived && tail <= self.credit() + self.queue_size;
+        if self.broken || !kept_to_it {
+            self.broken = true;
+            return false;
+        }
+        self.arrive(offset, content);
+        true
+    }
+
+    /// Whether a mapped client has not kept to its credit: nothing more is taken from it.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether nothing of it waits anywhere.
+    pub(super) fn is_idle(&self) -> bool {
+        self.durable == self.persisted && self.queued_bytes == 0 && self.moving.is_empty() && self.window.is_empty()
+    }
+
+    /// The end of the highest byte that was written to the ring.
+    pub fn reached(&self) -> u64 {
+        self.reached
+    }
+
+    /// How far the replicas let credit go.
+    pub fn replicated(&self) -> u64 {
+        self.replicated
     }
 
     /// Puts bytes into the intake queue.
@@ -259,6 +323,7 @@ impl Lane {
     pub(crate) fn arrive(&mut self, offset: u64, content: Content<'_>) {
         let piece = Piece { offset, len: content.len() };
         self.waiting.push_back(piece);
+        self.arrived = self.arrived.max(piece.end());
         self.queued_bytes += u64::from(piece.len);
         self.statistics.stores += 1;
         self.statistics.bytes += u64::from(piece.len);
@@ -319,6 +384,20 @@ impl Lane {
         self.ring.get(offset, bytes);
     }
 
+    /// A lane that has forgotten everything goes on at `at`.
+    pub(crate) fn restart(&mut self, at: u64) {
+        for offset in [
+            &mut self.persisted,
+            &mut self.placed,
+            &mut self.durable,
+            &mut self.start,
+            &mut self.reached,
+            &mut self.arrived,
+        ] {
+            *offset = at;
+        }
+    }
+
     /// Forgets everything from `end` on, in the queue too.
     pub(crate) fn truncate(&mut self, end: u64) {
         self.window.clear();
@@ -330,6 +409,7 @@ impl Lane {
         self.placed = self.placed.min(end);
         self.durable = self.durable.min(end);
         self.start = self.start.min(end);
+        self.arrived = self.persisted;
         if self.floor != u64::MAX {
             self.floor = self.floor.min(end);
         }

@@ -5,18 +5,27 @@
 //! when, is in `flow`: it ties them to the device's memories, to flash and to time. ADR 7 has the reasons.
 
 pub mod bar;
+mod commands;
 mod flow;
 mod lane;
 mod pages;
+mod replication;
+mod status;
+pub mod transport;
 mod window;
 
 pub use lane::{Content, Lane, LaneStatistics, Refusal};
 pub use pages::{LbaRing, LogPage, OFFSET_END, PAGE_HEADER};
 
+pub use commands::Place;
+
+pub(crate) use commands::LOG_READ;
 pub(crate) use flow::LOG_OWNER;
 
 use crate::profile::{FastProfile, OnWrap, Profile};
 use tidewater_base::{Duration, Instant};
+use tidewater_wire::vendor::PeerAddress;
+use transport::Transport;
 
 /// The most lanes of a function.
 pub const LANES_MAX: u32 = 16;
@@ -59,7 +68,18 @@ pub struct Function {
     trimmed: Vec<u64>,
     /// When its destage timer is due.
     timer_at: Instant,
-    epoch: u64,
+    transport: Transport,
+    transport_config: transport::Config,
+    /// When its transport's timer is due.
+    transport_at: Instant,
+    /// It has peers.
+    replicated: bool,
+    /// A Promote that waits for its outcome.
+    promoting: Option<u16>,
+    /// How nodes are reached, for whoever carries frames.
+    addresses: Vec<PeerAddress>,
+    /// The LBA ring is full.
+    waits_for_trim: bool,
     /// A page could not be written: no block is left.
     destage_failed: bool,
     /// The log ends at these offsets for pages up to a write sequence: lane, end, sequence.
@@ -67,8 +87,9 @@ pub struct Function {
 }
 
 impl Function {
-    fn new(setup: Setup, starts: &[u64], log: LbaRing, kept: bool) -> Function {
+    fn new(id: u8, setup: Setup, starts: &[u64], log: LbaRing, kept: bool) -> Function {
         let lane = |&start: &u64| Lane::new(setup.ring_size, setup.queue_size, start, kept);
+        let config = transport::Config { function: id, lanes: starts.len() as u8, ..transport::Config::default() };
         Function {
             setup,
             lanes: starts.iter().map(lane).collect(),
@@ -76,7 +97,13 @@ impl Function {
             trimmed: vec![0; starts.len()],
             next_lane: 0,
             timer_at: Instant::NEVER,
-            epoch: 0,
+            transport: Transport::new(config),
+            transport_config: config,
+            transport_at: Instant::NEVER,
+            replicated: false,
+            promoting: None,
+            addresses: Vec::new(),
+            waits_for_trim: false,
             destage_failed: false,
             cuts: Vec::new(),
         }
@@ -102,6 +129,11 @@ impl Function {
         self.destage_failed
     }
 
+    /// How nodes are reached, as Attach Peers told.
+    pub fn addresses(&self) -> &[PeerAddress] {
+        &self.addresses
+    }
+
     /// Whether all that was released is on flash.
     pub fn is_destaged(&self) -> bool {
         self.lanes.iter().all(|lane| lane.durable() == lane.released())
@@ -118,7 +150,9 @@ pub struct ControlBlock {
     /// The numbers of the oldest page, and of the first that is not on flash.
     head: u64,
     settled: u64,
-    epoch: u64,
+    setup: Setup,
+    transport: transport::Persistent,
+    transport_config: transport::Config,
     cuts: Vec<(u8, u64, u64)>,
 }
 
@@ -133,6 +167,9 @@ pub struct Fast {
     survives: bool,
     /// When the row of the log that is being filled got its first page.
     row_since: Instant,
+    /// Commands that wait for credit or for log bytes, and how many of them there are.
+    waits: Vec<commands::Wait>,
+    waiting: usize,
 }
 
 impl Fast {
@@ -144,7 +181,7 @@ impl Fast {
         let reserve = reserve_pages(fast, profile.ftl.unit_size) as u32;
         let function = |f| {
             let starts = vec![0; fast.lanes as usize];
-            Function::new(Setup::of(fast), &starts, LbaRing::new(first_lpn + f * pages, pages, reserve), kept)
+            Function::new(f as u8, Setup::of(fast), &starts, LbaRing::new(first_lpn + f * pages, pages, reserve), kept)
         };
         Fast {
             functions: (0..functions).map(function).collect(),
@@ -152,6 +189,8 @@ impl Fast {
             payload: profile.ftl.unit_size - PAGE_HEADER,
             survives,
             row_since: Instant::NEVER,
+            waits: Vec::new(),
+            waiting: 0,
         }
     }
 
@@ -202,7 +241,9 @@ impl Fast {
             trimmed: function.trimmed.clone(),
             head: function.log.head(),
             settled: function.log.settled(),
-            epoch: function.epoch,
+            setup: function.setup,
+            transport: function.transport.persistent().clone(),
+            transport_config: function.transport_config,
             cuts: function.cuts.clone(),
         };
         self.functions.iter().map(block).collect()
@@ -220,7 +261,12 @@ pub(crate) fn log_pages(profile: &Profile) -> u64 {
 /// being partly filler.
 pub(crate) fn reserve_pages(fast: &FastProfile, unit_size: u32) -> u64 {
     let lane = fast.size / u64::from(fast.lanes);
-    u64::from(fast.lanes) * (lane.div_ceil(u64::from(unit_size.max(2 * PAGE_HEADER) - PAGE_HEADER)) + 1)
+    reserve_of(u64::from(fast.lanes), lane, unit_size)
+}
+
+/// As [`reserve_pages`], for lanes with rings of this size.
+fn reserve_of(lanes: u64, ring_size: u64, unit_size: u32) -> u64 {
+    lanes * (ring_size.div_ceil(u64::from(unit_size.max(2 * PAGE_HEADER) - PAGE_HEADER)) + 1)
 }
 
 /// Joules that destaging full rings takes at most: programs of all pages and of the rows under way on every die, and

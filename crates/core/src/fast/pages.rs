@@ -120,6 +120,11 @@ impl LbaRing {
         self.tail() - 1
     }
 
+    /// A page that is not settled yet.
+    pub(super) fn in_flight(&self, number: u64) -> Option<LogPage> {
+        Some(self.slots.get(number.checked_sub(self.head)? as usize)?.page)
+    }
+
     pub(super) fn set_sequence(&mut self, number: u64, sequence: u64) {
         self.slots[(number - self.head) as usize].page.sequence = sequence;
     }
@@ -141,6 +146,11 @@ impl LbaRing {
         let from = std::mem::replace(&mut self.head, until);
         self.slots.drain(..(until - from) as usize);
         from..until
+    }
+
+    /// The oldest page of a lane that is on flash.
+    pub fn oldest(&self, lane: u8) -> Option<LogPage> {
+        self.pages().map(|(_, page)| page).find(|page| page.lane == lane && page.len > 0)
     }
 
     /// The page that holds a byte of a lane, if it is on flash.

@@ -43,6 +43,9 @@ impl<M: Medium> Ftl<M> {
             if lpn == Nand::NO_LPN {
                 continue;
             }
+            if failed.stream == Stream::Log && owner != NO_OWNER {
+                self.rewritten.push(owner);
+            }
             let stamp = if self.stamps { self.row_stamps[at] } else { (0, 0) };
             let ppn = self.layout.ppn(failed.superblock, failed.row, unit);
             let is_current = self.map.get(lpn) == Entry::At(ppn);

@@ -276,6 +276,8 @@ pub struct Ftl<M> {
     acknowledged: Vec<u32>,
     /// Owners whose units could not be programmed: no space is left.
     rejected: Vec<u32>,
+    /// Owners of log pages that are written again because a program failed.
+    rewritten: Vec<u32>,
     recovery: Option<Box<recover::Recovery>>,
     recovered: Option<RecoveryReport>,
     profile: FtlProfile,
@@ -397,6 +399,7 @@ impl<M: Medium> Ftl<M> {
             checkpoint: Checkpoint::new(profile, units),
             acknowledged: Vec::with_capacity(64),
             rejected: Vec::new(),
+            rewritten: Vec::new(),
             recovery: None,
             recovered: None,
             profile: profile.ftl.clone(),
@@ -482,6 +485,16 @@ impl<M: Medium> Ftl<M> {
     #[inline]
     pub fn take_acknowledged(&mut self) -> Option<u32> {
         self.acknowledged.pop()
+    }
+
+    /// Takes the owners of log pages that were written again since the last call.
+    pub fn take_rewritten(&mut self) -> Option<u32> {
+        self.rewritten.pop()
+    }
+
+    /// The write sequence of the newest unit.
+    pub fn write_sequence(&self) -> u64 {
+        self.write_sequence
     }
 
     /// Takes the owners whose units could not be programmed since the last call.

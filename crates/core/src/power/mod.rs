@@ -9,6 +9,7 @@ use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::profile::Profile;
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand};
+use tidewater_wire::vendor::Epoch;
 
 /// What is left of a device when its power is gone: the flash, and memories that survive.
 #[derive(Clone, Debug)]
@@ -35,8 +36,10 @@ pub struct Destaged {
     pub function: u8,
     /// The logical page.
     pub lpn: u32,
+    /// Its number in the log.
+    pub number: u64,
     /// The epoch of its header.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// What it holds.
     pub page: LogPage,
     /// Its bytes.
@@ -105,10 +108,10 @@ impl<M: Medium> Device<M> {
     /// The log pages among the outputs that nobody has taken, with their bytes.
     fn untaken_pages(&self) -> Vec<Destaged> {
         let pages = self.outputs.iter().filter_map(|output| match *output {
-            Output::Store { function, lpn, epoch, page } => {
+            Output::Store { function, lpn, number, epoch, page } => {
                 let mut bytes = vec![0; page.len as usize].into_boxed_slice();
                 self.fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
-                Some(Destaged { function, lpn, epoch, page, bytes })
+                Some(Destaged { function, lpn, number, epoch, page, bytes })
             }
             _ => None,
         });

@@ -1,0 +1,445 @@
+//! Commands of the fast side: vendor specific ones (`wire::vendor`), and the log pages that tell how it is doing. A front end
+//! brings each with its data, as a capsule, and carries the reply.
+
+use super::flow::LOG_OWNER;
+use super::{Content, Fast, Function, Lane, Setup, bar, pages::LbaRing, status};
+use crate::device::{Device, Output};
+use crate::events::{Event, lane as event_lane};
+use tidewater_base::Duration;
+use tidewater_nand::Medium;
+use tidewater_wire::nvme::{Sqe, Status};
+use tidewater_wire::vendor::status as vendor_status;
+use tidewater_wire::vendor::{
+    AdminCommand, FastSetup, IoCommand, NO_TIMEOUT, ReadLogHeader, RecordHeader, RecordKind, TAIL, TrimTo, opcode,
+};
+
+/// Commands that may wait at once; one more is told to come again.
+const WAITS_MAX: usize = 256;
+/// Set beside [`LOG_OWNER`] in the owner of a flash read for Read Log; the wait's place is in the bits below.
+pub(crate) const LOG_READ: u32 = LOG_OWNER | 1 << 30;
+/// Get Log Page (NVMe Base 1.4, 5.14).
+const GET_LOG_PAGE: u8 = 0x02;
+/// Invalid Log Page (figure 126).
+const INVALID_LOG_PAGE: Status = Status::new(1, 0x09, true);
+
+/// Where the bytes of a piece of log are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the ring's memory, until something else happens.
+    Ring,
+    /// In a page on flash.
+    Page {
+        /// The page's sequence.
+        sequence: u64,
+        /// Bytes of log in the page before the piece.
+        skip: u32,
+    },
+}
+
+/// A command that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Wait {
+    cid: u16,
+    function: usize,
+    lane: usize,
+    /// The credit that it waits for, or the first byte that it reads.
+    offset: u64,
+    what: What,
+    generation: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// Nothing: the place is free.
+    Free,
+    Credit,
+    /// So many bytes.
+    Bytes(u32),
+    /// Flash reads, so many of them, for that many bytes.
+    Flash {
+        reads: u32,
+        bytes: u32,
+        failed: bool,
+    },
+}
+
+impl<M: Medium> Device<M> {
+    /// A command with its data. Its reply comes as [`Output::Reply`].
+    pub(crate) fn capsule(&mut self, function: usize, sqe: &Sqe, data: &[u8]) {
+        let cid = sqe.cid();
+        if !self.fast.is_enabled() || function >= self.fast.functions.len() {
+            return self.reply(cid, vendor_status::NOT_SET_UP, 0, Vec::new());
+        }
+        let done = match sqe.opcode() {
+            GET_LOG_PAGE => self.log_page(function, sqe).map(Some),
+            opcode::APPEND..=opcode::SEAL_REGION => {
+                IoCommand::parse(sqe).and_then(|command| self.io_command(cid, function, command, data))
+            }
+            _ => AdminCommand::parse(sqe).and_then(|command| self.admin_command(cid, function, command, data)),
+        };
+        match done {
+            Ok(Some(data)) => self.reply(cid, Status::SUCCESS, 0, data),
+            Ok(None) => {} // It waits.
+            Err(status) => self.reply(cid, status, 0, Vec::new()),
+        }
+    }
+
+    pub(super) fn reply(&mut self, cid: u16, status: Status, result: u32, data: Vec<u8>) {
+        self.outputs.push_back(Output::Reply { cid, status, result, data });
+    }
+
+    fn io_command(
+        &mut self,
+        cid: u16,
+        function: usize,
+        command: IoCommand,
+        data: &[u8],
+    ) -> Result<Option<Vec<u8>>, Status> {
+        if self.ftl.is_recovering() {
+            return Err(vendor_status::BUSY);
+        }
+        let lanes = self.fast.functions[function].lanes.len();
+        let known = |lane: u8| {
+            if usize::from(lane) < lanes { Ok(usize::from(lane)) } else { Err(vendor_status::LANE_UNKNOWN) }
+        };
+        match command {
+            IoCommand::Append { lane, epoch, offset, bytes } => {
+                let lane = known(lane)?;
+                self.may_write(function, epoch)?;
+                let bytes = data.get(..bytes as usize).ok_or(Status::DATA_TRANSFER_ERROR)?;
+                self.append(function, lane, offset, bytes)?;
+                Ok(Some(Vec::new()))
+            }
+            IoCommand::ReadLog { lane, offset, bytes, wait_ns } => {
+                let lane = known(lane)?;
+                let l = &self.fast.functions[function].lanes[lane];
+                let offset = if offset == TAIL { l.released() } else { offset };
+                self.wait(cid, function, lane, offset, What::Bytes(bytes), wait_ns)
+            }
+            IoCommand::WaitCredit { lane, offset, timeout_ns } => {
+                self.wait(cid, function, known(lane)?, offset, What::Credit, timeout_ns)
+            }
+            IoCommand::WriteLanePage { lane, floor } => {
+                self.set_floor(function, known(lane)?, floor);
+                Ok(Some(Vec::new()))
+            }
+            IoCommand::ReadControlPage => Ok(Some(self.control_page(function).to_bytes().to_vec())),
+            IoCommand::SealRegion { lane, epoch, offset, bytes } => {
+                let lane = known(lane)?;
+                self.may_write(function, epoch)?;
+                self.seal(function, lane, offset, bytes)?;
+                Ok(Some(Vec::new()))
+            }
+        }
+    }
+
+    /// Takes bytes that come with their stream offset.
+    fn append(&mut self, function: usize, lane: usize, offset: u64, bytes: &[u8]) -> Result<(), Status> {
+        let l = &mut self.fast.functions[function].lanes[lane];
+        if bytes.len() as u64 > l.queue_size() {
+            return Err(vendor_status::REQUEST_TOO_LARGE);
+        }
+        l.admit(offset, bytes.len() as u32).map_err(|_| vendor_status::BEYOND_CREDIT)?;
+        l.arrive(offset, Content::Bytes(bytes));
+        self.drain_intake(function, lane);
+        Ok(())
+    }
+
+    /// Overwrites the oldest open region, whose owner is dead, by a void record.
+    fn seal(&mut self, function: usize, lane: usize, offset: u64, bytes: u32) -> Result<(), Status> {
+        let f = &self.fast.functions[function];
+        let l = &f.lanes[lane];
+        if offset != l.floor() {
+            return Err(vendor_status::REGION_INVALID);
+        }
+        if u64::from(bytes) > l.queue_size() {
+            return Err(vendor_status::REQUEST_TOO_LARGE);
+        }
+        let header = RecordHeader {
+            kind: RecordKind::Void,
+            length: bytes - RecordHeader::SIZE as u32,
+            data_checksum: 0,
+            lsn: offset,
+            epoch: f.epoch(),
+        };
+        let mut region = vec![0; bytes as usize];
+        region[..RecordHeader::SIZE].copy_from_slice(&header.to_bytes());
+        self.append(function, lane, offset, &region)?;
+        // The bytes are in the queue, so they are there before any credit passes them.
+        self.set_floor(function, lane, offset + u64::from(bytes));
+        Ok(())
+    }
+
+    fn wait(
+        &mut self,
+        cid: u16,
+        function: usize,
+        lane: usize,
+        offset: u64,
+        what: What,
+        timeout_ns: u64,
+    ) -> Result<Option<Vec<u8>>, Status> {
+        let waits = &mut self.fast.waits;
+        let place = match waits.iter().position(|wait| wait.what == What::Free) {
+            Some(place) => place,
+            None if waits.len() < WAITS_MAX => {
+                waits.push(Wait { cid, function, lane, offset, what: What::Free, generation: 0 });
+                waits.len() - 1
+            }
+            None => return Err(vendor_status::BUSY),
+        };
+        let generation = waits[place].generation.wrapping_add(1);
+        waits[place] = Wait { cid, function, lane, offset, what, generation };
+        self.fast.waiting += 1;
+        if !self.try_end_wait(place) {
+            if timeout_ns == 0 {
+                self.end_late_wait(place);
+            } else if timeout_ns != NO_TIMEOUT {
+                // Times beyond the clock's end never come.
+                let at = Duration::from_ns(timeout_ns.min(1 << 40));
+                let event = Event::LogWait { place: place as u32, generation };
+                self.events.push(self.now + at, event_lane::OTHER, event);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Something has changed: commands that wait for it go on.
+    pub(super) fn go_on_waiting(&mut self, function: usize) {
+        if self.fast.waiting > 0 {
+            for place in 0..self.fast.waits.len() {
+                if self.fast.waits[place].function == function {
+                    self.try_end_wait(place);
+                }
+            }
+        }
+    }
+
+    /// A command's time is over.
+    pub(crate) fn on_wait_timeout(&mut self, place: usize, generation: u32) {
+        if self.fast.waits[place].generation == generation {
+            self.end_late_wait(place);
+        }
+    }
+
+    fn free_wait(&mut self, place: usize) -> Wait {
+        let wait = self.fast.waits[place].clone();
+        self.fast.waits[place].what = What::Free;
+        self.fast.waiting -= 1;
+        wait
+    }
+
+    /// Ends a wait whose condition holds. False: it does not.
+    fn try_end_wait(&mut self, place: usize) -> bool {
+        let Wait { function, lane, offset, what, .. } = self.fast.waits[place];
+        let l = &self.fast.functions[function].lanes[lane];
+        match what {
+            What::Credit if l.credit() >= offset => {
+                let beyond = l.credit() - offset;
+                let Wait { cid, .. } = self.free_wait(place);
+                self.reply(cid, Status::SUCCESS, u32::try_from(beyond).unwrap_or(u32::MAX), Vec::new());
+                true
+            }
+            What::Bytes(bytes) if l.released() >= offset.saturating_add(bytes.into()) => {
+                self.read_log(place, bytes);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn end_late_wait(&mut self, place: usize) {
+        let Wait { function, lane, offset, what, .. } = self.fast.waits[place];
+        match what {
+            What::Credit => {
+                let Wait { cid, .. } = self.free_wait(place);
+                self.reply(cid, vendor_status::TIMED_OUT, 0, Vec::new());
+            }
+            What::Bytes(_) => {
+                let there = self.fast.functions[function].lanes[lane].released().saturating_sub(offset);
+                self.read_log(place, there as u32);
+            }
+            What::Free | What::Flash { .. } => {}
+        }
+    }
+
+    /// Brings log bytes that are there: from the ring as far as it holds them, else from flash.
+    fn read_log(&mut self, place: usize, bytes: u32) {
+        let Wait { cid, function, lane, offset, .. } = self.fast.waits[place];
+        let f = &self.fast.functions[function];
+        let mut lpns = Vec::new();
+        let (mut at, end) = (offset, offset + u64::from(bytes));
+        while at < end.min(f.lanes[lane].in_ring_from()) {
+            let Some((number, page)) = f.log.find(lane as u8, at) else {
+                self.free_wait(place);
+                return self.reply(cid, vendor_status::OFFSET_RELEASED, 0, Vec::new());
+            };
+            lpns.push(f.log.lpn(number));
+            at = page.end();
+        }
+        let owner = LOG_READ | place as u32;
+        match self.ftl.read(self.now, &mut self.events, lpns.into_iter(), owner) {
+            Ok(0) => {
+                self.fast.waits[place].what = What::Flash { reads: 0, bytes, failed: false };
+                self.send_log(place);
+            }
+            Ok(reads) => self.fast.waits[place].what = What::Flash { reads, bytes, failed: false },
+            Err(reads) => {
+                self.fast.waits[place].what = What::Flash { reads, bytes, failed: true };
+                if reads == 0 {
+                    self.send_log(place);
+                }
+            }
+        }
+    }
+
+    /// A flash read for Read Log is done.
+    pub(crate) fn on_log_read(&mut self, owner: u32, uncorrectable: bool) {
+        let place = (owner & !LOG_READ) as usize;
+        if let What::Flash { reads, failed, .. } = &mut self.fast.waits[place].what {
+            *reads -= 1;
+            *failed |= uncorrectable;
+            if *reads == 0 {
+                self.send_log(place);
+            }
+        }
+    }
+
+    /// All bytes of a Read Log are at hand.
+    fn send_log(&mut self, place: usize) {
+        let Wait { cid, function, lane, offset, what, .. } = self.free_wait(place);
+        let What::Flash { bytes, failed, .. } = what else { unreachable!("it was read") };
+        if failed {
+            return self.reply(cid, Status::UNRECOVERED_READ_ERROR, 0, Vec::new());
+        }
+        let f = &self.fast.functions[function];
+        let (mut at, end) = (offset, offset + u64::from(bytes));
+        let mut from_ring = 0;
+        while at < end {
+            let (piece_end, from) = if at >= f.lanes[lane].in_ring_from() {
+                from_ring += end - at;
+                (end, Place::Ring)
+            } else {
+                match f.log.find(lane as u8, at) {
+                    Some((_, page)) => {
+                        let skip = (at - page.offset) as u32;
+                        (page.end().min(end), Place::Page { sequence: page.sequence, skip })
+                    }
+                    None => return self.reply(cid, vendor_status::OFFSET_RELEASED, 0, Vec::new()),
+                }
+            };
+            let (function, lane, len) = (function as u8, lane as u8, (piece_end - at) as u32);
+            self.outputs.push_back(Output::Log { cid, function, lane, offset: at, len, from });
+            at = piece_end;
+        }
+        self.memories[self.fast.port].read(self.now, from_ring);
+        let f = &self.fast.functions[function];
+        let header = ReadLogHeader { bytes, offset, epoch: f.epoch(), tail: f.lanes[lane].released() };
+        self.reply(cid, Status::SUCCESS, 0, header.to_bytes().to_vec());
+    }
+
+    fn admin_command(
+        &mut self,
+        cid: u16,
+        sender: usize,
+        command: AdminCommand,
+        data: &[u8],
+    ) -> Result<Option<Vec<u8>>, Status> {
+        let function = usize::from(command.function());
+        // The physical function may name any, a virtual one only itself.
+        if sender != 0 && sender != function || function >= self.fast.functions.len() {
+            return Err(Status::INVALID_FIELD);
+        }
+        match command {
+            AdminCommand::FastSetup { .. } => self.set_up(function, FastSetup::parse(data)?)?,
+            AdminCommand::TrimLog { to: TrimTo::Page(first), .. } => self.trim_log_pages(function, first),
+            AdminCommand::TrimLog { to: TrimTo::Stream { lane, offset }, .. } => {
+                if usize::from(lane) >= self.fast.functions[function].lanes.len() {
+                    return Err(vendor_status::LANE_UNKNOWN);
+                }
+                self.trim_log(function, lane.into(), offset);
+            }
+            _ => return self.replication_command(cid, function, command, data).map(|()| None),
+        }
+        Ok(Some(Vec::new()))
+    }
+
+    /// Sets a function's rings up anew: its log must be empty.
+    fn set_up(&mut self, function: usize, new: FastSetup) -> Result<(), Status> {
+        let fast = &self.profile.fast;
+        let own_pages = (fast.log_size / u64::from(self.profile.ftl.unit_size)) as u32;
+        let own_first = self.ftl.data_units() + function as u32 * own_pages;
+        let setup = Setup {
+            lanes: new.lanes.into(),
+            ring_size: new.ring_bytes.into(),
+            queue_size: new.queue_bytes.into(),
+            partial_after: Duration::from_ns(new.partial_page_ns.min(1 << 40)),
+            on_wrap: new.on_wrap,
+        };
+        let lanes = u64::from(setup.lanes);
+        if !setup.ring_size.is_power_of_two() {
+            return Err(Status::INVALID_FIELD);
+        }
+        if setup.ring_size * lanes > fast.size || setup.queue_size * lanes > fast.queue_size * u64::from(fast.lanes) {
+            return Err(vendor_status::ENERGY_TOO_LITTLE);
+        }
+        let reserve = super::reserve_of(setup.lanes.into(), setup.ring_size, self.profile.ftl.unit_size);
+        let inside = new.lba_first >= u64::from(own_first)
+            && new.lba_first + new.lba_count <= u64::from(own_first + own_pages)
+            && new.lba_count >= 2 * reserve;
+        if !inside {
+            return Err(vendor_status::RANGE_INVALID);
+        }
+        let f = &self.fast.functions[function];
+        if f.is_replicated() {
+            return Err(vendor_status::BUSY);
+        }
+        let empty = f.log.head() == f.log.tail() && f.lanes.iter().all(Lane::is_idle);
+        if !empty || self.fast.waits.iter().any(|wait| wait.function == function && wait.what != What::Free) {
+            return Err(vendor_status::BUSY);
+        }
+        let log = LbaRing::new(new.lba_first as u32, new.lba_count as u32, reserve as u32);
+        let starts = vec![0; lanes as usize];
+        let fresh = Function::new(function as u8, setup, &starts, log, self.options.stamps);
+        self.fast.functions[function] = fresh;
+        self.ftl.flash.set_destage_priority(new.priority);
+        Ok(())
+    }
+
+    fn log_page(&mut self, sender: usize, sqe: &Sqe) -> Result<Vec<u8>, Status> {
+        let function = (sqe.dwords()[11] >> 16) as usize;
+        if sender != 0 && sender != function || function >= self.fast.functions.len() {
+            return Err(Status::INVALID_FIELD);
+        }
+        status::log_page(self, function, sqe.cdw10() as u8).ok_or(INVALID_LOG_PAGE)
+    }
+
+    /// A load from a function's BAR2, of up to 8 bytes. What is nowhere reads as ones, as on a bus.
+    pub fn load(&self, function: usize, address: u64, len: usize) -> u64 {
+        let Some(f) = self.fast.functions.get(function) else { return u64::MAX };
+        let bytes = match bar::decode(&f.setup, address) {
+            bar::Target::Control(at) => {
+                if let Some(credit) = status::credit_at(f, at).filter(|_| len == 8) {
+                    return credit;
+                }
+                let page = self.control_page(function).to_bytes();
+                let mut bytes = [0; 8];
+                let part = page.get(at as usize..(at as usize + len.min(8)).min(page.len())).unwrap_or(&[]);
+                bytes[..part.len()].copy_from_slice(part);
+                bytes
+            }
+            bar::Target::LanePage { lane, at: 0 } => f.lanes[lane].floor().to_le_bytes(),
+            bar::Target::LanePage { .. } => [0; 8],
+            // A ring is written, and read by commands: what a load found would depend on what has been overwritten.
+            bar::Target::Ring { .. } | bar::Target::Nothing => [0xff; 8],
+        };
+        u64::from_le_bytes(bytes)
+    }
+}
+
+impl Fast {
+    /// Commands that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+}

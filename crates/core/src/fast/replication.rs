@@ -1,0 +1,386 @@
+//! The transport of a function, tied to its log, to time and to the device's outputs.
+
+use super::commands::Place;
+use super::lane::Content;
+use super::pages::LbaRing;
+use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transport, flag};
+use super::{Function, Lane};
+use crate::device::{Device, Output};
+use crate::events::{Event, lane as event_lane};
+use tidewater_base::{Duration, Instant};
+use tidewater_nand::Medium;
+use tidewater_wire::nvme::Status;
+use tidewater_wire::replication::{Body, Frame, Group};
+use tidewater_wire::vendor::status as vendor_status;
+use tidewater_wire::vendor::{
+    AdminCommand, AttachPeers, ControlPage, Epoch, FlowState, Mode, PeerStatus, Peers, Promote, Role, TransportSetup,
+};
+
+/// The log of a function as its transport sees it, and the bytes of the frame at hand.
+struct Log<'a> {
+    lanes: &'a mut [Lane],
+    pages: &'a mut LbaRing,
+    cuts: &'a mut Vec<(u8, u64, u64)>,
+    /// The write sequence of the newest page.
+    sequence: u64,
+    /// Where the frame's bytes begin, and the bytes.
+    content: Option<(u64, Content<'a>)>,
+}
+
+impl LocalLog for Log<'_> {
+    fn persisted(&self, lane: usize) -> u64 {
+        self.lanes[lane].released()
+    }
+
+    fn oldest(&self, lane: usize) -> u64 {
+        let on_flash = self.pages.oldest(lane as u8).map_or(self.lanes[lane].durable(), |page| page.offset);
+        on_flash.min(self.in_ring_from(lane))
+    }
+
+    fn in_ring_from(&self, lane: usize) -> u64 {
+        self.lanes[lane].in_ring_from()
+    }
+
+    fn page_at(&self, lane: usize, offset: u64) -> Option<PageRef> {
+        let (_, page) = self.pages.find(lane as u8, offset)?;
+        Some(PageRef { sequence: page.sequence, offset: page.offset, len: page.len })
+    }
+
+    fn window(&self) -> u32 {
+        self.lanes.first().map_or(0, |lane| lane.queue_size() as u32)
+    }
+
+    fn accept(&mut self, lane: usize, offset: u64, len: u32) -> bool {
+        let Some((first, content)) = self.content else { return false };
+        let skip = self.lanes[lane].released().saturating_sub(offset);
+        if skip >= len.into() {
+            return true;
+        }
+        let from = offset + skip;
+        let part = match content {
+            Content::Bytes(bytes) => {
+                let start = (from - first) as usize;
+                let Some(part) = bytes.get(start..(offset + u64::from(len) - first) as usize) else { return false };
+                Content::Bytes(part)
+            }
+            Content::Absent(_) => Content::Absent((u64::from(len) - skip) as u32),
+        };
+        self.lanes[lane].accept_from_peer(from, part)
+    }
+
+    fn truncate(&mut self, lane: usize, to: u64) {
+        self.lanes[lane].truncate(to);
+        self.pages.cut(lane as u8, to);
+        self.cuts.push((lane as u8, to, self.sequence));
+    }
+
+    fn restart(&mut self, lane: usize, at: u64) {
+        self.truncate(lane, 0);
+        self.lanes[lane].restart(at);
+    }
+}
+
+impl Function {
+    /// The epoch that its log is in.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.transport.epoch().bits())
+    }
+
+    /// Its transport.
+    pub fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// Whether it has peers.
+    #[inline]
+    pub(super) fn is_replicated(&self) -> bool {
+        self.replicated
+    }
+
+    fn with_transport<R>(
+        &mut self,
+        sequence: u64,
+        content: Option<(u64, Content<'_>)>,
+        each: impl FnOnce(&mut Transport, &mut Log<'_>) -> R,
+    ) -> R {
+        let mut log = Log { lanes: &mut self.lanes, pages: &mut self.log, cuts: &mut self.cuts, sequence, content };
+        let result = each(&mut self.transport, &mut log);
+        self.replicated = self.transport.status().role != transport::Role::StandAlone;
+        result
+    }
+}
+
+impl<M: Medium> Device<M> {
+    /// Whether a client of this epoch may write.
+    pub(super) fn may_write(&self, function: usize, epoch: Epoch) -> Result<(), Status> {
+        let f = &self.fast.functions[function];
+        if !f.transport.writable() {
+            let deposed = f.transport.status().flags & flag::DEPOSED != 0;
+            return Err(if deposed { vendor_status::DEPOSED_EPOCH } else { vendor_status::NOT_PRIMARY });
+        }
+        if epoch != f.epoch() { Err(vendor_status::STALE_EPOCH) } else { Ok(()) }
+    }
+
+    /// Tells a function's transport what happened, and carries out what follows.
+    pub(super) fn tell_transport(&mut self, function: usize, event: transport::Event) {
+        let (now, sequence) = (self.now, self.ftl.write_sequence());
+        self.fast.functions[function].with_transport(sequence, None, |t, log| t.handle(now, event, log));
+        self.after_transport(function);
+    }
+
+    /// A frame has come from a peer, with the bytes that it names.
+    pub(crate) fn on_frame(&mut self, function: usize, frame: Frame, content: Content<'_>) {
+        if function >= self.fast.functions.len() || self.ftl.is_recovering() {
+            return; // The protocol repeats what matters.
+        }
+        let first = match frame.body {
+            Body::Data { lane, offset, len, .. } => {
+                if usize::from(lane) >= self.fast.functions[function].lanes.len() || len != content.len() {
+                    return;
+                }
+                offset
+            }
+            _ => 0,
+        };
+        let (now, sequence) = (self.now, self.ftl.write_sequence());
+        self.fast.functions[function].with_transport(sequence, Some((first, content)), |t, log| {
+            t.handle(now, transport::Event::Frame(frame), log);
+        });
+        self.after_transport(function);
+    }
+
+    /// Whatever the transport has changed takes effect: credit, what is to be drained and sent, its next deadline.
+    fn after_transport(&mut self, function: usize) {
+        for lane in 0..self.fast.functions[function].lanes.len() {
+            let f = &mut self.fast.functions[function];
+            let limit = f.transport.replicated(lane);
+            f.lanes[lane].set_replicated(limit);
+            self.drain_intake(function, lane);
+        }
+        let sequence = self.ftl.write_sequence();
+        while let Some(transmit) = self.fast.functions[function].with_transport(sequence, None, |t, log| t.poll(log)) {
+            let from = transmit.source.map(|source| match source {
+                Source::Ring => Place::Ring,
+                Source::Page { sequence, skip } => Place::Page { sequence, skip },
+            });
+            if let (Some(Place::Ring), Body::Data { len, .. }) = (from, &transmit.frame.body) {
+                self.memories[self.fast.port].read(self.now, (*len).into());
+            }
+            self.outputs.push_back(Output::Frame { peer: transmit.peer, frame: Box::new(transmit.frame), from });
+        }
+        self.end_promotion(function);
+        self.go_on_waiting(function);
+        let f = &mut self.fast.functions[function];
+        let deadline = f.transport.deadline().unwrap_or(Instant::NEVER);
+        if deadline < f.transport_at {
+            f.transport_at = deadline.max(self.now);
+            self.events.push(f.transport_at, event_lane::OTHER, Event::Transport { function: function as u32 });
+        }
+    }
+
+    /// A deadline of the transport has come, or an earlier one that is no more.
+    pub(crate) fn on_transport_timer(&mut self, function: usize) {
+        let f = &mut self.fast.functions[function];
+        if self.now >= f.transport_at {
+            f.transport_at = Instant::NEVER;
+            self.tell_transport(function, transport::Event::Timer);
+        }
+    }
+
+    /// Answers a Promote whose outcome is known.
+    fn end_promotion(&mut self, function: usize) {
+        let f = &mut self.fast.functions[function];
+        let Some(cid) = f.promoting else { return };
+        let status = f.transport.status();
+        let outcome = if status.flags & flag::PROMOTING != 0 {
+            return;
+        } else if status.role == transport::Role::Primary {
+            Status::SUCCESS
+        } else {
+            vendor_status::PROMOTION_NO_QUORUM
+        };
+        f.promoting = None;
+        self.reply(cid, outcome, 0, Vec::new());
+    }
+
+    pub(super) fn replication_command(
+        &mut self,
+        cid: u16,
+        function: usize,
+        command: AdminCommand,
+        data: &[u8],
+    ) -> Result<(), Status> {
+        match command {
+            AdminCommand::TransportSetup { .. } => {
+                let setup = TransportSetup::parse(data)?;
+                self.set_up_transport(function, &setup)?;
+            }
+            AdminCommand::Promote { .. } => {
+                let promote = Promote::parse(data)?;
+                return self.promote(cid, function, &promote);
+            }
+            AdminCommand::AttachPeers { .. } => {
+                let attach = AttachPeers::parse(data)?;
+                let addresses = &mut self.fast.functions[function].addresses;
+                for peer in &attach.peer[..usize::from(attach.count)] {
+                    addresses.retain(|known| known.node != peer.node);
+                    addresses.push(*peer);
+                }
+            }
+            AdminCommand::Demote { to, epoch, .. } => {
+                if epoch != self.fast.functions[function].epoch() {
+                    return Err(vendor_status::STALE_EPOCH);
+                }
+                let command = if to == Role::StandAlone { Command::StandAlone } else { Command::Demote };
+                self.command_transport(function, command)?;
+            }
+            AdminCommand::FastSetup { .. } | AdminCommand::TrimLog { .. } => unreachable!("handled before"),
+        }
+        self.reply(cid, Status::SUCCESS, 0, Vec::new());
+        Ok(())
+    }
+
+    fn command_transport(&mut self, function: usize, command: Command) -> Result<(), Status> {
+        let (now, sequence) = (self.now, self.ftl.write_sequence());
+        let f = &mut self.fast.functions[function];
+        let done = f.with_transport(sequence, None, |t, log| t.command(now, command, log));
+        done.map_err(|error| match error {
+            CommandError::NotMember(_) => vendor_status::NODE_UNKNOWN,
+            CommandError::InGroup => vendor_status::BUSY,
+            CommandError::StandAlone | CommandError::NotSecondary => vendor_status::NOT_PRIMARY,
+            CommandError::EpochsUsedUp => vendor_status::PROMOTION_EPOCH_LOW,
+        })?;
+        self.after_transport(function);
+        Ok(())
+    }
+
+    fn set_up_transport(&mut self, function: usize, setup: &TransportSetup) -> Result<(), Status> {
+        if setup.role == Role::StandAlone {
+            return self.command_transport(function, Command::StandAlone);
+        }
+        let f = &mut self.fast.functions[function];
+        if f.is_replicated() {
+            return Err(vendor_status::BUSY);
+        }
+        let stall = Duration::from_ns(setup.stall_timeout_ns.min(1 << 40));
+        f.transport_config = transport::Config {
+            function: function as u8,
+            lanes: f.lanes.len() as u8,
+            report_period: Duration::from_ns(setup.report_period_ns.min(1 << 40)),
+            data_timeout: stall,
+            counter_timeout: stall,
+            ..f.transport_config
+        };
+        f.transport = Transport::resume(f.transport_config, f.transport.persistent().clone(), self.now);
+        let group = group_of(setup.node, setup.peers.as_slice(), setup.mode)?;
+        let (node, primary) = (setup.node, setup.role == Role::Primary);
+        self.command_transport(function, Command::Setup { node, group, primary, force: false })
+    }
+
+    fn promote(&mut self, cid: u16, function: usize, promote: &Promote) -> Result<(), Status> {
+        let f = &self.fast.functions[function];
+        if f.promoting.is_some() {
+            return Err(vendor_status::BUSY);
+        }
+        if promote.epoch.counter() <= f.transport.status().promised.counter() {
+            return Err(vendor_status::PROMOTION_EPOCH_LOW);
+        }
+        let node = f.transport.persistent().node;
+        let target = match promote.new_group {
+            true => Some(group_of(node, promote.group.as_slice(), promote.mode)?),
+            false => None,
+        };
+        self.fast.functions[function].promoting = Some(cid);
+        let begun = self.command_transport(function, Command::Promote { target, force: promote.force });
+        if begun.is_err() {
+            self.fast.functions[function].promoting = None;
+        }
+        begun
+    }
+
+    /// What the control page says of replication.
+    pub(super) fn fill_replication(&self, function: usize, page: &mut ControlPage) {
+        use tidewater_wire::vendor::TransportStatus as Bit;
+        let transport = &self.fast.functions[function].transport;
+        let status = transport.status();
+        page.role = role_of(status.role);
+        page.node = transport.persistent().node;
+        page.mode = mode_of(status.group.mode());
+        for (bit, flag) in [
+            (Bit::PEER_UNREACHED, flag::DATA_FAILED),
+            (Bit::COUNTER_OVERDUE, flag::COUNTER_FAILED),
+            (Bit::DEPOSED, flag::DEPOSED),
+        ] {
+            page.status = page.status.with(bit, status.flags & flag != 0);
+        }
+        for (place, peer) in transport.peers().enumerate().take(16) {
+            page.peers_late |= u16::from(peer.data_failed || peer.counter_failed) << place;
+        }
+    }
+
+    /// The log page on the mirror flows.
+    pub(super) fn peers_page(&self, function: usize) -> Peers {
+        use tidewater_wire::vendor::TransportStatus as Bit;
+        let f = &self.fast.functions[function];
+        let config = &f.transport_config;
+        let mut page = Peers {
+            function: function as u16,
+            mode: mode_of(f.transport.status().group.mode()),
+            report_period_ns: config.report_period.as_ns(),
+            stall_timeout_ns: config.data_timeout.as_ns(),
+            ..Peers::default()
+        };
+        for (place, (peer, (_, shadow))) in f.transport.peers().zip(f.transport.shadows()).enumerate().take(15) {
+            let entry = &mut page.peer[place];
+            *entry = PeerStatus {
+                node: peer.node,
+                state: match () {
+                    () if peer.stale => FlowState::Deposed,
+                    () if peer.data_failed || peer.counter_failed => FlowState::Stalled,
+                    () if !peer.attached => FlowState::Detached,
+                    () if !peer.synced => FlowState::CatchingUp,
+                    () => FlowState::Streaming,
+                },
+                status: Bit::OK
+                    .with(Bit::PEER_UNREACHED, peer.data_failed)
+                    .with(Bit::COUNTER_OVERDUE, peer.counter_failed),
+                ..PeerStatus::default()
+            };
+            entry.shadow[..shadow.len()].copy_from_slice(shadow);
+            page.count += 1;
+        }
+        page
+    }
+}
+
+/// The group of a node and its peers, in the order of their numbers: that is also the order of a chain behind its primary.
+fn group_of(node: u8, peers: &[u8], mode: Mode) -> Result<Group, Status> {
+    use tidewater_wire::replication as wire;
+    let mode = match mode {
+        Mode::Eager => wire::Mode::Eager,
+        Mode::Lazy => wire::Mode::Lazy,
+        Mode::Chain => wire::Mode::Chain,
+        Mode::Quorum(k) => wire::Mode::Quorum(k),
+    };
+    let mut members: Vec<u8> = peers.iter().copied().chain([node]).collect();
+    members.sort_unstable();
+    Group::new(wire::Epoch::NONE, mode, &members).map_err(|_| Status::INVALID_FIELD)
+}
+
+fn mode_of(mode: tidewater_wire::replication::Mode) -> Mode {
+    use tidewater_wire::replication as wire;
+    match mode {
+        wire::Mode::Eager => Mode::Eager,
+        wire::Mode::Lazy => Mode::Lazy,
+        wire::Mode::Chain => Mode::Chain,
+        wire::Mode::Quorum(k) => Mode::Quorum(k),
+    }
+}
+
+fn role_of(role: transport::Role) -> Role {
+    match role {
+        transport::Role::StandAlone => Role::StandAlone,
+        transport::Role::Primary => Role::Primary,
+        transport::Role::Secondary => Role::Secondary,
+    }
+}
