@@ -485,6 +485,11 @@ impl<M: Medium> Device<M> {
         self.fetch();
     }
 
+    /// When it was last told something.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
     /// The profile, with the geometry that the capacity led to.
     pub fn profile(&self) -> &Profile {
         &self.profile

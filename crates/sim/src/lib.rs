@@ -1,4 +1,5 @@
 //! The simulated side of Tidewater: the virtual clock, workloads, replay and metrics.
+pub mod cluster;
 pub mod compare;
 pub mod metrics;
 pub mod oracle;

@@ -327,7 +327,7 @@ impl Host {
                 self.commands += 1;
                 self.complete(device, &done, completion.cqe.status)
             }
-            Output::Store { .. } => Ok(()),
+            other => Err(format!("{other:?} is not for the block side")),
         }
     }
 

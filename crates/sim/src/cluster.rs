@@ -1,0 +1,348 @@
+//! Several drives and the links between them, as one machine for the drive loop. It keeps the bytes of each drive's log
+//! pages, carries frames with the bytes that they name, and can lose, repeat, delay and reorder them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::rc::Rc;
+use tidewater_base::rng::probability_threshold;
+use tidewater_base::{Duration, Instant, Rng};
+use tidewater_core::cost::{Rate, Server};
+use tidewater_core::device::{Device, Input, Output};
+use tidewater_core::drive::Machine;
+use tidewater_core::fast::{Content, Place};
+use tidewater_core::host::Submission;
+use tidewater_core::power::Remains;
+use tidewater_nand::Medium;
+use tidewater_wire::replication::{Body, FRAME_BYTES_MAX, Frame};
+
+/// The bytes of log pages on flash, under the sequences of their stamps. A sequence is given again only when the page that
+/// had it was lost with the power.
+#[derive(Clone, Debug, Default)]
+pub struct LogBytes(HashMap<u64, Rc<[u8]>>);
+
+impl LogBytes {
+    /// Keeps a page's bytes.
+    pub fn keep(&mut self, sequence: u64, bytes: Rc<[u8]>) {
+        self.0.insert(sequence, bytes);
+    }
+
+    /// Keeps the bytes of pages that went to flash on stored energy.
+    pub fn keep_remains<M: Medium>(&mut self, remains: &Remains<M>) {
+        for page in remains.destaged() {
+            self.keep(page.page.sequence, page.bytes.clone().into());
+        }
+    }
+
+    /// A page's bytes.
+    pub fn get(&self, sequence: u64) -> Option<&[u8]> {
+        self.0.get(&sequence).map(|bytes| &**bytes)
+    }
+
+    /// The bytes of a piece of log.
+    fn copy<M: Medium>(&self, device: &Device<M>, piece: (u8, u8, u64, u32), from: Place) -> Rc<[u8]> {
+        let (function, lane, offset, len) = piece;
+        match from {
+            Place::Ring => {
+                let mut bytes = vec![0; len as usize];
+                device.fast().read_ring(function.into(), lane.into(), offset, &mut bytes);
+                bytes.into()
+            }
+            Place::Page { sequence, skip } => {
+                let page = self.get(sequence).expect("a page's bytes are kept when it goes to flash");
+                page[skip as usize..(skip + len) as usize].into()
+            }
+        }
+    }
+}
+
+/// One direction of a link between two nodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkModel {
+    /// Time from the last byte sent to its arrival.
+    pub latency: Duration,
+    /// Bytes per second.
+    pub bandwidth: u64,
+    /// Bytes that each frame has on the wire besides its own.
+    pub overhead: u32,
+    /// The largest piece that travels at once; each has the overhead.
+    pub payload_max: u32,
+    /// Probability that a frame is lost.
+    pub drop: f64,
+    /// Probability that it comes twice.
+    pub duplicate: f64,
+    /// It comes later by up to this, which lets others overtake it.
+    pub jitter: Duration,
+}
+
+impl Default for LinkModel {
+    /// PCIe 3.0 x8 through a non-transparent bridge, as X-SSD's servers are linked: no loss, 256-byte TLPs with 24 bytes of
+    /// framing and header, and a latency of about a microsecond (Dolphin's PXH830 tells 0.54 us from memory to memory).
+    fn default() -> LinkModel {
+        LinkModel {
+            latency: Duration::from_ns(540),
+            bandwidth: 7_876_923_072,
+            overhead: 24,
+            payload_max: 256,
+            drop: 0.0,
+            duplicate: 0.0,
+            jitter: Duration::ZERO,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Link {
+    model: LinkModel,
+    up: bool,
+    wire: Server,
+    bytes: u64,
+    frames: u64,
+}
+
+/// Something on its way.
+#[derive(Clone, Debug)]
+struct InFlight {
+    to: usize,
+    frame: Frame,
+    bytes: Rc<[u8]>,
+}
+
+/// What a cluster has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// What a drive says, but for what the cluster takes care of.
+    Output(Output),
+    /// Bytes of log for a command, before its reply.
+    Log {
+        /// The command.
+        cid: u16,
+        /// The bytes.
+        bytes: Rc<[u8]>,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Node<M: Medium> {
+    /// `None`: it has no power.
+    device: Option<Device<M>>,
+    bytes: LogBytes,
+}
+
+/// Drives, and links between all of them. Node `i` of the cluster is node `i` of its replication group.
+#[derive(Clone, Debug)]
+pub struct Cluster<M: Medium> {
+    nodes: Vec<Node<M>>,
+    links: BTreeMap<(usize, usize), Link>,
+    in_flight: BTreeMap<u64, InFlight>,
+    arrivals: BinaryHeap<Reverse<(Instant, u64)>>,
+    sent: u64,
+    said: VecDeque<(usize, Said)>,
+    rng: Rng,
+    keep_bytes: bool,
+}
+
+impl<M: Medium> Cluster<M> {
+    /// Links drives by links of one kind. `keep_bytes`: the drives keep stamps and log bytes.
+    pub fn new(devices: Vec<Device<M>>, model: LinkModel, keep_bytes: bool, seed: u64) -> Cluster<M> {
+        let n = devices.len();
+        let link = Link { model, up: true, wire: Server::default(), bytes: 0, frames: 0 };
+        let pairs = (0..n).flat_map(|a| (0..n).filter(move |&b| b != a).map(move |b| (a, b)));
+        Cluster {
+            links: pairs.map(|pair| (pair, link.clone())).collect(),
+            nodes: devices
+                .into_iter()
+                .map(|device| Node { device: Some(device), bytes: LogBytes::default() })
+                .collect(),
+            in_flight: BTreeMap::new(),
+            arrivals: BinaryHeap::new(),
+            sent: 0,
+            said: VecDeque::new(),
+            rng: Rng::new(seed, b"links"),
+            keep_bytes,
+        }
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// A node's drive, if it has power.
+    pub fn device(&self, node: usize) -> Option<&Device<M>> {
+        self.nodes[node].device.as_ref()
+    }
+
+    /// The bytes of a node's log pages.
+    pub fn bytes(&self, node: usize) -> &LogBytes {
+        &self.nodes[node].bytes
+    }
+
+    /// Lets a direction of a link work, or not. What is on its way arrives.
+    pub fn set_up(&mut self, from: usize, to: usize, up: bool) {
+        if let Some(link) = self.links.get_mut(&(from, to)) {
+            link.up = up;
+        }
+    }
+
+    /// Splits the nodes into those of `side` and the others; an empty side heals everything.
+    pub fn partition(&mut self, side: &[usize]) {
+        for (&(a, b), link) in &mut self.links {
+            link.up = side.contains(&a) == side.contains(&b);
+        }
+    }
+
+    /// Changes all links.
+    pub fn set_links(&mut self, model: LinkModel) {
+        self.links.values_mut().for_each(|link| link.model = model);
+    }
+
+    /// Frames and bytes, framing included, that went from one node to another.
+    pub fn traffic(&self, from: usize, to: usize) -> (u64, u64) {
+        self.links.get(&(from, to)).map_or((0, 0), |link| (link.frames, link.bytes))
+    }
+
+    /// A node loses its power. What is left of it, with the bytes of its flash kept here. `None`: it had none.
+    pub fn cut_power(&mut self, node: usize) -> Option<Remains<M>> {
+        let remains = self.nodes[node].device.take()?.cut_power();
+        self.nodes[node].bytes.keep_remains(&remains);
+        Some(remains)
+    }
+
+    /// A node has its power back.
+    pub fn power_on(&mut self, node: usize, device: Device<M>) {
+        self.nodes[node].device = Some(device);
+        self.absorb(node, Instant::ZERO);
+    }
+
+    /// Does something with a drive, and takes what it says.
+    pub fn with_device<R>(&mut self, node: usize, now: Instant, each: impl FnOnce(&mut Device<M>) -> R) -> Option<R> {
+        let result = each(self.nodes[node].device.as_mut()?);
+        self.absorb(node, now);
+        Some(result)
+    }
+
+    /// Takes what a drive says: keeps pages, sends frames, passes the rest on.
+    fn absorb(&mut self, node: usize, now: Instant) {
+        loop {
+            let Node { device, bytes } = &mut self.nodes[node];
+            let Some(device) = device else { return };
+            let Some(output) = device.poll() else { return };
+            match output {
+                Output::Store { function, page, .. } => {
+                    let piece = (function, page.lane, page.offset, page.len);
+                    let content = bytes.copy(device, piece, Place::Ring);
+                    bytes.keep(page.sequence, content);
+                }
+                Output::Log { cid, function, lane, offset, len, from } => {
+                    let bytes = bytes.copy(device, (function, lane, offset, len), from);
+                    self.said.push_back((node, Said::Log { cid, bytes }));
+                }
+                Output::Frame { peer, frame, from } => {
+                    let content = match (&frame.body, from) {
+                        (&Body::Data { lane, offset, len, .. }, Some(from)) if self.keep_bytes => {
+                            bytes.copy(device, (frame.function, lane, offset, len), from)
+                        }
+                        _ => Rc::default(),
+                    };
+                    let now = now.max(device.now());
+                    self.send(now, node, peer.into(), *frame, content);
+                }
+                other => self.said.push_back((node, Said::Output(other))),
+            }
+        }
+    }
+
+    fn send(&mut self, now: Instant, from: usize, to: usize, frame: Frame, bytes: Rc<[u8]>) {
+        let Some(link) = self.links.get_mut(&(from, to)) else { return };
+        let payload = match frame.body {
+            Body::Data { len, .. } => len + 4,
+            _ => 0,
+        };
+        let size = frame.encode(&mut [0; FRAME_BYTES_MAX]) as u32 + payload;
+        let wire = u64::from(size) + u64::from(size.div_ceil(link.model.payload_max) * link.model.overhead);
+        let left = link.wire.serve(now, Rate::per_second(link.model.bandwidth).time(wire));
+        link.frames += 1;
+        link.bytes += wire;
+        if !link.up || self.rng.chance(probability_threshold(link.model.drop)) {
+            return;
+        }
+        let copies = 1 + u32::from(self.rng.chance(probability_threshold(link.model.duplicate)));
+        for _ in 0..copies {
+            let late = match link.model.jitter.as_ps() {
+                0 => Duration::ZERO,
+                most => Duration::from_ps(self.rng.below(most + 1)),
+            };
+            self.sent += 1;
+            self.arrivals.push(Reverse((left + link.model.latency + late, self.sent)));
+            self.in_flight.insert(self.sent, InFlight { to, frame: frame.clone(), bytes: bytes.clone() });
+        }
+    }
+
+    fn arrive(&mut self, now: Instant) {
+        let Some(Reverse((_, number))) = self.arrivals.pop() else { return };
+        let InFlight { to, frame, bytes } = self.in_flight.remove(&number).expect("it is on its way");
+        let Some(device) = &mut self.nodes[to].device else { return };
+        let content = match frame.body {
+            Body::Data { len, .. } if !self.keep_bytes => Content::Absent(len),
+            _ => Content::Bytes(&bytes),
+        };
+        let input = Input::Frame { function: frame.function, frame: Box::new(frame), content };
+        let now = now.max(device.now());
+        assert!(device.handle(now, input).is_ok(), "frames are never refused");
+        self.absorb(to, now);
+    }
+
+    /// Who is due first: a node, or, as `None`, something on its way.
+    fn first_due(&self) -> Option<(Instant, Option<usize>)> {
+        let nodes = self.nodes.iter().enumerate();
+        let of_nodes = nodes.filter_map(|(i, node)| Some((node.device.as_ref()?.deadline()?, Some(i)))).min();
+        let arrival = self.arrivals.peek().map(|&Reverse((at, _))| (at, None));
+        match (of_nodes, arrival) {
+            (Some(node), Some(arrival)) => Some(if arrival.0 < node.0 { arrival } else { node }),
+            (node, arrival) => node.or(arrival),
+        }
+    }
+}
+
+impl<M: Medium> Machine for Cluster<M> {
+    type Input<'a> = (usize, Input<'a>);
+    type Output = (usize, Said);
+    type Refused = (usize, Submission);
+
+    fn handle(&mut self, now: Instant, (node, input): (usize, Input<'_>)) -> Result<(), (usize, Submission)> {
+        // A node without power takes nothing, and nobody is told.
+        let Some(device) = &mut self.nodes[node].device else { return Ok(()) };
+        let taken = device.handle(now, input).map_err(|submission| (node, submission));
+        self.absorb(node, now);
+        taken
+    }
+
+    fn on_deadline(&mut self, now: Instant) {
+        match self.first_due() {
+            Some((_, Some(node))) => {
+                let device = self.nodes[node].device.as_mut().expect("it has a deadline");
+                assert!(device.handle(now, Input::Timer).is_ok(), "timers are never refused");
+                self.absorb(node, now);
+            }
+            Some((_, None)) => self.arrive(now),
+            None => {}
+        }
+    }
+
+    fn poll(&mut self) -> Option<(usize, Said)> {
+        self.said.pop_front()
+    }
+
+    fn has_output(&self) -> bool {
+        !self.said.is_empty()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.first_due().map(|(at, _)| at)
+    }
+}
