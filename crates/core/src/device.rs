@@ -8,6 +8,7 @@ use crate::commands::Work;
 use crate::cost::{Link, Rate, Server};
 use crate::events::{Event, EventQueue, lane};
 use crate::fast::{self, Content, ControlBlock, Fast, LOG_OWNER, LOG_READ, LogPage, Place};
+use crate::flash::Kind;
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
 use crate::memory::{Note, Placed, Use, place};
@@ -412,7 +413,11 @@ impl<M: Medium> Device<M> {
             Event::Complete { slot } => self.complete(slot as u16),
             Event::Bus { channel } => {
                 if let Some(done) = self.ftl.flash.on_bus(self.now, &mut self.events, channel) {
-                    self.on_flash_done(&done);
+                    if done.kind == Kind::Program {
+                        self.on_log_row_loaded(done.owner);
+                    } else {
+                        self.on_flash_done(&done);
+                    }
                 }
             }
             Event::Cell { die, generation } => {

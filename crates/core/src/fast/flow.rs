@@ -1,10 +1,11 @@
 //! What happens when on the fast side: from a store to its page on flash.
 
 use super::transport::{self, Transport};
-use super::{Content, ControlBlock, Fast, Function, LogPage, Refusal, bar};
+use super::{Content, ControlBlock, Fast, Function, LbaRing, LogPage, Refusal, bar};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane as event_lane};
-use crate::profile::OnWrap;
+use crate::flash::Kind;
+use crate::profile::{OnWrap, Release};
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
 
@@ -14,6 +15,12 @@ const NUMBER_BITS: u32 = 26;
 
 fn owner(function: usize, number: u64) -> u32 {
     LOG_OWNER | (function as u32) << NUMBER_BITS | number as u32 & ((1 << NUMBER_BITS) - 1)
+}
+
+/// The number of the page that an owner stands for: the first with its low bits that is not settled.
+fn page_number(log: &LbaRing, owner: u32) -> u64 {
+    let low = (1u64 << NUMBER_BITS) - 1;
+    log.settled() + (u64::from(owner).wrapping_sub(log.settled()) & low)
 }
 
 impl<M: Medium> Device<M> {
@@ -209,12 +216,30 @@ impl<M: Medium> Device<M> {
         }
     }
 
+    /// A row of the log is in its die's register.
+    pub(crate) fn on_log_row_loaded(&mut self, row: u32) {
+        if self.profile.fast.release != Release::Transferred {
+            return;
+        }
+        let mut touched = 0u32;
+        for &owner in self.ftl.owners_of_row(row) {
+            let function = (owner >> NUMBER_BITS & 0xf) as usize;
+            let Function { log, lanes, .. } = &mut self.fast.functions[function];
+            log.load(page_number(log, owner), |page| lanes[usize::from(page.lane)].free_until(page.end()));
+            touched |= 1 << function;
+        }
+        for function in (0..self.fast.functions.len()).filter(|f| touched >> f & 1 == 1) {
+            for lane in 0..self.fast.functions[function].lanes.len() {
+                self.drain_intake(function, lane);
+            }
+        }
+    }
+
     /// A page of the log is on flash.
     pub(crate) fn on_page_destaged(&mut self, owner: u32) {
         let function = (owner >> NUMBER_BITS & 0xf) as usize;
         let Function { log, lanes, .. } = &mut self.fast.functions[function];
-        let low = (1u64 << NUMBER_BITS) - 1;
-        let number = log.settled() + (u64::from(owner).wrapping_sub(log.settled()) & low);
+        let number = page_number(log, owner);
         let before = log.settled();
         log.finish(number, |page| {
             if page.len == 0 {
@@ -242,7 +267,7 @@ impl<M: Medium> Device<M> {
     /// A page of the log whose program failed is written elsewhere.
     pub(crate) fn on_page_rewritten(&mut self, owner: u32) {
         let f = &mut self.fast.functions[(owner >> NUMBER_BITS & 0xf) as usize];
-        let number = f.log.settled() + (u64::from(owner).wrapping_sub(f.log.settled()) & ((1 << NUMBER_BITS) - 1));
+        let number = page_number(&f.log, owner);
         if let Some(page) = f.log.in_flight(number) {
             f.lanes[usize::from(page.lane)].statistics.rewritten_pages += 1;
         }
@@ -294,7 +319,8 @@ impl<M: Medium> Device<M> {
             self.now = self.now.max(at);
             match self.events.pop_due(self.now) {
                 Some(Event::Bus { channel }) => {
-                    if let Some(done) = self.ftl.flash.on_bus(self.now, &mut self.events, channel) {
+                    let done = self.ftl.flash.on_bus(self.now, &mut self.events, channel);
+                    if let Some(done) = done.filter(|done| done.kind == Kind::Read) {
                         self.on_flash_done(&done);
                     }
                 }

@@ -135,6 +135,8 @@ pub struct Lane {
     replicated: u64,
     placed: u64,
     durable: u64,
+    /// The ring's bytes below this are free.
+    freed: u64,
     /// The first byte that this life of the lane has had, and the end of the highest that was written to the ring.
     start: u64,
     reached: u64,
@@ -165,6 +167,7 @@ impl Lane {
             replicated: u64::MAX,
             placed: start,
             durable: start,
+            freed: start,
             start,
             reached: start,
             arrived: start,
@@ -337,7 +340,7 @@ impl Lane {
     #[inline]
     pub(crate) fn next_to_drain(&mut self) -> Option<Piece> {
         let piece = *self.waiting.front()?;
-        if piece.end() > self.durable + self.ring_size {
+        if piece.end() > self.freed + self.ring_size {
             return None;
         }
         self.waiting.pop_front();
@@ -376,6 +379,12 @@ impl Lane {
     /// Everything below is on flash: its part of the ring is free.
     pub(crate) fn set_durable(&mut self, durable: u64) {
         self.durable = durable;
+        self.free_until(durable);
+    }
+
+    /// The ring's bytes below are elsewhere, where no power loss reaches them.
+    pub(crate) fn free_until(&mut self, end: u64) {
+        self.freed = self.freed.max(end);
     }
 
     /// Copies bytes that are in the ring.
@@ -390,6 +399,7 @@ impl Lane {
             &mut self.persisted,
             &mut self.placed,
             &mut self.durable,
+            &mut self.freed,
             &mut self.start,
             &mut self.reached,
             &mut self.arrived,
@@ -408,6 +418,7 @@ impl Lane {
         self.persisted = self.persisted.min(end);
         self.placed = self.placed.min(end);
         self.durable = self.durable.min(end);
+        self.freed = self.freed.min(end);
         self.start = self.start.min(end);
         self.arrived = self.persisted;
         if self.floor != u64::MAX {

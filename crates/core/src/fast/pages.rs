@@ -43,6 +43,8 @@ impl LogPage {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     page: LogPage,
+    /// It is in a die's register, or further.
+    loaded: bool,
     on_flash: bool,
 }
 
@@ -57,12 +59,14 @@ pub struct LbaRing {
     slots: VecDeque<Slot>,
     /// All pages below are on flash.
     settled: u64,
+    /// All pages below are in dies' registers, or further.
+    loaded: u64,
 }
 
 impl LbaRing {
     pub(super) fn new(first: u32, count: u32, reserve: u32) -> LbaRing {
         assert!(reserve < count, "a checked set-up");
-        LbaRing { first, count, reserve, head: 0, slots: VecDeque::new(), settled: 0 }
+        LbaRing { first, count, reserve, head: 0, slots: VecDeque::new(), settled: 0, loaded: 0 }
     }
 
     /// The first logical page of the ring.
@@ -116,7 +120,7 @@ impl LbaRing {
 
     /// The number of the next page, which is then on its way to flash.
     pub(super) fn push(&mut self, page: LogPage) -> u64 {
-        self.slots.push_back(Slot { page, on_flash: false });
+        self.slots.push_back(Slot { page, loaded: false, on_flash: false });
         self.tail() - 1
     }
 
@@ -127,6 +131,22 @@ impl LbaRing {
 
     pub(super) fn set_sequence(&mut self, number: u64, sequence: u64) {
         self.slots[(number - self.head) as usize].page.sequence = sequence;
+    }
+
+    /// A page is in a die's register. Calls `each` for every page that now has all pages before it there or further.
+    pub(super) fn load(&mut self, number: u64, mut each: impl FnMut(LogPage)) {
+        if let Some(place) = number.checked_sub(self.head)
+            && let Some(slot) = self.slots.get_mut(place as usize)
+        {
+            slot.loaded = true;
+        }
+        self.loaded = self.loaded.max(self.head);
+        while let Some(slot) = self.slots.get((self.loaded - self.head) as usize)
+            && (slot.loaded || slot.on_flash)
+        {
+            each(slot.page);
+            self.loaded += 1;
+        }
     }
 
     /// A page is on flash. Calls `each` for every page that now has all pages before it on flash too.
@@ -153,12 +173,12 @@ impl LbaRing {
         self.pages().map(|(_, page)| page).find(|page| page.lane == lane && page.len > 0)
     }
 
-    /// The page that holds a byte of a lane, if it is on flash.
+    /// The page that holds a byte of a lane, on flash or on its way there.
     pub fn find(&self, lane: u8, offset: u64) -> Option<(u64, LogPage)> {
         // Pages of one lane are in order, but others lie between them.
-        let settled = (self.settled - self.head) as usize;
-        let (mut low, mut high) = (0, settled);
-        let of_lane = |i: usize| (i..settled).find(|&j| self.slots[j].page.lane == lane && self.slots[j].page.len > 0);
+        let end = self.slots.len();
+        let (mut low, mut high) = (0, end);
+        let of_lane = |i: usize| (i..end).find(|&j| self.slots[j].page.lane == lane && self.slots[j].page.len > 0);
         while low < high {
             let middle = (low + high) / 2;
             match of_lane(middle) {
@@ -181,8 +201,9 @@ impl LbaRing {
     /// The ring as a control block says it was: pages from `head` on, all of them on flash.
     pub(super) fn restore(&mut self, head: u64, pages: Vec<LogPage>) {
         self.head = head;
-        self.slots = pages.into_iter().map(|page| Slot { page, on_flash: true }).collect();
+        self.slots = pages.into_iter().map(|page| Slot { page, loaded: true, on_flash: true }).collect();
         self.settled = self.tail();
+        self.loaded = self.tail();
     }
 }
 
@@ -215,7 +236,8 @@ mod tests {
         assert_eq!(order, [(0, 0), (1, 0), (0, 10), (1, 10), (0, 20)]);
         assert_eq!(ring.find(1, 19).unwrap().0, 3);
         assert_eq!(ring.find(0, 20).unwrap().0, 4);
-        assert_eq!(ring.find(1, 20), None, "it is not on flash yet");
+        assert_eq!(ring.find(1, 20).unwrap().0, 5, "on its way");
+        assert_eq!(ring.find(1, 30), None);
         assert_eq!(ring.trim(100), 0..5);
         assert_eq!((ring.find(0, 0), ring.head(), ring.lpn(9)), (None, 5, 101));
     }

@@ -561,7 +561,8 @@ impl Flash {
         events.push(now + time, lane, Event::Bus { channel: index });
     }
 
-    /// A bus transfer ended. Returns the read whose data has reached the controller.
+    /// A bus transfer ended. Returns the read whose data has reached the controller, or the row of the log that is in its
+    /// die's register now and will be programmed.
     pub fn on_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Option<Operation> {
         let channel = &mut self.channels[index as usize];
         let (die, inward) = channel.moving.take().expect("a transfer ended that was not under way");
@@ -573,6 +574,10 @@ impl Flash {
             d.loaded = std::mem::replace(&mut d.loading, NONE);
             if d.cell == Cell::Reserved {
                 d.cell = Cell::Idle;
+            }
+            let operation = &self.operations[d.loaded as usize];
+            if operation.source == Source::Destage {
+                done = Some(*operation);
             }
         } else {
             let id = std::mem::replace(&mut d.leaving, NONE);

@@ -3,7 +3,7 @@
 
 use super::{
     Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, GcVictim,
-    HostProfile, LinkProfile, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Survives,
+    HostProfile, LinkProfile, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Release, Survives,
 };
 use tidewater_base::Duration;
 use tidewater_nand::{Cell, Config as NandProfile};
@@ -61,6 +61,7 @@ impl Profile {
                 lanes: 1,
                 log_size: 1024 * MIB,
                 partial_after: Duration::from_ms(1),
+                release: Release::Programmed,
                 priority: DestagePriority::Neutral,
                 on_wrap: OnWrap::WaitForTrim,
                 energy: 0.17,

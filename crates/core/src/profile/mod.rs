@@ -205,6 +205,8 @@ pub struct FastProfile {
     pub log_size: u64,
     /// Bytes that wait in a ring longer than this are destaged with filler.
     pub partial_after: Duration,
+    /// When a destaged page's bytes leave their ring.
+    pub release: Release,
     /// Who goes first on flash.
     pub priority: DestagePriority,
     /// What happens when the LBA ring is full of pages that the host has not trimmed.
@@ -222,6 +224,16 @@ impl FastProfile {
     pub fn is_enabled(&self) -> bool {
         self.size > 0
     }
+}
+
+/// When the bytes of a page of the log leave their ring free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// When the page is programmed.
+    Programmed,
+    /// When the page is in its die's register: stored energy programs it whatever happens, and after a failed program the
+    /// register still has it.
+    Transferred,
 }
 
 /// `[ftl]`.

@@ -3,7 +3,7 @@
 
 use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
-use super::{Arbitration, DestagePriority, GcVictim, MemoryKind, OnWrap, QueuePriority, Survives};
+use super::{Arbitration, DestagePriority, GcVictim, MemoryKind, OnWrap, QueuePriority, Release, Survives};
 use tidewater_base::Duration;
 use tidewater_nand::Cell;
 
@@ -20,6 +20,10 @@ choices!(QueuePriority {
 choices!(GcVictim {
     Greedy = "greedy": "the superblock with the fewest valid units",
     CostBenefit = "cost-benefit": "the best ratio of free space times age to the cost of copying",
+});
+choices!(Release {
+    Programmed = "programmed": "when the page is programmed",
+    Transferred = "transferred": "when the page is in its die's register, from where stored energy programs it",
 });
 choices!(MemoryKind {
     Sram = "sram": "on the controller's die",
@@ -271,6 +275,9 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         partial_after, time(SECOND),
             "Bytes that wait in a ring longer than this are destaged in a page that filler completes.",
             "About one program, so that at most one page in a few is partly filler. An assumption: X-SSD tells no value.";
+        release, Kind::Choice(Release::WORDS),
+            "When the bytes of a destaged page leave their ring free.",
+            "The careful choice: a program that fails can be repeated from the ring.";
         priority, Kind::Choice(DESTAGE_PRIORITIES),
             "Who goes first when the log and the block side both have pages to program.",
             "That of a drive that knows no difference (X-SSD, 4.3).";

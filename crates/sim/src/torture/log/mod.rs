@@ -383,6 +383,7 @@ pub fn log_scenarios() -> Vec<Scenario> {
             p.fast.size = 4 << 10;
             p.fast.queue_size = 512;
             p.fast.log_size = 64 << 10;
+            p.fast.release = tidewater_core::profile::Release::Transferred;
             p.fast.on_wrap = OnWrap::OverwriteOldest;
         }),
         fast("log, three lanes, rows of two pages", &|p| {
