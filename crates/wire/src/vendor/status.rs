@@ -52,6 +52,6 @@ vendor_statuses! {
     NODE_UNKNOWN = 0x12, true, "Node Unknown";
     /// The set-up cannot change while the log holds bytes that are not destaged, or another set-up or promotion runs.
     BUSY = 0x13, false, "Set-up Busy";
-    /// The region to be sealed is not the lane's oldest open one, or holds bytes that are released.
+    /// The region to be sealed holds bytes that are released, or ends past credit + queue size.
     REGION_INVALID = 0x14, true, "Region Invalid";
 }
