@@ -98,8 +98,8 @@ impl Region {
 pub(crate) enum State {
     /// Its owner may fill and free it.
     Open,
-    /// It is being sealed: its owner can no longer free it.
-    Sealing,
+    /// It is being sealed, for the n-th time: only the last sealer can release it.
+    Sealing(u32),
     /// It is released as soon as all before it are.
     Freed,
 }
@@ -174,6 +174,11 @@ impl Lane {
     /// Regions that are not released, oldest first.
     pub fn open_regions(&self) -> impl Iterator<Item = Region> + '_ {
         self.regions.iter().filter(|(_, state)| *state != State::Freed).map(|(region, _)| *region)
+    }
+
+    /// Whether somebody gave this region up and is sealing it.
+    pub fn is_sealed(&self, region: &Region) -> bool {
+        self.regions.iter().any(|(known, state)| known == region && matches!(state, State::Sealing(_)))
     }
 
     /// Bytes that may be outstanding: what a region can have at most.

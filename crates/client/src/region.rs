@@ -268,16 +268,32 @@ impl Operation for Free {
 pub struct Abort(Close);
 
 impl Abort {
-    /// Gives the region up.
+    /// Gives the region up. While another does so, this fails: two sealers could not know when the other's last store is over.
     pub fn new(lane: &mut Lane, region: Region) -> Abort {
-        let step = match lane.find(&region) {
-            Ok(state) => {
-                *state = State::Sealing;
-                CloseStep::Seal
-            }
-            Err(error) => CloseStep::End(Err(error)),
+        Abort::seal(lane, region, |state| if state == State::Open { Some(0) } else { None })
+    }
+
+    /// Gives the region up though another began to, who is dead too: that one can no longer release it.
+    pub fn take_over(lane: &mut Lane, region: Region) -> Abort {
+        Abort::seal(lane, region, |state| match state {
+            State::Sealing(turn) => turn.checked_add(1),
+            _ => Some(0),
+        })
+    }
+
+    fn seal(lane: &mut Lane, region: Region, turn: fn(State) -> Option<u32>) -> Abort {
+        let sealed = match lane.find(&region) {
+            Ok(state) => turn(*state).map(|turn| {
+                *state = State::Sealing(turn);
+                *state
+            }),
+            Err(_) => None,
         };
-        Abort(Close { region, state: State::Sealing, used: 0, step })
+        let step = match sealed {
+            Some(_) => CloseStep::Seal,
+            None => CloseStep::End(Err(Error::NoSuchRegion { offset: region.offset })),
+        };
+        Abort(Close { region, state: sealed.unwrap_or(State::Open), used: 0, step })
     }
 }
 
