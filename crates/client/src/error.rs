@@ -108,6 +108,13 @@ pub enum Error {
     WrongUse,
     /// Another operation wrote to the lane while this one did. A lane has one writer.
     Interleaved,
+    /// An earlier client left bytes that are not released, or that lie behind a gap.
+    Unsettled {
+        /// Stream offset of the first of them.
+        from: u64,
+        /// Stream offset after the last.
+        to: u64,
+    },
     /// The lane is not in use.
     NoLane {
         /// The lane.
@@ -172,6 +179,9 @@ impl fmt::Display for Error {
                 write!(f, "byte {end} is outside of a region of {bytes} bytes, or its used part is no multiple of 64")
             }
             Error::WrongUse => f.write_str("a lane gives out regions, or takes a stream of writes, not both"),
+            Error::Unsettled { from, to } => {
+                write!(f, "bytes {from} to {to} were left open by an earlier writer: abort them first")
+            }
             Error::NoLane { lane } => write!(f, "lane {lane} is not in use: set more lanes up"),
             Error::StreamFull { left } => {
                 write!(f, "only {left} of the 2^44 stream offsets are left: set the lane up anew")

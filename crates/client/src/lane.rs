@@ -28,7 +28,7 @@ impl Default for Patience {
 }
 
 /// How a lane is set up: what the control page says when a client attaches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// Lane, 0 to 15.
     pub lane: u8,
@@ -38,6 +38,10 @@ pub struct Setup {
     pub start: u64,
     /// The credit counter.
     pub credit: u64,
+    /// End of the highest byte that arrived, behind a gap or not.
+    pub tail: u64,
+    /// The floor that the device goes by.
+    pub floor: u64,
     /// Bytes that may be outstanding past the credit.
     pub queue_bytes: u32,
     /// Bytes of the lane's window.
@@ -48,7 +52,30 @@ pub struct Setup {
     pub patience: Patience,
 }
 
+impl Default for Setup {
+    /// A lane that nobody wrote to, without queue and ring: to be completed.
+    fn default() -> Setup {
+        Setup {
+            lane: 0,
+            epoch: Epoch::ZERO,
+            start: 0,
+            credit: 0,
+            tail: 0,
+            floor: NO_FLOOR,
+            queue_bytes: 0,
+            ring_bytes: 0,
+            mapped: false,
+            patience: Patience::default(),
+        }
+    }
+}
+
 impl Setup {
+    /// What an earlier client left: bytes that are not released, or lie behind a gap. Empty if nothing.
+    pub fn left(&self) -> Range<u64> {
+        self.floor.min(self.start)..self.tail.max(self.start)
+    }
+
     /// What a control page says of a lane.
     ///
     /// # Errors
@@ -66,6 +93,8 @@ impl Setup {
             epoch: page.epoch,
             start: record.persisted,
             credit: record.credit,
+            tail: record.ring_tail,
+            floor: record.floor,
             queue_bytes: record.queue_bytes,
             ring_bytes: record.ring_bytes,
             ..Setup::default()
@@ -122,33 +151,51 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane that one writer writes as a stream. A queue larger than the ring counts as the ring. Asserts that the start is within
-    /// 44 bits, as [`Setup::attach`] checks.
-    pub fn stream(mut setup: Setup) -> Lane {
+    fn new(mut setup: Setup) -> Lane {
         assert!(setup.start <= OFFSET_END, "a stream offset passes 44 bits");
         setup.queue_bytes = setup.queue_bytes.min(setup.ring_bytes);
         let (written, credit) = (setup.start, setup.credit.min(setup.start));
-        Lane { setup, written, credit, floor: NO_FLOOR, floor_told: NO_FLOOR, regions: VecDeque::new() }
+        Lane { setup, written, credit, floor: NO_FLOOR, floor_told: setup.floor, regions: VecDeque::new() }
     }
 
-    /// A lane that gives out regions. `found` is what an earlier client left open: from the floor that the device has to the highest
-    /// byte that arrived (`ring_tail`), but no more than a queue; it becomes one region that belongs to `owner`, to be aborted before
-    /// others are released.
-    pub fn regions(setup: Setup, found: Option<(Range<u64>, u64)>) -> Lane {
-        let mut lane = Lane::stream(setup);
+    /// A lane that one writer writes as a stream. A queue larger than the ring counts as the ring. Asserts that the start is within
+    /// 44 bits, as [`Setup::attach`] checks.
+    ///
+    /// # Errors
+    /// [`Error::Unsettled`] when an earlier client left regions open, or bytes behind a gap, which would join this client's as soon as
+    /// it fills the gap: take the lane with [`Lane::regions`], abort what is left, and go on with [`Lane::into_stream`].
+    pub fn stream(setup: Setup) -> Result<Lane, Error> {
+        let left = setup.left();
+        if left.is_empty() { Ok(Lane::new(setup)) } else { Err(Error::Unsettled { from: left.start, to: left.end }) }
+    }
+
+    /// A lane that gives out regions. What an earlier client left ([`Setup::left`], but no more than a queue) becomes one region that
+    /// belongs to `owner`: it has to be aborted before others are released. Asserts as [`Lane::stream`] does.
+    pub fn regions(setup: Setup, owner: u64) -> Lane {
+        let mut lane = Lane::new(setup);
         let most = lane.queue_bytes();
         lane.regions = VecDeque::with_capacity((most / RECORD_ALIGN) as usize + 1);
-        lane.floor = lane.written;
-        // Regions start at whole lines: an odd start is filled up, as a region that nobody owns.
-        let (left, owner) = found.unwrap_or((lane.written..lane.written, 0));
-        let start = left.start.min(lane.written);
-        let end = left.end.clamp(lane.written, lane.written + most).next_multiple_of(RECORD_ALIGN);
-        if end > start {
-            lane.floor = start;
-            lane.written = end;
-            lane.regions.push_back((Region { offset: start, bytes: end - start, owner }, State::Open));
+        // Regions start at whole lines: an odd start is filled up too.
+        let left = setup.left();
+        let end = left.end.min(lane.credit.saturating_add(most).max(lane.written)).next_multiple_of(RECORD_ALIGN);
+        lane.floor = left.start;
+        lane.written = end;
+        if end > left.start {
+            lane.regions.push_back((Region { offset: left.start, bytes: end - left.start, owner }, State::Open));
         }
         lane
+    }
+
+    /// The same lane as a stream.
+    ///
+    /// # Errors
+    /// [`Error::Unsettled`] when a region is not released.
+    pub fn into_stream(mut self) -> Result<Lane, Error> {
+        if !self.regions.is_empty() {
+            return Err(Error::Unsettled { from: self.floor, to: self.written });
+        }
+        self.floor = NO_FLOOR;
+        Ok(self)
     }
 
     /// End of the bytes written or given out.

@@ -9,7 +9,7 @@
 //! use tidewater_base::Instant;
 //! use tidewater_client::{Action, Answer, Fsync, Lane, Operation, Outcome, Pwrite, Setup};
 //!
-//! let mut lane = Lane::stream(Setup { queue_bytes: 64, ring_bytes: 4096, ..Setup::default() });
+//! let mut lane = Lane::stream(Setup { queue_bytes: 64, ring_bytes: 4096, ..Setup::default() }).unwrap();
 //! let buffer = [7; 100];
 //! let (mut device, mut now) = (Vec::new(), Instant::ZERO);
 //!

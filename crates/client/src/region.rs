@@ -4,6 +4,11 @@
 //! The floor, which the client stores into the lane page, is the end of the oldest prefix of released regions: credit never
 //! passes it. A store has to lie within credit + queue size, so all open regions together fit the queue: a region larger than it
 //! can never be given out.
+//!
+//! **What this needs of a device.** Sealing rewrites bytes that may have reached memory before. A byte that is rewritten must not count
+//! as persisted between the store's entry into the intake queue and its arrival in memory, and stores to the same bytes must stay
+//! in order; else the credit could cover what was there before, as soon as the floor is past it. For the same reason neither
+//! destage nor a mirror flow may take bytes at or past the floor.
 
 use std::ops::Range;
 
@@ -191,6 +196,10 @@ impl Close {
                 }
                 CloseStep::Seal if self.used == self.region.bytes => self.step = CloseStep::Release,
                 CloseStep::Seal => {
+                    // What an earlier client left may still be without a floor: else the credit could run over it half-sealed.
+                    if let Some(action) = lane.tell_floor() {
+                        return Some(action);
+                    }
                     self.step = CloseStep::Fence;
                     let (offset, bytes) = (self.region.offset + self.used, self.region.bytes - self.used);
                     return Some(Action::Seal { lane: lane.setup.lane, offset, bytes, epoch: lane.setup.epoch });

@@ -72,6 +72,10 @@ impl Operation for Pwrite {
         loop {
             match &self.step {
                 Step::Store => {
+                    // Whoever gave out regions before left a floor that would hold the credit.
+                    if let Some(action) = lane.tell_floor() {
+                        return Some(action);
+                    }
                     if lane.written != self.offset + self.stored as u64 {
                         self.step = Step::End(Err(Error::Interleaved));
                         continue;
@@ -152,6 +156,9 @@ impl Operation for Fsync {
     fn poll(&mut self, lane: &mut Lane) -> Option<Action> {
         match &self.step {
             Step::Fence => {
+                if let Some(action) = lane.tell_floor() {
+                    return Some(action);
+                }
                 self.step = Step::Wait;
                 Some(Action::Fence)
             }

@@ -3,7 +3,7 @@
 
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_client::{Action, Answer, Error, Health, Lane, Operation, Outcome, Reader, Setup, fill_void};
-use tidewater_wire::vendor::{Epoch, NO_FLOOR, Role, TAIL, TransportStatus};
+use tidewater_wire::vendor::{ControlPage, Epoch, LaneRecord, NO_FLOOR, Role, TAIL, TransportStatus};
 
 pub const QUEUE: u32 = 1024;
 pub const RING: u32 = 4096;
@@ -62,6 +62,23 @@ impl Model {
     pub fn setup(&self) -> Setup {
         let epoch = self.health.epoch;
         Setup { epoch, queue_bytes: QUEUE, ring_bytes: RING, mapped: self.mapped, ..Setup::default() }
+    }
+
+    /// What a client that attaches is told.
+    pub fn attach(&mut self) -> Setup {
+        self.told = self.credit();
+        let record = LaneRecord {
+            credit: self.credit(),
+            persisted: self.persisted,
+            ring_tail: self.bytes.len() as u64,
+            floor: self.floor,
+            queue_bytes: QUEUE,
+            ring_bytes: RING,
+            ..LaneRecord::default()
+        };
+        let mut page = ControlPage { lanes: 1, epoch: self.health.epoch, ..ControlPage::default() };
+        page.lane[0] = record;
+        Setup::attach(&page, 0).expect("the model does not contradict itself")
     }
 
     pub fn credit(&self) -> u64 {

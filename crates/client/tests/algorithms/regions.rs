@@ -9,14 +9,14 @@ use tidewater_client::{
     Abort, Action, Alloc, Answer, End, Entry, Error, Fill, Free, Fsync, Lane, Operation, Outcome, Patience, Pwrite,
     Records, Region, Setup, Stall, encode_record,
 };
-use tidewater_wire::vendor::{Epoch, NO_FLOOR};
+use tidewater_wire::vendor::{Epoch, NO_FLOOR, RecordHeader};
 
 fn patience() -> Patience {
     Patience { poll: Duration::from_ns(100), suspect: Duration::from_us(5), timeout: Duration::from_us(50) }
 }
 
 fn region_lane(model: &Model) -> Lane {
-    Lane::regions(Setup { patience: patience(), ..model.setup() }, None)
+    Lane::regions(Setup { patience: patience(), ..model.setup() }, 0)
 }
 
 enum Job {
@@ -329,17 +329,64 @@ fn a_client_that_starts_anew_seals_what_the_last_one_left() {
     model.drive(&mut lane, &mut fill, &[9; 50]).unwrap();
     model.settle();
 
-    // The control page tells the persisted end and the highest byte, the status page the floor.
-    let setup = Setup { start: model.credit(), credit: model.credit(), patience: patience(), ..model.setup() };
-    let mut lane = Lane::regions(setup, Some((64..64 + 150, 99)));
+    // What the control page tells now.
+    let setup = Setup { patience: patience(), ..model.attach() };
+    assert_eq!(Lane::stream(setup).unwrap_err(), Error::Unsettled { from: 64, to: 214 });
+    let mut lane = Lane::regions(setup, 99);
     let left: Vec<_> = lane.open_regions().collect();
     assert_eq!(left, [Region { offset: 64, bytes: 192, owner: 99 }]);
+    assert!(lane.clone().into_stream().is_err());
     let mut abort = Abort::new(&mut lane, left[0]);
     model.drive(&mut lane, &mut abort, &[]).unwrap();
     model.settle();
-    let entries: Vec<_> = Records::new(model.cut(), 0).collect();
     let kept = Entry::Record { lsn: 0, epoch: Epoch::new(1, 1), payload: b"kept" };
-    assert_eq!(entries, [kept, Entry::Void { lsn: 64, bytes: 192 }]);
+    let void = Entry::Void { lsn: 64, bytes: 192 };
+    assert_eq!(Records::new(model.cut(), 0).collect::<Vec<_>>(), [kept, void]);
+
+    // The floor of the regions does not hold the stream that follows them.
+    let mut lane = lane.into_stream().unwrap();
+    let mut buffer = Vec::new();
+    let (lsn, mut append) = Pwrite::append(&mut lane, b"on", &mut buffer, model.now).unwrap();
+    model.drive(&mut lane, &mut append, &buffer).unwrap();
+    let mut fsync = Fsync::new(&lane, model.now);
+    assert_eq!(model.drive(&mut lane, &mut fsync, &[]), Ok(Outcome::Durable { end: 320 }));
+    let next = Entry::Record { lsn, epoch: Epoch::new(1, 1), payload: b"on" };
+    assert_eq!(Records::new(model.cut(), 0).collect::<Vec<_>>(), [kept, void, next]);
+}
+
+proptest! {
+    /// Bytes behind a gap must not join what the next client writes.
+    #[test]
+    fn a_gap_that_a_stream_left_is_sealed_before_the_stream_goes_on(seed: u64, whole in 0..200usize, gap in 1..100usize, after in 1..700usize) {
+        let mut model = Model::new(seed);
+        let store = |at: usize, bytes: usize| Action::Store { lane: 0, offset: at as u64, bytes: 0..bytes };
+        if whole > 0 {
+            model.act(&store(0, whole), &[1; 1000], &mut []);
+        }
+        model.act(&store(whole + gap, after), &[2; 1000], &mut []);
+        model.settle();
+        let setup = Setup { patience: patience(), ..model.attach() };
+        let (from, to) = (whole as u64, (whole + gap + after) as u64);
+        prop_assert_eq!(Lane::stream(setup).unwrap_err(), Error::Unsettled { from, to });
+        let mut lane = Lane::regions(setup, 5);
+        let region = lane.open_regions().next().unwrap();
+        let mut abort = Abort::new(&mut lane, region);
+        model.drive(&mut lane, &mut abort, &[]).unwrap();
+        let mut lane = lane.into_stream().unwrap();
+        let mut buffer = Vec::new();
+        let (lsn, mut append) = Pwrite::append(&mut lane, b"on", &mut buffer, model.now).unwrap();
+        model.drive(&mut lane, &mut append, &buffer).unwrap();
+        let mut fsync = Fsync::new(&lane, model.now);
+        model.drive(&mut lane, &mut fsync, &[]).unwrap();
+        let cut = model.cut();
+        let line = whole.next_multiple_of(64);
+        prop_assert!(cut[..whole].iter().all(|byte| *byte == 1), "what was whole stays");
+        prop_assert!(cut[whole..line].iter().all(|byte| *byte == 0));
+        prop_assert!(cut[line..lsn as usize].iter().skip(RecordHeader::SIZE).all(|byte| *byte == 0), "what was behind the gap is gone");
+        let sealed = &cut[whole..];
+        let last = Records::new(sealed, from).last();
+        prop_assert_eq!(last, Some(Entry::Record { lsn, epoch: Epoch::new(1, 1), payload: b"on" }));
+    }
 }
 
 #[test]
@@ -358,7 +405,7 @@ fn misuse_is_an_error_and_no_panic() {
     }
     let mut pwrite = Pwrite::new(&mut lane, 1, model.now);
     assert_eq!(model.drive(&mut lane, &mut pwrite, &[0]), Err(Error::WrongUse));
-    let mut stream = Lane::stream(model.setup());
+    let mut stream = Lane::stream(model.setup()).unwrap();
     assert_eq!(stream.floor(), NO_FLOOR);
     let mut alloc = Alloc::new(&stream, 1, 64, model.now);
     assert_eq!(model.drive(&mut stream, &mut alloc, &[]), Err(Error::WrongUse));

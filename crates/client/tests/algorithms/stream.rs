@@ -7,7 +7,7 @@ use tidewater_client::{
     Action, Answer, End, Entry, Error, Fsync, Lane, Operation, Outcome, Patience, Pread, Pwrite, Reader, Records,
     Setup, Stall,
 };
-use tidewater_wire::vendor::{ControlPage, Epoch, LaneRecord, Role, TransportStatus};
+use tidewater_wire::vendor::{ControlPage, Epoch, LaneRecord, NO_FLOOR, Role, TransportStatus};
 
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed, b"noise");
@@ -30,7 +30,7 @@ proptest! {
         let mut model = Model::new(seed);
         model.mapped = mapped;
         let patience = Patience { poll: Duration::from_ns(pause * 300), ..patient() };
-        let mut lane = Lane::stream(Setup { patience, ..model.setup() });
+        let mut lane = Lane::stream(Setup { patience, ..model.setup() }).unwrap();
         let mut log = Vec::new();
         for (i, &size) in sizes.iter().enumerate() {
             let buffer = noise(seed ^ i as u64, size);
@@ -68,7 +68,7 @@ proptest! {
     #[test]
     fn acknowledged_records_come_back_after_a_cut_at_any_action(seed: u64, sizes in proptest::collection::vec(0..600usize, 1..10), cut in 0..400usize) {
         let mut model = Model::new(seed);
-        let mut lane = Lane::stream(model.setup());
+        let mut lane = Lane::stream(model.setup()).unwrap();
         let mut buffer = Vec::new();
         let (mut written, mut acknowledged) = (Vec::new(), 0);
         let mut actions = 0;
@@ -110,7 +110,7 @@ proptest! {
     /// Answers from a device that is broken in any way: an end comes, and no panic.
     #[test]
     fn no_answer_panics(answers in proptest::collection::vec((0..6u8, any::<u64>(), 0..3000u64), 0..60)) {
-        let mut lane = Lane::stream(Setup { queue_bytes: 64, ring_bytes: 128, ..Setup::default() });
+        let mut lane = Lane::stream(Setup { queue_bytes: 64, ring_bytes: 128, ..Setup::default() }).unwrap();
         let mut reader = Reader::tail(0, patient());
         let (mut pwrite, mut pread) = (Pwrite::new(&mut lane, 1000, Instant::ZERO), Pread::new(1000, Instant::ZERO));
         let mut now = Instant::ZERO;
@@ -138,7 +138,7 @@ proptest! {
 /// A lane that wrote to a device that then stands still, and how a wait for it ends.
 fn stalled(status: TransportStatus) -> (Model, Result<Outcome, Error>) {
     let mut model = Model::new(1);
-    let mut lane = Lane::stream(Setup { patience: patient(), ..model.setup() });
+    let mut lane = Lane::stream(Setup { patience: patient(), ..model.setup() }).unwrap();
     model.frozen = true;
     model.health.status = status;
     let mut pwrite = Pwrite::new(&mut lane, 100, model.now);
@@ -175,7 +175,7 @@ fn the_failures_of_section_7_1_end_a_wait_in_bounded_time_and_are_told_apart() {
 fn a_deposed_writer_and_a_secondary_are_told() {
     for change in [0, 1, 2] {
         let mut model = Model::new(1);
-        let mut lane = Lane::stream(Setup { patience: patient(), ..model.setup() });
+        let mut lane = Lane::stream(Setup { patience: patient(), ..model.setup() }).unwrap();
         model.frozen = true;
         match change {
             0 => model.health.epoch = Epoch::new(2, 5),
@@ -195,7 +195,7 @@ fn a_deposed_writer_and_a_secondary_are_told() {
 #[test]
 fn after_a_stall_the_rest_can_be_written_and_a_record_starts_on_a_line() {
     let mut model = Model::new(1);
-    let mut lane = Lane::stream(Setup { patience: patient(), ..model.setup() });
+    let mut lane = Lane::stream(Setup { patience: patient(), ..model.setup() }).unwrap();
     model.frozen = true;
     let mut pwrite = Pwrite::new(&mut lane, 5000, model.now);
     assert!(model.drive(&mut lane, &mut pwrite, &[7; 5000]).is_err());
@@ -218,7 +218,7 @@ fn after_a_stall_the_rest_can_be_written_and_a_record_starts_on_a_line() {
 #[test]
 fn a_device_that_is_gone_ends_every_operation() {
     let mut model = Model::new(1);
-    let mut lane = Lane::stream(model.setup());
+    let mut lane = Lane::stream(model.setup()).unwrap();
     model.gone = true;
     let mut pwrite = Pwrite::new(&mut lane, 5000, model.now);
     assert_eq!(model.drive(&mut lane, &mut pwrite, &[7; 5000]), Err(Error::Gone));
@@ -236,7 +236,7 @@ fn a_device_that_is_gone_ends_every_operation() {
 
 #[test]
 fn a_counter_past_what_was_written_is_not_believed() {
-    let mut lane = Lane::stream(Setup { queue_bytes: 64, ring_bytes: 64, ..Setup::default() });
+    let mut lane = Lane::stream(Setup { queue_bytes: 64, ring_bytes: 64, ..Setup::default() }).unwrap();
     let mut pwrite = Pwrite::new(&mut lane, 100, Instant::ZERO);
     while !matches!(pwrite.poll(&mut lane), Some(Action::ReadCredit { .. })) {}
     pwrite.on(&mut lane, Instant::ZERO, Answer::Credit(65));
@@ -246,7 +246,7 @@ fn a_counter_past_what_was_written_is_not_believed() {
 
 #[test]
 fn two_writers_of_one_stream_are_noticed() {
-    let mut lane = Lane::stream(Setup { queue_bytes: 64, ring_bytes: 64, ..Setup::default() });
+    let mut lane = Lane::stream(Setup { queue_bytes: 64, ring_bytes: 64, ..Setup::default() }).unwrap();
     let mut first = Pwrite::new(&mut lane, 10, Instant::ZERO);
     let mut second = Pwrite::new(&mut lane, 10, Instant::ZERO);
     assert!(matches!(first.poll(&mut lane), Some(Action::Store { .. })));
@@ -256,7 +256,7 @@ fn two_writers_of_one_stream_are_noticed() {
 #[test]
 fn a_tail_read_blocks_keeps_its_place_and_tells_what_is_released() {
     let mut model = Model::new(3);
-    let mut lane = Lane::stream(model.setup());
+    let mut lane = Lane::stream(model.setup()).unwrap();
     let log = noise(3, 3000);
     let mut pwrite = Pwrite::new(&mut lane, 1000, model.now);
     model.drive(&mut lane, &mut pwrite, &log[..1000]).unwrap();
@@ -285,11 +285,24 @@ fn a_tail_read_blocks_keeps_its_place_and_tells_what_is_released() {
 #[test]
 fn a_client_attaches_where_the_device_stands_or_is_told_why_not() {
     let mut page = ControlPage { lanes: 1, epoch: Epoch::new(4, 2), ..ControlPage::default() };
-    page.lane[0] =
-        LaneRecord { credit: 5000, persisted: 5100, queue_bytes: QUEUE, ring_bytes: RING, ..LaneRecord::default() };
+    page.lane[0] = LaneRecord {
+        credit: 5000,
+        persisted: 5100,
+        ring_tail: 5100,
+        floor: NO_FLOOR,
+        queue_bytes: QUEUE,
+        ring_bytes: RING,
+        ..LaneRecord::default()
+    };
     let setup = Setup::attach(&page, 0).unwrap();
-    let lane = Lane::stream(setup);
+    let lane = Lane::stream(setup).unwrap();
     assert_eq!((lane.written(), lane.credit(), lane.setup().epoch), (5100, 5000, Epoch::new(4, 2)));
+    page.lane[0].ring_tail = 5200;
+    let left = Error::Unsettled { from: 5100, to: 5200 };
+    assert_eq!(Lane::stream(Setup::attach(&page, 0).unwrap()).unwrap_err(), left);
+    page.lane[0].floor = 5000;
+    let left = Error::Unsettled { from: 5000, to: 5200 };
+    assert_eq!(Lane::stream(Setup::attach(&page, 0).unwrap()).unwrap_err(), left);
     assert_eq!(Setup::attach(&page, 1), Err(Error::NoLane { lane: 1 }));
     page.lane[0].credit = 5101;
     assert!(matches!(Setup::attach(&page, 0), Err(Error::OutOfStep { .. })));
@@ -301,7 +314,7 @@ fn a_client_attaches_where_the_device_stands_or_is_told_why_not() {
 fn a_stream_ends_where_the_media_format_does() {
     let start = (1 << 44) - 10;
     let setup = Setup { start, credit: start, queue_bytes: 64, ring_bytes: 64, ..Setup::default() };
-    let mut lane = Lane::stream(setup);
+    let mut lane = Lane::stream(setup).unwrap();
     let mut pwrite = Pwrite::new(&mut lane, 11, Instant::ZERO);
     assert_eq!(pwrite.poll(&mut lane), Some(Action::Done(Err(Error::StreamFull { left: 10 }))));
 }

@@ -35,8 +35,8 @@ layout! {
         40 lba_head: u64,
         /// Tail of the log on flash: end of what is destaged and can be read.
         48 lba_tail: u64,
-        /// Stores that were dropped because they lay outside of the credit.
-        56 drops: u64,
+        /// The floor that the device goes by: what a client that attaches finds left open.
+        56 floor: u64,
     }
 }
 
@@ -93,8 +93,9 @@ impl ControlPage {
 }
 
 layout! {
-    /// The page that only the client of a lane writes, each field with one 64-bit store. Every value is valid: the device
-    /// takes a floor or a tail that falls as no change, and a tail past the credit and queue as a broken stream.
+    /// The page that only the client of a lane writes, each field with one 64-bit store. Every value is valid: the device takes a
+    /// floor that falls (from anything but all ones) and a tail that falls as no change, and a tail past the credit and queue
+    /// as a broken stream.
     pub struct LanePage [64] {
         /// End of the prefix of regions that are released; all ones without regions.
         0 floor: u64,
