@@ -230,7 +230,7 @@ impl<'s> Records<'s> {
         // Where lines begin in `bytes`: the stream may begin within one.
         let shift = (self.start.next_multiple_of(RECORD_ALIGN) - self.start) as usize;
         let mut at = from;
-        if at == 0 && shift > 0 {
+        if at == 0 && shift > 0 && !self.bytes.is_empty() {
             damage = Some(Damage::Beginning);
             at = shift;
         }

@@ -345,6 +345,8 @@ fn a_client_that_starts_anew_seals_what_the_last_one_left() {
 
     // The floor of the regions does not hold the stream that follows them.
     let mut lane = lane.into_stream().unwrap();
+    let mut long = Pwrite::new(&mut lane.clone(), 3 * QUEUE as usize, model.now);
+    assert_eq!(long.poll(&mut lane.clone()), Some(Action::StoreFloor { lane: 0, floor: NO_FLOOR }));
     let mut buffer = Vec::new();
     let (lsn, mut append) = Pwrite::append(&mut lane, b"on", &mut buffer, model.now).unwrap();
     model.drive(&mut lane, &mut append, &buffer).unwrap();
@@ -387,6 +389,35 @@ proptest! {
         let last = Records::new(sealed, from).last();
         prop_assert_eq!(last, Some(Entry::Record { lsn, epoch: Epoch::new(1, 1), payload: b"on" }));
     }
+}
+
+#[test]
+fn a_sealer_that_was_taken_over_can_no_longer_release() {
+    let mut model = Model::new(1);
+    let mut lane = region_lane(&model);
+    let region = allocated(&mut model, &mut lane, 1, 64);
+    assert!(!lane.is_sealed(&region));
+    let mut first = Abort::new(&mut lane, region);
+    assert!(lane.is_sealed(&region));
+    assert!(matches!(first.poll(&mut lane), Some(Action::Seal { offset: 0, bytes: 64, .. })));
+    assert_eq!(first.poll(&mut lane), Some(Action::Fence));
+    let mut second = Abort::take_over(&mut lane, region);
+    assert_eq!(first.poll(&mut lane), Some(Action::Done(Err(Error::NoSuchRegion { offset: 0 }))));
+    assert_eq!(model.drive(&mut lane, &mut second, &[]), Ok(Outcome::Released { floor: 64 }));
+}
+
+#[test]
+fn a_filled_region_is_fenced_and_split_at_the_end_of_the_ring() {
+    let setup = Setup { start: 960, credit: 960, tail: 960, queue_bytes: 512, ring_bytes: 1024, ..Setup::default() };
+    let mut lane = Lane::regions(setup, 0);
+    let mut alloc = Alloc::new(&lane, 1, 200, Instant::ZERO);
+    assert_eq!(alloc.poll(&mut lane), Some(Action::StoreFloor { lane: 0, floor: 960 }));
+    let Some(Action::Done(Ok(Outcome::Allocated(region)))) = alloc.poll(&mut lane) else { panic!("there is room") };
+    let mut fill = Fill::new(region, 10, 100);
+    let actions: Vec<_> = std::iter::from_fn(|| fill.poll(&mut lane)).collect();
+    let store = |offset, bytes| Action::Store { lane: 0, offset, bytes };
+    let done = Action::Done(Ok(Outcome::Written { offset: 970, end: 1070 }));
+    assert_eq!(actions, [store(970, 0..54), store(1024, 54..100), Action::Fence, done]);
 }
 
 #[test]

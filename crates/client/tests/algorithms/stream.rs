@@ -283,6 +283,24 @@ fn a_tail_read_blocks_keeps_its_place_and_tells_what_is_released() {
 }
 
 #[test]
+fn bytes_of_another_place_are_not_taken_for_the_log() {
+    let now = Instant::ZERO;
+    let mut reader = Reader::at(0, 100, patient());
+    let mut pread = Pread::new(50, now);
+    let ask = |from: usize| Some(Action::ReadLog { lane: 0, offset: 100 + from as u64, into: from..50 });
+    assert_eq!(pread.poll(&mut reader), ask(0));
+    pread.on(&mut reader, now, Answer::Data { offset: 100, bytes: 20 });
+    assert_eq!(pread.poll(&mut reader), ask(20));
+    pread.on(&mut reader, now, Answer::Data { offset: 90, bytes: 30 });
+    assert!(matches!(pread.poll(&mut reader), Some(Action::Wait { .. })));
+    pread.on(&mut reader, now + patient().poll, Answer::Time);
+    assert_eq!(pread.poll(&mut reader), ask(20));
+    pread.on(&mut reader, now, Answer::Data { offset: 130, bytes: 20 });
+    let ended = Some(Action::Done(Err(Error::Released { offset: 120, head: 130 })));
+    assert_eq!((pread.poll(&mut reader), reader.position()), (ended, Some(100)));
+}
+
+#[test]
 fn a_client_attaches_where_the_device_stands_or_is_told_why_not() {
     let mut page = ControlPage { lanes: 1, epoch: Epoch::new(4, 2), ..ControlPage::default() };
     page.lane[0] = LaneRecord {
