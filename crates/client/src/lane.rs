@@ -11,17 +11,19 @@ use crate::{Action, Error};
 /// How long an operation waits, and what it does meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// Pause between two looks at a counter that did not suffice. Zero looks again at once, as the paper does: the read itself
-    /// takes about a microsecond.
+    /// Pause between two looks at a counter that did not suffice. Zero looks again at once, as the paper does: the read
+    /// itself takes about a microsecond.
     pub poll: Duration,
-    /// A counter that has not moved for this long is suspected: the status register is looked at, and again after as long.
+    /// A counter that has not moved for this long is suspected: the status register is looked at, and again after as
+    /// long.
     pub suspect: Duration,
     /// A counter that has not moved for this long ends the operation.
     pub timeout: Duration,
 }
 
 impl Default for Patience {
-    /// No pause; suspicion after 100 us, some twenty times what a shadow counter takes (the paper's figure 13); an end after a second.
+    /// No pause; suspicion after 100 us, some twenty times what a shadow counter takes (the paper's figure 13); an end
+    /// after a second.
     fn default() -> Patience {
         Patience { poll: Duration::ZERO, suspect: Duration::from_us(100), timeout: Duration::from_ms(1_000) }
     }
@@ -79,8 +81,8 @@ impl Setup {
     /// What a control page says of a lane.
     ///
     /// # Errors
-    /// [`Error::NoLane`] when the lane is not in use; [`Error::OutOfStep`] when its counters contradict each other or pass what
-    /// the media format can name.
+    /// [`Error::NoLane`] when the lane is not in use; [`Error::OutOfStep`] when its counters contradict each other or
+    /// pass what the media format can name.
     pub fn attach(page: &ControlPage, lane: u8) -> Result<Setup, Error> {
         let lanes = page.lane.get(..usize::from(page.lanes)).unwrap_or_default();
         let record = lanes.get(usize::from(lane)).ok_or(Error::NoLane { lane })?;
@@ -133,8 +135,8 @@ pub(crate) enum State {
     Freed,
 }
 
-/// One writer's stream, as the client sees it. Either one operation after the other writes to it ([`Lane::stream`]), or several
-/// writers fill regions of it ([`Lane::regions`]).
+/// One writer's stream, as the client sees it. Either one operation after the other writes to it ([`Lane::stream`]), or
+/// several writers fill regions of it ([`Lane::regions`]).
 #[derive(Clone, Debug)]
 pub struct Lane {
     pub(crate) setup: Setup,
@@ -146,7 +148,8 @@ pub struct Lane {
     pub(crate) floor: u64,
     /// The floor that the device was told.
     pub(crate) floor_told: u64,
-    /// Regions from the floor on, in the order of the stream, without gaps. Bounded: together they fit the queue, each has 64 bytes.
+    /// Regions from the floor on, in the order of the stream, without gaps. Bounded: together they fit the queue, each
+    /// has 64 bytes.
     pub(crate) regions: VecDeque<(Region, State)>,
 }
 
@@ -158,19 +161,21 @@ impl Lane {
         Lane { setup, written, credit, floor: NO_FLOOR, floor_told: setup.floor, regions: VecDeque::new() }
     }
 
-    /// A lane that one writer writes as a stream. A queue larger than the ring counts as the ring. Asserts that the start is within
-    /// 44 bits, as [`Setup::attach`] checks.
+    /// A lane that one writer writes as a stream. A queue larger than the ring counts as the ring. Asserts that the
+    /// start is within 44 bits, as [`Setup::attach`] checks.
     ///
     /// # Errors
-    /// [`Error::Unsettled`] when an earlier client left regions open, or bytes behind a gap, which would join this client's as soon as
-    /// it fills the gap: take the lane with [`Lane::regions`], abort what is left, and go on with [`Lane::into_stream`].
+    /// [`Error::Unsettled`] when an earlier client left regions open, or bytes behind a gap, which would join this
+    /// client's as soon as it fills the gap: take the lane with [`Lane::regions`], abort what is left, and go on with
+    /// [`Lane::into_stream`].
     pub fn stream(setup: Setup) -> Result<Lane, Error> {
         let left = setup.left();
         if left.is_empty() { Ok(Lane::new(setup)) } else { Err(Error::Unsettled { from: left.start, to: left.end }) }
     }
 
-    /// A lane that gives out regions. What an earlier client left ([`Setup::left`], but no more than a queue) becomes one region that
-    /// belongs to `owner`: it has to be aborted before others are released. Asserts as [`Lane::stream`] does.
+    /// A lane that gives out regions. What an earlier client left ([`Setup::left`], but no more than a queue) becomes
+    /// one region that belongs to `owner`: it has to be aborted before others are released. Asserts as [`Lane::stream`]
+    /// does.
     pub fn regions(setup: Setup, owner: u64) -> Lane {
         let mut lane = Lane::new(setup);
         let most = lane.queue_bytes();
@@ -247,7 +252,8 @@ impl Lane {
         if credit == u64::MAX {
             return Err(Error::Gone);
         }
-        // Another operation may have read a higher one since this one asked: only what is past the writes, or far below, is wrong.
+        // Another operation may have read a higher one since this one asked: only what is past the writes, or far
+        // below, is wrong.
         if credit > self.written || credit + self.queue_bytes() < self.credit {
             return Err(Error::OutOfStep { credit, before: self.credit, written: self.written });
         }

@@ -1,9 +1,9 @@
-//! The host side of a two-sided drive, sans-IO: how a database writes its log to the fast side, waits for credit and reads the log back.
-//! Simulation and the real client run the same algorithms.
+//! The host side of a two-sided drive, sans-IO: how a database writes its log to the fast side, waits for credit and
+//! reads the log back. Simulation and the real client run the same algorithms.
 //!
-//! A [`Lane`] holds what all operations of one writer share: the bytes written, the credit last seen, the open regions. An
-//! [`Operation`] says what to do next ([`Action`]) and is told how that went ([`Answer`]). Whoever drives it owns the
-//! device, the clock and the bytes:
+//! A [`Lane`] holds what all operations of one writer share: the bytes written, the credit last seen, the open regions.
+//! An [`Operation`] says what to do next ([`Action`]) and is told how that went ([`Answer`]). Whoever drives it owns
+//! the device, the clock and the bytes:
 //!
 //! ```
 //! use tidewater_base::Instant;

@@ -7,7 +7,8 @@ use tidewater_wire::vendor::{ControlPage, Epoch, Role, TransportStatus};
 
 use crate::{Error, Region};
 
-/// What has to be done next. `Store`, `Fence`, `AnnounceTail`, `StoreFloor` and `Seal` have no answer; the others have one each.
+/// What has to be done next. `Store`, `Fence`, `AnnounceTail`, `StoreFloor` and `Seal` have no answer; the others have
+/// one each.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Store these bytes of the caller's buffer at a stream offset. They never cross the end of the ring.
@@ -19,8 +20,8 @@ pub enum Action {
         /// Which bytes of the buffer.
         bytes: Range<usize>,
     },
-    /// Fill a part of the stream as [`crate::fill_void`] does: with a void record (or Seal Region, where there are no BARs). It may
-    /// cross the end of the ring.
+    /// Fill a part of the stream as [`crate::fill_void`] does: with a void record (or Seal Region, where there are no
+    /// BARs). It may cross the end of the ring.
     Seal {
         /// Lane.
         lane: u8,

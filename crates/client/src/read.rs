@@ -41,8 +41,8 @@ enum Step {
     Over,
 }
 
-/// Fills a buffer of the caller's with the next bytes of the log, and blocks until it is full. Filler never gets into it: what
-/// drives the operation reads only valid bytes of pages ([`Action::ReadLog`]).
+/// Fills a buffer of the caller's with the next bytes of the log, and blocks until it is full. Filler never gets into
+/// it: what drives the operation reads only valid bytes of pages ([`Action::ReadLog`]).
 #[derive(Clone, Debug)]
 pub struct Pread {
     filled: usize,

@@ -10,8 +10,8 @@ use crate::lane::OFFSET_END;
 
 const LINE: usize = RECORD_ALIGN as usize;
 
-/// Appends a record to `out`: header, payload, and zeroes to the next multiple of 64. `lsn` is the stream offset that it will be stored
-/// at, a multiple of 64 (asserted: a reader would not find it).
+/// Appends a record to `out`: header, payload, and zeroes to the next multiple of 64. `lsn` is the stream offset that
+/// it will be stored at, a multiple of 64 (asserted: a reader would not find it).
 ///
 /// # Errors
 /// [`Error::TooLarge`] beyond 4 GiB.
@@ -27,8 +27,8 @@ pub fn encode_record(lsn: u64, epoch: Epoch, payload: &[u8], out: &mut Vec<u8>) 
     Ok(())
 }
 
-/// Fills a part of a stream that begins at `offset` so that readers pass over it: zeroes to the next multiple of 64, then one void
-/// record over the rest. What [`crate::Action::Seal`] asks for.
+/// Fills a part of a stream that begins at `offset` so that readers pass over it: zeroes to the next multiple of 64,
+/// then one void record over the rest. What [`crate::Action::Seal`] asks for.
 pub fn fill_void(offset: u64, epoch: Epoch, out: &mut [u8]) {
     out.fill(0);
     let Some(lsn) = offset.checked_next_multiple_of(RECORD_ALIGN) else { return };
@@ -121,8 +121,8 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Iterates over what a recovered stream holds. After a hole or damage it goes on at the next multiple of 64 at which a valid record
-/// begins, and reports what it passed over.
+/// Iterates over what a recovered stream holds. After a hole or damage it goes on at the next multiple of 64 at which a
+/// valid record begins, and reports what it passed over.
 ///
 /// ```
 /// use tidewater_client::{End, Entry, Records, encode_record};
@@ -167,8 +167,8 @@ enum Look<'s> {
 }
 
 impl<'s> Records<'s> {
-    /// Over bytes of a stream, the first of which has the stream offset `start`. Asserts that it is within 44 bits, as headers of
-    /// destaged pages are checked to be.
+    /// Over bytes of a stream, the first of which has the stream offset `start`. Asserts that it is within 44 bits, as
+    /// headers of destaged pages are checked to be.
     pub fn new(bytes: &'s [u8], start: u64) -> Records<'s> {
         assert!(start <= OFFSET_END, "a stream offset passes 44 bits");
         Records { bytes, start, at: 0, epoch: Epoch::ZERO, found: None, whole: 0, end: None }
@@ -244,8 +244,8 @@ impl<'s> Records<'s> {
                     break Some(entry);
                 }
                 Look::Torn(end) => {
-                    // A damaged header cannot claim a length: its checksum matched. But whole records may follow a torn one
-                    // that a hole cut off, so the end is only torn when none does.
+                    // A damaged header cannot claim a length: its checksum matched. But whole records may follow a torn
+                    // one that a hole cut off, so the end is only torn when none does.
                     if !self.any_after(at) {
                         self.end = Some(end);
                         break None;

@@ -1,14 +1,14 @@
-//! `x_alloc`, `x_free` and `x_abort` (the paper's section 5.2): several writers fill parts of one stream in any order, and the device
-//! destages them in the order in which they were given out.
+//! `x_alloc`, `x_free` and `x_abort` (the paper's section 5.2): several writers fill parts of one stream in any order,
+//! and the device destages them in the order in which they were given out.
 //!
-//! The floor, which the client stores into the lane page, is the end of the oldest prefix of released regions: credit never
-//! passes it. A store has to lie within credit + queue size, so all open regions together fit the queue: a region larger than it
-//! can never be given out.
+//! The floor, which the client stores into the lane page, is the end of the oldest prefix of released regions: credit
+//! never passes it. A store has to lie within credit + queue size, so all open regions together fit the queue: a region
+//! larger than it can never be given out.
 //!
-//! **What this needs of a device.** Sealing rewrites bytes that may have reached memory before. A byte that is rewritten must not count
-//! as persisted between the store's entry into the intake queue and its arrival in memory, and stores to the same bytes must stay
-//! in order; else the credit could cover what was there before, as soon as the floor is past it. For the same reason neither
-//! destage nor a mirror flow may take bytes at or past the floor.
+//! **What this needs of a device.** Sealing rewrites bytes that may have reached memory before. A byte that is
+//! rewritten must not count as persisted between the store's entry into the intake queue and its arrival in memory, and
+//! stores to the same bytes must stay in order; else the credit could cover what was there before, as soon as the floor
+//! is past it. For the same reason neither destage nor a mirror flow may take bytes at or past the floor.
 
 use std::ops::Range;
 
@@ -20,6 +20,31 @@ use crate::watch::Watch;
 use crate::{Action, Answer, Error, Lane, Operation, Outcome, Region};
 
 /// Gives out the next region of the stream, as soon as there is room for it (`x_alloc`).
+///
+/// ```
+/// use tidewater_base::Instant;
+/// use tidewater_client::{Action, Alloc, Fill, Free, Lane, Operation, Outcome, Setup};
+///
+/// let setup = Setup { queue_bytes: 1024, ring_bytes: 4096, ..Setup::default() };
+/// let mut lane = Lane::regions(setup, 0);
+/// let mut alloc = Alloc::new(&lane, 7, 128, Instant::ZERO);
+/// // The device has to know first that nothing is released.
+/// assert_eq!(alloc.poll(&mut lane), Some(Action::StoreFloor { lane: 0, floor: 0 }));
+/// let Some(Action::Done(Ok(Outcome::Allocated(region)))) = alloc.poll(&mut lane) else { panic!("there is room") };
+///
+/// // Any part of the region, at any time.
+/// let mut fill = Fill::new(region, 0, 64);
+/// assert_eq!(fill.poll(&mut lane), Some(Action::Store { lane: 0, offset: 0, bytes: 0..64 }));
+/// assert_eq!(fill.poll(&mut lane), Some(Action::Fence));
+/// assert!(matches!(fill.poll(&mut lane), Some(Action::Done(Ok(_)))));
+///
+/// // Half of it is enough: the other half becomes a void record.
+/// let mut free = Free::new(region, 64);
+/// assert!(matches!(free.poll(&mut lane), Some(Action::Seal { offset: 64, bytes: 64, .. })));
+/// assert_eq!(free.poll(&mut lane), Some(Action::Fence));
+/// assert_eq!(free.poll(&mut lane), Some(Action::StoreFloor { lane: 0, floor: 128 }));
+/// assert_eq!(free.poll(&mut lane), Some(Action::Done(Ok(Outcome::Released { floor: 128 }))));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Alloc {
     owner: u64,
@@ -37,7 +62,8 @@ enum AllocStep {
 }
 
 impl Alloc {
-    /// Asks for at least `bytes` (rounded up to whole lines of 64) for `owner`, a number that tells the caller whose region is open.
+    /// Asks for at least `bytes` (rounded up to whole lines of 64) for `owner`, a number that tells the caller whose
+    /// region is open.
     pub fn new(lane: &Lane, owner: u64, bytes: u64, now: Instant) -> Alloc {
         let most = lane.queue_bytes() / RECORD_ALIGN * RECORD_ALIGN;
         let whole = bytes.max(1).checked_next_multiple_of(RECORD_ALIGN).unwrap_or(u64::MAX);
@@ -196,7 +222,8 @@ impl Close {
                 }
                 CloseStep::Seal if self.used == self.region.bytes => self.step = CloseStep::Release,
                 CloseStep::Seal => {
-                    // What an earlier client left may still be without a floor: else the credit could run over it half-sealed.
+                    // What an earlier client left may still be without a floor: else the credit could run over it
+                    // half-sealed.
                     if let Some(action) = lane.tell_floor() {
                         return Some(action);
                     }
@@ -248,8 +275,8 @@ impl Close {
 pub struct Free(Close);
 
 impl Free {
-    /// Releases a region of which the first `used` bytes (a multiple of 64) were filled without a gap. What is left of it becomes a
-    /// void record, since a gap would stop the counter for ever.
+    /// Releases a region of which the first `used` bytes (a multiple of 64) were filled without a gap. What is left of
+    /// it becomes a void record, since a gap would stop the counter for ever.
     pub fn new(region: Region, used: u64) -> Free {
         let wrong = used > region.bytes || !used.is_multiple_of(RECORD_ALIGN) && used != region.bytes;
         let outside = Err(Error::OutsideRegion { bytes: region.bytes, end: used });
@@ -270,14 +297,16 @@ impl Operation for Free {
     }
 }
 
-/// Gives a region up (`x_abort`): anybody may, when its owner is dead ([`Lane::open_regions`] and [`crate::Stall::OpenRegion`] tell
-/// whose it is). All of it becomes one void record, so that the stream stays readable, and it is released. From then on its
-/// owner can neither fill nor free it; that a store of its does not come late is for the caller to be sure of.
+/// Gives a region up (`x_abort`): anybody may, when its owner is dead ([`Lane::open_regions`] and
+/// [`crate::Stall::OpenRegion`] tell whose it is). All of it becomes one void record, so that the stream stays
+/// readable, and it is released. From then on its owner can neither fill nor free it; that a store of its does not come
+/// late is for the caller to be sure of.
 #[derive(Clone, Debug)]
 pub struct Abort(Close);
 
 impl Abort {
-    /// Gives the region up. While another does so, this fails: two sealers could not know when the other's last store is over.
+    /// Gives the region up. While another does so, this fails: two sealers could not know when the other's last store
+    /// is over.
     pub fn new(lane: &mut Lane, region: Region) -> Abort {
         Abort::seal(lane, region, |state| if state == State::Open { Some(0) } else { None })
     }

@@ -1,5 +1,5 @@
-//! How an operation waits for a counter: reads it, and looks at the status register when it has not moved for a while, instead of
-//! reading a stale counter for ever (the paper's section 7.1).
+//! How an operation waits for a counter: reads it, and looks at the status register when it has not moved for a while,
+//! instead of reading a stale counter for ever (the paper's section 7.1).
 
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::vendor::{Role, TransportStatus};

@@ -21,8 +21,8 @@ enum Step {
     Over,
 }
 
-/// Writes a buffer of the caller's at the end of the stream: uses all credit that there is without looking, then reads the counter
-/// anew, which the paper found to be fastest. Never stores past credit + queue size.
+/// Writes a buffer of the caller's at the end of the stream: uses all credit that there is without looking, then reads
+/// the counter anew, which the paper found to be fastest. Never stores past credit + queue size.
 ///
 /// When it fails, the bytes up to [`Lane::written`] are stored: as with a short `pwrite`, the rest may be written anew.
 #[derive(Clone, Debug)]
@@ -46,9 +46,9 @@ impl Pwrite {
         Pwrite { offset: lane.written, stored: 0, bytes, step, watch: Watch::new(lane, 0, now) }
     }
 
-    /// Writes a payload as one record ([`encode_record`]): fills `buffer` with what is to be stored (the operation's stores are
-    /// ranges of it) and returns the record's log sequence number too. After a write that was cut short the record starts at the
-    /// next line; a reader skips what is before it.
+    /// Writes a payload as one record ([`encode_record`]): fills `buffer` with what is to be stored (the operation's
+    /// stores are ranges of it) and returns the record's log sequence number too. After a write that was cut short the
+    /// record starts at the next line; a reader skips what is before it.
     ///
     /// # Errors
     /// [`Error::TooLarge`] beyond 4 GiB.

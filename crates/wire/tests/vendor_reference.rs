@@ -1,4 +1,5 @@
-//! `docs/reference/vendor.md` is what the registry says: `UPDATE_DOCS=1 cargo test -p tidewater-wire vendor` writes it anew.
+//! `docs/reference/vendor.md` is what the registry says: `UPDATE_DOCS=1 cargo test -p tidewater-wire vendor` writes it
+//! anew.
 
 use std::fmt::Write;
 

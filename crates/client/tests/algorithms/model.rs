@@ -1,5 +1,5 @@
-//! A small device with one lane: an intake queue that drains in any order, a floor, a destage, stalls and power cuts. It asserts what
-//! a client must keep to.
+//! A small device with one lane: an intake queue that drains in any order, a floor, a destage, stalls and power cuts.
+//! It asserts what a client must keep to.
 
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_client::{Action, Answer, Error, Health, Lane, Operation, Outcome, Reader, Setup, fill_void};
@@ -100,8 +100,8 @@ impl Model {
         }
     }
 
-    /// A store leaves the host and enters the queue. Bytes that it rewrites count again only when it has reached memory: else the
-    /// credit could cover what was there before, as soon as the floor allows.
+    /// A store leaves the host and enters the queue. Bytes that it rewrites count again only when it has reached
+    /// memory: else the credit could cover what was there before, as soon as the floor allows.
     fn enter(&mut self, i: usize) {
         let (offset, bytes) = self.combining.remove(i);
         assert!(offset >= self.credit(), "{offset} is released: the credit is {}", self.credit());
