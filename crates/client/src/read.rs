@@ -43,6 +43,28 @@ enum Step {
 
 /// Fills a buffer of the caller's with the next bytes of the log, and blocks until it is full. Filler never gets into
 /// it: what drives the operation reads only valid bytes of pages ([`Action::ReadLog`]).
+///
+/// ```
+/// use tidewater_base::Instant;
+/// use tidewater_client::{Action, Answer, Operation, Outcome, Patience, Pread, Reader};
+///
+/// let (log, mut buffer) = (*b"a log on flash", [0; 5]);
+/// let mut reader = Reader::at(0, 2, Patience::default());
+/// let mut pread = Pread::new(buffer.len(), Instant::ZERO);
+/// while let Some(action) = pread.poll(&mut reader) {
+///     match action {
+///         // This device gives no more than two bytes at once.
+///         Action::ReadLog { offset, into, .. } => {
+///             let bytes = into.len().min(2);
+///             buffer[into.start..][..bytes].copy_from_slice(&log[offset as usize..][..bytes]);
+///             pread.on(&mut reader, Instant::ZERO, Answer::Data { offset, bytes });
+///         }
+///         Action::Done(result) => assert_eq!(result, Ok(Outcome::Read { offset: 2 })),
+///         other => unreachable!("{other:?}"),
+///     }
+/// }
+/// assert_eq!((&buffer, reader.position()), (b"log o", Some(7)));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pread {
     filled: usize,
