@@ -1,2 +1,68 @@
-//! The host side of a two-sided drive, sans-IO: how a database writes its log to the fast side, waits for credit and reads the log back.
-//! Simulation and the real client run the same algorithms.
+//! The host side of a two-sided drive, sans-IO: how a database writes its log to the fast side, waits for credit and
+//! reads the log back. Simulation and the real client run the same algorithms.
+//!
+//! A [`Lane`] holds what all operations of one writer share: the bytes written, the credit last seen, the open regions.
+//! An [`Operation`] says what to do next ([`Action`]) and is told how that went ([`Answer`]). Whoever drives it owns
+//! the device, the clock and the bytes:
+//!
+//! ```
+//! use tidewater_base::Instant;
+//! use tidewater_client::{Action, Answer, Fsync, Lane, Operation, Outcome, Pwrite, Setup};
+//!
+//! let mut lane = Lane::stream(Setup { queue_bytes: 64, ring_bytes: 4096, ..Setup::default() }).unwrap();
+//! let buffer = [7; 100];
+//! let (mut device, mut now) = (Vec::new(), Instant::ZERO);
+//!
+//! let mut pwrite = Pwrite::new(&mut lane, buffer.len(), now);
+//! let mut fsync = None;
+//! loop {
+//!     let action = match &mut fsync {
+//!         None => pwrite.poll(&mut lane),
+//!         Some(fsync) => Fsync::poll(fsync, &mut lane),
+//!     };
+//!     match action {
+//!         Some(Action::Store { bytes, .. }) => device.extend_from_slice(&buffer[bytes]),
+//!         Some(Action::ReadCredit { .. }) => {
+//!             let credit = Answer::Credit(device.len() as u64);
+//!             match &mut fsync {
+//!                 None => pwrite.on(&mut lane, now, credit),
+//!                 Some(fsync) => fsync.on(&mut lane, now, credit),
+//!             }
+//!         }
+//!         Some(Action::Done(Ok(Outcome::Written { .. }))) => fsync = Some(Fsync::new(&lane, now)),
+//!         Some(Action::Done(result)) => {
+//!             assert_eq!(result, Ok(Outcome::Durable { end: 100 }));
+//!             break;
+//!         }
+//!         Some(Action::Fence) => {}
+//!         other => unreachable!("{other:?}"),
+//!     }
+//! }
+//! assert_eq!(device, buffer);
+//! ```
+//!
+//! | call of the paper (section 5) | here |
+//! |---|---|
+//! | `x_pwrite` | [`Pwrite`] |
+//! | `x_fsync` | [`Fsync`] |
+//! | `x_pread` | [`Pread`] of a [`Reader`] |
+//! | `x_alloc`, `x_free` | [`Alloc`], [`Fill`], [`Free`] |
+//! | `x_abort` (ours) | [`Abort`] |
+//! | `append` (ours) | [`Pwrite::append`], read back by [`Records`] |
+
+mod error;
+mod lane;
+mod operation;
+mod read;
+mod record;
+mod region;
+mod watch;
+mod write;
+
+pub use error::{Error, Stall};
+pub use lane::{Lane, Patience, Region, Setup};
+pub use operation::{Action, Answer, Health, Operation, Outcome};
+pub use read::{Pread, Reader};
+pub use record::{Damage, End, Entry, Records, encode_record, fill_void};
+pub use region::{Abort, Alloc, Fill, Free};
+pub use write::{Fsync, Pwrite};

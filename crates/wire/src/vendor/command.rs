@@ -1,8 +1,8 @@
 //! The vendor specific commands: from a submission queue entry to what it asks for, and back.
 //!
-//! They follow the common format for vendor specific commands (section 4.2): double word 10 is the number of double words
-//! that move (NDT), 11 is zero (NDM), 12 to 15 are the command's own. Double words 2 and 3, which later revisions give to the
-//! command, carry an epoch or a time-out of the I/O commands.
+//! They follow the common format for vendor specific commands (section 4.2): double word 10 is the number of double
+//! words that move (NDT), 11 is zero (NDM), 12 to 15 are the command's own. Double words 2 and 3, which later revisions
+//! give to the command, carry an epoch or a time-out of the I/O commands.
 
 use super::{AttachPeers, Epoch, FastSetup, LANES_MAX, Promote, Role, TransportSetup, opcode};
 use crate::nvme::{Sqe, Status};
@@ -21,8 +21,8 @@ pub enum TrimTo {
     },
 }
 
-/// A vendor specific admin command whose own fields are valid. `function` is 0 for the physical function; a virtual one may name
-/// only itself, which is for the firmware to check.
+/// A vendor specific admin command whose own fields are valid. `function` is 0 for the physical function; a virtual one
+/// may name only itself, which is for the firmware to check.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AdminCommand {
     /// Set the rings of a function up; [`FastSetup`] follows as data.
@@ -141,8 +141,8 @@ impl AdminCommand {
         }
     }
 
-    /// The entry that parses to this command, without its data pointer. Asserts that a lane is below 16 and that nobody is
-    /// demoted to primary.
+    /// The entry that parses to this command, without its data pointer. Asserts that a lane is below 16 and that nobody
+    /// is demoted to primary.
     pub fn emit(&self, cid: u16) -> Sqe {
         let ndt = dwords(self.data_bytes());
         let function = u32::from(self.function());
@@ -174,11 +174,13 @@ pub const NO_TIMEOUT: u64 = u64::MAX;
 /// Reads where the log ends on flash now, as a stream offset of Read Log.
 pub const TAIL: u64 = u64::MAX;
 
-/// A vendor specific I/O command whose own fields are valid: the fast side for carriers without BARs. The function is that of the
-/// controller. Whether the lane is in use, the epoch the device's and the offset in range is for the firmware to check.
+/// A vendor specific I/O command whose own fields are valid: the fast side for carriers without BARs. The function is
+/// that of the controller. Whether the lane is in use, the epoch the device's and the offset in range is for the
+/// firmware to check.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IoCommand {
-    /// Store bytes of a stream. It completes when the bytes are in the intake queue: credit tells when they are persistent.
+    /// Store bytes of a stream. It completes when the bytes are in the intake queue: credit tells when they are
+    /// persistent.
     Append {
         /// Lane, 0 to 15.
         lane: u8,
@@ -197,11 +199,12 @@ pub enum IoCommand {
         offset: u64,
         /// Bytes of the stream that are wanted, at least 1; NDT counts the header too.
         bytes: u32,
-        /// Nanoseconds to wait until all of them are there: 0 does not block, [`NO_TIMEOUT`] waits for ever. When the time has
-        /// passed, what is there comes back, and the status is success.
+        /// Nanoseconds to wait until all of them are there: 0 does not block, [`NO_TIMEOUT`] waits for ever. When the
+        /// time has passed, what is there comes back, and the status is success.
         wait_ns: u64,
     },
-    /// Wait until the credit reaches an offset. Double word 0 of the completion: how far it is past it, at most 2^32 - 1.
+    /// Wait until the credit reaches an offset. Double word 0 of the completion: how far it is past it, at most 2^32 -
+    /// 1.
     WaitCredit {
         /// Lane, 0 to 15.
         lane: u8,

@@ -1,5 +1,5 @@
-//! How the layouts of this registry are declared: one table for each gives the structure, its parser, its encoder and its
-//! reference, so that these cannot disagree.
+//! How the layouts of this registry are declared: one table for each gives the structure, its parser, its encoder and
+//! its reference, so that these cannot disagree.
 
 use std::fmt;
 
@@ -109,8 +109,8 @@ pub struct Field {
     pub doc: &'static str,
 }
 
-/// A layout, for the reference. All integers are little-endian; bytes that no field names are reserved: written as zero,
-/// ignored when read.
+/// A layout, for the reference. All integers are little-endian; bytes that no field names are reserved: written as
+/// zero, ignored when read.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Name of the structure.
@@ -189,8 +189,8 @@ impl<T: Part + Copy + Default, const N: usize> Part for [T; N] {
     }
 }
 
-/// Declares a layout. `fixed` fields hold one value for ever and are no field of the structure; `crc` is the offset of a CRC-32C
-/// (32 bits) over all bytes, its own taken as zero; `check` looks at what single fields cannot see.
+/// Declares a layout. `fixed` fields hold one value for ever and are no field of the structure; `crc` is the offset of
+/// a CRC-32C (32 bits) over all bytes, its own taken as zero; `check` looks at what single fields cannot see.
 macro_rules! layout {
     (
         $(#[doc = $sdoc:literal])+
@@ -247,8 +247,8 @@ macro_rules! layout {
                 ],
             };
 
-            /// Reads the layout from the first [`Self::SIZE`] of `bytes`, which are copied once and validated once. Reserved
-            /// bytes are ignored.
+            /// Reads the layout from the first [`Self::SIZE`] of `bytes`, which are copied once and validated once.
+            /// Reserved bytes are ignored.
             pub fn parse(bytes: &[u8]) -> Result<$name, $crate::vendor::LayoutError> {
                 use $crate::vendor::{LayoutError, layout::Part};
                 const NAME: &str = stringify!($name);

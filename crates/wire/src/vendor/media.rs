@@ -41,8 +41,8 @@ layout! {
 }
 
 impl PageHeader {
-    /// The valid bytes of a page that begins with this header, or `None` when the page ends before them or they do not match
-    /// their checksum.
+    /// The valid bytes of a page that begins with this header, or `None` when the page ends before them or they do not
+    /// match their checksum.
     pub fn valid_bytes<'p>(&self, page: &'p [u8]) -> Option<&'p [u8]> {
         let bytes = page.get(PageHeader::SIZE..)?.get(..self.valid as usize)?;
         (crc32c(bytes) == self.data_checksum).then_some(bytes)
@@ -54,8 +54,8 @@ impl PageHeader {
     }
 }
 
-/// What the out-of-band stamp of a destaged page says in its 64-bit `version` (ADR 7): lane (bits 63:60), stream offset (59:16),
-/// valid length (15:0). Versions order by lane, offset and length.
+/// What the out-of-band stamp of a destaged page says in its 64-bit `version` (ADR 7): lane (bits 63:60), stream offset
+/// (59:16), valid length (15:0). Versions order by lane, offset and length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StampVersion {
     /// Lane, 0 to 15.

@@ -1,9 +1,9 @@
-//! Everything of the fast side that is specific to this vendor, in one registry: admin and I/O commands, log pages, status codes, the
-//! pages in BAR2, and what is left on media (ADR 7).
+//! Everything of the fast side that is specific to this vendor, in one registry: admin and I/O commands, log pages,
+//! status codes, the pages in BAR2, and what is left on media (ADR 7).
 //!
-//! [`REGISTRY`] is the table of opcodes and log pages, [`LAYOUTS`] that of byte layouts, [`status::NAMED`] that of status codes;
-//! `docs/reference/vendor.md` is generated from the three. Sections and figures are those of the NVM Express Base Specification,
-//! revision 1.4, unless the X-SSD paper is named.
+//! [`REGISTRY`] is the table of opcodes and log pages, [`LAYOUTS`] that of byte layouts, [`status::NAMED`] that of
+//! status codes; `docs/reference/vendor.md` is generated from the three. Sections and figures are those of the NVM
+//! Express Base Specification, revision 1.4, unless the X-SSD paper is named.
 
 mod command;
 mod layout;
@@ -119,7 +119,8 @@ registry! {
         FAST_SETUP = 0xC1, "Fast Setup", ToDevice, ["12, 15:0" => "function"], Some(&FastSetup::LAYOUT);
         /// Sets up replication: role, node, peers, mode, periods.
         TRANSPORT_SETUP = 0xC5, "Transport Setup", ToDevice, ["12, 15:0" => "function"], Some(&TransportSetup::LAYOUT);
-        /// Asks the group to accept a higher epoch with this device as primary. Completes when it is primary, or was refused.
+        /// Asks the group to accept a higher epoch with this device as primary. Completes when it is primary, or was
+        /// refused.
         PROMOTE = 0xC9, "Promote", ToDevice, ["12, 15:0" => "function"], Some(&Promote::LAYOUT);
         /// Tells how nodes are reached.
         ATTACH_PEERS = 0xCD, "Attach Peers", ToDevice, ["12, 15:0" => "function"], Some(&AttachPeers::LAYOUT);
@@ -134,7 +135,8 @@ registry! {
             Option::None;
     }
     io_opcode Io "Opcodes of vendor specific I/O commands, for carriers without BARs." {
-        /// Stores bytes of a stream. Completes when they are in the intake queue: credit tells when they are persistent.
+        /// Stores bytes of a stream. Completes when they are in the intake queue: credit tells when they are
+        /// persistent.
         APPEND = 0x81, "Append", ToDevice,
             ["2, 3" => "epoch", "12, 7:0" => "lane", "13" => "bytes", "14, 15" => "stream offset"], Option::None;
         /// Reads destaged bytes of a stream, and waits for them if asked to.

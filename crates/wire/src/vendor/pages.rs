@@ -1,9 +1,9 @@
 //! The two kinds of pages in BAR2 through which a host and a device tell each other how far they are.
 //!
-//! **Consistency.** Every naturally aligned field of up to 64 bits is consistent by itself: the device stores it at once, and a
-//! host has to load it at once. Counters only grow, so a host that loads one alone needs no more. Who wants several fields of
-//! one moment reads [`ControlPage::sequence`] before and after: the fields between are of one moment if both reads gave the same
-//! even value.
+//! **Consistency.** Every naturally aligned field of up to 64 bits is consistent by itself: the device stores it at
+//! once, and a host has to load it at once. Counters only grow, so a host that loads one alone needs no more. Who wants
+//! several fields of one moment reads [`ControlPage::sequence`] before and after: the fields between are of one moment
+//! if both reads gave the same even value.
 
 use super::layout::layout;
 use super::{Epoch, LANES_MAX, Mode, Role, TransportStatus};
@@ -15,11 +15,12 @@ pub const PAGE_BYTES: usize = 4096;
 pub const NO_FLOOR: u64 = u64::MAX;
 
 layout! {
-    /// What the device says about one lane. All counters are stream offsets in bytes that never fall, except after a
-    /// secondary cut its log.
+    /// What the device says about one lane, in stream offsets. They never fall, but for two cases: after a secondary
+    /// cut its log, and `persisted`, though never below `credit`, while bytes past the credit are being rewritten:
+    /// these count again only when the new ones have reached memory.
     pub struct LaneRecord [64] {
-        /// End of the bytes that the host may count on: the least of persisted, floor and replicated. The first bytes of
-        /// the record, so that a poll costs one read.
+        /// End of the bytes that the host may count on: the least of persisted, floor and replicated. The first bytes
+        /// of the record, so that a poll costs one read.
         0 credit: u64,
         /// End of the contiguous bytes in this device's persistent memory.
         8 persisted: u64,
@@ -35,8 +36,8 @@ layout! {
         40 lba_head: u64,
         /// Tail of the log on flash: end of what is destaged and can be read.
         48 lba_tail: u64,
-        /// Stores that were dropped because they lay outside of the credit.
-        56 drops: u64,
+        /// The floor that the device goes by: what a client that attaches finds left open.
+        56 floor: u64,
     }
 }
 
@@ -67,8 +68,8 @@ layout! {
         48 lba_first: u64,
         /// Number of its logical pages.
         56 lba_count: u64,
-        /// Number (it only grows) of the oldest page that is neither trimmed nor overwritten. Page n is at lba_first + n mod
-        /// lba_count.
+        /// Number (it only grows) of the oldest page that is neither trimmed nor overwritten. Page n is at lba_first +
+        /// n mod lba_count.
         64 lba_head: u64,
         /// Number of the page that is destaged next.
         72 lba_tail: u64,
@@ -93,8 +94,9 @@ impl ControlPage {
 }
 
 layout! {
-    /// The page that only the client of a lane writes, each field with one 64-bit store. Every value is valid: the device
-    /// takes a floor or a tail that falls as no change, and a tail past the credit and queue as a broken stream.
+    /// The page that only the client of a lane writes, each field with one 64-bit store. Every value is valid: the
+    /// device takes a floor that falls (from anything but all ones) and a tail that falls as no change, and a tail past
+    /// the credit and queue as a broken stream.
     pub struct LanePage [64] {
         /// End of the prefix of regions that are released; all ones without regions.
         0 floor: u64,

@@ -1,4 +1,5 @@
-//! Records in a lane's stream. A device does not know of them, except that it can seal a dead writer's region with a void one.
+//! Records in a lane's stream. A device does not know of them, except that it can seal a dead writer's region with a
+//! void one.
 
 use super::Epoch;
 use super::layout::{codes, layout};
@@ -17,8 +18,8 @@ codes! {
 }
 
 layout! {
-    /// The header of a record in a record stream, at a stream offset that is a multiple of 64. The payload follows, then zeroes to
-    /// the next multiple of 64.
+    /// The header of a record in a record stream, at a stream offset that is a multiple of 64. The payload follows,
+    /// then zeroes to the next multiple of 64.
     pub struct RecordHeader [40] {
         fixed 0 magic: u32 = u32::from_le_bytes(*b"TREC"), " `TREC` in ASCII.";
         /// What it is.
@@ -27,8 +28,8 @@ layout! {
         8 length: u32,
         /// CRC-32C of the payload; 0 for a void record, whose bytes nobody reads.
         12 data_checksum: u32,
-        /// Log sequence number: the stream offset of the header, so that bytes of an older turn of a ring, or of another
-        /// place, are not taken for a record.
+        /// Log sequence number: the stream offset of the header, so that bytes of an older turn of a ring, or of
+        /// another place, are not taken for a record.
         16 lsn: u64,
         /// Epoch of the writer.
         24 epoch: Epoch,

@@ -53,7 +53,8 @@ layout! {
         8 peers: NodeList,
         /// Epoch of a new group's first primary; a device that knows a higher one refuses.
         24 epoch: Epoch,
-        /// Period at which a secondary reports its counters, in nanoseconds, at least 1 (the paper varies 400 to 1,600).
+        /// Period at which a secondary reports its counters, in nanoseconds, at least 1 (the paper varies 400 to
+        /// 1,600).
         32 report_period_ns: u64,
         /// Time without progress after which a flow counts as stalled, in nanoseconds, at least 1.
         40 stall_timeout_ns: u64,
@@ -83,8 +84,8 @@ layout! {
     /// Data of Promote: a device asks its group to accept a higher epoch, with itself as primary.
     pub struct Promote [64] {
         fixed 0 version: u16 = 1, " Version of this layout.";
-        /// Promote with fewer replicas than the mode needs, or a new group without a majority of the old one: the operator
-        /// says that the others are dead. What may be lost is reported in Fast Status.
+        /// Promote with fewer replicas than the mode needs, or a new group without a majority of the old one: the
+        /// operator says that the others are dead. What may be lost is reported in Fast Status.
         2 force: bool,
         /// Replace the group by `mode` and `group`.
         3 new_group: bool,

@@ -36,22 +36,25 @@ vendor_statuses! {
     RANGE_RESERVED = 0x0A, true, "Range Reserved for Log";
     /// Promotion refused: the epoch is not above every epoch that the group knows.
     PROMOTION_EPOCH_LOW = 0x0B, true, "Promotion Refused, Epoch Not Higher";
-    /// Promotion refused: too few replicas accepted the epoch to intersect every set that can acknowledge. More peers, or force.
+    /// Promotion refused: too few replicas accepted the epoch to intersect every set that can acknowledge. More peers,
+    /// or force.
     PROMOTION_NO_QUORUM = 0x0C, false, "Promotion Refused, Too Few Replicas";
     /// Promotion refused: the log with the highest epoch could not be pulled in full from the peer that has it.
     PROMOTION_LOG_INCOMPLETE = 0x0D, false, "Promotion Refused, Log Incomplete";
-    /// Stored energy does not suffice to destage rings of this size after a power loss: smaller rings, or more energy in the profile.
+    /// Stored energy does not suffice to destage rings of this size after a power loss: smaller rings, or more energy
+    /// in the profile.
     ENERGY_TOO_LITTLE = 0x0E, true, "Stored Energy Too Little";
     /// The fast side of this function is not set up, or the profile has none.
     NOT_SET_UP = 0x0F, true, "Fast Side Not Set Up";
     /// The stream offset is no longer readable (trimmed or overwritten): start at the head that the control page tells.
     OFFSET_RELEASED = 0x10, true, "Offset Released";
-    /// The range of logical pages lies outside of the namespace, overlaps another function's, or is smaller than the rings in memory.
+    /// The range of logical pages lies outside of the namespace, overlaps another function's, or is smaller than the
+    /// rings in memory.
     RANGE_INVALID = 0x11, true, "Range Invalid";
     /// A node is unknown, or comes twice: attach it first.
     NODE_UNKNOWN = 0x12, true, "Node Unknown";
     /// The set-up cannot change while the log holds bytes that are not destaged, or another set-up or promotion runs.
     BUSY = 0x13, false, "Set-up Busy";
-    /// The region to be sealed is not the lane's oldest open one, or holds bytes that are released.
+    /// The region to be sealed holds bytes that are released, or ends past credit + queue size.
     REGION_INVALID = 0x14, true, "Region Invalid";
 }

@@ -219,7 +219,8 @@ fn a_record_takes_whole_lines() {
 }
 
 fn any_sqe() -> impl Strategy<Value = Sqe> {
-    // Wholly random entries are nearly all refused: most get an opcode of the registry and fields that are nearly right.
+    // Wholly random entries are nearly all refused: most get an opcode of the registry and fields that are nearly
+    // right.
     (any::<[u32; 16]>(), 0..REGISTRY.len(), any::<[bool; 4]>(), 0..80u32).prop_map(
         |(mut dwords, which, tame, bytes)| {
             if tame[0] {

@@ -116,8 +116,8 @@ impl Part for Mode {
     }
 }
 
-/// A reign of one primary: a counter and, in the low 8 bits, the node that made it, so that no two nodes make the same one.
-/// Higher is newer.
+/// A reign of one primary: a counter and, in the low 8 bits, the node that made it, so that no two nodes make the same
+/// one. Higher is newer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u64);
 
@@ -212,7 +212,8 @@ impl Part for NodeList {
     }
 }
 
-/// The status register (section 7.1): what a host looks at when a credit counter does not move. One 32-bit read tells it all.
+/// The status register (section 7.1): what a host looks at when a credit counter does not move. One 32-bit read tells
+/// it all.
 ///
 /// | bits | meaning |
 /// |---|---|
