@@ -237,10 +237,11 @@ impl Lane {
         self.replicated = replicated;
     }
 
-    /// Takes the end of the client's released regions. It never goes back below what was released; [`u64::MAX`] ends the
-    /// use of regions.
+    /// Takes the end of the client's released regions. It never falls, but from [`u64::MAX`], which is no use of regions.
     pub(crate) fn set_floor(&mut self, floor: u64) {
-        self.floor = floor.max(self.released());
+        if self.floor == u64::MAX || floor > self.floor {
+            self.floor = floor.max(self.released());
+        }
     }
 
     /// The stream offset of a store at byte `at` of the ring's window: the one that lies within the credit.
@@ -261,7 +262,8 @@ impl Lane {
     #[inline]
     pub(crate) fn admit(&mut self, offset: u64, len: u32) -> Result<u64, Refusal> {
         let credit = self.credit();
-        if offset < credit || offset.saturating_add(len.into()) > credit + self.queue_size {
+        // What is released may be on flash or with a peer already, though credit has not come so far.
+        if offset < self.released() || offset.saturating_add(len.into()) > credit + self.queue_size {
             self.drop_store(offset);
             return Err(Refusal::BeyondCredit);
         }
@@ -325,6 +327,9 @@ impl Lane {
     #[inline]
     pub(crate) fn arrive(&mut self, offset: u64, content: Content<'_>) {
         let piece = Piece { offset, len: content.len() };
+        if offset < self.arrived {
+            self.expect_again(piece);
+        }
         self.waiting.push_back(piece);
         self.arrived = self.arrived.max(piece.end());
         self.queued_bytes += u64::from(piece.len);
@@ -334,6 +339,17 @@ impl Lane {
         if let Content::Bytes(bytes) = content {
             self.staged.put(offset, bytes);
         }
+    }
+
+    /// Bytes of an open region are written again: they count as there only when the new ones are, or the region could be
+    /// released with the old ones.
+    #[cold]
+    fn expect_again(&mut self, piece: Piece) {
+        if piece.end() < self.persisted {
+            self.window.mark(piece.end(), self.persisted - piece.end());
+        }
+        self.persisted = self.persisted.min(piece.offset);
+        self.window.unmark(piece.offset, piece.len.into());
     }
 
     /// The next piece that leaves the queue for the ring. `None`: none waits, or the ring has no room for it.
@@ -489,14 +505,16 @@ mod tests {
         assert_eq!((lane.credit(), lane.persisted()), (0, 256));
         let offset = lane.locate(10, 4).unwrap();
         lane.arrive(offset, Content::Bytes(&[9; 4]));
+        assert_eq!(lane.persisted(), 10, "the new bytes are not there yet");
+        lane.set_floor(256);
+        assert_eq!(lane.credit(), 10, "a released region counts with its new bytes");
         drain(&mut lane);
-        lane.set_floor(128);
-        assert_eq!((lane.credit(), lane.persisted()), (128, 256));
+        assert_eq!((lane.credit(), lane.persisted()), (256, 256));
         let mut bytes = [0; 128];
         lane.read(0, &mut bytes);
         assert_eq!((bytes[9], bytes[10], bytes[14]), (1, 9, 1));
         lane.set_floor(100);
-        assert_eq!(lane.credit(), 128, "what was released stays released");
+        assert_eq!(lane.credit(), 256, "what was released stays released");
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl<M: Medium> Device<M> {
                 ring_tail: l.reached(),
                 lba_head: f.oldest_on_flash(lane),
                 lba_tail: l.durable(),
-                drops: l.statistics.dropped,
+                floor: l.floor(),
             };
         }
         self.fill_replication(function, &mut page);

@@ -34,16 +34,30 @@ impl Window {
 
     /// Bytes `offset..offset + len` are there.
     pub(super) fn mark(&mut self, offset: u64, len: u64) {
+        self.change(offset, len, true);
+    }
+
+    fn change(&mut self, offset: u64, len: u64, there: bool) {
         debug_assert!(len <= self.words.len() as u64 * 64);
         let end = offset + len;
         let mut at = offset;
         while at < end {
             let word = self.word(at);
             let bits = mask(at % 64, (end - at).min(64 - at % 64));
-            self.held += u64::from((bits & !self.words[word]).count_ones());
-            self.words[word] |= bits;
+            if there {
+                self.held += u64::from((bits & !self.words[word]).count_ones());
+                self.words[word] |= bits;
+            } else {
+                self.held -= u64::from((bits & self.words[word]).count_ones());
+                self.words[word] &= !bits;
+            }
             at = (at / 64 + 1) * 64;
         }
+    }
+
+    /// Bytes `offset..offset + len` are not there any more.
+    pub(super) fn unmark(&mut self, offset: u64, len: u64) {
+        self.change(offset, len, false);
     }
 
     /// Takes out the bytes that are there from `offset` on, up to the first that is not. Returns how many.
