@@ -2,6 +2,7 @@
 pub mod compare;
 pub mod metrics;
 pub mod oracle;
+pub mod pcie;
 pub mod run;
 pub mod torture;
 pub mod trace;
