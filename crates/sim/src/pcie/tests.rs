@@ -47,7 +47,8 @@ impl Rig {
     /// One event of the host or of the device; false when nothing is left.
     fn step(&mut self) -> bool {
         let host = self.root.deadline();
-        let device = self.pending.front().map(|t| t.at + if t.kind == TlpKind::Read { self.answer } else { NS * 0 });
+        let device =
+            self.pending.front().map(|t| t.at + if t.kind == TlpKind::Read { self.answer } else { Duration::ZERO });
         let Some(at) = host.into_iter().chain(device).min() else { return false };
         self.now = self.now.max(at);
         if device == Some(at) {
