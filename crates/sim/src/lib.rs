@@ -1,5 +1,6 @@
 //! The simulated side of Tidewater: the virtual clock, workloads, replay and metrics.
 pub mod compare;
+pub mod host;
 pub mod metrics;
 pub mod oracle;
 pub mod pcie;

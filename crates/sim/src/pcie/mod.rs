@@ -20,6 +20,8 @@
 mod core;
 mod port;
 #[cfg(test)]
+mod shape_tests;
+#[cfg(test)]
 mod tests;
 
 pub use self::port::Counters;

@@ -53,6 +53,9 @@ pub struct Kind {
     pub share: f64,
 }
 
+/// The types of a log that has only one.
+const WRITE: [Kind; 1] = [Kind { name: "write", share: 1.0 }];
+
 /// What log records carry besides rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordFormat {
@@ -86,15 +89,18 @@ pub enum Mix {
     YcsbA(YcsbA),
     /// A journal as ext4 keeps it.
     Journal(Journal),
+    /// Writes of so many bytes each.
+    Fixed(u64),
 }
 
 /// The mixes by name, each with its defaults.
-pub fn mixes() -> [(&'static str, Mix); 4] {
+pub fn mixes() -> [(&'static str, Mix); 5] {
     [
         ("tpcc", Mix::Tpcc(Tpcc::default())),
         ("linkbench", Mix::LinkBench(LinkBench::default())),
         ("ycsb-a", Mix::YcsbA(YcsbA::default())),
         ("ext4-journal", Mix::Journal(Journal::default())),
+        ("fixed", Mix::Fixed(1024)),
     ]
 }
 
@@ -106,6 +112,7 @@ impl Mix {
             Mix::LinkBench(_) => &linkbench::KINDS,
             Mix::YcsbA(_) => &ycsb::KINDS,
             Mix::Journal(_) => &journal::KINDS,
+            Mix::Fixed(_) => &WRITE,
         }
     }
 
@@ -116,6 +123,7 @@ impl Mix {
             Mix::LinkBench(mix) => mix.draw(kind, rng),
             Mix::YcsbA(mix) => mix.draw(kind),
             Mix::Journal(mix) => mix.draw(kind, rng),
+            Mix::Fixed(bytes) => *bytes,
         }
     }
 }
@@ -209,10 +217,9 @@ impl LogSource {
 
     /// Its types of writes; a file has one.
     pub fn kinds(&self) -> &'static [Kind] {
-        const FILE: [Kind; 1] = [Kind { name: "write", share: 1.0 }];
         match self {
             LogSource::Generator(generator) => generator.spec.mix.kinds(),
-            LogSource::File(_) => &FILE,
+            LogSource::File(_) => &WRITE,
         }
     }
 }
