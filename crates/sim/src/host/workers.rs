@@ -12,9 +12,12 @@ use tidewater_base::{Duration, Instant};
 pub struct WorkersSpec {
     /// Workers, at least 1. The paper has 1 to 8, each pinned to a core.
     pub workers: u32,
-    /// A group is committed as soon as it has this many bytes. It is as large as its transactions make it: the last may pass
-    /// the mark. Default 16 KiB (the paper, section 6.1).
+    /// A group is committed as soon as it has this many bytes. Default 16 KiB (the paper, section 6.1).
     pub commit_bytes: u64,
+    /// Whether a group has exactly so many bytes: the log is a stream of bytes that is cut there, and a transaction is durable
+    /// with the group of its last byte. Otherwise a group is as large as its transactions make it, and the last may pass the
+    /// mark. Default true: whole blocks are what direct I/O to a block device takes.
+    pub cut: bool,
     /// A group is committed this long after its first transaction at the latest. Default 5 ms, ERMIA's
     /// `group_commit_timeout`; the paper does not say.
     pub commit_timeout: Duration,
@@ -35,6 +38,7 @@ impl Default for WorkersSpec {
         WorkersSpec {
             workers: 8,
             commit_bytes: 16 << 10,
+            cut: true,
             commit_timeout: Duration::from_ms(5),
             buffers: 4,
             queue_depth: 1,
@@ -50,7 +54,7 @@ pub struct Commit {
     pub sequence: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// Its transactions.
+    /// Transactions that end in it.
     pub transactions: u64,
 }
 
@@ -109,7 +113,7 @@ struct Worker {
     state: State,
     /// When its transaction began.
     start: Instant,
-    /// What that appends.
+    /// What of it is still to be appended.
     bytes: u64,
 }
 
@@ -278,17 +282,31 @@ impl Workers {
         }
     }
 
-    /// Appends a worker's transaction, if a buffer takes it, and goes on with the worker.
+    /// Appends what is left of a worker's transaction, as far as there are buffers, and goes on with the worker when all of
+    /// it is; returns whether it is.
     fn append(&mut self, worker: u32, now: Instant) -> bool {
-        if self.filling.is_none() {
-            self.filling = self.free.pop().map(|group| Group { opened: now, ..group });
-        }
-        let Some(group) = &mut self.filling else { return false };
-        let Worker { start, bytes, state } = self.workers[worker as usize];
-        group.bytes += bytes;
-        group.transactions.push((worker, start));
-        if group.bytes >= self.spec.commit_bytes {
-            self.close();
+        let Worker { start, mut bytes, state } = self.workers[worker as usize];
+        loop {
+            if self.filling.is_none() {
+                self.filling = self.free.pop().map(|group| Group { opened: now, ..group });
+            }
+            let Some(group) = &mut self.filling else {
+                self.workers[worker as usize].bytes = bytes;
+                return false;
+            };
+            let room = if self.spec.cut { self.spec.commit_bytes - group.bytes } else { u64::MAX };
+            let taken = bytes.min(room);
+            group.bytes += taken;
+            bytes -= taken;
+            if bytes == 0 {
+                group.transactions.push((worker, start));
+            }
+            if group.bytes >= self.spec.commit_bytes {
+                self.close();
+            }
+            if bytes == 0 {
+                break;
+            }
         }
         if let State::Stalled { since } = state {
             self.measured.stalled.record(now.since(since));
