@@ -1,7 +1,7 @@
 //! The root port: what leaves next, whether it has credits, and how long it takes the wire.
 
 use super::core::{Core, State};
-use super::{Drain, LINE, PcieSpec, Tlp, TlpKind};
+use super::{CreditSpec, Drain, LINE, PcieSpec, Tlp, TlpKind};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::cost::{Rate, Server, lane_bytes_per_second};
@@ -52,6 +52,7 @@ pub(super) struct Port {
     upstream: Server,
     headers: u32,
     data: u32,
+    advertised: CreditSpec,
     /// Credits on their way back: when, headers, data.
     returning: VecDeque<(Instant, u32, u32)>,
     /// What leaves next, once chosen: it is not overtaken while it waits for credits, nor between the runs of its line.
@@ -84,6 +85,7 @@ impl Port {
             upstream: Server::default(),
             headers: spec.credits.headers,
             data: spec.credits.data,
+            advertised: spec.credits,
             returning: VecDeque::with_capacity(spec.credits.headers as usize),
             chosen: None,
             order: 0,
@@ -157,6 +159,8 @@ impl Port {
             self.headers += headers;
             self.data += data;
         }
+        let whole = self.headers <= self.advertised.headers && self.data <= self.advertised.data;
+        assert!(whole, "the device gave back more credits than its buffer has");
         let chosen = match self.chosen {
             Some(chosen) => chosen,
             None => self.choose(at, cores)?,

@@ -135,7 +135,7 @@ pub struct LogSpec {
     pub mix: Mix,
     /// Workers, at least 1.
     pub workers: u32,
-    /// Mean time on the CPU for a transaction.
+    /// Mean time on the CPU for a transaction; above zero for a log without end.
     pub cpu_time: Duration,
     /// Times are uniform within this share around the mean, 0 to 1.
     pub cpu_spread: f64,
@@ -174,6 +174,10 @@ impl Generator {
         assert!(
             spec.workers > 0 && (0.0..=1.0).contains(&spec.cpu_spread),
             "a log without workers, or a spread above 1"
+        );
+        assert!(
+            spec.transactions.is_some() || !spec.cpu_time.is_zero(),
+            "a log without end whose transactions take no time"
         );
         let total: f64 = spec.mix.kinds().iter().map(|kind| kind.share).sum();
         assert!((total - 1.0).abs() < 1e-6, "the shares of a mix add up to {total}");
