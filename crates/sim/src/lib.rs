@@ -1,8 +1,10 @@
 //! The simulated side of Tidewater: the virtual clock, workloads, replay and metrics.
 pub mod cluster;
 pub mod compare;
+pub mod host;
 pub mod metrics;
 pub mod oracle;
+pub mod pcie;
 pub mod run;
 pub mod torture;
 pub mod trace;

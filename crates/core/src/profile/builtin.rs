@@ -8,6 +8,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("tlc-client", include_str!("../../../../profiles/tlc-client.toml")),
     ("tlc-enterprise", include_str!("../../../../profiles/tlc-enterprise.toml")),
     ("slc-cbm", include_str!("../../../../profiles/slc-cbm.toml")),
+    ("villars", include_str!("../../../../profiles/villars.toml")),
     ("tiny", include_str!("../../../../profiles/tiny.toml")),
 ];
 

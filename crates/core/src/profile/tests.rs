@@ -73,6 +73,18 @@ fn the_paper_s_drive_has_the_paper_s_numbers() {
 }
 
 #[test]
+fn the_board_of_the_x_ssd_paper_has_its_numbers() {
+    let board = builtin("villars").unwrap();
+    let memory = |name: &str| board.memories.iter().find(|memory| memory.name == name).unwrap();
+    assert_eq!((memory("sram").size, memory("sram").bandwidth), (128 << 10, 4_000_000_000));
+    assert_eq!(memory("fast-dram").size + memory("dram").size, 1 << 30);
+    assert_eq!(crate::cost::lane_bytes_per_second(board.link.generation) * u64::from(board.link.lanes), 2_000_000_000);
+    // With two bits in a cell, which doubles the pages of a block.
+    let blocks = u64::from(board.nand.dies()) * 8192;
+    assert_eq!(blocks * 2 * u64::from(board.nand.pages_per_block) * u64::from(board.nand.page_size), 2 << 40);
+}
+
+#[test]
 fn keys_are_unique_and_say_what_they_are() {
     let keys: BTreeSet<String> = Profile::keys().map(KeyInfo::key).collect();
     assert_eq!(keys.len(), Profile::keys().count());

@@ -6,7 +6,7 @@ use crate::workload::Op;
 
 /// A request as one line of a trace tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record<'a> {
+pub(crate) struct Record<'a> {
     /// Arrival in picoseconds since the format's own epoch.
     pub stamp: u128,
     /// What tells its address space from others.
@@ -25,7 +25,7 @@ pub(super) struct Record<'a> {
 
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(crate) struct Wrong {
     /// Byte column, from 1.
     pub column: usize,
     /// What the format allows there.
@@ -36,7 +36,7 @@ pub(super) struct Wrong {
 
 /// A field: its bytes without surrounding blanks, and where it starts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Field<'a> {
+pub(crate) struct Field<'a> {
     pub bytes: &'a [u8],
     /// Byte column, from 1.
     pub column: usize,
@@ -150,7 +150,7 @@ impl<'a> Field<'a> {
 }
 
 /// Bytes as a message can show them.
-pub(super) fn quote(bytes: &[u8]) -> String {
+pub(crate) fn quote(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "nothing".to_owned();
     }
@@ -169,7 +169,7 @@ pub(super) fn quote(bytes: &[u8]) -> String {
 
 /// How a line is cut into fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Separator {
+pub(crate) enum Separator {
     /// A comma; blanks around a field do not count.
     Comma,
     /// A run of blanks and tabs.
@@ -178,7 +178,7 @@ pub(super) enum Separator {
 
 /// The fields of a line, one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     line: &'a [u8],
     at: usize,
     separator: Separator,

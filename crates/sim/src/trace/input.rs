@@ -58,12 +58,12 @@ impl Input {
         }
     }
 
-    pub(super) fn io_error(&self, error: &io::Error) -> SourceError {
+    pub(crate) fn io_error(&self, error: &io::Error) -> SourceError {
         SourceError::Io { file: self.name(), reason: error.to_string() }
     }
 
     /// Opens it at its first byte.
-    pub(super) fn open(&self) -> Result<Lines, SourceError> {
+    pub(crate) fn open(&self) -> Result<Lines, SourceError> {
         self.try_open().map_err(|error| self.io_error(&error))
     }
 
@@ -129,7 +129,7 @@ impl Read for Counted {
 }
 
 /// A stream of decompressed bytes, cut into lines or records in one fixed buffer.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     inner: Box<dyn Read + Send>,
     consumed: Arc<AtomicU64>,
     total: Option<u64>,

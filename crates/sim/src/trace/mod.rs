@@ -6,11 +6,11 @@
 mod address;
 pub mod convert;
 mod detect;
-mod field;
+pub(crate) mod field;
 mod footprint;
 mod format;
 pub mod info;
-mod input;
+pub(crate) mod input;
 pub mod samples;
 
 use tidewater_base::Instant;

@@ -1,6 +1,8 @@
-//! Where block requests come from: traces, synthesizers and fio-like jobs, behind one trait.
+//! Where block requests come from: traces, synthesizers and fio-like jobs, behind one trait. Log writes have a room of
+//! their own, [`log`].
 
 pub mod job;
+pub mod log;
 pub mod permutation;
 pub mod slice;
 pub mod synth;

@@ -1,0 +1,44 @@
+//! The application's side of a log: workers that run transactions, group commit, and the sink that makes groups durable.
+//!
+//! [`Workers`] and every [`Sink`] are state machines without input or output, as the firmware is: they are told the time, say
+//! when they want to be told next, and are connected by [`drive`] or by a loop that drives a device besides.
+
+mod sink;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+pub use sink::{ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, Request, Sink};
+pub use workers::{Commit, Measured, Workers, WorkersSpec};
+
+use tidewater_base::Instant;
+
+/// Runs workers against a sink that needs nothing else, from the workers' time to `until` or to the end of their source.
+/// Returns the instant of the last event.
+pub fn drive(workers: &mut Workers, sink: &mut impl Sink, until: Instant) -> Instant {
+    let mut now = Instant::ZERO;
+    while let Some(at) = next(workers, sink).filter(|&at| at <= until) {
+        now = now.max(at);
+        step(workers, sink, now);
+    }
+    now
+}
+
+/// When workers or sink want to be told the time next.
+pub fn next(workers: &Workers, sink: &impl Sink) -> Option<Instant> {
+    workers.deadline().into_iter().chain(sink.deadline()).min()
+}
+
+/// Tells workers and sink the time, and each what the other did.
+pub fn step(workers: &mut Workers, sink: &mut impl Sink, now: Instant) {
+    workers.advance(now);
+    sink.advance(now);
+    // A sink may be done at once, which frees a buffer that a stalled worker fills at once.
+    loop {
+        while let Some(commit) = workers.poll_commit(now) {
+            sink.commit(now, commit);
+        }
+        let Some(durable) = sink.poll_durable() else { break };
+        workers.durable(now.max(durable.at), durable.sequence);
+    }
+}
