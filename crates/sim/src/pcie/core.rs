@@ -11,21 +11,21 @@ pub(super) struct Buffer {
     pub line: u64,
     /// Bytes that were stored and have not left.
     pub mask: u64,
-    pub state: State,
     /// When it was opened or, once closed, when it was closed: lower is earlier.
     pub order: u64,
+    /// Once closed: from when on the root port can send it.
+    pub ready: Instant,
+    /// Once closed: how often another was sent while this one could have been.
+    pub passed: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    Free,
-    Open,
-    /// On its way to the root port, which can send it from `ready` on.
-    Closed {
-        ready: Instant,
-        /// How often another was sent while this one could have been.
-        passed: u32,
-    },
+/// The bits of a set, from the lowest.
+pub(super) fn slots(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let slot = (set != 0).then(|| set.trailing_zeros() as usize);
+        set &= set.wrapping_sub(1);
+        slot
+    })
 }
 
 /// The uncached access under way.
@@ -50,6 +50,10 @@ pub(super) struct Core {
     /// Bytes of the load whose completion is awaited.
     awaited: Option<u32>,
     pub buffers: Box<[Buffer]>,
+    /// Buffers that take stores, a bit for each.
+    open: u64,
+    /// Buffers on their way to the root port.
+    pub closed: u64,
     pub access: Option<Access>,
 }
 
@@ -65,7 +69,7 @@ fn accesses(offset: u64, length: u64, width: u64) -> u64 {
 
 impl Core {
     pub fn new(buffers: u32) -> Core {
-        let free = Buffer { line: 0, mask: 0, state: State::Free, order: 0 };
+        let free = Buffer { line: 0, mask: 0, order: 0, ready: Instant::ZERO, passed: 0 };
         Core {
             op: None,
             progress: 0,
@@ -73,6 +77,8 @@ impl Core {
             blocked: false,
             awaited: None,
             buffers: vec![free; buffers as usize].into(),
+            open: 0,
+            closed: 0,
             access: None,
         }
     }
@@ -92,7 +98,7 @@ impl Core {
 
     /// No buffer and no access in use.
     pub fn is_empty(&self) -> bool {
-        self.access.is_none() && self.buffers.iter().all(|buffer| buffer.state == State::Free)
+        self.access.is_none() && self.open | self.closed == 0
     }
 
     /// When the next step is due, if none is waited for.
@@ -176,29 +182,33 @@ impl Core {
         let (line, low) = (offset / LINE, offset % LINE);
         let taken = length.min(LINE - low);
         let bytes = mask(low, taken);
-        let overlaps = |b: &Buffer| b.line == line && b.mask & bytes != 0 && matches!(b.state, State::Closed { .. });
-        if self.buffers.iter().any(overlaps) {
+        let of_line = |slot: &usize| self.buffers[*slot].line == line;
+        if slots(self.closed).filter(of_line).any(|slot| self.buffers[slot].mask & bytes != 0) {
             // An older store to the same bytes has to leave first.
             self.blocked = true;
             return false;
         }
-        let open = self.buffers.iter().position(|b| b.state == State::Open && b.line == line);
-        let Some(at) = open.or_else(|| self.buffers.iter().position(|b| b.state == State::Free)) else {
-            let oldest = self.buffers.iter_mut().filter(|b| b.state == State::Open).min_by_key(|b| b.order);
-            if let Some(buffer) = oldest {
-                close(buffer, self.ready_at + cpu.accept_time, port);
+        let free = (self.open | self.closed).trailing_ones() as usize;
+        let slot = match slots(self.open).find(of_line) {
+            Some(slot) => slot,
+            None if free < self.buffers.len() => {
+                let order = port.next_order();
+                self.buffers[free] = Buffer { line, mask: 0, order, ready: Instant::NEVER, passed: 0 };
+                self.open |= 1 << free;
+                free
             }
-            self.blocked = true;
-            return false;
+            None => {
+                if let Some(oldest) = self.oldest_open() {
+                    self.close(oldest, cpu, port);
+                }
+                self.blocked = true;
+                return false;
+            }
         };
-        let buffer = &mut self.buffers[at];
-        if buffer.state == State::Free {
-            *buffer = Buffer { line, mask: 0, state: State::Open, order: port.next_order() };
-        }
-        buffer.mask |= bytes;
+        self.buffers[slot].mask |= bytes;
         self.ready_at += cpu.store_time * accesses(offset, taken, cpu.width.into());
-        if buffer.mask == u64::MAX {
-            close(buffer, self.ready_at + cpu.accept_time, port);
+        if self.buffers[slot].mask == u64::MAX {
+            self.close(slot, cpu, port);
         }
         self.progress += taken;
         false
@@ -224,15 +234,19 @@ impl Core {
 
     /// Closes what is open, the oldest first.
     fn evict(&mut self, cpu: &CpuSpec, port: &mut Port) {
-        let ready = self.ready_at + cpu.accept_time;
-        while let Some(buffer) =
-            self.buffers.iter_mut().filter(|b| b.state == State::Open).min_by_key(|buffer| buffer.order)
-        {
-            close(buffer, ready, port);
+        while let Some(oldest) = self.oldest_open() {
+            self.close(oldest, cpu, port);
         }
     }
-}
 
-fn close(buffer: &mut Buffer, ready: Instant, port: &mut Port) {
-    (buffer.state, buffer.order) = (State::Closed { ready, passed: 0 }, port.next_order());
+    fn oldest_open(&self) -> Option<usize> {
+        slots(self.open).min_by_key(|&slot| self.buffers[slot].order)
+    }
+
+    fn close(&mut self, slot: usize, cpu: &CpuSpec, port: &mut Port) {
+        self.open &= !(1 << slot);
+        self.closed |= 1 << slot;
+        let buffer = &mut self.buffers[slot];
+        (buffer.order, buffer.ready, buffer.passed) = (port.next_order(), self.ready_at + cpu.accept_time, 0);
+    }
 }

@@ -1,6 +1,6 @@
 //! The root port: what leaves next, whether it has credits, and how long it takes the wire.
 
-use super::core::{Core, State};
+use super::core::{Core, slots};
 use super::{CreditSpec, Drain, LINE, PcieSpec, Tlp, TlpKind};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant, Rng};
@@ -57,6 +57,8 @@ pub(super) struct Port {
     returning: VecDeque<(Instant, u32, u32)>,
     /// What leaves next, once chosen: it is not overtaken while it waits for credits, nor between the runs of its line.
     chosen: Option<Choice>,
+    /// What could leave when the last choice was made; kept for its memory.
+    ready: Vec<Choice>,
     order: u64,
     counters: Counters,
 }
@@ -88,6 +90,7 @@ impl Port {
             advertised: spec.credits,
             returning: VecDeque::with_capacity(spec.credits.headers as usize),
             chosen: None,
+            ready: Vec::with_capacity(spec.cores as usize * (spec.cpu.wc_buffers as usize + 1)),
             order: 0,
             counters: Counters::default(),
         }
@@ -127,28 +130,23 @@ impl Port {
         self.free_at
     }
 
-    /// What can leave, with when and in which order it was closed.
-    fn candidates(cores: &[Core]) -> impl Iterator<Item = (Choice, Instant, u64, u32)> {
-        cores.iter().enumerate().flat_map(|(core, state)| {
-            let buffers = state.buffers.iter().enumerate().filter_map(move |(slot, buffer)| match buffer.state {
-                State::Closed { ready, passed } => {
-                    Some((Choice { core, slot: Some(slot) }, ready, buffer.order, passed))
-                }
-                _ => None,
-            });
-            let access = state.access.map(|access| (Choice { core, slot: None }, access.ready, access.order, 0));
-            buffers.chain(access)
-        })
-    }
-
     /// When the port has something to do next without being told.
     pub fn next_event(&self, cores: &[Core]) -> Option<Instant> {
         match self.chosen {
             Some(chosen) if self.has_credits(self.next_of(chosen, cores)) => Some(self.free_at),
             Some(_) => self.returning.front().map(|returned| returned.0.max(self.free_at)),
             None => {
-                let ready = Port::candidates(cores).map(|(_, ready, ..)| ready).min()?;
-                Some(ready.max(self.free_at))
+                let mut first = Instant::NEVER;
+                for core in cores {
+                    let closed = slots(core.closed).map(|slot| core.buffers[slot].ready);
+                    for ready in core.access.iter().map(|access| access.ready).chain(closed) {
+                        if ready <= self.free_at {
+                            return Some(self.free_at);
+                        }
+                        first = first.min(ready);
+                    }
+                }
+                (first < Instant::NEVER).then_some(first)
             }
         }
     }
@@ -173,26 +171,34 @@ impl Port {
         Some(self.send(at, chosen, next, cores))
     }
 
+    /// One of what is ready: the oldest, or any as long as the oldest was not passed over too often.
     fn choose(&mut self, at: Instant, cores: &mut [Core]) -> Option<Choice> {
-        let ready = || Port::candidates(cores).filter(|candidate| candidate.1 <= at);
-        let oldest = ready().min_by_key(|candidate| candidate.2)?;
-        let random = self.drain == Drain::Any && oldest.3 < self.buffers;
-        let count = if random { ready().count() as u64 } else { 1 };
-        let chosen = match count {
-            1 => oldest.0,
-            _ => ready().nth(self.rng.below(count) as usize)?.0,
-        };
-        for (core, state) in cores.iter_mut().enumerate() {
-            for (slot, buffer) in state.buffers.iter_mut().enumerate() {
-                if let State::Closed { ready, passed } = &mut buffer.state
-                    && *ready <= at
-                    && (core, Some(slot)) != (chosen.core, chosen.slot)
-                {
-                    *passed += 1;
+        self.ready.clear();
+        let mut oldest: Option<(u64, u32, usize)> = None;
+        for (core, state) in cores.iter().enumerate() {
+            let closed = slots(state.closed).map(|slot| {
+                let buffer = &state.buffers[slot];
+                (Some(slot), buffer.ready, buffer.order, buffer.passed)
+            });
+            let access = state.access.map(|access| (None, access.ready, access.order, 0));
+            for (slot, _, order, passed) in access.into_iter().chain(closed).filter(|candidate| candidate.1 <= at) {
+                if oldest.is_none_or(|(oldest, ..)| order < oldest) {
+                    oldest = Some((order, passed, self.ready.len()));
                 }
+                self.ready.push(Choice { core, slot });
             }
         }
-        Some(chosen)
+        let (_, passed, oldest) = oldest?;
+        let random = self.drain == Drain::Any && passed < self.buffers && self.ready.len() > 1;
+        let chosen = if random { self.rng.below(self.ready.len() as u64) as usize } else { oldest };
+        for (i, choice) in self.ready.iter().enumerate() {
+            if let Some(slot) = choice.slot
+                && i != chosen
+            {
+                cores[choice.core].buffers[slot].passed += 1;
+            }
+        }
+        Some(self.ready[chosen])
     }
 
     /// The first TLP of what was chosen: a contiguous run of its line, or the access.
@@ -245,7 +251,7 @@ impl Port {
                 let run = u64::MAX >> (LINE - u64::from(length)) << (offset % LINE);
                 buffer.mask &= !run;
                 if buffer.mask == 0 {
-                    buffer.state = State::Free;
+                    core.closed &= !(1 << slot);
                     self.chosen = None;
                 }
                 core.departed(at);
