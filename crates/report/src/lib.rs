@@ -5,6 +5,7 @@
 //! for the terminal, [`page()`] for one HTML page, [`compare`] for several records side by side.
 
 pub mod compare;
+pub mod experiment;
 mod html;
 mod page;
 mod plot;

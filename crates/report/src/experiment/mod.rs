@@ -1,0 +1,157 @@
+//! What an experiment leaves behind: raw rows, what the paper states beside what was measured, and figures in the paper's
+//! form. One document of JSON (`tidewater experiment run --json`), and pages made from it.
+
+use serde::{Deserialize, Serialize};
+
+/// The name and version of the schema; readers refuse others.
+pub const SCHEMA: &str = "tidewater-experiment/1";
+
+/// One experiment that was run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Its name: `x-ssd/fig9`.
+    pub name: String,
+    /// One line on what it shows.
+    pub title: String,
+    /// Where the original is: paper, section, figure.
+    pub source: String,
+    /// What it does, in a paragraph.
+    pub description: String,
+    /// The version of the program.
+    pub version: String,
+    /// The seed.
+    pub seed: u64,
+    /// What it was run with, by name: the values of its file.
+    pub parameters: Vec<Parameter>,
+    /// What each column of `rows` is.
+    pub columns: Vec<Column>,
+    /// The raw measurements; each has a cell for each column.
+    pub rows: Vec<Vec<Cell>>,
+    /// The paper's statements, held against what was measured.
+    pub checks: Vec<Check>,
+    /// Where the result differs from the paper's and no check says so, and why.
+    pub differences: Vec<String>,
+    /// What was fitted to the paper's figure, and what was assumed.
+    pub fitted: Vec<String>,
+    /// The figures.
+    pub figures: Vec<Figure>,
+}
+
+impl Experiment {
+    /// Whether every check holds.
+    pub fn holds(&self) -> bool {
+        self.checks.iter().all(|check| check.ok)
+    }
+}
+
+/// A value that an experiment was run with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// Its name in the experiment's file.
+    pub name: String,
+    /// Its value, as text.
+    pub value: String,
+    /// What it is and where it comes from.
+    pub doc: String,
+}
+
+/// A column of the raw measurements.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    /// Its name, with the unit last: `latency_us`.
+    pub name: String,
+    /// What it holds.
+    pub doc: String,
+}
+
+/// One raw value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Cell {
+    /// A number.
+    Number(f64),
+    /// A word.
+    Text(String),
+}
+
+impl From<f64> for Cell {
+    fn from(number: f64) -> Cell {
+        Cell::Number(number)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::Text(text.into())
+    }
+}
+
+/// A statement of the paper.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// What the paper says.
+    pub statement: String,
+    /// What therefore has to be measured, in words or figures.
+    pub expected: String,
+    /// What was measured.
+    pub measured: String,
+    /// Whether it holds.
+    pub ok: bool,
+}
+
+/// A figure in the paper's form.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Its title.
+    pub title: String,
+    /// How it is drawn.
+    pub form: Form,
+    /// What the x axis shows, with its unit.
+    pub x_label: String,
+    /// What the y axis shows, with its unit.
+    pub y_label: String,
+    /// The x axis is logarithmic (base 2 when all places are powers of two).
+    pub x_log: bool,
+    /// The y axis is logarithmic.
+    pub y_log: bool,
+    /// Its lines, groups of bars, or boxes.
+    pub series: Vec<Series>,
+}
+
+/// How a figure is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// Lines with dots.
+    Lines,
+    /// Groups of bars, one group for each x.
+    Bars,
+    /// Candlesticks: lowest, lower quartile, median, upper quartile, highest.
+    Candles,
+}
+
+/// One line, set of bars or set of candlesticks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// It shows the paper's values and not ours: drawn dashed and said so.
+    #[serde(default)]
+    pub from_paper: bool,
+    /// Its places.
+    pub points: Vec<Point>,
+}
+
+/// One place of a series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Where on the x axis.
+    pub x: f64,
+    /// The value; of a candlestick, its median.
+    pub y: f64,
+    /// Of a candlestick: lowest, lower quartile, upper quartile, highest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<[f64; 4]>,
+}
