@@ -53,6 +53,7 @@ pub struct Link {
     tlp_overhead: u64,
     latency: Duration,
     wire: Server,
+    bytes: u64,
 }
 
 impl Link {
@@ -64,6 +65,7 @@ impl Link {
             tlp_overhead: u64::from(profile.tlp_overhead),
             latency: profile.latency,
             wire: Server::default(),
+            bytes: 0,
         }
     }
 
@@ -71,7 +73,13 @@ impl Link {
     #[inline]
     pub fn transfer(&mut self, now: Instant, bytes: u64) -> Instant {
         let tlps = bytes.div_ceil(self.payload_max);
+        self.bytes += bytes;
         self.wire.serve(now, self.rate.time(bytes + tlps * self.tlp_overhead)) + self.latency
+    }
+
+    /// Bytes moved so far, framing not counted.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Time that the wire was busy.

@@ -189,6 +189,16 @@ pub(crate) struct MemoryPort {
     read_latency: Duration,
     write_latency: Duration,
     server: Server,
+    traffic: Traffic,
+}
+
+/// Bytes that crossed a memory's port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Read from it.
+    pub read: u64,
+    /// Written into it.
+    pub written: u64,
 }
 
 impl MemoryPort {
@@ -198,14 +208,17 @@ impl MemoryPort {
             read_latency: memory.read_latency,
             write_latency: memory.write_latency,
             server: Server::default(),
+            traffic: Traffic::default(),
         }
     }
 
     pub(crate) fn read(&mut self, now: Instant, bytes: u64) -> Instant {
+        self.traffic.read += bytes;
         self.server.serve(now, self.rate.time(bytes)) + self.read_latency
     }
 
     pub(crate) fn write(&mut self, now: Instant, bytes: u64) -> Instant {
+        self.traffic.written += bytes;
         self.server.serve(now, self.rate.time(bytes)) + self.write_latency
     }
 }
@@ -513,6 +526,22 @@ impl<M: Medium> Device<M> {
     /// The host room: queues and permits.
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// Bytes that commands have brought over the link, by DMA from the host's memory.
+    pub fn link_bytes_in(&self) -> u64 {
+        self.link_in.bytes()
+    }
+
+    /// What crossed the port of the memory that a use lives in: the write buffer, the read cache or the fast side's ring.
+    pub fn traffic(&self, used: Use) -> Option<Traffic> {
+        let port = match used {
+            Use::WriteBuffer => self.write_port,
+            Use::ReadCache => self.read_port,
+            Use::FastRing => self.fast.port(),
+            Use::MapCache | Use::IntakeQueue => return None,
+        };
+        self.memories.get(port).map(|memory| memory.traffic)
     }
 
     /// The translation layer.
