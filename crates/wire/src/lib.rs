@@ -1,3 +1,4 @@
 //! Byte layouts that others defined or that stay on media. Parsing copies once, validates once, and never panics.
 
 pub mod nvme;
+pub mod replication;
