@@ -9,6 +9,7 @@ pub mod cost;
 pub mod device;
 pub mod drive;
 pub mod events;
+pub mod fast;
 pub mod flash;
 pub mod ftl;
 pub mod host;

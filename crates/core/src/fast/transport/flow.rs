@@ -1,0 +1,238 @@
+//! Peers, and the mirror flow to a peer: what was sent, what came back, and the time-outs.
+
+use super::{LocalLog, Role, Transport};
+use tidewater_base::{Duration, Instant};
+use tidewater_wire::replication::{Epoch, LANES_MAX, Mode, Reason};
+
+/// A node that frames go to. What is due for it is a flag, not a queue: that is the bound.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) node: u8,
+    /// The carrier's hint.
+    pub(super) link_up: bool,
+    pub(super) propose_due: bool,
+    pub(super) accept_due: bool,
+    /// A frame of this epoch is to be refused.
+    pub(super) refuse: Option<(Epoch, Reason)>,
+    /// Set when this node sends its log there.
+    pub(super) flow: Option<Flow>,
+}
+
+impl Peer {
+    pub(super) fn new(node: u8) -> Peer {
+        Peer { node, link_up: true, propose_due: false, accept_due: false, refuse: None, flow: None }
+    }
+}
+
+/// A mirror flow.
+#[derive(Clone, Debug)]
+pub(super) struct Flow {
+    /// Lanes that the peer has reported in this epoch.
+    pub(super) known: u16,
+    pub(super) synced: bool,
+    pub(super) stale: bool,
+    pub(super) data_failed: bool,
+    pub(super) counter_failed: bool,
+    pub(super) attach_due: bool,
+    pub(super) keep_alive_due: bool,
+    /// Bytes past its counter that the peer takes in a lane.
+    pub(super) window: u32,
+    /// The peer's own counters.
+    pub(super) shadow: [u64; LANES_MAX],
+    /// What the peer, and in a chain all after it, have.
+    pub(super) covered: [u64; LANES_MAX],
+    /// The next offset to send.
+    pub(super) sent: [u64; LANES_MAX],
+    /// The lane that sends next.
+    pub(super) lane: usize,
+    /// Some lane has bytes that the peer has not confirmed.
+    pub(super) outstanding: bool,
+    pub(super) attach_at: Instant,
+    pub(super) attach_wait: Duration,
+    pub(super) keep_alive_at: Instant,
+    /// When unconfirmed bytes are sent again.
+    pub(super) again_at: Instant,
+    pub(super) again_wait: Duration,
+    /// The last report.
+    pub(super) heard_at: Instant,
+    /// The last time that a shadow counter moved, or that nothing was outstanding.
+    pub(super) moved_at: Instant,
+}
+
+impl Flow {
+    pub(super) fn new(now: Instant) -> Flow {
+        Flow {
+            known: 0,
+            synced: false,
+            stale: false,
+            data_failed: false,
+            counter_failed: false,
+            attach_due: true,
+            keep_alive_due: false,
+            window: 0,
+            shadow: [0; LANES_MAX],
+            covered: [0; LANES_MAX],
+            sent: [0; LANES_MAX],
+            lane: 0,
+            outstanding: false,
+            attach_at: Instant::NEVER,
+            attach_wait: Duration::ZERO,
+            keep_alive_at: Instant::NEVER,
+            again_at: Instant::NEVER,
+            again_wait: Duration::ZERO,
+            heard_at: now,
+            moved_at: now,
+        }
+    }
+
+    /// Goes back to what the peer has confirmed.
+    pub(super) fn go_back(&mut self) {
+        self.sent = self.shadow;
+    }
+}
+
+/// Twice this wait, or `first`, at most `max`.
+pub(super) fn back_off(wait: Duration, first: Duration, max: Duration) -> Duration {
+    if wait.is_zero() { first } else { (wait * 2).min(max).max(first) }
+}
+
+impl Transport {
+    pub(super) fn flow(&mut self, node: u8) -> Option<&mut Flow> {
+        self.peers.iter_mut().find(|peer| peer.node == node)?.flow.as_mut()
+    }
+
+    /// A counter of a peer came in. `counters` are its own and what is covered.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a frame")]
+    pub(super) fn report(
+        &mut self,
+        from: u8,
+        epoch: Epoch,
+        lane: usize,
+        synced: bool,
+        window: u32,
+        counters: [u64; 2],
+        log: &impl LocalLog,
+    ) {
+        let own = &self.persistent;
+        // A replica of a star has nothing that its primary does not have; a member of a chain may be ahead of the one before.
+        let ahead = own.group.mode() != Mode::Chain || own.role == Role::Primary;
+        let current = epoch == own.promised && epoch == own.history.last();
+        if !current || (ahead && counters[0] > log.persisted(lane)) {
+            return;
+        }
+        let (now, config, all) = (self.now, self.config, self.all_lanes());
+        let Some(flow) = self.flow(from) else { return };
+        flow.heard_at = now;
+        flow.counter_failed = false;
+        flow.window = window;
+        let newly_synced = synced && !flow.synced;
+        flow.synced |= synced;
+        let first = flow.known & 1 << lane == 0;
+        flow.known |= 1 << lane;
+        if flow.known == all {
+            flow.attach_at = Instant::NEVER;
+            flow.attach_due = false;
+        }
+        let moved = counters[0] > flow.shadow[lane];
+        if moved {
+            flow.shadow[lane] = counters[0];
+            flow.moved_at = now;
+            flow.again_wait = config.retry;
+            flow.again_at = now + config.retry;
+            flow.data_failed = false;
+        }
+        flow.sent[lane] = if first { flow.shadow[lane] } else { flow.sent[lane].max(flow.shadow[lane]) };
+        let lanes = usize::from(config.lanes);
+        flow.outstanding = (0..lanes).any(|lane| log.persisted(lane) > flow.shadow[lane]);
+        if !flow.outstanding {
+            flow.moved_at = now;
+            flow.again_at = Instant::NEVER;
+            flow.data_failed = false;
+        } else if now.since(flow.moved_at) >= config.data_timeout {
+            flow.data_failed = true;
+        }
+        let again_at = flow.again_at;
+        let covered = counters[1] > flow.covered[lane];
+        flow.covered[lane] = flow.covered[lane].max(counters[1]);
+        self.arm(again_at);
+        let moved_lanes = if newly_synced { all } else { u16::from(covered) << lane };
+        if self.persistent.role == Role::Primary {
+            for lane in (0..lanes).filter(|lane| moved_lanes & 1 << lane != 0) {
+                self.update_limit(lane);
+            }
+        } else {
+            self.report_soon(moved_lanes);
+        }
+    }
+
+    /// There are new bytes for the peers.
+    pub(super) fn flows_have_more(&mut self, lane: usize, log: &impl LocalLog) {
+        let (now, end) = (self.now, log.persisted(lane));
+        for flow in self.peers.iter_mut().filter_map(|peer| peer.flow.as_mut()) {
+            if !flow.outstanding && end > flow.shadow[lane] {
+                flow.outstanding = true;
+                flow.moved_at = now;
+            }
+        }
+    }
+
+    /// The carrier tells of a link.
+    pub(super) fn link(&mut self, node: u8, up: bool, log: &mut impl LocalLog) {
+        let all = self.all_lanes();
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) else { return };
+        peer.link_up = up;
+        if !up {
+            return;
+        }
+        if let Some(flow) = &mut peer.flow {
+            flow.go_back();
+            flow.again_wait = Duration::ZERO;
+            flow.attach_wait = Duration::ZERO;
+            flow.attach_due = flow.known != all;
+            flow.keep_alive_due = true;
+        }
+        if self.candidate.is_some() {
+            self.propose_again(node, log);
+        }
+    }
+
+    /// Runs what has timed out, if anything has, and finds the next deadline.
+    pub(super) fn expire(&mut self, log: &mut impl LocalLog) {
+        if self.now < self.wake {
+            return;
+        }
+        self.expire_promotion(log);
+        let (now, config) = (self.now, self.config);
+        let mut wake = self.expire_follower(log).min(self.promotion_deadline());
+        for peer in &mut self.peers {
+            let link_up = peer.link_up;
+            let Some(flow) = &mut peer.flow else { continue };
+            if now >= flow.attach_at {
+                flow.attach_due = true;
+                flow.attach_at = Instant::NEVER;
+            }
+            if flow.keep_alive_at == Instant::NEVER {
+                flow.keep_alive_at = now + config.keep_alive;
+            } else if now >= flow.keep_alive_at {
+                flow.keep_alive_due = link_up;
+                flow.keep_alive_at = now + config.keep_alive;
+            }
+            if now >= flow.again_at {
+                flow.go_back();
+                flow.again_wait = back_off(flow.again_wait, config.retry, config.retry_max);
+                // Armed again by the first byte that is sent again.
+                flow.again_at = Instant::NEVER;
+            }
+            let mut counter_at = Instant::NEVER;
+            if !flow.counter_failed {
+                counter_at = flow.heard_at + config.counter_timeout;
+                if now >= counter_at {
+                    flow.counter_failed = true;
+                    counter_at = Instant::NEVER;
+                }
+            }
+            wake = wake.min(flow.attach_at).min(flow.keep_alive_at).min(flow.again_at).min(counter_at);
+        }
+        self.wake = wake;
+    }
+}

@@ -1,0 +1,311 @@
+//! The side of a replica: it attaches to an epoch, takes log bytes, and reports its counters.
+
+use super::{Flaw, LocalLog, Role, Transport, flag};
+use tidewater_base::{Duration, Instant};
+use tidewater_wire::replication::{Attach, Epoch, LANES_MAX, Mode, Reason};
+
+/// What a replica has to report, and what an acceptor has to send to its candidate.
+#[derive(Clone, Debug)]
+pub(super) struct Follower {
+    /// Whom it takes the log from and reports to.
+    pub(super) upstream: Option<u8>,
+    /// Lanes whose report is to be sent now.
+    pub(super) due: u16,
+    /// Lanes whose report is to be sent at the next tick.
+    changed: u16,
+    tick_at: Instant,
+    keep_alive_at: Instant,
+    heard_at: Instant,
+    /// For each lane what the candidate has asked for and was not sent yet: from where, to where.
+    pub(super) pulls: [(u64, u64); LANES_MAX],
+}
+
+impl Follower {
+    pub(super) fn new() -> Follower {
+        Follower {
+            upstream: None,
+            due: 0,
+            changed: 0,
+            tick_at: Instant::NEVER,
+            keep_alive_at: Instant::NEVER,
+            heard_at: Instant::ZERO,
+            pulls: [(0, 0); LANES_MAX],
+        }
+    }
+
+    /// It follows a primary from now on: all counters are reported at once.
+    pub(super) fn attached(&mut self, now: Instant, lanes: u16, keep_alive: Duration) {
+        self.due = lanes;
+        self.changed = 0;
+        self.tick_at = Instant::NEVER;
+        self.keep_alive_at = now + keep_alive;
+        self.heard_at = now;
+    }
+
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.heard_at = now;
+    }
+}
+
+impl Transport {
+    /// Whether this node follows `from` in `epoch`.
+    pub(super) fn follows(&self, from: u8, epoch: Epoch) -> bool {
+        self.attached() && epoch == self.persistent.promised && self.follower.upstream == Some(from)
+    }
+
+    /// Reports these lanes at the next tick of the report period.
+    pub(super) fn report_soon(&mut self, lanes: u16) {
+        if lanes == 0 || self.follower.upstream.is_none() {
+            return;
+        }
+        self.follower.changed |= lanes;
+        if self.follower.tick_at == Instant::NEVER {
+            let period = self.config.report_period;
+            // Ticks stand at multiples of the period, as a free-running timer makes them.
+            self.follower.tick_at = Instant::ZERO + period * (self.now.as_ps() / period.as_ps() + 1);
+            self.arm(self.follower.tick_at);
+        }
+    }
+
+    /// The persisted counter of a lane has moved.
+    pub(super) fn persisted_moved(&mut self, lane: usize, log: &mut impl LocalLog) {
+        if self.follower.upstream.is_some() {
+            let all = self.all_lanes();
+            let lanes = if self.note_sync(log) { all } else { 1 << lane };
+            self.report_soon(lanes);
+        }
+        self.flows_have_more(lane, log);
+        if self.candidate.is_some() {
+            self.pulled(lane, log);
+        }
+    }
+
+    /// Notes that the log is complete up to where the epoch started. True when that is new.
+    fn note_sync(&mut self, log: &impl LocalLog) -> bool {
+        let own = &mut self.persistent;
+        let epoch = own.history.last();
+        let starts = own.history.last_offsets();
+        let lanes = usize::from(self.config.lanes);
+        let new = own.synced != epoch && (0..lanes).all(|lane| log.persisted(lane) >= starts[lane]);
+        if new {
+            own.synced = epoch;
+            own.rebuild = false;
+            self.set_flag(flag::STALE, false);
+        }
+        new
+    }
+
+    /// What the report of a lane says: synced, own counter, and what is covered.
+    pub(super) fn counters(&self, lane: usize, log: &impl LocalLog) -> (bool, u64, u64) {
+        let (mut synced, persisted) = (self.persistent.synced == self.persistent.history.last(), log.persisted(lane));
+        let mut covered = persisted;
+        // In a chain, what has come to the end; elsewhere a replica has no flow.
+        for flow in self.peers.iter().filter_map(|peer| peer.flow.as_ref()) {
+            synced &= flow.synced;
+            covered = if flow.known & 1 << lane != 0 { covered.min(flow.covered[lane]) } else { 0 };
+        }
+        (synced, persisted, covered)
+    }
+
+    /// The log of an epoch, from who sends it to this node.
+    pub(super) fn attach(&mut self, from: u8, epoch: Epoch, attach: Attach, log: &mut impl LocalLog) {
+        let own = &self.persistent;
+        let group = attach.group;
+        let outdated = |known: &super::Group| group.version() < known.version() && !group.same_as(known);
+        if group.version() < own.group.version() {
+            return self.refuse(from, epoch, Reason::Group);
+        }
+        if own.pending.as_ref().is_some_and(outdated) {
+            return self.refuse(from, epoch, Reason::Pending);
+        }
+        let other = group.version() == own.group.version() && !group.same_as(&own.group);
+        if other || attach.lanes != self.config.lanes {
+            self.set_flag(flag::MISMATCH, true);
+            return self.refuse(from, epoch, Reason::Mismatch);
+        }
+        let upstream = match group.mode() {
+            Mode::Chain => super::predecessor(&group, epoch.node(), own.node),
+            _ => Some(epoch.node()),
+        };
+        let members = group.contains(own.node) && group.contains(epoch.node()) && epoch.node() != own.node;
+        if !members || upstream != Some(from) || attach.history.last() != epoch {
+            return;
+        }
+        if self.attached() && own.promised == epoch {
+            self.follower.heard(self.now);
+            self.follower.due = self.all_lanes();
+            if !self.reaches(&attach, log) {
+                self.refuse(from, epoch, Reason::Stale);
+            }
+            return;
+        }
+        if own.role == Role::Primary || self.candidate.is_some() || epoch > own.promised {
+            self.depose(epoch, log);
+        }
+        let new = self.persistent.rebuild || self.persistent.synced == Epoch::NONE;
+        let keeps = self.shared(&attach.history, log);
+        if keeps.is_none() && !new {
+            self.set_flag(flag::STALE, true);
+            return self.refuse(from, epoch, Reason::Stale);
+        }
+        let lanes = self.lanes();
+        // It holds bytes, but not up to where the sender's begin.
+        let gap = keeps.is_some_and(|ends| {
+            (0..lanes).any(|lane| ends[lane] < attach.oldest[lane] && ends[lane] > log.oldest(lane))
+        });
+        if gap && !new {
+            self.set_flag(flag::STALE, true);
+            return self.refuse(from, epoch, Reason::Stale);
+        }
+        let keeps = keeps.filter(|_| !gap);
+        self.adopt(&attach.history, keeps, &attach.oldest, log);
+        let own = &mut self.persistent;
+        own.group = group;
+        own.pending = None;
+        self.set_flag(flag::MISMATCH | flag::STALE | flag::REFUSED, false);
+        self.note_sync(log);
+        self.reflow();
+    }
+
+    /// Whether all that this replica lacks can still be sent to it. With leave to rebuild it skips what can't.
+    fn reaches(&mut self, attach: &Attach, log: &mut impl LocalLog) -> bool {
+        for lane in 0..self.lanes() {
+            let end = log.persisted(lane);
+            if end < attach.oldest[lane] {
+                if !self.persistent.rebuild && end > log.oldest(lane) {
+                    self.set_flag(flag::STALE, true);
+                    return false;
+                }
+                log.restart(lane, attach.oldest[lane]);
+                self.report_soon(1 << lane);
+            }
+        }
+        self.note_sync(log);
+        self.set_flag(flag::STALE, false);
+        true
+    }
+
+    /// For each lane the end of what this log shares with the log of `history`; `None` when they share no epoch that both still
+    /// know.
+    pub(super) fn shared(
+        &self,
+        history: &tidewater_wire::replication::History,
+        log: &impl LocalLog,
+    ) -> Option<[u64; LANES_MAX]> {
+        let own = &self.persistent;
+        let (here, there) = own.history.common(history)?;
+        // A synced epoch that was forgotten, not cut: nothing could be said of this log in a promotion any more.
+        if own.history.starts()[here].epoch > own.synced && history.position(own.synced).is_none() {
+            return None;
+        }
+        let mut ends = [0; LANES_MAX];
+        for (lane, end) in ends.iter_mut().enumerate().take(self.lanes()) {
+            let limit = |end: Option<u64>| end.unwrap_or(u64::MAX);
+            *end = log.persisted(lane).min(limit(own.history.end(here, lane))).min(limit(history.end(there, lane)));
+        }
+        Some(ends)
+    }
+
+    /// Takes over a history: cuts each lane to `keeps`, or starts it over when there is nothing to keep or when it would not reach
+    /// up to `oldest`, and counts the bytes that are cut.
+    pub(super) fn adopt(
+        &mut self,
+        history: &tidewater_wire::replication::History,
+        keeps: Option<[u64; LANES_MAX]>,
+        oldest: &[u64; LANES_MAX],
+        log: &mut impl LocalLog,
+    ) {
+        let common = self.persistent.history.common(history).map(|(here, _)| here);
+        self.cut = [0; LANES_MAX];
+        for lane in 0..self.lanes() {
+            let end = log.persisted(lane);
+            match keeps {
+                Some(_) if self.has(Flaw::NoTruncation) => {}
+                Some(keeps) if keeps[lane] >= oldest[lane] => {
+                    self.cut[lane] = end - keeps[lane];
+                    log.truncate(lane, keeps[lane]);
+                }
+                _ => {
+                    self.cut[lane] = end - log.oldest(lane).min(end);
+                    log.restart(lane, oldest[lane]);
+                }
+            }
+            self.limit[lane] = self.limit[lane].min(log.persisted(lane));
+        }
+        let own = &mut self.persistent;
+        if keeps.is_none() {
+            own.synced = Epoch::NONE;
+        } else if history.position(own.synced).is_none() {
+            // Nothing was acknowledged in an epoch that the primary does not know.
+            let epoch = common.map_or(Epoch::NONE, |here| own.history.starts()[here].epoch);
+            own.synced = own.synced.min(epoch);
+        }
+        own.history = history.clone();
+    }
+
+    /// Log bytes came in.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a frame")]
+    pub(super) fn data(
+        &mut self,
+        from: u8,
+        epoch: Epoch,
+        pulled: bool,
+        lane: usize,
+        offset: u64,
+        len: u32,
+        log: &mut impl LocalLog,
+    ) {
+        if pulled {
+            if self.wants_pulled(from, epoch, lane, offset + u64::from(len)) {
+                log.accept(lane, offset, len);
+            }
+            return;
+        }
+        if !self.follows(from, epoch) {
+            return;
+        }
+        self.follower.heard(self.now);
+        if offset + u64::from(len) <= log.persisted(lane) {
+            // It was sent again: so the report has been lost.
+            self.report_soon(1 << lane);
+        } else {
+            log.accept(lane, offset, len);
+        }
+    }
+
+    /// A candidate asks for log bytes.
+    pub(super) fn pull(&mut self, from: u8, epoch: Epoch, lane: usize, start: u64, end: u64, log: &impl LocalLog) {
+        let own = &self.persistent;
+        if epoch != own.promised || epoch.node() != from || self.candidate.is_some() || self.attached() {
+            return;
+        }
+        let end = end.min(self.synced_log(log).1[lane]);
+        if start >= log.oldest(lane) && start < end {
+            self.follower.pulls[lane] = (start, end);
+        }
+    }
+
+    /// Timers of a replica; the next of them.
+    pub(super) fn expire_follower(&mut self, _log: &impl LocalLog) -> Instant {
+        if self.follower.upstream.is_none() {
+            return Instant::NEVER;
+        }
+        let (now, config, all) = (self.now, self.config, self.all_lanes());
+        let follower = &mut self.follower;
+        if now >= follower.tick_at {
+            follower.due |= follower.changed;
+            follower.changed = 0;
+            follower.tick_at = Instant::NEVER;
+            follower.keep_alive_at = now + config.keep_alive;
+        }
+        if now >= follower.keep_alive_at {
+            follower.due = all;
+            follower.keep_alive_at = now + config.keep_alive;
+        }
+        let silent_at = follower.heard_at + config.counter_timeout;
+        let next = follower.tick_at.min(follower.keep_alive_at);
+        // The keep-alive looks again, so silence needs no timer of its own.
+        self.set_flag(flag::PRIMARY_SILENT, now >= silent_at);
+        next
+    }
+}

@@ -1,0 +1,190 @@
+//! What is sent next.
+
+use super::flow::back_off;
+use super::promotion::Phase;
+use super::{LocalLog, Source, Transmit, Transport};
+use tidewater_base::Instant;
+use tidewater_wire::replication::{Accepted, Attach, Body, Epoch, Frame, LANES_MAX};
+
+impl Transport {
+    /// The next frame to send, or `None` when there is nothing to send before the next event.
+    pub fn poll(&mut self, log: &mut impl LocalLog) -> Option<Transmit> {
+        for _ in 0..self.peers.len() {
+            let place = self.cursor % self.peers.len();
+            // Peers take turns, so that one that catches up does not hold back the others.
+            self.cursor = place + 1;
+            if self.peers[place].link_up
+                && let Some((epoch, body, source)) = self.next_body(place, log)
+            {
+                let (function, from, to) = (self.config.function, self.persistent.node, self.peers[place].node);
+                return Some(Transmit { peer: to, frame: Frame { function, from, to, epoch, body }, source });
+            }
+        }
+        None
+    }
+
+    fn next_body(&mut self, place: usize, log: &mut impl LocalLog) -> Option<(Epoch, Body, Option<Source>)> {
+        if let Some((epoch, reason)) = self.peers[place].refuse.take() {
+            let own = &self.persistent;
+            let group = match reason {
+                tidewater_wire::replication::Reason::Pending => own.pending.unwrap_or(own.group),
+                _ => own.group,
+            };
+            return Some((epoch, Body::Refuse { promised: own.promised, reason, group }, None));
+        }
+        let node = self.peers[place].node;
+        if std::mem::take(&mut self.peers[place].propose_due)
+            && let Some(candidate) = &self.candidate
+        {
+            let base = self.persistent.group.version();
+            let body = Body::Propose { force: candidate.force, base, target: candidate.target };
+            return Some((candidate.epoch, body, None));
+        }
+        let promised = self.persistent.promised;
+        if std::mem::take(&mut self.peers[place].accept_due) && promised.node() == node {
+            let (history, ends) = self.synced_log(log);
+            let (lanes, oldest) = (self.config.lanes, self.oldest(log));
+            let accepted = Accepted { synced: history.last(), lanes, oldest, ends, history };
+            return Some((promised, Body::Accepted(Box::new(accepted)), None));
+        }
+        if self.candidate.is_some() {
+            return self.next_pull(node, log);
+        }
+        let attach = self.peers[place].flow.as_mut().is_some_and(|flow| std::mem::take(&mut flow.attach_due));
+        if attach {
+            return Some(self.next_attach(place, log));
+        }
+        if self.follower.upstream == Some(node) && self.follower.due != 0 {
+            let lane = self.follower.due.trailing_zeros();
+            self.follower.due &= self.follower.due - 1;
+            let (synced, persisted, covered) = self.counters(lane as usize, log);
+            let body = Body::Report { lane: lane as u8, synced, window: log.window(), persisted, covered };
+            return Some((promised, body, None));
+        }
+        if promised.node() == node
+            && self.follower.upstream.is_none()
+            && let Some((body, source)) = self.next_pulled(log)
+        {
+            return Some((promised, body, Some(source)));
+        }
+        let (body, source) = self.next_data(place, log)?;
+        Some((self.persistent.history.last(), body, source))
+    }
+
+    fn oldest(&self, log: &impl LocalLog) -> [u64; LANES_MAX] {
+        let mut oldest = [0; LANES_MAX];
+        for (lane, oldest) in oldest.iter_mut().enumerate().take(self.lanes()) {
+            *oldest = log.oldest(lane);
+        }
+        oldest
+    }
+
+    fn next_attach(&mut self, place: usize, log: &impl LocalLog) -> (Epoch, Body, Option<Source>) {
+        let (now, config) = (self.now, self.config);
+        let mut at = Instant::NEVER;
+        if let Some(flow) = &mut self.peers[place].flow {
+            flow.attach_wait = back_off(flow.attach_wait, config.retry, config.retry_max);
+            at = now + flow.attach_wait;
+            flow.attach_at = at;
+        }
+        self.arm(at);
+        let own = &self.persistent;
+        let attach = Attach {
+            group: own.group,
+            lanes: config.lanes,
+            oldest: self.oldest(log),
+            history: own.history.clone(),
+        };
+        (own.history.last(), Body::Attach(Box::new(attach)), None)
+    }
+
+    /// What the candidate asks `node` for.
+    fn next_pull(&mut self, node: u8, log: &impl LocalLog) -> Option<(Epoch, Body, Option<Source>)> {
+        let candidate = self.candidate.as_mut()?;
+        let Phase::Pull { targets, due, asked } = &mut candidate.phase else { return None };
+        for lane in 0..usize::from(self.config.lanes) {
+            let (end, source) = targets[lane];
+            let start = log.persisted(lane);
+            if *due & 1 << lane != 0 && source == node && start < end {
+                *due &= !(1 << lane);
+                asked[lane] = end.min(start + u64::from(log.window()));
+                let body = Body::Pull { lane: lane as u8, start, end: asked[lane].max(start + 1) };
+                return Some((candidate.epoch, body, None));
+            }
+        }
+        None
+    }
+
+    /// Log bytes that the candidate has asked for.
+    fn next_pulled(&mut self, log: &impl LocalLog) -> Option<(Body, Source)> {
+        for lane in 0..self.lanes() {
+            let (start, end) = self.follower.pulls[lane];
+            if start < end {
+                let Some((len, source)) = self.locate(lane, start, end, log) else {
+                    self.follower.pulls[lane] = (0, 0);
+                    continue;
+                };
+                self.follower.pulls[lane].0 += u64::from(len);
+                return Some((Body::Data { pulled: true, lane: lane as u8, offset: start, len }, source));
+            }
+        }
+        None
+    }
+
+    /// Log bytes for a replica, or a sign of life.
+    fn next_data(&mut self, place: usize, log: &impl LocalLog) -> Option<(Body, Option<Source>)> {
+        let (lanes, now, config) = (self.lanes(), self.now, self.config);
+        let flow = self.peers[place].flow.as_ref()?;
+        let (first, mut missing) = (flow.lane, false);
+        for step in 0..lanes {
+            let lane = (first + step) % lanes;
+            let flow = self.peers[place].flow.as_ref()?;
+            let start = flow.sent[lane].max(flow.shadow[lane]);
+            let end = log.persisted(lane).min(flow.shadow[lane].saturating_add(u64::from(flow.window)));
+            if flow.known & 1 << lane == 0 || start >= end {
+                continue;
+            }
+            let Some((len, source)) = self.locate(lane, start, end, log) else {
+                missing = true;
+                continue;
+            };
+            let flow = self.peers[place].flow.as_mut()?;
+            flow.sent[lane] = start + u64::from(len);
+            flow.lane = lane + 1;
+            if flow.again_at == Instant::NEVER {
+                flow.again_wait = flow.again_wait.max(config.retry);
+                flow.again_at = now + flow.again_wait;
+            }
+            // Data is a sign of life too.
+            flow.keep_alive_due = false;
+            let again_at = flow.again_at;
+            self.arm(again_at);
+            return Some((Body::Data { pulled: false, lane: lane as u8, offset: start, len }, Some(source)));
+        }
+        let flow = self.peers[place].flow.as_mut()?;
+        if missing && flow.attach_at == Instant::NEVER {
+            // The peer lacks bytes that are gone: attaching tells it where the log begins now.
+            flow.stale = true;
+            flow.attach_wait = back_off(flow.attach_wait, config.retry, config.retry_max);
+            flow.attach_at = now + flow.attach_wait;
+            let at = flow.attach_at;
+            self.arm(at);
+        } else if !missing && flow.synced {
+            flow.stale = false;
+        }
+        let flow = self.peers[place].flow.as_mut()?;
+        std::mem::take(&mut flow.keep_alive_due).then_some((Body::KeepAlive, None))
+    }
+
+    /// Where the next bytes of `start..end` are, and how many of them one frame takes.
+    fn locate(&self, lane: usize, start: u64, end: u64, log: &impl LocalLog) -> Option<(u32, Source)> {
+        let most = (end - start).min(u64::from(self.config.payload_max)) as u32;
+        if start >= log.in_ring_from(lane) {
+            return Some((most, Source::Ring));
+        }
+        let page = log.page_at(lane, start)?;
+        let skip = u32::try_from(start.checked_sub(page.offset)?).ok()?;
+        let rest = page.len.checked_sub(skip).filter(|&rest| rest > 0)?;
+        Some((most.min(rest), Source::Page { sequence: page.sequence, skip }))
+    }
+}
