@@ -110,6 +110,8 @@ pub enum Body {
 pub struct Accepted {
     /// That epoch.
     pub synced: Epoch,
+    /// The version of the group of which it was an epoch.
+    pub version: Epoch,
     /// Number of lanes.
     pub lanes: u8,
     /// For each lane the oldest offset that it can still send.
@@ -190,6 +192,7 @@ impl Frame {
             Body::Accepted(accepted) => {
                 out.u64(u64::from(accepted.lanes));
                 out.u64(accepted.synced.bits());
+                out.u64(accepted.version.bits());
                 out.lanes(accepted.lanes, &accepted.oldest);
                 out.lanes(accepted.lanes, &accepted.ends);
                 out.history(accepted.lanes, &accepted.history);
@@ -364,8 +367,10 @@ impl Reader<'_> {
             }
             ACCEPTED => {
                 let lanes = self.lane_count()?;
-                let (synced, oldest, ends) = (self.epoch()?, self.lanes(lanes)?, self.lanes(lanes)?);
-                Body::Accepted(Box::new(Accepted { synced, lanes, oldest, ends, history: self.history(lanes)? }))
+                let (synced, version) = (self.epoch()?, self.epoch()?);
+                let (oldest, ends) = (self.lanes(lanes)?, self.lanes(lanes)?);
+                let history = self.history(lanes)?;
+                Body::Accepted(Box::new(Accepted { synced, version, lanes, oldest, ends, history }))
             }
             REFUSE => {
                 const REASONS: [Reason; 5] =
@@ -454,8 +459,8 @@ mod tests {
     fn body() -> impl Strategy<Value = Body> {
         prop_oneof![
             (any::<bool>(), epoch(), group()).prop_map(|(force, base, target)| Body::Propose { force, base, target }),
-            (epoch(), log()).prop_map(|(synced, (lanes, oldest, ends, history))| {
-                Body::Accepted(Box::new(Accepted { synced, lanes, oldest, ends, history }))
+            (epoch(), epoch(), log()).prop_map(|(synced, version, (lanes, oldest, ends, history))| {
+                Body::Accepted(Box::new(Accepted { synced, version, lanes, oldest, ends, history }))
             }),
             (epoch(), 0..5usize, group()).prop_map(|(promised, reason, group)| Body::Refuse {
                 promised,

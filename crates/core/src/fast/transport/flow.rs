@@ -215,7 +215,9 @@ impl Transport {
                 flow.keep_alive_at = now + config.keep_alive;
             } else if now >= flow.keep_alive_at {
                 flow.keep_alive_due = link_up;
-                flow.keep_alive_at = now + config.keep_alive;
+                // Who is silent is asked less often.
+                let wait = if flow.counter_failed { config.retry_max } else { Duration::ZERO };
+                flow.keep_alive_at = now + wait.max(config.keep_alive);
             }
             if now >= flow.again_at {
                 flow.go_back();

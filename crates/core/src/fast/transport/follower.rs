@@ -89,6 +89,7 @@ impl Transport {
         let new = own.synced != epoch && (0..lanes).all(|lane| log.persisted(lane) >= starts[lane]);
         if new {
             own.synced = epoch;
+            own.synced_in = own.group.version();
             own.rebuild = false;
             self.set_flag(flag::STALE, false);
         }
@@ -234,7 +235,7 @@ impl Transport {
         }
         let own = &mut self.persistent;
         if keeps.is_none() {
-            own.synced = Epoch::NONE;
+            (own.synced, own.synced_in) = (Epoch::NONE, Epoch::NONE);
         } else if history.position(own.synced).is_none() {
             // Nothing was acknowledged in an epoch that the primary does not know.
             let epoch = common.map_or(Epoch::NONE, |here| own.history.starts()[here].epoch);

@@ -179,6 +179,8 @@ pub struct Persistent {
     pub promised: Epoch,
     /// The newest epoch in which the log was complete up to the epoch's start.
     pub synced: Epoch,
+    /// The version of the group of which `synced` is an epoch.
+    pub synced_in: Epoch,
     /// The epochs of the log.
     pub history: History,
     /// The operator allows that the log is thrown away to rejoin.
@@ -195,6 +197,7 @@ impl Persistent {
             pending: None,
             promised: Epoch::NONE,
             synced: Epoch::NONE,
+            synced_in: Epoch::NONE,
             history: History::default(),
             rebuild: false,
         }
@@ -301,6 +304,10 @@ enum Flaw {
     NoTruncation,
     /// A counter counts before its replica is synced, and in a promotion a replica speaks for all its bytes.
     CountUnsynced,
+    /// A promotion does without a log that was synced in the group as it is now.
+    NoHeir,
+    /// Logs are ranked by epoch, whatever the group that it was an epoch of.
+    RankByEpoch,
 }
 
 /// The transport of one function.
@@ -400,9 +407,10 @@ impl Transport {
                 self.persistent.group = group.at(Epoch::NONE);
                 self.persistent.pending = None;
                 self.persistent.synced = Epoch::NONE;
+                self.persistent.synced_in = Epoch::NONE;
                 self.reflow();
                 if primary {
-                    self.propose(group.at(Epoch::NONE), force, log)?;
+                    self.propose(group.at(Epoch::NONE), [force, true], log)?;
                 }
             }
             _ if alone => return Err(CommandError::StandAlone),
@@ -412,7 +420,7 @@ impl Transport {
                 if !target.contains(self.persistent.node) {
                     return Err(CommandError::NotMember(self.persistent.node));
                 }
-                self.propose(target, force, log)?;
+                self.propose(target, [force, false], log)?;
             }
             Command::Demote => {
                 self.set_flag(flag::DEPOSED | flag::REFUSED, false);
@@ -645,6 +653,7 @@ impl Transport {
         let pushed = self.persistent.history.push(tidewater_wire::replication::Start { epoch, offsets });
         assert!(pushed, "epoch {epoch} does not follow {:?}", self.persistent.history);
         self.persistent.synced = epoch;
+        self.persistent.synced_in = self.persistent.group.version();
     }
 
     fn receive(&mut self, frame: Frame, log: &mut impl LocalLog) {

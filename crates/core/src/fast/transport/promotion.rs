@@ -11,6 +11,8 @@ pub(super) struct Candidate {
     pub(super) epoch: Epoch,
     pub(super) target: Group,
     pub(super) force: bool,
+    /// The operator sets the group up with this device's log: there is no other that could have more.
+    first: bool,
     pub(super) phase: Phase,
     retry_at: Instant,
     retry_wait: Duration,
@@ -25,8 +27,8 @@ pub(super) enum Phase {
     Collect {
         /// Those that did, this one first.
         acceptors: Vec<Acceptor>,
-        /// The history of one of those with the highest synced epoch.
-        best: History,
+        /// The highest rank among them, and the history of one that has it.
+        best: ((Epoch, Epoch), History),
     },
     /// What the log lacks is fetched.
     Pull {
@@ -43,7 +45,9 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acceptor {
     node: u8,
-    synced: Epoch,
+    /// What its log is worth: the version of the group that it was last synced in, and the epoch. A primary of a group that was
+    /// replaced without its knowing may make epochs above those of the new group.
+    rank: (Epoch, Epoch),
     oldest: [u64; LANES_MAX],
     ends: [u64; LANES_MAX],
 }
@@ -63,7 +67,7 @@ impl Transport {
     pub(super) fn propose(
         &mut self,
         target: Group,
-        force: bool,
+        [force, first]: [bool; 2],
         log: &mut impl LocalLog,
     ) -> Result<(), CommandError> {
         let own = &self.persistent;
@@ -72,18 +76,21 @@ impl Transport {
         self.set_flag(flag::DEPOSED | flag::REFUSED | flag::MISMATCH, false);
         let changes = !target.same_as(&self.persistent.group);
         let target = target.at(if changes { epoch } else { self.persistent.group.version() });
-        let (synced, ends, best) = self.candidate_log(log);
+        let (history, ends) = self.synced_log(log);
+        let version = if self.has(Flaw::RankByEpoch) { Epoch::NONE } else { self.persistent.synced_in };
+        let rank = (version, history.last());
         let mut oldest = [0; LANES_MAX];
         for (lane, oldest) in oldest.iter_mut().enumerate().take(self.lanes()) {
             *oldest = log.oldest(lane);
         }
         let mut acceptors = Vec::with_capacity(2 * MEMBERS_MAX);
-        acceptors.push(Acceptor { node: self.persistent.node, synced, oldest, ends });
+        acceptors.push(Acceptor { node: self.persistent.node, rank, oldest, ends });
         self.candidate = Some(Box::new(Candidate {
             epoch,
             target,
             force,
-            phase: Phase::Collect { acceptors, best },
+            first,
+            phase: Phase::Collect { acceptors, best: (rank, history) },
             retry_at: self.now + self.config.retry,
             retry_wait: self.config.retry,
             over_at: self.now + self.config.promotion_timeout,
@@ -117,11 +124,6 @@ impl Transport {
         }
         history.cut_after(place);
         (history, ends)
-    }
-
-    fn candidate_log(&self, log: &impl LocalLog) -> (Epoch, [u64; LANES_MAX], History) {
-        let (history, ends) = self.synced_log(log);
-        (history.last(), ends, history)
     }
 
     /// Lets a proposal be sent to a node that has not accepted.
@@ -200,11 +202,12 @@ impl Transport {
         if accepted.lanes != lanes || accepted.history.last() != accepted.synced || accepted.synced >= epoch || !whole {
             return self.set_flag(flag::MISMATCH, true);
         }
-        if accepted.synced > best.last() {
-            *best = accepted.history;
+        let Accepted { synced, version, oldest, ends, history, .. } = accepted;
+        let rank = if synced == Epoch::NONE { (synced, synced) } else { (version, synced) };
+        if rank > best.0 {
+            *best = (rank, history);
         }
-        let Accepted { synced, oldest, ends, .. } = accepted;
-        acceptors.push(Acceptor { node: from, synced, oldest, ends });
+        acceptors.push(Acceptor { node: from, rank, oldest, ends });
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == from) {
             peer.propose_due = false;
         }
@@ -215,15 +218,25 @@ impl Transport {
     fn collected(&mut self, log: &mut impl LocalLog) {
         let group = self.persistent.group;
         let few = usize::from(self.has(Flaw::AcceptTooFew));
+        let by_epoch = self.has(Flaw::RankByEpoch);
         let Some(candidate) = &self.candidate else { return };
         let Phase::Collect { acceptors, .. } = &candidate.phase else { return };
         let count = |group: &Group| acceptors.iter().filter(|acceptor| group.contains(acceptor.node)).count();
         let changes = !candidate.target.same_as(&group);
+        let all = |group: &Group| count(group) == group.members().len();
+        // What was acknowledged before the group came to be is with those that were synced in it; a set that intersects all that
+        // the group's own mode lets acknowledge need not hold it.
+        let heir = |acceptor: &Acceptor| {
+            let (version, synced) = acceptor.rank;
+            let version = if by_epoch { synced } else { version };
+            synced != Epoch::NONE && version >= group.version()
+        };
+        let heirs = self.has(Flaw::NoHeir) || candidate.first || acceptors.iter().any(heir) || all(&group);
         let enough = if candidate.force {
-            let all = |group: &Group| count(group) == group.members().len();
             self.now >= candidate.over_at || (all(&group) && all(&candidate.target))
         } else {
-            count(&group) + few >= needed(&group)
+            heirs
+                && count(&group) + few >= needed(&group)
                 && (!changes
                     || (count(&group) > group.members().len() / 2
                         && count(&candidate.target) >= needed(&candidate.target)))
@@ -233,15 +246,15 @@ impl Transport {
         }
     }
 
-    /// Takes over the best log of those that have accepted.
+    /// Takes over the best log among theirs.
     fn take_over(&mut self, log: &mut impl LocalLog) {
         let lanes = self.lanes();
         let Some(candidate) = &mut self.candidate else { return };
         let Phase::Collect { acceptors, best } = &mut candidate.phase else { return };
-        let (best, acceptors) = (std::mem::take(best), std::mem::take(acceptors));
+        let ((rank, best), acceptors) = (std::mem::take(best), std::mem::take(acceptors));
         let mut targets = [(0, self.persistent.node); LANES_MAX];
         let mut oldest = [0; LANES_MAX];
-        for acceptor in acceptors.iter().filter(|acceptor| acceptor.synced == best.last()) {
+        for acceptor in acceptors.iter().filter(|acceptor| acceptor.rank == rank) {
             for lane in 0..lanes {
                 if acceptor.ends[lane] > targets[lane].0 {
                     targets[lane] = (acceptor.ends[lane], acceptor.node);
@@ -313,10 +326,10 @@ impl Transport {
     /// The candidate holds all: it is primary.
     fn establish(&mut self, log: &mut impl LocalLog) {
         let Some(candidate) = self.candidate.take() else { return };
+        self.persistent.group = candidate.target;
         self.begin_epoch(candidate.epoch, log);
         let own = &mut self.persistent;
         own.role = Role::Primary;
-        own.group = candidate.target;
         own.pending = None;
         own.rebuild = false;
         self.set_flag(flag::STALE, false);
@@ -357,8 +370,8 @@ impl Transport {
             Phase::Collect { .. } => {}
             // The source has died, or lost what it had: others may have it, and a new epoch asks them all.
             Phase::Pull { .. } => {
-                let (target, force) = (candidate.target, candidate.force);
-                if self.propose(target, force, log).is_err() {
+                let (target, options) = (candidate.target, [candidate.force, candidate.first]);
+                if self.propose(target, options, log).is_err() {
                     self.depose(self.persistent.promised, log);
                 }
             }

@@ -41,8 +41,8 @@ pub(super) struct Network {
     parcels: BinaryHeap<Reverse<Parcel>>,
     count: u64,
     unit: Unit,
-    /// For each lane what was acknowledged, and the highest epoch that had done so when it first was.
-    pub(super) ledger: Vec<Vec<(Unit, Epoch)>>,
+    /// For each lane what was acknowledged, in which epoch, and by which version of the group.
+    pub(super) ledger: Vec<Vec<(Unit, Epoch, Epoch)>>,
     pub(super) frames: u64,
     pub(super) steps: u64,
     /// A deliberate flaw: a promise does not outlive a power cut.
@@ -249,6 +249,12 @@ impl Network {
     fn acknowledged(&mut self, node: usize, lane: usize, credit: u64) -> Check {
         let known = self.ledger[lane].len() as u64;
         let epoch = self.nodes[node].transport.epoch();
+        for at in self.nodes[node].credit[lane]..known.min(credit) {
+            let unit = self.ledger[lane][at as usize].0;
+            if self.nodes[node].log.get(lane, at) != Some(unit) {
+                return Err(format!("node {node} acknowledges in {epoch} another {at} of lane {lane}"));
+            }
+        }
         for at in known..credit {
             let unit = self.nodes[node].log.get(lane, at).ok_or("credit passes the log")?;
             let group = self.persistent(node).group;
@@ -262,21 +268,26 @@ impl Network {
             if holders < asked {
                 return Err(format!("{holders} hold {at} of lane {lane}, which {group:?} acknowledges in {epoch}"));
             }
-            self.ledger[lane].push((unit, epoch));
+            self.ledger[lane].push((unit, epoch, group.version()));
         }
         Ok(())
     }
 
     /// What was acknowledged is in the log of every later primary, and logs of one epoch are prefixes of each other.
+    ///
+    /// A primary of a group that a newer one has replaced, without its knowing, may lack bytes of the newer one. It can't
+    /// acknowledge anything, which `acknowledged` checks.
     pub(super) fn logs_agree(&self) -> Check {
         for (number, node) in self.nodes.iter().enumerate() {
             let own = node.transport.persistent();
             if own.role == Role::Primary {
                 for (lane, ledger) in self.ledger.iter().enumerate() {
-                    let lost = ledger.iter().enumerate().find(|&(at, &(unit, epoch))| {
-                        epoch <= own.history.last() && node.log.get(lane, at as u64) != Some(unit)
+                    let lost = ledger.iter().enumerate().find(|&(at, &(unit, epoch, version))| {
+                        epoch <= own.history.last()
+                            && version <= own.group.version()
+                            && node.log.get(lane, at as u64) != Some(unit)
                     });
-                    if let Some((at, (_, epoch))) = lost {
+                    if let Some((at, (_, epoch, _))) = lost {
                         return Err(format!(
                             "{at} of lane {lane}, acknowledged in {epoch}, is not in the log of node {number}, primary in {}",
                             own.history.last()
