@@ -445,8 +445,8 @@ mod tests {
             let mut start = Start::default();
             for (up, offsets) in steps {
                 start.epoch = Epoch::from_bits(start.epoch.bits() + up);
-                for lane in 0..usize::from(lanes) {
-                    start.offsets[lane] += u64::from(offsets[lane]);
+                for (sum, offset) in start.offsets.iter_mut().zip(offsets).take(usize::from(lanes)) {
+                    *sum += u64::from(offset);
                 }
                 assert!(history.push(start));
             }

@@ -129,7 +129,7 @@ impl Transport {
         flow.synced |= synced;
         let first = flow.known & 1 << lane == 0;
         flow.known |= 1 << lane;
-        if flow.known == all {
+        if flow.known == all && !flow.stale {
             flow.attach_at = Instant::NEVER;
             flow.attach_due = false;
         }
@@ -177,7 +177,7 @@ impl Transport {
     }
 
     /// The carrier tells of a link.
-    pub(super) fn link(&mut self, node: u8, up: bool, log: &mut impl LocalLog) {
+    pub(super) fn link(&mut self, node: u8, up: bool) {
         let all = self.all_lanes();
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) else { return };
         peer.link_up = up;
@@ -192,7 +192,7 @@ impl Transport {
             flow.keep_alive_due = true;
         }
         if self.candidate.is_some() {
-            self.propose_again(node, log);
+            self.propose_again(node);
         }
     }
 
@@ -203,7 +203,7 @@ impl Transport {
         }
         self.expire_promotion(log);
         let (now, config) = (self.now, self.config);
-        let mut wake = self.expire_follower(log).min(self.promotion_deadline());
+        let mut wake = self.expire_follower().min(self.promotion_deadline());
         for peer in &mut self.peers {
             let link_up = peer.link_up;
             let Some(flow) = &mut peer.flow else { continue };

@@ -113,7 +113,7 @@ impl Transport {
         let own = &self.persistent;
         let group = attach.group;
         let outdated = |known: &super::Group| group.version() < known.version() && !group.same_as(known);
-        if group.version() < own.group.version() {
+        if group.version() < own.floor {
             return self.refuse(from, epoch, Reason::Group);
         }
         if own.pending.as_ref().is_some_and(outdated) {
@@ -162,6 +162,7 @@ impl Transport {
         self.adopt(&attach.history, keeps, &attach.oldest, log);
         let own = &mut self.persistent;
         own.group = group;
+        own.floor = own.floor.max(group.version());
         own.pending = None;
         self.set_flag(flag::MISMATCH | flag::STALE | flag::REFUSED, false);
         self.note_sync(log);
@@ -287,7 +288,7 @@ impl Transport {
     }
 
     /// Timers of a replica; the next of them.
-    pub(super) fn expire_follower(&mut self, _log: &impl LocalLog) -> Instant {
+    pub(super) fn expire_follower(&mut self) -> Instant {
         if self.follower.upstream.is_none() {
             return Instant::NEVER;
         }

@@ -21,6 +21,7 @@ pub(super) struct Candidate {
 }
 
 /// How far a promotion is.
+#[expect(clippy::large_enum_variant, reason = "there is one at most, and it is boxed")]
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     /// Nodes are asked to accept.
@@ -72,9 +73,13 @@ impl Transport {
     ) -> Result<(), CommandError> {
         let own = &self.persistent;
         let epoch = own.promised.max(own.history.last()).next(own.node).ok_or(CommandError::EpochsUsedUp)?;
+        let outdated = own.group.version() < own.floor;
+        if outdated && !force {
+            return Err(CommandError::Outdated);
+        }
         self.step_down(log);
         self.set_flag(flag::DEPOSED | flag::REFUSED | flag::MISMATCH, false);
-        let changes = !target.same_as(&self.persistent.group);
+        let changes = outdated || !target.same_as(&self.persistent.group);
         let target = target.at(if changes { epoch } else { self.persistent.group.version() });
         let (history, ends) = self.synced_log(log);
         let version = if self.has(Flaw::RankByEpoch) { Epoch::NONE } else { self.persistent.synced_in };
@@ -127,7 +132,7 @@ impl Transport {
     }
 
     /// Lets a proposal be sent to a node that has not accepted.
-    pub(super) fn propose_again(&mut self, node: u8, _log: &impl LocalLog) {
+    pub(super) fn propose_again(&mut self, node: u8) {
         let Some(candidate) = &self.candidate else { return };
         let Phase::Collect { acceptors, .. } = &candidate.phase else { return };
         if acceptors.iter().all(|acceptor| acceptor.node != node)
@@ -164,7 +169,8 @@ impl Transport {
         if epoch.node() != from || !target.contains(from) || (self.attached() && epoch == own.promised) {
             return;
         }
-        if own.group.version() > base {
+        // An older group may not so much as finish a change that a newer one began.
+        if own.group.version() > base || (own.floor > base && !force) {
             return self.refuse(from, epoch, Reason::Group);
         }
         let pending = own.pending.is_some_and(|pending| base < pending.version() && !target.same_as(&pending));
@@ -181,6 +187,7 @@ impl Transport {
         }
         let own = &mut self.persistent;
         own.pending = (!target.same_as(&own.group)).then_some(target);
+        own.floor = own.floor.max(base);
         if let Some(place) = self.peer(from) {
             self.peers[place].accept_due = true;
         }
@@ -222,7 +229,7 @@ impl Transport {
         let Some(candidate) = &self.candidate else { return };
         let Phase::Collect { acceptors, .. } = &candidate.phase else { return };
         let count = |group: &Group| acceptors.iter().filter(|acceptor| group.contains(acceptor.node)).count();
-        let changes = !candidate.target.same_as(&group);
+        let changes = candidate.target.version() != group.version();
         let all = |group: &Group| count(group) == group.members().len();
         // What was acknowledged before the group came to be is with those that were synced in it; a set that intersects all that
         // the group's own mode lets acknowledge need not hold it.
@@ -327,6 +334,7 @@ impl Transport {
     fn establish(&mut self, log: &mut impl LocalLog) {
         let Some(candidate) = self.candidate.take() else { return };
         self.persistent.group = candidate.target;
+        self.persistent.floor = self.persistent.floor.max(candidate.target.version());
         self.begin_epoch(candidate.epoch, log);
         let own = &mut self.persistent;
         own.role = Role::Primary;

@@ -91,12 +91,8 @@ impl Transport {
         }
         self.arm(at);
         let own = &self.persistent;
-        let attach = Attach {
-            group: own.group,
-            lanes: config.lanes,
-            oldest: self.oldest(log),
-            history: own.history.clone(),
-        };
+        let attach =
+            Attach { group: own.group, lanes: config.lanes, oldest: self.oldest(log), history: own.history.clone() };
         (own.history.last(), Body::Attach(Box::new(attach)), None)
     }
 

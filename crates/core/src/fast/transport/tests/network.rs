@@ -259,7 +259,8 @@ impl Network {
             let unit = self.nodes[node].log.get(lane, at).ok_or("credit passes the log")?;
             let group = self.persistent(node).group;
             let holders = group.members().iter();
-            let holders = holders.filter(|&&member| self.nodes[usize::from(member)].log.get(lane, at) == Some(unit)).count();
+            let holders =
+                holders.filter(|&&member| self.nodes[usize::from(member)].log.get(lane, at) == Some(unit)).count();
             let asked = match group.mode() {
                 Mode::Lazy => 1,
                 Mode::Eager | Mode::Chain => group.members().len(),
@@ -285,6 +286,7 @@ impl Network {
                     let lost = ledger.iter().enumerate().find(|&(at, &(unit, epoch, version))| {
                         epoch <= own.history.last()
                             && version <= own.group.version()
+                            && at as u64 >= node.log.oldest(lane)
                             && node.log.get(lane, at as u64) != Some(unit)
                     });
                     if let Some((at, (_, epoch, _))) = lost {

@@ -8,7 +8,6 @@ use tidewater_base::Rng;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Broken {
     Transport(Flaw),
-    ForgetsPromise,
     KeepsQueue,
 }
 
@@ -58,7 +57,6 @@ fn run(plan: Plan, figures: &mut Figures) -> Check {
             _ => {}
         }
     }
-    net.forgets_promise = plan.broken == Some(Broken::ForgetsPromise);
     let mode = plan.mode.map(|mode| match mode {
         Mode::Quorum(0) => Mode::Quorum(nodes as u8 / 2 + 1),
         mode => mode,
@@ -111,7 +109,9 @@ fn run(plan: Plan, figures: &mut Figures) -> Check {
                     figures.promotions += 1;
                 }
             }
-            380..381 if net.up(node) => drop(net.command(node, Command::Demote).is_ok()),
+            380..381 if net.up(node) => {
+                let _ = net.command(node, Command::Demote);
+            }
             _ => net.advance(),
         }
         net.step()?;
@@ -134,7 +134,7 @@ fn heal(net: &mut Network) -> Check {
         }
     }
     net.run(Duration::from_ms(12))?;
-    for attempt in 0..16 {
+    for attempt in 0..12 {
         if let Some(primary) = net.converged() {
             let before = net.nodes[primary].log.persisted(0);
             net.write(primary, 0, 10);
@@ -143,17 +143,23 @@ fn heal(net: &mut Network) -> Check {
             let credit = net.credit(primary, 0);
             return if credit == before + 10 { Ok(()) } else { Err(format!("credit stays at {credit}")) };
         }
-        // Members of the newest group can be promoted; a change of it that has begun has to be finished, or overridden.
-        let groups = (0..net.nodes.len()).map(|node| net.persistent(node).group);
-        let newest = groups.max_by_key(Group::version).ok_or("there are no nodes")?;
-        let members = newest.members();
-        let node = usize::from(members[attempt % members.len()]);
+        // Members of the newest group can be promoted, best those with the best log. A change that has begun has to be finished
+        // or overridden.
+        let rank = |node: &usize| {
+            let own = net.persistent(*node);
+            (own.group.contains(own.node), own.group.version(), own.synced_in, own.synced)
+        };
+        let mut nodes: Vec<usize> = (0..net.nodes.len()).collect();
+        nodes.sort_by_key(|node| std::cmp::Reverse(rank(node)));
+        let newest = net.persistent(nodes[0]).group.version();
+        nodes.retain(|&node| rank(&node).0 && rank(&node).1 == newest);
+        let node = nodes[attempt % nodes.len()];
         for node in 0..net.nodes.len() {
             if net.nodes[node].transport.status().flags & flag::STALE != 0 {
                 let _ = net.command(node, Command::Rebuild);
             }
         }
-        let force = attempt >= 8;
+        let force = attempt >= 6;
         let target = net.persistent(node).pending.filter(|_| !force);
         // With all alive, force waits for all: it overrides changes that were begun on both sides of a partition.
         let _ = net.command(node, Command::Promote { target, force });
@@ -225,8 +231,6 @@ fn flaws_are_noticed() {
         (Broken::Transport(Flaw::NoTruncation), quorum),
         (Broken::Transport(Flaw::CountUnsynced), quorum),
         (Broken::Transport(Flaw::NoHeir), None),
-        (Broken::Transport(Flaw::RankByEpoch), None),
-        (Broken::ForgetsPromise, quorum),
         (Broken::KeepsQueue, quorum),
     ] {
         let found = noticed(broken, mode, 100);
