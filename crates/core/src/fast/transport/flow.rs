@@ -124,7 +124,9 @@ impl Transport {
         let Some(flow) = self.flow(from) else { return };
         flow.heard_at = now;
         flow.counter_failed = false;
-        flow.window = window;
+        if window > 0 {
+            flow.window = window;
+        }
         let newly_synced = synced && !flow.synced;
         flow.synced |= synced;
         let first = flow.known & 1 << lane == 0;

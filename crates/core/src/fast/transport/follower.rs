@@ -11,6 +11,8 @@ pub(super) struct Follower {
     pub(super) upstream: Option<u8>,
     /// Lanes whose report is to be sent now.
     pub(super) due: u16,
+    /// Lanes whose report says the window too.
+    pub(super) full: u16,
     /// Lanes whose report is to be sent at the next tick.
     changed: u16,
     tick_at: Instant,
@@ -25,6 +27,7 @@ impl Follower {
         Follower {
             upstream: None,
             due: 0,
+            full: 0,
             changed: 0,
             tick_at: Instant::NEVER,
             keep_alive_at: Instant::NEVER,
@@ -35,7 +38,7 @@ impl Follower {
 
     /// It follows a primary from now on: all counters are reported at once.
     pub(super) fn attached(&mut self, now: Instant, lanes: u16, keep_alive: Duration) {
-        self.due = lanes;
+        (self.due, self.full) = (lanes, lanes);
         self.changed = 0;
         self.tick_at = Instant::NEVER;
         self.keep_alive_at = now + keep_alive;
@@ -134,7 +137,7 @@ impl Transport {
         }
         if self.attached() && own.promised == epoch {
             self.follower.heard(self.now);
-            self.follower.due = self.all_lanes();
+            (self.follower.due, self.follower.full) = (self.all_lanes(), self.all_lanes());
             if !self.reaches(&attach, log) {
                 self.refuse(from, epoch, Reason::Stale);
             }
@@ -301,7 +304,7 @@ impl Transport {
             follower.keep_alive_at = now + config.keep_alive;
         }
         if now >= follower.keep_alive_at {
-            follower.due = all;
+            (follower.due, follower.full) = (all, all);
             follower.keep_alive_at = now + config.keep_alive;
         }
         let silent_at = follower.heard_at + config.counter_timeout;

@@ -46,8 +46,6 @@ mod interface;
 mod promotion;
 mod send;
 mod status;
-#[cfg(test)]
-mod tests;
 
 use flow::{Flow, Peer};
 use follower::Follower;
@@ -530,3 +528,6 @@ fn predecessor(group: &Group, head: u8, node: u8) -> Option<u8> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,9 +58,12 @@ impl Transport {
         }
         if self.follower.upstream == Some(node) && self.follower.due != 0 {
             let lane = self.follower.due.trailing_zeros();
-            self.follower.due &= self.follower.due - 1;
+            let bit = 1 << lane;
+            let window = if self.follower.full & bit != 0 { log.window() } else { 0 };
+            self.follower.due &= !bit;
+            self.follower.full &= !bit;
             let (synced, persisted, covered) = self.counters(lane as usize, log);
-            let body = Body::Report { lane: lane as u8, synced, window: log.window(), persisted, covered };
+            let body = Body::Report { lane: lane as u8, synced, window, persisted, covered };
             return Some((promised, body, None));
         }
         if promised.node() == node
