@@ -14,9 +14,11 @@
 //! stands behind no credit, and in a promotion it speaks only for its log as it was in its own synced epoch. Without this
 //! distinction a short log of a high epoch could win over a long one that holds acknowledged bytes.
 //!
-//! **Promotion** has three steps. The candidate proposes a new epoch; those that accept tell `synced`, history and ends. With
-//! enough of them, it takes over the log with the highest `synced`, for each lane from whoever has most of it: it cuts what
-//! is its own alone, and pulls what it lacks. Then it appends the epoch to the history, is primary, and attaches its
+//! **Promotion** has three steps. The candidate proposes a new epoch; those that accept tell `synced` and the version of the
+//! group that they were synced in, history and ends. Enough have accepted when they intersect every set that can acknowledge, and
+//! when one of them was synced in the group as it is now (or all have accepted). The candidate then takes over the log
+//! that was synced in the newest group, of those in the highest epoch, for each lane from whoever has most of it: it cuts
+//! what is its own alone, and pulls what it lacks. Then it appends the epoch to the history, is primary, and attaches its
 //! replicas. A source that dies meanwhile makes it propose anew, in a higher epoch.
 //!
 //! **Attach** carries the whole history (16 epochs at most; the oldest go first). A replica cuts its log where the newest
@@ -25,9 +27,10 @@
 //! operator rebuilds it. So is one that lacks bytes that are nowhere anymore. A device that comes new into a group starts over.
 //!
 //! **Change of the group** is a promotion with a target: it needs what the old group's mode asks for, a majority of the old
-//! group, and what the new group's mode asks for. Who accepts one notes it as pending, and until it is finished refuses promotions
-//! of the old group and other changes: else a primary of the old group could cut what the new one acknowledged.
-//! Anyone may finish it by proposing the same target. `force` overrides a pending change.
+//! group, and what the new group's mode asks for. Who accepts one notes it as pending, and the version of the group that it came
+//! from as its floor. Until it is finished it refuses promotions of older groups and other changes: else a primary of
+//! the old group could cut what the new one acknowledged. Any member may finish it by proposing the same target. `force`
+//! overrides a pending change.
 //!
 //! **Chain.** The primary, then the other members in the order of the group. Counters travel back along the chain: each
 //! member reports what it and all after it have, so that each knows its two neighbours only and the head has one shadow counter, as in the
