@@ -239,7 +239,9 @@ impl<M: Medium> Device<M> {
         })
     }
 
+    // Always inlined: the drive loop then has a path for each input, without moving a command through memory.
     /// Tells the device what happened. `now` must not run backwards, nor past a [`Device::deadline`] that was not kept.
+    #[inline(always)]
     pub fn handle(&mut self, now: Instant, input: Input) -> Result<(), Submission> {
         assert!(now >= self.now, "time runs backwards: {now:?} after {:?}", self.now);
         self.now = now;
