@@ -45,6 +45,7 @@ pub(crate) struct Work {
 }
 
 impl<M: Medium> Device<M> {
+    #[inline]
     fn command(&self, slot: u16) -> Command {
         *self.host.slot(Permit::from_index(slot)).command.as_ref().expect("commands in error end at once")
     }
@@ -58,10 +59,11 @@ impl<M: Medium> Device<M> {
     }
 
     /// The logical pages that a command touches.
-    fn pages(&self, command: &Command) -> (u32, u32) {
+    #[inline]
+    pub(crate) fn pages(&self, command: &Command) -> (u32, u32) {
         let shift = self.unit_shift - self.block_shift();
         let end = command.first_block + u64::from(command.blocks);
-        ((command.first_block >> shift) as u32, end.div_ceil(1 << shift) as u32)
+        ((command.first_block >> shift) as u32, ((end + (1 << shift) - 1) >> shift) as u32)
     }
 
     /// A command has left the pipeline.

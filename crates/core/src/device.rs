@@ -247,8 +247,12 @@ impl<M: Medium> Device<M> {
         self.now = now;
         match input {
             Input::Submit { queue, submission } => {
-                self.host.submit(queue, submission)?;
-                self.fetch();
+                if self.ftl.is_recovering() {
+                    self.host.submit(queue, submission)?;
+                } else if let Some(permit) = self.host.submit_and_fetch(queue, submission)? {
+                    self.enter_pipeline(permit);
+                    self.fetch();
+                }
             }
             Input::Timer => self.on_timer(),
         }
@@ -316,21 +320,25 @@ impl<M: Medium> Device<M> {
     }
 
     /// Takes commands as far as permits allow, into the command pipeline.
+    #[inline]
     pub(crate) fn fetch(&mut self) {
-        if self.ftl.is_recovering() {
-            return;
-        }
-        while let Some(permit) = self.host.fetch() {
-            let enters = self.pipeline_free_at.max(self.now);
-            self.pipeline_free_at = enters + self.profile.host.command_interval;
-            if let Ok(command) = &self.host.slot(permit).command {
-                let lpn =
-                    (command.first_block >> (self.unit_shift - self.profile.host.block_size.trailing_zeros())) as u32;
-                self.ftl.prefetch(lpn);
+        if self.host.has_waiting() && !self.ftl.is_recovering() {
+            while let Some(permit) = self.host.fetch() {
+                self.enter_pipeline(permit);
             }
-            let slot = u32::from(permit.index());
-            self.events.push(enters + self.profile.host.command_time, lane::COMMAND, Event::Command { slot });
         }
+    }
+
+    /// A command that was taken enters the command pipeline.
+    #[inline]
+    fn enter_pipeline(&mut self, permit: Permit) {
+        let enters = self.pipeline_free_at.max(self.now);
+        self.pipeline_free_at = enters + self.profile.host.command_interval;
+        if let Ok(command) = &self.host.slot(permit).command {
+            self.ftl.prefetch(self.pages(command).0);
+        }
+        let slot = u32::from(permit.index());
+        self.events.push(enters + self.profile.host.command_time, lane::COMMAND, Event::Command { slot });
     }
 
     fn complete(&mut self, slot: u16) {
