@@ -14,6 +14,7 @@ use crate::profile::{MemoryProfile, Profile};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Medium, Nand, Stamps};
+use tidewater_wire::nvme::Kind;
 
 /// What happens outside.
 #[derive(Debug)]
@@ -334,7 +335,10 @@ impl<M: Medium> Device<M> {
     fn enter_pipeline(&mut self, permit: Permit) {
         let enters = self.pipeline_free_at.max(self.now);
         self.pipeline_free_at = enters + self.profile.host.command_interval;
-        if let Ok(command) = &self.host.slot(permit).command {
+        // A write to the buffer needs its entry only much later, when it leaves the buffer.
+        if let Ok(command) = &self.host.slot(permit).command
+            && !(command.kind == Kind::Write && self.write_buffer.is_enabled())
+        {
             self.ftl.prefetch(self.pages(command).0);
         }
         let slot = u32::from(permit.index());

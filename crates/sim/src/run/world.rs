@@ -409,14 +409,15 @@ impl<S: Source> Host<S> {
 
     #[inline]
     fn end(&mut self, now: Instant, slot: u32, measured: bool) {
-        let request = self.requests[slot as usize];
+        let InFlight { op, length, start, .. } = self.requests[slot as usize];
         self.free_requests.push(slot);
         self.outstanding -= 1;
         self.completed += 1;
         if measured {
-            self.metrics.record(now, request.op, request.length, now.since(request.start));
+            self.metrics.record(now, op, length, now.since(start));
             self.last_completion = now;
             if self.options.record_requests.is_some() {
+                let request = self.requests[slot as usize];
                 self.write_line(now, &request);
             }
         }
