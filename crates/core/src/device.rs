@@ -260,6 +260,12 @@ impl<M: Medium> Device<M> {
         Ok(())
     }
 
+    /// A hint that a command for this byte will come soon: it changes nothing but speed.
+    #[inline]
+    pub fn expect(&self, offset: u64) {
+        self.ftl.prefetch((offset >> self.unit_shift) as u32);
+    }
+
     /// The next thing that the device has to say.
     #[inline]
     pub fn poll(&mut self) -> Option<Output> {

@@ -106,6 +106,8 @@ pub(super) struct Host<S> {
     /// Requests that ended, warm-up included.
     pub(super) completed: u64,
     upcoming: Option<Request>,
+    /// Where the next request will look, until the device was told.
+    ahead: Option<u64>,
     ended: bool,
     /// When the next command can be submitted, [`Instant::NEVER`] while something else has to happen first.
     due: Instant,
@@ -170,6 +172,7 @@ impl<S: Source> Host<S> {
             pulled: 0,
             completed: 0,
             upcoming: None,
+            ahead: None,
             ended: false,
             due: Instant::NEVER,
             cursor: None,
@@ -261,7 +264,7 @@ impl<S: Source> Host<S> {
                 self.pulled += 1;
                 let given = request.arrival;
                 if self.options.speedup != 1.0 {
-                    request.arrival = Instant::from_ps((given.as_ps() as f64 / self.options.speedup) as u64);
+                    request.arrival = sped_up(given, self.options.speedup);
                 }
                 if request.arrival > LAST_ARRIVAL && self.at_arrival {
                     let days = given.as_secs_f64() / 86_400.0 / self.options.speedup;
@@ -274,6 +277,9 @@ impl<S: Source> Host<S> {
                     return self.fail(RunError::OutOfRange { place, index, op, offset, length, capacity });
                 }
                 self.last_arrival = request.arrival;
+                if request.op != Op::Write {
+                    self.ahead = Some(request.offset);
+                }
                 self.upcoming = Some(request);
             }
             None => self.ended = true,
@@ -528,6 +534,13 @@ impl<S: Source> Host<S> {
     }
 }
 
+/// An arrival at another speed. Not inlined: the compiler would divide first and ask then whether it had to.
+#[cold]
+#[inline(never)]
+fn sped_up(arrival: Instant, speedup: f64) -> Instant {
+    Instant::from_ps((arrival.as_ps() as f64 / speedup) as u64)
+}
+
 impl<M: Medium, S: Source> World<M> for Host<S> {
     #[inline]
     fn next_at(&self) -> Instant {
@@ -614,6 +627,10 @@ impl<M: Medium, S: Source> World<M> for Host<S> {
             if now >= self.cut_at && self.halt == Halt::Running {
                 self.halt = Halt::PowerCut;
             }
+        }
+        // The time that the command takes through the pipeline is too short to hide a miss of all caches.
+        if let Some(offset) = self.ahead.take() {
+            device.expect(offset);
         }
         self.turns_to_check -= 1;
         if self.turns_to_check == 0 {
