@@ -361,6 +361,7 @@ impl<M: Medium> Device<M> {
         self.memories[self.write_port].read(self.now, (leaving.len() as u64) << self.unit_shift);
         // All entries are asked for before the first is needed: their latencies overlap.
         leaving.iter().for_each(|&lpn| self.ftl.prefetch(lpn));
+        leaving.iter().for_each(|&lpn| self.ftl.prefetch_overwritten(lpn));
         for &lpn in &leaving {
             let version = if self.options.stamps { self.write_buffer.take_version(lpn) } else { 0 };
             if !self.ftl.can_write() {

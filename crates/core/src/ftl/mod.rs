@@ -26,6 +26,7 @@ pub use write::NO_OWNER;
 
 pub use layout::{Layout, Plan, plan};
 pub use map::{Entry, Map};
+use map::ValidBits;
 pub use precondition::Precondition;
 pub use recover::{Flaw, RecoveryReport};
 
@@ -226,7 +227,7 @@ pub struct Ftl<M> {
     /// Valid units by superblock; [`NOT_A_CANDIDATE`] is set unless it may be collected.
     valid: Vec<u32>,
     /// One bit for each physical unit.
-    valid_bits: Vec<u64>,
+    valid_bits: ValidBits,
     dies: Vec<DieSpace>,
     /// Dies that are starved.
     starved: u32,
@@ -347,7 +348,7 @@ impl<M: Medium> Ftl<M> {
                 .collect(),
             programmed: vec![0; count],
             valid: vec![NOT_A_CANDIDATE; count],
-            valid_bits: vec![0; layout.address_space().div_ceil(64) as usize],
+            valid_bits: ValidBits::new(layout.address_space(), units),
             dies: vec![space; dies as usize],
             starved: 0,
             wake: Vec::new(),
@@ -442,6 +443,14 @@ impl<M: Medium> Ftl<M> {
     #[inline]
     pub fn prefetch(&self, lpn: u32) {
         self.map.prefetch(lpn);
+    }
+
+    /// Asks the processor to fetch what overwriting a logical page will change, once its map entry is near.
+    #[inline]
+    pub fn prefetch_overwritten(&self, lpn: u32) {
+        if let Entry::At(ppn) = self.map.get(lpn) {
+            self.valid_bits.prefetch(ppn);
+        }
     }
 
     /// Takes the owners whose units were programmed since the last call.
@@ -602,8 +611,8 @@ impl<M: Medium> Ftl<M> {
     #[inline]
     fn invalidate(&mut self, ppn: u32, host_row: u64) {
         let superblock = self.layout.superblock_of(ppn) as usize;
-        debug_assert!(self.valid_bits[ppn as usize / 64] >> (ppn % 64) & 1 == 1);
-        self.valid_bits[ppn as usize / 64] &= !(1 << (ppn % 64));
+        debug_assert!(self.valid_bits.get(ppn));
+        self.valid_bits.clear(ppn);
         self.valid[superblock] -= 1;
         let s = &mut self.superblocks[superblock];
         s.host_hazard = s.host_hazard.max(host_row);
@@ -672,7 +681,7 @@ impl<M: Medium> Ftl<M> {
         let mut valid = vec![0u32; self.superblocks.len()];
         for lpn in 0..self.map.units() {
             if let Entry::At(ppn) = self.map.get(lpn) {
-                assert!(self.valid_bits[ppn as usize / 64] >> (ppn % 64) & 1 == 1, "{lpn} maps to invalid unit {ppn}");
+                assert!(self.valid_bits.get(ppn), "{lpn} maps to invalid unit {ppn}");
                 valid[self.layout.superblock_of(ppn) as usize] += 1;
             }
         }
