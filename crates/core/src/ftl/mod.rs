@@ -450,6 +450,7 @@ impl<M: Medium> Ftl<M> {
     pub fn prefetch_overwritten(&self, lpn: u32) {
         if let Entry::At(ppn) = self.map.get(lpn) {
             self.valid_bits.prefetch(ppn);
+            prefetch_index::prefetch_index(&self.superblocks, self.layout.superblock_of(ppn) as usize);
         }
     }
 
