@@ -158,11 +158,15 @@ impl<M: Medium> Device<M> {
 
     /// Pages that are read before anyone wrote them were written before the run. Returns the reads that were queued for
     /// those that could not be given a place.
+    #[inline]
     fn premap(&mut self, slot: u16, first: u32, end: u32) -> u32 {
+        let all = self.ftl.map().mapped() == u64::from(self.ftl.units());
+        if all { 0 } else { self.premap_missing(slot, first, end) }
+    }
+
+    #[inline(never)]
+    fn premap_missing(&mut self, slot: u16, first: u32, end: u32) -> u32 {
         let mut queued = 0;
-        if self.ftl.map().mapped() == u64::from(self.ftl.units()) {
-            return queued;
-        }
         for lpn in first..end {
             if self.ftl.map().is_virgin(lpn) && !self.write_buffer.contains(lpn) && !self.ftl.premap(lpn, PAST) {
                 queued += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, slot.into()));

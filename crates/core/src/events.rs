@@ -155,6 +155,12 @@ impl Lane {
     }
 }
 
+/// The earlier of two heads, or the first of them when both are due at one instant.
+#[inline]
+fn earlier(a: (u64, usize), b: (u64, usize)) -> (u64, usize) {
+    if b.0 < a.0 { b } else { a }
+}
+
 /// A queue of events, packed into 64 bits each.
 #[derive(Clone, Debug)]
 pub struct EventQueue {
@@ -236,22 +242,14 @@ impl EventQueue {
     /// The earliest head and its lane: first within the group whose head has changed, then among the groups.
     #[inline]
     fn find_first(&mut self, changed: usize) -> (u64, usize) {
-        let group = changed / GROUP;
-        let heads = &self.heads[group * GROUP..][..GROUP];
-        let mut best = (heads[0], group * GROUP);
-        for (i, &head) in heads.iter().enumerate().skip(1) {
-            if head < best.0 {
-                best = (head, group * GROUP + i);
-            }
-        }
+        let group = changed / GROUP % self.groups.len();
+        let (heads, _) = self.heads.as_chunks::<GROUP>();
+        let [a, b, c, d] = heads[group];
+        let lane = group * GROUP;
+        let best = earlier(earlier((a, lane), (b, lane + 1)), earlier((c, lane + 2), (d, lane + 3)));
         self.groups[group] = best;
-        let mut first = self.groups[0];
-        for &other in &self.groups[1..] {
-            if other.0 < first.0 {
-                first = other;
-            }
-        }
-        first
+        let [a, b, c, d] = self.groups;
+        earlier(earlier(a, b), earlier(c, d))
     }
 
     /// Takes the next event if it is due by `now`.
@@ -270,14 +268,18 @@ impl EventQueue {
                 self.heads[lane] = if queue.is_empty() { NEVER } else { queue.at(queue.taken).0 };
                 event
             }
-            None => {
-                let Reverse((_, _, event)) = self.heap.pop().expect("the heap's head says that it has an event");
-                self.heads[HEAP] = self.heap.peek().map_or(NEVER, |Reverse((at, ..))| *at);
-                event
-            }
+            None => self.pop_heap(),
         };
         self.first = self.find_first(lane);
         Some(Event::unpack(event))
+    }
+
+    // Not inlined: it is rare, and long.
+    #[inline(never)]
+    fn pop_heap(&mut self) -> u64 {
+        let Reverse((_, _, event)) = self.heap.pop().expect("the heap's head says that it has an event");
+        self.heads[HEAP] = self.heap.peek().map_or(NEVER, |Reverse((at, ..))| *at);
+        event
     }
 
     /// Events taken so far.
