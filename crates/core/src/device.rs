@@ -7,6 +7,7 @@ use crate::buffer::Buffer;
 use crate::commands::Work;
 use crate::cost::{Link, Rate, Server};
 use crate::events::{Event, EventQueue, lane};
+use crate::flash::Source;
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
 use crate::memory::{Note, Placed, Use, place};
@@ -308,15 +309,23 @@ impl<M: Medium> Device<M> {
         }
     }
 
+    #[inline]
     fn on_flash_done(&mut self, done: &crate::flash::Operation) {
-        let recovering = self.ftl.is_recovering();
-        if self.ftl.on_done(self.now, &mut self.events, done) {
+        if done.source == Source::HostRead {
             self.on_read_done(done.owner as u16, done.uncorrectable != 0);
             if self.ftl.flash.outstanding() == 0 {
                 self.after_flash(); // No program or erase will come to do it.
             }
-            return;
+        } else {
+            self.on_own_done(done);
         }
+    }
+
+    /// An operation that no host command waits for is done.
+    #[inline(never)]
+    fn on_own_done(&mut self, done: &crate::flash::Operation) {
+        let recovering = self.ftl.is_recovering();
+        self.ftl.on_done(self.now, &mut self.events, done);
         while let Some(owner) = self.ftl.take_acknowledged() {
             self.on_unit_programmed(owner as u16);
         }

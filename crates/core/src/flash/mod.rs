@@ -440,7 +440,7 @@ impl Flash {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32, time: Duration, lane: usize) {
         let d = &mut self.dies[die as usize];
         let ends = now + time;

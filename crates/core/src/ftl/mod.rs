@@ -25,8 +25,8 @@ pub use precondition::write_amplification;
 pub use write::NO_OWNER;
 
 pub use layout::{Layout, Plan, plan};
-pub use map::{Entry, Map};
 use map::ValidBits;
+pub use map::{Entry, Map};
 pub use precondition::Precondition;
 pub use recover::{Flaw, RecoveryReport};
 
@@ -536,16 +536,15 @@ impl<M: Medium> Ftl<M> {
         self.rows.iter().position(|r| r.in_use && r.superblock == superblock && r.row == row).map(|i| i as u32)
     }
 
-    /// A flash operation is done. `true`: it was a host read, and its owner may go on.
-    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) -> bool {
+    /// A flash operation is done that is no host read: those concern their owners only.
+    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
         match operation.source {
-            Source::HostRead => return true,
+            Source::HostRead => {}
             Source::HostProgram | Source::CollectProgram | Source::Map => self.on_programmed(now, events, operation),
             Source::CollectRead => self.on_collect_read(now, events, operation),
             Source::Erase => self.on_erased(now, events, operation),
             Source::Recovery => self.on_recovery_read(now, events, operation),
         }
-        false
     }
 
     /// A die's array has finished; returns what is done with.
