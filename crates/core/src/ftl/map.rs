@@ -174,4 +174,16 @@ mod tests {
         assert_eq!(map.mapped(), 1);
         assert!(!map.is_untouched(0, 1));
     }
+
+    #[test]
+    fn bits_of_a_row_are_those_of_its_units() {
+        let mut bits = ValidBits::new(256, 256);
+        for ppn in [63, 64, 95, 96, 97, 127, 128] {
+            bits.set(ppn);
+        }
+        bits.clear(97);
+        assert_eq!(bits.row(64, 64), 1 | 1 << 31 | 1 << 32 | 1 << 63);
+        assert_eq!((bits.row(96, 32), bits.row(56, 8), bits.row(128, 8)), (1 | 1 << 31, 1 << 7, 1));
+        assert!(bits.get(96) && !bits.get(97) && !bits.get(256));
+    }
 }
