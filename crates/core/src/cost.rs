@@ -49,7 +49,8 @@ impl Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     rate: Rate,
-    payload_max: u64,
+    /// The maximum payload, as a power of two: a division would take longer than all else here.
+    payload_shift: u32,
     tlp_overhead: u64,
     latency: Duration,
     wire: Server,
@@ -57,11 +58,12 @@ pub struct Link {
 }
 
 impl Link {
-    /// A direction of the profile's link.
+    /// A direction of the profile's link. Asserts that its maximum payload is a power of two.
     pub fn new(profile: &LinkProfile) -> Link {
+        assert!(profile.payload_max.is_power_of_two(), "[link] payload_max = {}", profile.payload_max);
         Link {
             rate: Rate::per_second(lane_bytes_per_second(profile.generation) * u64::from(profile.lanes)),
-            payload_max: u64::from(profile.payload_max),
+            payload_shift: profile.payload_max.trailing_zeros(),
             tlp_overhead: u64::from(profile.tlp_overhead),
             latency: profile.latency,
             wire: Server::default(),
@@ -72,7 +74,7 @@ impl Link {
     /// Moves `bytes` as TLPs of at most the maximum payload; returns when the last has arrived.
     #[inline]
     pub fn transfer(&mut self, now: Instant, bytes: u64) -> Instant {
-        let tlps = bytes.div_ceil(self.payload_max);
+        let tlps = (bytes + (1 << self.payload_shift) - 1) >> self.payload_shift;
         self.bytes += bytes;
         self.wire.serve(now, self.rate.time(bytes + tlps * self.tlp_overhead)) + self.latency
     }
