@@ -162,8 +162,11 @@ fn too_little_energy_is_refused_in_words() {
     let error = profile.check().unwrap_err().to_string();
     assert!(error.contains("[fast] energy") && error.contains("J are needed"), "{error}");
     // A memory that keeps its content by itself needs none; one that keeps nothing promises less, and says so.
-    profile.set("memory.sram.survives", "by-itself").unwrap();
-    assert!(profile.check().unwrap().iter().all(|downgrade| !downgrade.key.starts_with("fast.")));
+    let mut nvm = profile.clone();
+    nvm.set("memory.nvm.kind", "nvm").unwrap();
+    nvm.set("memory.nvm.size", "32KiB").unwrap();
+    nvm.set("fast.memory", "nvm").unwrap();
+    assert!(nvm.check().unwrap().iter().all(|downgrade| !downgrade.key.starts_with("fast.")));
     profile.set("memory.sram.survives", "nothing").unwrap();
     let notes = profile.check().unwrap();
     assert!(notes.iter().any(|d| d.key == "fast.memory" && d.text.contains("lost on a power cut")), "{notes:?}");
