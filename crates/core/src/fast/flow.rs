@@ -22,6 +22,12 @@ impl<M: Medium> Device<M> {
         &self.fast
     }
 
+    /// Breaks the fast side on purpose, until the power fails: for tests of the tests.
+    #[doc(hidden)]
+    pub fn set_fast_flaw(&mut self, flaw: Option<super::Flaw>) {
+        self.fast.functions.iter_mut().for_each(|function| function.flaw = flaw);
+    }
+
     /// A store into a function's BAR2 has arrived: one TLP.
     ///
     /// # Errors
@@ -67,7 +73,11 @@ impl<M: Medium> Device<M> {
 
     /// The client has released its regions up to here.
     pub(crate) fn set_floor(&mut self, function: usize, lane: usize, floor: u64) {
-        let l = &mut self.fast.functions[function].lanes[lane];
+        let f = &mut self.fast.functions[function];
+        if !f.transport.writable() {
+            return; // A replica's log has the floor of its primary.
+        }
+        let l = &mut f.lanes[lane];
         let nothing_waited = l.released() == l.placed();
         l.set_floor(floor);
         if nothing_waited {
@@ -166,9 +176,11 @@ impl<M: Medium> Device<M> {
 
     /// Overwrites the oldest page, if it is on flash.
     fn drop_oldest(&mut self, function: usize) -> bool {
-        let log = &mut self.fast.functions[function].log;
-        let oldest = log.head();
-        !log.trim(oldest + 1).is_empty()
+        let f = &mut self.fast.functions[function];
+        let oldest = f.log.head();
+        let dropped = !f.log.trim(oldest + 1).is_empty();
+        f.forget_cuts();
+        dropped
     }
 
     /// Sees to it that what waits in a ring, or in a row of the log, is not forgotten.
@@ -270,9 +282,7 @@ impl<M: Medium> Device<M> {
         gone.into_iter().for_each(|lpn| self.ftl.deallocate(lpn, 1));
         self.ftl.log_deallocations(self.now, &mut self.events);
         self.ftl.wake_collection(self.now, &mut self.events);
-        let f = &mut self.fast.functions[function];
-        let oldest = f.log.pages().next().map_or(u64::MAX, |(_, page)| page.sequence);
-        f.cuts.retain(|&(_, _, sequence)| sequence >= oldest);
+        self.fast.functions[function].forget_cuts();
         self.go_on_destaging();
     }
 
@@ -349,10 +359,13 @@ impl<M: Medium> Device<M> {
             let pages = pages.collect();
             f.log.restore(block.head, pages);
             let id = function as u8;
+            // Sequences that went with the power are given again, and a cut does not concern those who get them.
+            let newest = self.ftl.write_sequence();
+            let cuts = block.cuts.into_iter().map(|(lane, end, sequence)| (lane, end, sequence.min(newest))).collect();
             let fresh = Function::new(id, block.setup, &block.ends, f.log.clone(), self.options.stamps);
             let transport = Transport::resume(block.transport_config, block.transport, self.now);
             let transport_config = block.transport_config;
-            *f = Function { transport, transport_config, cuts: block.cuts, trimmed: block.trimmed, ..fresh };
+            *f = Function { transport, transport_config, cuts, trimmed: block.trimmed, ..fresh };
             self.tell_transport(function, transport::Event::Timer);
         }
     }

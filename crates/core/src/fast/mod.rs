@@ -84,6 +84,19 @@ pub struct Function {
     destage_failed: bool,
     /// The log ends at these offsets for pages up to a write sequence: lane, end, sequence.
     cuts: Vec<(u8, u64, u64)>,
+    flaw: Option<Flaw>,
+}
+
+/// A fast side that is broken on purpose: for tests of the tests.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// What goes to flash on stored energy lacks its last page.
+    ForgetLastPage,
+    /// Credit does not wait for replicas.
+    CreditAlone,
+    /// Where a log was cut does not survive a power loss.
+    ForgetCuts,
 }
 
 impl Function {
@@ -106,7 +119,36 @@ impl Function {
             waits_for_trim: false,
             destage_failed: false,
             cuts: Vec::new(),
+            flaw: None,
         }
+    }
+
+    /// Forgets cuts that concern no page that is still there.
+    fn forget_cuts(&mut self) {
+        if !self.cuts.is_empty() {
+            let oldest = self.log.oldest_sequence().unwrap_or(u64::MAX);
+            self.cuts.retain(|&(_, _, sequence)| sequence >= oldest);
+        }
+    }
+
+    fn control_block(&self) -> ControlBlock {
+        let mut block = ControlBlock {
+            ends: self.lanes.iter().map(Lane::durable).collect(),
+            trimmed: self.trimmed.clone(),
+            head: self.log.head(),
+            settled: self.log.settled(),
+            setup: self.setup,
+            transport: self.transport.persistent().clone(),
+            transport_config: self.transport_config,
+            cuts: self.cuts.clone(),
+        };
+        if self.flaw == Some(Flaw::ForgetLastPage)
+            && let Some((number, page)) = self.log.pages().last()
+        {
+            block.settled = number;
+            block.ends[usize::from(page.lane)] = page.offset.min(block.ends[usize::from(page.lane)]);
+        }
+        block
     }
 
     /// How it is set up.
@@ -236,17 +278,7 @@ impl Fast {
 
     /// What survives besides pages.
     pub(crate) fn control_blocks(&self) -> Vec<ControlBlock> {
-        let block = |function: &Function| ControlBlock {
-            ends: function.lanes.iter().map(Lane::durable).collect(),
-            trimmed: function.trimmed.clone(),
-            head: function.log.head(),
-            settled: function.log.settled(),
-            setup: function.setup,
-            transport: function.transport.persistent().clone(),
-            transport_config: function.transport_config,
-            cuts: function.cuts.clone(),
-        };
-        self.functions.iter().map(block).collect()
+        self.functions.iter().map(Function::control_block).collect()
     }
 }
 

@@ -120,6 +120,11 @@ impl LbaRing {
         self.tail() - 1
     }
 
+    /// The sequence of the oldest page, on flash or on its way there.
+    pub(super) fn oldest_sequence(&self) -> Option<u64> {
+        self.slots.front().map(|slot| slot.page.sequence)
+    }
+
     /// A page that is not settled yet.
     pub(super) fn in_flight(&self, number: u64) -> Option<LogPage> {
         Some(self.slots.get(number.checked_sub(self.head)? as usize)?.page)
@@ -171,11 +176,15 @@ impl LbaRing {
         (page.offset <= offset).then_some((self.head + i as u64, page))
     }
 
-    /// Cuts a lane's log: pages hold nothing from `end` on.
-    pub(super) fn cut(&mut self, lane: u8, end: u64) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.page.lane == lane) {
-            slot.page.len = end.saturating_sub(slot.page.offset).min(slot.page.len.into()) as u32;
+    /// Cuts a lane's log: pages hold nothing from `end` on. Returns whether one did.
+    pub(super) fn cut(&mut self, lane: u8, end: u64) -> bool {
+        let mut any = false;
+        let beyond = |slot: &&mut Slot| slot.page.lane == lane && slot.page.len > 0 && slot.page.end() > end;
+        for slot in self.slots.iter_mut().filter(beyond) {
+            slot.page.len = end.saturating_sub(slot.page.offset) as u32;
+            any = true;
         }
+        any
     }
 
     /// The ring as a control block says it was: pages from `head` on, all of them on flash.
@@ -227,7 +236,7 @@ mod tests {
             ring.push(page(0, i * 10, 10));
             ring.finish(i, |_| {});
         }
-        ring.cut(0, 15);
+        assert!(ring.cut(0, 15) && !ring.cut(0, 15) && !ring.cut(1, 0));
         let lens: Vec<u32> = ring.pages().map(|(_, page)| page.len).collect();
         assert_eq!(lens, [10, 5, 0]);
         assert_eq!(ring.find(0, 14).unwrap().0, 1);
