@@ -89,7 +89,13 @@ impl<M: Medium> Device<M> {
     /// Moves what is in the intake queue into the ring's memory, as far as there is room.
     pub(super) fn drain_intake(&mut self, function: usize, lane: usize) {
         let port = &mut self.memories[self.fast.port];
-        while let Some(piece) = self.fast.functions[function].lanes[lane].next_to_drain() {
+        let f = &mut self.fast.functions[function];
+        loop {
+            if !f.log.reserve_is_free() && !f.finds_place(lane, self.fast.payload) {
+                f.waits_for_trim = true;
+                return;
+            }
+            let Some(piece) = f.lanes[lane].next_to_drain() else { return };
             let there = port.write(self.now, u64::from(piece.len));
             let index = (function * super::LANES_MAX as usize + lane) as u32;
             self.events.push(there, event_lane::DATA_IN, Event::Persist { lane: index });
@@ -266,7 +272,7 @@ impl<M: Medium> Device<M> {
         let Some(f) = self.fast.functions.get_mut(function) else { return };
         let Some(trimmed) = f.trimmed.get_mut(lane) else { return };
         *trimmed = offset.max(*trimmed);
-        let needed = f.log.pages().find(|(_, page)| page.end() > f.trimmed[usize::from(page.lane)]);
+        let needed = f.log.pages().find(|(_, page)| page.len > 0 && page.end() > f.trimmed[usize::from(page.lane)]);
         let first_needed = needed.map_or(f.log.settled(), |(number, _)| number);
         self.trim_log_pages(function, first_needed);
     }
@@ -282,7 +288,12 @@ impl<M: Medium> Device<M> {
         gone.into_iter().for_each(|lpn| self.ftl.deallocate(lpn, 1));
         self.ftl.log_deallocations(self.now, &mut self.events);
         self.ftl.wake_collection(self.now, &mut self.events);
-        self.fast.functions[function].forget_cuts();
+        let f = &mut self.fast.functions[function];
+        f.forget_cuts();
+        f.waits_for_trim &= !f.log.has_room(false);
+        for lane in 0..f.lanes.len() {
+            self.drain_intake(function, lane);
+        }
         self.go_on_destaging();
     }
 

@@ -334,6 +334,11 @@ impl Lane {
         }
     }
 
+    /// The end of the piece that leaves the queue next.
+    pub(super) fn next_end(&self) -> Option<u64> {
+        self.waiting.front().map(|piece| piece.end())
+    }
+
     /// The next piece that leaves the queue for the ring. `None`: none waits, or the ring has no room for it.
     #[inline]
     pub(crate) fn next_to_drain(&mut self) -> Option<Piece> {

@@ -131,6 +131,18 @@ impl Function {
         }
     }
 
+    /// Whether, if the power fails, all rings find places in the LBA ring, with the next piece of a lane in its ring.
+    #[cold]
+    fn finds_place(&self, lane: usize, payload: u32) -> bool {
+        let Some(next) = self.lanes[lane].next_end() else { return true };
+        let pages = |(i, l): (usize, &Lane)| {
+            let reached = if i == lane { l.reached().max(next) } else { l.reached() };
+            (reached - l.placed()).div_ceil(payload.into())
+        };
+        let needed: u64 = self.lanes.iter().enumerate().map(pages).sum();
+        self.setup.on_wrap == OnWrap::OverwriteOldest || needed <= self.log.free().into()
+    }
+
     fn control_block(&self) -> ControlBlock {
         let mut block = ControlBlock {
             ends: self.lanes.iter().map(Lane::durable).collect(),
