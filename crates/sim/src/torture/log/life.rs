@@ -75,13 +75,15 @@ impl Campaign<'_> {
     }
 
     /// Everything that has happened to a node up to now is cut before it loses its power for good.
-    fn lose_power(&mut self, node: usize, back_at: Instant) -> Result<(), String> {
+    pub(super) fn lose_power(&mut self, node: usize, back_at: Instant) -> Result<(), String> {
         let all = (1 << self.bench.cluster.len()) - 1;
         self.dirty = 0;
         self.cut(all)?;
         self.count(node);
         if let Some(remains) = self.bench.cut_power(node) {
             self.counts.losses += 1;
+            // Not before it has gone off: destaging on stored energy takes time.
+            let back_at = back_at.max(remains.at());
             self.away.push(Away { node, back_at, remains });
         }
         Ok(())
@@ -100,7 +102,7 @@ impl Campaign<'_> {
     pub(super) fn lose_some_power(&mut self) -> Result<(), String> {
         let nodes = self.bench.cluster.len();
         let now = self.bench.now;
-        let back_at = now + Duration::from_us(self.rng.below(1_500));
+        let back_at = now + Duration::from_us(self.rng.below(1_000));
         match if nodes == 1 { 0 } else { self.rng.below(4) } {
             0 => {
                 for node in 0..nodes {
@@ -116,16 +118,16 @@ impl Campaign<'_> {
                 self.lose_power(primary, back_at)?;
                 let successor = (primary + 1 + self.rng.below(nodes as u64 - 1) as usize) % nodes;
                 // With its primary dead a lazy group needs the operator's word.
-                self.promote(successor, self.scenario.mode == Mode::Lazy)?;
+                self.promote(successor, self.scenario.mode == Mode::Lazy, None)?;
             }
         }
         Ok(())
     }
 
-    /// Asks a node to become primary.
-    pub(super) fn promote(&mut self, node: usize, force: bool) -> Result<u16, String> {
+    /// Asks a node to become primary, in a new group if one is given. Returns the command's identifier.
+    pub(super) fn promote(&mut self, node: usize, force: bool, group: Option<(&[u8], Mode)>) -> Result<u16, String> {
         let able = self.bench.function(node).is_some();
-        let cid = self.bench.promote(node, force, None);
+        let cid = self.bench.promote(node, force, group);
         if able {
             self.counts.promotions += 1;
             self.look(1 << node)?;
@@ -174,7 +176,7 @@ impl Campaign<'_> {
                 self.look(all)?;
                 if self.bench.primary().is_none() && self.away.is_empty() {
                     let node = self.rng.below(self.bench.cluster.len() as u64) as usize;
-                    self.promote(node, false)?;
+                    self.promote(node, false, None)?;
                 }
             }
             self.event()?;

@@ -124,7 +124,7 @@ pub struct LogEffort {
 impl LogEffort {
     /// A cut after every event, a sample of everything else.
     pub fn sampled(events: u64) -> LogEffort {
-        LogEffort { events, cut_every: 1, nested_every: 200, nested_stride: 5, life: 300, disturb: 0, flaw: None }
+        LogEffort { events, cut_every: 1, nested_every: 200, nested_stride: 5, life: 500, disturb: 0, flaw: None }
     }
 
     /// As [`LogEffort::sampled`], and at every event of every recovery.

@@ -73,7 +73,7 @@ pub fn log_scenarios() -> Vec<LogScenario> {
     drives.map(|drive| LogScenario { drive, nodes: 1, mode: Mode::Lazy, links: LinkModel::default() }).into()
 }
 
-/// Groups of three: every mode, two lanes each; the last beside block traffic.
+/// Groups in every mode, two lanes each: three nodes, of which one has a slow memory, five, and three beside block traffic.
 pub fn group_scenarios() -> Vec<LogScenario> {
     let small = |p: &mut Profile| {
         p.fast.size = 16 << 10;
@@ -84,8 +84,16 @@ pub fn group_scenarios() -> Vec<LogScenario> {
     vec![
         group(Mode::Eager, fast("eager", small)),
         group(Mode::Lazy, fast("lazy", small)),
-        group(Mode::Chain, fast("chain", small)),
+        group(
+            Mode::Chain,
+            fast("chain, slow memory", |p| {
+                small(p);
+                // Intake queues fill up, and frames that come twice wait in them.
+                p.memories.iter_mut().for_each(|memory| memory.bandwidth = 60_000_000);
+            }),
+        ),
         group(Mode::Quorum(2), fast("quorum 2 of 3", small)),
-        group(Mode::Eager, Scenario { mix: Mix::ALL, ..fast("eager beside block traffic", small) }),
+        LogScenario { nodes: 5, ..group(Mode::Quorum(3), fast("quorum 3 of 5", small)) },
+        group(Mode::Quorum(2), Scenario { mix: Mix::ALL, ..fast("quorum 2 of 3 beside block traffic", small) }),
     ]
 }

@@ -3,8 +3,10 @@
 use super::{Campaign, LogCounts, LogEffort, LogScenario};
 use crate::torture::Failure;
 use tidewater_base::Duration;
+use tidewater_core::fast::Lane;
 use tidewater_core::fast::transport::flag;
-use tidewater_wire::vendor::Mode;
+use tidewater_wire::replication::History;
+use tidewater_wire::vendor::{Mode, TransportStatus};
 
 /// Splits a group in two, with its primary alone on one side, promotes a node on the other side while clients write on
 /// both, and heals it; again and again until there have been enough events.
@@ -26,64 +28,125 @@ pub fn torture_split(scenario: &LogScenario, effort: LogEffort, seed: u64) -> Re
     })
 }
 
+/// What happens around a split, besides the split.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Twist {
+    Nothing,
+    /// The deposed primary loses its power before it learns that it is deposed.
+    OldLosesPower,
+    /// All nodes lose their power as soon as it has rejoined, and once more when they have written on.
+    AllLosePower,
+    /// The others go on without the old primary, as a group of their own.
+    NewGroup,
+}
+
 impl Campaign<'_> {
+    /// The end of each lane as a function's counter says, of a node that has power.
+    fn counters(&self, node: usize, counter: impl Fn(&Lane) -> u64) -> Vec<u64> {
+        let lanes = self.bench.function(node).map_or(&[][..], |f| f.lanes());
+        lanes.iter().map(counter).collect()
+    }
+
     fn split(&mut self) -> Result<(), String> {
         let nodes = self.bench.cluster.len();
-        let lazy = self.scenario.mode == Mode::Lazy;
+        let mode = self.scenario.mode;
+        let lazy = mode == Mode::Lazy;
+        let twists = [Twist::Nothing, Twist::OldLosesPower, Twist::AllLosePower, Twist::NewGroup];
+        let twist = twists[self.rng.below(if lazy { 3 } else { 4 }) as usize];
         let old = self.bench.primary().ok_or("the group has no primary")?;
         self.bench.cluster.partition(&[old]);
-        self.run_for(Duration::from_us(self.rng.clone().below(200)))?;
+        let pause = Duration::from_us(self.rng.below(200));
+        self.run_for(pause)?;
         let new = (old + 1 + self.rng.below(nodes as u64 - 1) as usize) % nodes;
+        let others: Vec<u8> = (0..nodes).filter(|&node| node != old && node != new).map(|node| node as u8).collect();
+        let group = (twist == Twist::NewGroup).then_some((&others[..], Mode::Eager));
         // The lazy mode's group can't be asked as a whole: the operator says that the others are dead.
-        let cid = self.promote(new, lazy)?;
-        if !self.run_until(Duration::from_ms(50), |campaign| campaign.bench.answer(new, cid).is_some())? {
-            return Err(format!("a promotion was not answered:{}", self.describe()));
+        self.promote_and_wait(new, lazy, group)?;
+        let (deposed, begun) = (self.counters(old, Lane::credit), self.counters(new, Lane::credit));
+        self.run_for(Duration::from_us(300))?;
+        if twist == Twist::OldLosesPower {
+            self.lose_power(old, self.bench.now)?;
+            self.run_until(Duration::from_ms(50), |campaign| campaign.bench.function(old).is_some())?;
         }
-        if !self.bench.answer(new, cid).is_some_and(|status| status.is_success()) {
-            return Err(format!("a promotion failed behind a partition:{}", self.describe()));
+        self.run_for(Duration::from_us(300))?;
+        let credit = self.counters(old, Lane::credit);
+        if !lazy && credit.iter().zip(&deposed).any(|(now, then)| now > then) {
+            return Err(format!("node {old} acknowledged {credit:?} after {deposed:?} when it was deposed"));
         }
-        let credit = |campaign: &Self, node: usize| -> Vec<u64> {
-            let lanes = campaign.bench.function(node).map_or(&[][..], |f| f.lanes());
-            lanes.iter().map(|lane| lane.credit()).collect()
-        };
-        let deposed = credit(self, old);
-        self.run_for(Duration::from_us(500))?;
-        let moved = credit(self, old) != deposed;
-        if moved && !lazy {
-            return Err(format!(
-                "node {old} acknowledged {:?} after {deposed:?} when it was deposed",
-                credit(self, old)
-            ));
+        let goes_on = twist == Twist::NewGroup || matches!(mode, Mode::Lazy | Mode::Quorum(_));
+        if goes_on && self.counters(new, Lane::credit) == begun {
+            return Err(format!("the new primary acknowledges nothing:{}", self.describe()));
         }
-        let ends = |campaign: &Self, node: usize| -> Vec<u64> {
-            let lanes = campaign.bench.function(node).map_or(&[][..], |f| f.lanes());
-            lanes.iter().map(|lane| lane.released()).collect()
-        };
-        let before = ends(self, old);
-        let start = self.bench.function(new).ok_or("no power was cut")?.transport().persistent().history.last_offsets();
-        // Nobody writes while it rejoins, so that its log does not grow again before it is looked at.
+        self.rejoin(old, new, twist)?;
+        if twist == Twist::AllLosePower {
+            for _ in 0..2 {
+                (0..nodes).try_for_each(|node| self.lose_power(node, self.bench.now))?;
+                self.bench.writing = true;
+                self.run_for(Duration::from_us(1_500))?;
+            }
+        }
+        self.converge()
+    }
+
+    fn promote_and_wait(&mut self, node: usize, force: bool, group: Option<(&[u8], Mode)>) -> Result<(), String> {
+        let cid = self.promote(node, force, group)?;
+        self.run_until(Duration::from_ms(50), |campaign| campaign.bench.answer(node, cid).is_some())?;
+        match self.bench.answer(node, cid) {
+            Some(status) if status.is_success() => Ok(()),
+            ended => Err(format!("a promotion of node {node} ended with {ended:?}:{}", self.describe())),
+        }
+    }
+
+    /// The partition heals: the deposed primary learns of it, says so, and cuts what the new one does not have.
+    fn rejoin(&mut self, old: usize, new: usize, twist: Twist) -> Result<(), String> {
+        // Nobody writes meanwhile, so that its log does not grow again before it is looked at.
         self.bench.writing = false;
         self.bench.cluster.partition(&[]);
-        let epoch = self.bench.function(new).ok_or("no power was cut")?.epoch();
+        let says_so = |campaign: &Self| {
+            campaign.bench.cluster.device(old).is_some_and(|d| d.control_page(0).status.has(TransportStatus::DEPOSED))
+        };
+        if !self.run_until(Duration::from_ms(50), says_so)? {
+            return Err(format!("node {old} does not say that it was deposed:{}", self.describe()));
+        }
+        if twist == Twist::NewGroup {
+            let nodes = self.bench.cluster.len();
+            let others: Vec<u8> = (0..nodes).filter(|&node| node != new).map(|node| node as u8).collect();
+            self.promote_and_wait(new, false, Some((&others, self.scenario.mode)))?;
+        }
+        let before = self.counters(old, Lane::released);
+        let of_new = self.bench.function(new).ok_or("no power was cut")?;
+        let epoch = of_new.epoch();
+        let history = of_new.transport().persistent().history.clone();
         let rejoined = |campaign: &Self| campaign.bench.function(old).is_some_and(|f| f.epoch() == epoch);
+        let own = self.bench.function(old).ok_or("no power was cut")?.transport().persistent().history.clone();
+        let common = history.common(&own).map(|(there, _)| there);
         if !self.run_until(Duration::from_ms(50), rejoined)? {
             return Err(format!("the deposed primary does not rejoin:{}", self.describe()));
         }
         let status = self.bench.function(old).ok_or("no power was cut")?.transport().status();
         let reported: u64 = status.cut.iter().sum();
-        let divergent: u64 = before.iter().zip(start).map(|(&end, start)| end.saturating_sub(start)).sum();
-        if status.flags & flag::DEPOSED == 0 {
-            return Err(format!("node {old} does not say that it was deposed:{}", self.describe()));
+        if !rejoined_before(&own, epoch.0) {
+            let place = common.ok_or("the primaries share no epoch")?;
+            let kept = |lane: usize| history.end(place, lane).unwrap_or(u64::MAX);
+            let divergent: u64 = (0..).zip(&before).map(|(lane, &end)| end.saturating_sub(kept(lane))).sum();
+            // What was in its queue may have become persistent meanwhile.
+            if reported < divergent {
+                return Err(format!("{divergent} bytes diverged, {reported} are reported:{}", self.describe()));
+            }
         }
-        // What had been in its queue became persistent meanwhile.
-        if reported < divergent || (reported > 0) != (status.flags & flag::CUT != 0) {
-            return Err(format!("{divergent} bytes diverged, {reported} are reported:{}", self.describe()));
+        if (reported > 0) != (status.flags & flag::CUT != 0) {
+            return Err(format!("{reported} bytes were cut, and the flags are {:#b}", status.flags));
         }
         let page = self.bench.cluster.device(old).ok_or("no power was cut")?.fast_status(0);
         if page.bytes_cut != reported {
             return Err(format!("the log page tells of {} bytes that were cut, of {reported}", page.bytes_cut));
         }
         self.counts.bytes_cut += reported;
-        self.converge()
+        Ok(())
     }
+}
+
+/// Whether a history is in an epoch already.
+fn rejoined_before(history: &History, epoch: u64) -> bool {
+    history.last().bits() == epoch
 }
