@@ -51,7 +51,13 @@ pub fn log_scenarios() -> Vec<LogScenario> {
             p.fast.log_size = 64 << 10;
             p.fast.on_wrap = OnWrap::OverwriteOldest;
         }),
-        fast("log, three lanes, rows of two pages", |p| {
+        fast("log, few pages that wait for trim", |p| {
+            p.fast.size = 16 << 10;
+            p.fast.queue_size = 512;
+            p.fast.log_size = 64 << 10;
+            p.fast.partial_after = Duration::from_us(50);
+        }),
+        fast("log, four lanes, rows of two pages", |p| {
             p.fast.lanes = 4;
             p.nand.planes = 2;
             p.nand.pages_per_block = 4;

@@ -74,7 +74,9 @@ impl Campaign<'_> {
             return Err(format!("node {old} acknowledged {credit:?} after {deposed:?} when it was deposed"));
         }
         let goes_on = twist == Twist::NewGroup || matches!(mode, Mode::Lazy | Mode::Quorum(_));
-        if goes_on && self.counters(new, Lane::credit) == begun {
+        // Replicas that lost their power may have to catch up first, at the pace of their flash.
+        let moves = |campaign: &Self| campaign.counters(new, Lane::credit) != begun;
+        if goes_on && !self.run_until(Duration::from_ms(20), moves)? {
             return Err(format!("the new primary acknowledges nothing:{}", self.describe()));
         }
         self.rejoin(old, new, twist)?;
