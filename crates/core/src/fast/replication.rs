@@ -327,7 +327,10 @@ impl<M: Medium> Device<M> {
     }
 
     /// The log page on the mirror flows.
-    pub(super) fn peers_page(&self, function: usize) -> Peers {
+    ///
+    /// # Panics
+    /// When there is no such function.
+    pub fn peers_page(&self, function: usize) -> Peers {
         use tidewater_wire::vendor::TransportStatus as Bit;
         let f = &self.fast.functions[function];
         let config = &f.transport_config;
