@@ -87,7 +87,7 @@ impl LocalLog for Log<'_> {
 impl Function {
     /// The epoch that its log is in.
     pub fn epoch(&self) -> Epoch {
-        Epoch(self.transport.epoch().bits())
+        self.transport.epoch()
     }
 
     /// Its transport.
@@ -110,7 +110,7 @@ impl Function {
         let (lanes, pages, cuts) = (&mut self.lanes, &mut self.log, &mut self.cuts);
         let mut log = Log { lanes, pages, cuts, sequence, flaw: self.flaw, content };
         let result = each(&mut self.transport, &mut log);
-        self.replicated = self.transport.status().role != transport::Role::StandAlone;
+        self.replicated = self.transport.status().role != Role::StandAlone;
         result
     }
 }
@@ -202,7 +202,7 @@ impl<M: Medium> Device<M> {
         let status = f.transport.status();
         let outcome = if status.flags & flag::PROMOTING != 0 {
             return;
-        } else if status.role == transport::Role::Primary {
+        } else if status.role == Role::Primary {
             Status::SUCCESS
         } else {
             vendor_status::PROMOTION_NO_QUORUM
@@ -311,9 +311,9 @@ impl<M: Medium> Device<M> {
         use tidewater_wire::vendor::TransportStatus as Bit;
         let transport = &self.fast.functions[function].transport;
         let status = transport.status();
-        page.role = role_of(status.role);
+        page.role = status.role;
         page.node = transport.persistent().node;
-        page.mode = mode_of(status.group.mode());
+        page.mode = status.group.mode();
         for (bit, flag) in [
             (Bit::PEER_UNREACHED, flag::DATA_FAILED),
             (Bit::COUNTER_OVERDUE, flag::COUNTER_FAILED),
@@ -336,7 +336,7 @@ impl<M: Medium> Device<M> {
         let config = &f.transport_config;
         let mut page = Peers {
             function: function as u16,
-            mode: mode_of(f.transport.status().group.mode()),
+            mode: f.transport.status().group.mode(),
             report_period_ns: config.report_period.as_ns(),
             stall_timeout_ns: config.data_timeout.as_ns(),
             ..Peers::default()
@@ -366,32 +366,7 @@ impl<M: Medium> Device<M> {
 
 /// The group of a node and its peers, in the order of their numbers: that is also the order of a chain behind its primary.
 fn group_of(node: u8, peers: &[u8], mode: Mode) -> Result<Group, Status> {
-    use tidewater_wire::replication as wire;
-    let mode = match mode {
-        Mode::Eager => wire::Mode::Eager,
-        Mode::Lazy => wire::Mode::Lazy,
-        Mode::Chain => wire::Mode::Chain,
-        Mode::Quorum(k) => wire::Mode::Quorum(k),
-    };
     let mut members: Vec<u8> = peers.iter().copied().chain([node]).collect();
     members.sort_unstable();
-    Group::new(wire::Epoch::NONE, mode, &members).map_err(|_| Status::INVALID_FIELD)
-}
-
-fn mode_of(mode: tidewater_wire::replication::Mode) -> Mode {
-    use tidewater_wire::replication as wire;
-    match mode {
-        wire::Mode::Eager => Mode::Eager,
-        wire::Mode::Lazy => Mode::Lazy,
-        wire::Mode::Chain => Mode::Chain,
-        wire::Mode::Quorum(k) => Mode::Quorum(k),
-    }
-}
-
-fn role_of(role: transport::Role) -> Role {
-    match role {
-        transport::Role::StandAlone => Role::StandAlone,
-        transport::Role::Primary => Role::Primary,
-        transport::Role::Secondary => Role::Secondary,
-    }
+    Group::new(Epoch::ZERO, mode, &members).map_err(|_| Status::INVALID_FIELD)
 }

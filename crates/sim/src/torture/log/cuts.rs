@@ -32,7 +32,7 @@ pub(super) struct Recovered {
 
 impl Recovered {
     fn epoch(&self) -> u64 {
-        self.transport.history.last().bits()
+        self.transport.history.last().0
     }
 
     /// Whether two nodes have the same logs, as far as neither has been trimmed.
@@ -49,7 +49,7 @@ impl Recovered {
         let mut hasher = DefaultHasher::new();
         // The bytes are checked to be what these say.
         self.logs.iter().for_each(|log| (log.start, log.end()).hash(&mut hasher));
-        (self.transport.promised.bits(), self.epoch(), self.transport.node).hash(&mut hasher);
+        (self.transport.promised.0, self.epoch(), self.transport.node).hash(&mut hasher);
         hasher.finish()
     }
 }

@@ -150,5 +150,5 @@ impl Campaign<'_> {
 
 /// Whether a history is in an epoch already.
 fn rejoined_before(history: &History, epoch: u64) -> bool {
-    history.last().bits() == epoch
+    history.last().0 == epoch
 }

@@ -61,7 +61,7 @@ impl Truth {
     pub(super) fn observe(&mut self, node: usize, function: &Function) -> Result<(), String> {
         let transport = function.transport();
         let own = transport.persistent();
-        let epoch = own.history.last().bits();
+        let epoch = own.history.last().0;
         if epoch != self.epochs[node] {
             self.learn(node, function)?;
             self.epochs[node] = epoch;
@@ -96,13 +96,13 @@ impl Truth {
         let starts = own.history.starts();
         let Some(last) = starts.last() else { return Ok(()) };
         let offsets = last.offsets[..self.lanes].to_vec();
-        let epoch = last.epoch.bits();
+        let epoch = last.epoch.0;
         if let Some(known) = self.lineages.get(&epoch) {
             let same = known.last().is_some_and(|(_, starts)| *starts == offsets);
             let other = || format!("node {node} has epoch {} start elsewhere than others have it", last.epoch);
             return if same { Ok(()) } else { Err(other()) };
         }
-        let before = starts.len().checked_sub(2).map_or(0, |place| starts[place].epoch.bits());
+        let before = starts.len().checked_sub(2).map_or(0, |place| starts[place].epoch.0);
         let mut lineage = self.lineages.get(&before).ok_or("an epoch follows one that nobody had")?.clone();
         lineage.push((epoch, offsets));
         self.lineages.insert(epoch, lineage);
