@@ -10,21 +10,23 @@ use std::fmt;
 const HUGE_PAGE: usize = 2 << 20;
 
 enum Memory {
-    Heap(Box<[u32]>),
+    Heap(Box<[u8]>),
     Mapped(MmapMut),
 }
+
+/// Bytes of a number.
+const SIZE: usize = size_of::<u32>();
 
 /// A table of `u32`, all zero at first. Memory is taken as it is touched: a page, or with `huge` a huge page, at a time.
 pub struct Table {
     memory: Memory,
-    len: usize,
     huge: bool,
 }
 
 impl Table {
     /// A table of `len` zeroes. `huge` asks for huge pages; where they can't be had it is only slower.
     pub fn zeroed(len: usize, huge: bool) -> Table {
-        let bytes = len * 4;
+        let bytes = len * SIZE;
         let mapped = (huge && bytes >= HUGE_PAGE).then(|| MmapMut::map_anon(bytes).ok()).flatten();
         let memory = match mapped {
             Some(map) => {
@@ -32,47 +34,74 @@ impl Table {
                 let _ = map.advise(memmap2::Advice::HugePage);
                 Memory::Mapped(map)
             }
-            None => Memory::Heap(vec![0; len].into_boxed_slice()),
+            None => Memory::Heap(vec![0; bytes].into_boxed_slice()),
         };
-        Table { memory, len, huge }
+        Table { memory, huge }
     }
 
-    /// The numbers.
+    /// Its memory, four bytes for each number in the order of the machine.
     #[inline]
-    pub fn as_slice(&self) -> &[u32] {
+    pub fn as_bytes(&self) -> &[u8] {
         match &self.memory {
-            Memory::Heap(numbers) => numbers,
-            Memory::Mapped(map) => &bytemuck::cast_slice(map)[..self.len],
+            Memory::Heap(bytes) => bytes,
+            Memory::Mapped(map) => map,
         }
     }
 
-    /// The numbers, to be changed.
     #[inline]
-    pub fn as_mut_slice(&mut self) -> &mut [u32] {
+    fn as_mut_bytes(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Memory::Heap(numbers) => numbers,
-            Memory::Mapped(map) => &mut bytemuck::cast_slice_mut(map)[..self.len],
+            Memory::Heap(bytes) => bytes,
+            Memory::Mapped(map) => map,
         }
+    }
+
+    /// How many numbers it holds.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.as_bytes().len() / SIZE
+    }
+
+    /// Whether it holds none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.as_bytes().is_empty()
+    }
+
+    // Numbers are read and written as four bytes, which is one instruction: to see the memory as a slice of numbers would
+    // take a check of alignment and length at each access.
+    /// The number at `index`; `None` beyond the end.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<u32> {
+        let bytes = self.as_bytes().get(index * SIZE..)?.first_chunk()?;
+        Some(u32::from_ne_bytes(*bytes))
+    }
+
+    /// The number at `index`, to be changed. Asserts that there is one.
+    #[inline]
+    pub fn update(&mut self, index: usize, change: impl FnOnce(u32) -> u32) {
+        let bytes = self.as_mut_bytes()[index * SIZE..].first_chunk_mut().expect("numbers are whole");
+        *bytes = change(u32::from_ne_bytes(*bytes)).to_ne_bytes();
     }
 }
 
 impl Default for Table {
     fn default() -> Table {
-        Table { memory: Memory::Heap(Box::default()), len: 0, huge: false }
+        Table { memory: Memory::Heap(Box::default()), huge: false }
     }
 }
 
 impl Clone for Table {
     fn clone(&self) -> Table {
-        let mut copy = Table::zeroed(self.len, self.huge);
-        copy.as_mut_slice().copy_from_slice(self.as_slice());
+        let mut copy = Table::zeroed(self.len(), self.huge);
+        copy.as_mut_bytes().copy_from_slice(self.as_bytes());
         copy
     }
 }
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table of {}", self.len)
+        write!(f, "Table of {}", self.len())
     }
 }
 
@@ -84,11 +113,12 @@ mod tests {
     fn tables_hold_what_is_put_in_whatever_their_memory() {
         for (len, huge) in [(0, false), (5, true), (1 << 20, true), ((1 << 20) + 3, false)] {
             let mut table = Table::zeroed(len, huge);
-            assert!(table.as_slice().len() == len && table.as_slice().iter().all(|&n| n == 0));
-            if let Some(last) = table.as_mut_slice().last_mut() {
-                *last = 7;
+            assert!(table.len() == len && (0..len).all(|i| table.get(i) == Some(0)) && table.get(len).is_none());
+            if let Some(last) = len.checked_sub(1) {
+                table.update(last, |n| n + 7);
+                assert_eq!((table.get(last), table.clone().get(last)), (Some(7), Some(7)));
             }
-            assert_eq!(table.clone().as_slice(), table.as_slice());
+            assert_eq!(table.clone().as_bytes(), table.as_bytes());
         }
     }
 }

@@ -46,6 +46,7 @@ pub(crate) struct Work {
 }
 
 impl<M: Medium> Device<M> {
+    #[inline]
     fn command(&self, slot: u16) -> Command {
         *self.host.slot(Permit::from_index(slot)).command.as_ref().expect("commands in error end at once")
     }
@@ -59,10 +60,11 @@ impl<M: Medium> Device<M> {
     }
 
     /// The logical pages that a command touches.
-    fn pages(&self, command: &Command) -> (u32, u32) {
+    #[inline]
+    pub(crate) fn pages(&self, command: &Command) -> (u32, u32) {
         let shift = self.unit_shift - self.block_shift();
         let end = command.first_block + u64::from(command.blocks);
-        ((command.first_block >> shift) as u32, end.div_ceil(1 << shift) as u32)
+        ((command.first_block >> shift) as u32, ((end + (1 << shift) - 1) >> shift) as u32)
     }
 
     /// A command has left the pipeline.
@@ -157,11 +159,15 @@ impl<M: Medium> Device<M> {
 
     /// Pages that are read before anyone wrote them were written before the run. Returns the reads that were queued for
     /// those that could not be given a place.
+    #[inline]
     fn premap(&mut self, slot: u16, first: u32, end: u32) -> u32 {
+        let all = self.ftl.map().mapped() == u64::from(self.ftl.units());
+        if all { 0 } else { self.premap_missing(slot, first, end) }
+    }
+
+    #[inline(never)]
+    fn premap_missing(&mut self, slot: u16, first: u32, end: u32) -> u32 {
         let mut queued = 0;
-        if self.ftl.map().mapped() == u64::from(self.ftl.units()) {
-            return queued;
-        }
         for lpn in first..end.min(self.ftl.data_units()) {
             if self.ftl.map().is_virgin(lpn) && !self.write_buffer.contains(lpn) && !self.ftl.premap(lpn, PAST) {
                 queued += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, slot.into()));
@@ -360,6 +366,7 @@ impl<M: Medium> Device<M> {
         self.memories[self.write_port].read(self.now, (leaving.len() as u64) << self.unit_shift);
         // All entries are asked for before the first is needed: their latencies overlap.
         leaving.iter().for_each(|&lpn| self.ftl.prefetch(lpn));
+        leaving.iter().for_each(|&lpn| self.ftl.prefetch_overwritten(lpn));
         for &lpn in &leaving {
             let version = if self.options.stamps { self.write_buffer.take_version(lpn) } else { 0 };
             if !self.ftl.can_write() {

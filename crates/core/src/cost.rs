@@ -49,29 +49,39 @@ impl Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     rate: Rate,
-    payload_max: u64,
+    /// The maximum payload, as a power of two: a division would take longer than all else here.
+    payload_shift: u32,
     tlp_overhead: u64,
     latency: Duration,
     wire: Server,
+    bytes: u64,
 }
 
 impl Link {
-    /// A direction of the profile's link.
+    /// A direction of the profile's link. Asserts that its maximum payload is a power of two.
     pub fn new(profile: &LinkProfile) -> Link {
+        assert!(profile.payload_max.is_power_of_two(), "[link] payload_max = {}", profile.payload_max);
         Link {
             rate: Rate::per_second(lane_bytes_per_second(profile.generation) * u64::from(profile.lanes)),
-            payload_max: u64::from(profile.payload_max),
+            payload_shift: profile.payload_max.trailing_zeros(),
             tlp_overhead: u64::from(profile.tlp_overhead),
             latency: profile.latency,
             wire: Server::default(),
+            bytes: 0,
         }
     }
 
     /// Moves `bytes` as TLPs of at most the maximum payload; returns when the last has arrived.
     #[inline]
     pub fn transfer(&mut self, now: Instant, bytes: u64) -> Instant {
-        let tlps = bytes.div_ceil(self.payload_max);
+        let tlps = (bytes + (1 << self.payload_shift) - 1) >> self.payload_shift;
+        self.bytes += bytes;
         self.wire.serve(now, self.rate.time(bytes + tlps * self.tlp_overhead)) + self.latency
+    }
+
+    /// Bytes moved so far, framing not counted.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Time that the wire was busy.

@@ -8,7 +8,7 @@ use crate::commands::Work;
 use crate::cost::{Link, Rate, Server};
 use crate::events::{Event, EventQueue, lane};
 use crate::fast::{self, Content, ControlBlock, Fast, LOG_OWNER, LOG_READ, LogPage, Place};
-use crate::flash::Kind;
+use crate::flash::Source;
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
 use crate::memory::{Note, Placed, Use, place};
@@ -16,7 +16,7 @@ use crate::profile::{MemoryProfile, Profile};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Medium, Nand, Stamps};
-use tidewater_wire::nvme::{Sqe, Status};
+use tidewater_wire::nvme::{Kind, Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::Epoch;
 
@@ -189,6 +189,16 @@ pub(crate) struct MemoryPort {
     read_latency: Duration,
     write_latency: Duration,
     server: Server,
+    traffic: Traffic,
+}
+
+/// Bytes that crossed a memory's port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Read from it.
+    pub read: u64,
+    /// Written into it.
+    pub written: u64,
 }
 
 impl MemoryPort {
@@ -198,14 +208,17 @@ impl MemoryPort {
             read_latency: memory.read_latency,
             write_latency: memory.write_latency,
             server: Server::default(),
+            traffic: Traffic::default(),
         }
     }
 
     pub(crate) fn read(&mut self, now: Instant, bytes: u64) -> Instant {
+        self.traffic.read += bytes;
         self.server.serve(now, self.rate.time(bytes)) + self.read_latency
     }
 
     pub(crate) fn write(&mut self, now: Instant, bytes: u64) -> Instant {
+        self.traffic.written += bytes;
         self.server.serve(now, self.rate.time(bytes)) + self.write_latency
     }
 }
@@ -360,14 +373,20 @@ impl<M: Medium> Device<M> {
         })
     }
 
+    // Always inlined: the drive loop then has a path for each input, without moving a command through memory.
     /// Tells the device what happened. `now` must not run backwards, nor past a [`Device::deadline`] that was not kept.
+    #[inline(always)]
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Submission> {
         assert!(now >= self.now, "time runs backwards: {now:?} after {:?}", self.now);
         self.now = now;
         match input {
             Input::Submit { queue, submission } => {
-                self.host.submit(queue, submission)?;
-                self.fetch();
+                if self.ftl.is_recovering() {
+                    self.host.submit(queue, submission)?;
+                } else if let Some(permit) = self.host.submit_and_fetch(queue, submission)? {
+                    self.enter_pipeline(permit);
+                    self.fetch();
+                }
             }
             Input::Store { function, address, content } => {
                 let _ = self.store(function.into(), address, content); // A store is posted: the counters tell.
@@ -384,6 +403,12 @@ impl<M: Medium> Device<M> {
             Input::Timer => self.on_timer(),
         }
         Ok(())
+    }
+
+    /// A hint that a command for this byte will come soon: it changes nothing but speed.
+    #[inline]
+    pub fn expect(&self, offset: u64) {
+        self.ftl.prefetch((offset >> self.unit_shift) as u32);
     }
 
     /// The next thing that the device has to say.
@@ -413,7 +438,7 @@ impl<M: Medium> Device<M> {
             Event::Complete { slot } => self.complete(slot as u16),
             Event::Bus { channel } => {
                 if let Some(done) = self.ftl.flash.on_bus(self.now, &mut self.events, channel) {
-                    if done.kind == Kind::Program {
+                    if done.source == Source::Destage {
                         self.on_log_row_loaded(done.owner);
                     } else {
                         self.on_flash_done(&done);
@@ -436,22 +461,26 @@ impl<M: Medium> Device<M> {
         }
     }
 
+    #[inline]
     pub(crate) fn on_flash_done(&mut self, done: &crate::flash::Operation) {
-        let recovering = self.ftl.is_recovering();
-        if self.power_fails {
-            return self.on_flash_done_on_stored_energy(done);
-        }
-        if self.ftl.on_done(self.now, &mut self.events, done) {
+        if done.source == Source::HostRead {
             if done.owner & LOG_READ == LOG_READ {
-                self.on_log_read(done.owner, done.uncorrectable != 0);
-            } else {
-                self.on_read_done(done.owner as u16, done.uncorrectable != 0);
+                return self.on_log_read(done.owner, done.uncorrectable != 0);
             }
+            self.on_read_done(done.owner as u16, done.uncorrectable != 0);
             if self.ftl.flash.outstanding() == 0 {
                 self.after_flash(); // No program or erase will come to do it.
             }
-            return;
+        } else {
+            self.on_own_done(done);
         }
+    }
+
+    /// An operation that no host command waits for is done.
+    #[inline(never)]
+    fn on_own_done(&mut self, done: &crate::flash::Operation) {
+        let recovering = self.ftl.is_recovering();
+        self.ftl.on_done(self.now, &mut self.events, done);
         while let Some(owner) = self.ftl.take_acknowledged() {
             if owner & LOG_OWNER != 0 {
                 self.on_page_destaged(owner);
@@ -466,21 +495,28 @@ impl<M: Medium> Device<M> {
     }
 
     /// Takes commands as far as permits allow, into the command pipeline.
+    #[inline]
     pub(crate) fn fetch(&mut self) {
-        if self.ftl.is_recovering() {
-            return;
-        }
-        while let Some(permit) = self.host.fetch() {
-            let enters = self.pipeline_free_at.max(self.now);
-            self.pipeline_free_at = enters + self.profile.host.command_interval;
-            if let Ok(command) = &self.host.slot(permit).command {
-                let lpn =
-                    (command.first_block >> (self.unit_shift - self.profile.host.block_size.trailing_zeros())) as u32;
-                self.ftl.prefetch(lpn);
+        if self.host.has_waiting() && !self.ftl.is_recovering() {
+            while let Some(permit) = self.host.fetch() {
+                self.enter_pipeline(permit);
             }
-            let slot = u32::from(permit.index());
-            self.events.push(enters + self.profile.host.command_time, lane::COMMAND, Event::Command { slot });
         }
+    }
+
+    /// A command that was taken enters the command pipeline.
+    #[inline]
+    fn enter_pipeline(&mut self, permit: Permit) {
+        let enters = self.pipeline_free_at.max(self.now);
+        self.pipeline_free_at = enters + self.profile.host.command_interval;
+        // A write to the buffer needs its entry only much later, when it leaves the buffer.
+        if let Ok(command) = &self.host.slot(permit).command
+            && !(command.kind == Kind::Write && self.write_buffer.is_enabled())
+        {
+            self.ftl.prefetch(self.pages(command).0);
+        }
+        let slot = u32::from(permit.index());
+        self.events.push(enters + self.profile.host.command_time, lane::COMMAND, Event::Command { slot });
     }
 
     fn complete(&mut self, slot: u16) {
@@ -513,6 +549,22 @@ impl<M: Medium> Device<M> {
     /// The host room: queues and permits.
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// Bytes that commands have brought over the link, by DMA from the host's memory.
+    pub fn link_bytes_in(&self) -> u64 {
+        self.link_in.bytes()
+    }
+
+    /// What crossed the port of the memory that a use lives in: the write buffer, the read cache or the fast side's ring.
+    pub fn traffic(&self, used: Use) -> Option<Traffic> {
+        let port = match used {
+            Use::WriteBuffer => self.write_port,
+            Use::ReadCache => self.read_port,
+            Use::FastRing => self.fast.port(),
+            Use::MapCache | Use::IntakeQueue => return None,
+        };
+        self.memories.get(port).map(|memory| memory.traffic)
     }
 
     /// The translation layer.

@@ -66,6 +66,8 @@ pub struct LinkModel {
     pub overhead: u32,
     /// The largest piece that travels at once; each has the overhead.
     pub payload_max: u32,
+    /// How frames travel.
+    pub carrier: Carrier,
     /// Probability that a frame is lost.
     pub drop: f64,
     /// Probability that it comes twice.
@@ -83,11 +85,22 @@ impl Default for LinkModel {
             bandwidth: 7_876_923_072,
             overhead: 24,
             payload_max: 256,
+            carrier: Carrier::Ntb,
             drop: 0.0,
             duplicate: 0.0,
             jitter: Duration::ZERO,
         }
     }
+}
+
+/// How frames travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// As stores through a non-transparent bridge, as in X-SSD: log bytes go to the peer's ring window, and a counter to its
+    /// shadow copy, 8 bytes each. The address says what they are. Other frames go as they are.
+    Ntb,
+    /// As the frames that `wire::replication` lays out.
+    Frames,
 }
 
 #[derive(Clone, Debug)]
@@ -259,11 +272,12 @@ impl<M: Medium> Cluster<M> {
 
     fn send(&mut self, now: Instant, from: usize, to: usize, frame: Frame, bytes: Rc<[u8]>) {
         let Some(link) = self.links.get_mut(&(from, to)) else { return };
-        let payload = match frame.body {
-            Body::Data { len, .. } => len + 4,
-            _ => 0,
+        let size = match (link.model.carrier, &frame.body) {
+            (Carrier::Ntb, &Body::Data { len, .. }) => len,
+            (Carrier::Ntb, Body::Report { .. }) => 8,
+            (Carrier::Frames, &Body::Data { len, .. }) => frame.encode(&mut [0; FRAME_BYTES_MAX]) as u32 + len + 4,
+            _ => frame.encode(&mut [0; FRAME_BYTES_MAX]) as u32,
         };
-        let size = frame.encode(&mut [0; FRAME_BYTES_MAX]) as u32 + payload;
         let wire = u64::from(size) + u64::from(size.div_ceil(link.model.payload_max) * link.model.overhead);
         let left = link.wire.serve(now, Rate::per_second(link.model.bandwidth).time(wire));
         link.frames += 1;

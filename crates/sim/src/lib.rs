@@ -1,6 +1,7 @@
 //! The simulated side of Tidewater: the virtual clock, workloads, replay and metrics.
 pub mod cluster;
 pub mod compare;
+pub mod experiments;
 pub mod host;
 pub mod metrics;
 pub mod oracle;

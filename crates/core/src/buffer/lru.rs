@@ -1,55 +1,86 @@
 //! `lru`: the page that was not used for longest leaves first.
 
 use super::Policy;
-use hashbrown::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 const NONE: u32 = u32::MAX;
-
-/// Logical page numbers are spread well enough by one multiplication (Fibonacci hashing, Knuth volume 3, 6.4).
-#[derive(Clone, Copy, Debug, Default)]
-struct PageHasher(u64);
-
-impl Hasher for PageHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("only page numbers are hashed")
-    }
-    fn write_u32(&mut self, n: u32) {
-        let mixed = u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ mixed >> 32;
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
     lpn: u32,
     newer: u32,
     older: u32,
+    /// The next node whose page has the same bucket.
+    next: u32,
 }
 
-/// A doubly linked list in an array, and an index by page: every access takes constant time.
+/// A doubly linked list in an array, and chains by page: every access takes constant time. The chains run through the
+/// same nodes, so that a look-up touches what the list needs anyway; a general hash table takes twice the instructions.
 #[derive(Clone, Debug)]
 pub struct Lru {
-    index: HashMap<u32, u32, BuildHasherDefault<PageHasher>>,
+    /// The first node of each chain.
+    buckets: Box<[u32]>,
+    /// What is left of a hash: the bucket.
+    shift: u32,
     nodes: Vec<Node>,
     free: Vec<u32>,
     newest: u32,
     oldest: u32,
+    len: usize,
 }
 
 impl Lru {
     pub(super) fn new(capacity: usize) -> Lru {
+        // Twice as many buckets as pages: most chains have one node at most.
+        let bits = (2 * capacity).next_power_of_two().trailing_zeros().max(1);
         Lru {
-            // Twice the room: removals leave marks that would otherwise force a clean-up every few operations.
-            index: HashMap::with_capacity_and_hasher(2 * capacity, BuildHasherDefault::default()),
+            buckets: vec![NONE; 1 << bits].into_boxed_slice(),
+            shift: 64 - bits,
             nodes: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
             newest: NONE,
             oldest: NONE,
+            len: 0,
         }
+    }
+
+    /// Logical page numbers are spread well enough by one multiplication (Fibonacci hashing, Knuth volume 3, 6.4).
+    #[inline]
+    fn bucket(&self, lpn: u32) -> usize {
+        (u64::from(lpn).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    #[inline]
+    fn find(&self, lpn: u32) -> Option<u32> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut n = self.buckets[self.bucket(lpn)];
+        while n != NONE {
+            let node = &self.nodes[n as usize];
+            if node.lpn == lpn {
+                return Some(n);
+            }
+            n = node.next;
+        }
+        None
+    }
+
+    /// Takes a node out of its chain and out of the list.
+    fn take_out(&mut self, n: u32) {
+        let Node { lpn, next, .. } = self.nodes[n as usize];
+        let bucket = self.bucket(lpn);
+        let mut at = self.buckets[bucket];
+        if at == n {
+            self.buckets[bucket] = next;
+        } else {
+            while self.nodes[at as usize].next != n {
+                at = self.nodes[at as usize].next;
+            }
+            self.nodes[at as usize].next = next;
+        }
+        self.unlink(n);
+        self.free.push(n);
+        self.len -= 1;
     }
 
     fn unlink(&mut self, n: u32) {
@@ -78,11 +109,11 @@ impl Lru {
 
 impl Policy for Lru {
     fn contains(&self, lpn: u32) -> bool {
-        self.index.contains_key(&lpn)
+        self.find(lpn).is_some()
     }
 
     fn touch(&mut self, lpn: u32) -> bool {
-        let Some(&n) = self.index.get(&lpn) else { return false };
+        let Some(n) = self.find(lpn) else { return false };
         if self.newest != n {
             self.unlink(n);
             self.link_newest(n);
@@ -91,7 +122,8 @@ impl Policy for Lru {
     }
 
     fn insert(&mut self, lpn: u32) {
-        let node = Node { lpn, newer: NONE, older: NONE };
+        let bucket = self.bucket(lpn);
+        let node = Node { lpn, newer: NONE, older: NONE, next: self.buckets[bucket] };
         let n = match self.free.pop() {
             Some(n) => {
                 self.nodes[n as usize] = node;
@@ -102,14 +134,14 @@ impl Policy for Lru {
                 (self.nodes.len() - 1) as u32
             }
         };
+        self.buckets[bucket] = n;
         self.link_newest(n);
-        self.index.insert(lpn, n);
+        self.len += 1;
     }
 
     fn remove(&mut self, lpn: u32) -> bool {
-        let Some(n) = self.index.remove(&lpn) else { return false };
-        self.unlink(n);
-        self.free.push(n);
+        let Some(n) = self.find(lpn) else { return false };
+        self.take_out(n);
         true
     }
 
@@ -119,20 +151,19 @@ impl Policy for Lru {
             if n == NONE {
                 return;
             }
-            let lpn = self.nodes[n as usize].lpn;
-            self.index.remove(&lpn);
-            self.unlink(n);
-            self.free.push(n);
-            leaving.push(lpn);
+            leaving.push(self.nodes[n as usize].lpn);
+            self.take_out(n);
         }
     }
 
     fn len(&self) -> usize {
-        self.index.len()
+        self.len
     }
 
     fn pages(&self) -> Vec<u32> {
-        self.index.keys().copied().collect()
+        let newest = Some(self.newest).filter(|&n| n != NONE);
+        let older = |&n: &u32| Some(self.nodes[n as usize].older).filter(|&n| n != NONE);
+        std::iter::successors(newest, older).map(|n| self.nodes[n as usize].lpn).collect()
     }
 
     fn boxed_clone(&self) -> Box<dyn Policy> {

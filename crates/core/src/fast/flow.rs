@@ -321,12 +321,12 @@ impl<M: Medium> Device<M> {
                 Some(Event::Bus { channel }) => {
                     let done = self.ftl.flash.on_bus(self.now, &mut self.events, channel);
                     if let Some(done) = done.filter(|done| done.kind == Kind::Read) {
-                        self.on_flash_done(&done);
+                        self.on_flash_done_on_stored_energy(&done);
                     }
                 }
                 Some(Event::Cell { die, generation }) => {
                     if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
-                        self.on_flash_done(&done);
+                        self.on_flash_done_on_stored_energy(&done);
                     }
                 }
                 _ => {}
@@ -338,7 +338,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// As a flash operation's end at other times, but only pages of the log matter.
-    pub(crate) fn on_flash_done_on_stored_energy(&mut self, done: &crate::flash::Operation) {
+    fn on_flash_done_on_stored_energy(&mut self, done: &crate::flash::Operation) {
         use crate::flash::Source;
         if !matches!(done.source, Source::HostRead | Source::CollectRead | Source::Recovery) {
             self.ftl.on_done(self.now, &mut self.events, done);

@@ -215,6 +215,11 @@ impl Fast {
         self.survives
     }
 
+    /// The memory of the rings among the device's ports.
+    pub(crate) fn port(&self) -> usize {
+        self.port
+    }
+
     /// Log bytes of a full page.
     pub fn payload(&self) -> u32 {
         self.payload

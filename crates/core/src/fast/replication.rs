@@ -248,7 +248,7 @@ impl<M: Medium> Device<M> {
             CommandError::NotMember(_) => vendor_status::NODE_UNKNOWN,
             CommandError::InGroup => vendor_status::BUSY,
             CommandError::StandAlone | CommandError::NotSecondary => vendor_status::NOT_PRIMARY,
-            CommandError::EpochsUsedUp => vendor_status::PROMOTION_EPOCH_LOW,
+            CommandError::EpochsUsedUp | CommandError::Outdated => vendor_status::PROMOTION_EPOCH_LOW,
         })?;
         self.after_transport(function);
         Ok(())

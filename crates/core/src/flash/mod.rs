@@ -71,10 +71,10 @@ pub struct Operation {
     pub row: u32,
     /// The units of the row that cross the bus.
     pub units: u64,
+    /// How many they are: counting bits is dear on processors without an instruction for it.
+    unit_count: u8,
     /// Whose it is; the meaning belongs to the source.
     pub owner: u32,
-    /// Retries that the read needed.
-    pub retries: u32,
     /// The units whose pages ECC gave up on.
     pub uncorrectable: u64,
     suspensions: u32,
@@ -128,6 +128,12 @@ struct Die {
 impl Die {
     fn programs_of(&mut self, source: Source) -> &mut u32 {
         if source == Source::Destage { &mut self.log_programs } else { &mut self.programs }
+    }
+
+    /// Whether nothing is in the array, wants it, or has a right to it.
+    #[inline]
+    fn is_vacant(&self) -> bool {
+        self.waiting == 0 && self.cell == Cell::Idle && self.loaded == NONE && self.suspended == NONE
     }
 }
 
@@ -246,8 +252,8 @@ impl Flash {
             superblock,
             row,
             units,
+            unit_count: if units.is_power_of_two() { 1 } else { units.count_ones() as u8 },
             owner,
-            retries: 0,
             uncorrectable: 0,
             suspensions: 0,
             sensed: false,
@@ -265,6 +271,10 @@ impl Flash {
             }
         };
         let d = &mut self.dies[die as usize];
+        if kind == Kind::Read && d.is_vacant() && (self.cache || d.leaving == NONE) {
+            // It would only be put into a list to be taken out again.
+            return self.start_read(now, events, die, id);
+        }
         let list = &mut d.queues[source as usize];
         if list.tail == NONE {
             list.head = id;
@@ -313,7 +323,7 @@ impl Flash {
     #[inline]
     pub fn is_idle(&self, die: u32) -> bool {
         let d = &self.dies[die as usize];
-        d.waiting == 0 && d.cell == Cell::Idle && d.loading == NONE && d.loaded == NONE && d.suspended == NONE
+        d.is_vacant() && d.loading == NONE
     }
 
     /// Operations queued or in flight.
@@ -470,6 +480,7 @@ impl Flash {
         }
     }
 
+    #[inline(always)]
     fn start(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32, time: Duration, lane: usize) {
         let d = &mut self.dies[die as usize];
         let ends = now + time;
@@ -477,6 +488,7 @@ impl Flash {
         events.push(ends, lane, Event::Cell { die, generation: d.generation });
     }
 
+    #[inline]
     fn start_read(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32) {
         let operation = &self.operations[id as usize];
         let kind = usize::from(self.kinds[operation.row as usize]);
@@ -528,6 +540,7 @@ impl Flash {
         self.start(now, events, die, id, time, lane::OTHER);
     }
 
+    #[inline]
     fn request_bus(&mut self, now: Instant, events: &mut EventQueue, die: u32, inward: bool) {
         let d = &self.dies[die as usize];
         let id = if inward { d.loading } else { d.leaving };
@@ -548,11 +561,12 @@ impl Flash {
         self.grant_bus(now, events, index, die, inward);
     }
 
+    #[inline]
     fn grant_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32, die: u32, inward: bool) {
         let (time, lane) = if inward {
             (self.bus_in_time, lane::BUS_IN)
         } else {
-            let units = self.operations[self.dies[die as usize].leaving as usize].units.count_ones() as usize;
+            let units = usize::from(self.operations[self.dies[die as usize].leaving as usize].unit_count);
             (self.bus_out_time[units], lane::BUS_OUT + usize::from(units > 1))
         };
         let channel = &mut self.channels[index as usize];
@@ -625,7 +639,6 @@ impl Flash {
                         if !operation.sensed {
                             operation.sensed = true;
                             let (retries, uncorrectable) = sense(operation, medium, layout, self.units_per_page);
-                            operation.retries = retries;
                             operation.uncorrectable = uncorrectable;
                             self.statistics.read_retries += u64::from(retries);
                             self.statistics.uncorrectable += u64::from(uncorrectable != 0);
@@ -665,7 +678,7 @@ impl Flash {
 
     fn release(&mut self, id: u32) -> Operation {
         let operation = self.operations[id as usize];
-        self.statistics.count(operation.source, operation.units.count_ones());
+        self.statistics.count(operation.source, operation.unit_count);
         self.free.push(id);
         operation
     }

@@ -56,7 +56,7 @@ pub struct FlashStatistics {
 }
 
 impl FlashStatistics {
-    pub(super) fn count(&mut self, source: Source, units: u32) {
+    pub(super) fn count(&mut self, source: Source, units: u8) {
         self.operations[source as usize] += 1;
         self.units[source as usize] += u64::from(units);
     }

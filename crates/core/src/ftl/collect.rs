@@ -137,10 +137,8 @@ impl<M: Medium> Ftl<M> {
         if self.valid[victim as usize] & !NOT_A_CANDIDATE == 0 {
             return None;
         }
-        let mask = u64::MAX >> (64 - self.layout.units_per_row);
         (victim_row..self.layout.rows).find_map(|row| {
-            let first = self.layout.ppn(victim, row, 0) as usize;
-            let units = self.valid_bits[first / 64] >> (first % 64) & mask;
+            let units = self.valid_bits.row(self.layout.ppn(victim, row, 0), self.layout.units_per_row);
             (units != 0).then_some((row, units))
         })
     }
@@ -171,7 +169,7 @@ impl<M: Medium> Ftl<M> {
             let unit = left.trailing_zeros();
             left &= left - 1;
             let ppn = self.layout.ppn(operation.superblock, operation.row, unit);
-            if self.valid_bits[ppn as usize / 64] >> (ppn % 64) & 1 == 0 {
+            if !self.valid_bits.get(ppn) {
                 continue; // Overwritten while it was read.
             }
             let at = self.layout.block(operation.superblock, unit / self.layout.units_per_page);

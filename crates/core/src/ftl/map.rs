@@ -21,9 +21,56 @@ pub enum Entry {
     Lost,
 }
 
+/// Asks the processor to fetch a number of a table that will be needed soon.
+#[inline]
+fn prefetch(table: &Table, index: usize) {
+    if !table.is_empty() {
+        prefetch_index::prefetch_index(table.as_bytes(), index * size_of::<u32>());
+    }
+}
+
 const LOST: u32 = u32::MAX;
 /// Unmapped, but once written: nobody may take it for a page that was there before the run.
 const DEALLOCATED: u32 = u32::MAX - 1;
+
+/// One bit for each physical unit: whether a map entry points there.
+#[derive(Clone, Debug)]
+pub(super) struct ValidBits(Table);
+
+impl ValidBits {
+    /// Bits for so many physical units, all clear, under a map of `units` logical pages.
+    pub(super) fn new(address_space: u64, units: u32) -> ValidBits {
+        ValidBits(Table::zeroed(2 * address_space.div_ceil(64) as usize, units <= HUGE_UNTIL))
+    }
+
+    #[inline]
+    pub(super) fn get(&self, ppn: u32) -> bool {
+        self.0.get(ppn as usize / 32).is_some_and(|word| word >> (ppn % 32) & 1 == 1)
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, ppn: u32) {
+        self.0.update(ppn as usize / 32, |word| word | 1 << (ppn % 32));
+    }
+
+    #[inline]
+    pub(super) fn clear(&mut self, ppn: u32) {
+        self.0.update(ppn as usize / 32, |word| word & !(1 << (ppn % 32)));
+    }
+
+    /// The bits of up to 64 units from `first`, which do not cross a multiple of 64.
+    #[inline]
+    pub(super) fn row(&self, first: u32, units: u32) -> u64 {
+        let half = |half: usize| u64::from(self.0.get(first as usize / 64 * 2 + half).unwrap_or(0));
+        (half(0) | half(1) << 32) >> (first % 64) & u64::MAX >> (64 - units)
+    }
+
+    /// Asks the processor to fetch a bit that will be needed soon.
+    #[inline]
+    pub(super) fn prefetch(&self, ppn: u32) {
+        prefetch(&self.0, ppn as usize / 32);
+    }
+}
 
 /// The map.
 #[derive(Clone, Debug)]
@@ -55,28 +102,24 @@ impl Map {
     /// Where a logical page is.
     #[inline]
     pub fn get(&self, lpn: u32) -> Entry {
-        let chunk = self.chunks[lpn as usize / CHUNK].as_slice();
-        match chunk.get(lpn as usize % CHUNK) {
-            None | Some(&(0 | DEALLOCATED)) => Entry::Unmapped,
-            Some(&LOST) => Entry::Lost,
-            Some(&n) => Entry::At(n - 1),
+        match self.chunks[lpn as usize / CHUNK].get(lpn as usize % CHUNK) {
+            None | Some(0 | DEALLOCATED) => Entry::Unmapped,
+            Some(LOST) => Entry::Lost,
+            Some(n) => Entry::At(n - 1),
         }
     }
 
     /// Whether a logical page was never mapped: an unmapped one may have been deallocated.
     #[inline]
     pub fn is_virgin(&self, lpn: u32) -> bool {
-        matches!(self.chunks[lpn as usize / CHUNK].as_slice().get(lpn as usize % CHUNK), None | Some(0))
+        matches!(self.chunks[lpn as usize / CHUNK].get(lpn as usize % CHUNK), None | Some(0))
     }
 
     /// Asks the processor to fetch an entry that will be needed soon.
     #[inline]
     pub fn prefetch(&self, lpn: u32) {
-        if let Some(chunk) = self.chunks.get(lpn as usize / CHUNK)
-            && let chunk = chunk.as_slice()
-            && !chunk.is_empty()
-        {
-            prefetch_index::prefetch_index(chunk, lpn as usize % CHUNK);
+        if let Some(chunk) = self.chunks.get(lpn as usize / CHUNK) {
+            prefetch(chunk, lpn as usize % CHUNK);
         }
     }
 
@@ -84,20 +127,23 @@ impl Map {
     #[inline]
     pub fn set(&mut self, lpn: u32, to: Entry) -> Entry {
         let chunk = &mut self.chunks[lpn as usize / CHUNK];
-        if chunk.as_slice().is_empty() {
+        if chunk.is_empty() {
             if to == Entry::Unmapped {
                 return Entry::Unmapped;
             }
             let first = lpn as usize / CHUNK * CHUNK;
             *chunk = Table::zeroed(CHUNK.min(self.units as usize - first), self.huge);
         }
-        let entry = &mut chunk.as_mut_slice()[lpn as usize % CHUNK];
         let new = match to {
             Entry::Unmapped => DEALLOCATED,
             Entry::At(ppn) => ppn + 1,
             Entry::Lost => LOST,
         };
-        let old = std::mem::replace(entry, new);
+        let mut old = 0;
+        chunk.update(lpn as usize % CHUNK, |entry| {
+            old = entry;
+            new
+        });
         let holds = |entry| u64::from(entry != 0 && entry != DEALLOCATED);
         self.mapped = self.mapped + holds(new) - holds(old);
         match old {
@@ -109,7 +155,7 @@ impl Map {
 
     /// Whether nothing from `first` to `last` was ever mapped, as far as whole chunks tell.
     pub fn is_untouched(&self, first: u32, last: u32) -> bool {
-        (first as usize / CHUNK..=last as usize / CHUNK).all(|c| self.chunks[c].as_slice().is_empty())
+        (first as usize / CHUNK..=last as usize / CHUNK).all(|c| self.chunks[c].is_empty())
     }
 }
 
@@ -127,5 +173,17 @@ mod tests {
         assert_eq!(map.set(5, Entry::Unmapped), Entry::Lost);
         assert_eq!(map.mapped(), 1);
         assert!(!map.is_untouched(0, 1));
+    }
+
+    #[test]
+    fn bits_of_a_row_are_those_of_its_units() {
+        let mut bits = ValidBits::new(256, 256);
+        for ppn in [63, 64, 95, 96, 97, 127, 128] {
+            bits.set(ppn);
+        }
+        bits.clear(97);
+        assert_eq!(bits.row(64, 64), 1 | 1 << 31 | 1 << 32 | 1 << 63);
+        assert_eq!((bits.row(96, 32), bits.row(56, 8), bits.row(128, 8)), (1 | 1 << 31, 1 << 7, 1));
+        assert!(bits.get(96) && !bits.get(97) && !bits.get(256));
     }
 }

@@ -26,6 +26,7 @@ pub use precondition::write_amplification;
 pub use write::NO_OWNER;
 
 pub use layout::{Layout, Plan, plan};
+use map::ValidBits;
 pub use map::{Entry, Map};
 pub use precondition::Precondition;
 pub use recover::{Flaw, RecoveryReport};
@@ -235,7 +236,7 @@ pub struct Ftl<M> {
     /// Valid units by superblock; [`NOT_A_CANDIDATE`] is set unless it may be collected.
     valid: Vec<u32>,
     /// One bit for each physical unit.
-    valid_bits: Vec<u64>,
+    valid_bits: ValidBits,
     dies: Vec<DieSpace>,
     /// Dies that are starved.
     starved: u32,
@@ -370,7 +371,7 @@ impl<M: Medium> Ftl<M> {
                 .collect(),
             programmed: vec![0; count],
             valid: vec![NOT_A_CANDIDATE; count],
-            valid_bits: vec![0; layout.address_space().div_ceil(64) as usize],
+            valid_bits: ValidBits::new(layout.address_space(), units),
             dies: vec![space; dies as usize],
             starved: 0,
             wake: Vec::new(),
@@ -481,6 +482,15 @@ impl<M: Medium> Ftl<M> {
         self.map.prefetch(lpn);
     }
 
+    /// Asks the processor to fetch what overwriting a logical page will change, once its map entry is near.
+    #[inline]
+    pub fn prefetch_overwritten(&self, lpn: u32) {
+        if let Entry::At(ppn) = self.map.get(lpn) {
+            self.valid_bits.prefetch(ppn);
+            prefetch_index::prefetch_index(&self.superblocks, self.layout.superblock_of(ppn) as usize);
+        }
+    }
+
     /// Takes the owners whose units were programmed since the last call.
     #[inline]
     pub fn take_acknowledged(&mut self) -> Option<u32> {
@@ -573,18 +583,17 @@ impl<M: Medium> Ftl<M> {
         self.rows.iter().position(|r| r.in_use && r.superblock == superblock && r.row == row).map(|i| i as u32)
     }
 
-    /// A flash operation is done. `true`: it was a host read, and its owner may go on.
-    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) -> bool {
+    /// A flash operation is done that is no host read: those concern their owners only.
+    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
         match operation.source {
-            Source::HostRead => return true,
+            Source::HostRead => {}
             Source::HostProgram | Source::CollectProgram | Source::Destage | Source::Map => {
-                self.on_programmed(now, events, operation)
+                self.on_programmed(now, events, operation);
             }
             Source::CollectRead => self.on_collect_read(now, events, operation),
             Source::Erase => self.on_erased(now, events, operation),
             Source::Recovery => self.on_recovery_read(now, events, operation),
         }
-        false
     }
 
     /// A die's array has finished; returns what is done with.
@@ -654,8 +663,8 @@ impl<M: Medium> Ftl<M> {
     #[inline]
     fn invalidate(&mut self, ppn: u32, host_row: u64) {
         let superblock = self.layout.superblock_of(ppn) as usize;
-        debug_assert!(self.valid_bits[ppn as usize / 64] >> (ppn % 64) & 1 == 1);
-        self.valid_bits[ppn as usize / 64] &= !(1 << (ppn % 64));
+        debug_assert!(self.valid_bits.get(ppn));
+        self.valid_bits.clear(ppn);
         self.valid[superblock] -= 1;
         let s = &mut self.superblocks[superblock];
         s.host_hazard = s.host_hazard.max(host_row);
@@ -725,7 +734,7 @@ impl<M: Medium> Ftl<M> {
         let mut valid = vec![0u32; self.superblocks.len()];
         for lpn in 0..self.map.units() {
             if let Entry::At(ppn) = self.map.get(lpn) {
-                assert!(self.valid_bits[ppn as usize / 64] >> (ppn % 64) & 1 == 1, "{lpn} maps to invalid unit {ppn}");
+                assert!(self.valid_bits.get(ppn), "{lpn} maps to invalid unit {ppn}");
                 valid[self.layout.superblock_of(ppn) as usize] += 1;
             }
         }

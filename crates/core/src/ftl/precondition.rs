@@ -121,7 +121,7 @@ impl<M: Medium> Ftl<M> {
             if let Entry::At(old) = self.map.set(lpn, Entry::At(ppn)) {
                 self.invalidate(old, 0);
             }
-            self.valid_bits[ppn as usize / 64] |= 1 << (ppn % 64);
+            self.valid_bits.set(ppn);
             self.valid[superblock as usize] += 1;
         }
         let header = PageHeader { kind: PageKind::Data, program_sequence: self.row_sequence, superblock, index: 0 };

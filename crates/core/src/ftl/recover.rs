@@ -326,7 +326,7 @@ impl<M: Medium> Ftl<M> {
     fn adopt_all(&mut self, now: Instant, events: &mut EventQueue, recovery: &Recovery) {
         for lpn in 0..self.map.units() {
             if let Entry::At(ppn) = self.map.get(lpn) {
-                self.valid_bits[ppn as usize / 64] |= 1 << (ppn % 64);
+                self.valid_bits.set(ppn);
                 self.valid[self.layout.superblock_of(ppn) as usize] += 1;
             }
         }

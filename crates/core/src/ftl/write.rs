@@ -83,7 +83,7 @@ impl<M: Medium> Ftl<M> {
             Entry::Lost => LOST,
         };
         self.row_previous[at] = previous;
-        self.valid_bits[ppn as usize / 64] |= 1 << (ppn % 64);
+        self.valid_bits.set(ppn);
         self.valid[superblock as usize] += 1;
         full
     }

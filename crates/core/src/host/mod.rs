@@ -22,7 +22,7 @@ use crate::profile::HostProfile;
 use arbitration::Arbiter;
 use permits::{CommandIds, Slots};
 use queues::SubmissionQueues;
-use tidewater_wire::nvme::{Command, Cqe, DsmRange, Kind, NSID_ALL, Status};
+use tidewater_wire::nvme::{Command, Cqe, DsmRange, Kind, NSID_ALL, Sqe, Status};
 use tidewater_wire::vendor::status::RANGE_RESERVED;
 
 /// A namespace: what its blocks are and whether they may change.
@@ -97,27 +97,56 @@ impl Host {
     /// Takes the next command by arbitration and a slot for it. `None`: no command waits, or no slot is free.
     ///
     /// A command that cannot be executed takes a slot too: [`Slot::command`] then holds the status to complete it with.
-    #[inline]
+    #[inline(never)]
     pub fn fetch(&mut self) -> Option<Permit> {
         if self.queues.occupied() == 0 || self.slots.is_full() {
             return None;
         }
         let queue = self.arbiter.pick(self.queues.occupied())?;
-        let Submission { sqe, tag, ranges } = self.queues.pop(queue);
+        let submission = self.queues.pop(queue);
+        Some(self.admit(queue, submission))
+    }
+
+    /// As [`Host::submit`] and then [`Host::fetch`], but where no command waits and a slot is free, as most of the time,
+    /// the command goes past the ring, which is only told.
+    #[inline(always)]
+    pub fn submit_and_fetch(&mut self, queue: u16, submission: Submission) -> Result<Option<Permit>, Submission> {
+        if self.queues.occupied() != 0 || self.slots.is_full() {
+            self.queues.push(queue, submission)?;
+            return Ok(self.fetch());
+        }
+        self.queues.pass(queue);
+        let picked = self.arbiter.pick(1 << queue);
+        debug_assert_eq!(picked, Some(queue), "there is no other");
+        Ok(Some(self.admit(queue, submission)))
+    }
+
+    /// Gives a command a slot; there is one.
+    // Always inlined: an entry that was just built then never goes through memory.
+    #[inline(always)]
+    fn admit(&mut self, queue: u16, submission: Submission) -> Permit {
+        let Submission { sqe, tag, ranges } = submission;
         let cid = sqe.cid();
         let holds_cid = self.command_ids.enter(queue, cid);
-        let command = if holds_cid {
-            Command::parse(&sqe).and_then(|command| {
-                self.validate(&command, &self.namespace)?;
-                if let Kind::DatasetManagement { ranges: count, .. } = command.kind {
-                    validate_ranges(ranges.as_deref().unwrap_or(&[]), count, &self.namespace)?;
-                }
-                Ok(command)
-            })
-        } else {
-            Err(Status::COMMAND_ID_CONFLICT)
-        };
-        Some(self.slots.take(Slot { queue, cid, tag, command, ranges, holds_cid, taken: true }))
+        let command = if holds_cid { self.check(&sqe, ranges.as_deref()) } else { Err(Status::COMMAND_ID_CONFLICT) };
+        self.slots.take(Slot { queue, cid, tag, command, ranges, holds_cid, taken: true })
+    }
+
+    /// The command of an entry, or the status that it must be completed with.
+    #[inline]
+    fn check(&self, sqe: &Sqe, ranges: Option<&[DsmRange]>) -> Result<Command, Status> {
+        let command = Command::parse(sqe)?;
+        self.validate(&command, &self.namespace)?;
+        if let Kind::DatasetManagement { ranges: count, .. } = command.kind {
+            validate_ranges(ranges.unwrap_or(&[]), count, &self.namespace)?;
+        }
+        Ok(command)
+    }
+
+    /// Whether [`Host::fetch`] has something to take, if a slot is free.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.queues.occupied() != 0
     }
 
     /// The command that a permit stands for. Asserts that it is outstanding.

@@ -76,7 +76,13 @@ impl Slots {
         if let Some(index) = self.free.pop() {
             let place = &mut self.slots[usize::from(index)];
             assert!(!place.taken, "a free slot was taken twice: {index}");
-            *place = slot;
+            // Field by field: a free slot holds no ranges that would have to be dropped.
+            let Slot { queue, cid, tag, command, ranges, holds_cid, taken } = slot;
+            (place.queue, place.cid, place.tag, place.command) = (queue, cid, tag, command);
+            (place.holds_cid, place.taken) = (holds_cid, taken);
+            if ranges.is_some() {
+                place.ranges = ranges;
+            }
             return Permit(index);
         }
         assert!(self.slots.len() < self.max, "a command was admitted although all {} slots are taken", self.max);
@@ -90,7 +96,9 @@ impl Slots {
         let slot = &mut self.slots[usize::from(permit.0)];
         assert!(slot.taken, "slot {} was completed although it is free", permit.0);
         slot.taken = false;
-        slot.ranges = None;
+        if slot.ranges.is_some() {
+            slot.ranges = None;
+        }
         self.free.push(permit.0);
         slot
     }

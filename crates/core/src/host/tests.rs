@@ -338,3 +338,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn going_past_the_ring_is_going_through_it() {
+    let weighted = HostProfile {
+        arbitration: Arbitration::Weighted,
+        queue_priorities: vec![QueuePriority::High, QueuePriority::Low],
+        ..profile()
+    };
+    for profile in [profile(), weighted] {
+        let (mut past, mut through) = (Host::new(&profile, NAMESPACE), Host::new(&profile, NAMESPACE));
+        let mut rng = tidewater_base::Rng::new(5, b"past the ring");
+        let mut outstanding = VecDeque::new();
+        for cid in 0..2_000u16 {
+            let (queue, sqe) = (rng.below(2) as u16, Sqe::read(cid, rng.below(1_100), 0));
+            let permit = past.submit_and_fetch(queue, Submission::new(sqe, 0)).unwrap();
+            submit(&mut through, queue, sqe);
+            assert_eq!(permit, through.fetch());
+            outstanding.extend(permit);
+            // Now none is outstanding, now more than there are slots for.
+            while past.waiting() > 10 || rng.below(2) == 0 && !outstanding.is_empty() {
+                let permit = outstanding.remove(rng.below(outstanding.len() as u64) as usize).unwrap();
+                assert_eq!(format!("{:?}", past.slot(permit)), format!("{:?}", through.slot(permit)));
+                let status = Status::SUCCESS;
+                assert_eq!(past.complete(permit, status, 0), through.complete(permit, status, 0));
+                assert_eq!((past.waiting(), past.outstanding()), (through.waiting(), through.outstanding()));
+                let next = past.fetch();
+                assert_eq!(next, through.fetch());
+                outstanding.extend(next);
+            }
+        }
+    }
+}

@@ -3,11 +3,15 @@
 //! [`Workers`] and every [`Sink`] are state machines without input or output, as the firmware is: they are told the time, say
 //! when they want to be told next, and are connected by [`drive`] or by a loop that drives a device besides.
 
+mod attached;
+mod client;
 mod sink;
 #[cfg(test)]
 mod tests;
 mod workers;
 
+pub use attached::{Appender, Application, Attached, BlockWrites, Database};
+pub use client::LogClient;
 pub use sink::{ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, Request, Sink};
 pub use workers::{Commit, Measured, Workers, WorkersSpec};
 

@@ -85,7 +85,7 @@ pub enum Body {
         lane: u8,
         /// Whether the sender, and in a chain all after it, hold all that the epoch began with.
         synced: bool,
-        /// Bytes past the counter that the sender's intake queue takes.
+        /// Bytes past the counter that the sender's intake queue takes; 0 when it said so before.
         window: u32,
         /// End of the sender's persisted bytes.
         persisted: u64,
@@ -110,6 +110,8 @@ pub enum Body {
 pub struct Accepted {
     /// That epoch.
     pub synced: Epoch,
+    /// The version of the group of which it was an epoch.
+    pub version: Epoch,
     /// Number of lanes.
     pub lanes: u8,
     /// For each lane the oldest offset that it can still send.
@@ -190,6 +192,7 @@ impl Frame {
             Body::Accepted(accepted) => {
                 out.u64(u64::from(accepted.lanes));
                 out.u64(accepted.synced.bits());
+                out.u64(accepted.version.bits());
                 out.lanes(accepted.lanes, &accepted.oldest);
                 out.lanes(accepted.lanes, &accepted.ends);
                 out.history(accepted.lanes, &accepted.history);
@@ -262,6 +265,31 @@ impl Frame {
             return Err(FrameError::Length(bytes.len()));
         }
         Ok(Frame { function, from, to, epoch: Epoch::from_bits(u64::from_le_bytes(epoch)), body })
+    }
+}
+
+/// Where peers map each other's memory (NTB), a report is one posted write of 8 bytes: the counter in bits 43:0, the lane in
+/// 47:44, synced in 48, and the low 15 bits of the epoch in 63:49. Its address says function, sender and receiver. The epoch's
+/// bits tell an epoch from the 127 before it of the same node: posted writes do not stay on their way that long.
+impl Frame {
+    /// The frame as a posted write, or `None` when it has more to say than fits.
+    pub fn to_posted_write(&self) -> Option<u64> {
+        match self.body {
+            Body::Report { lane, synced, window: 0, persisted, covered }
+                if covered == persisted && persisted >> 44 == 0 =>
+            {
+                Some(persisted | u64::from(lane) << 44 | u64::from(synced) << 48 | self.epoch.bits() << 49)
+            }
+            _ => None,
+        }
+    }
+
+    /// The frame that this posted write stands for, or `None` when it is not of the receiver's `epoch`.
+    pub fn from_posted_write(write: u64, function: u8, from: u8, to: u8, epoch: Epoch) -> Option<Frame> {
+        let persisted = write & ((1 << 44) - 1);
+        let (lane, synced) = ((write >> 44) as u8 & 15, write >> 48 & 1 == 1);
+        let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted };
+        (write >> 49 == epoch.bits() & 0x7FFF).then_some(Frame { function, from, to, epoch, body })
     }
 }
 
@@ -364,8 +392,10 @@ impl Reader<'_> {
             }
             ACCEPTED => {
                 let lanes = self.lane_count()?;
-                let (synced, oldest, ends) = (self.epoch()?, self.lanes(lanes)?, self.lanes(lanes)?);
-                Body::Accepted(Box::new(Accepted { synced, lanes, oldest, ends, history: self.history(lanes)? }))
+                let (synced, version) = (self.epoch()?, self.epoch()?);
+                let (oldest, ends) = (self.lanes(lanes)?, self.lanes(lanes)?);
+                let history = self.history(lanes)?;
+                Body::Accepted(Box::new(Accepted { synced, version, lanes, oldest, ends, history }))
             }
             REFUSE => {
                 const REASONS: [Reason; 5] =
@@ -440,8 +470,8 @@ mod tests {
             let mut start = Start::default();
             for (up, offsets) in steps {
                 start.epoch = Epoch::from_bits(start.epoch.bits() + up);
-                for lane in 0..usize::from(lanes) {
-                    start.offsets[lane] += u64::from(offsets[lane]);
+                for (sum, offset) in start.offsets.iter_mut().zip(offsets).take(usize::from(lanes)) {
+                    *sum += u64::from(offset);
                 }
                 assert!(history.push(start));
             }
@@ -454,8 +484,8 @@ mod tests {
     fn body() -> impl Strategy<Value = Body> {
         prop_oneof![
             (any::<bool>(), epoch(), group()).prop_map(|(force, base, target)| Body::Propose { force, base, target }),
-            (epoch(), log()).prop_map(|(synced, (lanes, oldest, ends, history))| {
-                Body::Accepted(Box::new(Accepted { synced, lanes, oldest, ends, history }))
+            (epoch(), epoch(), log()).prop_map(|(synced, version, (lanes, oldest, ends, history))| {
+                Body::Accepted(Box::new(Accepted { synced, version, lanes, oldest, ends, history }))
             }),
             (epoch(), 0..5usize, group()).prop_map(|(promised, reason, group)| Body::Refuse {
                 promised,
@@ -501,6 +531,16 @@ mod tests {
             let mut bytes = [0xA5; FRAME_BYTES_MAX];
             let len = frame.encode(&mut bytes);
             prop_assert_eq!(Frame::parse(&bytes[..len]), Ok(frame));
+        }
+
+        #[test]
+        fn reports_fit_a_posted_write(epoch in epoch(), lane in 0..16u8, synced: bool, persisted in 0..1u64 << 44) {
+            let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted };
+            let frame = Frame { function: 1, from: 2, to: 3, epoch, body };
+            let write = frame.to_posted_write().unwrap();
+            prop_assert_eq!(Frame::from_posted_write(write, 1, 2, 3, epoch), Some(frame));
+            let other = Epoch::from_bits(epoch.bits() ^ 0x100);
+            prop_assert_eq!(Frame::from_posted_write(write, 1, 2, 3, other), None);
         }
 
         #[test]

@@ -124,12 +124,14 @@ impl Transport {
         let Some(flow) = self.flow(from) else { return };
         flow.heard_at = now;
         flow.counter_failed = false;
-        flow.window = window;
+        if window > 0 {
+            flow.window = window;
+        }
         let newly_synced = synced && !flow.synced;
         flow.synced |= synced;
         let first = flow.known & 1 << lane == 0;
         flow.known |= 1 << lane;
-        if flow.known == all {
+        if flow.known == all && !flow.stale {
             flow.attach_at = Instant::NEVER;
             flow.attach_due = false;
         }
@@ -177,7 +179,7 @@ impl Transport {
     }
 
     /// The carrier tells of a link.
-    pub(super) fn link(&mut self, node: u8, up: bool, log: &mut impl LocalLog) {
+    pub(super) fn link(&mut self, node: u8, up: bool) {
         let all = self.all_lanes();
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == node) else { return };
         peer.link_up = up;
@@ -192,7 +194,7 @@ impl Transport {
             flow.keep_alive_due = true;
         }
         if self.candidate.is_some() {
-            self.propose_again(node, log);
+            self.propose_again(node);
         }
     }
 
@@ -203,7 +205,7 @@ impl Transport {
         }
         self.expire_promotion(log);
         let (now, config) = (self.now, self.config);
-        let mut wake = self.expire_follower(log).min(self.promotion_deadline());
+        let mut wake = self.expire_follower().min(self.promotion_deadline());
         for peer in &mut self.peers {
             let link_up = peer.link_up;
             let Some(flow) = &mut peer.flow else { continue };
@@ -215,7 +217,9 @@ impl Transport {
                 flow.keep_alive_at = now + config.keep_alive;
             } else if now >= flow.keep_alive_at {
                 flow.keep_alive_due = link_up;
-                flow.keep_alive_at = now + config.keep_alive;
+                // Who is silent is asked less often.
+                let wait = if flow.counter_failed { config.retry_max } else { Duration::ZERO };
+                flow.keep_alive_at = now + wait.max(config.keep_alive);
             }
             if now >= flow.again_at {
                 flow.go_back();

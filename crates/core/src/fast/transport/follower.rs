@@ -11,6 +11,8 @@ pub(super) struct Follower {
     pub(super) upstream: Option<u8>,
     /// Lanes whose report is to be sent now.
     pub(super) due: u16,
+    /// Lanes whose report says the window too.
+    pub(super) full: u16,
     /// Lanes whose report is to be sent at the next tick.
     changed: u16,
     tick_at: Instant,
@@ -25,6 +27,7 @@ impl Follower {
         Follower {
             upstream: None,
             due: 0,
+            full: 0,
             changed: 0,
             tick_at: Instant::NEVER,
             keep_alive_at: Instant::NEVER,
@@ -35,7 +38,7 @@ impl Follower {
 
     /// It follows a primary from now on: all counters are reported at once.
     pub(super) fn attached(&mut self, now: Instant, lanes: u16, keep_alive: Duration) {
-        self.due = lanes;
+        (self.due, self.full) = (lanes, lanes);
         self.changed = 0;
         self.tick_at = Instant::NEVER;
         self.keep_alive_at = now + keep_alive;
@@ -89,6 +92,7 @@ impl Transport {
         let new = own.synced != epoch && (0..lanes).all(|lane| log.persisted(lane) >= starts[lane]);
         if new {
             own.synced = epoch;
+            own.synced_in = own.group.version();
             own.rebuild = false;
             self.set_flag(flag::STALE, false);
         }
@@ -112,7 +116,7 @@ impl Transport {
         let own = &self.persistent;
         let group = attach.group;
         let outdated = |known: &super::Group| group.version() < known.version() && !group.same_as(known);
-        if group.version() < own.group.version() {
+        if group.version() < own.floor {
             return self.refuse(from, epoch, Reason::Group);
         }
         if own.pending.as_ref().is_some_and(outdated) {
@@ -133,7 +137,7 @@ impl Transport {
         }
         if self.attached() && own.promised == epoch {
             self.follower.heard(self.now);
-            self.follower.due = self.all_lanes();
+            (self.follower.due, self.follower.full) = (self.all_lanes(), self.all_lanes());
             if !self.reaches(&attach, log) {
                 self.refuse(from, epoch, Reason::Stale);
             }
@@ -161,6 +165,7 @@ impl Transport {
         self.adopt(&attach.history, keeps, &attach.oldest, log);
         let own = &mut self.persistent;
         own.group = group;
+        own.floor = own.floor.max(group.version());
         own.pending = None;
         self.set_flag(flag::MISMATCH | flag::STALE | flag::REFUSED, false);
         self.note_sync(log);
@@ -234,7 +239,7 @@ impl Transport {
         }
         let own = &mut self.persistent;
         if keeps.is_none() {
-            own.synced = Epoch::NONE;
+            (own.synced, own.synced_in) = (Epoch::NONE, Epoch::NONE);
         } else if history.position(own.synced).is_none() {
             // Nothing was acknowledged in an epoch that the primary does not know.
             let epoch = common.map_or(Epoch::NONE, |here| own.history.starts()[here].epoch);
@@ -286,7 +291,7 @@ impl Transport {
     }
 
     /// Timers of a replica; the next of them.
-    pub(super) fn expire_follower(&mut self, _log: &impl LocalLog) -> Instant {
+    pub(super) fn expire_follower(&mut self) -> Instant {
         if self.follower.upstream.is_none() {
             return Instant::NEVER;
         }
@@ -299,7 +304,7 @@ impl Transport {
             follower.keep_alive_at = now + config.keep_alive;
         }
         if now >= follower.keep_alive_at {
-            follower.due = all;
+            (follower.due, follower.full) = (all, all);
             follower.keep_alive_at = now + config.keep_alive;
         }
         let silent_at = follower.heard_at + config.counter_timeout;

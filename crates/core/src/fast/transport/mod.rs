@@ -14,9 +14,11 @@
 //! stands behind no credit, and in a promotion it speaks only for its log as it was in its own synced epoch. Without this
 //! distinction a short log of a high epoch could win over a long one that holds acknowledged bytes.
 //!
-//! **Promotion** has three steps. The candidate proposes a new epoch; those that accept tell `synced`, history and ends. With
-//! enough of them, it takes over the log with the highest `synced`, for each lane from whoever has most of it: it cuts what
-//! is its own alone, and pulls what it lacks. Then it appends the epoch to the history, is primary, and attaches its
+//! **Promotion** has three steps. The candidate proposes a new epoch; those that accept tell `synced` and the version of the
+//! group that they were synced in, history and ends. Enough have accepted when they intersect every set that can acknowledge, and
+//! when one of them was synced in the group as it is now (or all have accepted). The candidate then takes over the log
+//! that was synced in the newest group, of those in the highest epoch, for each lane from whoever has most of it: it cuts
+//! what is its own alone, and pulls what it lacks. Then it appends the epoch to the history, is primary, and attaches its
 //! replicas. A source that dies meanwhile makes it propose anew, in a higher epoch.
 //!
 //! **Attach** carries the whole history (16 epochs at most; the oldest go first). A replica cuts its log where the newest
@@ -25,9 +27,10 @@
 //! operator rebuilds it. So is one that lacks bytes that are nowhere anymore. A device that comes new into a group starts over.
 //!
 //! **Change of the group** is a promotion with a target: it needs what the old group's mode asks for, a majority of the old
-//! group, and what the new group's mode asks for. Who accepts one notes it as pending, and until it is finished refuses promotions
-//! of the old group and other changes: else a primary of the old group could cut what the new one acknowledged.
-//! Anyone may finish it by proposing the same target. `force` overrides a pending change.
+//! group, and what the new group's mode asks for. Who accepts one notes it as pending, and the version of the group that it came
+//! from as its floor. Until it is finished it refuses promotions of older groups and other changes: else a primary of
+//! the old group could cut what the new one acknowledged. Any member may finish it by proposing the same target. `force`
+//! overrides a pending change.
 //!
 //! **Chain.** The primary, then the other members in the order of the group. Counters travel back along the chain: each
 //! member reports what it and all after it have, so that each knows its two neighbours only and the head has one shadow counter, as in the
@@ -42,255 +45,21 @@
 
 mod flow;
 mod follower;
+mod interface;
 mod promotion;
 mod send;
 mod status;
-#[cfg(test)]
-mod tests;
 
 use flow::{Flow, Peer};
 use follower::Follower;
+pub use interface::{Command, CommandError, Config, Event, LocalLog, PageRef, Persistent, Source, Transmit};
 use promotion::Candidate;
 pub use status::{PeerStatus, Role, Status, flag};
-use std::fmt;
-use tidewater_base::{Duration, Instant};
-use tidewater_wire::replication::{Body, Epoch, Frame, Group, History, LANES_MAX, MEMBERS_MAX, Mode, Reason};
+use tidewater_base::Instant;
+use tidewater_wire::replication::{Body, Epoch, Frame, Group, LANES_MAX, MEMBERS_MAX, Mode, Reason, Start};
 
 /// Nodes that a transport talks to at once: members of an old and of a new group.
 const PEERS_MAX: usize = 2 * MEMBERS_MAX;
-
-/// A destaged page that holds log bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PageRef {
-    /// The unique number of its stamp, under which its bytes are stored.
-    pub sequence: u64,
-    /// Stream offset of its first byte.
-    pub offset: u64,
-    /// Its valid bytes.
-    pub len: u32,
-}
-
-/// Where the carrier of a data frame finds its bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
-    /// In the ring's memory, at the frame's offset.
-    Ring,
-    /// On flash.
-    Page {
-        /// The page.
-        sequence: u64,
-        /// Valid bytes of the page before the frame's first.
-        skip: u32,
-    },
-}
-
-/// A frame to send.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Transmit {
-    /// The node that it is for.
-    pub peer: u8,
-    /// The frame.
-    pub frame: Frame,
-    /// For a data frame, where its bytes are.
-    pub source: Option<Source>,
-}
-
-/// The log of a function, as the transport sees it. Lanes are numbered from 0; offsets are stream offsets.
-pub trait LocalLog {
-    /// End of the lane's stable bytes: contiguous, persistent, and below the floor that the host set. A power cut and the
-    /// host change nothing below it.
-    fn persisted(&self, lane: usize) -> u64;
-    /// The oldest offset of the lane that can still be read, from ring or flash. The end of a lane that holds nothing.
-    fn oldest(&self, lane: usize) -> u64;
-    /// The oldest offset that is still in the ring's memory.
-    fn in_ring_from(&self, lane: usize) -> u64;
-    /// The destaged page that holds this offset.
-    fn page_at(&self, lane: usize, offset: u64) -> Option<PageRef>;
-    /// Bytes past the persisted counter that a lane's intake queue takes.
-    fn window(&self) -> u32;
-    /// Takes these bytes of the data frame at hand, as a store would be taken: what is below the persisted counter is skipped, and
-    /// false says that the rest did not fit in the window. Called only within [`Transport::handle`] for that frame.
-    fn accept(&mut self, lane: usize, offset: u64, len: u32) -> bool;
-    /// Forgets all at and past `to`, on flash too, also what is in the queue or on its way there. `to` is at most the
-    /// persisted counter, which it becomes.
-    fn truncate(&mut self, lane: usize, to: u64);
-    /// Forgets the whole lane, which then holds nothing and goes on at `at`.
-    fn restart(&mut self, lane: usize, at: u64);
-}
-
-/// Times and sizes. The defaults suit peers some microseconds away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Config {
-    /// The function: 0 is the physical one.
-    pub function: u8,
-    /// Lanes, `1..=16`.
-    pub lanes: u8,
-    /// A replica reports its counters at multiples of this time, when one has changed. Default 0.4 us, the shortest of the
-    /// paper's figure 13.
-    pub report_period: Duration,
-    /// Without a change it reports after this time, and a primary without data speaks too. Default 100 us: 1/250 of the
-    /// reports of a busy lane.
-    pub keep_alive: Duration,
-    /// First time-out after which bytes, proposals, attachments and pulls are sent again; it doubles each time. Default 50 us:
-    /// ten times the paper's shadow latency.
-    pub retry: Duration,
-    /// Longest such time-out. Default 5 ms.
-    pub retry_max: Duration,
-    /// Reports that show no progress for this time mean that data does not arrive. Default 1 ms.
-    pub data_timeout: Duration,
-    /// No report for this time means that counter updates do not come back. Default 1 ms: ten keep-alives.
-    pub counter_timeout: Duration,
-    /// A forced promotion waits this long for whoever lives; a promotion whose sources give nothing for it starts anew. Default 20 ms:
-    /// four of the longest retries.
-    pub promotion_timeout: Duration,
-    /// Log bytes in a frame, at most; not 0. Default 4 KiB.
-    pub payload_max: u32,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            function: 0,
-            lanes: 1,
-            report_period: Duration::from_ns(400),
-            keep_alive: Duration::from_us(100),
-            retry: Duration::from_us(50),
-            retry_max: Duration::from_ms(5),
-            data_timeout: Duration::from_ms(1),
-            counter_timeout: Duration::from_ms(1),
-            promotion_timeout: Duration::from_ms(20),
-            payload_max: 4096,
-        }
-    }
-}
-
-/// What outlives a power cut, as part of the control block.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Persistent {
-    /// This node's number in its group.
-    pub node: u8,
-    /// Its role. A candidate is a secondary here: a promotion does not outlive a power cut.
-    pub role: Role,
-    /// The group, which is one of node 0 alone before any was set up.
-    pub group: Group,
-    /// A change of the group that was accepted and is not known to be finished.
-    pub pending: Option<Group>,
-    /// The highest epoch that was accepted.
-    pub promised: Epoch,
-    /// The newest epoch in which the log was complete up to the epoch's start.
-    pub synced: Epoch,
-    /// The epochs of the log.
-    pub history: History,
-    /// The operator allows that the log is thrown away to rejoin.
-    pub rebuild: bool,
-}
-
-impl Persistent {
-    /// A stand-alone device.
-    pub fn new() -> Persistent {
-        Persistent {
-            node: 0,
-            role: Role::StandAlone,
-            group: Group::new(Epoch::NONE, Mode::Eager, &[0]).expect("one member is a group"),
-            pending: None,
-            promised: Epoch::NONE,
-            synced: Epoch::NONE,
-            history: History::default(),
-            rebuild: false,
-        }
-    }
-}
-
-impl Default for Persistent {
-    fn default() -> Persistent {
-        Persistent::new()
-    }
-}
-
-/// Something that happened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// The persisted counter of a lane has moved.
-    Persisted {
-        /// Lane.
-        lane: usize,
-    },
-    /// A frame came in.
-    Frame(Frame),
-    /// A deadline has passed.
-    Timer,
-    /// The carrier knows that a peer can, or can't, be reached. A hint: without it time-outs tell.
-    Link {
-        /// Node.
-        peer: u8,
-        /// Whether it can be reached.
-        up: bool,
-    },
-    /// A destage has failed for good, or works again.
-    Destage {
-        /// It failed.
-        failed: bool,
-    },
-}
-
-/// What an operator asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Command {
-    /// Puts a stand-alone device into a group. As primary it starts a promotion and keeps its log; as secondary it waits, and gives
-    /// its log up for the primary's.
-    Setup {
-        /// Its number.
-        node: u8,
-        /// The group: the same on every member, with version [`Epoch::NONE`].
-        group: Group,
-        /// Whether it is to be primary.
-        primary: bool,
-        /// As in [`Command::Promote`].
-        force: bool,
-    },
-    /// Makes a member primary.
-    Promote {
-        /// The group that it is to be primary of, when that changes; its version does not matter.
-        target: Option<Group>,
-        /// The operator says that whoever does not answer is dead: whoever answers is enough. Bytes that only others held are lost.
-        force: bool,
-    },
-    /// Makes a primary, or a candidate, a secondary that waits for the next primary.
-    Demote,
-    /// Takes the device out of its group; it keeps its log. For the group it is dead.
-    StandAlone,
-    /// Allows a secondary to throw its log away, as far as that is needed to follow the primary.
-    Rebuild,
-}
-
-/// Why a command is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CommandError {
-    /// The device is in a group already: take it out first.
-    InGroup,
-    /// The device is in no group: set it up first.
-    StandAlone,
-    /// This node is no member of the group: list it.
-    NotMember(u8),
-    /// The command is for a secondary: demote the device first.
-    NotSecondary,
-    /// The epochs are used up.
-    EpochsUsedUp,
-}
-
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CommandError::InGroup => f.write_str("the device is in a group: make it stand-alone first"),
-            CommandError::StandAlone => f.write_str("the device is stand-alone: set up its group first"),
-            CommandError::NotMember(node) => write!(f, "node {node} is no member of the group: list it"),
-            CommandError::NotSecondary => f.write_str("only a secondary can be rebuilt: demote the device first"),
-            CommandError::EpochsUsedUp => f.write_str("all epochs are used up: set the group up anew"),
-        }
-    }
-}
-
-impl std::error::Error for CommandError {}
 
 /// A deliberate flaw, so that a test can show that it would notice one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -301,6 +70,10 @@ enum Flaw {
     NoTruncation,
     /// A counter counts before its replica is synced, and in a promotion a replica speaks for all its bytes.
     CountUnsynced,
+    /// A promotion does without a log that was synced in the group as it is now.
+    NoHeir,
+    /// Logs are ranked by epoch, whatever the group that it was an epoch of.
+    RankByEpoch,
 }
 
 /// The transport of one function.
@@ -372,7 +145,7 @@ impl Transport {
             }
             Event::Frame(frame) => self.receive(frame, log),
             Event::Timer => {}
-            Event::Link { peer, up } => self.link(peer, up, log),
+            Event::Link { peer, up } => self.link(peer, up),
             Event::Destage { failed } => self.set_flag(flag::DESTAGE_FAILED, failed),
         }
         self.expire(log);
@@ -391,10 +164,14 @@ impl Transport {
                     return Err(CommandError::NotMember(node));
                 }
                 self.step_down(log);
+                // What was acknowledged alone is not acknowledged by the group yet.
+                self.limit = [0; LANES_MAX];
                 self.persistent.node = node;
                 self.persistent.group = group.at(Epoch::NONE);
                 self.persistent.pending = None;
+                self.persistent.floor = Epoch::NONE;
                 self.persistent.synced = Epoch::NONE;
+                self.persistent.synced_in = Epoch::NONE;
                 self.reflow();
                 if primary {
                     self.propose(group.at(Epoch::NONE), [force, true], log)?;
@@ -430,7 +207,8 @@ impl Transport {
         (self.wake < Instant::NEVER).then_some(self.wake)
     }
 
-    /// How far credit may go in a lane, as far as peers are concerned. It never goes back, but for bytes that are cut.
+    /// How far credit may go in a lane, as far as peers are concerned. It goes back only for bytes that are cut, and when a
+    /// stand-alone device is put into a group.
     pub fn replicated(&self, lane: usize) -> u64 {
         self.limit[lane]
     }
@@ -639,9 +417,10 @@ impl Transport {
         for (lane, offset) in offsets.iter_mut().enumerate().take(self.lanes()) {
             *offset = log.persisted(lane);
         }
-        let pushed = self.persistent.history.push(tidewater_wire::replication::Start { epoch, offsets });
+        let pushed = self.persistent.history.push(Start { epoch, offsets });
         assert!(pushed, "epoch {epoch} does not follow {:?}", self.persistent.history);
         self.persistent.synced = epoch;
+        self.persistent.synced_in = self.persistent.group.version();
     }
 
     fn receive(&mut self, frame: Frame, log: &mut impl LocalLog) {
@@ -711,11 +490,15 @@ impl Transport {
             Reason::Group | Reason::Pending => {
                 let serving = candidate || own.role == Role::Primary;
                 if group.version() > own.group.version() && serving {
-                    if reason == Reason::Group && group.contains(own.node) {
-                        own.group = group;
-                        own.pending = None;
-                    } else {
-                        own.pending = Some(group);
+                    match reason {
+                        Reason::Group => {
+                            own.floor = own.floor.max(group.version());
+                            if group.contains(own.node) {
+                                own.group = group;
+                                own.pending = None;
+                            }
+                        }
+                        _ => own.pending = Some(group),
                     }
                     self.depose(promised, log);
                 } else if candidate {
@@ -748,3 +531,6 @@ fn predecessor(group: &Group, head: u8, node: u8) -> Option<u8> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

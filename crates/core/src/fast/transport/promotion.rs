@@ -21,14 +21,15 @@ pub(super) struct Candidate {
 }
 
 /// How far a promotion is.
+#[expect(clippy::large_enum_variant, reason = "there is one at most, and it is boxed")]
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     /// Nodes are asked to accept.
     Collect {
         /// Those that did, this one first.
         acceptors: Vec<Acceptor>,
-        /// The history of one of those with the highest synced epoch.
-        best: History,
+        /// The highest rank among them, and the history of one that has it.
+        best: ((Epoch, Epoch), History),
     },
     /// What the log lacks is fetched.
     Pull {
@@ -45,7 +46,9 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acceptor {
     node: u8,
-    synced: Epoch,
+    /// What its log is worth: the version of the group that it was last synced in, and the epoch. A primary of a group that was
+    /// replaced without its knowing may make epochs above those of the new group.
+    rank: (Epoch, Epoch),
     oldest: [u64; LANES_MAX],
     ends: [u64; LANES_MAX],
 }
@@ -70,23 +73,29 @@ impl Transport {
     ) -> Result<(), CommandError> {
         let own = &self.persistent;
         let epoch = own.promised.max(own.history.last()).next(own.node).ok_or(CommandError::EpochsUsedUp)?;
+        let outdated = own.group.version() < own.floor;
+        if outdated && !force {
+            return Err(CommandError::Outdated);
+        }
         self.step_down(log);
         self.set_flag(flag::DEPOSED | flag::REFUSED | flag::MISMATCH, false);
-        let changes = !target.same_as(&self.persistent.group);
+        let changes = outdated || !target.same_as(&self.persistent.group);
         let target = target.at(if changes { epoch } else { self.persistent.group.version() });
-        let (synced, ends, best) = self.candidate_log(log);
+        let (history, ends) = self.synced_log(log);
+        let version = if self.has(Flaw::RankByEpoch) { Epoch::NONE } else { self.persistent.synced_in };
+        let rank = (version, history.last());
         let mut oldest = [0; LANES_MAX];
         for (lane, oldest) in oldest.iter_mut().enumerate().take(self.lanes()) {
             *oldest = log.oldest(lane);
         }
         let mut acceptors = Vec::with_capacity(2 * MEMBERS_MAX);
-        acceptors.push(Acceptor { node: self.persistent.node, synced, oldest, ends });
+        acceptors.push(Acceptor { node: self.persistent.node, rank, oldest, ends });
         self.candidate = Some(Box::new(Candidate {
             epoch,
             target,
             force,
             first,
-            phase: Phase::Collect { acceptors, best },
+            phase: Phase::Collect { acceptors, best: (rank, history) },
             retry_at: self.now + self.config.retry,
             retry_wait: self.config.retry,
             over_at: self.now + self.config.promotion_timeout,
@@ -122,13 +131,8 @@ impl Transport {
         (history, ends)
     }
 
-    fn candidate_log(&self, log: &impl LocalLog) -> (Epoch, [u64; LANES_MAX], History) {
-        let (history, ends) = self.synced_log(log);
-        (history.last(), ends, history)
-    }
-
     /// Lets a proposal be sent to a node that has not accepted.
-    pub(super) fn propose_again(&mut self, node: u8, _log: &impl LocalLog) {
+    pub(super) fn propose_again(&mut self, node: u8) {
         let Some(candidate) = &self.candidate else { return };
         let Phase::Collect { acceptors, .. } = &candidate.phase else { return };
         if acceptors.iter().all(|acceptor| acceptor.node != node)
@@ -165,7 +169,8 @@ impl Transport {
         if epoch.node() != from || !target.contains(from) || (self.attached() && epoch == own.promised) {
             return;
         }
-        if own.group.version() > base {
+        // An older group may not so much as finish a change that a newer one began.
+        if own.group.version() > base || (own.floor > base && !force) {
             return self.refuse(from, epoch, Reason::Group);
         }
         let pending = own.pending.is_some_and(|pending| base < pending.version() && !target.same_as(&pending));
@@ -182,6 +187,7 @@ impl Transport {
         }
         let own = &mut self.persistent;
         own.pending = (!target.same_as(&own.group)).then_some(target);
+        own.floor = own.floor.max(base);
         if let Some(place) = self.peer(from) {
             self.peers[place].accept_due = true;
         }
@@ -203,11 +209,12 @@ impl Transport {
         if accepted.lanes != lanes || accepted.history.last() != accepted.synced || accepted.synced >= epoch || !whole {
             return self.set_flag(flag::MISMATCH, true);
         }
-        if accepted.synced > best.last() {
-            *best = accepted.history;
+        let Accepted { synced, version, oldest, ends, history, .. } = accepted;
+        let rank = if synced == Epoch::NONE { (synced, synced) } else { (version, synced) };
+        if rank > best.0 {
+            *best = (rank, history);
         }
-        let Accepted { synced, oldest, ends, .. } = accepted;
-        acceptors.push(Acceptor { node: from, synced, oldest, ends });
+        acceptors.push(Acceptor { node: from, rank, oldest, ends });
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.node == from) {
             peer.propose_due = false;
         }
@@ -218,15 +225,20 @@ impl Transport {
     fn collected(&mut self, log: &mut impl LocalLog) {
         let group = self.persistent.group;
         let few = usize::from(self.has(Flaw::AcceptTooFew));
+        let by_epoch = self.has(Flaw::RankByEpoch);
         let Some(candidate) = &self.candidate else { return };
         let Phase::Collect { acceptors, .. } = &candidate.phase else { return };
         let count = |group: &Group| acceptors.iter().filter(|acceptor| group.contains(acceptor.node)).count();
-        let changes = !candidate.target.same_as(&group);
+        let changes = candidate.target.version() != group.version();
         let all = |group: &Group| count(group) == group.members().len();
         // What was acknowledged before the group came to be is with those that were synced in it; a set that intersects all that
         // the group's own mode lets acknowledge need not hold it.
-        let heir = |acceptor: &Acceptor| acceptor.synced != Epoch::NONE && acceptor.synced >= group.version();
-        let heirs = candidate.first || acceptors.iter().any(heir) || all(&group);
+        let heir = |acceptor: &Acceptor| {
+            let (version, synced) = acceptor.rank;
+            let version = if by_epoch { synced } else { version };
+            synced != Epoch::NONE && version >= group.version()
+        };
+        let heirs = self.has(Flaw::NoHeir) || candidate.first || acceptors.iter().any(heir) || all(&group);
         let enough = if candidate.force {
             self.now >= candidate.over_at || (all(&group) && all(&candidate.target))
         } else {
@@ -241,15 +253,15 @@ impl Transport {
         }
     }
 
-    /// Takes over the best log of those that have accepted.
+    /// Takes over the best log among theirs.
     fn take_over(&mut self, log: &mut impl LocalLog) {
         let lanes = self.lanes();
         let Some(candidate) = &mut self.candidate else { return };
         let Phase::Collect { acceptors, best } = &mut candidate.phase else { return };
-        let (best, acceptors) = (std::mem::take(best), std::mem::take(acceptors));
+        let ((rank, best), acceptors) = (std::mem::take(best), std::mem::take(acceptors));
         let mut targets = [(0, self.persistent.node); LANES_MAX];
         let mut oldest = [0; LANES_MAX];
-        for acceptor in acceptors.iter().filter(|acceptor| acceptor.synced == best.last()) {
+        for acceptor in acceptors.iter().filter(|acceptor| acceptor.rank == rank) {
             for lane in 0..lanes {
                 if acceptor.ends[lane] > targets[lane].0 {
                     targets[lane] = (acceptor.ends[lane], acceptor.node);
@@ -321,10 +333,11 @@ impl Transport {
     /// The candidate holds all: it is primary.
     fn establish(&mut self, log: &mut impl LocalLog) {
         let Some(candidate) = self.candidate.take() else { return };
+        self.persistent.group = candidate.target;
+        self.persistent.floor = self.persistent.floor.max(candidate.target.version());
         self.begin_epoch(candidate.epoch, log);
         let own = &mut self.persistent;
         own.role = Role::Primary;
-        own.group = candidate.target;
         own.pending = None;
         own.rebuild = false;
         self.set_flag(flag::STALE, false);

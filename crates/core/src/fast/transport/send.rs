@@ -2,7 +2,7 @@
 
 use super::flow::back_off;
 use super::promotion::Phase;
-use super::{LocalLog, Source, Transmit, Transport};
+use super::{Flaw, LocalLog, Source, Transmit, Transport};
 use tidewater_base::Instant;
 use tidewater_wire::replication::{Accepted, Attach, Body, Epoch, Frame, LANES_MAX};
 
@@ -44,7 +44,9 @@ impl Transport {
         if std::mem::take(&mut self.peers[place].accept_due) && promised.node() == node {
             let (history, ends) = self.synced_log(log);
             let (lanes, oldest) = (self.config.lanes, self.oldest(log));
-            let accepted = Accepted { synced: history.last(), lanes, oldest, ends, history };
+            let synced = history.last();
+            let version = if self.has(Flaw::RankByEpoch) { Epoch::NONE } else { self.persistent.synced_in };
+            let accepted = Accepted { synced, version, lanes, oldest, ends, history };
             return Some((promised, Body::Accepted(Box::new(accepted)), None));
         }
         if self.candidate.is_some() {
@@ -56,9 +58,12 @@ impl Transport {
         }
         if self.follower.upstream == Some(node) && self.follower.due != 0 {
             let lane = self.follower.due.trailing_zeros();
-            self.follower.due &= self.follower.due - 1;
+            let bit = 1 << lane;
+            let window = if self.follower.full & bit != 0 { log.window() } else { 0 };
+            self.follower.due &= !bit;
+            self.follower.full &= !bit;
             let (synced, persisted, covered) = self.counters(lane as usize, log);
-            let body = Body::Report { lane: lane as u8, synced, window: log.window(), persisted, covered };
+            let body = Body::Report { lane: lane as u8, synced, window, persisted, covered };
             return Some((promised, body, None));
         }
         if promised.node() == node

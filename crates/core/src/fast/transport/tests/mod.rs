@@ -7,6 +7,8 @@ mod torture;
 
 use super::*;
 use std::collections::BTreeMap;
+use tidewater_base::Duration;
+use tidewater_wire::replication::History;
 
 /// A unit of log: a number that is written once, so that equal means the same write.
 type Unit = u32;

@@ -238,31 +238,6 @@ impl Network {
                 self.nodes[node].credit[lane] = credit;
             }
             if epoch != self.nodes[node].epoch {
-                if std::env::var("TRACE").is_ok() {
-                    let own = self.persistent(node);
-                    eprintln!(
-                        "TR {:?} node {node} {:?} {epoch} synced {} {:?} pending {:?} persisted {} ledger {}",
-                        self.now,
-                        role,
-                        own.synced,
-                        own.group,
-                        own.pending,
-                        self.nodes[node].log.persisted(0),
-                        self.ledger[0].len()
-                    );
-                    for (i, n) in self.nodes.iter().enumerate() {
-                        let o = n.transport.persistent();
-                        eprintln!(
-                            "TR     {i}: p{} s{} e{} {:?} pend {:?} len {}",
-                            o.promised,
-                            o.synced,
-                            o.history.last(),
-                            o.group,
-                            o.pending,
-                            n.log.persisted(0)
-                        );
-                    }
-                }
                 self.nodes[node].epoch = epoch;
                 self.logs_agree()?;
             }
@@ -311,6 +286,7 @@ impl Network {
                     let lost = ledger.iter().enumerate().find(|&(at, &(unit, epoch, version))| {
                         epoch <= own.history.last()
                             && version <= own.group.version()
+                            && at as u64 >= node.log.oldest(lane)
                             && node.log.get(lane, at as u64) != Some(unit)
                     });
                     if let Some((at, (_, epoch, _))) = lost {

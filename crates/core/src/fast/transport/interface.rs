@@ -1,0 +1,253 @@
+//! What goes into a transport and comes out of it: the log it looks at, events, commands, frames, and what outlives a power
+//! cut.
+
+use super::Role;
+#[cfg(doc)]
+use super::Transport;
+use std::fmt;
+use tidewater_base::Duration;
+use tidewater_wire::replication::{Epoch, Frame, Group, History, Mode};
+
+/// A destaged page that holds log bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageRef {
+    /// The unique number of its stamp, under which its bytes are stored.
+    pub sequence: u64,
+    /// Stream offset of its first byte.
+    pub offset: u64,
+    /// Its valid bytes.
+    pub len: u32,
+}
+
+/// Where the carrier of a data frame finds its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// In the ring's memory, at the frame's offset.
+    Ring,
+    /// On flash.
+    Page {
+        /// The page.
+        sequence: u64,
+        /// Valid bytes of the page before the frame's first.
+        skip: u32,
+    },
+}
+
+/// A frame to send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// The node that it is for.
+    pub peer: u8,
+    /// The frame.
+    pub frame: Frame,
+    /// For a data frame, where its bytes are.
+    pub source: Option<Source>,
+}
+
+/// The log of a function, as the transport sees it. Lanes are numbered from 0; offsets are stream offsets.
+pub trait LocalLog {
+    /// End of the lane's stable bytes: contiguous, persistent, and below the floor that the host set. A power cut and the
+    /// host change nothing below it.
+    fn persisted(&self, lane: usize) -> u64;
+    /// The oldest offset of the lane that can still be read, from ring or flash. The end of a lane that holds nothing.
+    fn oldest(&self, lane: usize) -> u64;
+    /// The oldest offset that is still in the ring's memory.
+    fn in_ring_from(&self, lane: usize) -> u64;
+    /// The destaged page that holds this offset.
+    fn page_at(&self, lane: usize, offset: u64) -> Option<PageRef>;
+    /// Bytes past the persisted counter that a lane's intake queue takes.
+    fn window(&self) -> u32;
+    /// Takes these bytes of the data frame at hand, as a store would be taken: what is below the persisted counter is skipped, and
+    /// false says that the rest did not fit in the window. Called only within [`Transport::handle`] for that frame.
+    fn accept(&mut self, lane: usize, offset: u64, len: u32) -> bool;
+    /// Forgets all at and past `to`, on flash too, also what is in the queue or on its way there. `to` is at most the
+    /// persisted counter, which it becomes.
+    fn truncate(&mut self, lane: usize, to: u64);
+    /// Forgets the whole lane, which then holds nothing and goes on at `at`.
+    fn restart(&mut self, lane: usize, at: u64);
+}
+
+/// Times and sizes. The defaults suit peers some microseconds away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// The function: 0 is the physical one.
+    pub function: u8,
+    /// Lanes, `1..=16`.
+    pub lanes: u8,
+    /// A replica reports its counters at multiples of this time, when one has changed. Default 0.4 us, the shortest of the
+    /// paper's figure 13.
+    pub report_period: Duration,
+    /// Without a change it reports after this time, and a primary without data speaks too. Default 100 us: 1/250 of the
+    /// reports of a busy lane.
+    pub keep_alive: Duration,
+    /// First time-out after which bytes, proposals, attachments and pulls are sent again; it doubles each time. Default 50 us:
+    /// ten times the paper's shadow latency.
+    pub retry: Duration,
+    /// Longest such time-out. Default 5 ms.
+    pub retry_max: Duration,
+    /// Reports that show no progress for this time mean that data does not arrive. Default 1 ms.
+    pub data_timeout: Duration,
+    /// No report for this time means that counter updates do not come back. Default 1 ms: ten keep-alives.
+    pub counter_timeout: Duration,
+    /// A forced promotion waits this long for whoever lives; a promotion whose sources give nothing for it starts anew. Default 20 ms:
+    /// four of the longest retries.
+    pub promotion_timeout: Duration,
+    /// Log bytes in a frame, at most; not 0. Default 4 KiB.
+    pub payload_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            function: 0,
+            lanes: 1,
+            report_period: Duration::from_ns(400),
+            keep_alive: Duration::from_us(100),
+            retry: Duration::from_us(50),
+            retry_max: Duration::from_ms(5),
+            data_timeout: Duration::from_ms(1),
+            counter_timeout: Duration::from_ms(1),
+            promotion_timeout: Duration::from_ms(20),
+            payload_max: 4096,
+        }
+    }
+}
+
+/// What outlives a power cut, as part of the control block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Persistent {
+    /// This node's number in its group.
+    pub node: u8,
+    /// Its role. A candidate is a secondary here: a promotion does not outlive a power cut.
+    pub role: Role,
+    /// The group, which is one of node 0 alone before any was set up.
+    pub group: Group,
+    /// A change of the group that was accepted and is not known to be finished.
+    pub pending: Option<Group>,
+    /// The newest version of the group that is known to have been, though the group itself may not be known.
+    pub floor: Epoch,
+    /// The highest epoch that was accepted.
+    pub promised: Epoch,
+    /// The newest epoch in which the log was complete up to the epoch's start.
+    pub synced: Epoch,
+    /// The version of the group of which `synced` is an epoch.
+    pub synced_in: Epoch,
+    /// The epochs of the log.
+    pub history: History,
+    /// The operator allows that the log is thrown away to rejoin.
+    pub rebuild: bool,
+}
+
+impl Persistent {
+    /// A stand-alone device.
+    pub fn new() -> Persistent {
+        Persistent {
+            node: 0,
+            role: Role::StandAlone,
+            group: Group::new(Epoch::NONE, Mode::Eager, &[0]).expect("one member is a group"),
+            pending: None,
+            floor: Epoch::NONE,
+            promised: Epoch::NONE,
+            synced: Epoch::NONE,
+            synced_in: Epoch::NONE,
+            history: History::default(),
+            rebuild: false,
+        }
+    }
+}
+
+impl Default for Persistent {
+    fn default() -> Persistent {
+        Persistent::new()
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The persisted counter of a lane has moved.
+    Persisted {
+        /// Lane.
+        lane: usize,
+    },
+    /// A frame came in.
+    Frame(Frame),
+    /// A deadline has passed.
+    Timer,
+    /// The carrier knows that a peer can, or can't, be reached. A hint: without it time-outs tell.
+    Link {
+        /// Node.
+        peer: u8,
+        /// Whether it can be reached.
+        up: bool,
+    },
+    /// A destage has failed for good, or works again.
+    Destage {
+        /// It failed.
+        failed: bool,
+    },
+}
+
+/// What an operator asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Puts a stand-alone device into a group. As primary it starts a promotion and keeps its log; as secondary it waits, and gives
+    /// its log up for the primary's.
+    Setup {
+        /// Its number.
+        node: u8,
+        /// The group: the same on every member, with version [`Epoch::NONE`].
+        group: Group,
+        /// Whether it is to be primary.
+        primary: bool,
+        /// As in [`Command::Promote`].
+        force: bool,
+    },
+    /// Makes a member primary.
+    Promote {
+        /// The group that it is to be primary of, when that changes; its version does not matter.
+        target: Option<Group>,
+        /// The operator says that whoever does not answer is dead: whoever answers is enough. Bytes that only others held are lost.
+        force: bool,
+    },
+    /// Makes a primary, or a candidate, a secondary that waits for the next primary.
+    Demote,
+    /// Takes the device out of its group; it keeps its log. For the group it is dead.
+    StandAlone,
+    /// Allows a secondary to throw its log away, as far as that is needed to follow the primary.
+    Rebuild,
+}
+
+/// Why a command is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CommandError {
+    /// The device is in a group already: take it out first.
+    InGroup,
+    /// The device is in no group: set it up first.
+    StandAlone,
+    /// This node is no member of the group: list it.
+    NotMember(u8),
+    /// The command is for a secondary: demote the device first.
+    NotSecondary,
+    /// The group has changed without this node: promote a member of the new one, or force.
+    Outdated,
+    /// The epochs are used up.
+    EpochsUsedUp,
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommandError::InGroup => f.write_str("the device is in a group: make it stand-alone first"),
+            CommandError::StandAlone => f.write_str("the device is stand-alone: set up its group first"),
+            CommandError::NotMember(node) => write!(f, "node {node} is no member of the group: list it"),
+            CommandError::NotSecondary => f.write_str("only a secondary can be rebuilt: demote the device first"),
+            CommandError::Outdated => {
+                f.write_str("the group has changed without this device: promote a member of the new group, or force")
+            }
+            CommandError::EpochsUsedUp => f.write_str("all epochs are used up: set the group up anew"),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}

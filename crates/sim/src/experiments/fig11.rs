@@ -1,0 +1,90 @@
+//! Figure 11: the size of the intake queue against that of the group commit.
+
+use super::fig9::client;
+use super::setting::{ExperimentError, Setting, at, device};
+use super::{Findings, Options, check, column, figure, list, series};
+use crate::host::{Appender, Attached};
+use crate::pcie::Mapping;
+use tidewater_base::Duration;
+use tidewater_core::drive::{VirtualClock, drive};
+use tidewater_report::experiment::Form;
+
+pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
+    let (sizes, queues) = (setting.numbers("sizes")?, setting.numbers("queues")?);
+    let time = setting.time("run_us", 1e-6, options.quick)?;
+    let warm = Duration::from_us(300);
+    let mut findings = Findings {
+        columns: vec![
+            column("queue_bytes", "bytes of the intake queue"),
+            column("commit_bytes", "bytes of a group commit"),
+            column("latency_us", "mean time from the first store until all is credited"),
+            column("bytes_per_second", "log bytes credited a second"),
+        ],
+        ..Findings::default()
+    };
+    let mut measured: Vec<Vec<(f64, f64)>> = Vec::new();
+    for (i, &queue) in queues.iter().enumerate() {
+        let profile = setting.profile(&[("fast.queue_size", format!("{}", queue as u64))])?;
+        let mut points = Vec::new();
+        for (j, &size) in sizes.iter().enumerate() {
+            let mut device = device(&profile, options.seed)?;
+            let client = client(&device, Mapping::WriteCombining, None, options.seed);
+            let app = Appender::new(size as u64, true, Duration::ZERO, at(warm), at(warm + time));
+            let mut host = Attached::new(app, Some(client), profile.host.block_size.trailing_zeros());
+            drive(&mut device, &mut VirtualClock::default(), &mut host);
+            let point = (host.app.latency.mean().as_secs_f64() * 1e6, host.app.bandwidth());
+            findings.rows.push(vec![queue.into(), size.into(), point.0.into(), point.1.into()]);
+            points.push(point);
+            (options.progress)((i * sizes.len() + j + 1) as f64 / (queues.len() * sizes.len()) as f64);
+        }
+        measured.push(points);
+    }
+    // With queues at least as large as the write, only the write counts.
+    let mut worst: f64 = 0.0;
+    for (j, &size) in sizes.iter().enumerate() {
+        let enough =
+            || queues.iter().zip(&measured).filter(|(queue, _)| **queue >= size).map(|(_, points)| points[j].0);
+        worst = worst.max(enough().fold(0.0, f64::max) / enough().fold(f64::MAX, f64::min) - 1.0);
+    }
+    findings.checks.push(check(
+        "The latency is primarily dominated by the size of the writes, when the queue size is at least as big as the write size",
+        "queues that are large enough give latencies within 5 %",
+        format!("at most {:.1} % apart", worst * 100.0),
+        worst <= 0.05,
+    ));
+    let of_largest = measured.last().expect("a list of queues is not empty");
+    let per_byte = of_largest.iter().map(|point| point.0).is_sorted_by(|a, b| a < b);
+    findings.checks.push(check(
+        "With the largest queue the latency grows with the write",
+        "each above the one before",
+        list(of_largest.iter().map(|point| point.0), "us"),
+        per_byte,
+    ));
+    let best = (0..sizes.len()).all(|j| measured.iter().all(|points| points[j].1 <= of_largest[j].1 * 1.001));
+    let shares = (0..sizes.len()).map(|j| {
+        let most = measured.iter().map(|points| points[j].1).fold(0.0, f64::max);
+        of_largest[j].1 / most
+    });
+    findings.checks.push(check(
+        "A queue with 32KB achieves the best throughput across all the group commit sizes",
+        "no other queue is better, for any size",
+        format!("at least {:.1} % of the best", shares.fold(1.0, f64::min) * 100.0),
+        best,
+    ));
+    let peak = measured.iter().flatten().map(|point| point.1).fold(0.0, f64::max);
+    findings.checks.push(check(
+        "The platform accommodates a maximum of 2GB/s of data transfers",
+        "no more than 2 GB/s of log, and more than 60 % of that, the rest being framing",
+        format!("at most {:.2} GB/s", peak / 1e9),
+        (1.2e9..=2e9).contains(&peak),
+    ));
+    let mut latency = figure("Latency", Form::Lines, ("group commit (bytes)", true), ("latency (us)", true));
+    let mut rate = figure("Throughput", Form::Lines, ("group commit (bytes)", true), ("throughput (GB/s)", false));
+    for (&queue, points) in queues.iter().zip(&measured) {
+        let name = tidewater_base::units::format_bytes(queue as u64);
+        latency.series.push(series(&*name, sizes.iter().copied().zip(points.iter().map(|p| p.0))));
+        rate.series.push(series(&*name, sizes.iter().copied().zip(points.iter().map(|p| p.1 / 1e9))));
+    }
+    findings.figures = vec![latency, rate];
+    Ok(findings)
+}

@@ -1,0 +1,116 @@
+//! Figure 12: who gets the flash.
+
+use super::fig9::client;
+use super::setting::{ExperimentError, Setting, at, device};
+use super::{Findings, Options, check, column, figure, list, series};
+use crate::host::{Appender, Attached, BlockWrites};
+use crate::pcie::Mapping;
+use tidewater_base::Duration;
+use tidewater_core::drive::{VirtualClock, drive};
+use tidewater_core::profile::Profile;
+use tidewater_report::experiment::Form;
+
+const PRIORITIES: [&str; 3] = ["neutral", "conventional", "destage"];
+
+/// What a drive's flash takes: the buses, or the cells behind them, whichever is less. Bytes a second of data.
+fn flash_bandwidth(profile: &Profile) -> f64 {
+    let nand = &profile.nand;
+    let row = f64::from(nand.page_size * nand.planes);
+    let on_bus = f64::from((nand.page_size + nand.oob_size) * nand.planes) / nand.bus_rate as f64
+        + nand.command_time.as_secs_f64();
+    let kinds = nand.cell.page_kinds();
+    let program = nand.program_time[..kinds].iter().map(|t| t.as_secs_f64()).sum::<f64>() / kinds as f64;
+    let (buses, dies) = (f64::from(nand.channels), f64::from(nand.dies()));
+    // Without cache commands a die's bus time and program follow each other.
+    let per_die = if nand.cache { program } else { program + on_bus };
+    (buses * row / on_bus).min(dies * row / per_die)
+}
+
+pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
+    let loads = setting.numbers("fast_percent")?;
+    let conventional = setting.number("conventional_percent")? / 100.0;
+    let bytes = setting.number("write_bytes")? as u64;
+    let depth = setting.number("depth")? as u16;
+    let bandwidth_of_ring = setting.number("ring_memory_bytes_per_second")? as u64;
+    let time = setting.time("run_ms", 1e-3, options.quick)?;
+    let warm = Duration::from_ps(time.as_ps() / 4);
+    let mut findings = Findings {
+        columns: vec![
+            column("priority", "who goes first on flash"),
+            column("fast_percent", "offered load of the log, in percent of the flash's write bandwidth"),
+            column("conventional_share", "block writes completed, in percent of the flash's write bandwidth"),
+            column("fast_share", "log bytes credited, in percent of the flash's write bandwidth"),
+        ],
+        ..Findings::default()
+    };
+    let mut measured: Vec<Vec<(f64, f64)>> = Vec::new();
+    for (i, priority) in PRIORITIES.into_iter().enumerate() {
+        let profile = setting.profile(&[
+            ("memory.fast-dram.bandwidth", format!("{bandwidth_of_ring}B/s")),
+            ("fast.memory", "fast-dram".into()),
+            ("fast.size", "16MiB".into()),
+            ("fast.priority", priority.into()),
+        ])?;
+        let flash = flash_bandwidth(&profile);
+        let every = |share: f64| Duration::from_secs_f64(bytes as f64 / (flash * share));
+        let mut points = Vec::new();
+        for (j, &load) in loads.iter().enumerate() {
+            let mut device = device(&profile, options.seed)?;
+            let client = client(&device, Mapping::WriteCombining, None, options.seed);
+            let (begin, end) = (at(warm), at(warm + time));
+            let app = Appender::new(bytes, false, every(load / 100.0), begin, end);
+            let shift = profile.host.block_size.trailing_zeros();
+            let mut host = Attached::new(app, Some(client), shift);
+            host.blocks = Some(BlockWrites::new((bytes, 4 << 30, shift), every(conventional), depth, begin, end));
+            drive(&mut device, &mut VirtualClock::default(), &mut host);
+            let blocks = host.blocks.as_ref().map_or(0.0, BlockWrites::bandwidth);
+            let point = (blocks / flash * 100.0, host.app.bandwidth() / flash * 100.0);
+            findings.rows.push(vec![priority.into(), load.into(), point.0.into(), point.1.into()]);
+            points.push(point);
+            (options.progress)((i * loads.len() + j + 1) as f64 / (PRIORITIES.len() * loads.len()) as f64);
+        }
+        measured.push(points);
+    }
+    let wanted = conventional * 100.0;
+    let [neutral, for_blocks, for_log] = [&measured[0], &measured[1], &measured[2]];
+    let room = |load: f64| load + wanted <= 90.0;
+    let served = loads.iter().zip(neutral).filter(|(load, _)| room(**load));
+    let served_ok = served.clone().all(|(&load, point)| point.0 > wanted * 0.95 && point.1 > load * 0.95);
+    findings.checks.push(check(
+        "With neutral priority, the device services both workloads until its capacity",
+        "both get 95 % of what they ask for while they ask for at most 90 % of the flash",
+        list(served.map(|(_, point)| point.0 + point.1), "% of the flash"),
+        served_ok,
+    ));
+    let last = loads.len() - 1;
+    findings.checks.push(check(
+        "At which point the workloads start interfering with one another, and both suffer reduced bandwidth",
+        "at the highest load each gets less than 97 % of what it asks for",
+        format!(
+            "block writes {:.1} of {wanted:.0} %, log {:.1} of {:.0} %",
+            neutral[last].0, neutral[last].1, loads[last]
+        ),
+        neutral[last].0 < wanted * 0.97 && neutral[last].1 < loads[last] * 0.97,
+    ));
+    findings.checks.push(check(
+        "With conventional priority, the conventional throughput is preserved independently of the fast workload",
+        "95 % of what they ask for at every load",
+        list(for_blocks.iter().map(|point| point.0), "% of the flash"),
+        for_blocks.iter().all(|point| point.0 > wanted * 0.95),
+    ));
+    findings.checks.push(check(
+        "A similar result is obtained with destage priority",
+        "the log gets 95 % of what it asks for at every load",
+        list(for_log.iter().map(|point| point.1), "% of the flash"),
+        loads.iter().zip(for_log).all(|(load, point)| point.1 > load * 0.95),
+    ));
+    for (priority, points) in PRIORITIES.into_iter().zip(&measured) {
+        let y = ("throughput (% of the flash's write bandwidth)", false);
+        let x = ("load of the log (% of the flash's write bandwidth)", false);
+        let mut plot = figure(&format!("{priority} priority"), Form::Lines, x, y);
+        plot.series.push(series("conventional", loads.iter().copied().zip(points.iter().map(|p| p.0))));
+        plot.series.push(series("fast", loads.iter().copied().zip(points.iter().map(|p| p.1))));
+        findings.figures.push(plot);
+    }
+    Ok(findings)
+}

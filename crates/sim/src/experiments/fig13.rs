@@ -1,0 +1,179 @@
+//! Figure 13: how late the shadow counter is, and what its updates cost.
+
+use super::setting::{ExperimentError, Setting, device};
+use super::{Findings, Options, check, column, figure, series};
+use crate::cluster::{Cluster, LinkModel, Said};
+use tidewater_base::{Duration, Instant};
+use tidewater_core::Output;
+use tidewater_core::cost::lane_bytes_per_second;
+use tidewater_core::device::Input;
+use tidewater_core::drive::Machine;
+use tidewater_core::fast::{Content, bar};
+use tidewater_core::profile::Profile;
+use tidewater_report::experiment::{Form, Point, Series};
+use tidewater_wire::vendor::{AdminCommand, Epoch, Mode, NodeList, Role, TransportSetup};
+
+const LINE: u32 = 64;
+
+/// The times of one period: how late the counter was for each write, in microseconds and in order, and the updates' share
+/// of bandwidth.
+struct Late {
+    us: Vec<f64>,
+    share: f64,
+}
+
+impl Late {
+    fn quantile(&self, q: f64) -> f64 {
+        self.us[((self.us.len() - 1) as f64 * q).round() as usize]
+    }
+}
+
+fn measure(setting: &Setting, profile: &Profile, period: f64, options: &Options<'_>) -> Result<Late, ExperimentError> {
+    let latency = Duration::from_secs_f64(setting.number("bridge_latency_us")? * 1e-6);
+    let every = Duration::from_secs_f64(setting.number("write_every_ns")? * 1e-9);
+    let writes = (setting.number("writes")? * if options.quick { 0.1 } else { 1.0 }) as usize;
+    let devices = vec![device(profile, options.seed)?, device(profile, options.seed + 1)?];
+    let link = LinkModel { latency, ..LinkModel::default() };
+    let mut cluster = Cluster::new(devices, link, false, options.seed);
+    let mut now = Instant::ZERO;
+    // The secondary first, so that the primary finds it.
+    for node in [1u8, 0] {
+        let setup = TransportSetup {
+            role: if node == 0 { Role::Primary } else { Role::Secondary },
+            node,
+            mode: Mode::Eager,
+            peers: NodeList::new(&[1 - node]).expect("one peer"),
+            epoch: Epoch::ZERO,
+            report_period_ns: period as u64,
+            stall_timeout_ns: 1_000_000,
+        };
+        let sqe = AdminCommand::TransportSetup { function: 0 }.emit(1);
+        let input = Input::Capsule { function: 0, sqe, data: &setup.to_bytes() };
+        assert!(cluster.handle(now, (node.into(), input)).is_ok(), "capsules are never refused");
+    }
+    while let Some((_, said)) = cluster.poll() {
+        if let Said::Output(Output::Reply { status, .. }) = said
+            && !status.is_success()
+        {
+            return Err(ExperimentError::new(format!("the set-up of replication failed: {status}")));
+        }
+    }
+    let lane_setup = *cluster.device(0).and_then(|d| d.fast().function(0)).expect("it has one").setup();
+    let mut next = now + Duration::from_ms(1); // The epoch is accepted by then.
+    let mut waiting: std::collections::VecDeque<(u64, Instant)> = Default::default();
+    let (mut written, mut us) = (0u64, Vec::with_capacity(writes));
+    let (mut before, mut from) = ((0, 0), now);
+    while us.len() < writes {
+        let due = cluster.deadline().unwrap_or(Instant::NEVER);
+        if next < due {
+            now = next;
+            next = now + every;
+            let address = bar::ring_address(&lane_setup, 0, written);
+            let store = Input::Store { function: 0, address, content: Content::Absent(LINE) };
+            assert!(cluster.handle(now, (0, store)).is_ok(), "stores are never refused");
+            written += u64::from(LINE);
+            waiting.push_back((written, now));
+            if us.is_empty() && waiting.len() == 1 {
+                (before, from) = (cluster.traffic(1, 0), now);
+            }
+        } else {
+            now = due;
+            cluster.on_deadline(now);
+        }
+        let function = cluster.device(0).and_then(|d| d.fast().function(0)).expect("it has one");
+        let shadow = function.transport().shadows().next().map_or(0, |(_, counters)| counters[0]);
+        while let Some((end, at)) = waiting.front().copied()
+            && end <= shadow
+        {
+            waiting.pop_front();
+            us.push(now.since(at).as_secs_f64() * 1e6);
+        }
+        if waiting.len() > 10_000 {
+            return Err(ExperimentError::new("the shadow counter does not move"));
+        }
+    }
+    let seconds = now.since(from).as_secs_f64();
+    let bytes = (cluster.traffic(1, 0).1 - before.1) as f64;
+    let link = (lane_bytes_per_second(profile.link.generation) * u64::from(profile.link.lanes)) as f64;
+    us.sort_by(f64::total_cmp);
+    Ok(Late { us, share: bytes / seconds / link })
+}
+
+pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
+    let periods = setting.numbers("periods_ns")?;
+    let profile = setting.profile(&[])?;
+    let mut findings = Findings {
+        columns: vec![
+            column("period_us", "time between two counter updates"),
+            column("lowest_us", "least time until the shadow counter covered a write"),
+            column("lower_quartile_us", "a quarter of the writes took no more"),
+            column("median_us", "half of the writes took no more"),
+            column("upper_quartile_us", "three quarters of the writes took no more"),
+            column("highest_us", "the most that a write took"),
+            column("bandwidth_percent", "updates' share of the board's bandwidth, framing included"),
+        ],
+        ..Findings::default()
+    };
+    let mut measured = Vec::new();
+    for (i, &period) in periods.iter().enumerate() {
+        let late = measure(setting, &profile, period, options)?;
+        let q = |q| late.quantile(q);
+        let row = [period / 1e3, q(0.0), q(0.25), q(0.5), q(0.75), q(1.0), late.share * 100.0];
+        findings.rows.push(row.into_iter().map(Into::into).collect());
+        measured.push(late);
+        (options.progress)((i + 1) as f64 / periods.len() as f64);
+    }
+    let (first, last) = (&measured[0], measured.last().expect("a list of periods is not empty"));
+    let range = |late: &Late| format!("{:.2} to {:.2} us", late.quantile(0.0), late.quantile(1.0));
+    findings.checks.push(check(
+        "Updating every 0.4 us allows the primary to refresh its shadow counter between 4.5 and 5.2 us",
+        "between 4.3 and 5.4 us (the start is fitted, the width is not)",
+        range(first),
+        first.quantile(0.0) >= 4.3 && first.quantile(1.0) <= 5.4,
+    ));
+    let widths: Vec<f64> = measured.iter().map(|late| late.quantile(1.0) - late.quantile(0.0)).collect();
+    findings.checks.push(check(
+        "Decreasing the frequency causes a much higher latency variance, due to the time until the next update",
+        "the width grows with every longer period, and the shortest latency hardly does (the paper: 4.5 to 4.6 us)",
+        format!(
+            "widths {}, shortest {:.2} to {:.2} us",
+            super::list(widths.iter().copied(), "us"),
+            first.quantile(0.0),
+            last.quantile(0.0)
+        ),
+        widths.is_sorted_by(|a, b| a < b) && (last.quantile(0.0) - first.quantile(0.0)).abs() < 0.3,
+    ));
+    let shares: Vec<f64> = measured.iter().map(|late| late.share).collect();
+    let inverse = periods.iter().zip(&shares).map(|(p, s)| p * s / (periods[0] * shares[0]));
+    let off = inverse.map(|ratio| (ratio - 1.0).abs()).fold(0.0, f64::max);
+    findings.checks.push(check(
+        "The bandwidth that updates take falls as the period grows",
+        "as 1 / period, within 5 %",
+        super::list(shares.iter().map(|s| s * 100.0), "%") + &format!(" ({:.1} % off)", off * 100.0),
+        off < 0.05,
+    ));
+    findings.checks.push(check(
+        "Updates every 0.4 us consume 2.35 % of the available PCIe bandwidth",
+        "1.5 to 4 % (the paper's 18.8 bytes an update are less than a framed TLP)",
+        format!("{:.2} %", first.share * 100.0),
+        (0.015..=0.0401).contains(&first.share),
+    ));
+    let mut latency = figure("Latency", Form::Candles, ("update period (us)", false), ("latency (us)", false));
+    let point = |(&period, late): (&f64, &Late)| {
+        let q = |q| late.quantile(q);
+        Point { x: period / 1e3, y: q(0.5), spread: Some([q(0.0), q(0.25), q(0.75), q(1.0)]) }
+    };
+    let points = periods.iter().zip(&measured).map(point).collect();
+    latency.series.push(Series { name: "shadow counter".into(), from_paper: false, points });
+    let paper = [(0.4, 4.85, [4.5, 4.5, 5.2, 5.2]), (1.6, 5.95, [4.6, 4.6, 7.3, 7.3])];
+    let points = paper.into_iter().map(|(x, y, spread)| Point { x, y, spread: Some(spread) }).collect();
+    latency.series.push(Series { name: "the paper's range".into(), from_paper: true, points });
+    let mut share =
+        figure("Bandwidth of updates", Form::Lines, ("update period (us)", false), ("bandwidth (%)", false));
+    share.series.push(series("updates", periods.iter().map(|p| p / 1e3).zip(shares.iter().map(|s| s * 100.0))));
+    let mut paper = series("the paper", [(0.4, 2.35)]);
+    paper.from_paper = true;
+    share.series.push(paper);
+    findings.figures = vec![latency, share];
+    Ok(findings)
+}

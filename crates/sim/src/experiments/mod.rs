@@ -1,0 +1,169 @@
+//! Experiments: the figures of the papers, each described by a file in `experiments/` and run here. What is run stands in
+//! one file for each figure; what it is run with, what the paper says of it and what was fitted, in its TOML.
+
+mod fig10;
+mod fig11;
+mod fig12;
+mod fig13;
+mod fig9;
+mod movements;
+mod setting;
+
+pub use setting::ExperimentError;
+use setting::Setting;
+use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form, Point, SCHEMA, Series};
+
+/// What there is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Its name.
+    pub name: &'static str,
+    /// One line on what it shows.
+    pub title: &'static str,
+    /// Where the original is.
+    pub source: &'static str,
+}
+
+/// How to run it.
+pub struct Options<'a> {
+    /// Seeds everything random.
+    pub seed: u64,
+    /// A tenth of the measurement, for tests: checks may fail.
+    pub quick: bool,
+    /// Called now and then with the share that is done.
+    pub progress: &'a mut dyn FnMut(f64),
+}
+
+/// What running it gives; the rest of the document follows from its file.
+#[derive(Default)]
+struct Findings {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+    checks: Vec<Check>,
+    figures: Vec<Figure>,
+}
+
+type Run = fn(&Setting, &mut Options<'_>) -> Result<Findings, ExperimentError>;
+
+struct Entry {
+    name: &'static str,
+    file: &'static str,
+    run: Run,
+}
+
+macro_rules! entries {
+    ($($name:literal => $run:path;)*) => {
+        &[$(Entry {
+            name: $name,
+            file: include_str!(concat!("../../../../experiments/", $name, ".toml")),
+            run: $run,
+        },)*]
+    };
+}
+
+const ENTRIES: &[Entry] = entries! {
+    "x-ssd/fig9" => fig9::run;
+    "x-ssd/fig10" => fig10::run;
+    "x-ssd/fig11" => fig11::run;
+    "x-ssd/fig12" => fig12::run;
+    "x-ssd/fig13" => fig13::run;
+    "x-ssd/movements" => movements::run;
+};
+
+/// Every experiment, in the order of the papers.
+pub fn all() -> &'static [Info] {
+    use std::sync::OnceLock;
+    static ALL: OnceLock<Vec<Info>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let info = |entry: &'static Entry| {
+            let setting = Setting::parse(entry.name, entry.file).expect("built-in files are tested");
+            // Built once for the life of the program.
+            let (title, source) = (setting.title.clone().leak(), setting.source.clone().leak());
+            Info { name: entry.name, title, source }
+        };
+        ENTRIES.iter().map(info).collect()
+    })
+}
+
+/// Runs an experiment.
+///
+/// # Errors
+/// When there is no such experiment, or its file asks for what can't be.
+pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, ExperimentError> {
+    let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) else {
+        return Err(ExperimentError::unknown(name, ENTRIES.iter().map(|entry| entry.name)));
+    };
+    let setting = Setting::parse(entry.name, entry.file)?;
+    let Findings { columns, rows, checks, figures } = (entry.run)(&setting, &mut options)?;
+    Ok(Experiment {
+        schema: SCHEMA.into(),
+        name: name.into(),
+        title: setting.title.clone(),
+        source: setting.source.clone(),
+        description: setting.description.trim().into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        seed: options.seed,
+        parameters: setting.parameters(),
+        columns,
+        rows,
+        checks,
+        differences: setting.differences.clone(),
+        fitted: setting.fitted.clone(),
+        figures,
+    })
+}
+
+fn column(name: &str, doc: &str) -> Column {
+    Column { name: name.into(), doc: doc.into() }
+}
+
+fn check(statement: &str, expected: impl Into<String>, measured: impl Into<String>, ok: bool) -> Check {
+    Check { statement: statement.into(), expected: expected.into(), measured: measured.into(), ok }
+}
+
+/// A figure of lines or bars over logarithmic places.
+fn figure(title: &str, form: Form, (x_label, x_log): (&str, bool), (y_label, y_log): (&str, bool)) -> Figure {
+    Figure {
+        title: title.into(),
+        form,
+        x_label: x_label.into(),
+        y_label: y_label.into(),
+        x_log,
+        y_log,
+        series: Vec::new(),
+    }
+}
+
+fn series(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
+    let points = points.into_iter().map(|(x, y)| Point { x, y, spread: None }).collect();
+    Series { name: name.into(), from_paper: false, points }
+}
+
+/// Figures with so many digits as say something.
+fn list(values: impl IntoIterator<Item = f64>, unit: &str) -> String {
+    let digits = |x: f64| if x >= 100.0 { format!("{x:.0}") } else { format!("{x:.1}") };
+    let words: Vec<String> = values.into_iter().map(digits).collect();
+    format!("{} {unit}", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_file_is_complete() {
+        assert_eq!(all().len(), ENTRIES.len());
+        for entry in ENTRIES {
+            let setting = Setting::parse(entry.name, entry.file).unwrap();
+            assert!(!setting.title.is_empty() && !setting.description.trim().is_empty(), "{}", entry.name);
+            assert!(setting.parameters().iter().all(|p| !p.doc.is_empty()), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_by_the_nearest() {
+        let error = run("x-ssd/fig8", Options { seed: 1, quick: true, progress: &mut |_| {} }).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("x-ssd/fig8") && text.contains("did you mean"), "{text}");
+    }
+}

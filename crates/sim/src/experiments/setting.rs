@@ -1,0 +1,133 @@
+//! What an experiment is run with: its file.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use tidewater_base::{Duration, Instant};
+use tidewater_core::profile::Profile;
+use tidewater_core::{Device, device};
+use tidewater_report::experiment::Parameter;
+
+/// Why an experiment can't be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExperimentError(String);
+
+impl ExperimentError {
+    pub(super) fn new(text: impl Into<String>) -> ExperimentError {
+        ExperimentError(text.into())
+    }
+
+    pub(super) fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> ExperimentError {
+        let nearest = known.min_by_key(|other| strsim::damerau_levenshtein(name, other)).unwrap_or_default();
+        ExperimentError(format!(
+            "there is no experiment `{name}`; did you mean `{nearest}`? `tidewater experiment list` names all"
+        ))
+    }
+}
+
+impl fmt::Display for ExperimentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ExperimentError {}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    value: toml::Value,
+    doc: String,
+}
+
+/// The file of an experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Setting {
+    #[serde(skip)]
+    name: String,
+    pub(super) title: String,
+    pub(super) source: String,
+    pub(super) description: String,
+    pub(super) fitted: Vec<String>,
+    pub(super) differences: Vec<String>,
+    parameters: BTreeMap<String, Given>,
+}
+
+impl Setting {
+    pub(super) fn parse(name: &str, text: &str) -> Result<Setting, ExperimentError> {
+        let setting: Setting =
+            toml::from_str(text).map_err(|error| ExperimentError(format!("experiments/{name}.toml: {error}")))?;
+        Ok(Setting { name: name.into(), ..setting })
+    }
+
+    pub(super) fn parameters(&self) -> Vec<Parameter> {
+        let text = |value: &toml::Value| match value {
+            toml::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let parameter = |(name, given): (&String, &Given)| Parameter {
+            name: name.clone(),
+            value: text(&given.value),
+            doc: given.doc.clone(),
+        };
+        self.parameters.iter().map(parameter).collect()
+    }
+
+    fn wrong(&self, parameter: &str, expected: &str) -> ExperimentError {
+        ExperimentError(format!("experiments/{}.toml: parameters.{parameter}: expected {expected}", self.name))
+    }
+
+    fn given(&self, parameter: &str, expected: &str) -> Result<&toml::Value, ExperimentError> {
+        self.parameters.get(parameter).map(|given| &given.value).ok_or_else(|| self.wrong(parameter, expected))
+    }
+
+    pub(super) fn number(&self, parameter: &str) -> Result<f64, ExperimentError> {
+        const EXPECTED: &str = "a number above zero";
+        let number = as_number(self.given(parameter, EXPECTED)?);
+        number.filter(|&x| x > 0.0).ok_or_else(|| self.wrong(parameter, EXPECTED))
+    }
+
+    pub(super) fn numbers(&self, parameter: &str) -> Result<Vec<f64>, ExperimentError> {
+        const EXPECTED: &str = "a list of numbers above zero, in rising order";
+        let wrong = || self.wrong(parameter, EXPECTED);
+        let values = self.given(parameter, EXPECTED)?.as_array().ok_or_else(wrong)?;
+        let numbers: Option<Vec<f64>> = values.iter().map(as_number).collect();
+        let rising = |numbers: &Vec<f64>| {
+            numbers.first().is_some_and(|&first| first > 0.0) && numbers.is_sorted_by(|a, b| a < b)
+        };
+        numbers.filter(rising).ok_or_else(wrong)
+    }
+
+    /// The profile that it names, with settings of its own.
+    pub(super) fn profile(&self, settings: &[(&str, String)]) -> Result<Profile, ExperimentError> {
+        const EXPECTED: &str = "the name of a built-in profile";
+        let name = self.given("profile", EXPECTED)?.as_str().ok_or_else(|| self.wrong("profile", EXPECTED))?;
+        let mut profile = tidewater_core::profile::builtin(name).ok_or_else(|| self.wrong("profile", EXPECTED))?;
+        for (key, value) in settings {
+            profile.set(key, value).map_err(|error| ExperimentError(format!("{}: {error}", self.name)))?;
+        }
+        Ok(profile)
+    }
+
+    /// Simulated time of measurement, a tenth of it when it must be quick.
+    pub(super) fn time(&self, parameter: &str, unit: f64, quick: bool) -> Result<Duration, ExperimentError> {
+        let seconds = self.number(parameter)? * unit * if quick { 0.1 } else { 1.0 };
+        Ok(Duration::from_secs_f64(seconds))
+    }
+}
+
+fn as_number(value: &toml::Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|i| i as f64))
+}
+
+/// A drive for an experiment: fresh, 8 GiB, without stamps.
+pub(super) fn device(profile: &Profile, seed: u64) -> Result<Device, ExperimentError> {
+    let options = device::Options { seed, capacity: 8 << 30, ..device::Options::default() };
+    Device::new(profile, options).map_err(|error| ExperimentError::new(error.to_string()))
+}
+
+/// An instant after the start.
+pub(super) fn at(time: Duration) -> Instant {
+    Instant::ZERO + time
+}

@@ -1,0 +1,224 @@
+//! A core that writes a log to the fast side: the client's algorithms, carried out by stores and loads over PCIe.
+
+use crate::pcie::{Mapping, Op, PcieSpec, RootComplex, Tlp, TlpKind};
+use std::collections::VecDeque;
+use tidewater_base::Instant;
+use tidewater_client::{Action, Answer, Fsync, Health, Lane, Operation, Outcome, Pwrite, Setup};
+use tidewater_core::device::Input;
+use tidewater_core::fast::{self, Content, bar};
+use tidewater_wire::vendor::{ControlPage, LanePage};
+
+/// The operation under way.
+#[derive(Clone, Debug)]
+enum Call {
+    Write(Pwrite),
+    Sync(Fsync),
+}
+
+/// What a load that is under way is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    Credit,
+    Status,
+}
+
+/// One writer on one core, with one lane.
+#[derive(Debug)]
+pub struct LogClient {
+    root: RootComplex,
+    lane: Lane,
+    fast: fast::Setup,
+    function: u8,
+    mapping: Mapping,
+    /// Bytes after which an eviction parts a store from the next; `None`: only where the processor does.
+    piece: Option<u64>,
+    call: Option<Call>,
+    /// What the core still has to do for the last action.
+    ops: VecDeque<Op>,
+    load: Option<Load>,
+    /// What the last load found, until the core has it.
+    found: Option<Answer>,
+    waits_until: Option<Instant>,
+    arrivals: VecDeque<Tlp>,
+    finished: Option<Instant>,
+    loads: u64,
+    now: Instant,
+}
+
+const CORE: u32 = 0;
+
+impl LogClient {
+    /// Attaches to a lane of a function whose control page this is.
+    ///
+    /// # Panics
+    /// When there is no such lane, or an earlier client has left something there.
+    pub fn attach(
+        spec: &PcieSpec,
+        page: &ControlPage,
+        lane: u8,
+        fast: fast::Setup,
+        mapping: Mapping,
+        piece: Option<u64>,
+    ) -> LogClient {
+        let setup = Setup::attach(page, lane).expect("the function has the lane");
+        LogClient {
+            root: RootComplex::new(spec),
+            lane: Lane::stream(setup).expect("nobody has used the lane"),
+            fast,
+            function: page.function as u8,
+            mapping,
+            piece,
+            call: None,
+            ops: VecDeque::new(),
+            load: None,
+            found: None,
+            waits_until: None,
+            arrivals: VecDeque::new(),
+            finished: None,
+            loads: 0,
+            now: Instant::ZERO,
+        }
+    }
+
+    /// Begins `x_pwrite` of so many bytes. Asserts that nothing is under way.
+    pub fn write(&mut self, now: Instant, bytes: u64) {
+        assert!(self.call.is_none(), "one call at a time");
+        self.call = Some(Call::Write(Pwrite::new(&mut self.lane, bytes as usize, now)));
+        self.go_on(now);
+    }
+
+    /// Begins `x_fsync`. Asserts that nothing is under way.
+    pub fn sync(&mut self, now: Instant) {
+        assert!(self.call.is_none(), "one call at a time");
+        self.call = Some(Call::Sync(Fsync::new(&self.lane, now)));
+        self.go_on(now);
+    }
+
+    /// When the last call ended, once.
+    pub fn poll_finished(&mut self) -> Option<Instant> {
+        self.finished.take()
+    }
+
+    /// Loads of the control page so far.
+    pub fn loads(&self) -> u64 {
+        self.loads
+    }
+
+    /// When something happens by itself next.
+    pub fn deadline(&self) -> Option<Instant> {
+        let arrival = self.arrivals.front().map(|tlp| tlp.at);
+        self.root.deadline().into_iter().chain(arrival).chain(self.waits_until).min()
+    }
+
+    /// Does what is due by `now`.
+    pub fn advance(&mut self, now: Instant) {
+        self.now = now;
+        self.root.advance(now);
+        while let Some(tlp) = self.root.poll_tlp() {
+            self.arrivals.push_back(tlp);
+        }
+        while let Some(done) = self.root.poll_done() {
+            if let Some(answer) = self.found.take_if(|_| self.ops.is_empty()) {
+                self.answer(done.at, answer);
+            }
+            self.go_on(done.at);
+        }
+        if self.waits_until.is_some_and(|until| until <= now) {
+            self.waits_until = None;
+            self.answer(now, Answer::Time);
+            self.go_on(now);
+        }
+    }
+
+    /// A TLP that has reached the device by `now`.
+    pub fn poll_arrival(&mut self, now: Instant) -> Option<Input<'static>> {
+        let tlp = self.arrivals.pop_front_if(|tlp| tlp.at <= now)?;
+        match tlp.kind {
+            TlpKind::Write => {
+                // The intake queue takes it at once: it has room for all that the client's credit allows.
+                self.root.release(now, tlp.offset, tlp.length);
+                let content = Content::Absent(tlp.length);
+                Some(Input::Store { function: self.function, address: tlp.offset, content })
+            }
+            TlpKind::Read => {
+                let (address, len) = (tlp.offset, tlp.length.min(8) as u8);
+                Some(Input::Load { function: self.function, address, len, tag: 0 })
+            }
+        }
+    }
+
+    /// The device has answered the load, and this is its control page.
+    pub fn loaded(&mut self, now: Instant, value: u64, health: impl FnOnce() -> Health) {
+        self.found = Some(match self.load.take() {
+            Some(Load::Credit) => Answer::Credit(value),
+            Some(Load::Status) => Answer::Health(health()),
+            None => unreachable!("a load that nobody made"),
+        });
+        self.root.complete_read(now, CORE);
+    }
+
+    fn answer(&mut self, now: Instant, answer: Answer) {
+        match &mut self.call {
+            Some(Call::Write(call)) => call.on(&mut self.lane, now, answer),
+            Some(Call::Sync(call)) => call.on(&mut self.lane, now, answer),
+            None => {}
+        }
+    }
+
+    /// Gives the idle core what comes next.
+    fn go_on(&mut self, now: Instant) {
+        while self.root.is_idle(CORE) && self.waits_until.is_none() && self.found.is_none() {
+            if let Some(op) = self.ops.pop_front() {
+                self.root.start(now, CORE, op);
+                return;
+            }
+            let action = match &mut self.call {
+                Some(Call::Write(call)) => call.poll(&mut self.lane),
+                Some(Call::Sync(call)) => call.poll(&mut self.lane),
+                None => None,
+            };
+            let Some(action) = action else { return };
+            match action {
+                Action::Store { lane, offset, bytes } => self.plan_stores(lane, offset, bytes.len() as u64),
+                Action::StoreFloor { lane, .. } => {
+                    let offset = bar::lane_page_address(lane.into()) + LanePage::FLOOR_OFFSET as u64;
+                    self.ops.push_back(Op::Write { offset, length: 8, mapping: Mapping::Uncached });
+                }
+                Action::Fence => self.ops.push_back(Op::Fence),
+                Action::ReadCredit { lane } => {
+                    self.load = Some(Load::Credit);
+                    self.loads += 1;
+                    let offset = bar::CONTROL + ControlPage::lane_offset(lane) as u64;
+                    self.ops.push_back(Op::Read { offset, length: 8 });
+                }
+                Action::ReadStatus => {
+                    self.load = Some(Load::Status);
+                    self.loads += 1;
+                    let offset = bar::CONTROL + ControlPage::STATUS_OFFSET as u64;
+                    self.ops.push_back(Op::Read { offset, length: 8 });
+                }
+                Action::Wait { until } => self.waits_until = Some(until),
+                Action::Done(Ok(Outcome::Written { .. } | Outcome::Durable { .. })) => {
+                    self.call = None;
+                    self.finished = Some(now);
+                }
+                other => unreachable!("a stream's writer was told {other:?}"),
+            }
+        }
+    }
+
+    fn plan_stores(&mut self, lane: u8, offset: u64, length: u64) {
+        let mapping = self.mapping;
+        let piece = self.piece.unwrap_or(length);
+        let mut at = 0;
+        while at < length {
+            let part = piece.min(length - at);
+            let address = bar::ring_address(&self.fast, lane.into(), offset + at);
+            self.ops.push_back(Op::Write { offset: address, length: part, mapping });
+            if self.piece.is_some() && mapping == Mapping::WriteCombining {
+                self.ops.push_back(Op::Evict);
+            }
+            at += part;
+        }
+    }
+}
