@@ -58,9 +58,16 @@ fn legend_name(series: &Series) -> String {
 }
 
 /// What the paper's and our series of the same thing have in common.
-fn subject(series: &Series) -> String {
-    let plain = series.name.to_lowercase().replace("paper", "");
-    plain.chars().filter(|c| c.is_alphanumeric()).collect()
+fn subject(figure: &Figure, series: &Series) -> String {
+    let plain = |name: &str| -> String {
+        name.to_lowercase().replace("paper", "").chars().filter(|c| c.is_alphanumeric()).collect()
+    };
+    let mut ours = figure.series.iter().filter(|one| !one.from_paper);
+    match (ours.next(), ours.next()) {
+        // Whatever the paper's series is called, there is only one of ours that it can belong to.
+        (Some(only), None) => plain(&only.name),
+        _ => plain(&series.name),
+    }
 }
 
 /// What has a colour of its own in the figures of one experiment. The paper's values have the colour of ours.
@@ -69,11 +76,11 @@ pub(super) struct Palette(Vec<String>);
 impl Palette {
     /// The colours of these figures: the same thing has the same colour in all of them.
     pub(super) fn of(figures: &[Figure]) -> Palette {
-        let series = || figures.iter().flat_map(|figure| &figure.series);
+        let series = || figures.iter().flat_map(|figure| figure.series.iter().map(move |one| (figure, one)));
         let mut subjects: Vec<String> = Vec::new();
         // Ours come first, so that their colours do not depend on what the paper gives.
-        for one in series().filter(|one| !one.from_paper).chain(series()) {
-            let subject = subject(one);
+        for (figure, one) in series().filter(|(_, one)| !one.from_paper).chain(series()) {
+            let subject = subject(figure, one);
             if !subjects.contains(&subject) {
                 subjects.push(subject);
             }
@@ -81,19 +88,19 @@ impl Palette {
         Palette(subjects)
     }
 
-    fn place(&self, series: &Series) -> usize {
-        let subject = subject(series);
+    fn place(&self, figure: &Figure, series: &Series) -> usize {
+        let subject = subject(figure, series);
         self.0.iter().position(|known| *known == subject).unwrap_or(0)
     }
 
     /// The colour of a series.
-    fn colour(&self, series: &Series) -> usize {
-        self.place(series) % COLOURS
+    fn colour(&self, figure: &Figure, series: &Series) -> usize {
+        self.place(figure, series) % COLOURS
     }
 
     /// The stroke of a line: dashes are the paper's alone, and where colours repeat, dots tell lines apart.
-    fn stroke(&self, series: &Series) -> usize {
-        if series.from_paper { 1 } else { [0, 2, 3][self.place(series) / COLOURS % 3] }
+    fn stroke(&self, figure: &Figure, series: &Series) -> usize {
+        if series.from_paper { 1 } else { [0, 2, 3][self.place(figure, series) / COLOURS % 3] }
     }
 }
 
@@ -137,8 +144,8 @@ fn lines(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         crate::plot::Series {
             name: legend_name(one),
-            colour: palette.colour(one),
-            dash: palette.stroke(one),
+            colour: palette.colour(figure, one),
+            dash: palette.stroke(figure, one),
             hollow: one.from_paper,
             dots: points.iter().map(|point| (point.x, point.y, says(one, point))).collect(),
             pieces: vec![points.iter().map(|point| (point.x, point.y)).collect()],
@@ -177,7 +184,7 @@ fn bars(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, Vec<
     let places = groups(series);
     let drawn = series.iter().map(|(one, points)| GroupSeries {
         name: legend_name(one),
-        colour: palette.colour(one),
+        colour: palette.colour(figure, one),
         outline: one.from_paper,
         bars: by_group(points, &places).into_iter().map(|point| point.map(|p| (p.y, says(one, p)))).collect(),
     });
@@ -206,7 +213,7 @@ fn candles(figure: &Figure, palette: &Palette, width: f64, series: &[(&Series, V
     };
     let drawn = series.iter().map(|(one, points)| CandleSeries {
         name: legend_name(one),
-        colour: palette.colour(one),
+        colour: palette.colour(figure, one),
         outline: one.from_paper,
         candles: by_group(points, &places).into_iter().map(|point| point.map(|p| candle(one, p))).collect(),
     });

@@ -78,9 +78,8 @@ fn contents(out: &mut String, experiments: &[Experiment], ids: &[String]) {
         experiments.iter().fold((0, 0), |(holding, of), one| (holding + one.holding(), of + one.checks.len()));
     let _ = writeln!(
         out,
-        "<p class=\"lead\">{} with {}: {}</p>\n</header>",
+        "<p class=\"lead\">{}: {}</p>\n</header>",
         plural(experiments.len() as u64, "experiment"),
-        plural(of as u64, "check"),
         sentence_within(&verdict(holding, of))
     );
     out.push_str(
@@ -118,7 +117,7 @@ fn section(out: &mut String, one: &Experiment) {
     if !one.holds() {
         let _ = writeln!(
             out,
-            "<div class=\"banner\" role=\"alert\"><b>NOT AS THE PAPER SAYS</b> {}</div>",
+            "<div class=\"banner\" role=\"alert\"><b>NOT ALL AS THE PAPER SAYS</b> {}</div>",
             escape(&verdict(one.holding(), one.checks.len()))
         );
     }
@@ -170,7 +169,7 @@ fn checks(out: &mut String, one: &Experiment) {
     }
     let _ = write!(
         out,
-        "<h3>The paper's statements</h3>\n<div class=\"scroll\"><table class=\"top\"><caption>{}</caption><thead><tr>\
+        "<h3>The paper's statements</h3>\n<div class=\"scroll\"><table class=\"top checks\"><caption>{}</caption><thead><tr>\
          <th class=\"words\">the paper says</th><th class=\"words\">expected</th><th class=\"words\">measured</th>\
          <th>holds</th></tr></thead>\n<tbody>\n",
         escape(&verdict(one.holding(), one.checks.len()))
