@@ -45,6 +45,47 @@ impl Server {
     }
 }
 
+/// A resource that bursts of two classes share turn by turn: what somebody waits for, and what goes on behind it. While there
+/// is work of both, each gets every other turn; so a long transfer in the background slows others down and does not stop them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedServer {
+    free_at: Instant,
+    /// Time that the background still needs.
+    behind: Duration,
+}
+
+impl SharedServer {
+    /// Takes the resource for `cost`; returns when it is done.
+    #[inline]
+    pub fn serve(&mut self, now: Instant, cost: Duration) -> Instant {
+        if self.behind.is_zero() {
+            self.free_at = self.free_at.max(now) + cost;
+            return self.free_at;
+        }
+        self.catch_up(now);
+        let between = cost.min(self.behind);
+        self.behind = self.behind.saturating_sub(between);
+        self.free_at = self.free_at.max(now) + cost + between;
+        self.free_at
+    }
+
+    /// Takes the resource for `cost` in the background.
+    pub fn serve_behind(&mut self, now: Instant, cost: Duration) {
+        self.catch_up(now);
+        self.free_at = self.free_at.max(now);
+        self.behind += cost;
+    }
+
+    /// The background has had the time in which nobody else wanted the resource.
+    fn catch_up(&mut self, now: Instant) {
+        if now > self.free_at {
+            let idle = now.since(self.free_at).min(self.behind);
+            self.behind = self.behind.saturating_sub(idle);
+            self.free_at += idle;
+        }
+    }
+}
+
 /// One direction of a PCIe link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -113,6 +154,19 @@ mod tests {
         assert_eq!(server.serve(Instant::from_ns(11), ns(5)), Instant::from_ns(20));
         assert_eq!(server.serve(Instant::from_ns(30), ns(5)), Instant::from_ns(35));
         assert_eq!(server.busy(), ns(15));
+    }
+
+    #[test]
+    fn the_background_gets_every_other_turn_and_all_gaps() {
+        let mut server = SharedServer::default();
+        let ns = Duration::from_ns;
+        server.serve_behind(Instant::from_ns(0), ns(100));
+        // Ten of its own and ten of the background's.
+        assert_eq!(server.serve(Instant::from_ns(0), ns(10)), Instant::from_ns(20));
+        // 30 idle until 50: 60 are left.
+        assert_eq!(server.serve(Instant::from_ns(50), ns(80)), Instant::from_ns(190));
+        assert_eq!(server.serve(Instant::from_ns(190), ns(5)), Instant::from_ns(195), "nothing is behind any more");
+        assert_eq!(server.serve(Instant::from_ns(190), ns(5)), Instant::from_ns(200));
     }
 
     #[test]

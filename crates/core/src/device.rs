@@ -5,7 +5,7 @@
 
 use crate::buffer::Buffer;
 use crate::commands::Work;
-use crate::cost::{Link, Rate, Server};
+use crate::cost::{Link, Rate, SharedServer};
 use crate::events::{Event, EventQueue, lane};
 use crate::fast::{self, Content, ControlBlock, Fast, LOG_OWNER, LOG_READ, LogPage, Place};
 use crate::flash::Source;
@@ -188,7 +188,7 @@ pub(crate) struct MemoryPort {
     rate: Rate,
     read_latency: Duration,
     write_latency: Duration,
-    server: Server,
+    server: SharedServer,
     traffic: Traffic,
 }
 
@@ -207,7 +207,7 @@ impl MemoryPort {
             rate: Rate::per_second(memory.bandwidth),
             read_latency: memory.read_latency,
             write_latency: memory.write_latency,
-            server: Server::default(),
+            server: SharedServer::default(),
             traffic: Traffic::default(),
         }
     }
@@ -215,6 +215,12 @@ impl MemoryPort {
     pub(crate) fn read(&mut self, now: Instant, bytes: u64) -> Instant {
         self.traffic.read += bytes;
         self.server.serve(now, self.rate.time(bytes)) + self.read_latency
+    }
+
+    /// A read that nobody waits for, by a controller that shares the memory turn by turn.
+    pub(crate) fn read_behind(&mut self, now: Instant, bytes: u64) {
+        self.traffic.read += bytes;
+        self.server.serve_behind(now, self.rate.time(bytes));
     }
 
     pub(crate) fn write(&mut self, now: Instant, bytes: u64) -> Instant {

@@ -161,7 +161,7 @@ impl<M: Medium> Device<M> {
         f.waits_for_trim = false;
         let (lpn, epoch) = (f.log.lpn(number), f.epoch());
         // Nobody waits for the bytes to leave the memory, but they take its bandwidth.
-        self.memories[self.fast.port].read(self.now, len);
+        self.memories[self.fast.port].read_behind(self.now, len);
         page.sequence = self.ftl.write_log(self.now, &mut self.events, lpn, page.version(), owner(function, number));
         let f = &mut self.fast.functions[function];
         f.log.set_sequence(number, page.sequence);

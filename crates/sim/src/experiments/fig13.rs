@@ -14,6 +14,8 @@ use tidewater_report::experiment::{Form, Point, Series};
 use tidewater_wire::vendor::{AdminCommand, Epoch, Mode, NodeList, Role, TransportSetup};
 
 const LINE: u32 = 64;
+/// Writes before the first that is measured: the flow has found its pace by then.
+const WARM_UP: u32 = 200;
 
 /// The times of one period: how late the counter was for each write, in microseconds and in order, and the updates' share
 /// of bandwidth.
@@ -63,6 +65,7 @@ fn measure(setting: &Setting, profile: &Profile, period: f64, options: &Options<
     let mut waiting: std::collections::VecDeque<(u64, Instant)> = Default::default();
     let (mut written, mut us) = (0u64, Vec::with_capacity(writes));
     let (mut before, mut from) = ((0, 0), now);
+    let mut skipped = 0;
     while us.len() < writes {
         let due = cluster.deadline().unwrap_or(Instant::NEVER);
         if next < due {
@@ -73,9 +76,6 @@ fn measure(setting: &Setting, profile: &Profile, period: f64, options: &Options<
             assert!(cluster.handle(now, (0, store)).is_ok(), "stores are never refused");
             written += u64::from(LINE);
             waiting.push_back((written, now));
-            if us.is_empty() && waiting.len() == 1 {
-                (before, from) = (cluster.traffic(1, 0), now);
-            }
         } else {
             now = due;
             cluster.on_deadline(now);
@@ -86,7 +86,12 @@ fn measure(setting: &Setting, profile: &Profile, period: f64, options: &Options<
             && end <= shadow
         {
             waiting.pop_front();
-            us.push(now.since(at).as_secs_f64() * 1e6);
+            if skipped < WARM_UP {
+                skipped += 1;
+                (before, from) = (cluster.traffic(1, 0), now);
+            } else {
+                us.push(now.since(at).as_secs_f64() * 1e6);
+            }
         }
         if waiting.len() > 10_000 {
             return Err(ExperimentError::new("the shadow counter does not move"));
