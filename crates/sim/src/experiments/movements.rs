@@ -1,9 +1,8 @@
 //! Section 4.3: two movements of each logged byte inside the device, against four when the application destages.
 
-use super::fig9::client;
 use super::setting::{ExperimentError, Setting, at, device};
 use super::{Findings, Options, check, column, figure, series};
-use crate::host::{Appender, Attached, BlockWrites};
+use crate::host::{Appender, Attached, BlockWrites, client_of};
 use crate::pcie::Mapping;
 use tidewater_base::Duration;
 use tidewater_core::drive::{VirtualClock, drive};
@@ -23,7 +22,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
 
     let mut fast = device(&profile, options.seed)?;
     let app = Appender::new(PIECE, true, every, at(Duration::ZERO), at(time));
-    let mut host = Attached::new(app, Some(client(&fast, Mapping::WriteCombining, None, options.seed)), shift);
+    let mut host = Attached::new(app, Some(client_of(&fast, Mapping::WriteCombining, None, options.seed)), shift);
     drive(&mut fast, &mut VirtualClock::default(), &mut host);
     let lane = &fast.fast().function(0).expect("it has one").lanes()[0];
     let logged = lane.persisted() as f64;
