@@ -230,13 +230,13 @@ fn rows(out: &mut String, one: &Experiment) {
     }
     let _ = writeln!(
         out,
-        "<details><summary>What was measured: {}</summary>\n<dl class=\"settings\">",
+        "<details><summary>What was measured: {}</summary>\n<ul class=\"prose\">",
         plural(one.rows.len() as u64, "row")
     );
     for column in &one.columns {
-        let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(&column.name), escape(&column.doc));
+        let _ = writeln!(out, "<li><code>{}</code>: {}</li>", escape(&column.name), escape(&column.doc));
     }
-    out.push_str("</dl>\n<div class=\"scroll\"><table>");
+    out.push_str("</ul>\n<div class=\"scroll\"><table>");
     if one.rows.len() > ROWS_MAX {
         let _ = write!(
             out,
