@@ -4,7 +4,7 @@ use super::commands::Place;
 use super::lane::Content;
 use super::pages::LbaRing;
 use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transport, flag};
-use super::{Function, Lane};
+use super::{Flaw, Function, Lane};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane as event_lane};
 use tidewater_base::{Duration, Instant};
@@ -23,6 +23,7 @@ struct Log<'a> {
     cuts: &'a mut Vec<(u8, u64, u64)>,
     /// The write sequence of the newest page.
     sequence: u64,
+    flaw: Option<Flaw>,
     /// Where the frame's bytes begin, and the bytes.
     content: Option<(u64, Content<'a>)>,
 }
@@ -70,8 +71,11 @@ impl LocalLog for Log<'_> {
 
     fn truncate(&mut self, lane: usize, to: u64) {
         self.lanes[lane].truncate(to);
-        self.pages.cut(lane as u8, to);
-        self.cuts.push((lane as u8, to, self.sequence));
+        if self.pages.cut(lane as u8, to) && self.flaw != Some(Flaw::ForgetCuts) {
+            // It holds for all that earlier ones further on hold for.
+            self.cuts.retain(|&(other, end, _)| usize::from(other) != lane || end < to);
+            self.cuts.push((lane as u8, to, self.sequence));
+        }
     }
 
     fn restart(&mut self, lane: usize, at: u64) {
@@ -103,7 +107,8 @@ impl Function {
         content: Option<(u64, Content<'_>)>,
         each: impl FnOnce(&mut Transport, &mut Log<'_>) -> R,
     ) -> R {
-        let mut log = Log { lanes: &mut self.lanes, pages: &mut self.log, cuts: &mut self.cuts, sequence, content };
+        let (lanes, pages, cuts) = (&mut self.lanes, &mut self.log, &mut self.cuts);
+        let mut log = Log { lanes, pages, cuts, sequence, flaw: self.flaw, content };
         let result = each(&mut self.transport, &mut log);
         self.replicated = self.transport.status().role != transport::Role::StandAlone;
         result
@@ -153,7 +158,10 @@ impl<M: Medium> Device<M> {
     fn after_transport(&mut self, function: usize) {
         for lane in 0..self.fast.functions[function].lanes.len() {
             let f = &mut self.fast.functions[function];
-            let limit = f.transport.replicated(lane);
+            if !f.transport.writable() {
+                f.lanes[lane].void_regions();
+            }
+            let limit = if f.flaw == Some(Flaw::CreditAlone) { u64::MAX } else { f.transport.replicated(lane) };
             f.lanes[lane].set_replicated(limit);
             self.drain_intake(function, lane);
         }
@@ -319,7 +327,10 @@ impl<M: Medium> Device<M> {
     }
 
     /// The log page on the mirror flows.
-    pub(super) fn peers_page(&self, function: usize) -> Peers {
+    ///
+    /// # Panics
+    /// When there is no such function.
+    pub fn peers_page(&self, function: usize) -> Peers {
         use tidewater_wire::vendor::TransportStatus as Bit;
         let f = &self.fast.functions[function];
         let config = &f.transport_config;
