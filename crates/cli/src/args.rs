@@ -52,10 +52,13 @@ pub enum Command {
     /// Look at, convert and generate traces
     #[command(subcommand, after_help = examples::TRACE)]
     Trace(TraceCommand),
+    /// Run the experiments of papers, and hold the result against what the paper says
+    #[command(subcommand, after_help = examples::EXPERIMENT)]
+    Experiment(ExperimentCommand),
     /// Make a page or a table from records of earlier runs
     ///
     /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report, several
-    /// become a comparison.
+    /// become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are printed.
     #[command(after_help = examples::REPORT)]
     Report(Report),
     /// Print the completions for a shell
@@ -297,10 +300,48 @@ pub struct Synth {
     pub seed: u64,
 }
 
+/// `tidewater experiment`.
+#[derive(Debug, Subcommand)]
+pub enum ExperimentCommand {
+    /// List the experiments, one a line, the name first
+    #[command(after_help = examples::EXPERIMENT_LIST)]
+    List,
+    /// Run experiments: what the paper says, what therefore has to be measured, and what was measured
+    ///
+    /// Runs experiments one after the other and prints, for each statement of the paper, what was expected, what was
+    /// measured, and whether it holds.
+    #[command(after_help = examples::EXPERIMENT_RUN)]
+    Run(ExperimentRun),
+}
+
+/// `tidewater experiment run`.
+#[derive(Debug, Args)]
+pub struct ExperimentRun {
+    /// Names from `tidewater experiment list`
+    #[arg(value_name = "NAME", required_unless_present = "all", value_parser = experiments())]
+    pub names: Vec<String>,
+    /// Run every experiment there is
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+    /// Measure a tenth, to see how it goes: checks may fail that hold otherwise
+    #[arg(long)]
+    pub quick: bool,
+    /// Seed of every random choice: the same seed gives the same result
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write raw rows, checks and figures as JSON, of several experiments as one array; - is standard output, which then gets
+    /// nothing else
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub json: Option<PathBuf>,
+    /// Write one self-contained HTML page with all figures, the paper beside ours
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub report: Option<PathBuf>,
+}
+
 /// `tidewater report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// Records that `replay --json` or `compare --json` wrote
+    /// Records that `replay --json` or `compare --json` wrote, or documents of `experiment run --json`
     #[arg(value_name = "RECORD", required = true, value_hint = ValueHint::FilePath)]
     pub records: Vec<PathBuf>,
     /// Write one self-contained HTML page; - is standard output. Without it, the summary or table is printed
@@ -325,6 +366,11 @@ pub struct Man {
     /// Write tidewater.1 and a page for each command into this folder, which has to be there
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: Option<PathBuf>,
+}
+
+/// Names of experiments, as a list that help and completions can show.
+fn experiments() -> PossibleValuesParser {
+    PossibleValuesParser::new(tidewater_sim::experiments::all().iter().map(|info| info.name))
 }
 
 /// Names of trace formats, as a list that help and completions can show.

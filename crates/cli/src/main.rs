@@ -3,6 +3,7 @@
 mod args;
 mod compare;
 mod drive;
+mod experiment;
 mod failure;
 mod generate;
 mod interrupt;
@@ -46,6 +47,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Compare(compare) => compare::command(compare),
         Command::Profile(profile) => drive::command(profile),
         Command::Trace(trace) => trace::command(trace),
+        Command::Experiment(experiment) => experiment::command(experiment),
         Command::Report(report) => report::command(report),
         Command::Completions(completions) => generate::completions(completions),
         Command::Man(man) => generate::man(man),
