@@ -8,6 +8,7 @@ mod failure;
 mod generate;
 mod interrupt;
 mod load;
+mod log;
 mod output;
 mod progress;
 mod replay;
@@ -47,6 +48,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Compare(compare) => compare::command(compare),
         Command::Profile(profile) => drive::command(profile),
         Command::Trace(trace) => trace::command(trace),
+        Command::Log(log) => log::command(log),
         Command::Experiment(experiment) => experiment::command(experiment),
         Command::Report(report) => report::command(report),
         Command::Completions(completions) => generate::completions(completions),

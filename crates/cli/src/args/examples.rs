@@ -92,6 +92,20 @@ Examples:
   # A stand-in for a trace that cannot be passed on
   tidewater trace synth stand-in.spc --like secret.csv.gz --format msr";
 
+pub(super) const LOG: &str = "\
+Examples:
+  # TPC-C on 8 workers, its log on the fast side and on the conventional side
+  tidewater log
+
+  # All four places, one worker at a time
+  tidewater log --to none,memory,fast,conventional --workers 1
+
+  # A ring in DRAM, and a smaller intake queue
+  tidewater log --to fast --set fast.memory=fast-dram --set fast.size=128MiB --set fast.queue_size=8KiB
+
+  # A log of your own, of lines like 1.25,4096
+  tidewater log --log mylog.csv --time-unit ms --json -";
+
 pub(super) const EXPERIMENT: &str = "\
 Examples:
   tidewater experiment list

@@ -99,7 +99,8 @@ impl LogRun {
     /// When the profile makes no drive with that side, or the source ends in an error.
     pub fn run(mut self, profile: &Profile, source: LogSource) -> Result<LogOutcome, LogRunError> {
         if self.to == LogTo::Nowhere {
-            self.workers.commit_bytes = 1;
+            // Nobody waits for a buffer.
+            (self.workers.commit_bytes, self.workers.buffers) = (1, self.workers.workers + 1);
         }
         let workers = Workers::new(self.workers, source);
         let outcome = match self.to {
