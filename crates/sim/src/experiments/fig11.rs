@@ -80,7 +80,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let mut latency = figure("Latency", Form::Lines, ("group commit (bytes)", true), ("latency (us)", true));
     let mut rate = figure("Throughput", Form::Lines, ("group commit (bytes)", true), ("throughput (GB/s)", false));
     for (&queue, points) in queues.iter().zip(&measured) {
-        let name = tidewater_base::units::format_bytes(queue as u64);
+        let name = format!("queue {}", tidewater_base::units::format_bytes(queue as u64));
         latency.series.push(series(&*name, sizes.iter().copied().zip(points.iter().map(|p| p.0))));
         rate.series.push(series(&*name, sizes.iter().copied().zip(points.iter().map(|p| p.1 / 1e9))));
     }

@@ -52,13 +52,10 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     (options.progress)(1.0);
     let sum = |who: &str| steps.iter().filter(|step| step.0 == who).map(|step| step.2).sum::<f64>();
     let (by_device, by_application) = (sum("device"), sum("application"));
-    let mut plot = figure(
-        "Movements",
-        Form::Bars,
-        ("1: by the device, 2: by the application", false),
-        ("movements of each logged byte", false),
-    );
-    plot.series.push(series("movements", [(1.0, by_device), (2.0, by_application)]));
+    let axis = ("1: the device destages, 2: the application does", false);
+    let mut plot = figure("Movements", Form::Bars, axis, ("movements of each logged byte", false));
+    plot.series.push(series("by the device", [(1.0, by_device)]));
+    plot.series.push(series("by the application", [(2.0, by_application)]));
     Ok(Findings {
         columns: vec![
             column("destaged_by", "who moves the log to flash"),
