@@ -95,7 +95,7 @@ impl<M: Medium> Device<M> {
 
     /// Moves what is in the intake queue into the ring's memory, as far as there is room.
     pub(super) fn drain_intake(&mut self, function: usize, lane: usize) {
-        let port = &mut self.memories[self.fast.port];
+        let (ring, queue) = (self.fast.port, self.fast.queue_port);
         let f = &mut self.fast.functions[function];
         loop {
             if !f.log.reserve_is_free() && !f.finds_place(lane, self.fast.payload) {
@@ -103,7 +103,9 @@ impl<M: Medium> Device<M> {
                 return;
             }
             let Some(piece) = f.lanes[lane].next_to_drain() else { return };
-            let there = port.write(self.now, u64::from(piece.len));
+            // It passes through the queue's memory on its way to the ring's; the slower of the two sets the pace.
+            let len = u64::from(piece.len);
+            let there = self.memories[queue].write(self.now, len).max(self.memories[ring].write(self.now, len));
             let index = (function * super::LANES_MAX as usize + lane) as u32;
             self.events.push(there, event_lane::DATA_IN, Event::Persist { lane: index });
         }
@@ -165,7 +167,7 @@ impl<M: Medium> Device<M> {
             return false;
         }
         if self.ftl.log_row_fill() == 0 {
-            self.fast.row_since = self.now;
+            self.fast.row_since = self.fast.functions[function].lanes[lane].waits_since;
         }
         let f = &mut self.fast.functions[function];
         let offset = f.lanes[lane].place(self.now, len);

@@ -216,10 +216,12 @@ pub struct Fast {
     functions: Vec<Function>,
     /// The memory of the rings among the device's ports.
     port: usize,
+    /// That of the intake queues.
+    queue_port: usize,
     /// Log bytes of a full page.
     payload: u32,
     survives: bool,
-    /// When the row of the log that is being filled got its first page.
+    /// Since when the first bytes of the row of the log that is being filled have waited.
     row_since: Instant,
     /// Commands that wait for credit or for log bytes, and how many of them there are.
     waits: Vec<commands::Wait>,
@@ -227,8 +229,9 @@ pub struct Fast {
 }
 
 impl Fast {
-    /// The fast side of a new drive, whose logical pages from `first_lpn` on are its LBA rings.
-    pub(crate) fn new(profile: &Profile, first_lpn: u32, port: usize, survives: bool, kept: bool) -> Fast {
+    /// The fast side of a new drive, whose logical pages from `first_lpn` on are its LBA rings. `ports`: the memories of
+    /// rings and queues.
+    pub(crate) fn new(profile: &Profile, first_lpn: u32, ports: (usize, usize), survives: bool, kept: bool) -> Fast {
         let fast = &profile.fast;
         let functions = if fast.is_enabled() { fast.functions } else { 0 };
         let pages = (fast.log_size / u64::from(profile.ftl.unit_size)) as u32;
@@ -239,7 +242,8 @@ impl Fast {
         };
         Fast {
             functions: (0..functions).map(function).collect(),
-            port,
+            port: ports.0,
+            queue_port: ports.1,
             payload: profile.ftl.unit_size - PAGE_HEADER,
             survives,
             row_since: Instant::NEVER,
