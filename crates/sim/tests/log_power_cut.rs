@@ -112,15 +112,35 @@ fn a_cut_that_is_forgotten_with_the_power_is_caught() {
 #[ignore = "a long run, for `make torture`"]
 fn every_event_of_the_recovery_of_a_log_is_cut() {
     campaign(torture_log, &log_scenarios(), LogEffort::exhaustive(3_000), 1_000..1_001);
-    campaign(torture_log, &group_scenarios(), LogEffort::exhaustive(3_000), 1_000..1_001);
-    campaign(torture_split, &group_scenarios(), LogEffort::exhaustive(3_000), 1_000..1_001);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn every_event_of_the_recovery_of_a_replica_is_cut() {
+    campaign(torture_log, &group_scenarios(), LogEffort::exhaustive(4_000), 1_000..1_001);
+    campaign(torture_split, &group_scenarios(), LogEffort::exhaustive(4_000), 1_000..1_001);
 }
 
 #[test]
 #[ignore = "a long run, for `make torture`"]
 fn logs_keep_their_promises_for_many_seeds() {
     campaign(torture_log, &log_scenarios(), LogEffort::sampled(8_000), 100..120);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn groups_keep_their_promises_for_many_seeds() {
     campaign(torture_log, &group_scenarios(), LogEffort::sampled(8_000), 100..120);
-    campaign(torture_log, &group_scenarios(), LogEffort::links(40_000), 100..160);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn failing_links_break_no_promise_for_many_seeds() {
+    campaign(torture_log, &group_scenarios(), LogEffort::links(40_000), 100..140);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn of_two_primaries_only_one_acknowledges_for_many_seeds() {
     campaign(torture_split, &group_scenarios(), LogEffort::sampled(8_000), 100..120);
 }
