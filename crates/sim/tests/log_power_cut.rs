@@ -72,15 +72,22 @@ fn losses_in_quick_succession_leave_a_place_for_what_is_credited() {
     assert!(counts.losses > 50 && counts.bytes > 50_000, "{counts}");
 }
 
-/// Drives that are broken on purpose must not get through.
+/// Drives that are broken on purpose, until they lose their power, must not get through with every seed.
 fn is_caught(flaw: Flaw, torture: Torture, scenarios: &[LogScenario], effort: LogEffort) {
     let effort = LogEffort { flaw: Some(flaw), nested_every: 0, ..effort };
     for scenario in scenarios {
-        match catch_unwind(AssertUnwindSafe(|| torture(scenario, effort, 1))) {
-            Ok(Ok(counts)) => panic!("{flaw:?} was not noticed: {counts}"),
-            Ok(Err(failure)) => println!("{flaw:?}: {failure}"),
-            Err(_) => println!("{flaw:?} in {}: the drive noticed itself, by a panic", scenario.name()),
-        }
+        let noticed = (1..6).any(|seed| match catch_unwind(AssertUnwindSafe(|| torture(scenario, effort, seed))) {
+            Ok(Ok(_)) => false,
+            Ok(Err(failure)) => {
+                println!("{flaw:?}: {failure}");
+                true
+            }
+            Err(_) => {
+                println!("{flaw:?} in {}: the drive noticed itself, by a panic", scenario.name());
+                true
+            }
+        });
+        assert!(noticed, "{flaw:?} was not noticed in {}", scenario.name());
     }
 }
 
@@ -105,7 +112,7 @@ fn a_cut_that_is_forgotten_with_the_power_is_caught() {
     let mut scenarios = group_scenarios();
     // Only pages that are cut in their middle matter: those of groups that acknowledge little during a split.
     scenarios.retain(|s| matches!(s.mode, Mode::Eager | Mode::Chain));
-    is_caught(Flaw::ForgetCuts, torture_split, &scenarios, LogEffort::sampled(20_000));
+    is_caught(Flaw::ForgetCuts, torture_split, &scenarios, LogEffort::sampled(6_000));
 }
 
 #[test]
