@@ -318,7 +318,6 @@ impl<'a> Bench<'a> {
             new_group: group.is_some(),
             mode: group.map_or(Mode::Eager, |(_, mode)| mode),
             group: group.map_or(NodeList::EMPTY, |(others, _)| NodeList::new(others).expect("they differ")),
-            ..Promote::default()
         };
         self.command(node, AdminCommand::Promote { function: 0 }, &promote.to_bytes())
     }
