@@ -1,20 +1,24 @@
 //! Drives with a fast side, the links between them, and their clients: one event at a time.
 
 use super::LogScenario;
+use super::reader::{Piece, Reader};
 use super::writer::{self, Action, View, Writer};
 use crate::cluster::{Cluster, Said};
 use crate::oracle::Oracle;
 use crate::torture::Victim;
 use crate::torture::host::Host;
 use std::collections::BTreeMap;
-use tidewater_base::{Instant, Rng};
+use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::drive::Machine;
 use tidewater_core::fast::{Content, Flaw, Function, bar};
 use tidewater_core::power::Remains;
 use tidewater_nand::{FaultyNand, Nand};
 use tidewater_wire::nvme::{Sqe, Status};
-use tidewater_wire::vendor::{AdminCommand, Epoch, IoCommand, Mode, NodeList, Promote, Role, TransportSetup, TrimTo};
+use tidewater_wire::vendor::{
+    AdminCommand, Epoch, IoCommand, Mode, NodeList, Promote, ReadLogHeader, Role, TransportSetup, TrimTo,
+    status as vendor_status,
+};
 
 /// Bits of the nodes that an event has touched.
 pub(super) type Touched = u32;
@@ -23,6 +27,7 @@ pub(super) type Touched = u32;
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Append { writer: usize },
+    Read { reader: usize },
     Trim,
     Operator,
 }
@@ -33,6 +38,9 @@ pub(super) struct Bench<'a> {
     pub(super) cluster: Cluster<FaultyNand<Nand>>,
     /// For each node and lane one, nodes first.
     writers: Vec<Writer>,
+    readers: Vec<Reader>,
+    /// What was read and is to be checked.
+    pub(super) pieces: Vec<Piece>,
     lanes: usize,
     /// Clients do something.
     pub(super) writing: bool,
@@ -62,10 +70,14 @@ impl<'a> Bench<'a> {
         let lanes = drive.profile.fast.lanes as usize;
         let writers =
             (0..scenario.nodes * lanes).map(|i| Writer::new(i % lanes, Instant::ZERO, rng.next_u64())).collect();
+        let readers =
+            (0..scenario.nodes * lanes).map(|i| Reader::new(i % lanes, Instant::ZERO, rng.next_u64())).collect();
         Bench {
             scenario,
             cluster,
             writers,
+            readers,
+            pieces: Vec::new(),
             lanes,
             writing: true,
             host: None,
@@ -104,23 +116,29 @@ impl<'a> Bench<'a> {
     /// One event: of a device, of a link, of a writer, or of the block side's host. Returns the nodes that it touched.
     ///
     /// # Errors
-    /// In words, when nothing is left to happen or a device answers as it must not.
+    /// In words, when a device answers as it must not.
     pub(super) fn step(&mut self) -> Result<Touched, String> {
         self.employ_host();
         let machine_at = self.cluster.deadline().unwrap_or(Instant::NEVER);
         let writers = self.writers.iter().map(|w| w.next_at).enumerate().filter(|_| self.writing);
         let (writer, writer_at) = writers.min_by_key(|&(_, at)| at).unwrap_or((0, Instant::NEVER));
         let host_at = self.host.as_ref().filter(|_| self.writing).map_or(Instant::NEVER, Host::submits_at);
-        let first = machine_at.min(writer_at).min(host_at);
+        let readers = self.readers.iter().map(|r| r.next_at).enumerate().filter(|_| self.writing);
+        let (reader, reader_at) = readers.min_by_key(|&(_, at)| at).unwrap_or((0, Instant::NEVER));
+        let first = machine_at.min(writer_at).min(host_at).min(reader_at);
         if first == Instant::NEVER {
-            return Err("nothing happens any more".into());
+            // All wait for each other, or for an operator.
+            self.now += Duration::from_ms(1);
+            return Ok(0);
         }
         self.now = first.max(self.now);
-        let touched = if machine_at <= writer_at.min(host_at) {
+        let touched = if machine_at == first {
             let node = self.cluster.due().expect("something is due");
             self.cluster.on_deadline(self.now);
             1 << node
-        } else if host_at <= writer_at {
+        } else if reader_at == first {
+            self.read(reader)
+        } else if host_at == first {
             let (now, mut host) = (self.now, self.host.take().expect("it has a time"));
             self.cluster.with_device(0, now, |device| host.submit_at(now, device)).expect("it has power")?;
             self.host = Some(host);
@@ -182,6 +200,39 @@ impl<'a> Bench<'a> {
             Action::Trim { offset } => self.trim(lane, offset),
             Action::Look => 0,
         }
+    }
+
+    fn read(&mut self, index: usize) -> Touched {
+        let node = index / self.lanes;
+        let able = self.function(node).is_some();
+        if !able {
+            self.readers[index].begin_anew(None);
+        }
+        let Some(command) = self.readers[index].act(self.now, able) else { return 0 };
+        self.order(node, Order::Read { reader: index }, |cid| command.emit(cid), &[]);
+        1 << node
+    }
+
+    /// A read has ended.
+    fn end_read(&mut self, node: usize, index: usize, status: Status, data: &[u8]) -> Result<(), String> {
+        if status.is_success() {
+            let header = ReadLogHeader::parse(data).map_err(|e| format!("the header of a read log: {e:?}"))?;
+            let piece = self.readers[index].end(node, header.offset);
+            if piece.bytes.len() != header.bytes as usize {
+                return Err(format!("{} bytes were read, the header says {}", piece.bytes.len(), header.bytes));
+            }
+            self.pieces.push(piece);
+        } else if status.same_code(vendor_status::OFFSET_RELEASED) {
+            // It goes on with the oldest byte that is left.
+            let function = self.function(node).ok_or("it has answered")?;
+            let lane = index % self.lanes;
+            let oldest = function.log().oldest(lane as u8).map(|page| page.offset);
+            let offset = oldest.unwrap_or(function.lanes()[lane].released());
+            self.readers[index].begin_anew(Some(offset));
+        } else {
+            return Err(format!("Read Log ended with {status:?}"));
+        }
+        Ok(())
     }
 
     /// The hosts trim what all nodes have on flash, as long as all follow one primary.
@@ -277,7 +328,9 @@ impl<'a> Bench<'a> {
             self.host = None;
         }
         let writers = node * self.lanes..(node + 1) * self.lanes;
-        self.writers[writers].iter_mut().for_each(Writer::begin_anew);
+        self.writers[writers.clone()].iter_mut().for_each(Writer::begin_anew);
+        self.readers[writers].iter_mut().for_each(|reader| reader.begin_anew(None));
+        self.orders.retain(|&(of, _), _| of != node);
         self.cluster.cut_power(node)
     }
 
@@ -291,14 +344,19 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn take_said(&mut self) -> Result<(), String> {
+    /// Takes what the drives have said.
+    ///
+    /// # Errors
+    /// When it is not what they may say.
+    pub(super) fn take_said(&mut self) -> Result<(), String> {
         while let Some((node, said)) = self.cluster.poll() {
             match said {
-                Said::Output(Output::Reply { cid, status, .. }) => {
+                Said::Output(Output::Reply { cid, status, data, .. }) => {
                     match self.orders.remove(&(node, cid)).ok_or("a reply to a command that nobody gave")? {
                         // Whoever could not append looks at the control page again.
                         Order::Append { writer } if !status.is_success() => self.writers[writer].begin_anew(),
                         Order::Append { .. } => {}
+                        Order::Read { reader } => self.end_read(node, reader, status, &data)?,
                         Order::Trim if status.is_success() => {}
                         Order::Trim => return Err(format!("Trim Log ended with {status:?}")),
                         Order::Operator => drop(self.answers.insert((node, cid), status)),
@@ -309,7 +367,10 @@ impl<'a> Bench<'a> {
                     let host = self.host.as_mut().ok_or("an output, but there is no block traffic")?;
                     host.take(device, output)?;
                 }
-                Said::Log { .. } => return Err("log bytes that nobody asked for".into()),
+                Said::Log { cid, bytes } => match self.orders.get(&(node, cid)) {
+                    Some(&Order::Read { reader }) => self.readers[reader].take(&bytes),
+                    _ => return Err("log bytes that nobody asked for".into()),
+                },
             }
         }
         Ok(())

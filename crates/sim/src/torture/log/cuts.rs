@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use tidewater_core::device::Device;
 use tidewater_core::fast::transport::Persistent;
 use tidewater_core::power::Remains;
+use tidewater_core::profile::OnWrap;
 use tidewater_nand::{FaultyNand, Nand};
 
 /// What came back of a lane.
@@ -184,7 +185,8 @@ impl Campaign<'_> {
             if log.end() > before.persisted() {
                 return Err(format!("lane {lane}: {} bytes came back of {}", log.end(), before.persisted()));
             }
-            let oldest = function.log().oldest(lane as u8);
+            let keeps = function.setup().on_wrap == OnWrap::WaitForTrim;
+            let oldest = function.log().oldest(lane as u8).filter(|_| keeps);
             if let Some(page) = oldest.filter(|page| page.offset < log.start) {
                 return Err(format!("lane {lane}: the log began at {}, now at {}", page.offset, log.start));
             }

@@ -24,11 +24,22 @@ impl Campaign<'_> {
     /// # Errors
     /// The promise that was broken.
     pub(super) fn event(&mut self) -> Result<(), String> {
+        let began = self.bench.now;
         let touched = loop {
             self.power_comes_back()?;
             let touched = self.bench.step()?;
             if touched != 0 {
                 break touched;
+            }
+            if self.bench.now.since(began) > Duration::from_ms(1_000) {
+                return Err(format!("nothing happens any more:{}", self.describe()));
+            }
+            if self.bench.now.since(began) > Duration::from_ms(1) && self.bench.primary().is_none() {
+                // All wait for a primary, and clients in vain: an operator sees to it.
+                self.bench.cluster.partition(&[]);
+                let node = self.rng.below(self.bench.cluster.len() as u64) as usize;
+                self.promote(node, false, None)?;
+                break 1 << node;
             }
         };
         self.counts.events += 1;
@@ -43,12 +54,18 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// The oracle looks at nodes that something has happened to.
-    fn look(&mut self, touched: Touched) -> Result<(), String> {
+    /// The oracle looks at nodes that something has happened to, and at what clients have read.
+    pub(super) fn look(&mut self, touched: Touched) -> Result<(), String> {
         for node in (0..self.bench.cluster.len()).filter(|node| touched & 1 << node != 0) {
             if let Some(function) = self.bench.function(node) {
                 self.truth.observe(node, function)?;
             }
+        }
+        for piece in std::mem::take(&mut self.bench.pieces) {
+            let Some(function) = self.bench.function(piece.node) else { continue };
+            self.counts.bytes_read += piece.bytes.len() as u64;
+            let checked = self.truth.check_bytes(function.epoch().0, piece.lane, piece.offset, &piece.bytes);
+            checked.map_err(|what| format!("read on node {}: {what}", piece.node))?;
         }
         Ok(())
     }
@@ -80,6 +97,7 @@ impl Campaign<'_> {
         self.dirty = 0;
         self.cut(all)?;
         self.count(node);
+        self.bench.take_said()?;
         if let Some(remains) = self.bench.cut_power(node) {
             self.counts.losses += 1;
             // Not before it has gone off: destaging on stored energy takes time.
@@ -136,17 +154,20 @@ impl Campaign<'_> {
         Ok(cid)
     }
 
-    /// Links fail and come back at random.
-    pub(super) fn disturb_links(&mut self) {
+    /// Links fail and come back at random, and somebody promotes a node.
+    pub(super) fn disturb_links(&mut self) -> Result<(), String> {
         let nodes = self.bench.cluster.len() as u64;
         self.counts.link_faults += 1;
         let (a, b) = (self.rng.below(nodes) as usize, self.rng.below(nodes) as usize);
-        match self.rng.below(5) {
+        match self.rng.below(6) {
+            // An operator who does not know what is wrong.
+            5 => drop(self.promote(a, false, None)?),
             0 => self.bench.cluster.set_up(a, b, false),
             1 => self.bench.cluster.partition(&[a]),
             2 => self.bench.cluster.partition(&[a, b]),
             _ => self.bench.cluster.partition(&[]),
         }
+        Ok(())
     }
 
     /// Clients stop and links heal: within bounded time all logs of the group are the same.

@@ -4,6 +4,7 @@
 mod bench;
 mod cuts;
 mod life;
+mod reader;
 mod scenarios;
 mod split;
 mod truth;
@@ -46,6 +47,8 @@ pub struct LogCounts {
     pub link_faults: u64,
     /// Bytes taken from hosts and peers.
     pub bytes: u64,
+    /// Bytes that clients read, on whatever node, and that were checked.
+    pub bytes_read: u64,
     /// Pages destaged, and of these partial ones.
     pub pages: (u64, u64),
     /// The most times that an LBA ring went round.
@@ -69,6 +72,7 @@ impl LogCounts {
         self.bytes_cut += other.bytes_cut;
         self.link_faults += other.link_faults;
         self.bytes += other.bytes;
+        self.bytes_read += other.bytes_read;
         self.pages = (self.pages.0 + other.pages.0, self.pages.1 + other.pages.1);
         self.turns = self.turns.max(other.turns);
         self.convergence_max = self.convergence_max.max(other.convergence_max);
@@ -81,7 +85,7 @@ impl fmt::Display for LogCounts {
         write!(
             f,
             "{} events, {} cuts, {} recoveries, {} nested cuts, {} distinct logs, {} losses, {} promotions, \
-             {} bytes cut, {} link faults, {} bytes, {} pages ({} partial), {} turns of the LBA ring, \
+             {} bytes cut, {} link faults, {} bytes, {} read, {} pages ({} partial), {} turns of the LBA ring, \
              one again in {:.1} ms, at most {:.4} J",
             self.events,
             self.cuts,
@@ -93,6 +97,7 @@ impl fmt::Display for LogCounts {
             self.bytes_cut,
             self.link_faults,
             self.bytes,
+            self.bytes_read,
             self.pages.0,
             self.pages.1,
             self.turns,
@@ -168,7 +173,7 @@ pub fn torture_log(scenario: &LogScenario, effort: LogEffort, seed: u64) -> Resu
             let event = campaign.counts.events;
             place.event = event;
             if effort.disturb > 0 && event % effort.disturb == 0 {
-                campaign.disturb_links();
+                campaign.disturb_links()?;
             }
             if effort.life > 0 && event % effort.life == 0 {
                 campaign.lose_some_power()?;
@@ -206,6 +211,7 @@ impl<'a> Campaign<'a> {
                 self.truth.begin_group(primary);
             }
             self.bench.set_up_group(0, self.scenario.mode)?;
+            self.look((1 << self.scenario.nodes) - 1)?;
         }
         if self.effort.disturb > 0 {
             self.bench.cluster.set_links(LinkModel {
