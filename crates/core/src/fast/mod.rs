@@ -324,7 +324,7 @@ fn reserve_of(lanes: u64, ring_size: u64, unit_size: u32) -> u64 {
 
 /// Joules that destaging full rings takes at most: programs of all pages and of the rows under way on every die, and
 /// the controller's power for as long as that takes on the slowest pages, one erase before it.
-pub(crate) fn energy_needed(profile: &Profile) -> f64 {
+pub fn energy_needed(profile: &Profile) -> f64 {
     let (fast, nand) = (&profile.fast, &profile.nand);
     let pages = reserve_pages(fast, profile.ftl.unit_size) * u64::from(fast.functions);
     let units_per_row = u64::from((nand.page_size / profile.ftl.unit_size.max(1) * nand.planes).max(1));

@@ -158,6 +158,8 @@ pub struct Flash {
     classes: Vec<u32>,
     /// Sources that only use the gaps: nothing of theirs is loaded ahead.
     opportunistic: u32,
+    /// Nothing but the log's programs is queued any more.
+    log_only: bool,
     read_priority: bool,
     suspend: bool,
     suspend_time: Duration,
@@ -209,6 +211,7 @@ impl Flash {
             order: 0,
             classes: Vec::new(),
             opportunistic: 0,
+            log_only: false,
             read_priority: profile.read_priority,
             suspend: profile.suspend && profile.read_priority,
             suspend_time: profile.suspend_time,
@@ -244,6 +247,9 @@ impl Flash {
         units: u64,
         owner: u32,
     ) {
+        if self.log_only && source != Source::Destage {
+            return;
+        }
         self.order += 1;
         let operation = Operation {
             kind,
@@ -324,6 +330,20 @@ impl Flash {
     pub fn is_idle(&self, die: u32) -> bool {
         let d = &self.dies[die as usize];
         d.is_vacant() && d.loading == NONE
+    }
+
+    /// The power has failed: of what waits for dies, now and from now on, only the log's programs go on. What a die is
+    /// doing ends first.
+    pub fn drop_all_but_log(&mut self) {
+        self.log_only = true;
+        for die in &mut self.dies {
+            for (source, queue) in die.queues.iter_mut().enumerate() {
+                if source != Source::Destage as usize {
+                    *queue = List { head: NONE, tail: NONE };
+                    die.waiting &= !(1 << source);
+                }
+            }
+        }
     }
 
     /// Operations queued or in flight.

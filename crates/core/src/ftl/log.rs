@@ -59,6 +59,7 @@ impl<M: Medium> Ftl<M> {
     /// From now on only the log is written, on stored energy, into whatever is erased.
     pub fn begin_emergency(&mut self) {
         self.emergency = true;
+        self.flash.drop_all_but_log();
     }
 
     pub(super) fn update_log_ready(&mut self, die: u32, paced: bool) {

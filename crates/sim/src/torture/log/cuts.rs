@@ -142,9 +142,9 @@ impl Campaign<'_> {
         let remains = device.clone().cut_power();
         let bytes = Bytes::of(&remains, self.bench.cluster.bytes(node));
         self.counts.energy_max = self.counts.energy_max.max(remains.energy());
-        let budget = self.scenario.drive.profile.fast.energy;
-        if remains.energy() > budget {
-            return Err(format!("destaging took {} J of {budget} J", remains.energy()));
+        let bound = tidewater_core::fast::energy_needed(&self.scenario.drive.profile);
+        if remains.energy() > bound {
+            return Err(format!("destaging took {} J, and set-up reckoned with {bound} J", remains.energy()));
         }
         let every = self.effort.nested_every;
         let again = (every > 0 && self.counts.recoveries.is_multiple_of(every)).then(|| remains.clone());
