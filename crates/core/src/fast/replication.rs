@@ -346,7 +346,7 @@ impl<M: Medium> Device<M> {
             *entry = PeerStatus {
                 node: peer.node,
                 state: match () {
-                    () if peer.stale => FlowState::Deposed,
+                    () if peer.stale => FlowState::Stale,
                     () if peer.data_failed || peer.counter_failed => FlowState::Stalled,
                     () if !peer.attached => FlowState::Detached,
                     () if !peer.synced => FlowState::CatchingUp,
@@ -355,6 +355,8 @@ impl<M: Medium> Device<M> {
                 status: Bit::OK
                     .with(Bit::PEER_UNREACHED, peer.data_failed)
                     .with(Bit::COUNTER_OVERDUE, peer.counter_failed),
+                update_age_ns: if peer.attached { self.now.since(peer.heard_at).as_ns() } else { u64::MAX },
+                position: peer.sent,
                 ..PeerStatus::default()
             };
             entry.shadow[..shadow.len()].copy_from_slice(shadow);

@@ -61,8 +61,6 @@ layout! {
         48 lba_tail: u64,
         /// Bytes that were cut because the log had diverged from the primary's, summed over lanes, at the last rejoin.
         56 bytes_cut: u64,
-        /// Bytes that may be lost by the last promotion with force.
-        64 bytes_maybe_lost: u64,
         /// Energy that an emergency destage of full rings takes, in nanojoules.
         72 energy_needed_nj: u64,
         /// Energy that is stored for it, in nanojoules.
@@ -118,16 +116,8 @@ layout! {
         1 state: FlowState,
         /// Bit of the status register that concerns this peer, of bits 1 to 3.
         4 status: TransportStatus,
-        /// The highest epoch that the peer told.
-        8 epoch: Epoch,
         /// Nanoseconds since its last counter update; all ones when there was none.
         16 update_age_ns: u64,
-        /// Bytes shipped since set-up, repeated ones included.
-        24 bytes_shipped: u64,
-        /// Bytes shipped more than once.
-        32 bytes_repeated: u64,
-        /// Counter updates that came back.
-        40 updates: u64,
         /// For each lane the shadow counter: end of the bytes that the peer holds.
         64 shadow: [u64; LANES_MAX],
         /// For each lane the position of the flow: end of the bytes that were shipped.

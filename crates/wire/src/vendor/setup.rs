@@ -85,7 +85,7 @@ layout! {
     pub struct Promote [64] {
         fixed 0 version: u16 = 1, " Version of this layout.";
         /// Promote with fewer replicas than the mode needs, or a new group without a majority of the old one: the
-        /// operator says that the others are dead. What may be lost is reported in Fast Status.
+        /// operator says that the others are dead. Bytes that only those held are lost; when one comes back it reports what it had to cut.
         2 force: bool,
         /// Replace the group by `mode` and `group`.
         3 new_group: bool,

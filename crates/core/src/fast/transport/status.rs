@@ -1,6 +1,7 @@
 //! What the status register and the status log page tell.
 
 use super::Transport;
+use tidewater_base::Instant;
 use tidewater_wire::replication::{Epoch, Group, LANES_MAX};
 pub use tidewater_wire::vendor::Role;
 
@@ -76,6 +77,10 @@ pub struct PeerStatus {
     pub counter_failed: bool,
     /// See [`flag::STALE`].
     pub stale: bool,
+    /// For each lane the next offset to send.
+    pub sent: [u64; LANES_MAX],
+    /// When its last report came.
+    pub heard_at: Instant,
 }
 
 impl Transport {
@@ -116,6 +121,8 @@ impl Transport {
                 data_failed: flow.data_failed || !peer.link_up,
                 counter_failed: flow.counter_failed,
                 stale: flow.stale,
+                sent: flow.sent,
+                heard_at: flow.heard_at,
             })
         })
     }
