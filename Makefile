@@ -7,9 +7,10 @@ TIDEWATER := $(TARGET_DIR)/release/tidewater
 PROFILE ?= generic
 TRACE ?= sample
 REPORT ?= report.html
+PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test check fmt bench torture clean
+.PHONY: help setup demo papers build test check fmt bench torture clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -31,6 +32,12 @@ demo: build ## Replay the bundled sample trace and write report.html
 	$(TIDEWATER) replay --profile '$(PROFILE)' --trace '$(TRACE)' --report '$(REPORT)'
 	@echo
 	@echo 'The report, for your browser: file://$(abspath $(REPORT))'
+
+papers: build ## Repeat the experiments of papers and write papers.html
+	@# Checks that do not hold end it with an error, after the page was written.
+	$(TIDEWATER) experiment run --all --report '$(PAPERS)' $(ARGS); status=$$?; \
+	if [ $$status = 0 ] || [ $$status = 3 ]; then echo; echo 'The figures, for your browser: file://$(abspath $(PAPERS))'; fi; \
+	exit $$status
 
 test: ## Run every test
 	@scripts/setup.sh --browser
@@ -56,4 +63,4 @@ torture: ## Run the long tests: power cut at every event, and the like
 	@scripts/torture.sh $(ARGS)
 
 clean: ## Remove what was built
-	rm -rf '$(TARGET_DIR)' report.html
+	rm -rf '$(TARGET_DIR)' report.html papers.html

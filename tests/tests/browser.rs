@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tidewater_tests::html::{drawable, elements, marks};
-use tidewater_tests::{run_well, skipped};
+use tidewater_tests::{run, run_well, skipped};
 
 /// Names under which distributions and vendors install it.
 const BROWSERS: &[&str] = &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -117,6 +117,32 @@ fn a_report_opens_without_errors_and_shows_its_plots() {
         ("the profile that reproduces it", ["generic", "seed"]),
     ] {
         assert!(words.iter().all(|word| opened.dom.contains(word)), "the report does not show {what}");
+    }
+}
+
+#[test]
+fn experiments_open_without_errors_and_show_their_figures() {
+    let Some(browser) = browser_or_skip() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let arguments = ["experiment", "run", "--all", "--quick", "--report", "papers.html", "--json", "papers.json"];
+    let output = run(folder.path(), &arguments);
+    // A quick run measures little: whether every check holds is not asked here.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&output.stderr));
+    let opened = open(&browser, &folder.path().join("papers.html"));
+    let found = complaints(&opened);
+    assert!(found.is_empty(), "{found:#?}");
+    let documents = std::fs::read_to_string(folder.path().join("papers.json")).expect("the documents");
+    let documents: serde_json::Value = serde_json::from_str(&documents).expect("the documents are JSON");
+    let figures: usize =
+        documents.as_array().expect("an array").iter().map(|d| d["figures"].as_array().unwrap().len()).sum();
+    let plots = elements(&opened.dom, "svg").into_iter().filter(|svg| svg.starts_with("<svg class=\"plot\"")).count();
+    assert_eq!(plots, figures, "every figure is a plot");
+    for words in ["the paper says", "Where ours differs", "class=\"box\"", "class=\"bar\"", "data-name="] {
+        assert!(opened.dom.contains(words), "the page has no {words:?}");
+    }
+    for line in run_well(folder.path(), &["experiment", "list"]).lines() {
+        let name = line.split_whitespace().next().expect("a name");
+        assert!(opened.dom.contains(name), "the page does not name {name}");
     }
 }
 

@@ -52,10 +52,19 @@ pub enum Command {
     /// Look at, convert and generate traces
     #[command(subcommand, after_help = examples::TRACE)]
     Trace(TraceCommand),
+    /// Write a database's log to one side of a drive or the other, and compare
+    ///
+    /// Runs workers whose transactions append to one log, with group commit, on a drive with a fast side. The log goes to the
+    /// fast side, to the conventional side, to the host's own persistent memory, or nowhere: one line of a table for each.
+    #[command(after_help = examples::LOG)]
+    Log(Log),
+    /// Run the experiments of papers, and hold the result against what the paper says
+    #[command(subcommand, after_help = examples::EXPERIMENT)]
+    Experiment(ExperimentCommand),
     /// Make a page or a table from records of earlier runs
     ///
     /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report, several
-    /// become a comparison.
+    /// become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are printed.
     #[command(after_help = examples::REPORT)]
     Report(Report),
     /// Print the completions for a shell
@@ -84,6 +93,64 @@ pub struct Replay {
     /// Write one line for each request, as CSV
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub requests: Option<PathBuf>,
+}
+
+/// `tidewater log`.
+#[derive(Debug, Args)]
+pub struct Log {
+    /// Where the log goes; several, separated by commas, are run one after the other
+    #[arg(long, value_name = "SIDE", value_delimiter = ',', default_value = "fast,conventional", value_parser = sides(), help_heading = "Load")]
+    pub to: Vec<String>,
+    /// What transactions append
+    #[arg(long, value_name = "MIX", default_value = "tpcc", value_parser = mixes(), conflicts_with = "log", help_heading = "Load")]
+    pub mix: String,
+    /// Bytes that a transaction of the mix `fixed` appends
+    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = values::size, help_heading = "Load")]
+    pub bytes: u64,
+    /// A log of your own: lines of time,size (plain, gzip or zstd); - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
+    pub log: Option<PathBuf>,
+    /// Unit of the times in that file, when its header does not tell
+    #[arg(long, value_name = "UNIT", value_parser = ["s", "ms", "us", "ns"], requires = "log", help_heading = "Load")]
+    pub time_unit: Option<String>,
+    /// Workers, each on a core
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_024), help_heading = "Load")]
+    pub workers: u32,
+    /// Processor time of a transaction of a mix
+    #[arg(long, value_name = "TIME", default_value = "26.667us", value_parser = values::time, help_heading = "Load")]
+    pub transaction_time: Duration,
+    /// A group is committed when it has so many bytes
+    #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = values::size, help_heading = "Load")]
+    pub group_bytes: u64,
+    /// A worker waits until its transaction is durable before it begins the next
+    #[arg(long, help_heading = "Load")]
+    pub wait: bool,
+    /// Simulated seconds that are measured
+    #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = values::factor, conflicts_with = "log", help_heading = "Load")]
+    pub seconds: f64,
+    /// Simulated seconds before that
+    #[arg(long, value_name = "S", default_value_t = 0.02, value_parser = values::factor, conflicts_with = "log", help_heading = "Load")]
+    pub warm_up: f64,
+    /// The drive: a name from `tidewater profile list`, or a TOML file
+    #[arg(long, value_name = "PROFILE", default_value = "villars", value_hint = ValueHint::FilePath, help_heading = "Drive")]
+    pub profile: PathBuf,
+    /// Change one setting of the profile, such as fast.queue_size=8KiB; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Drive")]
+    pub set: Vec<Setting>,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Drive")]
+    pub seed: u64,
+    /// Write the figures as JSON, one object for each side; - is standard output, which then gets nothing else
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub json: Option<PathBuf>,
+}
+
+fn sides() -> PossibleValuesParser {
+    PossibleValuesParser::new(tidewater_sim::host::LogTo::ALL.map(|(name, _)| name))
+}
+
+fn mixes() -> PossibleValuesParser {
+    PossibleValuesParser::new(tidewater_sim::workload::log::mixes().map(|(name, _)| name))
 }
 
 /// `tidewater compare`.
@@ -297,10 +364,48 @@ pub struct Synth {
     pub seed: u64,
 }
 
+/// `tidewater experiment`.
+#[derive(Debug, Subcommand)]
+pub enum ExperimentCommand {
+    /// List the experiments, one a line, the name first
+    #[command(after_help = examples::EXPERIMENT_LIST)]
+    List,
+    /// Run experiments: what the paper says, what therefore has to be measured, and what was measured
+    ///
+    /// Runs experiments one after the other and prints, for each statement of the paper, what was expected, what was
+    /// measured, and whether it holds.
+    #[command(after_help = examples::EXPERIMENT_RUN)]
+    Run(ExperimentRun),
+}
+
+/// `tidewater experiment run`.
+#[derive(Debug, Args)]
+pub struct ExperimentRun {
+    /// Names from `tidewater experiment list`
+    #[arg(value_name = "NAME", required_unless_present = "all", value_parser = experiments())]
+    pub names: Vec<String>,
+    /// Run every experiment there is
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+    /// Measure a tenth, to see how it goes: checks may fail that hold otherwise
+    #[arg(long)]
+    pub quick: bool,
+    /// Seed of every random choice: the same seed gives the same result
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write raw rows, checks and figures as JSON, of several experiments as one array; - is standard output, which then gets
+    /// nothing else
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub json: Option<PathBuf>,
+    /// Write one self-contained HTML page with all figures, the paper beside ours
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub report: Option<PathBuf>,
+}
+
 /// `tidewater report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// Records that `replay --json` or `compare --json` wrote
+    /// Records that `replay --json` or `compare --json` wrote, or documents of `experiment run --json`
     #[arg(value_name = "RECORD", required = true, value_hint = ValueHint::FilePath)]
     pub records: Vec<PathBuf>,
     /// Write one self-contained HTML page; - is standard output. Without it, the summary or table is printed
@@ -325,6 +430,11 @@ pub struct Man {
     /// Write tidewater.1 and a page for each command into this folder, which has to be there
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: Option<PathBuf>,
+}
+
+/// Names of experiments, as a list that help and completions can show.
+fn experiments() -> PossibleValuesParser {
+    PossibleValuesParser::new(tidewater_sim::experiments::all().iter().map(|info| info.name))
 }
 
 /// Names of trace formats, as a list that help and completions can show.

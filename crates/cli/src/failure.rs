@@ -24,6 +24,8 @@ pub enum Status {
     Failed = 1,
     /// 2: the command line or the input is wrong.
     Usage = 2,
+    /// 3: an experiment ran, and a check of it does not hold.
+    Differs = 3,
     /// 130: ended by Ctrl-C, as shells count it (128 and the number of the signal).
     Interrupted = 130,
 }

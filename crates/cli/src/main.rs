@@ -3,10 +3,12 @@
 mod args;
 mod compare;
 mod drive;
+mod experiment;
 mod failure;
 mod generate;
 mod interrupt;
 mod load;
+mod log;
 mod output;
 mod progress;
 mod replay;
@@ -46,6 +48,8 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Compare(compare) => compare::command(compare),
         Command::Profile(profile) => drive::command(profile),
         Command::Trace(trace) => trace::command(trace),
+        Command::Log(log) => log::command(log),
+        Command::Experiment(experiment) => experiment::command(experiment),
         Command::Report(report) => report::command(report),
         Command::Completions(completions) => generate::completions(completions),
         Command::Man(man) => generate::man(man),

@@ -44,6 +44,18 @@ impl Bar {
         }
     }
 
+    /// What is to be called with the share that is done.
+    pub fn share(&self) -> impl FnMut(f64) + use<> {
+        let bar = self.0.clone();
+        let mut begun = Some(self.served());
+        move |share| {
+            if let Some(begin) = begun.take() {
+                begin();
+            }
+            bar.set_position((share.clamp(0.0, 1.0) * STEPS as f64) as u64);
+        }
+    }
+
     /// What is to be called with each report of progress.
     pub fn listener(&self) -> Box<dyn FnMut(&Progress) + Send> {
         let bar = self.0.clone();
@@ -82,6 +94,10 @@ mod tests {
     #[test]
     fn a_bar_takes_every_report() {
         let bar = Bar::new("replay");
+        let mut share = bar.share();
+        for part in [0.0, 0.5, 2.0, f64::NAN] {
+            share(part);
+        }
         bar.served()();
         let mut tell = bar.listener();
         for share in [Some(0.0), Some(0.5), Some(2.0), None] {

@@ -1,4 +1,4 @@
-//! `tidewater report`: pages and tables from records of earlier runs.
+//! `tidewater report`: pages and tables from records of earlier runs, and from documents of experiments.
 
 use crate::args::Report;
 use crate::drive::read;
@@ -7,6 +7,7 @@ use crate::output::{self, Target, distinct};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidewater_report::compare::{self, Labelled};
+use tidewater_report::experiment::{self, Experiment};
 use tidewater_report::{Record, page, summary};
 
 /// `tidewater report`.
@@ -15,10 +16,17 @@ use tidewater_report::{Record, page, summary};
 /// Files that are no records, and a page that cannot be written.
 pub fn command(report: &Report) -> Result<(), Failure> {
     let target = Target::maybe(report.output.as_ref())?;
-    let mut runs = Vec::new();
-    for (path, name) in report.records.iter().zip(names(&report.records)) {
+    let mut texts = Vec::new();
+    for path in &report.records {
         distinct(&[target.as_ref()], Some(path))?;
-        runs.extend(records(path, name)?);
+        texts.push(text(path)?);
+    }
+    if texts.iter().any(|text| is_experiment(text)) {
+        return experiments(report, &texts, target);
+    }
+    let mut runs = Vec::new();
+    for ((path, text), name) in report.records.iter().zip(&texts).zip(names(&report.records)) {
+        runs.extend(records(path, text, name)?);
     }
     let Some(first) = runs.first() else {
         return Err(Failure::usage("there is no record in these files"));
@@ -42,21 +50,58 @@ fn names(paths: &[PathBuf]) -> Vec<String> {
     paths.iter().map(|path| if enough { short(path) } else { path.display().to_string() }).collect()
 }
 
-/// The records of one file: a record, or an array of them as `compare --json` writes it.
-fn records(path: &Path, name: String) -> Result<Vec<Labelled>, Failure> {
-    let text = if path.as_os_str() == "-" {
-        std::io::read_to_string(std::io::stdin())
-            .map_err(|error| Failure::usage(format_args!("standard input: {}", crate::failure::reason(&error))))?
-    } else {
-        read(path)?
+/// The documents of experiments: their page, or their checks.
+fn experiments(report: &Report, texts: &[String], target: Option<Target>) -> Result<(), Failure> {
+    let mut experiments = Vec::new();
+    for (path, text) in report.records.iter().zip(texts) {
+        if !is_experiment(text) {
+            return Err(Failure::usage(format_args!("{}: not the document of an experiment", path.display()))
+                .help("records of runs and documents of experiments make different pages: give only one kind"));
+        }
+        let read = Experiment::all_from_json(text);
+        experiments.extend(read.map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?);
+    }
+    let Some(target) = target else {
+        let summaries: Vec<String> = experiments.iter().map(|one| experiment::summary(one, width())).collect();
+        return output::print(&summaries.join("\n"));
     };
+    target.write(&experiment::page(&experiments))?;
+    if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
+}
+
+/// Whether a text is the document of an experiment, or an array of them: a run record has a number as its schema.
+fn is_experiment(text: &str) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Header {
+        schema: Option<serde_json::Value>,
+    }
+    let header = if text.trim_start().starts_with('[') {
+        serde_json::from_str::<Vec<Header>>(text).ok().and_then(|headers| headers.into_iter().next())
+    } else {
+        serde_json::from_str::<Header>(text).ok()
+    };
+    header.and_then(|header| header.schema).is_some_and(|schema| schema.is_string())
+}
+
+/// The text of one file, or of standard input.
+fn text(path: &Path) -> Result<String, Failure> {
+    if path.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::usage(format_args!("standard input: {}", crate::failure::reason(&error))))
+    } else {
+        read(path)
+    }
+}
+
+/// The records of one file: a record, or an array of them as `compare --json` writes it.
+fn records(path: &Path, text: &str, name: String) -> Result<Vec<Labelled>, Failure> {
     let wrong = |why: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {why}", path.display()));
     if !text.trim_start().starts_with('[') {
-        let record = Record::from_json(&text).map_err(|error| wrong(&error))?;
+        let record = Record::from_json(text).map_err(|error| wrong(&error))?;
         return Ok(vec![Labelled { label: name, record }]);
     }
     let runs: Vec<Run> =
-        serde_json::from_str(&text).map_err(|error| wrong(&format_args!("not a comparison: {error}")))?;
+        serde_json::from_str(text).map_err(|error| wrong(&format_args!("not a comparison: {error}")))?;
     runs.into_iter()
         .map(|run| {
             let record = Record::from_json(run.record.get()).map_err(|error| wrong(&error))?;
@@ -108,10 +153,20 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("runs.json");
         std::fs::write(&file, array(&runs)).unwrap();
-        assert_eq!(records(&file, "x".into()).unwrap(), runs);
-        std::fs::write(&file, "[1]").unwrap();
-        assert!(records(&file, "x".into()).unwrap_err().message.contains("not a comparison"));
+        let written = text(&file).unwrap();
+        assert!(!is_experiment(&written) && !is_experiment(&runs[0].record.to_json()));
+        assert_eq!(records(&file, &written, "x".into()).unwrap(), runs);
+        assert!(records(&file, "[1]", "x".into()).unwrap_err().message.contains("not a comparison"));
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn documents_of_experiments_are_told_from_records() {
+        assert!(is_experiment("{\"schema\":\"tidewater-experiment/9\"}"));
+        assert!(is_experiment(" [{\"schema\": \"tidewater-experiment/1\"}, {}]"));
+        for other in ["", "[]", "{}", "[{}]", "{\"schema\": 1}", "3", "[{\"label\": \"a\", \"record\": {}}]"] {
+            assert!(!is_experiment(other), "{other}");
+        }
     }
 
     #[test]

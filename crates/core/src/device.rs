@@ -348,7 +348,8 @@ impl<M: Medium> Device<M> {
                 memories.len() - 1
             })
         };
-        let (write_port, read_port, ring_port) = (port(Use::WriteBuffer), port(Use::ReadCache), port(Use::FastRing));
+        let (write_port, read_port) = (port(Use::WriteBuffer), port(Use::ReadCache));
+        let fast_ports = (port(Use::FastRing), port(Use::IntakeQueue));
         ftl.flash.set_destage_priority(profile.fast.priority);
         let write_buffer =
             Buffer::new(&profile.buffer.write_policy, pages(placement.of(Use::WriteBuffer)), options.stamps);
@@ -360,7 +361,7 @@ impl<M: Medium> Device<M> {
             write_buffer,
             read_cache,
             buffer_survives: placement.survives(Use::WriteBuffer),
-            fast: Fast::new(&profile, ftl.data_units(), ring_port, placement.survives(Use::FastRing), options.stamps),
+            fast: Fast::new(&profile, ftl.data_units(), fast_ports, placement.survives(Use::FastRing), options.stamps),
             power_fails: false,
             ftl,
             link_in: Link::new(&profile.link),

@@ -2,11 +2,13 @@
 //!
 //! [`record`] is the run record: one JSON document with every figure of a run and all that reproduces it. The rest
 //! reads records and nothing else, so a page can be made from a record years later, on another machine: [`summary()`]
-//! for the terminal, [`page()`] for one HTML page, [`compare`] for several records side by side.
+//! for the terminal, [`page()`] for one HTML page, [`compare`] for several records side by side. [`experiment`] is the
+//! same for experiments of papers: a document, its text and its page.
 
 pub mod compare;
 pub mod experiment;
 mod html;
+mod json;
 mod page;
 mod plot;
 pub mod record;

@@ -311,6 +311,17 @@ impl<M: Medium> Cluster<M> {
         self.absorb(to, now);
     }
 
+    /// The node to which the next thing happens: its own timer, or a frame that comes in.
+    pub fn due(&self) -> Option<usize> {
+        match self.first_due()? {
+            (_, Some(node)) => Some(node),
+            (_, None) => {
+                let Reverse((_, number)) = self.arrivals.peek()?;
+                self.in_flight.get(number).map(|frame| frame.to)
+            }
+        }
+    }
+
     /// Who is due first: a node, or, as `None`, something on its way.
     fn first_due(&self) -> Option<(Instant, Option<usize>)> {
         let nodes = self.nodes.iter().enumerate();

@@ -7,8 +7,10 @@ Examples:
   tidewater compare --vary buffer.write_policy=none,lru --trace sample
   tidewater profile list
   tidewater trace info sample
+  tidewater experiment run x-ssd/fig10
 
-Exit status: 0 all went well, 1 a run failed, 2 wrong input or command line, 130 Ctrl-C.";
+Exit status: 0 all went well, 1 a run failed, 2 wrong input or command line, 3 a check of an experiment does not hold, 130 \
+Ctrl-C.";
 
 pub(super) const REPLAY: &str = "\
 Examples:
@@ -90,6 +92,46 @@ Examples:
   # A stand-in for a trace that cannot be passed on
   tidewater trace synth stand-in.spc --like secret.csv.gz --format msr";
 
+pub(super) const LOG: &str = "\
+Examples:
+  # TPC-C on 8 workers, its log on the fast side and on the conventional side
+  tidewater log
+
+  # All four places, one worker at a time
+  tidewater log --to none,memory,fast,conventional --workers 1
+
+  # A ring in DRAM, and a smaller intake queue
+  tidewater log --to fast --set fast.memory=fast-dram --set fast.size=128MiB --set fast.queue_size=8KiB
+
+  # A log of your own, of lines like 1.25,4096
+  tidewater log --log mylog.csv --time-unit ms --json -";
+
+pub(super) const EXPERIMENT: &str = "\
+Examples:
+  tidewater experiment list
+  tidewater experiment run x-ssd/fig10 --report fig10.html
+  tidewater experiment run --all --report papers.html";
+
+pub(super) const EXPERIMENT_LIST: &str = "\
+Examples:
+  tidewater experiment list";
+
+pub(super) const EXPERIMENT_RUN: &str = "\
+Examples:
+  # One figure, its statements on the terminal and its plots in a page
+  tidewater experiment run x-ssd/fig10 --report fig10.html
+
+  # Every figure of every paper, on one page
+  tidewater experiment run --all --report papers.html
+
+  # The raw measurements
+  tidewater experiment run x-ssd/fig9 x-ssd/fig11 --json - | jq '.[].rows'
+
+  # A first look
+  tidewater experiment run x-ssd/fig12 --quick
+
+Exit status: 0 every check holds, 3 one does not; then, too, all results are written.";
+
 pub(super) const REPORT: &str = "\
 Examples:
   # The page of a run made yesterday
@@ -97,7 +139,10 @@ Examples:
 
   # Two runs side by side, as a table and as a page
   tidewater report before.json after.json
-  tidewater report before.json after.json -o compare.html";
+  tidewater report before.json after.json -o compare.html
+
+  # The page of experiments run yesterday
+  tidewater report fig9.json fig10.json -o papers.html";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

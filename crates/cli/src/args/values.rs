@@ -96,6 +96,15 @@ impl fmt::Display for Range {
     }
 }
 
+/// A size above zero, such as `16KiB`.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    match tidewater_base::units::parse_bytes(text) {
+        Ok(0) => Err("expected a size above zero".into()),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// A time above zero, with its unit.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;

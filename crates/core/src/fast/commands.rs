@@ -313,6 +313,8 @@ impl<M: Medium> Device<M> {
             return self.reply(cid, Status::UNRECOVERED_READ_ERROR, 0, Vec::new());
         }
         let f = &self.fast.functions[function];
+        // The log may have been cut while flash was read.
+        let bytes = u64::from(bytes).min(f.lanes[lane].released().saturating_sub(offset)) as u32;
         let (mut at, end) = (offset, offset + u64::from(bytes));
         let mut from_ring = 0;
         while at < end {

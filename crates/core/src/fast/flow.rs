@@ -29,6 +29,12 @@ impl<M: Medium> Device<M> {
         &self.fast
     }
 
+    /// Breaks the fast side on purpose, until the power fails: for tests of the tests.
+    #[doc(hidden)]
+    pub fn set_fast_flaw(&mut self, flaw: Option<super::Flaw>) {
+        self.fast.functions.iter_mut().for_each(|function| function.flaw = flaw);
+    }
+
     /// A store into a function's BAR2 has arrived: one TLP.
     ///
     /// # Errors
@@ -74,7 +80,11 @@ impl<M: Medium> Device<M> {
 
     /// The client has released its regions up to here.
     pub(crate) fn set_floor(&mut self, function: usize, lane: usize, floor: u64) {
-        let l = &mut self.fast.functions[function].lanes[lane];
+        let f = &mut self.fast.functions[function];
+        if !f.transport.writable() {
+            return; // A replica's log has the floor of its primary.
+        }
+        let l = &mut f.lanes[lane];
         let nothing_waited = l.released() == l.placed();
         l.set_floor(floor);
         if nothing_waited {
@@ -85,9 +95,17 @@ impl<M: Medium> Device<M> {
 
     /// Moves what is in the intake queue into the ring's memory, as far as there is room.
     pub(super) fn drain_intake(&mut self, function: usize, lane: usize) {
-        let port = &mut self.memories[self.fast.port];
-        while let Some(piece) = self.fast.functions[function].lanes[lane].next_to_drain() {
-            let there = port.write(self.now, u64::from(piece.len));
+        let (ring, queue) = (self.fast.port, self.fast.queue_port);
+        let f = &mut self.fast.functions[function];
+        loop {
+            if !f.log.reserve_is_free() && !f.finds_place(lane, self.fast.payload) {
+                f.waits_for_trim = true;
+                return;
+            }
+            let Some(piece) = f.lanes[lane].next_to_drain() else { return };
+            // It passes through the queue's memory on its way to the ring's; the slower of the two sets the pace.
+            let len = u64::from(piece.len);
+            let there = self.memories[queue].write(self.now, len).max(self.memories[ring].write(self.now, len));
             let index = (function * super::LANES_MAX as usize + lane) as u32;
             self.events.push(there, event_lane::DATA_IN, Event::Persist { lane: index });
         }
@@ -149,7 +167,7 @@ impl<M: Medium> Device<M> {
             return false;
         }
         if self.ftl.log_row_fill() == 0 {
-            self.fast.row_since = self.now;
+            self.fast.row_since = self.fast.functions[function].lanes[lane].waits_since;
         }
         let f = &mut self.fast.functions[function];
         let offset = f.lanes[lane].place(self.now, len);
@@ -173,9 +191,11 @@ impl<M: Medium> Device<M> {
 
     /// Overwrites the oldest page, if it is on flash.
     fn drop_oldest(&mut self, function: usize) -> bool {
-        let log = &mut self.fast.functions[function].log;
-        let oldest = log.head();
-        !log.trim(oldest + 1).is_empty()
+        let f = &mut self.fast.functions[function];
+        let oldest = f.log.head();
+        let dropped = !f.log.trim(oldest + 1).is_empty();
+        f.forget_cuts();
+        dropped
     }
 
     /// Sees to it that what waits in a ring, or in a row of the log, is not forgotten.
@@ -279,7 +299,7 @@ impl<M: Medium> Device<M> {
         let Some(f) = self.fast.functions.get_mut(function) else { return };
         let Some(trimmed) = f.trimmed.get_mut(lane) else { return };
         *trimmed = offset.max(*trimmed);
-        let needed = f.log.pages().find(|(_, page)| page.end() > f.trimmed[usize::from(page.lane)]);
+        let needed = f.log.pages().find(|(_, page)| page.len > 0 && page.end() > f.trimmed[usize::from(page.lane)]);
         let first_needed = needed.map_or(f.log.settled(), |(number, _)| number);
         self.trim_log_pages(function, first_needed);
     }
@@ -296,8 +316,11 @@ impl<M: Medium> Device<M> {
         self.ftl.log_deallocations(self.now, &mut self.events);
         self.ftl.wake_collection(self.now, &mut self.events);
         let f = &mut self.fast.functions[function];
-        let oldest = f.log.pages().next().map_or(u64::MAX, |(_, page)| page.sequence);
-        f.cuts.retain(|&(_, _, sequence)| sequence >= oldest);
+        f.forget_cuts();
+        f.waits_for_trim &= !f.log.has_room(false);
+        for lane in 0..f.lanes.len() {
+            self.drain_intake(function, lane);
+        }
         self.go_on_destaging();
     }
 
@@ -377,10 +400,13 @@ impl<M: Medium> Device<M> {
             let pages = pages.collect();
             f.log.restore(block.head, pages);
             let id = function as u8;
+            // Sequences that went with the power are given again, and a cut does not concern those who get them.
+            let newest = self.ftl.write_sequence();
+            let cuts = block.cuts.into_iter().map(|(lane, end, sequence)| (lane, end, sequence.min(newest))).collect();
             let fresh = Function::new(id, block.setup, &block.ends, f.log.clone(), self.options.stamps);
             let transport = Transport::resume(block.transport_config, block.transport, self.now);
             let transport_config = block.transport_config;
-            *f = Function { transport, transport_config, cuts: block.cuts, trimmed: block.trimmed, ..fresh };
+            *f = Function { transport, transport_config, cuts, trimmed: block.trimmed, ..fresh };
             self.tell_transport(function, transport::Event::Timer);
         }
     }

@@ -255,14 +255,14 @@ impl Lane {
         self.admit(offset, len)
     }
 
-    /// As [`Lane::locate`], for bytes that come with their stream offset. A replica's window begins at what it has.
+    /// As [`Lane::locate`], for bytes that come with their stream offset. Bytes that were released stay as they are, also
+    /// before they are credited: pages and peers may have them.
     ///
     /// # Errors
     /// As there.
     #[inline]
     pub(crate) fn admit(&mut self, offset: u64, len: u32) -> Result<u64, Refusal> {
         let credit = self.credit();
-        // What is released may be on flash or with a peer already, though credit has not come so far.
         if offset < self.released() || offset.saturating_add(len.into()) > credit + self.queue_size {
             self.drop_store(offset);
             return Err(Refusal::BeyondCredit);
@@ -352,6 +352,11 @@ impl Lane {
         self.window.unmark(piece.offset, piece.len.into());
     }
 
+    /// The end of the piece that leaves the queue next.
+    pub(super) fn next_end(&self) -> Option<u64> {
+        self.waiting.front().map(|piece| piece.end())
+    }
+
     /// The next piece that leaves the queue for the ring. `None`: none waits, or the ring has no room for it.
     #[inline]
     pub(crate) fn next_to_drain(&mut self) -> Option<Piece> {
@@ -369,7 +374,11 @@ impl Lane {
     pub(crate) fn persist(&mut self, now: Instant) {
         let piece = self.moving.pop_front().expect("a piece was on its way");
         self.queued_bytes -= u64::from(piece.len);
-        self.ring.copy_from(&self.staged, piece);
+        // What came twice may have waited so long that its place in the queue has gone to later bytes.
+        let from = piece.offset.max(self.released());
+        if piece.end() > from {
+            self.ring.copy_from(&self.staged, Piece { offset: from, len: (piece.end() - from) as u32 });
+        }
         let nothing_waited = self.released() == self.placed;
         if piece.offset == self.persisted && self.window.is_empty() {
             self.persisted = piece.end(); // Nearly always.
@@ -424,6 +433,14 @@ impl Lane {
         }
     }
 
+    /// Its host does not write any more: regions that it had not released are void, and a primary's bytes have no floor here.
+    pub(super) fn void_regions(&mut self) {
+        if self.floor != u64::MAX {
+            self.truncate(self.released());
+            self.floor = u64::MAX;
+        }
+    }
+
     /// Forgets everything from `end` on, in the queue too.
     pub(crate) fn truncate(&mut self, end: u64) {
         self.window.clear();
@@ -435,7 +452,9 @@ impl Lane {
         self.placed = self.placed.min(end);
         self.durable = self.durable.min(end);
         self.freed = self.freed.min(end);
-        self.start = self.start.min(end);
+        // Bytes past the end have taken the places of older ones: those are in pages only.
+        self.start = self.in_ring_from().min(end);
+        self.reached = self.reached.min(end);
         self.arrived = self.persisted;
         if self.floor != u64::MAX {
             self.floor = self.floor.min(end);
@@ -515,6 +534,66 @@ mod tests {
         assert_eq!((bytes[9], bytes[10], bytes[14]), (1, 9, 1));
         lane.set_floor(100);
         assert_eq!(lane.credit(), 256, "what was released stays released");
+    }
+
+    #[test]
+    fn bytes_that_come_twice_do_not_overwrite_the_ring_with_what_came_after_them() {
+        let mut lane = Lane::new(1024, 512, 0, true);
+        for _ in 0..2 {
+            assert!(lane.accept_from_peer(0, Content::Bytes(&[7; 64])));
+        }
+        lane.next_to_drain().unwrap();
+        lane.persist(Instant::ZERO);
+        assert!(lane.accept_from_peer(512, Content::Bytes(&[9; 64])), "the same place in the queue");
+        drain(&mut lane);
+        let mut bytes = [0; 64];
+        lane.read(0, &mut bytes);
+        assert_eq!((lane.persisted(), bytes), (64, [7; 64]));
+    }
+
+    #[test]
+    fn released_bytes_that_wait_for_replicas_can_not_be_written_again() {
+        let mut lane = Lane::new(4096, 1024, 0, true);
+        lane.set_replicated(0);
+        lane.arrive(0, Content::Bytes(&[1; 128]));
+        drain(&mut lane);
+        assert_eq!((lane.credit(), lane.persisted()), (0, 128));
+        assert_eq!(lane.locate(64, 64), Err(Refusal::BeyondCredit));
+        assert_eq!((lane.locate(128, 64), lane.statistics.dropped), (Ok(128), 1));
+    }
+
+    #[test]
+    fn a_lane_that_was_cut_below_its_ring_goes_on_there() {
+        let mut lane = Lane::new(1024, 512, 0, true);
+        for i in 0..8 {
+            lane.arrive(i * 512, Content::Bytes(&[i as u8; 512]));
+            drain(&mut lane);
+            lane.place(Instant::ZERO, 512);
+            lane.set_durable((i + 1) * 512);
+        }
+        lane.truncate(1000);
+        assert_eq!((lane.in_ring_from(), lane.persisted()), (1000, 1000), "the ring has no older bytes");
+        lane.arrive(1000, Content::Bytes(&[99; 64]));
+        drain(&mut lane);
+        let mut bytes = [0; 64];
+        lane.read(1000, &mut bytes);
+        assert_eq!(bytes, [99; 64]);
+        lane.truncate(1032);
+        assert_eq!(lane.in_ring_from(), 1000, "what lies before the cut is still there");
+    }
+
+    #[test]
+    fn regions_of_a_host_that_may_not_write_any_more_are_void() {
+        let mut lane = Lane::new(1024, 512, 0, true);
+        lane.set_floor(0);
+        lane.arrive(0, Content::Bytes(&[1; 200]));
+        drain(&mut lane);
+        lane.set_floor(128);
+        lane.void_regions();
+        assert_eq!((lane.persisted(), lane.released(), lane.floor()), (128, 128, u64::MAX));
+        assert!(lane.accept_from_peer(128, Content::Bytes(&[2; 64])));
+        drain(&mut lane);
+        assert_eq!(lane.released(), 192);
     }
 
     #[test]

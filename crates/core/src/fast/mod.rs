@@ -84,6 +84,19 @@ pub struct Function {
     destage_failed: bool,
     /// The log ends at these offsets for pages up to a write sequence: lane, end, sequence.
     cuts: Vec<(u8, u64, u64)>,
+    flaw: Option<Flaw>,
+}
+
+/// A fast side that is broken on purpose: for tests of the tests.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// What goes to flash on stored energy lacks its last page.
+    ForgetLastPage,
+    /// Credit does not wait for replicas.
+    CreditAlone,
+    /// Where a log was cut does not survive a power loss.
+    ForgetCuts,
 }
 
 impl Function {
@@ -106,7 +119,48 @@ impl Function {
             waits_for_trim: false,
             destage_failed: false,
             cuts: Vec::new(),
+            flaw: None,
         }
+    }
+
+    /// Forgets cuts that concern no page that is still there.
+    fn forget_cuts(&mut self) {
+        if !self.cuts.is_empty() {
+            let oldest = self.log.oldest_sequence().unwrap_or(u64::MAX);
+            self.cuts.retain(|&(_, _, sequence)| sequence >= oldest);
+        }
+    }
+
+    /// Whether, if the power fails, all rings find places in the LBA ring, with the next piece of a lane in its ring.
+    #[cold]
+    fn finds_place(&self, lane: usize, payload: u32) -> bool {
+        let Some(next) = self.lanes[lane].next_end() else { return true };
+        let pages = |(i, l): (usize, &Lane)| {
+            let reached = if i == lane { l.reached().max(next) } else { l.reached() };
+            (reached - l.placed()).div_ceil(payload.into())
+        };
+        let needed: u64 = self.lanes.iter().enumerate().map(pages).sum();
+        self.setup.on_wrap == OnWrap::OverwriteOldest || needed <= self.log.free().into()
+    }
+
+    fn control_block(&self) -> ControlBlock {
+        let mut block = ControlBlock {
+            ends: self.lanes.iter().map(Lane::durable).collect(),
+            trimmed: self.trimmed.clone(),
+            head: self.log.head(),
+            settled: self.log.settled(),
+            setup: self.setup,
+            transport: self.transport.persistent().clone(),
+            transport_config: self.transport_config,
+            cuts: self.cuts.clone(),
+        };
+        if self.flaw == Some(Flaw::ForgetLastPage)
+            && let Some((number, page)) = self.log.pages().last()
+        {
+            block.settled = number;
+            block.ends[usize::from(page.lane)] = page.offset.min(block.ends[usize::from(page.lane)]);
+        }
+        block
     }
 
     /// How it is set up.
@@ -162,10 +216,12 @@ pub struct Fast {
     functions: Vec<Function>,
     /// The memory of the rings among the device's ports.
     port: usize,
+    /// That of the intake queues.
+    queue_port: usize,
     /// Log bytes of a full page.
     payload: u32,
     survives: bool,
-    /// When the row of the log that is being filled got its first page.
+    /// Since when the first bytes of the row of the log that is being filled have waited.
     row_since: Instant,
     /// Commands that wait for credit or for log bytes, and how many of them there are.
     waits: Vec<commands::Wait>,
@@ -173,8 +229,9 @@ pub struct Fast {
 }
 
 impl Fast {
-    /// The fast side of a new drive, whose logical pages from `first_lpn` on are its LBA rings.
-    pub(crate) fn new(profile: &Profile, first_lpn: u32, port: usize, survives: bool, kept: bool) -> Fast {
+    /// The fast side of a new drive, whose logical pages from `first_lpn` on are its LBA rings. `ports`: the memories of
+    /// rings and queues.
+    pub(crate) fn new(profile: &Profile, first_lpn: u32, ports: (usize, usize), survives: bool, kept: bool) -> Fast {
         let fast = &profile.fast;
         let functions = if fast.is_enabled() { fast.functions } else { 0 };
         let pages = (fast.log_size / u64::from(profile.ftl.unit_size)) as u32;
@@ -185,7 +242,8 @@ impl Fast {
         };
         Fast {
             functions: (0..functions).map(function).collect(),
-            port,
+            port: ports.0,
+            queue_port: ports.1,
             payload: profile.ftl.unit_size - PAGE_HEADER,
             survives,
             row_since: Instant::NEVER,
@@ -241,17 +299,7 @@ impl Fast {
 
     /// What survives besides pages.
     pub(crate) fn control_blocks(&self) -> Vec<ControlBlock> {
-        let block = |function: &Function| ControlBlock {
-            ends: function.lanes.iter().map(Lane::durable).collect(),
-            trimmed: function.trimmed.clone(),
-            head: function.log.head(),
-            settled: function.log.settled(),
-            setup: function.setup,
-            transport: function.transport.persistent().clone(),
-            transport_config: function.transport_config,
-            cuts: function.cuts.clone(),
-        };
-        self.functions.iter().map(block).collect()
+        self.functions.iter().map(Function::control_block).collect()
     }
 }
 

@@ -118,10 +118,28 @@ impl LbaRing {
         (self.slots.len() as u32) < self.count - reserve
     }
 
+    /// Whether all of the reserve is there, so that full rings would find a place. An emergency takes from it, and then it
+    /// is not until the host trims.
+    #[inline]
+    pub(super) fn reserve_is_free(&self) -> bool {
+        self.free() >= self.reserve
+    }
+
+    /// Pages that are neither taken nor needed.
+    #[inline]
+    pub(super) fn free(&self) -> u32 {
+        self.count - self.slots.len() as u32
+    }
+
     /// The number of the next page, which is then on its way to flash.
     pub(super) fn push(&mut self, page: LogPage) -> u64 {
         self.slots.push_back(Slot { page, loaded: false, on_flash: false });
         self.tail() - 1
+    }
+
+    /// The sequence of the oldest page, on flash or on its way there.
+    pub(super) fn oldest_sequence(&self) -> Option<u64> {
+        self.slots.front().map(|slot| slot.page.sequence)
     }
 
     /// A page that is not settled yet.
@@ -158,6 +176,16 @@ impl LbaRing {
             each(slot.page);
             self.settled += 1;
         }
+        self.drop_void_tail();
+    }
+
+    /// Takes back the newest pages if they hold nothing, as far as none is on its way to flash: their numbers are given
+    /// again.
+    fn drop_void_tail(&mut self) {
+        while self.settled == self.tail() && self.slots.back().is_some_and(|slot| slot.page.len == 0) {
+            self.slots.pop_back();
+            self.settled -= 1;
+        }
     }
 
     /// Lets go of pages up to `number`, as far as they are on flash. Returns the numbers.
@@ -191,11 +219,16 @@ impl LbaRing {
         (page.offset <= offset).then_some((self.head + i as u64, page))
     }
 
-    /// Cuts a lane's log: pages hold nothing from `end` on.
-    pub(super) fn cut(&mut self, lane: u8, end: u64) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.page.lane == lane) {
-            slot.page.len = end.saturating_sub(slot.page.offset).min(slot.page.len.into()) as u32;
+    /// Cuts a lane's log: pages hold nothing from `end` on. Returns whether one did.
+    pub(super) fn cut(&mut self, lane: u8, end: u64) -> bool {
+        let mut any = false;
+        let beyond = |slot: &&mut Slot| slot.page.lane == lane && slot.page.len > 0 && slot.page.end() > end;
+        for slot in self.slots.iter_mut().filter(beyond) {
+            slot.page.len = end.saturating_sub(slot.page.offset) as u32;
+            any = true;
         }
+        self.drop_void_tail();
+        any
     }
 
     /// The ring as a control block says it was: pages from `head` on, all of them on flash.
@@ -243,15 +276,33 @@ mod tests {
     }
 
     #[test]
+    fn a_void_page_on_its_way_to_flash_is_free_once_it_is_there() {
+        let mut ring = LbaRing::new(0, 8, 0);
+        for (number, lane) in [(0, 0), (1, 1), (2, 0)] {
+            ring.push(page(lane, 0, 10));
+            if number < 2 {
+                ring.finish(number, |_| {});
+            }
+        }
+        ring.cut(1, 0);
+        assert_eq!((ring.tail(), ring.free()), (3, 5), "one is on its way");
+        ring.cut(0, 10);
+        ring.finish(2, |_| {});
+        assert_eq!(ring.tail(), 3, "its last page holds something");
+        ring.cut(0, 0);
+        assert_eq!((ring.tail(), ring.settled(), ring.free()), (0, 0, 8));
+    }
+
+    #[test]
     fn a_cut_voids_what_lies_behind_it() {
         let mut ring = LbaRing::new(0, 8, 0);
         for i in 0..3 {
             ring.push(page(0, i * 10, 10));
             ring.finish(i, |_| {});
         }
-        ring.cut(0, 15);
+        assert!(ring.cut(0, 15) && !ring.cut(0, 15) && !ring.cut(1, 0));
         let lens: Vec<u32> = ring.pages().map(|(_, page)| page.len).collect();
-        assert_eq!(lens, [10, 5, 0]);
+        assert_eq!((lens, ring.settled()), (vec![10, 5], 2), "a void page at the end is free again");
         assert_eq!(ring.find(0, 14).unwrap().0, 1);
         assert_eq!(ring.find(0, 15), None);
     }

@@ -4,7 +4,7 @@ use super::commands::Place;
 use super::lane::Content;
 use super::pages::LbaRing;
 use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transport, flag};
-use super::{Function, Lane};
+use super::{Flaw, Function, Lane};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane as event_lane};
 use tidewater_base::{Duration, Instant};
@@ -23,6 +23,7 @@ struct Log<'a> {
     cuts: &'a mut Vec<(u8, u64, u64)>,
     /// The write sequence of the newest page.
     sequence: u64,
+    flaw: Option<Flaw>,
     /// Where the frame's bytes begin, and the bytes.
     content: Option<(u64, Content<'a>)>,
 }
@@ -70,8 +71,11 @@ impl LocalLog for Log<'_> {
 
     fn truncate(&mut self, lane: usize, to: u64) {
         self.lanes[lane].truncate(to);
-        self.pages.cut(lane as u8, to);
-        self.cuts.push((lane as u8, to, self.sequence));
+        if self.pages.cut(lane as u8, to) && self.flaw != Some(Flaw::ForgetCuts) {
+            // It holds for all that earlier ones further on hold for.
+            self.cuts.retain(|&(other, end, _)| usize::from(other) != lane || end < to);
+            self.cuts.push((lane as u8, to, self.sequence));
+        }
     }
 
     fn restart(&mut self, lane: usize, at: u64) {
@@ -83,7 +87,7 @@ impl LocalLog for Log<'_> {
 impl Function {
     /// The epoch that its log is in.
     pub fn epoch(&self) -> Epoch {
-        Epoch(self.transport.epoch().bits())
+        self.transport.epoch()
     }
 
     /// Its transport.
@@ -103,9 +107,10 @@ impl Function {
         content: Option<(u64, Content<'_>)>,
         each: impl FnOnce(&mut Transport, &mut Log<'_>) -> R,
     ) -> R {
-        let mut log = Log { lanes: &mut self.lanes, pages: &mut self.log, cuts: &mut self.cuts, sequence, content };
+        let (lanes, pages, cuts) = (&mut self.lanes, &mut self.log, &mut self.cuts);
+        let mut log = Log { lanes, pages, cuts, sequence, flaw: self.flaw, content };
         let result = each(&mut self.transport, &mut log);
-        self.replicated = self.transport.status().role != transport::Role::StandAlone;
+        self.replicated = self.transport.status().role != Role::StandAlone;
         result
     }
 }
@@ -153,7 +158,10 @@ impl<M: Medium> Device<M> {
     fn after_transport(&mut self, function: usize) {
         for lane in 0..self.fast.functions[function].lanes.len() {
             let f = &mut self.fast.functions[function];
-            let limit = f.transport.replicated(lane);
+            if !f.transport.writable() {
+                f.lanes[lane].void_regions();
+            }
+            let limit = if f.flaw == Some(Flaw::CreditAlone) { u64::MAX } else { f.transport.replicated(lane) };
             f.lanes[lane].set_replicated(limit);
             self.drain_intake(function, lane);
         }
@@ -194,7 +202,7 @@ impl<M: Medium> Device<M> {
         let status = f.transport.status();
         let outcome = if status.flags & flag::PROMOTING != 0 {
             return;
-        } else if status.role == transport::Role::Primary {
+        } else if status.role == Role::Primary {
             Status::SUCCESS
         } else {
             vendor_status::PROMOTION_NO_QUORUM
@@ -303,9 +311,9 @@ impl<M: Medium> Device<M> {
         use tidewater_wire::vendor::TransportStatus as Bit;
         let transport = &self.fast.functions[function].transport;
         let status = transport.status();
-        page.role = role_of(status.role);
+        page.role = status.role;
         page.node = transport.persistent().node;
-        page.mode = mode_of(status.group.mode());
+        page.mode = status.group.mode();
         for (bit, flag) in [
             (Bit::PEER_UNREACHED, flag::DATA_FAILED),
             (Bit::COUNTER_OVERDUE, flag::COUNTER_FAILED),
@@ -319,13 +327,16 @@ impl<M: Medium> Device<M> {
     }
 
     /// The log page on the mirror flows.
-    pub(super) fn peers_page(&self, function: usize) -> Peers {
+    ///
+    /// # Panics
+    /// When there is no such function.
+    pub fn peers_page(&self, function: usize) -> Peers {
         use tidewater_wire::vendor::TransportStatus as Bit;
         let f = &self.fast.functions[function];
         let config = &f.transport_config;
         let mut page = Peers {
             function: function as u16,
-            mode: mode_of(f.transport.status().group.mode()),
+            mode: f.transport.status().group.mode(),
             report_period_ns: config.report_period.as_ns(),
             stall_timeout_ns: config.data_timeout.as_ns(),
             ..Peers::default()
@@ -355,32 +366,7 @@ impl<M: Medium> Device<M> {
 
 /// The group of a node and its peers, in the order of their numbers: that is also the order of a chain behind its primary.
 fn group_of(node: u8, peers: &[u8], mode: Mode) -> Result<Group, Status> {
-    use tidewater_wire::replication as wire;
-    let mode = match mode {
-        Mode::Eager => wire::Mode::Eager,
-        Mode::Lazy => wire::Mode::Lazy,
-        Mode::Chain => wire::Mode::Chain,
-        Mode::Quorum(k) => wire::Mode::Quorum(k),
-    };
     let mut members: Vec<u8> = peers.iter().copied().chain([node]).collect();
     members.sort_unstable();
-    Group::new(wire::Epoch::NONE, mode, &members).map_err(|_| Status::INVALID_FIELD)
-}
-
-fn mode_of(mode: tidewater_wire::replication::Mode) -> Mode {
-    use tidewater_wire::replication as wire;
-    match mode {
-        wire::Mode::Eager => Mode::Eager,
-        wire::Mode::Lazy => Mode::Lazy,
-        wire::Mode::Chain => Mode::Chain,
-        wire::Mode::Quorum(k) => Mode::Quorum(k),
-    }
-}
-
-fn role_of(role: transport::Role) -> Role {
-    match role {
-        transport::Role::StandAlone => Role::StandAlone,
-        transport::Role::Primary => Role::Primary,
-        transport::Role::Secondary => Role::Secondary,
-    }
+    Group::new(Epoch::ZERO, mode, &members).map_err(|_| Status::INVALID_FIELD)
 }

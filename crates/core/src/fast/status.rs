@@ -70,7 +70,11 @@ impl<M: Medium> Device<M> {
         page
     }
 
-    fn fast_status(&self, function: usize) -> FastStatus {
+    /// Log page C0h.
+    ///
+    /// # Panics
+    /// When there is no such function.
+    pub fn fast_status(&self, function: usize) -> FastStatus {
         let f = &self.fast.functions[function];
         let page = self.control_page(function);
         let nanojoules = |joules: f64| (joules * 1e9) as u64;
@@ -86,6 +90,7 @@ impl<M: Medium> Device<M> {
             lba_count: page.lba_count,
             lba_head: page.lba_head,
             lba_tail: page.lba_tail,
+            bytes_cut: f.transport().status().cut.iter().sum(),
             energy_needed_nj: nanojoules(super::energy_needed(&self.profile)),
             energy_stored_nj: nanojoules(self.profile.fast.energy),
             ..FastStatus::default()

@@ -72,7 +72,7 @@ impl Window {
             self.words[word] &= !mask(at % 64, run);
             self.held -= run;
             at += run;
-            if at % 64 != 0 {
+            if !at.is_multiple_of(64) {
                 break;
             }
         }

@@ -306,7 +306,7 @@ impl Flash {
         let bit = |s: Source| 1u32 << s as u32;
         let destage = bit(Source::Destage);
         let first = if self.read_priority { bit(Source::HostRead) | bit(Source::Recovery) } else { 0 };
-        let rest = (1u32 << SOURCES) - 1 & !first;
+        let rest = ((1u32 << SOURCES) - 1) & !first;
         let (classes, opportunistic) = match priority {
             DestagePriority::Neutral => (vec![first, rest], 0),
             DestagePriority::Conventional => (vec![first, rest & !destage, destage], destage),

@@ -1,6 +1,7 @@
-//! Writes a made-up record, its page and a comparison into a folder, to look at them:
+//! Writes a made-up record, its page, a comparison and experiments into a folder, to look at them:
 //! `cargo run -p tidewater-report --example sample -- FOLDER`.
 
+mod experiment;
 mod record;
 
 use std::path::PathBuf;
@@ -22,6 +23,11 @@ fn main() -> std::io::Result<()> {
         .map(|(label, slower)| Labelled { label: label.into(), record: record::scaled(slower) })
         .collect();
     std::fs::write(folder.join("compare.html"), compare::page(&labelled, "ftl.gc_victim"))?;
+    let experiments = experiment::all();
+    std::fs::write(folder.join("experiments.json"), tidewater_report::experiment::array_to_json(&experiments))?;
+    std::fs::write(folder.join("experiments.html"), tidewater_report::experiment::page(&experiments))?;
+    std::fs::write(folder.join("experiment.html"), tidewater_report::experiment::page(&experiments[1..2]))?;
+    println!("{}", tidewater_report::experiment::summary(&experiments[0], 100));
     println!("{}", tidewater_report::summary(&rich));
     println!("{}", compare::table(&labelled, 100));
     Ok(())

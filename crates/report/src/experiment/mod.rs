@@ -1,6 +1,15 @@
 //! What an experiment leaves behind: raw rows, what the paper states beside what was measured, and figures in the paper's
 //! form. One document of JSON (`tidewater experiment run --json`), and pages made from it.
 
+mod chart;
+mod json;
+mod page;
+mod summary;
+
+pub use json::{DocumentError, array_to_json};
+pub use page::page;
+pub use summary::summary;
+
 use serde::{Deserialize, Serialize};
 
 /// The name and version of the schema; readers refuse others.
@@ -43,6 +52,11 @@ impl Experiment {
     /// Whether every check holds.
     pub fn holds(&self) -> bool {
         self.checks.iter().all(|check| check.ok)
+    }
+
+    /// How many checks hold.
+    pub fn holding(&self) -> usize {
+        self.checks.iter().filter(|check| check.ok).count()
     }
 }
 

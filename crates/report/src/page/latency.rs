@@ -63,6 +63,7 @@ fn chart(curves: &[Curve], title: &str, width: f64, y: Axis) -> String {
             name: name.clone(),
             colour: *colour,
             dash: *dash,
+            hollow: false,
             pieces: vec![steps(&cumulative(latency))],
             dots: dots(name, latency),
         })
@@ -158,6 +159,7 @@ pub(super) fn destage_chart(destage: &Distribution) -> String {
         name: "destages".to_owned(),
         colour: 1,
         dash: 0,
+        hollow: false,
         pieces: vec![steps(&points)],
         dots: Vec::new(),
     }];

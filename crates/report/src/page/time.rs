@@ -112,6 +112,7 @@ fn panel(
             name: line.name.to_owned(),
             colour: line.colour,
             dash: 0,
+            hollow: false,
             pieces: pieces(&series.points, line, interval, merged),
             dots: Vec::new(),
         })

@@ -4,14 +4,21 @@
 //! clamped into the plot and always finite, whatever the record says.
 
 mod bars;
+mod candles;
+mod frame;
+mod grouped;
 mod heat;
 mod lines;
 mod scale;
 
 pub(crate) use bars::{Bar, Segment, histogram, horizontal_bars, stacked_bar};
+pub(crate) use candles::{Candle, CandleChart, CandleSeries};
+pub(crate) use grouped::{GroupSeries, GroupedBars};
 pub(crate) use heat::heat_map;
 pub(crate) use lines::{LineChart, Series};
-pub(crate) use scale::Axis;
+pub(crate) use scale::{Axis, place_name};
+
+use frame::Frame;
 
 /// Colours in the style sheet.
 pub(crate) const COLOURS: usize = 8;

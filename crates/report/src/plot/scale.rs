@@ -1,6 +1,7 @@
 //! Axes: where a value goes, and which values are named.
 
-use crate::units::{Quantity, decimal};
+use crate::units::{Quantity, decimal, significant};
+use std::borrow::Cow;
 
 /// How values are spread along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +21,24 @@ pub(crate) struct Axis {
     max: f64,
     /// Distance of ticks on a linear axis.
     step: f64,
-    pub(super) label: &'static str,
+    /// The values that are named, where they are not the round ones.
+    named: Vec<(f64, String)>,
+    pub(super) label: Cow<'static, str>,
 }
+
+/// Places that each get a name on the axis; more would run into each other.
+const NAMED_MAX: usize = 16;
 
 impl Axis {
     /// From 0 to `max`, exactly; for an axis of time.
-    pub(crate) fn from_zero(quantity: Quantity, label: &'static str, max: f64) -> Axis {
+    pub(crate) fn from_zero(quantity: Quantity, label: impl Into<Cow<'static, str>>, max: f64) -> Axis {
         let max = if max.is_finite() && max > 1e-12 { max.min(1e300) } else { 1.0 };
         let step = nice_step(max / unit_of(quantity, max).0, 12) * unit_of(quantity, max).0;
-        Axis { scale: Scale::Linear, quantity, min: 0.0, max, step, label }
+        Axis { scale: Scale::Linear, quantity, min: 0.0, max, step, named: Vec::new(), label: label.into() }
     }
 
     /// From 0 to `max`, rounded up to the next tick.
-    pub(crate) fn rounded(quantity: Quantity, label: &'static str, max: f64) -> Axis {
+    pub(crate) fn rounded(quantity: Quantity, label: impl Into<Cow<'static, str>>, max: f64) -> Axis {
         let mut axis = Axis::from_zero(quantity, label, max);
         axis.step = nice_step(axis.max / unit_of(quantity, axis.max).0, 5) * unit_of(quantity, axis.max).0;
         axis.max = (axis.max / axis.step - 1e-9).ceil() * axis.step;
@@ -40,7 +46,7 @@ impl Axis {
     }
 
     /// Logarithmic, rounded outwards to 1, 2 or 5 times a power of ten, at least one decade long.
-    pub(crate) fn log(quantity: Quantity, label: &'static str, min: f64, max: f64) -> Axis {
+    pub(crate) fn log(quantity: Quantity, label: impl Into<Cow<'static, str>>, min: f64, max: f64) -> Axis {
         let positive = |value: f64| if value.is_finite() && value > 0.0 { value.clamp(1e-6, 1e15) } else { 1.0 };
         let max = positive(max);
         let min = positive(min).min(max);
@@ -49,13 +55,76 @@ impl Axis {
             let middle = (low * high).sqrt();
             (low, high) = (round_125(middle / 3.5, false), round_125(middle * 3.5, true));
         }
-        Axis { scale: Scale::Log, quantity, min: low, max: high, step: 0.0, label }
+        Axis { scale: Scale::Log, quantity, min: low, max: high, step: 0.0, named: Vec::new(), label: label.into() }
     }
 
     /// Shares from 0 to the last that `samples` can tell from 1, by their distance from 1.
-    pub(crate) fn nines(label: &'static str, samples: u64) -> Axis {
+    pub(crate) fn nines(label: impl Into<Cow<'static, str>>, samples: u64) -> Axis {
         let max = (samples.max(1) as f64).log10().ceil().clamp(2.0, 6.0);
-        Axis { scale: Scale::Nines, quantity: Quantity::Share, min: 0.0, max, step: 1.0, label }
+        Axis {
+            scale: Scale::Nines,
+            quantity: Quantity::Share,
+            min: 0.0,
+            max,
+            step: 1.0,
+            named: Vec::new(),
+            label: label.into(),
+        }
+    }
+
+    /// From `min` to `max`, both rounded outwards to ticks; for values whose distance matters and not their size.
+    pub(crate) fn span(quantity: Quantity, label: impl Into<Cow<'static, str>>, min: f64, max: f64) -> Axis {
+        let plain = |value: f64| if value.is_finite() { value.clamp(-1e15, 1e15) } else { 0.0 };
+        let (min, max) = (plain(min).min(plain(max)), plain(max).max(plain(min)));
+        let wide = (max - min).max(max.abs().max(min.abs()) * 1e-6).max(1e-9);
+        let step = nice_step(wide, 5);
+        let (low, high) = ((min / step + 1e-9).floor() * step, (max / step - 1e-9).ceil() * step);
+        let high = if high > low { high } else { low + step };
+        Axis { scale: Scale::Linear, quantity, min: low, max: high, step, named: Vec::new(), label: label.into() }
+    }
+
+    /// An axis on which measurements were made at `places`: with some room at both ends, and, if they are few, with each
+    /// of them named. Places that are not positive have none on a logarithmic axis.
+    pub(crate) fn places(label: impl Into<Cow<'static, str>>, places: &[f64], log: bool) -> Axis {
+        let mut places: Vec<f64> =
+            places.iter().copied().filter(|place| place.is_finite() && (!log || *place > 0.0)).collect();
+        places.sort_by(f64::total_cmp);
+        places.dedup();
+        let label = label.into();
+        let (Some(&first), Some(&last)) = (places.first(), places.last()) else {
+            return Axis::rounded(Quantity::Ratio, label, 1.0);
+        };
+        let mut axis = if log {
+            Axis::log(Quantity::Ratio, label, first, last)
+        } else {
+            Axis::span(Quantity::Ratio, label, first, last)
+        };
+        if places.len() > NAMED_MAX || first.abs().max(last.abs()) > 1e15 {
+            return axis;
+        }
+        const ROOM: f64 = 0.06;
+        if log {
+            let beyond = if last > first { (last / first).powf(ROOM) } else { 2.0 };
+            (axis.min, axis.max) = (first.clamp(1e-6, 1e15) / beyond, last.clamp(1e-6, 1e15) * beyond);
+        } else {
+            let beyond = if last > first { (last - first) * ROOM } else { first.abs().max(1.0) * 0.5 };
+            (axis.min, axis.max) = (first - beyond, last + beyond);
+        }
+        axis.named = places.iter().map(|place| (*place, place_name(*place))).collect();
+        axis
+    }
+
+    /// Places side by side, equally far apart: 0, 1, 2 and so on, each with a name.
+    pub(crate) fn groups(label: impl Into<Cow<'static, str>>, names: Vec<String>) -> Axis {
+        Axis {
+            scale: Scale::Linear,
+            quantity: Quantity::Ratio,
+            min: -0.5,
+            max: names.len().max(1) as f64 - 0.5,
+            step: 1.0,
+            named: names.into_iter().enumerate().map(|(i, name)| (i as f64, name)).collect(),
+            label: label.into(),
+        }
     }
 
     /// Where `value` goes: 0 at the start of the axis, 1 at its end, never outside.
@@ -70,12 +139,16 @@ impl Axis {
 
     /// The values that are named, with their names; an empty name is a mark without one.
     pub(crate) fn ticks(&self) -> Vec<(f64, String)> {
+        if !self.named.is_empty() {
+            return self.named.clone();
+        }
         match self.scale {
             Scale::Linear => {
                 let (unit, name) = unit_of(self.quantity, self.max);
                 let decimals = (-(self.step / unit).log10().floor()).clamp(0.0, 9.0) as usize;
-                (0..=(self.max / self.step + 1e-9) as u32)
-                    .map(|i| f64::from(i) * self.step)
+                let first = (self.min / self.step - 1e-9).ceil();
+                (0..=((self.max / self.step + 1e-9).floor() - first).clamp(0.0, 100.0) as u32)
+                    .map(|i| (first + f64::from(i)) * self.step)
                     .map(|value| (value, with_unit(&decimal(value / unit, decimals), name)))
                     .collect()
             }
@@ -113,6 +186,18 @@ impl Axis {
         };
         format!("{scale} {:e} {:e} {}", self.min, self.max, self.quantity.word())
     }
+}
+
+/// A place in words. Sizes that are powers of two are rarely remembered by their digits.
+pub(crate) fn place_name(place: f64) -> String {
+    const KI: f64 = 1024.0;
+    if (KI..KI * KI).contains(&place) && place % KI == 0.0 {
+        return format!("{} Ki", decimal(place / KI, 0));
+    }
+    if (KI * KI..KI * KI * KI).contains(&place) && place % (KI * KI) == 0.0 {
+        return format!("{} Mi", decimal(place / KI / KI, 0));
+    }
+    significant(place)
 }
 
 fn with_unit(number: &str, unit: &str) -> String {
@@ -190,6 +275,27 @@ mod tests {
     }
 
     #[test]
+    fn places_are_named_where_they_are() {
+        assert_eq!(names(&Axis::places("", &[8.0, 1.0, 2.0, 4.0, 2.0], true)), ["1", "2", "4", "8"]);
+        assert_eq!(names(&Axis::places("", &[1024.0, 32768.0, 1e9], true)), ["1 Ki", "32 Ki", "1000000000"]);
+        let percent = Axis::places("", &[30.0, 40.0, 50.0, 60.0], false);
+        assert_eq!(names(&percent), ["30", "40", "50", "60"]);
+        assert!(percent.place(30.0) > 0.0 && percent.place(60.0) < 1.0);
+        let powers = Axis::places("", &[1.0, 2.0, 4.0], true);
+        assert!((powers.place(2.0) - 0.5).abs() < 1e-9);
+        let many: Vec<f64> = (0..100).map(f64::from).collect();
+        assert_eq!(names(&Axis::places("", &many, false)), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!(names(&Axis::groups("", vec!["a".into(), "b".into()])), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_span_need_not_begin_at_zero() {
+        assert_eq!(names(&Axis::span(Quantity::Ratio, "", 4.5, 7.3)), ["4", "5", "6", "7", "8"]);
+        assert_eq!(names(&Axis::span(Quantity::Ratio, "", -3.0, 1.0)), ["-3", "-2", "-1", "0", "1"]);
+        assert_eq!(names(&Axis::span(Quantity::Ratio, "", 5.0, 5.0)).len(), 2);
+    }
+
+    #[test]
     fn no_value_leaves_the_plot() {
         let strange = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0, 1e308, 1e-308];
         for &a in &strange {
@@ -199,6 +305,10 @@ mod tests {
                     Axis::rounded(Quantity::Count, "", b),
                     Axis::from_zero(Quantity::Seconds, "", b),
                     Axis::nines("", 0),
+                    Axis::span(Quantity::Ratio, "", a, b),
+                    Axis::places("", &[a, b], false),
+                    Axis::places("", &[b, a, 3.0], true),
+                    Axis::groups("", Vec::new()),
                 ] {
                     assert!(axis.ticks().len() < 60, "{axis:?}");
                     for &value in &strange {

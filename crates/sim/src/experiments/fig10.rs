@@ -1,9 +1,8 @@
 //! Figure 10: write combining against uncached stores, by write size and memory.
 
-use super::fig9::client;
 use super::setting::{ExperimentError, Setting, at, device};
 use super::{Findings, Options, check, column, figure, series};
-use crate::host::{Appender, Attached};
+use crate::host::{Appender, Attached, client_of};
 use crate::pcie::Mapping;
 use tidewater_base::Duration;
 use tidewater_core::drive::{VirtualClock, drive};
@@ -35,7 +34,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
             let mut rates = Vec::new();
             for (k, &bytes) in sizes.iter().enumerate() {
                 let mut device = device(&profile, options.seed)?;
-                let client = client(&device, mapping, Some(bytes as u64), options.seed);
+                let client = client_of(&device, mapping, Some(bytes as u64), options.seed);
                 let app = Appender::new(append, false, Duration::ZERO, at(warm), at(warm + time));
                 let mut host = Attached::new(app, Some(client), profile.host.block_size.trailing_zeros());
                 drive(&mut device, &mut VirtualClock::default(), &mut host);

@@ -1,9 +1,8 @@
 //! Figure 11: the size of the intake queue against that of the group commit.
 
-use super::fig9::client;
 use super::setting::{ExperimentError, Setting, at, device};
 use super::{Findings, Options, check, column, figure, list, series};
-use crate::host::{Appender, Attached};
+use crate::host::{Appender, Attached, client_of};
 use crate::pcie::Mapping;
 use tidewater_base::Duration;
 use tidewater_core::drive::{VirtualClock, drive};
@@ -28,7 +27,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         let mut points = Vec::new();
         for (j, &size) in sizes.iter().enumerate() {
             let mut device = device(&profile, options.seed)?;
-            let client = client(&device, Mapping::WriteCombining, None, options.seed);
+            let client = client_of(&device, Mapping::WriteCombining, None, options.seed);
             let app = Appender::new(size as u64, true, Duration::ZERO, at(warm), at(warm + time));
             let mut host = Attached::new(app, Some(client), profile.host.block_size.trailing_zeros());
             drive(&mut device, &mut VirtualClock::default(), &mut host);
@@ -81,7 +80,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let mut latency = figure("Latency", Form::Lines, ("group commit (bytes)", true), ("latency (us)", true));
     let mut rate = figure("Throughput", Form::Lines, ("group commit (bytes)", true), ("throughput (GB/s)", false));
     for (&queue, points) in queues.iter().zip(&measured) {
-        let name = tidewater_base::units::format_bytes(queue as u64);
+        let name = format!("queue {}", tidewater_base::units::format_bytes(queue as u64));
         latency.series.push(series(&*name, sizes.iter().copied().zip(points.iter().map(|p| p.0))));
         rate.series.push(series(&*name, sizes.iter().copied().zip(points.iter().map(|p| p.1 / 1e9))));
     }

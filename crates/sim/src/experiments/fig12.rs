@@ -1,9 +1,8 @@
 //! Figure 12: who gets the flash.
 
-use super::fig9::client;
 use super::setting::{ExperimentError, Setting, at, device};
 use super::{Findings, Options, check, column, figure, list, series};
-use crate::host::{Appender, Attached, BlockWrites};
+use crate::host::{Appender, Attached, BlockWrites, client_of};
 use crate::pcie::Mapping;
 use tidewater_base::Duration;
 use tidewater_core::drive::{VirtualClock, drive};
@@ -56,7 +55,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         let mut points = Vec::new();
         for (j, &load) in loads.iter().enumerate() {
             let mut device = device(&profile, options.seed)?;
-            let client = client(&device, Mapping::WriteCombining, None, options.seed);
+            let client = client_of(&device, Mapping::WriteCombining, None, options.seed);
             let (begin, end) = (at(warm), at(warm + time));
             let app = Appender::new(bytes, false, every(load / 100.0), begin, end);
             let shift = profile.host.block_size.trailing_zeros();

@@ -1,9 +1,8 @@
 //! Section 4.3: two movements of each logged byte inside the device, against four when the application destages.
 
-use super::fig9::client;
 use super::setting::{ExperimentError, Setting, at, device};
 use super::{Findings, Options, check, column, figure, series};
-use crate::host::{Appender, Attached, BlockWrites};
+use crate::host::{Appender, Attached, BlockWrites, client_of};
 use crate::pcie::Mapping;
 use tidewater_base::Duration;
 use tidewater_core::drive::{VirtualClock, drive};
@@ -23,7 +22,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
 
     let mut fast = device(&profile, options.seed)?;
     let app = Appender::new(PIECE, true, every, at(Duration::ZERO), at(time));
-    let mut host = Attached::new(app, Some(client(&fast, Mapping::WriteCombining, None, options.seed)), shift);
+    let mut host = Attached::new(app, Some(client_of(&fast, Mapping::WriteCombining, None, options.seed)), shift);
     drive(&mut fast, &mut VirtualClock::default(), &mut host);
     let lane = &fast.fast().function(0).expect("it has one").lanes()[0];
     let logged = lane.persisted() as f64;
@@ -53,13 +52,10 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     (options.progress)(1.0);
     let sum = |who: &str| steps.iter().filter(|step| step.0 == who).map(|step| step.2).sum::<f64>();
     let (by_device, by_application) = (sum("device"), sum("application"));
-    let mut plot = figure(
-        "Movements",
-        Form::Bars,
-        ("1: by the device, 2: by the application", false),
-        ("movements of each logged byte", false),
-    );
-    plot.series.push(series("movements", [(1.0, by_device), (2.0, by_application)]));
+    let axis = ("1: the device destages, 2: the application does", false);
+    let mut plot = figure("Movements", Form::Bars, axis, ("movements of each logged byte", false));
+    plot.series.push(series("by the device", [(1.0, by_device)]));
+    plot.series.push(series("by the application", [(2.0, by_application)]));
     Ok(Findings {
         columns: vec![
             column("destaged_by", "who moves the log to flash"),

@@ -71,7 +71,7 @@ impl Application for Database {
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        now >= self.until
+        now >= self.until || self.workers.is_done()
     }
 }
 

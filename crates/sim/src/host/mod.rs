@@ -5,6 +5,7 @@
 
 mod attached;
 mod client;
+mod log_run;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod workers;
 
 pub use attached::{Appender, Application, Attached, BlockWrites, Database};
 pub use client::LogClient;
+pub use log_run::{LogOutcome, LogRun, LogRunError, LogTo, client_of};
 pub use sink::{ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, Request, Sink};
 pub use workers::{Commit, Measured, Workers, WorkersSpec};
 

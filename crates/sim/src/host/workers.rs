@@ -171,6 +171,11 @@ impl Workers {
         self.error.as_ref()
     }
 
+    /// What ended the source, if it was not its end.
+    pub fn into_error(self) -> Option<SourceError> {
+        self.error
+    }
+
     /// What was measured since the start or since [`Workers::measure_from`].
     pub fn measured(&self) -> &Measured {
         &self.measured

@@ -10,7 +10,7 @@ mod log;
 mod scenario;
 
 pub use host::Mix;
-pub use log::{LogCounts, LogEffort, log_scenarios, torture_log};
+pub use log::{LogCounts, LogEffort, LogScenario, group_scenarios, log_scenarios, torture_log, torture_split};
 pub use scenario::{Scenario, all_scenarios, fragile, worn_out};
 
 use crate::oracle::{Content, Durability, Oracle};

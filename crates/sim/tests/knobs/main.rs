@@ -4,6 +4,7 @@
 //! saying what it does.
 
 mod builtins;
+mod fast;
 mod memories;
 mod random;
 mod regressions;
@@ -22,6 +23,7 @@ fn every_key_has_an_entry() {
         .map(|knob| knob.key)
         .chain(LABELS.iter().map(|(key, _)| *key))
         .chain(ELSEWHERE.iter().map(|(key, _)| *key))
+        .chain(fast::KEYS.iter().map(|(key, _)| *key))
         .collect();
     let listed_once: BTreeSet<String> = listed.iter().map(|key| (*key).to_owned()).collect();
     assert_eq!(listed.len(), listed_once.len(), "a key is listed twice");

@@ -185,14 +185,14 @@ impl Frame {
         let kind = match &self.body {
             Body::Propose { force, base, target } => {
                 out.u64(u64::from(*force));
-                out.u64(base.bits());
+                out.u64(base.0);
                 out.put(&target.to_bytes());
                 PROPOSE
             }
             Body::Accepted(accepted) => {
                 out.u64(u64::from(accepted.lanes));
-                out.u64(accepted.synced.bits());
-                out.u64(accepted.version.bits());
+                out.u64(accepted.synced.0);
+                out.u64(accepted.version.0);
                 out.lanes(accepted.lanes, &accepted.oldest);
                 out.lanes(accepted.lanes, &accepted.ends);
                 out.history(accepted.lanes, &accepted.history);
@@ -200,7 +200,7 @@ impl Frame {
             }
             Body::Refuse { promised, reason, group } => {
                 out.u64(*reason as u64);
-                out.u64(promised.bits());
+                out.u64(promised.0);
                 out.put(&group.to_bytes());
                 REFUSE
             }
@@ -237,7 +237,7 @@ impl Frame {
         let len = out.at;
         bytes[..4].copy_from_slice(&[VERSION << 4 | kind, self.function, self.from, self.to]);
         bytes[4..8].fill(0);
-        bytes[8..16].copy_from_slice(&self.epoch.bits().to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.epoch.0.to_le_bytes());
         let crc = crc32c(&bytes[..len]);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
         len
@@ -264,7 +264,7 @@ impl Frame {
         if !rest.bytes.is_empty() {
             return Err(FrameError::Length(bytes.len()));
         }
-        Ok(Frame { function, from, to, epoch: Epoch::from_bits(u64::from_le_bytes(epoch)), body })
+        Ok(Frame { function, from, to, epoch: Epoch(u64::from_le_bytes(epoch)), body })
     }
 }
 
@@ -278,7 +278,7 @@ impl Frame {
             Body::Report { lane, synced, window: 0, persisted, covered }
                 if covered == persisted && persisted >> 44 == 0 =>
             {
-                Some(persisted | u64::from(lane) << 44 | u64::from(synced) << 48 | self.epoch.bits() << 49)
+                Some(persisted | u64::from(lane) << 44 | u64::from(synced) << 48 | self.epoch.0 << 49)
             }
             _ => None,
         }
@@ -289,7 +289,7 @@ impl Frame {
         let persisted = write & ((1 << 44) - 1);
         let (lane, synced) = ((write >> 44) as u8 & 15, write >> 48 & 1 == 1);
         let body = Body::Report { lane, synced, window: 0, persisted, covered: persisted };
-        (write >> 49 == epoch.bits() & 0x7FFF).then_some(Frame { function, from, to, epoch, body })
+        (write >> 49 == epoch.0 & 0x7FFF).then_some(Frame { function, from, to, epoch, body })
     }
 }
 
@@ -317,7 +317,7 @@ impl Writer<'_> {
     /// The epochs follow each other to the end of the frame: its length tells how many there are.
     fn history(&mut self, lanes: u8, history: &History) {
         for start in history.starts() {
-            self.u64(start.epoch.bits());
+            self.u64(start.epoch.0);
             self.lanes(lanes, &start.offsets);
         }
     }
@@ -340,7 +340,7 @@ impl Reader<'_> {
     }
 
     fn epoch(&mut self) -> Result<Epoch, FrameError> {
-        Ok(Epoch::from_bits(self.u64()?))
+        Ok(Epoch(self.u64()?))
     }
 
     /// A number below `bound` in 8 bytes.
@@ -445,7 +445,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn epoch() -> impl Strategy<Value = Epoch> {
-        any::<u64>().prop_map(Epoch::from_bits)
+        any::<u64>().prop_map(Epoch)
     }
 
     fn group() -> impl Strategy<Value = Group> {
@@ -469,7 +469,7 @@ mod tests {
             let mut history = History::default();
             let mut start = Start::default();
             for (up, offsets) in steps {
-                start.epoch = Epoch::from_bits(start.epoch.bits() + up);
+                start.epoch = Epoch(start.epoch.0 + up);
                 for (sum, offset) in start.offsets.iter_mut().zip(offsets).take(usize::from(lanes)) {
                     *sum += u64::from(offset);
                 }
@@ -539,7 +539,7 @@ mod tests {
             let frame = Frame { function: 1, from: 2, to: 3, epoch, body };
             let write = frame.to_posted_write().unwrap();
             prop_assert_eq!(Frame::from_posted_write(write, 1, 2, 3, epoch), Some(frame));
-            let other = Epoch::from_bits(epoch.bits() ^ 0x100);
+            let other = Epoch(epoch.0 ^ 0x100);
             prop_assert_eq!(Frame::from_posted_write(write, 1, 2, 3, other), None);
         }
 
@@ -571,7 +571,7 @@ mod tests {
     #[test]
     fn fields_stand_where_the_layout_says() {
         let body = Body::Report { lane: 3, synced: true, window: 0x0403_0201, persisted: 0x99, covered: 0x99 };
-        let frame = Frame { function: 1, from: 2, to: 4, epoch: Epoch::from_bits(0x0102), body };
+        let frame = Frame { function: 1, from: 2, to: 4, epoch: Epoch(0x0102), body };
         let mut bytes = [0; FRAME_BYTES_MAX];
         assert_eq!(frame.encode(&mut bytes), REPORT_BYTES);
         assert_eq!(bytes[..4], [0x16, 1, 2, 4]);

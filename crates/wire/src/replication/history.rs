@@ -27,9 +27,9 @@ impl History {
         &self.starts[..self.len]
     }
 
-    /// The newest epoch, or [`Epoch::NONE`].
+    /// The newest epoch, or [`Epoch::ZERO`].
     pub fn last(&self) -> Epoch {
-        self.starts().last().map_or(Epoch::NONE, |start| start.epoch)
+        self.starts().last().map_or(Epoch::ZERO, |start| start.epoch)
     }
 
     /// Where the newest epoch began; 0 in every lane when there is none.
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn start(epoch: u64, offset: u64) -> Start {
-        Start { epoch: Epoch::from_bits(epoch), offsets: [offset; LANES_MAX] }
+        Start { epoch: Epoch(epoch), offsets: [offset; LANES_MAX] }
     }
 
     fn history(starts: &[(u64, u64)]) -> History {
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn a_full_history_forgets_its_oldest_and_takes_nothing_that_descends() {
         let mut full = history(&(1..=HISTORY_MAX as u64 + 3).map(|n| (n, n * 2)).collect::<Vec<_>>());
-        assert_eq!((full.starts().len(), full.starts()[0].epoch.bits()), (HISTORY_MAX, 4));
+        assert_eq!((full.starts().len(), full.starts()[0].epoch.0), (HISTORY_MAX, 4));
         assert!(!full.push(start(5, 1000)) && !full.push(start(1000, 5)));
         full.cut_after(1);
-        assert_eq!((full.last().bits(), full.starts().len()), (5, 2));
+        assert_eq!((full.last().0, full.starts().len()), (5, 2));
     }
 }

@@ -11,74 +11,12 @@ pub use frame::{
 };
 pub use history::{History, Start};
 
+pub use crate::vendor::{Epoch, Mode};
 use std::fmt;
 
-/// Lanes of one function, at most (ADR 7).
-pub const LANES_MAX: usize = 16;
-/// Members of one group, at most: a primary and 15 peers.
-pub const MEMBERS_MAX: usize = 16;
+pub use crate::vendor::{LANES_MAX, NODES_MAX as MEMBERS_MAX};
 /// Epochs that a history keeps, at most. The oldest goes first.
 pub const HISTORY_MAX: usize = 16;
-
-/// An epoch: a counter, and in its low 8 bits the node that made it, so that no two nodes make the same one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Epoch(u64);
-
-impl Epoch {
-    /// Before every epoch; no node makes it.
-    pub const NONE: Epoch = Epoch(0);
-
-    /// The epoch that these 64 bits name: any pattern is one.
-    pub const fn from_bits(bits: u64) -> Epoch {
-        Epoch(bits)
-    }
-
-    /// Its 64 bits.
-    pub const fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// The node that made it.
-    pub const fn node(self) -> u8 {
-        self.0 as u8
-    }
-
-    /// Its counter: 56 bits.
-    pub const fn counter(self) -> u64 {
-        self.0 >> 8
-    }
-
-    /// The lowest epoch that `node` can make above this one, or `None` when the 56 bits of the counter are used up.
-    pub const fn next(self, node: u8) -> Option<Epoch> {
-        let counter = self.counter() + 1;
-        if counter >> 56 != 0 { None } else { Some(Epoch(counter << 8 | node as u64)) }
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.counter(), self.node())
-    }
-}
-
-impl fmt::Debug for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Which counters stand behind the credit that a primary shows.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Mode {
-    /// The local one alone.
-    Lazy,
-    /// All of the group; the primary sends to each secondary.
-    Eager,
-    /// All of the group; each member sends to the next.
-    Chain,
-    /// This many members, the primary among them.
-    Quorum(u8),
-}
 
 /// Why a group can't be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +59,7 @@ impl Group {
     /// Bytes of a group in a frame or control block.
     pub const BYTES: usize = 8 + 4 + MEMBERS_MAX;
 
-    /// A group. `version` is the epoch that introduces it; [`Epoch::NONE`] for one that an operator sets up.
+    /// A group. `version` is the epoch that introduces it; [`Epoch::ZERO`] for one that an operator sets up.
     pub fn new(version: Epoch, mode: Mode, members: &[u8]) -> Result<Group, GroupError> {
         if members.is_empty() || members.len() > MEMBERS_MAX {
             return Err(GroupError::Size(members.len()));
@@ -181,7 +119,7 @@ impl Group {
             Mode::Quorum(k) => (3, k),
         };
         let mut bytes = [0; Group::BYTES];
-        bytes[..8].copy_from_slice(&self.version.bits().to_le_bytes());
+        bytes[..8].copy_from_slice(&self.version.0.to_le_bytes());
         bytes[8..12].copy_from_slice(&[mode, k, self.len, 0]);
         bytes[12..].copy_from_slice(&self.members);
         bytes
@@ -218,15 +156,15 @@ mod tests {
 
     #[test]
     fn no_two_nodes_make_one_epoch() {
-        let first = Epoch::NONE.next(3).unwrap();
+        let first = Epoch::ZERO.next(3).unwrap();
         let (a, b) = (first.next(1).unwrap(), first.next(2).unwrap());
         assert!(a > first && b > a && b.node() == 2 && b.counter() == 2);
-        assert_eq!(Epoch::from_bits(u64::MAX).next(1), None);
+        assert_eq!(Epoch(u64::MAX).next(1), None);
     }
 
     #[test]
     fn groups_that_can_not_be_are_refused_by_name() {
-        let group = |mode, members: &[u8]| Group::new(Epoch::NONE, mode, members);
+        let group = |mode, members: &[u8]| Group::new(Epoch::ZERO, mode, members);
         assert_eq!(group(Mode::Lazy, &[]), Err(GroupError::Size(0)));
         assert_eq!(group(Mode::Lazy, &[0; 17]), Err(GroupError::Size(17)));
         assert_eq!(group(Mode::Eager, &[1, 2, 1]), Err(GroupError::Twice(1)));

@@ -49,7 +49,7 @@ layout! {
         3 node: u8,
         /// Which counter the host of a primary sees.
         4 mode: Mode,
-        /// The other nodes of the group; in chain mode, in the order of the chain after this one.
+        /// The other nodes of the group. A chain goes from the primary to the others in the order of their numbers.
         8 peers: NodeList,
         /// Epoch of a new group's first primary; a device that knows a higher one refuses.
         24 epoch: Epoch,

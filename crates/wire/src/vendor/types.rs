@@ -63,7 +63,7 @@ pub enum Mode {
     Eager,
     /// The local counter: peers follow at their own pace.
     Lazy,
-    /// Peers forward to each other in the order of the list; the counter is that of the last.
+    /// Peers forward to each other in the order of their numbers; the counter is that of the last.
     Chain,
     /// The `k`-th largest of the local counter and all shadow counters: a credited byte is on `k` devices.
     Quorum(

@@ -146,7 +146,7 @@ impl Transport {
         if own.role == Role::Primary || self.candidate.is_some() || epoch > own.promised {
             self.depose(epoch, log);
         }
-        let new = self.persistent.rebuild || self.persistent.synced == Epoch::NONE;
+        let new = self.persistent.rebuild || self.persistent.synced == Epoch::ZERO;
         let keeps = self.shared(&attach.history, log);
         if keeps.is_none() && !new {
             self.set_flag(flag::STALE, true);
@@ -239,10 +239,10 @@ impl Transport {
         }
         let own = &mut self.persistent;
         if keeps.is_none() {
-            (own.synced, own.synced_in) = (Epoch::NONE, Epoch::NONE);
+            (own.synced, own.synced_in) = (Epoch::ZERO, Epoch::ZERO);
         } else if history.position(own.synced).is_none() {
             // Nothing was acknowledged in an epoch that the primary does not know.
-            let epoch = common.map_or(Epoch::NONE, |here| own.history.starts()[here].epoch);
+            let epoch = common.map_or(Epoch::ZERO, |here| own.history.starts()[here].epoch);
             own.synced = own.synced.min(epoch);
         }
         own.history = history.clone();

@@ -144,12 +144,12 @@ impl Persistent {
         Persistent {
             node: 0,
             role: Role::StandAlone,
-            group: Group::new(Epoch::NONE, Mode::Eager, &[0]).expect("one member is a group"),
+            group: Group::new(Epoch::ZERO, Mode::Eager, &[0]).expect("one member is a group"),
             pending: None,
-            floor: Epoch::NONE,
-            promised: Epoch::NONE,
-            synced: Epoch::NONE,
-            synced_in: Epoch::NONE,
+            floor: Epoch::ZERO,
+            promised: Epoch::ZERO,
+            synced: Epoch::ZERO,
+            synced_in: Epoch::ZERO,
             history: History::default(),
             rebuild: false,
         }
@@ -196,7 +196,7 @@ pub enum Command {
     Setup {
         /// Its number.
         node: u8,
-        /// The group: the same on every member, with version [`Epoch::NONE`].
+        /// The group: the same on every member, with version [`Epoch::ZERO`].
         group: Group,
         /// Whether it is to be primary.
         primary: bool,

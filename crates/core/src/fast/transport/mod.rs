@@ -167,14 +167,14 @@ impl Transport {
                 // What was acknowledged alone is not acknowledged by the group yet.
                 self.limit = [0; LANES_MAX];
                 self.persistent.node = node;
-                self.persistent.group = group.at(Epoch::NONE);
+                self.persistent.group = group.at(Epoch::ZERO);
                 self.persistent.pending = None;
-                self.persistent.floor = Epoch::NONE;
-                self.persistent.synced = Epoch::NONE;
-                self.persistent.synced_in = Epoch::NONE;
+                self.persistent.floor = Epoch::ZERO;
+                self.persistent.synced = Epoch::ZERO;
+                self.persistent.synced_in = Epoch::ZERO;
                 self.reflow();
                 if primary {
-                    self.propose(group.at(Epoch::NONE), [force, true], log)?;
+                    self.propose(group.at(Epoch::ZERO), [force, true], log)?;
                 }
             }
             _ if alone => return Err(CommandError::StandAlone),
@@ -278,7 +278,7 @@ impl Transport {
         own.role == Role::Secondary
             && self.candidate.is_none()
             && own.promised == own.history.last()
-            && own.promised != Epoch::NONE
+            && own.promised != Epoch::ZERO
             && own.promised.node() != own.node
     }
 

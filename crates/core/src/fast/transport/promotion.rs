@@ -82,7 +82,7 @@ impl Transport {
         let changes = outdated || !target.same_as(&self.persistent.group);
         let target = target.at(if changes { epoch } else { self.persistent.group.version() });
         let (history, ends) = self.synced_log(log);
-        let version = if self.has(Flaw::RankByEpoch) { Epoch::NONE } else { self.persistent.synced_in };
+        let version = if self.has(Flaw::RankByEpoch) { Epoch::ZERO } else { self.persistent.synced_in };
         let rank = (version, history.last());
         let mut oldest = [0; LANES_MAX];
         for (lane, oldest) in oldest.iter_mut().enumerate().take(self.lanes()) {
@@ -210,7 +210,7 @@ impl Transport {
             return self.set_flag(flag::MISMATCH, true);
         }
         let Accepted { synced, version, oldest, ends, history, .. } = accepted;
-        let rank = if synced == Epoch::NONE { (synced, synced) } else { (version, synced) };
+        let rank = if synced == Epoch::ZERO { (synced, synced) } else { (version, synced) };
         if rank > best.0 {
             *best = (rank, history);
         }
@@ -236,7 +236,7 @@ impl Transport {
         let heir = |acceptor: &Acceptor| {
             let (version, synced) = acceptor.rank;
             let version = if by_epoch { synced } else { version };
-            synced != Epoch::NONE && version >= group.version()
+            synced != Epoch::ZERO && version >= group.version()
         };
         let heirs = self.has(Flaw::NoHeir) || candidate.first || acceptors.iter().any(heir) || all(&group);
         let enough = if candidate.force {
@@ -269,7 +269,7 @@ impl Transport {
                 }
             }
         }
-        if best.last() == Epoch::NONE {
+        if best.last() == Epoch::ZERO {
             // Nobody has been in the group: the candidate's log becomes the group's.
             for (lane, target) in targets.iter_mut().enumerate().take(lanes) {
                 let end = log.persisted(lane);
@@ -278,7 +278,7 @@ impl Transport {
             }
         } else {
             let keeps = self.shared(&best, log);
-            let new = self.persistent.rebuild || self.persistent.synced == Epoch::NONE;
+            let new = self.persistent.rebuild || self.persistent.synced == Epoch::ZERO;
             let node = self.persistent.node;
             let gap = (0..lanes).any(|lane| {
                 let end = keeps.map_or(0, |keeps| keeps[lane]);

@@ -2,17 +2,7 @@
 
 use super::Transport;
 use tidewater_wire::replication::{Epoch, Group, LANES_MAX};
-
-/// The role of a device in its group.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Role {
-    /// It is in no group.
-    StandAlone,
-    /// Its host writes, and it sends the log to others.
-    Primary,
-    /// It takes the log from another, or waits for one.
-    Secondary,
-}
+pub use tidewater_wire::vendor::Role;
 
 /// Bits of the status register's low 32 bits. The first three are the failures of the paper's section 7.1.
 pub mod flag {

@@ -59,7 +59,7 @@ impl Network {
             log: MemLog::new(lanes),
             down_until: Instant::ZERO,
             credit: vec![0; lanes],
-            epoch: Epoch::NONE,
+            epoch: Epoch::ZERO,
         };
         Network {
             nodes: (0..nodes).map(node).collect(),
@@ -298,7 +298,7 @@ impl Network {
                 }
             }
             for other in &self.nodes[..number] {
-                let same = own.history.last() == other.transport.epoch() && own.history.last() != Epoch::NONE;
+                let same = own.history.last() == other.transport.epoch() && own.history.last() != Epoch::ZERO;
                 for lane in 0..self.ledger.len() {
                     let (a, b) = (&node.log.lanes[lane], &other.log.lanes[lane]);
                     let end = node.log.persisted(lane).min(other.log.persisted(lane));

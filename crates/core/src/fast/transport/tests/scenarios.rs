@@ -8,7 +8,7 @@ use tidewater_wire::replication::{Accepted, Attach, Start};
 fn network(mode: Mode, nodes: usize) -> Network {
     let members: Vec<u8> = (0..nodes as u8).collect();
     let mut net = Network::new(nodes, 1, 7);
-    net.set_up(Group::new(Epoch::NONE, mode, &members).unwrap());
+    net.set_up(Group::new(Epoch::ZERO, mode, &members).unwrap());
     net.run(Duration::from_us(50)).unwrap();
     assert_eq!(net.converged(), Some(0));
     net
@@ -194,7 +194,7 @@ fn what_is_trimmed_everywhere_makes_a_peer_stale_until_it_is_rebuilt() -> Check 
 
 #[test]
 fn a_dead_member_is_taken_out_by_a_majority_and_a_pair_needs_force() -> Check {
-    let group = |members: &[u8]| Some(Group::new(Epoch::NONE, Mode::Eager, members).unwrap());
+    let group = |members: &[u8]| Some(Group::new(Epoch::ZERO, Mode::Eager, members).unwrap());
     let mut net = network(Mode::Eager, 3);
     isolate(&mut net, 2, true);
     net.write(0, 0, 10);
@@ -224,7 +224,7 @@ fn a_dead_member_is_taken_out_by_a_majority_and_a_pair_needs_force() -> Check {
 /// A primary of a group that was replaced without its knowing makes epochs that are higher than those of the new group. Its log
 /// must not count for more when it comes back.
 fn an_outsider_comes_back(flaw: Option<Flaw>) -> Check {
-    let group = |members: &[u8]| Some(Group::new(Epoch::NONE, Mode::Eager, members).unwrap());
+    let group = |members: &[u8]| Some(Group::new(Epoch::ZERO, Mode::Eager, members).unwrap());
     let mut net = network(Mode::Eager, 4);
     net.nodes.iter_mut().for_each(|node| node.transport.flaw = flaw);
     isolate(&mut net, 1, true);
@@ -285,7 +285,7 @@ fn a_stand_alone_log_becomes_the_groups_and_the_others_give_theirs_up() -> Check
     net.write(1, 0, 77);
     assert_eq!(net.credit(0, 0), 200);
     net.ledger[0].clear();
-    net.set_up(Group::new(Epoch::NONE, Mode::Eager, &[0, 1, 2]).unwrap());
+    net.set_up(Group::new(Epoch::ZERO, Mode::Eager, &[0, 1, 2]).unwrap());
     net.run(ms(5))?;
     assert_eq!((net.converged(), net.credit(0, 0)), (Some(0), 200));
     assert_eq!(net.nodes[1].transport.status().cut[0], 77);
@@ -293,7 +293,7 @@ fn a_stand_alone_log_becomes_the_groups_and_the_others_give_theirs_up() -> Check
     net.command(2, Command::StandAlone).unwrap();
     net.write(2, 0, 9);
     assert_eq!(net.credit(2, 0), 209);
-    let group = Group::new(Epoch::NONE, Mode::Eager, &[0, 1, 2]).unwrap();
+    let group = Group::new(Epoch::ZERO, Mode::Eager, &[0, 1, 2]).unwrap();
     net.command(2, Command::Setup { node: 2, group, primary: false, force: false }).unwrap();
     net.run(ms(10))?;
     promote(&mut net, 0, false)?;
@@ -323,9 +323,9 @@ fn reports_are_sent_at_ticks_of_the_period() {
     let config = Config { report_period: Duration::from_us(2), ..Config::default() };
     let mut log = MemLog::new(1);
     let mut replica = Transport::new(config);
-    let group = Group::new(Epoch::NONE, Mode::Eager, &[0, 1]).unwrap();
+    let group = Group::new(Epoch::ZERO, Mode::Eager, &[0, 1]).unwrap();
     replica.command(Instant::ZERO, Command::Setup { node: 1, group, primary: false, force: false }, &mut log).unwrap();
-    let epoch = Epoch::NONE.next(0).unwrap();
+    let epoch = Epoch::ZERO.next(0).unwrap();
     let mut history = History::default();
     history.push(Start { epoch, offsets: [0; LANES_MAX] });
     let attach = Box::new(Attach { group, lanes: 1, oldest: [0; LANES_MAX], history });
@@ -375,8 +375,8 @@ fn no_frame_panics() {
         net.weather = Weather { drop: 30, ..FAIR };
         for _ in 0..300 {
             let epoch = |rng: &mut Rng| match rng.below(8) {
-                0 => Epoch::from_bits(rng.next_u64()),
-                _ => Epoch::from_bits(rng.below(6) << 8 | rng.below(4)),
+                0 => Epoch(rng.next_u64()),
+                _ => Epoch(rng.below(6) << 8 | rng.below(4)),
             };
             let offset = |rng: &mut Rng| rng.below(60);
             let group = |rng: &mut Rng| {

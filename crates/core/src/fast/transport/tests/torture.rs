@@ -43,7 +43,7 @@ fn random_group(rng: &mut Rng, nodes: usize, mode: Option<Mode>, any: bool) -> G
         Some(mode) => mode,
         None => [Mode::Lazy, Mode::Eager, Mode::Chain, Mode::Quorum(n as u8 / 2 + 1)][rng.below(4) as usize],
     };
-    Group::new(Epoch::NONE, mode, &members).unwrap()
+    Group::new(Epoch::ZERO, mode, &members).unwrap()
 }
 
 fn run(plan: Plan, figures: &mut Figures) -> Check {

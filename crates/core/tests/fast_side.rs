@@ -1,0 +1,432 @@
+//! The fast side through the front door: stores, loads, commands and frames, as a front end brings them.
+
+use proptest::prelude::*;
+use tidewater_base::{Duration, Instant};
+use tidewater_core::device::{Device, Input, Options, Output};
+use tidewater_core::fast::{Content, Place, bar};
+use tidewater_core::profile::{Profile, Survives, builtin};
+use tidewater_wire::nvme::{Sqe, Status};
+use tidewater_wire::replication::Frame;
+use tidewater_wire::vendor::{
+    AdminCommand, BarLayout, ControlPage, DestagePriority, Epoch, FastSetup, FastStatus, IoCommand, LanePage,
+    NO_TIMEOUT, OnWrap, ReadLogHeader, RecordHeader, RecordKind, TransportStatus, TrimTo, status,
+};
+
+fn profile() -> Profile {
+    let mut profile = builtin("tiny").unwrap();
+    for (key, value) in [
+        ("memory.sram.size", "64KiB"),
+        ("memory.sram.survives", "by-capacitors"),
+        ("fast.size", "32KiB"),
+        ("fast.queue_size", "4KiB"),
+        ("fast.log_size", "256KiB"),
+        ("fast.lanes", "2"),
+        ("fast.partial_after", "300us"),
+    ] {
+        profile.set(key, value).unwrap();
+    }
+    assert!(profile.memories.iter().any(|m| m.survives == Survives::ByCapacitors));
+    profile
+}
+
+struct Rig {
+    device: Device,
+    now: Instant,
+    outputs: Vec<Output>,
+    cid: u16,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let device = Device::new(&profile(), Options { stamps: true, ..Options::default() }).unwrap();
+        Rig { device, now: Instant::ZERO, outputs: Vec::new(), cid: 0 }
+    }
+
+    fn handle(&mut self, input: Input<'_>) {
+        assert!(self.device.handle(self.now, input).is_ok());
+        while let Some(output) = self.device.poll() {
+            self.outputs.push(output);
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.device.deadline().filter(|&at| at <= end) {
+            self.now = at;
+            self.handle(Input::Timer);
+        }
+        self.now = end;
+    }
+
+    fn settle(&mut self) {
+        self.run_for(Duration::from_ms(20));
+    }
+
+    fn capsule(&mut self, sqe: Sqe, data: &[u8]) {
+        self.handle(Input::Capsule { function: 0, sqe, data });
+    }
+
+    /// The reply to the command with this identifier, if it has ended.
+    fn reply(&mut self, cid: u16) -> Option<(Status, u32, Vec<u8>)> {
+        let place = self.outputs.iter().position(|o| matches!(o, Output::Reply { cid: of, .. } if *of == cid))?;
+        match self.outputs.remove(place) {
+            Output::Reply { status, result, data, .. } => Some((status, result, data)),
+            _ => None,
+        }
+    }
+
+    fn io(&mut self, command: IoCommand, data: &[u8]) -> u16 {
+        self.cid += 1;
+        self.capsule(command.emit(self.cid), data);
+        self.cid
+    }
+
+    fn admin(&mut self, command: AdminCommand, data: &[u8]) -> Status {
+        self.cid += 1;
+        self.capsule(command.emit(self.cid), data);
+        self.reply(self.cid).expect("set-up commands end at once").0
+    }
+
+    fn append(&mut self, lane: u8, offset: u64, bytes: &[u8]) -> Status {
+        let command = IoCommand::Append { lane, epoch: Epoch::ZERO, offset, bytes: bytes.len() as u32 };
+        let cid = self.io(command, bytes);
+        self.reply(cid).expect("an append ends when it is in the queue").0
+    }
+
+    fn page(&self) -> ControlPage {
+        self.device.control_page(0)
+    }
+
+    fn log_page<T>(&mut self, id: u8, parse: impl FnOnce(&[u8]) -> T) -> T {
+        self.cid += 1;
+        let sqe = Sqe::default().with_dword(0, 0x02 | u32::from(self.cid) << 16).with_dword(10, id.into());
+        self.capsule(sqe, &[]);
+        let (status, _, data) = self.reply(self.cid).unwrap();
+        assert!(status.is_success());
+        parse(&data)
+    }
+}
+
+fn bytes(from: u64, len: usize) -> Vec<u8> {
+    (from..from + len as u64).map(|i| (i % 251) as u8).collect()
+}
+
+/// Reads 3,000 bytes at 100, which one page holds, and checks where they come from.
+fn read_back(rig: &mut Rig, from_flash: bool) {
+    let cid = rig.io(IoCommand::ReadLog { lane: 1, offset: 100, bytes: 3000, wait_ns: 0 }, &[]);
+    rig.settle();
+    let place = rig.outputs.iter().position(|o| matches!(o, Output::Log { .. })).expect("bytes of log");
+    let Output::Log { offset, len, from, .. } = rig.outputs.remove(place) else { unreachable!() };
+    assert_eq!((offset, len, matches!(from, Place::Page { skip: 100, .. })), (100, 3000, from_flash));
+    let (status, _, data) = rig.reply(cid).expect("it has ended");
+    assert!(status.is_success());
+    let header = ReadLogHeader::parse(&data).unwrap();
+    assert_eq!((header.offset, header.bytes), (100, 3000));
+}
+
+#[test]
+fn appends_are_credited_waited_for_and_read_back_from_ring_and_flash() {
+    let mut rig = Rig::new();
+    let wait = rig.io(IoCommand::WaitCredit { lane: 1, offset: 3000, timeout_ns: NO_TIMEOUT }, &[]);
+    assert!(rig.append(1, 0, &bytes(0, 2000)).is_success());
+    rig.run_for(Duration::from_us(2));
+    assert_eq!(rig.page().lane[1].credit, 2000);
+    assert_eq!(rig.reply(wait), None);
+    assert!(rig.append(1, 2000, &bytes(2000, 1500)).is_success());
+    rig.run_for(Duration::from_us(2));
+    assert_eq!(rig.reply(wait), Some((Status::SUCCESS, 500, vec![])));
+    rig.settle();
+    let page = rig.page();
+    assert_eq!((page.lane[1].lba_tail, page.lane[0].lba_tail), (3500, 0), "a partial page after the threshold");
+    read_back(&mut rig, false);
+    // A whole turn of the ring later only flash has them.
+    let mut at = 3500;
+    while at < 3500 + (20 << 10) {
+        assert!(rig.append(1, at, &bytes(at, 2048)).is_success());
+        at += 2048;
+        rig.settle();
+    }
+    read_back(&mut rig, true);
+    let late = rig.io(IoCommand::WaitCredit { lane: 0, offset: 1, timeout_ns: 5_000 }, &[]);
+    rig.run_for(Duration::from_us(10));
+    assert_eq!(rig.reply(late).unwrap().0, status::TIMED_OUT);
+}
+
+#[test]
+fn every_refusal_has_its_status_and_changes_nothing() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.append(2, 0, &[1]), status::LANE_UNKNOWN);
+    assert_eq!(rig.append(0, 0, &bytes(0, 5000)), status::REQUEST_TOO_LARGE);
+    assert_eq!(rig.append(0, 4090, &bytes(0, 10)), status::BEYOND_CREDIT);
+    let stale = IoCommand::Append { lane: 0, epoch: Epoch::new(3, 1), offset: 0, bytes: 4 };
+    let cid = rig.io(stale, &[0; 4]);
+    assert_eq!(rig.reply(cid).unwrap().0, status::STALE_EPOCH);
+    let cid = rig.io(IoCommand::Append { lane: 0, epoch: Epoch::ZERO, offset: 0, bytes: 64 }, &[0; 3]);
+    assert_eq!(rig.reply(cid).unwrap().0, Status::DATA_TRANSFER_ERROR);
+    rig.settle();
+    assert_eq!(rig.page().lane[0].persisted, 0);
+    let lane = rig.log_page(0xC0, |bytes| FastStatus::parse(bytes).unwrap()).lane[0];
+    assert_eq!((lane.drops, lane.first_drop), (1, 4090));
+    // Blocks of the LBA ring can be read, but not written.
+    let first = rig.device.capacity() / 512;
+    for (sqe, expected) in [
+        (Sqe::write(1, first, 7), status::RANGE_RESERVED),
+        (Sqe::write_zeroes(2, first - 8, 15, false), status::RANGE_RESERVED),
+        (Sqe::read(3, first, 7), Status::SUCCESS),
+    ] {
+        let submission = tidewater_core::host::Submission::new(sqe, 1);
+        rig.handle(Input::Submit { queue: 0, submission });
+        rig.settle();
+        let done = rig.outputs.iter().rev().find_map(|o| match o {
+            Output::Complete(completion) => Some(completion.cqe.status),
+            _ => None,
+        });
+        assert!(done.is_some_and(|status| status.same_code(expected)), "{done:?} instead of {expected:?}");
+    }
+}
+
+#[test]
+fn a_function_is_set_up_anew_only_when_its_log_is_empty() {
+    let mut rig = Rig::new();
+    let own = rig.page();
+    let setup = FastSetup {
+        lanes: 1,
+        priority: DestagePriority::Destage,
+        on_wrap: OnWrap::OverwriteOldest,
+        ring_bytes: 32 << 10,
+        queue_bytes: 8 << 10,
+        lba_first: own.lba_first,
+        lba_count: own.lba_count,
+        partial_page_ns: 100_000,
+    };
+    let command = AdminCommand::FastSetup { function: 0 };
+    let too_large = FastSetup { ring_bytes: 64 << 10, ..setup };
+    assert_eq!(rig.admin(command, &too_large.to_bytes()), status::ENERGY_TOO_LITTLE);
+    let elsewhere = FastSetup { lba_first: 0, ..setup };
+    assert_eq!(rig.admin(command, &elsewhere.to_bytes()), status::RANGE_INVALID);
+    assert!(rig.append(0, 0, &bytes(0, 100)).is_success());
+    assert_eq!(rig.admin(command, &setup.to_bytes()), status::BUSY);
+    rig.settle();
+    assert_eq!(rig.admin(command, &setup.to_bytes()), status::BUSY, "its page is on flash");
+    let all = AdminCommand::TrimLog { function: 0, to: TrimTo::Stream { lane: 0, offset: 100 } };
+    assert!(rig.admin(all, &[]).is_success());
+    assert!(rig.admin(command, &setup.to_bytes()).is_success());
+    let page = rig.page();
+    assert_eq!((page.lanes, page.lane[0].ring_bytes, page.lane[0].queue_bytes), (1, 32 << 10, 8 << 10));
+    let layout = rig.log_page(0xC1, |bytes| BarLayout::parse(bytes).unwrap());
+    assert_eq!((layout.lanes, layout.lane[0].window_bytes, layout.lane[0].window_offset), (1, 32 << 10, bar::RINGS));
+}
+
+#[test]
+fn a_dead_writers_region_is_sealed_void() {
+    let mut rig = Rig::new();
+    let floor = |rig: &mut Rig, floor: u64| {
+        let cid = rig.io(IoCommand::WriteLanePage { lane: 0, floor }, &[]);
+        assert!(rig.reply(cid).unwrap().0.is_success());
+    };
+    floor(&mut rig, 0);
+    // One region of 128 bytes, half written by an owner who died; another behind it, complete.
+    assert!(rig.append(0, 0, &bytes(0, 64)).is_success());
+    assert!(rig.append(0, 128, &bytes(128, 64)).is_success());
+    rig.settle();
+    assert_eq!(rig.page().lane[0].credit, 0);
+    let seal = |offset| IoCommand::SealRegion { lane: 0, epoch: Epoch::ZERO, offset, bytes: 128 };
+    let cid = rig.io(seal(128), &[]);
+    assert_eq!(rig.reply(cid).unwrap().0, status::REGION_INVALID, "it is not the oldest");
+    let cid = rig.io(seal(0), &[]);
+    assert!(rig.reply(cid).unwrap().0.is_success());
+    rig.run_for(Duration::from_us(5));
+    assert_eq!(rig.page().lane[0].credit, 128);
+    let mut found = [0; 128];
+    rig.device.fast().read_ring(0, 0, 0, &mut found);
+    let header = RecordHeader::parse(&found).unwrap();
+    assert_eq!((header.kind, header.length, header.lsn), (RecordKind::Void, 88, 0));
+    floor(&mut rig, 192);
+    rig.settle();
+    assert_eq!(rig.page().lane[0].credit, 192);
+}
+
+#[test]
+fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
+    let data = bytes(7, 3000);
+    let mut trapped = Rig::new();
+    let setup = *trapped.device.fast().function(0).unwrap().setup();
+    // In any order within the credit, as lines leave write-combining buffers.
+    let mut lines: Vec<usize> = (0..data.len()).step_by(64).collect();
+    for i in 0..lines.len() {
+        let j = (i * 7 + 3) % lines.len();
+        lines.swap(i, j);
+    }
+    for start in lines {
+        let line = &data[start..(start + 64).min(data.len())];
+        let address = bar::ring_address(&setup, 0, start as u64);
+        trapped.handle(Input::Store { function: 0, address, content: Content::Bytes(line) });
+    }
+    let mut mapped = Rig::new();
+    for (start, end) in [(0, 1000), (1000, 1001), (1001, 3000)] {
+        let content = Content::Bytes(&data[start..end]);
+        mapped.handle(Input::Announce { function: 0, lane: 0, tail: end as u64, content });
+    }
+    let found = [&mut trapped, &mut mapped].map(|rig| {
+        rig.run_for(Duration::from_us(50));
+        let mut found = vec![0; 3000];
+        rig.device.fast().read_ring(0, 0, 0, &mut found);
+        (found, rig.page().lane[0].credit)
+    });
+    assert_eq!(found[0], found[1]);
+    assert_eq!(found[0], (data, 3000));
+    // Who does not keep to the credit has a broken stream, and only that.
+    let far = vec![0; 4000];
+    mapped.handle(Input::Announce { function: 0, lane: 0, tail: 3000 + 9000, content: Content::Bytes(&far) });
+    assert!(mapped.page().status.is_broken(0) && !mapped.page().status.is_broken(1));
+    assert!(mapped.append(1, 0, &bytes(0, 10)).is_success());
+}
+
+#[test]
+fn loads_show_the_control_page_and_stores_into_a_lane_page_set_the_floor() {
+    let mut rig = Rig::new();
+    let address = bar::lane_page_address(0) + LanePage::FLOOR_OFFSET as u64;
+    rig.handle(Input::Store { function: 0, address, content: Content::Bytes(&64u64.to_le_bytes()) });
+    assert!(rig.append(0, 0, &bytes(0, 100)).is_success());
+    rig.run_for(Duration::from_us(5));
+    let credit_at = bar::CONTROL + ControlPage::lane_offset(0) as u64;
+    let page = rig.page().to_bytes();
+    for (address, len) in [(credit_at, 8), (bar::CONTROL, 8), (bar::CONTROL + 32, 4), (address, 8)] {
+        rig.handle(Input::Load { function: 0, address, len, tag: address });
+    }
+    let loaded = |o| match o {
+        Output::Loaded { tag, value } => Some((tag, value)),
+        _ => None,
+    };
+    let found: Vec<(u64, u64)> = rig.outputs.drain(..).filter_map(loaded).collect();
+    assert_eq!(found[0], (credit_at, 64));
+    assert_eq!(found[1].1.to_le_bytes(), page[..8]);
+    assert_eq!(found[2].1, u64::from(TransportStatus::OK.0));
+    assert_eq!(found[3].1, 64);
+    assert_eq!(rig.device.load(0, bar::RINGS, 8), u64::MAX, "a ring is not read by loads");
+    assert_eq!(rig.device.load(9, 0, 8), u64::MAX);
+}
+
+#[test]
+fn a_full_lba_ring_pushes_back_until_it_is_trimmed() {
+    let mut rig = Rig::new();
+    let mut at = 0;
+    loop {
+        let credit = rig.page().lane[0].credit;
+        if at - credit > 2048 || at > 4 << 20 {
+            break;
+        }
+        rig.append(0, at, &bytes(at, 2048));
+        at += 2048;
+        rig.settle();
+    }
+    let page = rig.page();
+    assert!(at < 1 << 20 && page.status.has(TransportStatus::WAITS_FOR_TRIM), "{at} {}", page.status);
+    let trim = AdminCommand::TrimLog { function: 0, to: TrimTo::Page(page.lba_head + 8) };
+    assert!(rig.admin(trim, &[]).is_success());
+    rig.settle();
+    let after = rig.page();
+    assert!(after.lane[0].credit > page.lane[0].credit && after.lane[0].lba_head > page.lane[0].lba_head);
+}
+
+/// Anything that a front end may bring.
+#[derive(Clone, Debug)]
+enum Foreign {
+    Store { function: u8, address: u64, len: u32 },
+    Load { address: u64, len: u8 },
+    Announce { lane: u8, tail: u64, len: u32 },
+    Capsule { function: u8, dwords: [u32; 16], data: Vec<u8> },
+    Known { command: u8, a: u64, b: u64, data: Vec<u8> },
+    Frame(Vec<u8>),
+    Time(u64),
+}
+
+fn foreign() -> impl Strategy<Value = Foreign> {
+    let near = prop_oneof![Just(0u64), 0u64..6000, bar::RINGS..bar::RINGS + 40_000, any::<u64>()];
+    let small = prop_oneof![0u64..9000, any::<u64>()];
+    let data = proptest::collection::vec(any::<u8>(), 0..600);
+    prop_oneof![
+        (0u8..3, near.clone(), 0u32..5000).prop_map(|(function, address, len)| Foreign::Store {
+            function,
+            address,
+            len
+        }),
+        (near, 0u8..9).prop_map(|(address, len)| Foreign::Load { address, len }),
+        (0u8..3, small.clone(), 0u32..5000).prop_map(|(lane, tail, len)| Foreign::Announce { lane, tail, len }),
+        (0u8..2, any::<[u32; 16]>(), data.clone()).prop_map(|(function, dwords, data)| Foreign::Capsule {
+            function,
+            dwords,
+            data
+        }),
+        (any::<u8>(), small.clone(), small, data.clone()).prop_map(|(command, a, b, data)| Foreign::Known {
+            command,
+            a,
+            b,
+            data
+        }),
+        data.prop_map(Foreign::Frame),
+        (0u64..3_000).prop_map(Foreign::Time),
+    ]
+}
+
+fn bring(rig: &mut Rig, input: Foreign) {
+    let zeroes = [0u8; 5000];
+    match input {
+        Foreign::Store { function, address, len } => {
+            rig.handle(Input::Store { function, address, content: Content::Bytes(&zeroes[..len as usize]) });
+        }
+        Foreign::Load { address, len } => rig.handle(Input::Load { function: 0, address, len, tag: 0 }),
+        Foreign::Announce { lane, tail, len } => {
+            rig.handle(Input::Announce { function: 0, lane, tail, content: Content::Bytes(&zeroes[..len as usize]) });
+        }
+        Foreign::Capsule { function, dwords, data } => {
+            let sqe = dwords.into_iter().enumerate().fold(Sqe::default(), |sqe, (i, dword)| sqe.with_dword(i, dword));
+            rig.handle(Input::Capsule { function, sqe, data: &data });
+        }
+        Foreign::Known { command, a, b, data } => {
+            let lane = (a % 3) as u8;
+            let sqe = match command % 9 {
+                0 => IoCommand::Append { lane, epoch: Epoch::ZERO, offset: a, bytes: data.len() as u32 }.emit(1),
+                1 => IoCommand::ReadLog { lane, offset: a, bytes: b as u32 % 100_000, wait_ns: b % 1000 }.emit(1),
+                2 => IoCommand::WaitCredit { lane, offset: a, timeout_ns: b }.emit(1),
+                3 => IoCommand::WriteLanePage { lane, floor: a }.emit(1),
+                4 => IoCommand::SealRegion { lane, epoch: Epoch::ZERO, offset: a / 64 * 64, bytes: 64 }.emit(1),
+                5 => AdminCommand::TrimLog { function: 0, to: TrimTo::Page(a) }.emit(1),
+                6 => AdminCommand::TransportSetup { function: 0 }.emit(1),
+                7 => AdminCommand::Promote { function: 0 }.emit(1),
+                _ => AdminCommand::FastSetup { function: 0 }.emit(1),
+            };
+            rig.handle(Input::Capsule { function: 0, sqe, data: &data });
+        }
+        Foreign::Frame(bytes) => {
+            if let Ok(frame) = Frame::parse(&bytes) {
+                let content = Content::Bytes(&zeroes[..64]);
+                rig.handle(Input::Frame { function: 0, frame: Box::new(frame), content });
+            }
+        }
+        Foreign::Time(us) => rig.run_for(Duration::from_us(us)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_foreign_makes_it_panic_or_break_its_counters(inputs in proptest::collection::vec(foreign(), 1..200)) {
+        let mut rig = Rig::new();
+        let mut credits = [0; 2];
+        for input in inputs {
+            bring(&mut rig, input);
+            rig.outputs.clear();
+            let function = rig.device.fast().function(0).unwrap();
+            for (lane, credit) in function.lanes().iter().zip(&mut credits) {
+                prop_assert!(lane.durable() <= lane.placed() && lane.placed() <= lane.released());
+                prop_assert!(lane.credit() <= lane.released() && lane.released() <= lane.persisted());
+                prop_assert!(lane.credit() >= *credit, "credit fell");
+                *credit = lane.credit();
+            }
+        }
+        rig.settle();
+        let _ = rig.device.cut_power();
+    }
+}

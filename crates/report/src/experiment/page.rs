@@ -1,0 +1,297 @@
+//! Experiments as one HTML page: the paper beside ours.
+
+use super::chart::{Drawn, Palette, draw};
+use super::summary::verdict;
+use super::{Cell, Experiment, Form};
+use crate::html::{document, escape};
+use crate::page::{FULL, HALF, figure};
+use crate::units::{count, decimal, plural};
+use std::fmt::Write;
+
+/// Raw rows that a page shows; the document has all of them.
+const ROWS_MAX: usize = 2_000;
+
+/// One page of `experiments`, with all their figures. Needs nothing else: no script, no network.
+pub fn page(experiments: &[Experiment]) -> String {
+    let mut body = String::with_capacity(128 << 10);
+    let ids = ids(experiments);
+    let title = match experiments {
+        [one] => one.title.clone(),
+        _ => "Experiments of papers, repeated".to_owned(),
+    };
+    let _ = writeln!(
+        body,
+        "<header>\n<p class=\"kind\">Tidewater: what papers show, beside what was measured here</p>\n<h1>{}</h1>",
+        escape(&title)
+    );
+    match experiments {
+        [] => body.push_str("</header>\n<p>No experiment was run.</p>\n"),
+        [one] => {
+            let _ = writeln!(body, "<p class=\"lead\">{}</p>\n</header>", origin(one));
+            section(&mut body, one);
+        }
+        _ => {
+            contents(&mut body, experiments, &ids);
+            for (one, id) in experiments.iter().zip(&ids) {
+                let _ = writeln!(
+                    body,
+                    "<h2 id=\"{id}\">{}</h2>\n<p class=\"muted\">{}</p>",
+                    escape(&one.title),
+                    origin(one)
+                );
+                section(&mut body, one);
+            }
+        }
+    }
+    if let Some(first) = experiments.first() {
+        let seeds: Vec<u64> = experiments.iter().map(|one| one.seed).collect();
+        let _ = writeln!(
+            body,
+            "<footer>tidewater {}, seed {}.</footer>",
+            escape(&first.version),
+            if seeds.iter().all(|seed| *seed == first.seed) { first.seed.to_string() } else { "by experiment".into() }
+        );
+    }
+    document(&format!("{title} – tidewater"), &body)
+}
+
+/// Name and source of an experiment, as HTML.
+fn origin(one: &Experiment) -> String {
+    format!("<code>{}</code> · {}", escape(&one.name), escape(&one.source))
+}
+
+/// An anchor for each experiment, made from its name.
+fn ids(experiments: &[Experiment]) -> Vec<String> {
+    let mut ids: Vec<String> = Vec::new();
+    for one in experiments {
+        let plain: String =
+            one.name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+        let plain = if plain.is_empty() { "experiment".to_owned() } else { plain };
+        let id = if ids.contains(&plain) { format!("{plain}--{}", ids.len() + 1) } else { plain };
+        ids.push(id);
+    }
+    ids
+}
+
+fn contents(out: &mut String, experiments: &[Experiment], ids: &[String]) {
+    let (holding, of) =
+        experiments.iter().fold((0, 0), |(holding, of), one| (holding + one.holding(), of + one.checks.len()));
+    let _ = writeln!(
+        out,
+        "<p class=\"lead\">{}: {}</p>\n</header>",
+        plural(experiments.len() as u64, "experiment"),
+        sentence_within(&verdict(holding, of))
+    );
+    out.push_str(
+        "<div class=\"scroll\"><table class=\"top\"><thead><tr><th>experiment</th><th class=\"words\">what it shows</th>\
+         <th class=\"words\">where the original is</th><th>checks that hold</th></tr></thead>\n<tbody>\n",
+    );
+    for (one, id) in experiments.iter().zip(ids) {
+        let (class, holding) = match (one.checks.len(), one.holds()) {
+            (0, _) => ("muted", "none were made".to_owned()),
+            (of, true) => ("yes", format!("{of} of {of} ✓")),
+            (of, false) => ("no", format!("{} of {of} ✗", one.holding())),
+        };
+        let _ = writeln!(
+            out,
+            "<tr><td><a href=\"#{id}\">{}</a></td><td class=\"words\">{}</td><td class=\"words\">{}</td>\
+             <td class=\"{class}\">{holding}</td></tr>",
+            escape(&one.name),
+            escape(&one.title),
+            escape(&one.source)
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+/// A sentence that goes on after a colon.
+fn sentence_within(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn section(out: &mut String, one: &Experiment) {
+    for paragraph in one.description.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
+        let _ = writeln!(out, "<p>{}</p>", escape(paragraph.trim()));
+    }
+    if !one.holds() {
+        let _ = writeln!(
+            out,
+            "<div class=\"banner\" role=\"alert\"><b>NOT ALL AS THE PAPER SAYS</b> {}</div>",
+            escape(&verdict(one.holding(), one.checks.len()))
+        );
+    }
+    figures(out, one);
+    checks(out, one);
+    list(out, "Where ours differs from the paper's", &one.differences);
+    list(out, "What was fitted or assumed", &one.fitted);
+    parameters(out, one);
+    rows(out, one);
+}
+
+fn figures(out: &mut String, one: &Experiment) {
+    let palette = Palette::of(&one.figures);
+    let pair = one.figures.len() > 1;
+    if pair {
+        out.push_str("<div class=\"pair\">\n");
+    }
+    for shown in &one.figures {
+        let Drawn { svg, left_out } = draw(shown, &palette, if pair { HALF } else { FULL });
+        if svg.is_empty() {
+            figure(out, &shown.title, "There is nothing to draw.", "");
+            continue;
+        }
+        let mut how = String::new();
+        if shown.form == Form::Candles {
+            how.push_str("Lines: from the lowest to the highest. Boxes: the middle half. Bars across: the median. ");
+        }
+        if shown.series.iter().any(|series| series.from_paper) {
+            how.push_str("Dashed: the paper's values. ");
+        }
+        if left_out > 0 {
+            let _ = write!(
+                how,
+                "{} cannot be drawn, and {} left out. ",
+                plural(left_out as u64, "point"),
+                if left_out == 1 { "is" } else { "are" }
+            );
+        }
+        figure(out, &shown.title, how.trim_end(), &svg);
+    }
+    if pair {
+        out.push_str("</div>\n");
+    }
+}
+
+fn checks(out: &mut String, one: &Experiment) {
+    if one.checks.is_empty() {
+        return;
+    }
+    let _ = write!(
+        out,
+        "<h3>The paper's statements</h3>\n<div class=\"scroll\"><table class=\"top checks\"><caption>{}</caption><thead><tr>\
+         <th class=\"words\">the paper says</th><th class=\"words\">expected</th><th class=\"words\">measured</th>\
+         <th>holds</th></tr></thead>\n<tbody>\n",
+        escape(&verdict(one.holding(), one.checks.len()))
+    );
+    for check in &one.checks {
+        let (row, class, mark) = if check.ok { ("", "yes", "✓ yes") } else { (" class=\"broken\"", "no", "✗ no") };
+        let _ = writeln!(
+            out,
+            "<tr{row}><td class=\"words\">{}</td><td class=\"words\">{}</td><td class=\"words\">{}</td>\
+             <td class=\"{class}\">{mark}</td></tr>",
+            escape(&check.statement),
+            escape(&check.expected),
+            escape(&check.measured)
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+fn list(out: &mut String, title: &str, items: &[String]) {
+    if items.is_empty() {
+        return;
+    }
+    let _ = write!(out, "<h3>{}</h3>\n<ul class=\"prose\">", escape(title));
+    for item in items {
+        let _ = write!(out, "<li>{}</li>", escape(item));
+    }
+    out.push_str("</ul>\n");
+}
+
+fn parameters(out: &mut String, one: &Experiment) {
+    if one.parameters.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<details><summary>What it was run with</summary>\n<div class=\"scroll\"><table class=\"top\"><thead><tr>\
+         <th>parameter</th><th class=\"words\">value</th><th class=\"words\">what it is</th></tr></thead>\n<tbody>\n",
+    );
+    for parameter in &one.parameters {
+        let _ = writeln!(
+            out,
+            "<tr><td><code>{}</code></td><td class=\"words\">{}</td><td class=\"words\">{}</td></tr>",
+            escape(&parameter.name),
+            escape(&parameter.value),
+            escape(&parameter.doc)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<tr><td>seed</td><td class=\"words\">{}</td><td class=\"words\">of every random choice</td></tr>",
+        one.seed
+    );
+    out.push_str("</tbody></table></div></details>\n");
+}
+
+fn rows(out: &mut String, one: &Experiment) {
+    if one.rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "<details><summary>What was measured: {}</summary>\n<ul class=\"prose\">",
+        plural(one.rows.len() as u64, "row")
+    );
+    for column in &one.columns {
+        let _ = writeln!(out, "<li><code>{}</code>: {}</li>", escape(&column.name), escape(&column.doc));
+    }
+    out.push_str("</ul>\n<div class=\"scroll\"><table>");
+    if one.rows.len() > ROWS_MAX {
+        let _ = write!(
+            out,
+            "<caption>The first {} rows; the document that <code>--json</code> writes has all of them.</caption>",
+            count(ROWS_MAX as f64)
+        );
+    }
+    out.push_str("<thead><tr>");
+    for column in &one.columns {
+        let _ = write!(out, "<th>{}</th>", escape(&column.name));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for row in one.rows.iter().take(ROWS_MAX) {
+        out.push_str("<tr>");
+        for cell in row {
+            let _ = match cell {
+                Cell::Number(number) => write!(out, "<td>{}</td>", raw(*number)),
+                Cell::Text(text) => write!(out, "<td>{}</td>", escape(text)),
+            };
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div></details>\n");
+}
+
+/// A measurement with six digits, and whole numbers in full.
+fn raw(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    if value != 0.0 && !(1e-6..1e15).contains(&value.abs()) {
+        return format!("{value:.5e}");
+    }
+    let digits = value.abs().max(1e-9).log10().floor();
+    decimal(value, (5.0 - digits).clamp(0.0, 12.0) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_numbers_keep_what_they_say() {
+        for (value, text) in [
+            (0.0, "0"),
+            (16384.0, "16384"),
+            (123_456_789.0, "123456789"),
+            (0.1 + 0.2, "0.3"),
+            (27.712_345_6, "27.7123"),
+            (0.000_123_456_7, "0.000123457"),
+            (1e-9, "1.00000e-9"),
+            (f64::NAN, "–"),
+            (-2.5, "-2.5"),
+        ] {
+            assert_eq!(raw(value), text);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! An experiment on a terminal: the paper's statements beside what was measured.
+
+use super::Experiment;
+use crate::compare::printable;
+use std::fmt::Write;
+
+/// The checks of `experiment`, at most `width` characters wide where its words allow it.
+pub fn summary(experiment: &Experiment, width: usize) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}: {}", printable(&experiment.name), printable(&experiment.title));
+    if !experiment.source.is_empty() {
+        wrapped(&mut out, "    ", "    ", &experiment.source, width);
+    }
+    for check in &experiment.checks {
+        out.push('\n');
+        let mark = if check.ok { "ok      " } else { "FAILED  " };
+        wrapped(&mut out, mark, "        ", &check.statement, width);
+        wrapped(&mut out, "        expected  ", "                  ", &check.expected, width);
+        wrapped(&mut out, "        measured  ", "                  ", &check.measured, width);
+    }
+    if !experiment.differences.is_empty() {
+        out.push('\n');
+    }
+    for difference in &experiment.differences {
+        wrapped(&mut out, "differs ", "        ", difference, width);
+    }
+    let _ = writeln!(out, "\n{}", verdict(experiment.holding(), experiment.checks.len()));
+    out
+}
+
+/// How many of how many checks hold, in words.
+pub(super) fn verdict(holding: usize, of: usize) -> String {
+    match (holding, of) {
+        (_, 0) => "Nothing was checked.".to_owned(),
+        (1, 1) => "The check holds.".to_owned(),
+        (holding, of) if holding == of => format!("All {of} checks hold."),
+        (holding, of) => format!("{holding} of {of} checks hold."),
+    }
+}
+
+/// Words in lines; the first begins with `first`, the others with `rest`.
+fn wrapped(out: &mut String, first: &str, rest: &str, text: &str, width: usize) {
+    let mut line = first.to_owned();
+    let mut empty = true;
+    for word in printable(&text.replace('\n', " ")).split_whitespace() {
+        if !empty && line.chars().count() + 1 + word.chars().count() > width {
+            let _ = writeln!(out, "{}", line.trim_end());
+            line = rest.to_owned();
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    let _ = writeln!(out, "{}", line.trim_end());
+}

@@ -1,0 +1,115 @@
+//! The frame of a chart: two axes with their names, marks and grid.
+
+use super::Axis;
+use crate::html::escape;
+use std::fmt::Write;
+
+/// Room for the names of the y axis.
+const LEFT: f64 = 62.0;
+/// Room for half a name of the x axis.
+const RIGHT: f64 = 18.0;
+/// Room for what the y axis shows.
+const TOP: f64 = 26.0;
+/// Room for the names of the x axis and what it shows.
+const BOTTOM: f64 = 44.0;
+
+/// What a chart is drawn into.
+pub(super) struct Frame<'a> {
+    /// What the chart shows, for those who do not see it.
+    pub title: &'a str,
+    /// In units of the view box, which are pixels at full size.
+    pub width: f64,
+    /// See `width`.
+    pub height: f64,
+    /// Left to right.
+    pub x: &'a Axis,
+    /// Bottom to top.
+    pub y: &'a Axis,
+}
+
+impl Frame<'_> {
+    /// Where a point is drawn; always within the frame.
+    pub(super) fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        (
+            LEFT + self.x.place(x) * (self.width - LEFT - RIGHT),
+            self.height - BOTTOM - self.y.place(y) * (self.height - TOP - BOTTOM),
+        )
+    }
+
+    /// The lower edge.
+    pub(super) fn bottom(&self) -> f64 {
+        self.height - BOTTOM
+    }
+
+    /// Pixels from one place to the next on an axis of groups.
+    pub(super) fn pitch(&self) -> f64 {
+        (self.x.place(1.0) - self.x.place(0.0)) * (self.width - LEFT - RIGHT)
+    }
+
+    /// Opens the SVG and draws the axes. Lines that run up from the x axis, and the values under the pointer, belong to
+    /// axes on which every place means something: `continuous`.
+    pub(super) fn open(&self, out: &mut String, continuous: bool) {
+        let (width, height) = (self.width, self.height);
+        let (right, bottom) = (width - RIGHT, self.bottom());
+        let _ = write!(
+            out,
+            "<svg class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\"",
+            escape(self.title)
+        );
+        if continuous {
+            let _ = write!(
+                out,
+                " data-box=\"{LEFT} {right} {TOP} {bottom}\" data-x=\"{}\" data-y=\"{}\"",
+                self.x.data(),
+                self.y.data()
+            );
+        }
+        out.push_str(">\n");
+        self.marks_of_x(out, continuous);
+        for (value, name) in self.y.ticks() {
+            let y = bottom - self.y.place(value) * (bottom - TOP);
+            let class = if name.is_empty() { "grid faint" } else { "grid" };
+            let _ = writeln!(out, "<path class=\"{class}\" d=\"M{LEFT} {y:.1}H{right:.1}\"/>");
+            if !name.is_empty() {
+                let _ = writeln!(
+                    out,
+                    "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                    LEFT - 8.0,
+                    y + 4.0,
+                    escape(&name)
+                );
+            }
+        }
+        let _ = writeln!(out, "<path class=\"axis\" d=\"M{LEFT} {bottom:.1}H{right:.1}\"/>");
+        let _ = writeln!(out, "<text class=\"label\" x=\"2\" y=\"12\">{}</text>", escape(&self.y.label));
+        let _ = writeln!(
+            out,
+            "<text class=\"label\" x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            height - 6.0,
+            escape(&self.x.label)
+        );
+    }
+
+    fn marks_of_x(&self, out: &mut String, continuous: bool) {
+        let (right, bottom) = (self.width - RIGHT, self.bottom());
+        let mut free_from = f64::NEG_INFINITY;
+        for (value, name) in self.x.ticks() {
+            let x = LEFT + self.x.place(value) * (right - LEFT);
+            if continuous {
+                let class = if name.is_empty() { "grid faint" } else { "grid" };
+                let _ = writeln!(out, "<path class=\"{class}\" d=\"M{x:.1} {TOP}V{bottom:.1}\"/>");
+            }
+            // A name that would run into the one before it is left out, not its mark.
+            let half = 3.3 * name.chars().count() as f64;
+            if !name.is_empty() && x - half > free_from {
+                free_from = x + half + 8.0;
+                let _ = writeln!(
+                    out,
+                    "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                    bottom + 17.0,
+                    escape(&name)
+                );
+            }
+        }
+    }
+}

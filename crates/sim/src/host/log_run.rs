@@ -1,0 +1,176 @@
+//! One run of a log workload: workers, where their log goes, and what came of it.
+
+use super::attached::{Attached, Database};
+use super::client::LogClient;
+use super::sink::{ConventionalSpec, DeviceSink, Memory, MemorySpec, NoLog, Sink};
+use super::workers::{Measured, Workers, WorkersSpec};
+use crate::pcie::{CpuSpec, CreditSpec, Drain, Mapping, PcieSpec};
+use crate::workload::SourceError;
+use crate::workload::log::LogSource;
+use std::fmt;
+use tidewater_base::Instant;
+use tidewater_core::drive::{VirtualClock, drive};
+use tidewater_core::fast::LaneStatistics;
+use tidewater_core::profile::Profile;
+use tidewater_core::{Device, Options, SetupError};
+
+/// Where a log goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogTo {
+    /// Nowhere: a transaction is done when it is computed.
+    Nowhere,
+    /// The host's own persistent memory.
+    Memory,
+    /// The fast side of the drive.
+    Fast,
+    /// The conventional side of the drive.
+    Conventional,
+}
+
+impl LogTo {
+    /// All of them, by the names that a user gives.
+    pub const ALL: [(&'static str, LogTo); 4] = [
+        ("none", LogTo::Nowhere),
+        ("memory", LogTo::Memory),
+        ("fast", LogTo::Fast),
+        ("conventional", LogTo::Conventional),
+    ];
+}
+
+/// How a log is written.
+#[derive(Clone, Copy, Debug)]
+pub struct LogRun {
+    /// Where it goes.
+    pub to: LogTo,
+    /// Workers and group commit. Without a log every transaction is a group.
+    pub workers: WorkersSpec,
+    /// Measurement begins here.
+    pub warm_until: Instant,
+    /// And ends here, or with the source.
+    pub until: Instant,
+    /// Seeds flash and the order of evictions.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct LogOutcome {
+    /// What the workers measured.
+    pub measured: Measured,
+    /// The end of the measurement.
+    pub ended: Instant,
+    /// What the lane counted, on the fast side.
+    pub lane: Option<LaneStatistics>,
+    /// Loads of the control page, on the fast side.
+    pub loads: u64,
+}
+
+impl LogOutcome {
+    /// Transactions a second.
+    pub fn transactions_per_second(&self) -> f64 {
+        self.measured.transactions_per_second(self.ended)
+    }
+}
+
+/// Why a log could not be written.
+#[derive(Debug)]
+pub enum LogRunError {
+    /// The profile makes no such drive.
+    Setup(SetupError),
+    /// The log could not be read.
+    Source(SourceError),
+}
+
+impl fmt::Display for LogRunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogRunError::Setup(error) => error.fmt(f),
+            LogRunError::Source(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LogRunError {}
+
+impl LogRun {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the profile makes no drive with that side, or the source ends in an error.
+    pub fn run(mut self, profile: &Profile, source: LogSource) -> Result<LogOutcome, LogRunError> {
+        if self.to == LogTo::Nowhere {
+            // Nobody waits for a buffer.
+            (self.workers.commit_bytes, self.workers.buffers) = (1, self.workers.workers + 1);
+        }
+        let workers = Workers::new(self.workers, source);
+        let outcome = match self.to {
+            LogTo::Nowhere => self.on_host(workers, &mut NoLog::default()),
+            LogTo::Memory => self.on_host(workers, &mut Memory::new(MemorySpec::default())),
+            LogTo::Fast | LogTo::Conventional => self.on_device(profile, workers),
+        };
+        let (workers, outcome) = outcome?;
+        match workers.into_error() {
+            Some(error) => Err(LogRunError::Source(error)),
+            None => Ok(outcome),
+        }
+    }
+
+    fn on_host(&self, mut workers: Workers, sink: &mut impl Sink) -> Result<(Workers, LogOutcome), LogRunError> {
+        super::drive(&mut workers, sink, self.warm_until);
+        workers.measure_from(self.warm_until);
+        let mut now = self.warm_until;
+        while let Some(next) = super::next(&workers, sink).filter(|&next| next <= self.until) {
+            now = now.max(next);
+            super::step(&mut workers, sink, now);
+        }
+        let ended = if workers.is_done() { now } else { self.until };
+        let measured = workers.measured().clone();
+        Ok((workers, LogOutcome { measured, ended, lane: None, loads: 0 }))
+    }
+
+    fn on_device(&self, profile: &Profile, workers: Workers) -> Result<(Workers, LogOutcome), LogRunError> {
+        let options = Options { seed: self.seed, capacity: 8 << 30, ..Options::default() };
+        let mut device = Device::new(profile, options).map_err(LogRunError::Setup)?;
+        let (sink, client) = if self.to == LogTo::Fast {
+            if !device.fast().is_enabled() {
+                let text =
+                    format!("profile `{}` has no fast side: give it a [fast] size, or take `villars`", profile.name);
+                return Err(LogRunError::Setup(SetupError(text)));
+            }
+            (DeviceSink::fast(), Some(client_of(&device, Mapping::WriteCombining, None, self.seed)))
+        } else {
+            let block_size = u64::from(profile.ftl.unit_size).max(ConventionalSpec::default().block_size);
+            (DeviceSink::conventional(ConventionalSpec { block_size, ..ConventionalSpec::default() }), None)
+        };
+        let app = Database::new(workers, sink, self.warm_until, self.until);
+        let mut host = Attached::new(app, client, profile.host.block_size.trailing_zeros());
+        let mut clock = VirtualClock::default();
+        drive(&mut device, &mut clock, &mut host);
+        let ended = if host.app.workers.is_done() { device.now().min(self.until) } else { self.until };
+        let function = device.fast().function(0).filter(|_| self.to == LogTo::Fast);
+        let outcome = LogOutcome {
+            measured: host.app.workers.measured().clone(),
+            ended,
+            lane: function.map(|function| function.lanes()[0].statistics),
+            loads: host.client.as_ref().map_or(0, LogClient::loads),
+        };
+        Ok((host.app.workers, outcome))
+    }
+}
+
+/// A client of the first lane of a drive, on a core of the X-SSD paper's server.
+///
+/// # Panics
+/// When the drive has no fast side.
+pub fn client_of(device: &Device, mapping: Mapping, piece: Option<u64>, seed: u64) -> LogClient {
+    let spec = PcieSpec {
+        cores: 1,
+        cpu: CpuSpec::default(),
+        link: device.profile().link.clone(),
+        credits: CreditSpec::default(),
+        drain: Drain::Any,
+        seed,
+    };
+    let setup = *device.fast().function(0).expect("the profile has a fast side").setup();
+    LogClient::attach(&spec, &device.control_page(0), 0, setup, mapping, piece)
+}

@@ -1,0 +1,212 @@
+//! Drives with a fast side that work together, or are shared: what one does must reach or must not reach the other.
+
+use tidewater_base::{Duration, Instant};
+use tidewater_core::device::{Device, Input, Options, Output};
+use tidewater_core::drive::Machine;
+use tidewater_core::fast::{Content, bar};
+use tidewater_core::profile::{Profile, builtin};
+use tidewater_sim::cluster::{Cluster, LinkModel, Said};
+use tidewater_wire::nvme::Status;
+use tidewater_wire::vendor::{
+    AdminCommand, Epoch, IoCommand, Mode, NO_TIMEOUT, NodeList, ReadLogHeader, Role, TransportSetup, status,
+};
+
+fn profile(settings: &[(&str, &str)]) -> Profile {
+    let mut profile = builtin("tiny").unwrap();
+    let common = [
+        ("memory.sram.size", "128KiB"),
+        ("memory.sram.survives", "by-capacitors"),
+        ("fast.size", "32KiB"),
+        ("fast.queue_size", "4KiB"),
+        ("fast.log_size", "256KiB"),
+        ("fast.partial_after", "300us"),
+    ];
+    for (key, value) in common.iter().chain(settings) {
+        profile.set(key, value).unwrap();
+    }
+    profile
+}
+
+fn device(profile: &Profile) -> Device {
+    Device::new(profile, Options { stamps: true, ..Options::default() }).unwrap()
+}
+
+fn run_until(cluster: &mut Cluster<tidewater_nand::Nand>, end: Instant) -> Vec<(usize, Said)> {
+    let mut said = Vec::new();
+    while let Some(at) = cluster.deadline().filter(|&at| at <= end) {
+        cluster.on_deadline(at);
+        while let Some(output) = cluster.poll() {
+            said.push(output);
+        }
+    }
+    said
+}
+
+fn capsule(
+    cluster: &mut Cluster<tidewater_nand::Nand>,
+    now: Instant,
+    node: usize,
+    sqe: tidewater_wire::nvme::Sqe,
+    data: &[u8],
+) {
+    assert!(cluster.handle(now, (node, Input::Capsule { function: 0, sqe, data })).is_ok());
+}
+
+#[test]
+fn the_secondarys_host_reads_the_shipped_log_by_tail_read_while_it_arrives() {
+    let profile = profile(&[]);
+    let mut cluster = Cluster::new(vec![device(&profile), device(&profile)], LinkModel::default(), true, 1);
+    let mut now = Instant::ZERO;
+    for (node, role) in [(1u8, Role::Secondary), (0, Role::Primary)] {
+        let setup = TransportSetup {
+            role,
+            node,
+            mode: Mode::Eager,
+            peers: NodeList::new(&[1 - node]).unwrap(),
+            epoch: Epoch::ZERO,
+            report_period_ns: 400,
+            stall_timeout_ns: 1_000_000,
+        };
+        let sqe = AdminCommand::TransportSetup { function: 0 }.emit(1);
+        capsule(&mut cluster, now, node.into(), sqe, &setup.to_bytes());
+    }
+    now += Duration::from_ms(1);
+    run_until(&mut cluster, now);
+    let bytes: Vec<u8> = (0..5000u32).map(|i| (i % 241) as u8).collect();
+    // The reader is there before the bytes, and wants them in two parts; the second it gets from flash or ring alike.
+    let read = |offset, bytes| IoCommand::ReadLog { lane: 0, offset, bytes, wait_ns: NO_TIMEOUT };
+    capsule(&mut cluster, now, 1, read(0, 3000).emit(7), &[]);
+    capsule(&mut cluster, now, 1, read(3000, 2000).emit(8), &[]);
+    assert!(run_until(&mut cluster, now + Duration::from_us(50)).is_empty(), "nothing is there yet");
+    now += Duration::from_us(50);
+    let setup = *cluster.device(0).unwrap().fast().function(0).unwrap().setup();
+    let mut written = 0;
+    let mut found = vec![Vec::new(), Vec::new()];
+    let mut ended = Vec::new();
+    for _ in 0..2_000 {
+        let credit = cluster.device(0).unwrap().control_page(0).lane[0].credit;
+        if written < bytes.len() && written as u64 + 64 <= credit + setup.queue_size {
+            let line = &bytes[written..(written + 64).min(bytes.len())];
+            let address = bar::ring_address(&setup, 0, written as u64);
+            let store = Input::Store { function: 0, address, content: Content::Bytes(line) };
+            assert!(cluster.handle(now, (0, store)).is_ok());
+            written += line.len();
+        }
+        now += Duration::from_ns(500);
+        for (node, said) in run_until(&mut cluster, now) {
+            assert_eq!(node, 1, "{said:?}");
+            match said {
+                Said::Log { cid, bytes } => found[usize::from(cid - 7)].extend_from_slice(&bytes),
+                Said::Output(Output::Reply { cid, status, data, .. }) => {
+                    assert!(status.is_success(), "{status}");
+                    assert_eq!(ReadLogHeader::parse(&data).unwrap().offset, if cid == 7 { 0 } else { 3000 });
+                    ended.push((cid, written));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(found, [&bytes[..3000], &bytes[3000..]]);
+    assert!(
+        ended[0].0 == 7 && ended[0].1 < bytes.len(),
+        "the first part was read while the rest was written: {ended:?}"
+    );
+    // It reads, but it does not write.
+    let append = IoCommand::Append { lane: 0, epoch: Epoch::ZERO, offset: 5000, bytes: 4 };
+    capsule(&mut cluster, now, 1, append.emit(9), &[0; 4]);
+    let Some((1, Said::Output(Output::Reply { status: refused, .. }))) = cluster.poll() else { panic!("no reply") };
+    assert!(refused.same_code(status::NOT_PRIMARY), "{refused}");
+}
+
+#[test]
+fn functions_do_not_see_each_other() {
+    let profile = profile(&[("fast.functions", "2"), ("nand.blocks_per_plane", "40")]);
+    let mut device = device(&profile);
+    let mut now = Instant::ZERO;
+    let store = |device: &mut Device, now, function, at, bytes: &[u8]| {
+        let address = bar::RINGS + at;
+        assert!(device.handle(now, Input::Store { function, address, content: Content::Bytes(bytes) }).is_ok());
+    };
+    store(&mut device, now, 0, 0, &[1; 64]);
+    store(&mut device, now, 1, 0, &[2; 32]);
+    // Function 0 misbehaves: past its credit, past its ring, a broken stream. Nobody else notices.
+    store(&mut device, now, 0, 20_000, &[1; 64]);
+    store(&mut device, now, 0, 1 << 30, &[1; 64]);
+    let far = Input::Announce { function: 0, lane: 0, tail: 1 << 40, content: Content::Absent(64) };
+    assert!(device.handle(now, far).is_ok());
+    // A virtual function can't set another one up.
+    let sqe = AdminCommand::TrimLog { function: 0, to: tidewater_wire::vendor::TrimTo::Page(9) }.emit(5);
+    assert!(device.handle(now, Input::Capsule { function: 1, sqe, data: &[] }).is_ok());
+    let Some(Output::Reply { cid: 5, status: refused, .. }) = device.poll() else { panic!("no reply") };
+    assert!(refused.same_code(Status::INVALID_FIELD), "{refused}");
+    while let Some(at) = device.deadline().filter(|&at| at < Instant::ZERO + Duration::from_ms(30)) {
+        now = at;
+        assert!(device.handle(now, Input::Timer).is_ok());
+        while device.poll().is_some() {}
+    }
+    let pages = [0, 1].map(|function| device.control_page(function));
+    assert_eq!((pages[0].lane[0].lba_tail, pages[1].lane[0].lba_tail), (64, 32));
+    assert!(pages[0].status.is_broken(0) && !pages[1].status.is_broken(0));
+    assert_eq!(pages[1].lba_first, pages[0].lba_first + pages[0].lba_count, "each has its own ring of pages");
+    let mut found = [[0; 32]; 2];
+    for (function, found) in found.iter_mut().enumerate() {
+        device.fast().read_ring(function, 0, 0, found);
+    }
+    assert_eq!(found, [[1; 32], [2; 32]]);
+}
+
+#[test]
+fn too_little_energy_is_refused_in_words() {
+    let mut profile = profile(&[]);
+    profile.set("fast.energy", "0.001").unwrap();
+    let error = profile.check().unwrap_err().to_string();
+    assert!(error.contains("[fast] energy") && error.contains("J are needed"), "{error}");
+    // A memory that keeps its content by itself needs none; one that keeps nothing promises less, and says so.
+    let mut nvm = profile.clone();
+    nvm.set("memory.nvm.kind", "nvm").unwrap();
+    nvm.set("memory.nvm.size", "32KiB").unwrap();
+    nvm.set("fast.memory", "nvm").unwrap();
+    assert!(nvm.check().unwrap().iter().all(|downgrade| !downgrade.key.starts_with("fast.")));
+    profile.set("memory.sram.survives", "nothing").unwrap();
+    let notes = profile.check().unwrap();
+    assert!(notes.iter().any(|d| d.key == "fast.memory" && d.text.contains("lost on a power cut")), "{notes:?}");
+}
+
+#[test]
+fn a_ring_in_the_data_buffers_memory_slows_both() {
+    // The same appends and block writes, with the ring in a memory of its own, and in that of the write buffer.
+    let time = |memory: &str| {
+        let mut profile = profile(&[("memory.dram.bandwidth", "400MB/s"), ("memory.sram.bandwidth", "400MB/s")]);
+        profile.set("memory.dram.survives", "by-capacitors").unwrap();
+        profile.set("fast.memory", memory).unwrap();
+        let mut device = device(&profile);
+        let write = |cid| tidewater_wire::nvme::Sqe::write(cid, u64::from(cid) * 128, 127);
+        for cid in 0..4 {
+            let submission = tidewater_core::host::Submission::new(write(cid), 1);
+            assert!(device.handle(Instant::ZERO, Input::Submit { queue: 0, submission }).is_ok());
+        }
+        let mut at = 0;
+        let (mut now, mut done) = (Instant::ZERO, Instant::ZERO);
+        while now < Instant::ZERO + Duration::from_ms(3) {
+            if at < 32 << 10 && at + 64 <= device.control_page(0).lane[0].credit + 4096 {
+                let address = bar::RINGS + at % (32 << 10);
+                let store = Input::Store { function: 0, address, content: Content::Bytes(&[0; 64]) };
+                assert!(device.handle(now, store).is_ok());
+                at += 64;
+            }
+            now += Duration::from_ns(100);
+            while let Some(due) = device.deadline().filter(|&due| due <= now) {
+                assert!(device.handle(due, Input::Timer).is_ok());
+                while let Some(output) = device.poll() {
+                    if let Output::Complete(_) = output {
+                        done = due;
+                    }
+                }
+            }
+        }
+        assert_eq!(device.control_page(0).lane[0].credit, 32 << 10);
+        done
+    };
+    let (apart, together) = (time("sram"), time("dram"));
+    assert!(together > apart, "{together:?} with the ring in the same memory, {apart:?} without");
+}

@@ -1,0 +1,175 @@
+//! The keys of the fast side: what a log does when each is turned.
+
+use tidewater_base::{Duration, Instant};
+use tidewater_core::device::{Device, Input, Options};
+use tidewater_core::drive::{VirtualClock, drive};
+use tidewater_core::fast::{Content, bar};
+use tidewater_core::profile::Profile;
+use tidewater_sim::host::{Appender, Attached, BlockWrites, client_of};
+use tidewater_sim::pcie::Mapping;
+
+/// The keys that [`every_key_of_the_fast_side_does_what_it_says`] turns.
+pub const KEYS: &[(&str, Knob)] = &[
+    ("fast.size", Knob { base: &[], to: "64KiB", measure: bandwidth, rises: true }),
+    (
+        "fast.memory",
+        Knob {
+            base: &["memory.slow.kind=sram", "memory.slow.size=64KiB", "memory.slow.bandwidth=20MB/s"],
+            to: "slow",
+            measure: latency,
+            rises: true,
+        },
+    ),
+    ("fast.queue_size", Knob { base: &[], to: "256", measure: latency, rises: true }),
+    (
+        "fast.queue_memory",
+        Knob {
+            base: &["memory.slow.kind=sram", "memory.slow.size=64KiB", "memory.slow.bandwidth=20MB/s"],
+            to: "slow",
+            measure: latency,
+            rises: true,
+        },
+    ),
+    ("fast.functions", Knob { base: &["memory.sram.size=256KiB"], to: "2", measure: functions, rises: true }),
+    ("fast.lanes", Knob { base: &[], to: "2", measure: lanes, rises: true }),
+    ("fast.log_size", Knob { base: &["fast.on_wrap=wait-for-trim"], to: "512KiB", measure: taken, rises: true }),
+    ("fast.partial_after", Knob { base: &[], to: "5ms", measure: time_to_flash, rises: true }),
+    ("fast.release", Knob { base: &["nand.bus_rate=400MB/s"], to: "transferred", measure: bandwidth, rises: true }),
+    (
+        "fast.priority",
+        Knob { base: &["nand.cache=true"], to: "conventional", measure: bandwidth_beside_blocks, rises: false },
+    ),
+    (
+        "fast.on_wrap",
+        Knob { base: &["fast.on_wrap=wait-for-trim"], to: "overwrite-oldest", measure: taken, rises: true },
+    ),
+    ("fast.energy", Knob { base: &[], to: "1", measure: rings_that_it_lasts_for, rises: true }),
+    ("fast.power", Knob { base: &[], to: "9", measure: energy_of_a_cut, rises: true }),
+    ("fast.program_energy", Knob { base: &[], to: "0.0005", measure: energy_of_a_cut, rises: true }),
+];
+
+/// One key: settings that it needs, another value, what is measured, and whether that rises.
+#[derive(Clone, Copy)]
+pub struct Knob {
+    base: &'static [&'static str],
+    to: &'static str,
+    measure: fn(&Profile) -> f64,
+    rises: bool,
+}
+
+/// A small drive with a ring of 32 KiB.
+fn small(settings: &[&str]) -> Profile {
+    let mut profile = tidewater_core::profile::builtin("tiny").unwrap();
+    let common = [
+        "memory.sram.size=128KiB",
+        "memory.sram.survives=by-capacitors",
+        "nand.blocks_per_plane=64",
+        "fast.size=32KiB",
+        "fast.queue_size=4KiB",
+        "fast.log_size=256KiB",
+        "fast.on_wrap=overwrite-oldest",
+    ];
+    for setting in common.iter().chain(settings) {
+        let (key, value) = setting.split_once('=').unwrap();
+        profile.set(key, value).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    profile
+}
+
+fn device(profile: &Profile) -> Device {
+    Device::new(profile, Options { stamps: true, ..Options::default() }).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Appends of 2 KiB for 20 ms, with block writes beside them or not.
+fn append(profile: &Profile, syncs: bool, blocks: bool) -> Appender {
+    let mut device = device(profile);
+    let end = Instant::ZERO + Duration::from_ms(20);
+    let client = client_of(&device, Mapping::WriteCombining, None, 1);
+    let app = Appender::new(2048, syncs, Duration::ZERO, Instant::ZERO, end);
+    let mut host = Attached::new(app, Some(client), 9);
+    if blocks {
+        let span = device.capacity() / 2;
+        host.blocks = Some(BlockWrites::new((16 << 10, span, 9), Duration::from_us(20), 16, Instant::ZERO, end));
+    }
+    drive(&mut device, &mut VirtualClock::default(), &mut host);
+    host.app
+}
+
+fn bandwidth(profile: &Profile) -> f64 {
+    append(profile, false, false).bandwidth()
+}
+
+fn bandwidth_beside_blocks(profile: &Profile) -> f64 {
+    append(profile, false, true).bandwidth()
+}
+
+fn latency(profile: &Profile) -> f64 {
+    append(profile, true, false).latency.mean().as_secs_f64()
+}
+
+/// Bytes that are taken when nobody trims.
+fn taken(profile: &Profile) -> f64 {
+    append(profile, false, false).bytes as f64
+}
+
+fn functions(profile: &Profile) -> f64 {
+    device(profile).fast().functions().len() as f64
+}
+
+fn lanes(profile: &Profile) -> f64 {
+    f64::from(device(profile).control_page(0).lanes)
+}
+
+/// A drive with 1,000 bytes in its ring.
+fn with_some_log(profile: &Profile) -> Device {
+    let mut device = device(profile);
+    let store = Input::Store { function: 0, address: bar::RINGS, content: Content::Bytes(&[7; 1000]) };
+    assert!(device.handle(Instant::ZERO, store).is_ok());
+    let soon = Instant::ZERO + Duration::from_us(10);
+    while let Some(at) = device.deadline().filter(|&at| at < soon) {
+        assert!(device.handle(at, Input::Timer).is_ok());
+    }
+    assert_eq!(device.control_page(0).lane[0].credit, 1000);
+    device
+}
+
+fn time_to_flash(profile: &Profile) -> f64 {
+    let mut device = with_some_log(profile);
+    while device.control_page(0).lane[0].lba_tail < 1000 {
+        let at = device.deadline().expect("a destage is under way");
+        assert!(device.handle(at, Input::Timer).is_ok());
+    }
+    device.now().as_secs_f64()
+}
+
+fn energy_of_a_cut(profile: &Profile) -> f64 {
+    with_some_log(profile).cut_power().energy()
+}
+
+/// Bytes of the largest ring that the stored energy is taken to last for.
+fn rings_that_it_lasts_for(profile: &Profile) -> f64 {
+    let mut profile = profile.clone();
+    profile.set("memory.sram.size", "1GiB").unwrap();
+    profile.set("fast.log_size", "8GiB").unwrap();
+    let lasts = |profile: &mut Profile, bytes: u64| {
+        profile.set("fast.size", &format!("{bytes}")).unwrap();
+        profile.check().is_ok()
+    };
+    (15..28).map(|bits| 1u64 << bits).take_while(|&bytes| lasts(&mut profile, bytes)).last().unwrap_or(0) as f64
+}
+
+#[test]
+fn every_key_of_the_fast_side_does_what_it_says() {
+    let mut wrong = Vec::new();
+    for (key, knob) in KEYS {
+        let base = small(knob.base);
+        let mut changed = base.clone();
+        changed.set(key, knob.to).unwrap_or_else(|error| panic!("{key}: {error}"));
+        let (was, is) = ((knob.measure)(&base), (knob.measure)(&changed));
+        println!("{key}: {} -> {}: {was} -> {is}", base.get(key).unwrap(), knob.to);
+        if was == is || (is > was) != knob.rises {
+            wrong.push(format!("{key}: {was} -> {is}, it should {}", if knob.rises { "rise" } else { "fall" }));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,45 @@
+//! `tidewater log`, as a user meets it.
+
+use serde_json::Value;
+use std::path::Path;
+use tidewater_tests::{run_refused, run_well};
+
+fn rows(folder: &Path, arguments: &[&str]) -> Vec<Value> {
+    let output = run_well(folder, arguments);
+    let document: Value = serde_json::from_str(&output).expect("standard output holds JSON and nothing else");
+    document.as_array().expect("one object for each side").clone()
+}
+
+#[test]
+fn each_side_has_its_line_and_the_fast_one_is_faster() {
+    let all = "none,memory,fast,conventional";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let here = folder.path();
+    let rows =
+        rows(here, &["log", "--to", all, "--workers", "4", "--seconds", "0.02", "--warm-up", "0.005", "--json", "-"]);
+    assert_eq!(rows.iter().map(|row| row["to"].as_str().unwrap()).collect::<Vec<_>>().join(","), all);
+    let number = |row: &Value, field: &str| row[field].as_f64().unwrap_or_else(|| panic!("{field} in {row}"));
+    let commit = |row: &Value| row["commit_us"]["mean"].as_f64().unwrap();
+    for row in &rows {
+        assert!(number(row, "transactions_per_second") > 100_000.0 && row["latency_us"]["p99"].is_number(), "{row}");
+    }
+    assert!(commit(&rows[2]) < commit(&rows[3]), "{rows:?}");
+    assert!(number(&rows[2], "pages_destaged") > 0.0 && number(&rows[3], "pages_destaged") == 0.0);
+    assert!(number(&rows[2], "credit_reads") > 0.0);
+}
+
+#[test]
+fn a_log_of_ones_own_is_replayed_and_what_is_wrong_with_it_is_named() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("my.csv");
+    let name = path.to_str().expect("a name in UTF-8");
+    std::fs::write(&path, "time_us,size\n0,20000\n30,100\n31,70000\n").unwrap();
+    let here = folder.path();
+    let rows = rows(here, &["log", "--log", name, "--to", "fast", "--json", "-"]);
+    assert_eq!((rows.len(), &rows[0]["transactions"], &rows[0]["log_bytes"]), (1, &3.into(), &90_100.into()));
+    std::fs::write(&path, "time_us,size\n0,20000\n30,many\n").unwrap();
+    let refused = run_refused(here, &["log", "--log", name]);
+    assert!(refused.contains("my.csv:3:4"), "{refused}");
+    let refused = run_refused(here, &["log", "--profile", "generic"]);
+    assert!(refused.contains("no fast side"), "{refused}");
+}
