@@ -7,7 +7,7 @@ use crate::ftl::{Entry, NO_OWNER};
 use crate::host::Permit;
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
-use tidewater_wire::nvme::{Command, Kind, Status};
+use tidewater_wire::nvme::{Command, DsmRange, Kind, Status};
 
 /// Where a command stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,11 +31,34 @@ pub(crate) enum Step {
     Durable,
 }
 
-/// A command under way.
+/// What a command does, as far as its steps differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Action {
+    /// Nothing: it was refused.
+    #[default]
+    Refuse,
+    Read,
+    Verify,
+    Compare,
+    Write,
+    WriteZeroes,
+    Flush,
+    /// Dataset Management that deallocates, and that gives hints only.
+    Deallocate,
+    Hint,
+}
+
+/// A command under way: what it asks for, worked out once, and how far it has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
+    action: Action,
+    fua: bool,
     pub(crate) step: Step,
     pub(crate) status: Status,
+    first_block: u64,
+    blocks: u32,
+    /// Bytes that come from the host.
+    bytes_in: u32,
     /// The next logical page to handle, and the first after the last.
     next: u32,
     end: u32,
@@ -45,46 +68,55 @@ pub(crate) struct Work {
     mark: (u64, u64),
 }
 
-impl<M: Medium> Device<M> {
-    #[inline]
-    fn command(&self, slot: u16) -> Command {
-        *self.host.slot(Permit::from_index(slot)).command.as_ref().expect("commands in error end at once")
-    }
+/// Bytes of a range of Dataset Management.
+const RANGE: u32 = DsmRange::SIZE as u32;
 
+impl<M: Medium> Device<M> {
     fn tag(&self, slot: u16) -> u64 {
         self.host.slot(Permit::from_index(slot)).tag
     }
 
-    fn block_shift(&self) -> u32 {
-        u32::from(self.host.namespace().block_shift)
-    }
-
-    /// The logical pages that a command touches.
+    /// A command that was taken: what it touches, for all its steps.
     #[inline]
-    pub(crate) fn pages(&self, command: &Command) -> (u32, u32) {
-        let shift = self.unit_shift - self.block_shift();
-        let end = command.first_block + u64::from(command.blocks);
-        ((command.first_block >> shift) as u32, ((end + (1 << shift) - 1) >> shift) as u32)
+    pub(crate) fn admit(&mut self, permit: Permit) {
+        let work = match self.host.slot(permit).command {
+            Ok(Command { ref kind, first_block, blocks, fua, .. }) => {
+                let last = first_block + u64::from(blocks) + (1 << self.page_shift) - 1;
+                let (next, end) = ((first_block >> self.page_shift) as u32, (last >> self.page_shift) as u32);
+                let data = blocks << self.block_shift;
+                let (action, bytes_in) = match *kind {
+                    Kind::Read => (Action::Read, 0),
+                    Kind::Write => (Action::Write, data),
+                    Kind::Flush => (Action::Flush, 0),
+                    Kind::WriteZeroes { .. } => (Action::WriteZeroes, 0),
+                    Kind::Compare => (Action::Compare, data),
+                    Kind::Verify => (Action::Verify, 0),
+                    Kind::DatasetManagement { ranges, deallocate: true, .. } => {
+                        (Action::Deallocate, RANGE * u32::from(ranges))
+                    }
+                    Kind::DatasetManagement { ranges, .. } => (Action::Hint, RANGE * u32::from(ranges)),
+                };
+                // A write to the buffer needs its map entry only much later, when it leaves the buffer.
+                if action != Action::Write || !self.write_buffer.is_enabled() {
+                    self.ftl.prefetch(next);
+                }
+                Work { action, fua, first_block, blocks, bytes_in, next, end, ..Work::default() }
+            }
+            Err(status) => Work { status, ..Work::default() },
+        };
+        self.work[usize::from(permit.index())] = work;
     }
 
     /// A command has left the pipeline.
+    #[inline]
     pub(crate) fn begin(&mut self, slot: u16) {
-        let command = match &self.host.slot(Permit::from_index(slot)).command {
-            Ok(command) => *command,
-            Err(status) => {
-                let status = *status;
-                return self.finish_with(slot, status);
-            }
-        };
-        let (next, end) = self.pages(&command);
-        self.work[slot as usize] = Work { next, end, ..Work::default() };
-        let bytes = u64::from(command.blocks) << self.block_shift();
-        match command.kind {
-            Kind::Read | Kind::Verify => self.read_pages(slot, next, end),
-            Kind::Write | Kind::Compare => self.receive(slot, bytes),
-            Kind::DatasetManagement { ranges, .. } => self.receive(slot, u64::from(ranges) * 16),
-            Kind::WriteZeroes { .. } => self.go_on(slot),
-            Kind::Flush => self.wait_turn(slot, Step::Drain),
+        let &Work { action, bytes_in, next, end, .. } = &self.work[slot as usize];
+        match action {
+            Action::Read | Action::Verify => self.read_pages(slot, next, end),
+            Action::Write | Action::Compare | Action::Deallocate | Action::Hint => self.receive(slot, bytes_in.into()),
+            Action::WriteZeroes => self.go_on(slot),
+            Action::Flush => self.wait_turn(slot, Step::Drain),
+            Action::Refuse => self.finish(slot, self.now),
         }
     }
 
@@ -95,24 +127,21 @@ impl<M: Medium> Device<M> {
 
     /// A step that took time is over.
     pub(crate) fn go_on(&mut self, slot: u16) {
-        if self.work[slot as usize].step == Step::Send {
+        let &Work { action, step, next, end, .. } = &self.work[slot as usize];
+        if step == Step::Send {
             return self.send(slot);
         }
-        let command = self.command(slot);
-        match command.kind {
-            Kind::Write => self.merge(slot, &command),
-            Kind::WriteZeroes { .. } => self.merge(slot, &command),
-            Kind::Compare => {
-                let Work { next, end, .. } = self.work[slot as usize];
-                self.read_pages(slot, next, end);
-            }
-            Kind::DatasetManagement { deallocate, .. } => {
-                if deallocate {
-                    self.deallocate_ranges(slot);
-                }
+        match action {
+            Action::Write | Action::WriteZeroes => self.merge(slot),
+            Action::Compare => self.read_pages(slot, next, end),
+            Action::Deallocate => {
+                self.deallocate_ranges(slot);
                 self.finish(slot, self.now);
             }
-            Kind::Read | Kind::Verify | Kind::Flush => unreachable!("{command:?} has no data to wait for"),
+            Action::Hint => self.finish(slot, self.now),
+            Action::Read | Action::Verify | Action::Flush | Action::Refuse => {
+                unreachable!("{action:?} has no data to wait for")
+            }
         }
     }
 
@@ -197,8 +226,8 @@ impl<M: Medium> Device<M> {
 
     /// All pages of a read are at hand: they go to the host.
     fn send(&mut self, slot: u16) {
-        let command = self.command(slot);
-        let (first, end) = self.pages(&command);
+        // A command that reads keeps its pages: only writes move on.
+        let &Work { action, blocks, next: first, end, .. } = &self.work[slot as usize];
         let lost = |lpn| self.ftl.map().get(lpn) == Entry::Lost && !self.write_buffer.contains(lpn);
         if self.ftl.statistics.lost > 0 && (first..end).any(lost) {
             // Collection found out while it was read.
@@ -214,9 +243,9 @@ impl<M: Medium> Device<M> {
                 self.memories[self.read_port].write(self.now, filled << self.unit_shift);
             }
         }
-        match command.kind {
-            Kind::Read => {
-                let bytes = u64::from(command.blocks) << self.block_shift();
+        match action {
+            Action::Read => {
+                let bytes = u64::from(blocks) << self.block_shift;
                 if self.options.stamps && self.work[slot as usize].status.is_success() {
                     let (queue, cid) = {
                         let s = self.host.slot(Permit::from_index(slot));
@@ -230,7 +259,7 @@ impl<M: Medium> Device<M> {
                 let arrives = self.link_out.transfer(self.now, bytes) + self.profile.host.completion_time;
                 self.events.push(arrives, lane::COMPLETE_READ, Event::Complete { slot: slot.into() });
             }
-            Kind::Compare => {
+            Action::Compare => {
                 let expected = self.tag(slot);
                 let differs = self.options.stamps && (first..end).any(|lpn| self.content(lpn) != Some(expected));
                 if differs && self.work[slot as usize].status.is_success() {
@@ -243,13 +272,11 @@ impl<M: Medium> Device<M> {
     }
 
     /// Pages that are written in part are read first.
-    fn merge(&mut self, slot: u16, command: &Command) {
-        let shift = self.unit_shift - self.block_shift();
-        let mask = (1u64 << shift) - 1;
-        let end_block = command.first_block + u64::from(command.blocks);
-        let Work { next, end, .. } = self.work[slot as usize];
-        let head = command.first_block & mask != 0;
-        let tail = end_block & mask != 0;
+    fn merge(&mut self, slot: u16) {
+        let &Work { first_block, blocks, next, end, .. } = &self.work[slot as usize];
+        let mask = (1u64 << self.page_shift) - 1;
+        let head = first_block & mask != 0;
+        let tail = (first_block + u64::from(blocks)) & mask != 0;
         if head || tail {
             let buffer = &self.write_buffer;
             let first = (head && !buffer.contains(next)).then_some(next);
@@ -289,32 +316,32 @@ impl<M: Medium> Device<M> {
 
     /// Lets a command that writes or flushes go on. False: it must wait.
     fn advance(&mut self, slot: u16) -> bool {
-        let command = self.command(slot);
-        match command.kind {
-            Kind::Write => self.write_pages(slot, &command),
-            Kind::WriteZeroes { .. } => self.write_zeroes(slot, &command),
-            Kind::Flush => self.drain(slot),
-            _ => unreachable!("{command:?} neither writes nor flushes"),
+        match self.work[slot as usize].action {
+            Action::Write => self.write_pages(slot),
+            Action::WriteZeroes => self.write_zeroes(slot),
+            Action::Flush => self.drain(slot),
+            action => unreachable!("{action:?} neither writes nor flushes"),
         }
     }
 
-    fn write_pages(&mut self, slot: u16, command: &Command) -> bool {
-        let through = command.fua && !self.buffer_survives || !self.write_buffer.is_enabled();
-        let (version, end) = (self.tag(slot), self.work[slot as usize].end);
-        while self.work[slot as usize].next < end {
-            let lpn = self.work[slot as usize].next;
+    fn write_pages(&mut self, slot: u16) -> bool {
+        let &Work { fua, blocks, next, end, .. } = &self.work[slot as usize];
+        let through = fua && !self.buffer_survives || !self.write_buffer.is_enabled();
+        let version = self.tag(slot);
+        for lpn in next..end {
             let taken = if through { self.write_through(slot, lpn, version) } else { self.write_back(lpn, version) };
             if !taken {
+                self.work[slot as usize].next = lpn;
                 return false;
             }
-            self.work[slot as usize].next += 1;
         }
+        self.work[slot as usize].next = end;
         self.background_destage();
         if through {
             self.work[slot as usize].step = Step::Program;
             return true; // Its completion comes with the last program.
         }
-        let bytes = u64::from(command.blocks) << self.block_shift();
+        let bytes = u64::from(blocks) << self.block_shift;
         let written = self.memories[self.write_port].write(self.now, bytes);
         self.finish(slot, written);
         true
@@ -384,12 +411,13 @@ impl<M: Medium> Device<M> {
         while self.write_buffer.len() > self.destage_above && self.destage() {}
     }
 
-    fn write_zeroes(&mut self, slot: u16, command: &Command) -> bool {
-        let shift = self.unit_shift - self.block_shift();
-        let end_block = command.first_block + u64::from(command.blocks);
+    fn write_zeroes(&mut self, slot: u16) -> bool {
+        let &Work { fua, first_block, blocks, end, .. } = &self.work[slot as usize];
+        let shift = self.page_shift;
+        let end_block = first_block + u64::from(blocks);
         // Pages that are zeroed in part are written; whole ones are unmapped, and read as zeroes.
-        let (whole_first, whole_end) = (command.first_block.div_ceil(1 << shift) as u32, (end_block >> shift) as u32);
-        let (version, end) = (self.tag(slot), self.work[slot as usize].end);
+        let (whole_first, whole_end) = (first_block.div_ceil(1 << shift) as u32, (end_block >> shift) as u32);
+        let version = self.tag(slot);
         while self.work[slot as usize].next < end {
             let lpn = self.work[slot as usize].next;
             if (whole_first..whole_end).contains(&lpn) {
@@ -403,7 +431,7 @@ impl<M: Medium> Device<M> {
             self.work[slot as usize].next += 1;
         }
         // Without a volatile buffer in front, what has completed is durable, deallocations too.
-        if command.fua || !self.write_buffer.is_enabled() {
+        if fua || !self.write_buffer.is_enabled() {
             self.work[slot as usize].mark = self.ftl.begin_flush(self.now, &mut self.events);
             self.work[slot as usize].step = Step::Durable;
             self.flushing.push(slot);
@@ -417,6 +445,7 @@ impl<M: Medium> Device<M> {
     }
 
     fn deallocate(&mut self, first: u32, count: u32) {
+        self.is_stuck = false;
         if self.write_buffer.is_enabled() || self.read_cache.is_enabled() {
             let held = self.write_buffer.len() + self.read_cache.len();
             if (count as usize) <= 4 * held {
@@ -437,7 +466,7 @@ impl<M: Medium> Device<M> {
 
     /// Only whole pages are deallocated; NVM Express 1.4, 6.7.1.1 lets a controller leave the rest as it is.
     fn deallocate_ranges(&mut self, slot: u16) {
-        let shift = self.unit_shift - self.block_shift();
+        let shift = self.page_shift;
         let mut i = 0;
         while let Some(range) = self.host.slot(Permit::from_index(slot)).ranges().get(i).copied() {
             i += 1;
@@ -514,10 +543,21 @@ impl<M: Medium> Device<M> {
     }
 
     /// Whoever waits for room goes on, oldest first.
+    #[inline]
     fn go_on_stalled(&mut self) {
+        // What the oldest needs is a row on flash, or that pages are taken out of the buffer: no use in trying before.
+        if !self.stalled.is_empty() && (!self.is_stuck || self.ftl.has_ready_die() || self.is_worn_out()) {
+            self.retry_stalled();
+        }
+    }
+
+    #[inline(never)]
+    fn retry_stalled(&mut self) {
+        self.is_stuck = false;
         while let Some(&slot) = self.stalled.front() {
             if !self.advance(slot) {
                 if !self.is_worn_out() {
+                    self.is_stuck = true;
                     break;
                 }
                 self.give_up(slot);
@@ -540,11 +580,6 @@ impl<M: Medium> Device<M> {
         if work.pending == 0 {
             self.finish(slot, self.now);
         }
-    }
-
-    fn finish_with(&mut self, slot: u16, status: Status) {
-        self.work[slot as usize] = Work { status, ..Work::default() };
-        self.finish(slot, self.now);
     }
 
     /// A command ends at `at`: its completion entry is written.

@@ -8,7 +8,7 @@ use crate::commands::Work;
 use crate::cost::{Link, Rate, SharedServer};
 use crate::events::{Event, EventQueue, lane};
 use crate::fast::{self, Content, ControlBlock, Fast, LOG_OWNER, LOG_READ, LogPage, Place};
-use crate::flash::Source;
+use crate::flash::{Operation, Source};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
 use crate::memory::{Note, Placed, Use, place};
@@ -16,7 +16,7 @@ use crate::profile::{MemoryProfile, Profile};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Medium, Nand, Stamps};
-use tidewater_wire::nvme::{Kind, Sqe, Status};
+use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::Epoch;
 
@@ -256,15 +256,22 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) work: Vec<Work>,
     /// Commands that wait for room in the buffer or on flash, oldest first.
     pub(crate) stalled: VecDeque<u16>,
+    /// The oldest of them could not go on, and no page has been taken out of the buffer since but to be written.
+    pub(crate) is_stuck: bool,
     /// Commands that wait until what came before them is on flash.
     pub(crate) flushing: Vec<u16>,
     pub(crate) leaving: Vec<u32>,
     pub(crate) destage_above: usize,
     pub(crate) unit_shift: u32,
+    pub(crate) block_shift: u32,
+    /// Blocks of a page as a power of two.
+    pub(crate) page_shift: u32,
     /// Logical pages that survived in the write buffer, until recovery can take them back.
     pub(crate) restored: Vec<(u32, u64)>,
     /// What survived of the fast side, until then.
     pub(crate) restored_log: Vec<ControlBlock>,
+    /// A completion that is said before everything in `outputs`: most are taken at once, and need no queue.
+    completion: Option<Completion>,
     pub(crate) outputs: VecDeque<Output>,
     notes: Vec<Note>,
 }
@@ -365,11 +372,15 @@ impl<M: Medium> Device<M> {
             pipeline_free_at: now,
             work: vec![Work::default(); slots],
             stalled: VecDeque::with_capacity(slots),
+            is_stuck: false,
             flushing: Vec::with_capacity(slots),
             leaving: Vec::with_capacity(64),
             unit_shift,
+            block_shift,
+            page_shift: unit_shift - block_shift,
             restored: Vec::new(),
             restored_log: Vec::new(),
+            completion: None,
             outputs: VecDeque::with_capacity(slots),
             notes: placement.notes().to_vec(),
             profile,
@@ -421,13 +432,16 @@ impl<M: Medium> Device<M> {
     /// The next thing that the device has to say.
     #[inline]
     pub fn poll(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        match self.completion.take() {
+            Some(completion) => Some(Output::Complete(completion)),
+            None => self.outputs.pop_front(),
+        }
     }
 
     /// Whether [`Device::poll`] has something.
     #[inline]
     pub fn has_output(&self) -> bool {
-        !self.outputs.is_empty()
+        self.completion.is_some() || !self.outputs.is_empty()
     }
 
     /// When the device wants to be woken.
@@ -445,16 +459,17 @@ impl<M: Medium> Device<M> {
             Event::Complete { slot } => self.complete(slot as u16),
             Event::Bus { channel } => {
                 if let Some(done) = self.ftl.flash.on_bus(self.now, &mut self.events, channel) {
-                    if done.source == Source::Destage {
-                        self.on_log_row_loaded(done.owner);
+                    let &Operation { source, owner, .. } = self.ftl.flash.operation(done);
+                    if source == Source::Destage {
+                        self.on_log_row_loaded(owner);
                     } else {
-                        self.on_flash_done(&done);
+                        self.on_flash_done(done);
                     }
                 }
             }
             Event::Cell { die, generation } => {
                 if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
-                    self.on_flash_done(&done);
+                    self.on_flash_done(done);
                 }
             }
             Event::Persist { lane } => self.on_persist(lane),
@@ -469,23 +484,26 @@ impl<M: Medium> Device<M> {
     }
 
     #[inline]
-    pub(crate) fn on_flash_done(&mut self, done: &crate::flash::Operation) {
-        if done.source == Source::HostRead {
-            if done.owner & LOG_READ == LOG_READ {
-                return self.on_log_read(done.owner, done.uncorrectable != 0);
+    fn on_flash_done(&mut self, done: u32) {
+        let &Operation { source, owner, uncorrectable, .. } = self.ftl.flash.operation(done);
+        match source {
+            Source::HostRead if owner & LOG_READ == LOG_READ => self.on_log_read(owner, uncorrectable != 0),
+            Source::HostRead => {
+                self.on_read_done(owner as u16, uncorrectable != 0);
+                if self.ftl.flash.outstanding() == 0 {
+                    self.after_flash(); // No program or erase will come to do it.
+                }
             }
-            self.on_read_done(done.owner as u16, done.uncorrectable != 0);
-            if self.ftl.flash.outstanding() == 0 {
-                self.after_flash(); // No program or erase will come to do it.
+            _ => {
+                let done = *self.ftl.flash.operation(done);
+                self.on_own_done(&done);
             }
-        } else {
-            self.on_own_done(done);
         }
     }
 
     /// An operation that no host command waits for is done.
     #[inline(never)]
-    fn on_own_done(&mut self, done: &crate::flash::Operation) {
+    fn on_own_done(&mut self, done: &Operation) {
         let recovering = self.ftl.is_recovering();
         self.ftl.on_done(self.now, &mut self.events, done);
         while let Some(owner) = self.ftl.take_acknowledged() {
@@ -516,12 +534,7 @@ impl<M: Medium> Device<M> {
     fn enter_pipeline(&mut self, permit: Permit) {
         let enters = self.pipeline_free_at.max(self.now);
         self.pipeline_free_at = enters + self.profile.host.command_interval;
-        // A write to the buffer needs its entry only much later, when it leaves the buffer.
-        if let Ok(command) = &self.host.slot(permit).command
-            && !(command.kind == Kind::Write && self.write_buffer.is_enabled())
-        {
-            self.ftl.prefetch(self.pages(command).0);
-        }
+        self.admit(permit);
         let slot = u32::from(permit.index());
         self.events.push(enters + self.profile.host.command_time, lane::COMMAND, Event::Command { slot });
     }
@@ -529,7 +542,11 @@ impl<M: Medium> Device<M> {
     fn complete(&mut self, slot: u16) {
         let status = self.work[slot as usize].status;
         let completion = self.host.complete(Permit::from_index(slot), status, 0);
-        self.outputs.push_back(Output::Complete(completion));
+        if self.has_output() {
+            self.outputs.push_back(Output::Complete(completion));
+        } else {
+            self.completion = Some(completion);
+        }
         self.fetch();
     }
 

@@ -11,9 +11,16 @@ use tidewater_base::Instant;
 /// Lanes, the heap's place included.
 pub const LANES: usize = 16;
 const HEAP: usize = LANES - 1;
-const NEVER: u64 = u64::MAX;
 /// Lanes whose earliest head is kept together.
 const GROUP: usize = 4;
+
+/// The low bits of a key: the lane. Above them is when its head is due, in picoseconds since a base: one comparison of keys
+/// tells which lane goes first, and of one instant the lower.
+const LANE_BITS: u32 = LANES.trailing_zeros();
+/// The key of a lane without events.
+const NEVER: u64 = u64::MAX;
+/// The key of the heap when its head is due so late (13 days after the base) that no key can tell.
+const FAR: u64 = NEVER - LANES as u64;
 
 /// What each lane is for: one constant latency each.
 pub mod lane {
@@ -185,21 +192,20 @@ impl Lane {
     }
 }
 
-/// The earlier of two heads, or the first of them when both are due at one instant.
-#[inline]
-fn earlier(a: (u64, usize), b: (u64, usize)) -> (u64, usize) {
-    if b.0 < a.0 { b } else { a }
-}
-
 /// A queue of events, packed into 64 bits each.
 #[derive(Clone, Debug)]
 pub struct EventQueue {
-    /// When the first event of each lane is due; [`NEVER`] when it has none.
+    /// The key of each lane: when its first event is due.
     heads: [u64; LANES],
-    /// The earliest head of each group of lanes, and its lane.
-    groups: [(u64, usize); LANES / GROUP],
-    /// The earliest of them, and its lane.
-    first: (u64, usize),
+    /// The least key of each group of lanes.
+    groups: [u64; LANES / GROUP],
+    /// The least of them.
+    first: u64,
+    /// What keys count from, and the first time that they can't tell.
+    base: u64,
+    far_from: u64,
+    /// When the event that was taken last was due: nothing is scheduled before.
+    taken_at: u64,
     /// When the event that was put last into each lane is due, whether it has been taken or not.
     lasts: [u64; HEAP],
     lanes: [Lane; HEAP],
@@ -214,8 +220,11 @@ impl EventQueue {
     pub fn new(capacity: usize) -> EventQueue {
         EventQueue {
             heads: [NEVER; LANES],
-            groups: [(NEVER, LANES); LANES / GROUP],
-            first: (NEVER, LANES),
+            groups: [NEVER; LANES / GROUP],
+            first: NEVER,
+            base: 0,
+            far_from: FAR >> LANE_BITS,
+            taken_at: 0,
             lasts: [0; HEAP],
             lanes: std::array::from_fn(|_| Lane::new(capacity)),
             heap: BinaryHeap::with_capacity(capacity),
@@ -229,11 +238,11 @@ impl EventQueue {
     #[inline(always)]
     pub fn push(&mut self, at: Instant, lane: usize, event: Event) {
         let (at, event) = (at.as_ps(), event.pack());
-        if lane < HEAP && self.lasts[lane] <= at {
+        if lane < HEAP && self.lasts[lane] <= at && self.is_near(at) {
             self.lasts[lane] = at;
             self.lanes[lane].push((at, event));
             if self.heads[lane] == NEVER {
-                self.new_head(at, lane);
+                self.new_head(self.key(at, lane));
             }
         } else {
             self.push_heap(at, event);
@@ -244,58 +253,104 @@ impl EventQueue {
     fn push_heap(&mut self, at: u64, event: u64) {
         self.order += 1;
         self.heap.push(Reverse((at, self.order, event)));
-        if at < self.heads[HEAP] {
-            self.new_head(at, HEAP);
+        if !self.is_near(at) {
+            self.count_from(self.taken_at);
+        }
+        let key = self.heap_key();
+        if key < self.heads[HEAP] {
+            self.new_head(key);
+        }
+    }
+
+    /// Whether a key can tell this time.
+    #[inline]
+    fn is_near(&self, at: u64) -> bool {
+        at < self.far_from
+    }
+
+    #[inline]
+    fn key(&self, at: u64, lane: usize) -> u64 {
+        (at - self.base) << LANE_BITS | lane as u64
+    }
+
+    fn heap_key(&self) -> u64 {
+        match self.heap.peek() {
+            None => NEVER,
+            Some(&Reverse((at, ..))) if self.is_near(at) => self.key(at, HEAP),
+            Some(_) => FAR,
+        }
+    }
+
+    /// Keys count from `base` from now on, before which no event waits nor will be scheduled.
+    #[cold]
+    fn count_from(&mut self, base: u64) {
+        self.base = base;
+        self.far_from = base.saturating_add(FAR >> LANE_BITS);
+        for lane in 0..HEAP {
+            let queue = &self.lanes[lane];
+            self.heads[lane] = if queue.is_empty() { NEVER } else { self.key(queue.at(queue.taken).0, lane) };
+        }
+        self.heads[HEAP] = self.heap_key();
+        for lane in (0..LANES).step_by(GROUP) {
+            self.first = self.find_first(lane);
         }
     }
 
     /// A lane's head has become earlier, or the lane has one at last.
     #[inline]
-    fn new_head(&mut self, at: u64, lane: usize) {
-        self.heads[lane] = at;
-        // Of one instant the lower lane goes first, as in `find_first`.
+    fn new_head(&mut self, key: u64) {
+        let lane = key as usize % LANES;
+        self.heads[lane] = key;
         let group = &mut self.groups[lane / GROUP];
-        if (at, lane) < *group {
-            *group = (at, lane);
-            if (at, lane) < self.first {
-                self.first = (at, lane);
-            }
-        }
+        *group = key.min(*group);
+        self.first = key.min(self.first);
     }
 
     /// When the next event is due.
     #[inline]
     pub fn next_at(&self) -> Option<Instant> {
-        (self.first.0 != NEVER).then(|| Instant::from_ps(self.first.0))
+        if self.first >= FAR {
+            return self.far_at();
+        }
+        Some(Instant::from_ps((self.first >> LANE_BITS) + self.base))
     }
 
-    /// The earliest head and its lane: first within the group whose head has changed, then among the groups.
+    #[cold]
+    fn far_at(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse((at, ..))| Instant::from_ps(*at))
+    }
+
+    /// The least key: first within the group whose keys have changed, then among the groups.
     #[inline]
-    fn find_first(&mut self, changed: usize) -> (u64, usize) {
+    fn find_first(&mut self, changed: usize) -> u64 {
         let group = changed / GROUP % self.groups.len();
         let (heads, _) = self.heads.as_chunks::<GROUP>();
         let [a, b, c, d] = heads[group];
-        let lane = group * GROUP;
-        let best = earlier(earlier((a, lane), (b, lane + 1)), earlier((c, lane + 2), (d, lane + 3)));
-        self.groups[group] = best;
+        self.groups[group] = a.min(b).min(c.min(d));
         let [a, b, c, d] = self.groups;
-        earlier(earlier(a, b), earlier(c, d))
+        a.min(b).min(c.min(d))
     }
 
     /// Takes the next event if it is due by `now`.
     #[inline]
     pub fn pop_due(&mut self, now: Instant) -> Option<Event> {
-        let (at, lane) = self.first;
-        if at > now.as_ps() || at == NEVER {
+        let at = self.next_at()?;
+        if at > now {
             return None;
         }
         self.popped += 1;
+        self.taken_at = at.as_ps();
+        let lane = self.first as usize % LANES;
         let event = match self.lanes.get_mut(lane) {
             Some(queue) => {
                 debug_assert!(!queue.is_empty(), "the lane's head says that it has an event");
                 let (_, event) = queue.at(queue.taken);
                 queue.taken += 1;
-                self.heads[lane] = if queue.is_empty() { NEVER } else { queue.at(queue.taken).0 };
+                self.heads[lane] = if queue.is_empty() {
+                    NEVER
+                } else {
+                    (queue.at(queue.taken).0 - self.base) << LANE_BITS | lane as u64
+                };
                 event
             }
             None => self.pop_heap(),
@@ -307,8 +362,11 @@ impl EventQueue {
     // Not inlined: it is rare, and long.
     #[inline(never)]
     fn pop_heap(&mut self) -> u64 {
-        let Reverse((_, _, event)) = self.heap.pop().expect("the heap's head says that it has an event");
-        self.heads[HEAP] = self.heap.peek().map_or(NEVER, |Reverse((at, ..))| *at);
+        let Reverse((at, _, event)) = self.heap.pop().expect("the heap's head says that it has an event");
+        if !self.is_near(at) {
+            self.count_from(at); // Nothing else waits that is due before.
+        }
+        self.heads[HEAP] = self.heap_key();
         event
     }
 
@@ -353,5 +411,30 @@ mod tests {
             assert_eq!(due[slot as usize], at);
         }
         assert!(queue.is_empty());
+    }
+
+    /// Keys count from a base, which moves as time does: up to a jump of half of all time, to and fro over many bases.
+    #[test]
+    fn events_come_in_order_over_all_of_time() {
+        let mut rng = Rng::new(4, b"far events");
+        for spread in [40, 58, 59, 60, 61, 62] {
+            let mut queue = EventQueue::new(4);
+            let mut due = std::collections::BTreeSet::new();
+            let (mut now, mut slot) = (0u64, 0u32);
+            while now < 1 << 63 && slot < 20_000 {
+                for _ in 0..rng.below(4) {
+                    let at = now + (rng.next_u64() >> rng.below(40) >> (64 - spread)).min(u64::MAX - now - 1);
+                    queue.push(Instant::from_ps(at), rng.below(LANES as u64) as usize, Event::Command { slot });
+                    due.insert((at, slot));
+                    slot += 1;
+                }
+                assert_eq!(queue.next_at(), due.first().map(|&(at, _)| Instant::from_ps(at)));
+                assert_eq!(queue.len(), due.len());
+                let Some(at) = queue.next_at() else { continue };
+                let Some(Event::Command { slot }) = queue.pop_due(at) else { panic!("nothing is due at {at:?}") };
+                assert!(due.remove(&(at.as_ps(), slot)), "event {slot} is not due at {at:?}");
+                now = at.as_ps();
+            }
+        }
     }
 }

@@ -106,6 +106,8 @@ pub struct Nand {
     stamps: Option<Vec<Option<BlockStamps>>>,
     own_payloads: BTreeMap<(u32, u32), Arc<[u32]>>,
     errors: ErrorModel,
+    /// No block is so worn that one of its pages may need a retry, and torn pages, which only stamps tell, are none.
+    clean: bool,
     program_fails: u64,
     erase_fails: u64,
     rng: Rng,
@@ -131,13 +133,15 @@ impl Nand {
                 torn_erase: false,
             })
             .collect();
+        let mut errors = ErrorModel::new(config);
         Nand {
             units_per_page: config.page_size / unit_size,
+            clean: stamps == Stamps::LpnOnly && errors.is_clean(0),
             blocks,
             erases: vec![0; count],
             stamps: (stamps == Stamps::Full).then(|| vec![None; count]),
             own_payloads: BTreeMap::new(),
-            errors: ErrorModel::new(config),
+            errors,
             program_fails: probability_threshold(config.program_fail_rate),
             erase_fails: probability_threshold(config.erase_fail_rate),
             rng: Rng::new(seed, b"nand errors"),
@@ -208,6 +212,11 @@ impl Nand {
         }
     }
 
+    fn set_erases(&mut self, index: usize, erases: u32) {
+        self.erases[index] = erases;
+        self.clean &= self.errors.is_clean(erases);
+    }
+
     fn forget_pages(&mut self, at: Block) {
         let index = self.index(at);
         if self.stamps.is_some() {
@@ -261,6 +270,11 @@ impl Medium for Nand {
         Read { retries: self.config.read_retries, uncorrectable: true }
     }
 
+    #[inline]
+    fn reads_cleanly(&self) -> bool {
+        self.clean
+    }
+
     fn erase(&mut self, at: Block) -> Result<(), Failed> {
         let index = self.index(at);
         assert!(self.blocks[index].health != Health::FactoryBad, "{at:?} is bad from the factory and was erased");
@@ -270,7 +284,7 @@ impl Medium for Nand {
         self.forget_pages(at);
         let erases = self.erases[index] + 1;
         let fails = self.erase_fails(erases);
-        self.erases[index] = erases;
+        self.set_erases(index, erases);
         let block = &mut self.blocks[index];
         block.programmed = 0;
         block.torn_erase = false;
@@ -349,6 +363,6 @@ impl Medium for Nand {
     fn set_erase_count(&mut self, at: Block, erases: u32) {
         let index = self.index(at);
         assert_eq!(self.blocks[index].programmed, 0, "{at:?} holds pages");
-        self.erases[index] = erases;
+        self.set_erases(index, erases);
     }
 }

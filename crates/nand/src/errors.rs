@@ -54,6 +54,11 @@ impl ErrorModel {
         &self.thresholds[first..][..self.attempts]
     }
 
+    /// Whether the first read of a page always succeeds.
+    pub(crate) fn is_clean(&mut self, erases: u32) -> bool {
+        self.attempts(erases)[0] == 0
+    }
+
     /// Works out the thresholds up to this many erases.
     #[cold]
     fn reach(&mut self, erases: u32) {

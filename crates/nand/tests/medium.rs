@@ -191,6 +191,26 @@ fn worn_blocks_need_retries() {
 }
 
 #[test]
+fn reads_are_clean_until_one_block_is_worn_or_stamps_tell_more() {
+    let config = Config { rber_fresh: 1e-4, rber_worn: 7e-3, endurance: 1_000, ..config() };
+    let mut nand = Nand::new(&config, 4_096, Stamps::LpnOnly, 1);
+    for _ in 0..100 {
+        nand.erase(AT).unwrap();
+        assert!(nand.reads_cleanly());
+    }
+    let worn = Block { block: 3, ..AT };
+    nand.set_erase_count(worn, 1_100);
+    assert!(!nand.reads_cleanly() && !nand.clone().reads_cleanly());
+    nand.set_erase_count(worn, 0);
+    assert!(!nand.reads_cleanly(), "nobody counts the worn blocks: it errs on the safe side");
+    assert!(!Nand::new(&config, 4_096, Stamps::Full, 1).reads_cleanly(), "pages may be torn");
+    let worse = Config { rber_fresh: 7e-3, ..config };
+    assert!(!Nand::new(&worse, 4_096, Stamps::LpnOnly, 1).reads_cleanly());
+    let nand = FaultyNand::new(Nand::new(&config, 4_096, Stamps::LpnOnly, 1), FaultPlan::default());
+    assert!(!nand.reads_cleanly(), "faults strike reads by their number");
+}
+
+#[test]
 fn planned_faults_strike_the_operations_that_they_name() {
     let plan = FaultPlan {
         faults: vec![

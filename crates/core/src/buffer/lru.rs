@@ -51,10 +51,12 @@ impl Lru {
 
     #[inline]
     fn find(&self, lpn: u32) -> Option<u32> {
-        if self.len == 0 {
-            return None;
-        }
-        let mut n = self.buckets[self.bucket(lpn)];
+        if self.len == 0 { None } else { self.find_in(self.bucket(lpn), lpn) }
+    }
+
+    #[inline]
+    fn find_in(&self, bucket: usize, lpn: u32) -> Option<u32> {
+        let mut n = self.buckets[bucket];
         while n != NONE {
             let node = &self.nodes[n as usize];
             if node.lpn == lpn {
@@ -67,7 +69,16 @@ impl Lru {
 
     /// Takes a node out of its chain and out of the list.
     fn take_out(&mut self, n: u32) {
-        let Node { lpn, next, .. } = self.nodes[n as usize];
+        self.unchain(n);
+        self.unlink(n);
+        self.free.push(n);
+        self.len -= 1;
+    }
+
+    /// Takes a node out of its chain. Returns its page.
+    #[inline]
+    fn unchain(&mut self, n: u32) -> u32 {
+        let &Node { lpn, next, .. } = &self.nodes[n as usize];
         let bucket = self.bucket(lpn);
         let mut at = self.buckets[bucket];
         if at == n {
@@ -78,9 +89,38 @@ impl Lru {
             }
             self.nodes[at as usize].next = next;
         }
-        self.unlink(n);
-        self.free.push(n);
-        self.len -= 1;
+        lpn
+    }
+
+    /// Puts a new node into its chain and into the list.
+    #[inline]
+    fn put_in(&mut self, bucket: usize, lpn: u32) {
+        let node = Node { lpn, newer: NONE, older: self.newest, next: self.buckets[bucket] };
+        let n = match self.free.pop() {
+            Some(n) => {
+                self.nodes[n as usize] = node;
+                n
+            }
+            None => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.buckets[bucket] = n;
+        match self.newest {
+            NONE => self.oldest = n,
+            newest => self.nodes[newest as usize].newer = n,
+        }
+        self.newest = n;
+        self.len += 1;
+    }
+
+    #[inline]
+    fn use_again(&mut self, n: u32) {
+        if self.newest != n {
+            self.unlink(n);
+            self.link_newest(n);
+        }
     }
 
     fn unlink(&mut self, n: u32) {
@@ -114,29 +154,25 @@ impl Policy for Lru {
 
     fn touch(&mut self, lpn: u32) -> bool {
         let Some(n) = self.find(lpn) else { return false };
-        if self.newest != n {
-            self.unlink(n);
-            self.link_newest(n);
-        }
+        self.use_again(n);
         true
     }
 
     fn insert(&mut self, lpn: u32) {
+        self.put_in(self.bucket(lpn), lpn);
+    }
+
+    fn touch_or_insert(&mut self, lpn: u32, room: bool) -> bool {
         let bucket = self.bucket(lpn);
-        let node = Node { lpn, newer: NONE, older: NONE, next: self.buckets[bucket] };
-        let n = match self.free.pop() {
+        match self.find_in(bucket, lpn) {
             Some(n) => {
-                self.nodes[n as usize] = node;
-                n
+                self.use_again(n);
+                return true;
             }
-            None => {
-                self.nodes.push(node);
-                (self.nodes.len() - 1) as u32
-            }
-        };
-        self.buckets[bucket] = n;
-        self.link_newest(n);
-        self.len += 1;
+            None if room => self.put_in(bucket, lpn),
+            None => {}
+        }
+        false
     }
 
     fn remove(&mut self, lpn: u32) -> bool {
@@ -146,13 +182,17 @@ impl Policy for Lru {
     }
 
     fn evict(&mut self, most: usize, leaving: &mut Vec<u32>) {
-        for _ in 0..most {
+        let leave = most.min(self.len);
+        for _ in 0..leave {
             let n = self.oldest;
-            if n == NONE {
-                return;
-            }
-            leaving.push(self.nodes[n as usize].lpn);
-            self.take_out(n);
+            leaving.push(self.unchain(n));
+            self.oldest = self.nodes[n as usize].newer;
+            self.free.push(n);
+        }
+        self.len -= leave;
+        match self.oldest {
+            NONE => self.newest = NONE,
+            oldest => self.nodes[oldest as usize].older = NONE,
         }
     }
 

@@ -17,6 +17,15 @@ pub trait Policy: fmt::Debug + Send {
     fn touch(&mut self, lpn: u32) -> bool;
     /// Takes in a page that is not held.
     fn insert(&mut self, lpn: u32);
+    /// As [`Policy::touch`], and if the page is not held and there is `room`, [`Policy::insert`]. False: it was not held.
+    /// A policy that can do both with one look-up should: every write needs it.
+    fn touch_or_insert(&mut self, lpn: u32, room: bool) -> bool {
+        let held = self.touch(lpn);
+        if !held && room {
+            self.insert(lpn);
+        }
+        held
+    }
     /// Lets go of a page: false when it is not held.
     fn remove(&mut self, lpn: u32) -> bool;
     /// Takes out the pages that leave together next, at least one if any is held, and about `most`.
@@ -96,6 +105,8 @@ impl BufferStatistics {
 pub struct Buffer {
     policy: Box<dyn Policy>,
     capacity: usize,
+    /// Pages held: what the policy would say, without asking it.
+    held: usize,
     versions: Option<BTreeMap<u32, u64>>,
     /// Counters.
     pub statistics: BufferStatistics,
@@ -111,6 +122,7 @@ impl Buffer {
         Buffer {
             policy: make(policy, capacity).unwrap_or_else(|| panic!("no buffer policy is named {policy}")),
             capacity,
+            held: 0,
             versions: versions.then(BTreeMap::new),
             statistics: BufferStatistics::default(),
         }
@@ -130,19 +142,19 @@ impl Buffer {
     /// Pages held.
     #[inline]
     pub fn len(&self) -> usize {
-        self.policy.len()
+        self.held
     }
 
     /// Whether no page is held.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.policy.is_empty()
+        self.held == 0
     }
 
     /// Whether a page is held; not counted as an access.
     #[inline]
     pub fn contains(&self, lpn: u32) -> bool {
-        self.capacity > 0 && self.policy.contains(lpn)
+        self.held > 0 && self.policy.contains(lpn)
     }
 
     /// What a page holds, when versions are kept.
@@ -165,11 +177,12 @@ impl Buffer {
     /// A page is written. False: it is not held and there is no room; nothing has changed.
     #[inline]
     pub fn write(&mut self, lpn: u32, version: u64) -> bool {
-        if self.policy.touch(lpn) {
+        let room = self.held < self.capacity;
+        if self.policy.touch_or_insert(lpn, room) {
             self.statistics.hits += 1;
-        } else if self.policy.len() < self.capacity {
+        } else if room {
             self.statistics.misses += 1;
-            self.take_in(lpn);
+            self.count_taken_in();
         } else {
             return false;
         }
@@ -182,7 +195,8 @@ impl Buffer {
     /// Puts a page back that survived a power loss, whatever the capacity: it was held before.
     pub fn restore(&mut self, lpn: u32, version: u64) {
         if !self.policy.touch(lpn) {
-            self.take_in(lpn);
+            self.policy.insert(lpn);
+            self.count_taken_in();
         }
         if let Some(versions) = &mut self.versions {
             versions.insert(lpn, version);
@@ -195,26 +209,29 @@ impl Buffer {
         if self.capacity == 0 || self.policy.touch(lpn) {
             return;
         }
-        if self.policy.len() >= self.capacity {
+        if self.held >= self.capacity {
             leaving.clear();
             self.policy.evict(1, leaving);
+            self.held -= leaving.len();
         }
-        self.take_in(lpn);
+        self.policy.insert(lpn);
+        self.count_taken_in();
     }
 
-    fn take_in(&mut self, lpn: u32) {
-        self.policy.insert(lpn);
-        self.statistics.pages_max = self.statistics.pages_max.max(self.policy.len() as u64);
+    #[inline]
+    fn count_taken_in(&mut self) {
+        self.held += 1;
+        self.statistics.pages_max = self.statistics.pages_max.max(self.held as u64);
     }
 
     /// Lets go of a page without writing it anywhere.
     #[inline]
     pub fn remove(&mut self, lpn: u32) {
-        if self.capacity > 0
-            && self.policy.remove(lpn)
-            && let Some(versions) = &mut self.versions
-        {
-            versions.remove(&lpn);
+        if self.held > 0 && self.policy.remove(lpn) {
+            self.held -= 1;
+            if let Some(versions) = &mut self.versions {
+                versions.remove(&lpn);
+            }
         }
     }
 
@@ -224,6 +241,7 @@ impl Buffer {
         leaving.clear();
         self.policy.evict(most, leaving);
         let n = leaving.len();
+        self.held -= n;
         if n > 0 {
             self.statistics.evicted += n as u64;
             self.statistics.evictions += 1;
@@ -285,7 +303,7 @@ mod tests {
                     }
                     _ => assert_eq!(buffer.version(lpn), model.get(&lpn).copied(), "{name}"),
                 }
-                assert_eq!(buffer.len(), model.len(), "{name}");
+                assert_eq!((buffer.len(), buffer.policy.len()), (model.len(), model.len()), "{name}");
             }
             let mut expected: Vec<_> = model.into_iter().collect();
             expected.sort_unstable();

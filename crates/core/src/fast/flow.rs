@@ -343,12 +343,14 @@ impl<M: Medium> Device<M> {
             match self.events.pop_due(self.now) {
                 Some(Event::Bus { channel }) => {
                     let done = self.ftl.flash.on_bus(self.now, &mut self.events, channel);
+                    let done = done.map(|id| *self.ftl.flash.operation(id));
                     if let Some(done) = done.filter(|done| done.kind == Kind::Read) {
                         self.on_flash_done_on_stored_energy(&done);
                     }
                 }
                 Some(Event::Cell { die, generation }) => {
-                    if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
+                    if let Some(id) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
+                        let done = *self.ftl.flash.operation(id);
                         self.on_flash_done_on_stored_energy(&done);
                     }
                 }

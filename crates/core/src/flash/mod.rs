@@ -346,7 +346,14 @@ impl Flash {
         }
     }
 
+    /// An operation that [`Flash::on_bus`] or [`Flash::on_cell`] has named: until another is queued, which may take its place.
+    #[inline]
+    pub fn operation(&self, id: u32) -> &Operation {
+        &self.operations[id as usize]
+    }
+
     /// Operations queued or in flight.
+    #[inline]
     pub fn outstanding(&self) -> usize {
         self.operations.len() - self.free.len()
     }
@@ -595,9 +602,9 @@ impl Flash {
         events.push(now + time, lane, Event::Bus { channel: index });
     }
 
-    /// A bus transfer ended. Returns the read whose data has reached the controller, or the row of the log that is in its
+    /// A bus transfer ended. Returns the number of the read whose data has reached the controller, or the row of the log that is in its
     /// die's register now and will be programmed.
-    pub fn on_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Option<Operation> {
+    pub fn on_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Option<u32> {
         let channel = &mut self.channels[index as usize];
         let (die, inward) = channel.moving.take().expect("a transfer ended that was not under way");
         let next =
@@ -609,13 +616,13 @@ impl Flash {
             if d.cell == Cell::Reserved {
                 d.cell = Cell::Idle;
             }
-            let operation = &self.operations[d.loaded as usize];
-            if operation.source == Source::Destage {
-                done = Some(*operation);
+            if self.operations[d.loaded as usize].source == Source::Destage {
+                done = Some(d.loaded);
             }
         } else {
             let id = std::mem::replace(&mut d.leaving, NONE);
-            done = Some(self.release(id));
+            self.release(id);
+            done = Some(id);
         }
         if let Some((die, inward)) = next {
             self.grant_bus(now, events, index, die, inward);
@@ -632,7 +639,7 @@ impl Flash {
         done
     }
 
-    /// A die's array finished. Returns the program or erase that took effect just now; the caller applies it.
+    /// A die's array finished. Returns the number of the program or erase that took effect just now; the caller applies it.
     pub fn on_cell<M: Medium>(
         &mut self,
         now: Instant,
@@ -641,7 +648,7 @@ impl Flash {
         generation: u32,
         medium: &mut M,
         layout: &Layout,
-    ) -> Option<Operation> {
+    ) -> Option<u32> {
         let d = &mut self.dies[die as usize];
         if d.generation != generation {
             return None; // The operation was suspended since.
@@ -656,7 +663,7 @@ impl Flash {
                 let operation = &mut self.operations[id as usize];
                 match operation.kind {
                     Kind::Read => {
-                        if !operation.sensed {
+                        if !operation.sensed && !medium.reads_cleanly() {
                             operation.sensed = true;
                             let (retries, uncorrectable) = sense(operation, medium, layout, self.units_per_page);
                             operation.uncorrectable = uncorrectable;
@@ -682,11 +689,13 @@ impl Flash {
                     Kind::Program => {
                         *d.programs_of(operation.source) -= 1;
                         d.cell = Cell::Idle;
-                        Some(self.release(id))
+                        self.release(id);
+                        Some(id)
                     }
                     Kind::Erase => {
                         d.cell = Cell::Idle;
-                        Some(self.release(id))
+                        self.release(id);
+                        Some(id)
                     }
                 }
             }
@@ -696,11 +705,11 @@ impl Flash {
         done
     }
 
-    fn release(&mut self, id: u32) -> Operation {
-        let operation = self.operations[id as usize];
+    #[inline]
+    fn release(&mut self, id: u32) {
+        let operation = &self.operations[id as usize];
         self.statistics.count(operation.source, operation.unit_count);
         self.free.push(id);
-        operation
     }
 }
 

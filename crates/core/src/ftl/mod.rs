@@ -596,9 +596,9 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// A die's array has finished; returns what is done with.
+    /// A die's array has finished; returns the number of the operation that is done with.
     #[inline]
-    pub fn on_cell(&mut self, now: Instant, events: &mut EventQueue, die: u32, generation: u32) -> Option<Operation> {
+    pub fn on_cell(&mut self, now: Instant, events: &mut EventQueue, die: u32, generation: u32) -> Option<u32> {
         self.flash.on_cell(now, events, die, generation, &mut self.medium, &self.layout)
     }
 
@@ -660,7 +660,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Marks a unit as overtaken by the row with this number.
-    #[inline]
+    #[inline(always)]
     fn invalidate(&mut self, ppn: u32, host_row: u64) {
         let superblock = self.layout.superblock_of(ppn) as usize;
         debug_assert!(self.valid_bits.get(ppn));

@@ -22,6 +22,12 @@ impl<M: Medium> Ftl<M> {
         self.host_row != NONE || self.open_host_row()
     }
 
+    /// Whether a host row is open, or a die is ready for one: as [`Ftl::can_write`], but without opening it.
+    #[inline]
+    pub fn has_ready_die(&self) -> bool {
+        self.host_row != NONE || self.ready.next(0).is_some()
+    }
+
     /// Units that the open host row still takes, 0 when none is open.
     #[inline]
     pub fn row_room(&self) -> u32 {
