@@ -4,7 +4,8 @@ use crate::cluster::LinkModel;
 use crate::torture::scenario::{scenario, tiny};
 use crate::torture::{Mix, Scenario};
 use tidewater_base::Duration;
-use tidewater_core::profile::{DestagePriority, OnWrap, Profile, Survives};
+use tidewater_core::profile::{DestagePriority, OnWrap, Profile, Release, Survives};
+use tidewater_nand::{Fault, FaultPlan};
 use tidewater_wire::vendor::Mode;
 
 /// Drives, the links between them, and what is done to them.
@@ -70,6 +71,15 @@ pub fn log_scenarios() -> Vec<LogScenario> {
             mix: Mix::OVERWRITE,
             ..fast("log beside block traffic, conventional priority", |p| {
                 p.fast.priority = DestagePriority::Conventional;
+            })
+        },
+        // Every few programs one fails, in an emergency too, and ring bytes are released before that is known.
+        Scenario {
+            faults: FaultPlan { faults: (0..2_000).map(|i| Fault::ProgramFails { nth: 3 * i + 1 }).collect() },
+            ..fast("log, programs fail", |p| {
+                p.nand.blocks_per_plane = 96;
+                p.ftl.spare_blocks = 0.19;
+                p.fast.release = Release::Transferred;
             })
         },
         fast("log in volatile memory", |p| {
