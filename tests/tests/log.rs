@@ -7,7 +7,8 @@ use tidewater_tests::{run_refused, run_well};
 fn rows(folder: &Path, arguments: &[&str]) -> Vec<Value> {
     let output = run_well(folder, arguments);
     let document: Value = serde_json::from_str(&output).expect("standard output holds JSON and nothing else");
-    document.as_array().expect("one object for each side").clone()
+    assert!(document["profile"].is_string() && document["seed"].is_number(), "{document}");
+    document["sides"].as_array().expect("one object for each side").clone()
 }
 
 #[test]
@@ -42,4 +43,20 @@ fn a_log_of_ones_own_is_replayed_and_what_is_wrong_with_it_is_named() {
     assert!(refused.contains("my.csv:3:4"), "{refused}");
     let refused = run_refused(here, &["log", "--profile", "generic"]);
     assert!(refused.contains("no fast side"), "{refused}");
+}
+
+#[test]
+fn a_full_log_is_an_error_and_a_group_larger_than_a_command_is_split() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let here = folder.path();
+    let short = ["--seconds", "0.05", "--warm-up", "0.001", "--json", "-"];
+    let full = ["log", "--to", "fast", "--set", "fast.on_wrap=wait-for-trim", "--set", "fast.log_size=16MiB"];
+    let refused = run_refused(here, &[&full[..], &short[..]].concat());
+    assert!(refused.contains("nobody trims"), "{refused}");
+    let commit = |group: &str| {
+        let arguments = ["log", "--to", "conventional", "--group-bytes", group];
+        rows(here, &[&arguments[..], &short[..]].concat())[0]["commit_us"]["mean"].as_f64().unwrap()
+    };
+    let (one, four) = (commit("1MiB"), commit("4MiB"));
+    assert!(four > 2.0 * one, "{four} us for four times the bytes of {one} us");
 }

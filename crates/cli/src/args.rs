@@ -104,7 +104,7 @@ pub struct Log {
     /// What transactions append
     #[arg(long, value_name = "MIX", default_value = "tpcc", value_parser = mixes(), conflicts_with = "log", help_heading = "Load")]
     pub mix: String,
-    /// Bytes that a transaction of the mix `fixed` appends
+    /// Bytes that a transaction appends; only for the mix `fixed`
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = values::size, help_heading = "Load")]
     pub bytes: u64,
     /// A log of your own: lines of time,size (plain, gzip or zstd); - is standard input
@@ -113,13 +113,13 @@ pub struct Log {
     /// Unit of the times in that file, when its header does not tell
     #[arg(long, value_name = "UNIT", value_parser = ["s", "ms", "us", "ns"], requires = "log", help_heading = "Load")]
     pub time_unit: Option<String>,
-    /// Workers, each on a core
+    /// Workers, each on a core; all append to one log, which is written through one lane
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_024), help_heading = "Load")]
     pub workers: u32,
     /// Processor time of a transaction of a mix
     #[arg(long, value_name = "TIME", default_value = "26.667us", value_parser = values::time, help_heading = "Load")]
     pub transaction_time: Duration,
-    /// A group is committed when it has so many bytes
+    /// A group is committed when it has so many bytes, or 5 ms after its first transaction
     #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = values::size, help_heading = "Load")]
     pub group_bytes: u64,
     /// A worker waits until its transaction is durable before it begins the next

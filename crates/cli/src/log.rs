@@ -13,6 +13,19 @@ use tidewater_sim::metrics::Histogram;
 use tidewater_sim::trace::Input;
 use tidewater_sim::workload::log::{LogFile, LogSource, LogSpec, Mix, mixes};
 
+/// What was run, and what came of it, as JSON.
+#[derive(Serialize)]
+struct Document<'a> {
+    version: &'static str,
+    profile: &'a str,
+    set: &'a [String],
+    workload: String,
+    workers: u32,
+    group_bytes: u64,
+    seed: u64,
+    sides: &'a [Row],
+}
+
 /// One place where the log went, as JSON.
 #[derive(Serialize)]
 struct Row {
@@ -69,10 +82,20 @@ pub fn command(given: &Log) -> Result<(), Failure> {
         rows.push(row(name, &outcome));
     }
     if let Some(target) = &json {
-        target.write(&(serde_json::to_string_pretty(&rows).expect("numbers and words") + "\n"))?;
+        let document = Document {
+            version: env!("CARGO_PKG_VERSION"),
+            profile: &drive.profile.name,
+            set: &drive.changed,
+            workload: workload(given),
+            workers: given.workers,
+            group_bytes: given.group_bytes,
+            seed: given.seed,
+            sides: &rows,
+        };
+        target.write(&(serde_json::to_string_pretty(&document).expect("numbers and words") + "\n"))?;
     }
     if !silent {
-        output::print(&table(given, &drive.profile.name, &rows))?;
+        output::print(&table(given, &drive, &rows))?;
         if let Some(target) = &json {
             output::print(&format!("\njson    {}\n", printable(target.name())))?;
         }
@@ -140,11 +163,16 @@ fn row(to: &'static str, outcome: &LogOutcome) -> Row {
     }
 }
 
-fn table(given: &Log, profile: &str, rows: &[Row]) -> String {
-    let what = match &given.log {
+/// What is logged, in words.
+fn workload(given: &Log) -> String {
+    match &given.log {
         Some(path) => printable(&path.to_string_lossy()),
-        None => format!("{} on {} workers", given.mix, given.workers),
-    };
+        None => format!("{} on {}", given.mix, units::plural(given.workers.into(), "worker")),
+    }
+}
+
+fn table(given: &Log, drive: &drive::Drive, rows: &[Row]) -> String {
+    let (what, profile) = (workload(given), &drive.profile.name);
     let mut text = format!(
         "{what}, groups of {}, drive {profile}\n\n{:<13} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8}\n",
         tidewater_base::units::format_bytes(given.group_bytes),
@@ -170,6 +198,11 @@ fn table(given: &Log, profile: &str, rows: &[Row]) -> String {
             us(row.commit_us.mean),
             row.stalls,
         );
+    }
+    if rows.iter().any(|row| row.to == "fast") {
+        for note in drive.notes.iter().filter(|note| note.contains("fast-side ring")) {
+            text += &format!("\nnote: {note}\n");
+        }
     }
     text += "\nmean, p99 and p99.9: from a transaction's start until its log is durable; commit: of a group, on average; \
              stalls:\ntimes that a worker found all log buffers full. `none` keeps no log.\n";

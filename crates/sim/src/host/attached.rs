@@ -4,13 +4,14 @@ use super::client::LogClient;
 use super::sink::{DeviceSink, Request};
 use super::workers::Workers;
 use crate::metrics::Histogram;
+use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_client::Health;
 use tidewater_core::device::{Device, Input, Output};
 use tidewater_core::drive::World;
 use tidewater_core::host::Submission;
 use tidewater_nand::Medium;
-use tidewater_wire::nvme::Sqe;
+use tidewater_wire::nvme::{Sqe, Status};
 
 /// Who wants something of the drive, one request at a time.
 pub trait Application {
@@ -246,18 +247,54 @@ pub struct Attached<A> {
     pub client: Option<LogClient>,
     /// Block writes beside it.
     pub blocks: Option<BlockWrites>,
-    /// A block request of the application that is to be submitted.
-    submission: Option<Submission>,
+    /// The commands of the application's block request that are to be submitted, and how many of it are under way.
+    submissions: VecDeque<Submission>,
+    /// Those that found the queue full.
+    waiting: VecDeque<Submission>,
+    outstanding: u32,
     block_shift: u32,
+    blocks_max: u64,
+    refusal: Option<Status>,
 }
-
-/// The command identifier of the application's own block requests.
-const OWN: u16 = 0;
 
 impl<A: Application> Attached<A> {
     /// Attaches an application to a drive with blocks of `1 << block_shift` bytes.
     pub fn new(app: A, client: Option<LogClient>, block_shift: u32) -> Attached<A> {
-        Attached { app, client, blocks: None, submission: None, block_shift }
+        Attached {
+            app,
+            client,
+            blocks: None,
+            submissions: VecDeque::new(),
+            waiting: VecDeque::new(),
+            outstanding: 0,
+            block_shift,
+            blocks_max: 1 << 16,
+            refusal: None,
+        }
+    }
+
+    /// Requests are split into commands of at most so many bytes, as a driver does.
+    pub fn with_transfer_max(self, bytes: u32) -> Attached<A> {
+        Attached { blocks_max: (u64::from(bytes) >> self.block_shift).clamp(1, 1 << 16), ..self }
+    }
+
+    /// Why the drive does not take what it is given, if it does not.
+    pub fn failure(&self) -> Option<String> {
+        let client =
+            self.client.as_ref().and_then(LogClient::failure).map(|error| format!("the fast side failed: {error}"));
+        client.or_else(|| self.refusal.map(|status| format!("the drive refused a block write of the log: {status}")))
+    }
+
+    /// Splits a block write into commands.
+    fn write_blocks(&mut self, offset: u64, length: u64) {
+        let (mut first, end) = (offset >> self.block_shift, (offset + length) >> self.block_shift);
+        while first < end {
+            let count = self.blocks_max.min(end - first);
+            let cid = self.submissions.len() as u16;
+            self.submissions.push_back(Submission::new(Sqe::write(cid, first, (count - 1) as u16), 0));
+            first += count;
+        }
+        self.outstanding = self.submissions.len() as u32;
     }
 
     /// Lets application and client do what is due.
@@ -274,10 +311,12 @@ impl<A: Application> Attached<A> {
                 (Request::Append { length }, Some(client)) => client.write(now, length),
                 (Request::Sync, Some(client)) => client.sync(now),
                 (Request::Write { offset, length }, _) => {
-                    let (first, count) = (offset >> self.block_shift, length >> self.block_shift);
-                    self.submission = Some(Submission::new(Sqe::write(OWN, first, (count - 1) as u16), 0));
+                    self.write_blocks(offset, length);
                 }
-                (Request::Flush, _) => self.submission = Some(Submission::new(Sqe::flush(OWN), 0)),
+                (Request::Flush, _) => {
+                    self.submissions.push_back(Submission::new(Sqe::flush(0), 0));
+                    self.outstanding = 1;
+                }
                 (request, None) => unreachable!("{request:?} needs a client of the fast side"),
             }
             // A call that ends at once lets the next begin.
@@ -292,7 +331,7 @@ impl<A: Application> Attached<A> {
 
 impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
     fn next_at(&self) -> Instant {
-        if self.submission.is_some() {
+        if !self.submissions.is_empty() {
             return Instant::ZERO;
         }
         let client = self.client.as_ref().and_then(LogClient::deadline);
@@ -302,7 +341,7 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
 
     fn submit(&mut self, now: Instant) -> Option<Input<'_>> {
         self.advance(now);
-        if let Some(submission) = self.submission.take() {
+        if let Some(submission) = self.submissions.pop_front() {
             return Some(Input::Submit { queue: 0, submission });
         }
         if let Some(input) = self.client.as_mut().and_then(|client| client.poll_arrival(now)) {
@@ -313,14 +352,23 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
     }
 
     fn refused(&mut self, submission: Submission) {
-        unreachable!("fewer commands are outstanding than a queue holds, but {submission:?} was refused");
+        // The queue is full: it goes again when a command of it has ended.
+        self.waiting.push_front(submission);
     }
 
     fn take(&mut self, now: Instant, output: Output, device: &Device<M>) {
         match output {
             Output::Complete(completion) if completion.queue == 0 => {
-                self.app.complete(now);
-                self.advance(now);
+                let status = completion.cqe.status;
+                if !status.is_success() {
+                    self.refusal = Some(status);
+                }
+                self.submissions.append(&mut self.waiting);
+                self.outstanding -= 1;
+                if self.outstanding == 0 {
+                    self.app.complete(now);
+                    self.advance(now);
+                }
             }
             Output::Complete(completion) => {
                 if let Some(blocks) = &mut self.blocks {
@@ -337,6 +385,6 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
     }
 
     fn stop(&mut self, now: Instant, _device: &Device<M>) -> bool {
-        self.app.is_over(now)
+        self.app.is_over(now) || self.failure().is_some()
     }
 }

@@ -41,6 +41,7 @@ pub struct LogClient {
     waits_until: Option<Instant>,
     arrivals: VecDeque<Tlp>,
     finished: Option<Instant>,
+    failure: Option<tidewater_client::Error>,
     loads: u64,
     now: Instant,
 }
@@ -75,6 +76,7 @@ impl LogClient {
             waits_until: None,
             arrivals: VecDeque::new(),
             finished: None,
+            failure: None,
             loads: 0,
             now: Instant::ZERO,
         }
@@ -97,6 +99,11 @@ impl LogClient {
     /// When the last call ended, once.
     pub fn poll_finished(&mut self) -> Option<Instant> {
         self.finished.take()
+    }
+
+    /// Why the last call failed, if it did.
+    pub fn failure(&self) -> Option<&tidewater_client::Error> {
+        self.failure.as_ref()
     }
 
     /// Loads of the control page so far.
@@ -201,6 +208,10 @@ impl LogClient {
                 Action::Done(Ok(Outcome::Written { .. } | Outcome::Durable { .. })) => {
                     self.call = None;
                     self.finished = Some(now);
+                }
+                Action::Done(Err(error)) => {
+                    self.call = None;
+                    self.failure = Some(error);
                 }
                 other => unreachable!("a stream's writer was told {other:?}"),
             }

@@ -13,6 +13,7 @@ use tidewater_core::drive::{VirtualClock, drive};
 use tidewater_core::fast::LaneStatistics;
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, Options, SetupError};
+use tidewater_wire::vendor::TransportStatus;
 
 /// Where a log goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,8 @@ pub enum LogRunError {
     Setup(SetupError),
     /// The log could not be read.
     Source(SourceError),
+    /// The drive did not take it.
+    Drive(String),
 }
 
 impl fmt::Display for LogRunError {
@@ -86,6 +89,7 @@ impl fmt::Display for LogRunError {
         match self {
             LogRunError::Setup(error) => error.fmt(f),
             LogRunError::Source(error) => error.fmt(f),
+            LogRunError::Drive(text) => f.write_str(text),
         }
     }
 }
@@ -99,8 +103,9 @@ impl LogRun {
     /// When the profile makes no drive with that side, or the source ends in an error.
     pub fn run(mut self, profile: &Profile, source: LogSource) -> Result<LogOutcome, LogRunError> {
         if self.to == LogTo::Nowhere {
-            // Nobody waits for a buffer.
-            (self.workers.commit_bytes, self.workers.buffers) = (1, self.workers.workers + 1);
+            // Every transaction is a group of its own, and nobody waits for a buffer.
+            self.workers =
+                WorkersSpec { commit_bytes: 1, cut: false, buffers: self.workers.workers + 1, ..self.workers };
         }
         let workers = Workers::new(self.workers, source);
         let outcome = match self.to {
@@ -133,8 +138,10 @@ impl LogRun {
         let mut device = Device::new(profile, options).map_err(LogRunError::Setup)?;
         let (sink, client) = if self.to == LogTo::Fast {
             if !device.fast().is_enabled() {
-                let text =
-                    format!("profile `{}` has no fast side: give it a [fast] size, or take `villars`", profile.name);
+                let text = format!(
+                    "profile `{}` has no fast side: give [fast] size a value, or take a profile that does, such as the built-in `villars`",
+                    profile.name
+                );
                 return Err(LogRunError::Setup(SetupError(text)));
             }
             (DeviceSink::fast(), Some(client_of(&device, Mapping::WriteCombining, None, self.seed)))
@@ -143,9 +150,17 @@ impl LogRun {
             (DeviceSink::conventional(ConventionalSpec { block_size, ..ConventionalSpec::default() }), None)
         };
         let app = Database::new(workers, sink, self.warm_until, self.until);
-        let mut host = Attached::new(app, client, profile.host.block_size.trailing_zeros());
+        let shift = profile.host.block_size.trailing_zeros();
+        let mut host = Attached::new(app, client, shift).with_transfer_max(profile.host.transfer_max);
         let mut clock = VirtualClock::default();
         drive(&mut device, &mut clock, &mut host);
+        if let Some(failure) = host.failure() {
+            return Err(LogRunError::Drive(failure));
+        }
+        if self.to == LogTo::Fast && device.control_page(0).status.has(TransportStatus::WAITS_FOR_TRIM) {
+            let text = "the ring of logical pages is full, and nobody trims here: take [fast] on_wrap = \"overwrite-oldest\", or a larger log_size";
+            return Err(LogRunError::Drive(text.into()));
+        }
         let ended = if host.app.workers.is_done() { device.now().min(self.until) } else { self.until };
         let function = device.fast().function(0).filter(|_| self.to == LogTo::Fast);
         let outcome = LogOutcome {
