@@ -10,10 +10,12 @@ use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::status as vendor_status;
 use tidewater_wire::vendor::{
-    AdminCommand, FastSetup, IoCommand, NO_TIMEOUT, ReadLogHeader, RecordHeader, RecordKind, TAIL, TrimTo, opcode,
+    AdminCommand, FastSetup, IoCommand, ReadLogHeader, RecordHeader, RecordKind, TAIL, TrimTo, opcode,
 };
 
-/// Commands that may wait at once; one more is told to come again.
+/// Fifty days: longer times never come, as far as anybody waits.
+const TIME_MAX_NS: u64 = 50 * 86_400 * 1_000_000_000;
+/// Commands that may wait at once, in equal shares of the functions; one more is told to come again.
 const WAITS_MAX: usize = 256;
 /// Set beside [`LOG_OWNER`] in the owner of a flash read for Read Log; the wait's place is in the bits below.
 pub(crate) const LOG_READ: u32 = LOG_OWNER | 1 << 30;
@@ -179,7 +181,12 @@ impl<M: Medium> Device<M> {
         what: What,
         timeout_ns: u64,
     ) -> Result<Option<Vec<u8>>, Status> {
+        let share = WAITS_MAX / self.fast.functions.len();
         let waits = &mut self.fast.waits;
+        let own = waits.iter().filter(|wait| wait.function == function && wait.what != What::Free).count();
+        if own >= share {
+            return Err(vendor_status::BUSY);
+        }
         let place = match waits.iter().position(|wait| wait.what == What::Free) {
             Some(place) => place,
             None if waits.len() < WAITS_MAX => {
@@ -194,9 +201,8 @@ impl<M: Medium> Device<M> {
         if !self.try_end_wait(place) {
             if timeout_ns == 0 {
                 self.end_late_wait(place);
-            } else if timeout_ns != NO_TIMEOUT {
-                // Times beyond the clock's end never come.
-                let at = Duration::from_ns(timeout_ns.min(1 << 40));
+            } else if timeout_ns < TIME_MAX_NS {
+                let at = Duration::from_ns(timeout_ns);
                 let event = Event::LogWait { place: place as u32, generation };
                 self.events.push(self.now + at, event_lane::OTHER, event);
             }
@@ -347,6 +353,9 @@ impl<M: Medium> Device<M> {
         command: AdminCommand,
         data: &[u8],
     ) -> Result<Option<Vec<u8>>, Status> {
+        if self.ftl.is_recovering() {
+            return Err(vendor_status::BUSY);
+        }
         let function = usize::from(command.function());
         // The physical function may name any, a virtual one only itself.
         if sender != 0 && sender != function || function >= self.fast.functions.len() {
@@ -375,7 +384,7 @@ impl<M: Medium> Device<M> {
             lanes: new.lanes.into(),
             ring_size: new.ring_bytes.into(),
             queue_size: new.queue_bytes.into(),
-            partial_after: Duration::from_ns(new.partial_page_ns.min(1 << 40)),
+            partial_after: Duration::from_ns(new.partial_page_ns.min(TIME_MAX_NS)),
             on_wrap: new.on_wrap,
         };
         let lanes = u64::from(setup.lanes);
@@ -385,7 +394,11 @@ impl<M: Medium> Device<M> {
         if setup.ring_size * lanes > fast.size || setup.queue_size * lanes > fast.queue_size * u64::from(fast.lanes) {
             return Err(vendor_status::ENERGY_TOO_LITTLE);
         }
+        let reckoned = super::reserve_pages(fast, self.profile.ftl.unit_size);
         let reserve = super::reserve_of(setup.lanes.into(), setup.ring_size, self.profile.ftl.unit_size);
+        if reserve > reckoned {
+            return Err(vendor_status::ENERGY_TOO_LITTLE); // Each lane's last page is partly filler.
+        }
         let inside = new.lba_first >= u64::from(own_first)
             && new.lba_first + new.lba_count <= u64::from(own_first + own_pages)
             && new.lba_count >= 2 * reserve;

@@ -97,6 +97,9 @@ impl<M: Medium> Device<M> {
     pub(super) fn drain_intake(&mut self, function: usize, lane: usize) {
         let (ring, queue) = (self.fast.port, self.fast.queue_port);
         let f = &mut self.fast.functions[function];
+        if f.destage_failed {
+            return; // What has no way to flash is not credited.
+        }
         loop {
             if !f.log.reserve_is_free() && !f.finds_place(lane, self.fast.payload) {
                 f.waits_for_trim = true;
@@ -130,7 +133,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// Puts log bytes into pages: full ones, and with `partial` what is left of a lane too once it has waited long enough.
-    fn destage_log(&mut self, function: usize, partial: bool) {
+    pub(super) fn destage_log(&mut self, function: usize, partial: bool) {
         let payload = u64::from(self.fast.payload);
         let f = &self.fast.functions[function];
         let (lanes, partial_after, half) = (f.lanes.len(), f.setup.partial_after, f.setup.ring_size / 2);
@@ -199,13 +202,20 @@ impl<M: Medium> Device<M> {
     }
 
     /// Sees to it that what waits in a ring, or in a row of the log, is not forgotten.
-    fn arm_destage(&mut self, function: usize) {
+    pub(super) fn arm_destage(&mut self, function: usize) {
+        self.arm_destage_after(function, Instant::ZERO);
+    }
+
+    /// As [`Device::arm_destage`], but for bytes that are due after this instant.
+    fn arm_destage_after(&mut self, function: usize, after: Instant) {
         let row_waits = self.ftl.log_row_fill() > 0;
         let f = &mut self.fast.functions[function];
         if f.timer_at != Instant::NEVER {
             return;
         }
-        let waiting = f.lanes.iter().filter(|l| l.released() > l.placed()).map(|l| l.waits_since);
+        let partial_after = f.setup.partial_after;
+        let due = |since: &Instant| *since + partial_after > after;
+        let waiting = f.lanes.iter().filter(|l| l.released() > l.placed()).map(|l| l.waits_since).filter(due);
         let Some(since) = waiting.chain(row_waits.then_some(self.fast.row_since)).min() else { return };
         f.timer_at = (since + f.setup.partial_after).max(self.now);
         self.events.push(f.timer_at, event_lane::SUSPEND, Event::Destage { function: function as u32 });
@@ -221,11 +231,7 @@ impl<M: Medium> Device<M> {
             self.ftl.pad_log_row(self.now, &mut self.events);
         }
         // Bytes that found no room have waited too long already: they go when flash or the host has made some.
-        let f = &self.fast.functions[function];
-        let late = |l: &super::Lane| l.released() > l.placed() && l.waits_since + partial_after <= self.now;
-        if !f.lanes.iter().any(late) {
-            self.arm_destage(function);
-        }
+        self.arm_destage_after(function, self.now);
     }
 
     /// Flash can take more: whoever waits for it goes on.
@@ -298,7 +304,8 @@ impl<M: Medium> Device<M> {
     pub fn trim_log(&mut self, function: usize, lane: usize, offset: u64) {
         let Some(f) = self.fast.functions.get_mut(function) else { return };
         let Some(trimmed) = f.trimmed.get_mut(lane) else { return };
-        *trimmed = offset.max(*trimmed);
+        // What is not there yet can't be trimmed.
+        *trimmed = offset.min(f.lanes[lane].released()).max(*trimmed);
         let needed = f.log.pages().find(|(_, page)| page.len > 0 && page.end() > f.trimmed[usize::from(page.lane)]);
         let first_needed = needed.map_or(f.log.settled(), |(number, _)| number);
         self.trim_log_pages(function, first_needed);
@@ -334,7 +341,9 @@ impl<M: Medium> Device<M> {
                 self.destage_log(function, true);
             }
             self.ftl.pad_log_row(self.now, &mut self.events);
-            if self.fast.functions.iter().all(|f| f.is_destaged() || f.destage_failed) {
+            // Where a page found no block, those that are under way end all the same.
+            let all_ended = (0..self.ftl.layout().dies).all(|die| self.ftl.flash.log_programs(die) == 0);
+            if self.fast.functions.iter().all(|f| f.is_destaged() || f.destage_failed && all_ended) {
                 break;
             }
             // Only flash goes on: host, link and intake are gone.
@@ -385,6 +394,8 @@ impl<M: Medium> Device<M> {
     pub(crate) fn take_back_log(&mut self, blocks: Vec<ControlBlock>) {
         for (function, block) in blocks.into_iter().enumerate() {
             let f = &mut self.fast.functions[function];
+            let (first, count, reserve) = block.range;
+            f.log = LbaRing::new(first, count, reserve);
             // A page that flash has lost holds nothing: whoever reads on finds the gap.
             let pages = (block.head..block.settled).map(|number| {
                 let stamp = self.ftl.stamp(f.log.lpn(number));
@@ -406,7 +417,8 @@ impl<M: Medium> Device<M> {
             let fresh = Function::new(id, block.setup, &block.ends, f.log.clone(), self.options.stamps);
             let transport = Transport::resume(block.transport_config, block.transport, self.now);
             let transport_config = block.transport_config;
-            *f = Function { transport, transport_config, cuts, trimmed: block.trimmed, ..fresh };
+            let destage_failed = block.destage_failed;
+            *f = Function { transport, transport_config, cuts, trimmed: block.trimmed, destage_failed, ..fresh };
             self.tell_transport(function, transport::Event::Timer);
         }
     }

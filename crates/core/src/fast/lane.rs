@@ -1,8 +1,12 @@
 //! A lane: one writer's stream, from the intake queue through the ring to its pages.
 
+use super::pages::OFFSET_END;
 use super::window::Window;
 use std::collections::VecDeque;
 use tidewater_base::Instant;
+
+/// Whoever stores the same bytes again and again finds the queue full after so many times its size.
+const QUEUES_MAX: u64 = 4;
 
 /// A part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,7 +267,9 @@ impl Lane {
     #[inline]
     pub(crate) fn admit(&mut self, offset: u64, len: u32) -> Result<u64, Refusal> {
         let credit = self.credit();
-        if offset < self.released() || offset.saturating_add(len.into()) > credit + self.queue_size {
+        let end = offset.saturating_add(len.into());
+        let room = self.queued_bytes + u64::from(len) <= QUEUES_MAX * self.queue_size;
+        if offset < self.released() || end > (credit + self.queue_size).min(OFFSET_END) || !room {
             self.drop_store(offset);
             return Err(Refusal::BeyondCredit);
         }
@@ -281,9 +287,10 @@ impl Lane {
 
     /// Takes bytes that a peer sends. False: they are beyond the window, which begins at what is persisted.
     pub(super) fn accept_from_peer(&mut self, offset: u64, content: Content<'_>) -> bool {
+        let len = u64::from(content.len());
         let fits = offset >= self.persisted
-            && offset + u64::from(content.len()) <= self.persisted + self.queue_size
-            && self.queued_bytes + u64::from(content.len()) <= 4 * self.queue_size;
+            && offset.saturating_add(len) <= (self.persisted + self.queue_size).min(OFFSET_END)
+            && self.queued_bytes + len <= QUEUES_MAX * self.queue_size;
         if fits {
             self.arrive(offset, content);
         }
@@ -294,7 +301,7 @@ impl Lane {
     /// kept to its credit, and the stream is broken.
     pub(crate) fn announce(&mut self, tail: u64, content: Content<'_>) -> bool {
         let offset = tail.wrapping_sub(content.len().into());
-        let kept_to_it = offset == self.arrived && tail <= self.credit() + self.queue_size;
+        let kept_to_it = offset == self.arrived && tail <= (self.credit() + self.queue_size).min(OFFSET_END);
         if self.broken || !kept_to_it {
             self.broken = true;
             return false;
@@ -431,6 +438,7 @@ impl Lane {
         ] {
             *offset = at;
         }
+        self.floor = u64::MAX;
     }
 
     /// Its host does not write any more: regions that it had not released are void, and a primary's bytes have no floor here.

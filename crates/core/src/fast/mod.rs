@@ -149,6 +149,8 @@ impl Function {
             trimmed: self.trimmed.clone(),
             head: self.log.head(),
             settled: self.log.settled(),
+            range: (self.log.first_lpn(), self.log.count(), self.log.reserve()),
+            destage_failed: self.destage_failed,
             setup: self.setup,
             transport: self.transport.persistent().clone(),
             transport_config: self.transport_config,
@@ -204,6 +206,9 @@ pub struct ControlBlock {
     /// The numbers of the oldest page, and of the first that is not on flash.
     head: u64,
     settled: u64,
+    /// The ring of logical pages: first page, pages, reserve.
+    range: (u32, u32, u32),
+    destage_failed: bool,
     setup: Setup,
     transport: transport::Persistent,
     transport_config: transport::Config,
@@ -226,6 +231,15 @@ pub struct Fast {
     /// Commands that wait for credit or for log bytes, and how many of them there are.
     waits: Vec<commands::Wait>,
     waiting: usize,
+}
+
+impl ControlBlock {
+    /// Whether a function's ring of logical pages lies where the block says.
+    pub(crate) fn fits(&self, function: &Function) -> bool {
+        let (first, count, _) = self.range;
+        let log = &function.log;
+        first >= log.first_lpn() && first + count <= log.first_lpn() + log.count()
+    }
 }
 
 impl Fast {

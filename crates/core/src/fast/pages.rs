@@ -79,6 +79,11 @@ impl LbaRing {
         self.count
     }
 
+    /// Pages that must stay free for what is in the ring's memory when the power fails.
+    pub fn reserve(&self) -> u32 {
+        self.reserve
+    }
+
     /// The number of the oldest page.
     pub fn head(&self) -> u64 {
         self.head
@@ -186,6 +191,7 @@ impl LbaRing {
             self.slots.pop_back();
             self.settled -= 1;
         }
+        self.loaded = self.loaded.min(self.tail());
     }
 
     /// Lets go of pages up to `number`, as far as they are on flash. Returns the numbers.

@@ -2,7 +2,7 @@
 
 use super::commands::Place;
 use super::lane::Content;
-use super::pages::LbaRing;
+use super::pages::{LbaRing, OFFSET_END};
 use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transport, flag};
 use super::{Flaw, Function, Lane};
 use crate::device::{Device, Output};
@@ -80,7 +80,7 @@ impl LocalLog for Log<'_> {
 
     fn restart(&mut self, lane: usize, at: u64) {
         self.truncate(lane, 0);
-        self.lanes[lane].restart(at);
+        self.lanes[lane].restart(at.min(OFFSET_END));
     }
 }
 
@@ -163,7 +163,15 @@ impl<M: Medium> Device<M> {
             }
             let limit = if f.flaw == Some(Flaw::CreditAlone) { u64::MAX } else { f.transport.replicated(lane) };
             f.lanes[lane].set_replicated(limit);
+            f.trimmed[lane] = f.trimmed[lane].min(f.lanes[lane].released());
             self.drain_intake(function, lane);
+        }
+        let f = &mut self.fast.functions[function];
+        if f.waits_for_trim && f.log.has_room(false) {
+            // A cut has made room.
+            f.waits_for_trim = false;
+            self.destage_log(function, true);
+            self.arm_destage(function);
         }
         let sequence = self.ftl.write_sequence();
         while let Some(transmit) = self.fast.functions[function].with_transport(sequence, None, |t, log| t.poll(log)) {

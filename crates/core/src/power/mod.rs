@@ -4,7 +4,7 @@
 
 use crate::device::{Device, Options, Output, SetupError};
 use crate::events::EventQueue;
-use crate::fast::{ControlBlock, LogPage};
+use crate::fast::{ControlBlock, Function, LogPage};
 use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::profile::Profile;
 use tidewater_base::Instant;
@@ -155,6 +155,12 @@ impl<M: Medium> Device<M> {
         let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw, deallocations);
         let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
         device.restored = remains.buffered;
+        let functions = device.fast.functions();
+        let fit = |(block, function): (&ControlBlock, &Function)| block.fits(function);
+        if functions.len() != remains.control_blocks.len() || !remains.control_blocks.iter().zip(functions).all(fit) {
+            let text = "the profile's [fast] functions and log_size are not those of the drive that lost its power";
+            return Err(SetupError(text.into()));
+        }
         device.restored_log = remains.control_blocks;
         if !device.is_recovering() {
             device.take_back();
