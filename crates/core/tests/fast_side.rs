@@ -430,3 +430,69 @@ proptest! {
         let _ = rig.device.cut_power();
     }
 }
+
+#[test]
+fn a_ring_of_pages_that_was_moved_is_found_again_after_a_power_loss() {
+    let mut rig = Rig::new();
+    let own = rig.page();
+    let setup = FastSetup {
+        lanes: 2,
+        priority: DestagePriority::Neutral,
+        on_wrap: OnWrap::WaitForTrim,
+        ring_bytes: 8 << 10,
+        queue_bytes: 2 << 10,
+        lba_first: own.lba_first + 7,
+        lba_count: own.lba_count - 20,
+        partial_page_ns: 100_000,
+    };
+    let command = AdminCommand::FastSetup { function: 0 };
+    assert!(rig.admin(command, &setup.to_bytes()).is_success());
+    for i in 0..30 {
+        assert!(rig.append(1, i * 1000, &bytes(i * 1000, 1000)).is_success());
+        rig.run_for(Duration::from_ms(1));
+    }
+    let before = rig.page();
+    let remains = rig.device.cut_power();
+    // A profile with another fast side is refused, whatever it lacks.
+    let mut other = profile();
+    other.set("fast.log_size", "128KiB").unwrap();
+    let error = Device::power_on(&other, remains.clone()).unwrap_err().to_string();
+    assert!(error.contains("log_size"), "{error}");
+    other.set("fast.size", "0").unwrap();
+    assert!(Device::power_on(&other, remains.clone()).is_err());
+    rig.device = Device::power_on(&profile(), remains).unwrap();
+    assert!(rig.device.is_recovering());
+    rig.now = rig.device.now();
+    assert_eq!(rig.admin(command, &setup.to_bytes()), status::BUSY, "not while it recovers");
+    rig.settle();
+    let after = rig.page();
+    assert_eq!((after.lba_first, after.lba_count), (own.lba_first + 7, own.lba_count - 20));
+    assert_eq!((after.lane[1].lba_head, after.lane[1].lba_tail), (before.lane[1].lba_head, 30_000));
+    let cid = rig.io(IoCommand::ReadLog { lane: 1, offset: 0, bytes: 30_000, wait_ns: 0 }, &[]);
+    rig.settle();
+    assert!(rig.reply(cid).unwrap().0.is_success());
+}
+
+#[test]
+fn what_is_not_there_yet_is_not_trimmed_and_no_stream_has_room_for_the_same_bytes_for_ever() {
+    let mut rig = Rig::new();
+    assert!(rig.append(0, 0, &bytes(0, 100)).is_success());
+    rig.settle();
+    let all = AdminCommand::TrimLog { function: 0, to: TrimTo::Stream { lane: 0, offset: u64::MAX } };
+    assert!(rig.admin(all, &[]).is_success());
+    assert!(rig.append(0, 100, &bytes(100, 100)).is_success());
+    assert!(rig.append(1, 0, &bytes(0, 100)).is_success());
+    rig.settle();
+    let other = AdminCommand::TrimLog { function: 0, to: TrimTo::Stream { lane: 1, offset: u64::MAX } };
+    assert!(rig.admin(other, &[]).is_success());
+    let page = rig.page();
+    assert_eq!((page.lane[0].lba_head, page.lane[0].lba_tail), (100, 200), "lane 0 still has what it wrote since");
+    // The same store again and again, before any of it leaves the queue.
+    let mut taken = 0;
+    while rig.append(0, 200, &bytes(0, 64)).is_success() {
+        taken += 1;
+        assert!(taken < 1_000);
+    }
+    rig.settle();
+    assert_eq!(rig.page().lane[0].credit, 264);
+}
