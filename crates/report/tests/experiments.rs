@@ -1,12 +1,12 @@
 //! The document of an experiment, its schema, its page and its text.
 
 #[path = "../examples/sample/experiment.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared: each test uses part of it")]
 mod sample;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared: each test uses part of it")]
 mod support;
 
-use support::{page_lists, wrong};
+use support::{balanced, page_lists, plots, wrong};
 use tidewater_report::experiment::*;
 
 const FILE: &str = "experiment.schema.json";
@@ -27,22 +27,7 @@ fn sound(html: &str) {
         let id = link.split('"').next().unwrap().strip_prefix('#').expect("links stay in the page");
         assert_eq!(markup.matches(&format!("id=\"{id}\"")).count(), 1, "{id}");
     }
-    let body = markup.split_once("<body>").expect("a body").1;
-    let mut open: Vec<&str> = Vec::new();
-    for tag in body.split('<').skip(1) {
-        let inside = tag.split('>').next().unwrap();
-        let name = inside.trim_start_matches('/').split([' ', '/']).next().unwrap();
-        if inside.starts_with('/') {
-            assert_eq!(open.pop(), Some(name), "closed out of order near {tag:?}");
-        } else if !inside.ends_with('/') && name != "br" {
-            open.push(name);
-        }
-    }
-    assert!(open.is_empty(), "left open: {open:?}");
-}
-
-fn plots(html: &str) -> usize {
-    html.matches("<svg class=\"plot\"").count()
+    balanced(markup);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! What the pages, tables and summaries hold, whatever the record.
 
 #[path = "../examples/sample/record.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared: each test uses part of it")]
 mod sample;
+#[allow(dead_code, reason = "shared: each test uses part of it")]
+mod support;
 
+use support::{balanced, plots};
 use tidewater_report::compare::{self, Labelled};
 use tidewater_report::record::*;
 use tidewater_report::{page, summary};
@@ -23,26 +26,6 @@ fn sound(html: &str) {
         assert!(path.starts_with('M') && path.len() > 4, "an empty path: {path:?}");
     }
     balanced(markup);
-}
-
-/// Every element that is opened is closed, in order.
-fn balanced(markup: &str) {
-    let body = markup.split_once("<body>").expect("a body").1;
-    let mut open: Vec<&str> = Vec::new();
-    for tag in body.split('<').skip(1) {
-        let inside = tag.split('>').next().unwrap();
-        let name = inside.trim_start_matches('/').split([' ', '/']).next().unwrap();
-        if inside.starts_with('/') {
-            assert_eq!(open.pop(), Some(name), "closed out of order near {tag:?}");
-        } else if !inside.ends_with('/') && name != "br" {
-            open.push(name);
-        }
-    }
-    assert!(open.is_empty(), "left open: {open:?}");
-}
-
-fn plots(html: &str) -> usize {
-    html.matches("<svg class=\"plot\"").count()
 }
 
 #[test]

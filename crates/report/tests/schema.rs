@@ -1,8 +1,9 @@
 //! The record, its schema and its reference page say the same.
 
 #[path = "../examples/sample/record.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "shared: each test uses part of it")]
 mod sample;
+#[allow(dead_code, reason = "shared: each test uses part of it")]
 mod support;
 
 use support::{page_lists, wrong};

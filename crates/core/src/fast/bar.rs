@@ -1,7 +1,8 @@
 //! What lies where in a function's BAR2 (architecture, rule 2): the page that only the device writes, a page for each lane
 //! that the client writes, and the lanes' ring windows.
 
-use super::{LANES_MAX, Setup};
+use super::Setup;
+use tidewater_wire::vendor::LANES_MAX;
 
 /// Bytes of a control page.
 pub const PAGE: u64 = 4096;
@@ -57,7 +58,7 @@ pub fn decode(setup: &Setup, address: u64) -> Target {
         return Target::Control(address - CONTROL);
     }
     let lane = (address - LANE_PAGES) / PAGE;
-    if lane < u64::from(setup.lanes.min(LANES_MAX)) {
+    if lane < u64::from(setup.lanes.min(LANES_MAX as u32)) {
         Target::LanePage { lane: lane as usize, at: address % PAGE }
     } else {
         Target::Nothing

@@ -284,18 +284,13 @@ impl<M: Medium> Device<M> {
             at = page.end();
         }
         let owner = LOG_READ | place as u32;
-        match self.ftl.read(self.now, &mut self.events, lpns.into_iter(), owner) {
-            Ok(0) => {
-                self.fast.waits[place].what = What::Flash { reads: 0, bytes, failed: false };
-                self.send_log(place);
-            }
-            Ok(reads) => self.fast.waits[place].what = What::Flash { reads, bytes, failed: false },
-            Err(reads) => {
-                self.fast.waits[place].what = What::Flash { reads, bytes, failed: true };
-                if reads == 0 {
-                    self.send_log(place);
-                }
-            }
+        let (reads, failed) = match self.ftl.read(self.now, &mut self.events, lpns.into_iter(), owner) {
+            Ok(reads) => (reads, false),
+            Err(reads) => (reads, true),
+        };
+        self.fast.waits[place].what = What::Flash { reads, bytes, failed };
+        if reads == 0 {
+            self.send_log(place);
         }
     }
 

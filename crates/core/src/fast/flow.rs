@@ -8,6 +8,7 @@ use crate::flash::Kind;
 use crate::profile::{OnWrap, Release};
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
+use tidewater_wire::vendor::LANES_MAX;
 
 /// Set in the owner of a unit that is a page of the log: function in bits 26 to 29, page number in the bits below.
 pub(crate) const LOG_OWNER: u32 = 1 << 31;
@@ -15,6 +16,11 @@ const NUMBER_BITS: u32 = 26;
 
 fn owner(function: usize, number: u64) -> u32 {
     LOG_OWNER | (function as u32) << NUMBER_BITS | number as u32 & ((1 << NUMBER_BITS) - 1)
+}
+
+/// The function whose page an owner stands for.
+fn function_of(owner: u32) -> usize {
+    (owner >> NUMBER_BITS & 0xf) as usize
 }
 
 /// The number of the page that an owner stands for: the first with its low bits that is not settled.
@@ -109,14 +115,21 @@ impl<M: Medium> Device<M> {
             // It passes through the queue's memory on its way to the ring's; the slower of the two sets the pace.
             let len = u64::from(piece.len);
             let there = self.memories[queue].write(self.now, len).max(self.memories[ring].write(self.now, len));
-            let index = (function * super::LANES_MAX as usize + lane) as u32;
+            let index = (function * LANES_MAX + lane) as u32;
             self.events.push(there, event_lane::DATA_IN, Event::Persist { lane: index });
+        }
+    }
+
+    /// As [`Device::drain_intake`], for all lanes: a function has found room.
+    pub(super) fn drain_intakes(&mut self, function: usize) {
+        for lane in 0..self.fast.functions[function].lanes.len() {
+            self.drain_intake(function, lane);
         }
     }
 
     /// A piece has reached the ring's memory.
     pub(crate) fn on_persist(&mut self, index: u32) {
-        let (function, lane) = ((index / super::LANES_MAX) as usize, (index % super::LANES_MAX) as usize);
+        let (function, lane) = (index as usize / LANES_MAX, index as usize % LANES_MAX);
         self.fast.functions[function].lanes[lane].persist(self.now);
         self.on_released(function, lane);
     }
@@ -217,7 +230,7 @@ impl<M: Medium> Device<M> {
         let due = |since: &Instant| *since + partial_after > after;
         let waiting = f.lanes.iter().filter(|l| l.released() > l.placed()).map(|l| l.waits_since).filter(due);
         let Some(since) = waiting.chain(row_waits.then_some(self.fast.row_since)).min() else { return };
-        f.timer_at = (since + f.setup.partial_after).max(self.now);
+        f.timer_at = (since + partial_after).max(self.now);
         self.events.push(f.timer_at, event_lane::SUSPEND, Event::Destage { function: function as u32 });
     }
 
@@ -249,21 +262,19 @@ impl<M: Medium> Device<M> {
         }
         let mut touched = 0u32;
         for &owner in self.ftl.owners_of_row(row) {
-            let function = (owner >> NUMBER_BITS & 0xf) as usize;
+            let function = function_of(owner);
             let Function { log, lanes, .. } = &mut self.fast.functions[function];
             log.load(page_number(log, owner), |page| lanes[usize::from(page.lane)].free_until(page.end()));
             touched |= 1 << function;
         }
         for function in (0..self.fast.functions.len()).filter(|f| touched >> f & 1 == 1) {
-            for lane in 0..self.fast.functions[function].lanes.len() {
-                self.drain_intake(function, lane);
-            }
+            self.drain_intakes(function);
         }
     }
 
     /// A page of the log is on flash.
     pub(crate) fn on_page_destaged(&mut self, owner: u32) {
-        let function = (owner >> NUMBER_BITS & 0xf) as usize;
+        let function = function_of(owner);
         let Function { log, lanes, .. } = &mut self.fast.functions[function];
         let number = page_number(log, owner);
         let before = log.settled();
@@ -275,15 +286,13 @@ impl<M: Medium> Device<M> {
             lane.set_durable(lane.durable().max(page.end()));
         });
         if log.settled() > before && !self.power_fails {
-            for lane in 0..self.fast.functions[function].lanes.len() {
-                self.drain_intake(function, lane);
-            }
+            self.drain_intakes(function);
         }
     }
 
     /// A page of the log could not be written: no block is left.
     pub(crate) fn on_page_rejected(&mut self, owner: u32) {
-        let function = (owner >> NUMBER_BITS & 0xf) as usize;
+        let function = function_of(owner);
         self.fast.functions[function].destage_failed = true;
         if self.fast.functions[function].is_replicated() {
             self.tell_transport(function, transport::Event::Destage { failed: true });
@@ -292,7 +301,7 @@ impl<M: Medium> Device<M> {
 
     /// A page of the log whose program failed is written elsewhere.
     pub(crate) fn on_page_rewritten(&mut self, owner: u32) {
-        let f = &mut self.fast.functions[(owner >> NUMBER_BITS & 0xf) as usize];
+        let f = &mut self.fast.functions[function_of(owner)];
         let number = page_number(&f.log, owner);
         if let Some(page) = f.log.in_flight(number) {
             f.lanes[usize::from(page.lane)].statistics.rewritten_pages += 1;
@@ -314,20 +323,19 @@ impl<M: Medium> Device<M> {
     /// The host has no use for pages of the log before this one.
     pub(crate) fn trim_log_pages(&mut self, function: usize, first_needed: u64) {
         let log = &mut self.fast.functions[function].log;
-        let gone: Vec<u32> =
-            log.trim(first_needed).collect::<Vec<_>>().into_iter().map(|number| log.lpn(number)).collect();
+        let gone = log.trim(first_needed);
         if gone.is_empty() {
             return;
         }
-        gone.into_iter().for_each(|lpn| self.ftl.deallocate(lpn, 1));
+        for number in gone {
+            self.ftl.deallocate(log.lpn(number), 1);
+        }
         self.ftl.log_deallocations(self.now, &mut self.events);
         self.ftl.wake_collection(self.now, &mut self.events);
         let f = &mut self.fast.functions[function];
         f.forget_cuts();
         f.waits_for_trim &= !f.log.has_room(false);
-        for lane in 0..f.lanes.len() {
-            self.drain_intake(function, lane);
-        }
+        self.drain_intakes(function);
         self.go_on_destaging();
     }
 

@@ -27,13 +27,10 @@ use tidewater_base::{Duration, Instant};
 use tidewater_wire::vendor::PeerAddress;
 use transport::Transport;
 
-/// The most lanes of a function.
-pub const LANES_MAX: u32 = 16;
-
 /// How a function is set up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// Lanes, 1 to [`LANES_MAX`].
+    /// Lanes, 1 to [`LANES_MAX`](tidewater_wire::vendor::LANES_MAX).
     pub lanes: u32,
     /// Bytes of each lane's ring, a power of two.
     pub ring_size: u64,
@@ -295,12 +292,6 @@ impl Fast {
     /// Log bytes of a full page.
     pub fn payload(&self) -> u32 {
         self.payload
-    }
-
-    /// Whether a logical page belongs to an LBA ring: block commands must not change it.
-    #[inline]
-    pub fn owns(&self, lpn: u32) -> bool {
-        self.functions.iter().any(|function| function.log.contains(lpn))
     }
 
     /// Copies log bytes that are still in a ring's memory.

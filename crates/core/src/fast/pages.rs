@@ -105,11 +105,6 @@ impl LbaRing {
         self.first + (number % u64::from(self.count)) as u32
     }
 
-    /// Whether a logical page belongs to the ring.
-    pub fn contains(&self, lpn: u32) -> bool {
-        lpn.wrapping_sub(self.first) < self.count
-    }
-
     /// Pages from the oldest to the newest that are on flash in order, and their numbers.
     pub fn pages(&self) -> impl Iterator<Item = (u64, LogPage)> + '_ {
         let settled = (self.settled - self.head) as usize;

@@ -174,3 +174,24 @@ fn kind(field: &Value) -> String {
         (other, _) => other.to_owned(),
     }
 }
+
+/// Every element that is opened is closed, in order.
+pub fn balanced(markup: &str) {
+    let body = markup.split_once("<body>").expect("a body").1;
+    let mut open: Vec<&str> = Vec::new();
+    for tag in body.split('<').skip(1) {
+        let inside = tag.split('>').next().unwrap();
+        let name = inside.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        if inside.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "closed out of order near {tag:?}");
+        } else if !inside.ends_with('/') && name != "br" {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+}
+
+/// Plots on a page.
+pub fn plots(html: &str) -> usize {
+    html.matches("<svg class=\"plot\"").count()
+}
