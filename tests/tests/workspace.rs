@@ -18,7 +18,8 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("client", Some(&["base", "wire"])),
     ("report", Some(&["base"])),
     ("sim", Some(&["base", "wire", "nand", "core", "client", "report"])),
-    ("tidewater", Some(&["base", "wire", "nand", "core", "report", "sim"])),
+    ("serve", Some(&["base", "wire", "nand", "core"])),
+    ("tidewater", Some(&["base", "wire", "nand", "core", "report", "sim", "serve"])),
     ("bench", None),
     ("tests", None),
 ];

@@ -1,10 +1,10 @@
 //! What each NVMe command does, step by step, from the command pipeline to its completion.
 
-use crate::device::{Device, Output, PAST};
+use crate::device::{Device, Output, PAST, Whereabouts};
 use crate::events::{Event, lane};
 use crate::fast::LOG_OWNER;
 use crate::ftl::{Entry, NO_OWNER};
-use crate::host::Permit;
+use crate::host::{Permit, Slot};
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Command, DsmRange, Kind, Status};
@@ -252,8 +252,8 @@ impl<M: Medium> Device<M> {
                         (s.queue, s.cid)
                     };
                     for lpn in first..end {
-                        let version = self.content(lpn);
-                        self.outputs.push_back(Output::Data { queue, cid, lpn, version });
+                        let place = self.locate(lpn);
+                        self.outputs.push_back(Output::Data { queue, cid, lpn, place });
                     }
                 }
                 let arrives = self.link_out.transfer(self.now, bytes) + self.profile.host.completion_time;
@@ -329,8 +329,11 @@ impl<M: Medium> Device<M> {
         let through = fua && !self.buffer_survives || !self.write_buffer.is_enabled();
         let version = self.tag(slot);
         for lpn in next..end {
+            let previous = self.options.payload.then(|| self.locate(lpn));
             let taken = if through { self.write_through(slot, lpn, version) } else { self.write_back(lpn, version) };
-            if !taken {
+            if taken {
+                self.tell_taken(slot, lpn, previous);
+            } else {
                 self.work[slot as usize].next = lpn;
                 return false;
             }
@@ -345,6 +348,14 @@ impl<M: Medium> Device<M> {
         let written = self.memories[self.write_port].write(self.now, bytes);
         self.finish(slot, written);
         true
+    }
+
+    /// Tells whoever keeps payload that a page counts from now on.
+    #[inline]
+    fn tell_taken(&mut self, slot: u16, lpn: u32, previous: Option<Whereabouts>) {
+        let Some(previous) = previous else { return };
+        let &Slot { queue, cid, .. } = self.host.slot(Permit::from_index(slot));
+        self.outputs.push_back(Output::Taken { queue, cid, lpn, previous });
     }
 
     fn write_back(&mut self, lpn: u32, version: u64) -> bool {
@@ -425,9 +436,11 @@ impl<M: Medium> Device<M> {
                 self.work[slot as usize].next = whole_end;
                 continue;
             }
+            let previous = self.options.payload.then(|| self.locate(lpn));
             if !self.write_through(slot, lpn, version) {
                 return false;
             }
+            self.tell_taken(slot, lpn, previous);
             self.work[slot as usize].next += 1;
         }
         // Without a volatile buffer in front, what has completed is durable, deallocations too.

@@ -15,7 +15,7 @@ use crate::memory::{Note, Placed, Use, place};
 use crate::profile::{MemoryProfile, Profile};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
-use tidewater_nand::{Medium, Nand, Stamps};
+use tidewater_nand::{Block, Medium, Nand, Stamps};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::Epoch;
@@ -97,8 +97,20 @@ pub enum Output {
         cid: u16,
         /// The logical page.
         lpn: u32,
-        /// The version that was written; `None` reads as zeroes.
-        version: Option<u64>,
+        /// Where it is, and which version.
+        place: Whereabouts,
+    },
+    /// A page that a command writes counts from now on, in the order in which pages were taken; only when somebody keeps
+    /// payload.
+    Taken {
+        /// The command's queue.
+        queue: u16,
+        /// The command's identifier.
+        cid: u16,
+        /// The logical page.
+        lpn: u32,
+        /// Where it was until now: what a command does not write of a page stays as it is.
+        previous: Whereabouts,
     },
     /// A page of the log goes to flash: its bytes, which are in the ring until something else happens, are to be kept under
     /// its sequence; only when stamps are kept.
@@ -158,6 +170,48 @@ pub enum Output {
     },
 }
 
+/// Where the content of a logical page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// Nowhere: never written, or deallocated. It reads as zeroes.
+    Zeroes,
+    /// Lost to a flash error; a read of it fails.
+    Lost,
+    /// In the write buffer.
+    Buffered {
+        /// Its version.
+        version: u64,
+    },
+    /// In the controller's memory, on its way to flash.
+    Staged {
+        /// Its version.
+        version: u64,
+    },
+    /// On flash.
+    Flash {
+        /// Its version.
+        version: u64,
+        /// The block.
+        at: Block,
+        /// The page of the block.
+        page: u32,
+        /// The unit of the page.
+        unit: u32,
+    },
+}
+
+impl Whereabouts {
+    /// The version that is there.
+    pub fn version(self) -> Option<u64> {
+        match self {
+            Whereabouts::Zeroes | Whereabouts::Lost => None,
+            Whereabouts::Buffered { version }
+            | Whereabouts::Staged { version }
+            | Whereabouts::Flash { version, .. } => Some(version),
+        }
+    }
+}
+
 /// How a device is run, besides its profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
@@ -167,6 +221,9 @@ pub struct Options {
     pub capacity: u64,
     /// Versions and sequences in every page: needed to cut the power and to check what reads return.
     pub stamps: bool,
+    /// Somebody keeps payload: [`Output::Taken`] tells of every page that is written. Needs stamps, and commands whose tags
+    /// are versions that never come again.
+    pub payload: bool,
     /// Pages that are read before they were written were written before the run: they cost a flash read.
     pub premap: bool,
     /// What the drive has been through.
@@ -175,7 +232,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seed: 1, capacity: 0, stamps: false, premap: false, precondition: Precondition::Fresh }
+        Options {
+            seed: 1,
+            capacity: 0,
+            stamps: false,
+            payload: false,
+            premap: false,
+            precondition: Precondition::Fresh,
+        }
     }
 }
 
@@ -626,9 +690,14 @@ impl<M: Medium> Device<M> {
 
     /// The version of what a logical page holds, as a read would find it now; needs stamps.
     pub fn content(&self, lpn: u32) -> Option<u64> {
+        self.locate(lpn).version()
+    }
+
+    /// Where the content of a logical page is, as a read would find it now; needs stamps.
+    pub fn locate(&self, lpn: u32) -> Whereabouts {
         match self.write_buffer.version(lpn) {
-            Some(version) => Some(version),
-            None => self.ftl.stamp(lpn).map(|s| s.version),
+            Some(version) => Whereabouts::Buffered { version },
+            None => self.ftl.locate(lpn),
         }
     }
 

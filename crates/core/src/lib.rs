@@ -16,6 +16,7 @@ pub mod host;
 pub mod memory;
 pub mod power;
 pub mod profile;
+pub mod subsystem;
 
 pub use device::{Device, Input, Options, Output, SetupError};
 pub use power::Remains;

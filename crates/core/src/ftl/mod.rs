@@ -31,6 +31,7 @@ pub use map::{Entry, Map};
 pub use precondition::Precondition;
 pub use recover::{Flaw, RecoveryReport};
 
+use crate::device::Whereabouts;
 use crate::events::EventQueue;
 use crate::flash::{Flash, Kind, NONE, Operation, Source};
 use crate::profile::{FtlProfile, Profile};
@@ -38,7 +39,7 @@ use checkpoint::Checkpoint;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Stamp, Stamps};
+use tidewater_nand::{Block, Medium, Stamp, Stamps};
 
 /// What a superblock is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -324,6 +325,14 @@ impl DieSet {
     }
 }
 
+/// Where a logical page was found.
+enum Found {
+    Unmapped,
+    Lost,
+    Flash { at: Block, page: u32, unit: u32, stamp: Stamp },
+    Staged(Stamp),
+}
+
 impl<M: Medium> Ftl<M> {
     /// A translation layer over an erased medium, sized by the plan.
     pub fn new(profile: &Profile, medium: M, plan: &Plan, stamps: Stamps) -> Ftl<M> {
@@ -561,21 +570,45 @@ impl<M: Medium> Ftl<M> {
         self.flash.enqueue(now, events, Kind::Read, Source::HostRead, die, superblock, row, units, owner);
     }
 
+    /// Where a logical page is now; needs a medium that keeps stamps.
+    pub fn locate(&self, lpn: u32) -> Whereabouts {
+        match self.find(lpn) {
+            Found::Unmapped => Whereabouts::Zeroes,
+            Found::Lost => Whereabouts::Lost,
+            Found::Flash { at, page, unit, stamp } => Whereabouts::Flash { version: stamp.version, at, page, unit },
+            Found::Staged(stamp) => Whereabouts::Staged { version: stamp.version },
+        }
+    }
+
     /// What a logical page holds now, wherever it is; needs a medium that keeps stamps.
     pub fn stamp(&self, lpn: u32) -> Option<Stamp> {
-        let Entry::At(ppn) = self.map.get(lpn) else { return None };
+        match self.find(lpn) {
+            Found::Unmapped | Found::Lost => None,
+            Found::Flash { stamp, .. } | Found::Staged(stamp) => Some(stamp),
+        }
+    }
+
+    fn find(&self, lpn: u32) -> Found {
+        let ppn = match self.map.get(lpn) {
+            Entry::Unmapped => return Found::Unmapped,
+            Entry::Lost => return Found::Lost,
+            Entry::At(ppn) => ppn,
+        };
         let (superblock, row, unit) =
             (self.layout.superblock_of(ppn), self.layout.row_of(ppn), self.layout.unit_of(ppn));
         if row < u32::from(self.programmed[superblock as usize]) {
             let (plane, unit) = (unit / self.layout.units_per_page, unit % self.layout.units_per_page);
-            let stamp = self.medium.stamp(self.layout.block(superblock, plane), row, unit);
-            assert!(stamp.is_none_or(|s| s.lpn == lpn), "the map says that {lpn} is where {stamp:?} is");
-            return stamp;
+            let at = self.layout.block(superblock, plane);
+            let Some(stamp) = self.medium.stamp(at, row, unit) else { return Found::Unmapped };
+            assert!(stamp.lpn == lpn, "the map says that {lpn} is where {stamp:?} is");
+            return Found::Flash { at, page: row, unit, stamp };
         }
         let staged = self.row_at(superblock, row).expect("a row that is not programmed is staged");
         let at = staged as usize * self.layout.units_per_row as usize + unit as usize;
-        let (version, sequence) = *self.row_stamps.get(at)?;
-        Some(Stamp { lpn, version, sequence })
+        match self.row_stamps.get(at) {
+            Some(&(version, sequence)) => Found::Staged(Stamp { lpn, version, sequence }),
+            None => Found::Unmapped,
+        }
     }
 
     /// The staged row at a place.

@@ -316,10 +316,10 @@ impl Host {
     /// Takes what the device says.
     pub(super) fn take(&mut self, device: &Victim, output: Output) -> Result<(), String> {
         match output {
-            Output::Data { queue, cid, lpn, version } => {
+            Output::Data { queue, cid, lpn, place } => {
                 let id = self.in_flight.get(&(queue, cid)).ok_or("data for a command that is not under way")?.id;
                 self.reads_checked += 1;
-                self.oracle.check_read(id, lpn, version).map_err(|v| v.to_string())
+                self.oracle.check_read(id, lpn, place.version()).map_err(|v| v.to_string())
             }
             Output::Complete(completion) => {
                 let key = (completion.queue, completion.cqe.cid);

@@ -1,0 +1,378 @@
+//! What crosses the border of a subsystem: inputs, outputs, and what they name.
+//!
+//! Nothing here moves payload. The subsystem says *from where to where* bytes go ([`Output::Fetch`], [`Output::Taken`],
+//! [`Output::Data`]); whoever drives the loop holds them, moves them, and answers with [`Input::Moved`].
+
+use crate::device::Whereabouts;
+use crate::fast::{Content, Place};
+use tidewater_base::Duration;
+use tidewater_wire::nvme::{Cqe, Sqe};
+
+/// A command that the subsystem has taken: its place in the table of commands, below `Options::slots`. It is free
+/// again after its [`Output::Complete`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot(pub u16);
+
+/// An access of the subsystem to control structures in the host's memory, which an input answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u32);
+
+/// Why bytes could not be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MoveError {
+    /// The host's memory is not there, or the connection to it has gone: Data Transfer Error.
+    Host,
+    /// The backing store could not read what it had stored: Unrecovered Read Error.
+    Medium,
+    /// Of a compare: the bytes differ: Compare Failure.
+    Differs,
+}
+
+/// The backing store could not do as it was told: a write fault, and a drive that only reads from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StoreFault;
+
+/// How a controller is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// A PCI function: queues and data in the host's memory.
+    Pcie,
+    /// NVMe over Fabrics: commands come as capsules, and data moves by the connection.
+    Fabrics,
+}
+
+/// What happens outside of the subsystem. `function` numbers controllers: PCI functions first, then those of fabrics.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// The host has written a register of BAR0, doorbells included, or set a property. Any offset, any length, any value.
+    Register {
+        /// The controller.
+        function: u8,
+        /// The byte in BAR0.
+        offset: u32,
+        /// Bytes: 1 to 8.
+        len: u8,
+        /// Little-endian.
+        value: u64,
+    },
+    /// A shadow doorbell was found changed (Doorbell Buffer Config).
+    Doorbell {
+        /// The controller.
+        function: u8,
+        /// Its queue; 0 is the admin queue.
+        queue: u16,
+        /// The head of a completion queue, else the tail of a submission queue.
+        completion: bool,
+        /// The new value: any.
+        value: u16,
+    },
+    /// Answers [`Output::DmaRead`].
+    DmaRead {
+        /// As the output had it.
+        token: Token,
+        /// As many bytes as were asked for; `None`: the host's memory is not there.
+        bytes: Option<&'a [u8]>,
+    },
+    /// Answers [`Output::DmaWrite`].
+    DmaWritten {
+        /// As the output had it.
+        token: Token,
+        /// The host's memory was there.
+        good: bool,
+    },
+    /// Answers each [`Output::Fetch`] and each [`Output::Data`].
+    Moved {
+        /// The command.
+        slot: Slot,
+        /// Whether all of its bytes arrived.
+        result: Result<(), MoveError>,
+    },
+    /// Answers [`Output::Sync`].
+    Synced {
+        /// The command.
+        slot: Slot,
+        /// Whether all that was stored before is safe.
+        result: Result<(), StoreFault>,
+    },
+    /// The backing store has failed to take a page or to forget a block: from now on the drive only reads.
+    StoreFailed,
+    /// A command of a fabrics controller, that was found to be well-formed by its transport. Its data comes by
+    /// [`Output::Fetch`].
+    Capsule {
+        /// The controller.
+        function: u8,
+        /// The queue that its connection stands for; 0 is the admin queue.
+        queue: u16,
+        /// The command.
+        sqe: Sqe,
+    },
+    /// A host has connected over fabrics: `function`, which was free, is a controller from now on.
+    Connect {
+        /// The controller.
+        function: u8,
+        /// Entries of its admin queue.
+        entries: u16,
+        /// Commands that destroy (Format, Sanitize, namespace management, vendor commands) are allowed.
+        privileged: bool,
+    },
+    /// Another queue of a fabrics controller has connected.
+    ConnectQueue {
+        /// The controller.
+        function: u8,
+        /// The queue, from 1.
+        queue: u16,
+        /// Its entries.
+        entries: u16,
+    },
+    /// The controller is gone: a fabrics host has left, or its connection has. Nothing is said to it any more, and
+    /// [`Output::Gone`] tells when none of its commands is under way.
+    Disconnect {
+        /// The controller.
+        function: u8,
+    },
+    /// A PCI function is reset (function level reset, or the front end's client has gone): as after power-on, though
+    /// drive, namespaces and saved features stay.
+    FunctionReset {
+        /// The controller.
+        function: u8,
+    },
+    /// The host stores into a function's BAR2, outside of the slice for queues: one TLP.
+    Store {
+        /// The controller.
+        function: u8,
+        /// The byte of its BAR2.
+        address: u64,
+        /// What was stored.
+        content: Content<'a>,
+    },
+    /// A mapped client of the fast side says how far it has stored; with the new bytes, as one snapshot.
+    Announce {
+        /// The controller.
+        function: u8,
+        /// The lane.
+        lane: u8,
+        /// The end of what is stored.
+        tail: u64,
+        /// The bytes since it last said so.
+        content: Content<'a>,
+    },
+    /// A fault is injected ([`Fault`]).
+    Inject(Fault),
+    /// The time that `deadline()` named has come: one event is handled.
+    Timer,
+}
+
+/// A fault that is injected at run time, for people who write drivers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// Commands that touch these blocks of a namespace end with a status.
+    Status {
+        /// Namespace.
+        nsid: u32,
+        /// First block and the one behind the last.
+        blocks: (u64, u64),
+        /// The status field: bits as in `wire::nvme::Status`.
+        status: u16,
+        /// How many commands; 0: until cleared.
+        count: u32,
+    },
+    /// The next completions of a controller's I/O queues come late.
+    Delay {
+        /// The controller.
+        function: u8,
+        /// By how much.
+        by: Duration,
+        /// How many.
+        count: u32,
+    },
+    /// The next completions of a controller's I/O queues never come.
+    Lose {
+        /// The controller.
+        function: u8,
+        /// How many.
+        count: u32,
+    },
+    /// The next completions of a controller's I/O queues come twice.
+    Duplicate {
+        /// The controller.
+        function: u8,
+        /// How many.
+        count: u32,
+    },
+    /// Controller Fatal Status is set, and the controller stops until it is reset.
+    Fatal {
+        /// The controller.
+        function: u8,
+    },
+    /// The next shutdown does not end.
+    StuckShutdown {
+        /// The controller.
+        function: u8,
+    },
+    /// All of these are forgotten.
+    Clear,
+}
+
+/// What the subsystem has to say.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Control structures are needed from the host's memory: submission queue entries, PRP and SGL lists, ranges, data of
+    /// admin commands. At most 4,096 bytes.
+    DmaRead {
+        /// Comes back with the answer.
+        token: Token,
+        /// Whose memory.
+        function: u8,
+        /// Bus address.
+        address: u64,
+        /// Bytes.
+        len: u32,
+    },
+    /// Control structures for the host's memory: data of admin commands, event indices.
+    DmaWrite {
+        /// Comes back with the answer.
+        token: Token,
+        /// Whose memory.
+        function: u8,
+        /// Bus address.
+        address: u64,
+        /// What.
+        bytes: Box<[u8]>,
+    },
+    /// The command's data is to be brought from the host (`Subsystem::segments`) into the staging area of its slot.
+    Fetch {
+        /// The command.
+        slot: Slot,
+        /// Bytes, at most `[host] transfer_max`.
+        len: u32,
+    },
+    /// A unit that a command writes counts from now on: bytes of the slot's staging area (or zeroes, of Write Zeroes) over
+    /// what the unit held. They are kept as this version of this unit until [`crate::Device`]'s medium stores them.
+    /// Not answered: it can't fail.
+    Taken {
+        /// The command.
+        slot: Slot,
+        /// What is written of the unit.
+        unit: Unit,
+        /// Its new version.
+        version: u64,
+        /// No data of the slot: zeroes.
+        zeroes: bool,
+        /// What it held before and where.
+        previous: Whereabouts,
+    },
+    /// A unit of data for the host: from its place to `at` bytes behind the start of the slot's segments; or, of Compare, to
+    /// be compared with the slot's staging area.
+    Data {
+        /// The command.
+        slot: Slot,
+        /// What is read of the unit.
+        unit: Unit,
+        /// Where it is.
+        place: Whereabouts,
+        /// Compare it.
+        compare: bool,
+    },
+    /// All that was stored so far must be safe before this command ends.
+    Sync {
+        /// The command.
+        slot: Slot,
+    },
+    /// Data that the firmware itself has for the command's segments: replies of vendor commands, admin data over fabrics.
+    Send {
+        /// The command.
+        slot: Slot,
+        /// What.
+        bytes: Box<[u8]>,
+        /// Bytes of log that come behind it.
+        log: Option<LogPiece>,
+    },
+    /// A command has ended. Of a PCIe controller the entry goes to `address` in the host's memory, and then an interrupt
+    /// by [`Output::Interrupt`].
+    Complete {
+        /// The controller.
+        function: u8,
+        /// The submission queue that it came from.
+        queue: u16,
+        /// The entry.
+        cqe: Cqe,
+        /// Where it goes; `None` over fabrics.
+        address: Option<u64>,
+        /// The command's slot, which is free now; `None` if it never got one.
+        slot: Option<Slot>,
+    },
+    /// An interrupt of a PCIe controller, behind the entries that it is about.
+    Interrupt {
+        /// The controller.
+        function: u8,
+        /// The vector.
+        vector: u16,
+    },
+    /// A fabrics controller is free again.
+    Gone {
+        /// A controller whose last command has ended, after [`Input::Disconnect`].
+        function: u8,
+    },
+    /// A page of the fast side's log goes to flash: its bytes are to be kept as this unit's content.
+    StoreLog {
+        /// The function.
+        function: u8,
+        /// The logical page.
+        lpn: u32,
+        /// Its number in the log.
+        number: u64,
+        /// What it holds.
+        page: crate::fast::LogPage,
+        /// The epoch of its header.
+        epoch: tidewater_wire::vendor::Epoch,
+    },
+}
+
+/// Part of a unit (a logical page of the translation layer) that a command is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// The logical page.
+    pub lpn: u32,
+    /// First byte of the unit.
+    pub skip: u32,
+    /// Bytes of the unit.
+    pub len: u32,
+    /// Where they are in the command's data.
+    pub at: u32,
+}
+
+/// A piece of the fast side's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPiece {
+    /// The function.
+    pub function: u8,
+    /// The lane.
+    pub lane: u8,
+    /// Stream offset of the first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Where they are.
+    pub from: Place,
+}
+
+/// Where a command's data is at the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segments<'a> {
+    /// Pieces of the host's memory: bus address and bytes, in order; neighbours that touch are one. `true`: a hole of an SGL
+    /// (bit bucket), where nothing is moved.
+    Host(&'a [Segment]),
+    /// The connection carries it.
+    Connection,
+}
+
+/// A piece of the host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Bus address.
+    pub address: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Nothing is moved here (SGL bit bucket).
+    pub bit_bucket: bool,
+}

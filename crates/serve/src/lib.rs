@@ -1,0 +1,10 @@
+//! The drive under the wall clock: the same firmware as in simulation, with real bytes, real hosts and real time.
+//!
+//! [`image`] keeps what is on flash in a file, [`vfio_user`] and [`nvme_tcp`] carry hosts, and [`engine`] runs them together on
+//! one thread: it is the world of the one drive loop.
+#![deny(unsafe_code)]
+
+pub mod engine;
+pub mod image;
+pub mod nvme_tcp;
+pub mod vfio_user;

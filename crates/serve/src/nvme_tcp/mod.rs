@@ -1,0 +1,1 @@
+//! NVMe/TCP: a target for remote hosts.

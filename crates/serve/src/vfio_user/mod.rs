@@ -1,0 +1,1 @@
+//! vfio-user: a PCI function for virtual machines and local processes.
