@@ -138,8 +138,8 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
         Input::DmaRead { token, bytes } => {
             w.u8(3).u32(token.0).u8(bytes.is_some().into()).bytes(bytes.unwrap_or_default());
         }
-        Input::DmaWritten { token, good } => {
-            w.u8(4).u32(token.0).u8(good.into());
+        Input::Gathered { slot, bytes } => {
+            w.u8(4).u16(slot.0).u8(bytes.is_some().into()).bytes(bytes.unwrap_or_default());
         }
         Input::Moved { slot, result } => {
             let code = match result {
@@ -160,8 +160,8 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
             w.u8(8).u8(function).u16(queue);
             w.0.extend(sqe.to_bytes());
         }
-        Input::Connect { function, entries, privileged } => {
-            w.u8(9).u8(function).u16(entries).u8(privileged.into());
+        Input::Connect { function, entries, privileged, keep_alive_ms } => {
+            w.u8(9).u8(function).u16(entries).u8(privileged.into()).u32(keep_alive_ms);
         }
         Input::ConnectQueue { function, queue, entries } => {
             w.u8(10).u8(function).u16(queue).u16(entries);
@@ -179,6 +179,9 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
             w.u8(14).u8(function).u8(lane).u64(tail).content(content);
         }
         Input::Inject(ref fault) => write_fault(w.u8(15), fault),
+        Input::PostFailed { function } => {
+            w.u8(16).u8(function);
+        }
     }
 }
 
@@ -279,7 +282,12 @@ impl<'a> Entries<'a> {
                 let bytes = self.bytes()?;
                 Input::DmaRead { token, bytes: found.then_some(bytes) }
             }
-            4 => Input::DmaWritten { token: Token(self.u32()?), good: self.flag()? },
+            4 => {
+                let slot = Slot(self.u16()?);
+                let found = self.flag()?;
+                let bytes = self.bytes()?;
+                Input::Gathered { slot, bytes: found.then_some(bytes) }
+            }
             5 => {
                 let slot = Slot(self.u16()?);
                 let result = match self.u8()? {
@@ -297,7 +305,12 @@ impl<'a> Entries<'a> {
             }
             7 => Input::StoreFailed,
             8 => Input::Capsule { function: self.u8()?, queue: self.u16()?, sqe: Sqe::from_bytes(&self.array()?) },
-            9 => Input::Connect { function: self.u8()?, entries: self.u16()?, privileged: self.flag()? },
+            9 => Input::Connect {
+                function: self.u8()?,
+                entries: self.u16()?,
+                privileged: self.flag()?,
+                keep_alive_ms: self.u32()?,
+            },
             10 => Input::ConnectQueue { function: self.u8()?, queue: self.u16()?, entries: self.u16()? },
             11 => Input::Disconnect { function: self.u8()? },
             12 => Input::FunctionReset { function: self.u8()? },
@@ -306,6 +319,7 @@ impl<'a> Entries<'a> {
                 Input::Announce { function: self.u8()?, lane: self.u8()?, tail: self.u64()?, content: self.content()? }
             }
             15 => Input::Inject(self.fault()?),
+            16 => Input::PostFailed { function: self.u8()? },
             _ => return Err(self.wrong("no such kind of entry")),
         };
         Ok(Entry::Input(now, input))
@@ -339,12 +353,14 @@ mod tests {
             Input::Doorbell { function: 0, queue: 3, completion: true, value: 9 },
             Input::DmaRead { token: Token(7), bytes: Some(&[1, 2, 3]) },
             Input::DmaRead { token: Token(8), bytes: None },
-            Input::DmaWritten { token: Token(9), good: false },
+            Input::Gathered { slot: Slot(9), bytes: Some(&[4]) },
+            Input::Gathered { slot: Slot(9), bytes: None },
+            Input::PostFailed { function: 1 },
             Input::Moved { slot: Slot(4), result: Err(MoveError::Differs) },
             Input::Synced { slot: Slot(5), result: Err(StoreFault) },
             Input::StoreFailed,
             Input::Capsule { function: 2, queue: 1, sqe: Sqe::read(3, 4, 5) },
-            Input::Connect { function: 3, entries: 32, privileged: true },
+            Input::Connect { function: 3, entries: 32, privileged: true, keep_alive_ms: 5 },
             Input::ConnectQueue { function: 3, queue: 1, entries: 128 },
             Input::Disconnect { function: 3 },
             Input::FunctionReset { function: 0 },
