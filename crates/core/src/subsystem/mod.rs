@@ -1,10 +1,10 @@
 //! An NVM subsystem: the drive with its controllers, as a host sees it (NVM Express Base Specification 1.4, section 1.6).
 //!
 //! Registers, queues in the host's memory, admin commands and namespaces live here; what blocks mean is [`crate::Device`]'s.
-pub mod input_log;
 //!
 //! Sans-IO, as the device is: [`Subsystem::handle`] takes what happens outside and the time, [`Subsystem::poll`] gives what
 //! there is to do, [`Subsystem::deadline`] tells when it wants to be woken. It never holds payload.
+pub mod input_log;
 mod interface;
 mod options;
 
