@@ -1,5 +1,7 @@
 //! Byte layouts that others defined or that stay on media. Parsing copies once, validates once, and never panics.
 
+pub mod fabrics;
 pub mod nvme;
+pub mod nvme_tcp;
 pub mod replication;
 pub mod vendor;
