@@ -1,0 +1,510 @@
+//! What surrounds a subsystem: hosts' memory, the backing store, connections. It carries out what the subsystem says, and
+//! hands in what comes of it.
+
+use super::Served;
+use super::port::Port;
+use crate::image::Payload;
+use crate::mailbox::Mailbox;
+use crate::nvme_tcp::{CommandId, Target};
+use crate::trace::TraceWriter;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use tidewater_base::Instant;
+use tidewater_core::device::Whereabouts;
+use tidewater_core::drive::World as Surroundings;
+use tidewater_core::fast::{Content, Place};
+use tidewater_core::subsystem::{
+    Input, LogPiece, MoveError, Output, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
+};
+use tidewater_nand::Changes;
+use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
+
+/// An input that waits for its turn, with its bytes.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Plain(Input<'static>),
+    DmaRead(Token, Option<Vec<u8>>),
+    Gathered(Slot, Option<Vec<u8>>),
+    Store { function: u8, address: u64, bytes: Vec<u8> },
+}
+
+/// What a served device has counted, beside what the firmware counts itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands completed, by what they were: reads, writes, flushes, others.
+    pub commands: [u64; 4],
+    /// Of these, with an error.
+    pub errors: u64,
+    /// Bytes sent to hosts, and bytes that came from them.
+    pub bytes: [u64; 2],
+    /// Syncs of the backing store that were asked for.
+    pub syncs: u64,
+    /// Interrupts raised.
+    pub interrupts: u64,
+}
+
+/// The surroundings of a subsystem.
+pub struct World<M> {
+    pub(super) ports: Vec<Port>,
+    pub(super) target: Option<Target>,
+    pub(super) payload: Payload,
+    pub(super) mail: Mailbox<M>,
+    pub(super) pending: VecDeque<(Instant, Pending)>,
+    /// The time of the last look at the clock: what comes in is stamped with it.
+    pub(super) now: Instant,
+    /// The one that was handed in last: its bytes are borrowed until the next.
+    current: Pending,
+    changes: Changes,
+    scratch: Vec<u8>,
+    /// Buffers that come back after use.
+    spare: Vec<Vec<u8>>,
+    /// Commands that wait until all that was stored is safe: for the sync that is under way, and for the next.
+    pub(super) syncing: Vec<Slot>,
+    pub(super) to_sync: Vec<Slot>,
+    /// Shadow doorbells as they were when last looked at, by function.
+    shadows: Vec<Vec<[u16; 2]>>,
+    pub(super) save_state: bool,
+    pub(super) counters: Counters,
+    pub(super) trace: Option<TraceWriter>,
+    /// Commands are under way: the thread stays awake.
+    pub(super) busy: Rc<Cell<bool>>,
+    /// The store has failed: said once.
+    store_failed: bool,
+    /// What the front ends need to be told: fabrics controllers that are gone, and links to cut.
+    pub(super) unit_size: u32,
+}
+
+/// Buffers kept for reuse, at most.
+const SPARE_MAX: usize = 256;
+
+impl<M> World<M> {
+    pub(super) fn new(
+        ports: Vec<Port>,
+        target: Option<Target>,
+        payload: Payload,
+        mail: Mailbox<M>,
+        busy: Rc<Cell<bool>>,
+        unit_size: u32,
+    ) -> World<M> {
+        let shadows = ports.iter().map(|_| vec![[0; 2]; 128]).collect();
+        World {
+            ports,
+            target,
+            payload,
+            mail,
+            pending: VecDeque::with_capacity(1_024),
+            now: Instant::ZERO,
+            current: Pending::Plain(Input::Timer),
+            changes: Changes::default(),
+            scratch: vec![0; unit_size.max(4096) as usize],
+            spare: Vec::new(),
+            syncing: Vec::new(),
+            to_sync: Vec::new(),
+            shadows,
+            save_state: false,
+            counters: Counters::default(),
+            trace: None,
+            busy,
+            store_failed: false,
+            unit_size,
+        }
+    }
+
+    pub(super) fn push(&mut self, input: Input<'static>) {
+        self.put(Pending::Plain(input));
+    }
+
+    pub(super) fn put(&mut self, pending: Pending) {
+        self.pending.push_back((self.now, pending));
+    }
+
+    pub(super) fn buffer(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    fn give_back(&mut self) {
+        let buffer = match std::mem::replace(&mut self.current, Pending::Plain(Input::Timer)) {
+            Pending::DmaRead(_, Some(buffer)) | Pending::Gathered(_, Some(buffer)) => buffer,
+            Pending::Store { bytes, .. } => bytes,
+            _ => return,
+        };
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// What was done to the flash goes to the backing store.
+    fn store_changes(&mut self, machine: &Served) {
+        let medium = machine.subsystem.device().medium();
+        if !medium.has_changes() {
+            return;
+        }
+        medium.take_changes(&mut self.changes);
+        if let Err(StoreFault) = self.payload.apply(&self.changes) {
+            self.fail_store();
+        }
+    }
+
+    pub(super) fn fail_store(&mut self) {
+        if !std::mem::replace(&mut self.store_failed, true) {
+            self.push(Input::StoreFailed);
+        }
+    }
+
+    fn is_fabrics(&self, function: u8) -> bool {
+        usize::from(function) >= self.ports.len()
+    }
+
+    /// Copies bytes that a bus address of a PCI function stands for. False: nothing is there.
+    fn dma_read(&self, machine: &Served, function: u8, address: u64, to: &mut [u8]) -> bool {
+        let region = machine.subsystem.region(function, address, to.len() as u32);
+        self.ports.get(usize::from(function)).is_some_and(|port| port.read(region, address, to))
+    }
+
+    fn dma_write(&self, machine: &Served, function: u8, address: u64, from: &[u8]) -> bool {
+        let region = machine.subsystem.region(function, address, from.len() as u32);
+        self.ports.get(usize::from(function)).is_some_and(|port| port.write(region, address, from))
+    }
+
+    fn command_of(machine: &Served, slot: Slot) -> tidewater_core::subsystem::Outstanding {
+        machine.subsystem.command(slot).expect("what the subsystem says of a slot is about the command in it")
+    }
+
+    /// Brings a command's data from the host's memory.
+    fn bring(&mut self, machine: &Served, slot: Slot, len: u32, to: &mut [u8]) -> bool {
+        let function = Self::command_of(machine, slot).function;
+        let Segments::Host(segments) = machine.subsystem.segments(slot) else {
+            unreachable!("data of a connection comes by the connection")
+        };
+        self.counters.bytes[1] += u64::from(len);
+        let mut at = 0;
+        for segment in segments {
+            let piece = (segment.len as usize).min(len as usize - at);
+            if !segment.bit_bucket && !self.dma_read(machine, function, segment.address, &mut to[at..at + piece]) {
+                return false;
+            }
+            at += piece;
+        }
+        at == len as usize
+    }
+
+    /// Takes data of a command to its host: `bytes` go to `at` of its data.
+    fn take_to_host(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8]) -> bool {
+        let command = Self::command_of(machine, slot);
+        self.counters.bytes[0] += bytes.len() as u64;
+        let segments = match machine.subsystem.segments(slot) {
+            Segments::Host(segments) => segments,
+            Segments::Connection => {
+                let id = CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() };
+                return self.target.as_mut().is_some_and(|target| target.data(id, at, bytes));
+            }
+        };
+        // Where the segment begins in the command's data.
+        let mut begins = 0u64;
+        let (first, end) = (u64::from(at), u64::from(at) + bytes.len() as u64);
+        for segment in segments {
+            let ends = begins + u64::from(segment.len);
+            if ends > first && begins < end {
+                let (from, to) = (first.max(begins), end.min(ends));
+                let piece = &bytes[(from - first) as usize..(to - first) as usize];
+                let address = segment.address.wrapping_add(from - begins);
+                if !segment.bit_bucket && !self.dma_write(machine, command.function, address, piece) {
+                    return false;
+                }
+            }
+            begins = ends;
+        }
+        begins >= end
+    }
+
+    fn fetch(&mut self, machine: &Served, slot: Slot, len: u32) {
+        let command = Self::command_of(machine, slot);
+        if self.is_fabrics(command.function) {
+            let id = CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() };
+            self.counters.bytes[1] += u64::from(len);
+            if let Some(target) = &mut self.target {
+                target.fetch(id, slot, len); // It answers when all has come.
+            } else {
+                self.push(Input::Moved { slot, result: Err(MoveError::Host) });
+            }
+            return;
+        }
+        let mut staging = self.payload.lend_staging(slot);
+        let good = self.bring(machine, slot, len, &mut staging[..len as usize]);
+        self.payload.return_staging(slot, staging);
+        self.push(Input::Moved { slot, result: if good { Ok(()) } else { Err(MoveError::Host) } });
+    }
+
+    fn gather(&mut self, machine: &Served, slot: Slot, len: u32) {
+        let command = Self::command_of(machine, slot);
+        if self.is_fabrics(command.function) {
+            let id = CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() };
+            if let Some(target) = &mut self.target {
+                target.gather(id, slot, len);
+            } else {
+                self.put(Pending::Gathered(slot, None));
+            }
+            return;
+        }
+        let mut bytes = self.buffer(len as usize);
+        let good = self.bring(machine, slot, len, &mut bytes);
+        self.put(Pending::Gathered(slot, good.then_some(bytes)));
+    }
+
+    fn data(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts, compare: bool) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let bytes = &mut scratch[..unit.len as usize];
+        let result = match self.payload.read(unit, place, bytes) {
+            Err(error) => Err(error),
+            Ok(()) if compare => {
+                let staged = &self.payload.staging(slot)[unit.at as usize..][..unit.len as usize];
+                if staged == bytes { Ok(()) } else { Err(MoveError::Differs) }
+            }
+            Ok(()) if self.take_to_host(machine, slot, unit.at, bytes) => Ok(()),
+            Ok(()) => Err(MoveError::Host),
+        };
+        self.scratch = scratch;
+        self.push(Input::Moved { slot, result });
+    }
+
+    fn send(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
+        let mut good = self.take_to_host(machine, slot, at, bytes);
+        let mut result = Ok(());
+        if let Some(piece) = log {
+            let mut log = self.buffer(piece.len as usize);
+            result = self.log_bytes(machine, piece, &mut log);
+            if result.is_ok() {
+                good &= self.take_to_host(machine, slot, at + bytes.len() as u32, &log);
+            }
+            self.spare.push(log);
+        }
+        let result = if good { result } else { Err(MoveError::Host) };
+        self.push(Input::Moved { slot, result });
+    }
+
+    /// Bytes of the fast side's log.
+    fn log_bytes(&mut self, machine: &Served, piece: LogPiece, to: &mut [u8]) -> Result<(), MoveError> {
+        let device = machine.subsystem.device();
+        let (function, lane) = (usize::from(piece.function), usize::from(piece.lane));
+        match piece.from {
+            Place::Ring => {
+                device.fast().read_ring(function, lane, piece.offset, to);
+                Ok(())
+            }
+            Place::Page { skip, .. } => {
+                let log = device.fast().functions()[function].log();
+                let (number, _) = log.find(piece.lane, piece.offset).ok_or(MoveError::Medium)?;
+                let lpn = log.lpn(number);
+                let unit = Unit { lpn, skip, len: to.len() as u32, at: 0 };
+                self.payload.read(unit, device.locate(lpn), to)
+            }
+        }
+    }
+
+    fn complete(&mut self, machine: &Served, function: u8, queue: u16, cqe: &Cqe, address: Option<u64>) {
+        if !cqe.status.is_success() {
+            self.counters.errors += 1;
+        }
+        match address {
+            Some(address) => {
+                let region = machine.subsystem.region(function, address, Cqe::SIZE as u32);
+                let port = self.ports.get(usize::from(function));
+                if !port.is_some_and(|port| port.write_cqe(region, address, &cqe.to_bytes())) {
+                    self.push(Input::PostFailed { function });
+                }
+            }
+            None => {
+                if let Some(target) = &mut self.target {
+                    target.complete(function, queue, cqe);
+                }
+            }
+        }
+    }
+
+    /// Counts a command that has ended, and writes it to the trace.
+    fn note(&mut self, machine: &Served, now: Instant, queue: u16, slot: Option<Slot>) {
+        let Some(command) = slot.and_then(|slot| machine.subsystem.command(slot)).filter(|_| queue != 0) else { return };
+        let kind = match command.sqe.opcode() {
+            opcode::READ => 0,
+            opcode::WRITE => 1,
+            opcode::FLUSH => 2,
+            _ => 3,
+        };
+        self.counters.commands[kind] += 1;
+        if let Some(trace) = &mut self.trace {
+            let block = machine.subsystem.block_size(command.sqe.nsid());
+            if trace.command(now.as_ps() / 1_000_000, &command.sqe, block).is_err() {
+                self.trace = None; // The disk is full: the device goes on.
+            }
+        }
+    }
+
+    /// Ranges of a Dataset Management command, for the trace.
+    fn note_ranges(&mut self, machine: &Served, now: Instant, slot: Slot, bytes: &[u8]) {
+        let Some(trace) = &mut self.trace else { return };
+        let Some(command) = machine.subsystem.command(slot) else { return };
+        if command.queue == 0 || command.sqe.opcode() != opcode::DATASET_MANAGEMENT || command.sqe.cdw11() & 4 == 0 {
+            return;
+        }
+        let block = machine.subsystem.block_size(command.sqe.nsid());
+        for range in bytes.as_chunks().0 {
+            let range = DsmRange::from_bytes(range);
+            let (first, len) = (range.first_block.saturating_mul(block), u64::from(range.blocks) * block);
+            let _ = trace.trim(now.as_ps() / 1_000_000, command.sqe.nsid(), first, len);
+        }
+    }
+
+    /// Looks at the shadow doorbells of all functions. True: one has changed.
+    pub(super) fn look_at_doorbells(&mut self, machine: &Served) -> bool {
+        let mut changed = false;
+        for function in 0..self.ports.len() {
+            let Some(shadow) = machine.subsystem.shadow_doorbells(function as u8) else { continue };
+            changed |= self.look_at_shadow(machine, function as u8, shadow);
+        }
+        changed
+    }
+
+    fn look_at_shadow(&mut self, machine: &Served, function: u8, shadow: ShadowDoorbells) -> bool {
+        let mut changed = false;
+        for (completion, mut queues) in [(false, shadow.submission), (true, shadow.completion)] {
+            while queues != 0 {
+                let queue = queues.trailing_zeros() as u16;
+                queues &= queues - 1;
+                let index = usize::from(queue) * 2 + usize::from(completion);
+                let address = shadow.address + 4 * index as u64;
+                let Some(value) = self.ports[usize::from(function)].load_u32(address) else { continue };
+                let (value, seen) = (value as u16, machine.subsystem.doorbell(function, queue, completion));
+                let last = &mut self.shadows[usize::from(function)][usize::from(queue)][usize::from(completion)];
+                if value != seen && value != *last {
+                    *last = value;
+                    changed = true;
+                    self.put(Pending::Plain(Input::Doorbell { function, queue, completion, value }));
+                }
+            }
+        }
+        changed
+    }
+
+    /// What waits for a sync is begun, if none is under way; what a sync has finished goes on.
+    pub(super) fn go_on_syncing(&mut self) {
+        if !self.syncing.is_empty()
+            && let Some(result) = self.payload.poll_sync()
+        {
+            if result.is_err() {
+                self.fail_store();
+            }
+            for slot in std::mem::take(&mut self.syncing) {
+                self.push(Input::Synced { slot, result });
+            }
+        }
+        if self.syncing.is_empty() && !self.to_sync.is_empty() {
+            std::mem::swap(&mut self.syncing, &mut self.to_sync);
+            self.counters.syncs += 1;
+            self.payload.begin_sync();
+        }
+    }
+
+    /// Whether somebody outside wants something.
+    pub(super) fn has_mail(&self) -> bool {
+        self.mail.has_mail() || self.ports.iter().any(|port| !port.mailbox.is_empty())
+    }
+}
+
+impl<M> Surroundings<Served> for World<M> {
+    fn next_at(&self) -> Instant {
+        self.pending.front().map_or(Instant::NEVER, |(at, _)| *at)
+    }
+
+    fn submit(&mut self, _: Instant) -> Option<Input<'_>> {
+        self.give_back();
+        (_, self.current) = self.pending.pop_front()?;
+        Some(match &self.current {
+            Pending::Plain(input) => *input,
+            Pending::DmaRead(token, bytes) => Input::DmaRead { token: *token, bytes: bytes.as_deref() },
+            Pending::Gathered(slot, bytes) => Input::Gathered { slot: *slot, bytes: bytes.as_deref() },
+            Pending::Store { function, address, bytes } => {
+                Input::Store { function: *function, address: *address, content: Content::Bytes(bytes) }
+            }
+        })
+    }
+
+    fn refused(&mut self, refused: std::convert::Infallible) {
+        match refused {}
+    }
+
+    fn take(&mut self, now: Instant, output: Output, machine: &Served) {
+        self.now = now;
+        self.store_changes(machine);
+        match output {
+            Output::DmaRead { token, function, address, len } => {
+                let mut bytes = self.buffer(len as usize);
+                let good = self.dma_read(machine, function, address, &mut bytes);
+                self.put(Pending::DmaRead(token, good.then_some(bytes)));
+            }
+            Output::Gather { slot, len } => {
+                self.gather(machine, slot, len);
+                if self.trace.is_some()
+                    && let Some(Pending::Gathered(of, Some(bytes))) = self.pending.back()
+                    && *of == slot
+                {
+                    let bytes = bytes.clone();
+                    self.note_ranges(machine, now, slot, &bytes);
+                }
+            }
+            Output::EventIndex { function, address, value } => {
+                if let Some(port) = self.ports.get(usize::from(function)) {
+                    port.store_u32(address, value);
+                }
+            }
+            Output::Fetch { slot, len } => self.fetch(machine, slot, len),
+            Output::Taken { slot, unit, version, zeroes, previous } => {
+                self.payload.taken(slot, unit, version, zeroes, previous);
+            }
+            Output::Data { slot, unit, place, compare } => self.data(machine, slot, unit, place, compare),
+            Output::Sync { slot } => self.to_sync.push(slot),
+            Output::Send { slot, at, bytes, log } => self.send(machine, slot, at, &bytes, log),
+            Output::SaveState => self.save_state = true,
+            Output::Complete { function, queue, cqe, address, slot } => {
+                self.note(machine, now, queue, slot);
+                self.complete(machine, function, queue, &cqe, address);
+            }
+            Output::Interrupt { function, vector } => {
+                self.counters.interrupts += 1;
+                let port = self.ports.get(usize::from(function));
+                if let Some(connection) = port.and_then(|port| port.connection.as_ref()) {
+                    connection.raise(vector);
+                }
+            }
+            Output::Gone { function } => {
+                if let Some(target) = &mut self.target {
+                    target.gone(function);
+                }
+            }
+            Output::KeepAliveExpired { function } => {
+                if let Some(target) = &mut self.target {
+                    target.expire(function);
+                }
+            }
+            Output::StoreLog { function, lpn, page, version, .. } => {
+                let mut bytes = self.buffer(page.len as usize);
+                let fast = machine.subsystem.device().fast();
+                fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
+                self.payload.keep_log(lpn, version, &bytes);
+                self.spare.push(bytes);
+            }
+        }
+    }
+
+    fn stop(&mut self, now: Instant, machine: &Served) -> bool {
+        self.now = now;
+        self.store_changes(machine);
+        self.busy.set(machine.subsystem.outstanding() > 0);
+        self.look_at_doorbells(machine);
+        self.go_on_syncing();
+        self.pending.is_empty() && self.has_mail()
+    }
+}
