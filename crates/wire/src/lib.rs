@@ -3,3 +3,4 @@
 pub mod nvme;
 pub mod replication;
 pub mod vendor;
+pub mod vfio_user;
