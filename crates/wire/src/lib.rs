@@ -5,3 +5,4 @@ pub mod nvme;
 pub mod nvme_tcp;
 pub mod replication;
 pub mod vendor;
+pub mod vfio_user;
