@@ -624,6 +624,11 @@ impl<M: Medium> Device<M> {
         &self.profile
     }
 
+    /// How it is run.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// Usable bytes; the LBA rings of the fast side lie behind them.
     pub fn capacity(&self) -> u64 {
         u64::from(self.ftl.data_units()) << self.unit_shift
