@@ -1,16 +1,15 @@
-//! How other threads reach the device's thread: a queue of messages and a descriptor that wakes it.
+//! How threads that ask for something reach the device's thread.
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use crate::vfio_user::Waker;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 struct Inner<T> {
     queue: Mutex<VecDeque<T>>,
-    /// Something is in the queue: the device's thread looks here between events, which costs a load.
-    waiting: AtomicBool,
-    wake: EventFd,
+    /// Messages in the queue: the device's thread looks here between events, which costs a load.
+    count: AtomicUsize,
+    waker: Arc<Waker>,
 }
 
 /// A queue into the device's thread. Clones lead to the same queue.
@@ -23,33 +22,24 @@ impl<T> Clone for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// An empty one.
-    ///
-    /// # Errors
-    /// When the system has no descriptor left.
-    pub fn new() -> std::io::Result<Mailbox<T>> {
-        let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Mailbox(Arc::new(Inner { queue: Mutex::default(), waiting: AtomicBool::new(false), wake })))
+    /// An empty one, whose messages wake `waker`'s thread.
+    pub fn new(waker: Arc<Waker>) -> Mailbox<T> {
+        Mailbox(Arc::new(Inner { queue: Mutex::default(), count: AtomicUsize::new(0), waker }))
     }
 
     /// Puts a message in and wakes the device's thread.
     pub fn send(&self, message: T) {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(message);
-        if !self.0.waiting.swap(true, Ordering::AcqRel) {
-            self.wake();
-        }
-    }
-
-    /// Wakes the device's thread without a message: something else is there to be seen.
-    pub fn wake(&self) {
-        // It can only fail when the counter is full, and then it wakes all the same.
-        let _ = self.0.wake.write(1);
+        let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.push_back(message);
+        self.0.count.store(queue.len(), Ordering::Release);
+        drop(queue);
+        self.0.waker.wake();
     }
 
     /// Whether there is a message.
     #[inline]
     pub fn has_mail(&self) -> bool {
-        self.0.waiting.load(Ordering::Acquire)
+        self.0.count.load(Ordering::Acquire) > 0
     }
 
     /// Takes the oldest message.
@@ -59,21 +49,8 @@ impl<T> Mailbox<T> {
         }
         let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let message = queue.pop_front();
-        if queue.is_empty() {
-            self.0.waiting.store(false, Ordering::Release);
-        }
+        self.0.count.store(queue.len(), Ordering::Release);
         message
-    }
-
-    /// Forgets that it was woken; call it after waiting for the descriptor.
-    pub fn woken(&self) {
-        let _ = self.0.wake.read();
-    }
-}
-
-impl<T> AsFd for Mailbox<T> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.wake.as_fd()
     }
 }
 
@@ -83,7 +60,7 @@ mod tests {
 
     #[test]
     fn messages_of_many_threads_all_arrive_each_in_its_senders_order() {
-        let mailbox: Mailbox<(usize, usize)> = Mailbox::new().unwrap();
+        let mailbox: Mailbox<(usize, usize)> = Mailbox::new(Arc::new(Waker::new().unwrap()));
         std::thread::scope(|scope| {
             for sender in 0..4 {
                 let mailbox = mailbox.clone();
@@ -101,19 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn a_message_wakes_who_waits_for_the_descriptor() {
-        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-        let mailbox: Mailbox<u8> = Mailbox::new().unwrap();
-        let ready = |mailbox: &Mailbox<u8>| {
-            poll(&mut [PollFd::new(mailbox.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap() == 1
-        };
-        assert!(!ready(&mailbox));
+    fn a_message_wakes_who_sleeps() {
+        let waker = Arc::new(Waker::new().unwrap());
+        let mailbox: Mailbox<u8> = Mailbox::new(Arc::clone(&waker));
+        waker.doze();
         mailbox.send(1);
-        assert!(ready(&mailbox));
-        mailbox.woken();
-        assert!(!ready(&mailbox) && mailbox.has_mail());
+        let start = std::time::Instant::now();
+        waker.sleep(Some(std::time::Duration::from_secs(10)));
+        assert!(start.elapsed() < std::time::Duration::from_secs(5));
         assert_eq!(mailbox.take(), Some(1));
-        mailbox.send(2);
-        assert!(ready(&mailbox), "after it was emptied it wakes again");
     }
 }

@@ -1,17 +1,9 @@
 //! Time: the wall's, or as fast as it goes.
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Instant as Wall;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::drive::Clock;
 use tidewater_core::profile::Timing;
-
-/// Waits of the model that are shorter than this are spent looking around: a sleep would take longer.
-const SPIN: Duration = Duration::from_us(100);
-
-/// How a thread sleeps until something happens outside, or for so long.
-pub type Sleep = Box<dyn Fn(std::time::Duration)>;
 
 /// The clock of a served device.
 ///
@@ -24,15 +16,12 @@ pub struct DeviceClock {
     wall: Wall,
     /// The last instant at which something was handled: time never runs backwards.
     last: Instant,
-    /// Somebody waits for a command: then the thread stays awake.
-    busy: Rc<Cell<bool>>,
-    sleep: Sleep,
 }
 
 impl DeviceClock {
     /// A clock that stands at `now`.
-    pub fn new(timing: Timing, now: Instant, busy: Rc<Cell<bool>>, sleep: Sleep) -> DeviceClock {
-        DeviceClock { timing, from: now, wall: Wall::now(), last: now, busy, sleep }
+    pub fn new(timing: Timing, now: Instant) -> DeviceClock {
+        DeviceClock { timing, from: now, wall: Wall::now(), last: now }
     }
 
     /// Starts again at `now`: the device has been somewhere else.
@@ -66,6 +55,7 @@ impl Clock for DeviceClock {
         }
     }
 
+    /// Looks at the wall's clock once: whoever drives looks around between the looks, and sleeps when nobody waits.
     #[inline]
     fn wait(&mut self, until: Instant) -> Instant {
         if self.timing == Timing::None || until <= self.last {
@@ -75,14 +65,9 @@ impl Clock for DeviceClock {
         if now >= until {
             return self.reach(until);
         }
-        let left = until - now;
-        if !self.busy.get() && left > SPIN {
-            (self.sleep)(std::time::Duration::from_nanos((left - SPIN).as_ps() / 1_000));
-        } else {
-            std::hint::spin_loop();
-        }
+        std::hint::spin_loop();
         // Something may have come meanwhile: whoever drives looks around, and nothing is handled before it is due.
-        self.elapsed().min(until).max(self.last)
+        now.max(self.last)
     }
 }
 
@@ -91,7 +76,7 @@ mod tests {
     use super::*;
 
     fn clock(timing: Timing) -> DeviceClock {
-        DeviceClock::new(timing, Instant::ZERO, Rc::default(), Box::new(std::thread::sleep))
+        DeviceClock::new(timing, Instant::ZERO)
     }
 
     #[test]

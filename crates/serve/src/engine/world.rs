@@ -15,7 +15,7 @@ use tidewater_core::device::Whereabouts;
 use tidewater_core::drive::World as Surroundings;
 use tidewater_core::fast::{Content, Place};
 use tidewater_core::subsystem::{
-    Input, LogPiece, MoveError, Output, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
+    Input, LogPiece, MoveError, Outstanding, Output, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
 };
 use tidewater_nand::Changes;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
@@ -59,9 +59,6 @@ pub struct World<M> {
     scratch: Vec<u8>,
     /// Buffers that come back after use.
     spare: Vec<Vec<u8>>,
-    /// Commands that wait until all that was stored is safe: for the sync that is under way, and for the next.
-    pub(super) syncing: Vec<Slot>,
-    pub(super) to_sync: Vec<Slot>,
     /// Shadow doorbells as they were when last looked at, by function.
     shadows: Vec<Vec<[u16; 2]>>,
     pub(super) save_state: bool,
@@ -99,8 +96,6 @@ impl<M> World<M> {
             changes: Changes::default(),
             scratch: vec![0; unit_size.max(4096) as usize],
             spare: Vec::new(),
-            syncing: Vec::new(),
-            to_sync: Vec::new(),
             shadows,
             save_state: false,
             counters: Counters::default(),
@@ -159,37 +154,13 @@ impl<M> World<M> {
         usize::from(function) >= self.ports.len()
     }
 
-    /// Copies bytes that a bus address of a PCI function stands for. False: nothing is there.
-    fn dma_read(&self, machine: &Served, function: u8, address: u64, to: &mut [u8]) -> bool {
-        let region = machine.subsystem.region(function, address, to.len() as u32);
-        self.ports.get(usize::from(function)).is_some_and(|port| port.read(region, address, to))
-    }
-
     fn dma_write(&self, machine: &Served, function: u8, address: u64, from: &[u8]) -> bool {
         let region = machine.subsystem.region(function, address, from.len() as u32);
         self.ports.get(usize::from(function)).is_some_and(|port| port.write(region, address, from))
     }
 
-    fn command_of(machine: &Served, slot: Slot) -> tidewater_core::subsystem::Outstanding {
+    fn command_of(machine: &Served, slot: Slot) -> Outstanding {
         machine.subsystem.command(slot).expect("what the subsystem says of a slot is about the command in it")
-    }
-
-    /// Brings a command's data from the host's memory.
-    fn bring(&mut self, machine: &Served, slot: Slot, len: u32, to: &mut [u8]) -> bool {
-        let function = Self::command_of(machine, slot).function;
-        let Segments::Host(segments) = machine.subsystem.segments(slot) else {
-            unreachable!("data of a connection comes by the connection")
-        };
-        self.counters.bytes[1] += u64::from(len);
-        let mut at = 0;
-        for segment in segments {
-            let piece = (segment.len as usize).min(len as usize - at);
-            if !segment.bit_bucket && !self.dma_read(machine, function, segment.address, &mut to[at..at + piece]) {
-                return false;
-            }
-            at += piece;
-        }
-        at == len as usize
     }
 
     /// Takes data of a command to its host: `bytes` go to `at` of its data.
@@ -233,9 +204,8 @@ impl<M> World<M> {
             }
             return;
         }
-        let mut staging = self.payload.lend_staging(slot);
-        let good = self.bring(machine, slot, len, &mut staging[..len as usize]);
-        self.payload.return_staging(slot, staging);
+        self.counters.bytes[1] += u64::from(len);
+        let good = bring(&self.ports, machine, slot, &mut self.payload.staging(slot)[..len as usize]);
         self.push(Input::Moved { slot, result: if good { Ok(()) } else { Err(MoveError::Host) } });
     }
 
@@ -251,23 +221,23 @@ impl<M> World<M> {
             return;
         }
         let mut bytes = self.buffer(len as usize);
-        let good = self.bring(machine, slot, len, &mut bytes);
+        let good = bring(&self.ports, machine, slot, &mut bytes);
         self.put(Pending::Gathered(slot, good.then_some(bytes)));
     }
 
     fn data(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts, compare: bool) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let bytes = &mut scratch[..unit.len as usize];
-        let result = match self.payload.read(unit, place, bytes) {
-            Err(error) => Err(error),
-            Ok(()) if compare => {
-                let staged = &self.payload.staging(slot)[unit.at as usize..][..unit.len as usize];
-                if staged == bytes { Ok(()) } else { Err(MoveError::Differs) }
-            }
-            Ok(()) if self.take_to_host(machine, slot, unit.at, bytes) => Ok(()),
-            Ok(()) => Err(MoveError::Host),
+        let result = if compare {
+            self.payload.compare(slot, unit, place)
+        } else {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let bytes = &mut scratch[..unit.len as usize];
+            let result = self.payload.read(unit, place, bytes).and_then(|()| {
+                let good = self.take_to_host(machine, slot, unit.at, bytes);
+                if good { Ok(()) } else { Err(MoveError::Host) }
+            });
+            self.scratch = scratch;
+            result
         };
-        self.scratch = scratch;
         self.push(Input::Moved { slot, result });
     }
 
@@ -313,7 +283,7 @@ impl<M> World<M> {
             Some(address) => {
                 let region = machine.subsystem.region(function, address, Cqe::SIZE as u32);
                 let port = self.ports.get(usize::from(function));
-                if !port.is_some_and(|port| port.write_cqe(region, address, &cqe.to_bytes())) {
+                if !port.is_some_and(|port| port.write_entry(region, address, &cqe.to_bytes())) {
                     self.push(Input::PostFailed { function });
                 }
             }
@@ -389,22 +359,13 @@ impl<M> World<M> {
         changed
     }
 
-    /// What waits for a sync is begun, if none is under way; what a sync has finished goes on.
-    pub(super) fn go_on_syncing(&mut self) {
-        if !self.syncing.is_empty()
-            && let Some(result) = self.payload.poll_sync()
-        {
+    /// Commands whose syncs have ended go on.
+    pub(super) fn go_on_synced(&mut self) {
+        while let Some((slot, result)) = self.payload.take_synced() {
             if result.is_err() {
                 self.fail_store();
             }
-            for slot in std::mem::take(&mut self.syncing) {
-                self.push(Input::Synced { slot, result });
-            }
-        }
-        if self.syncing.is_empty() && !self.to_sync.is_empty() {
-            std::mem::swap(&mut self.syncing, &mut self.to_sync);
-            self.counters.syncs += 1;
-            self.payload.begin_sync();
+            self.push(Input::Synced { slot, result });
         }
     }
 
@@ -412,6 +373,30 @@ impl<M> World<M> {
     pub(super) fn has_mail(&self) -> bool {
         self.mail.has_mail() || self.ports.iter().any(|port| !port.mailbox.is_empty())
     }
+}
+
+/// Copies bytes that a bus address of a PCI function stands for. False: nothing is there.
+#[inline]
+fn dma_read(ports: &[Port], machine: &Served, function: u8, address: u64, to: &mut [u8]) -> bool {
+    let region = machine.subsystem.region(function, address, to.len() as u32);
+    ports.get(usize::from(function)).is_some_and(|port| port.read(region, address, to))
+}
+
+/// Brings a command's data from the host's memory.
+fn bring(ports: &[Port], machine: &Served, slot: Slot, to: &mut [u8]) -> bool {
+    let Outstanding { function, .. } = machine.subsystem.command(slot).expect("data is brought for a command");
+    let Segments::Host(segments) = machine.subsystem.segments(slot) else {
+        unreachable!("data of a connection comes by the connection")
+    };
+    let mut rest = to;
+    for segment in segments {
+        let (piece, more) = rest.split_at_mut((segment.len as usize).min(rest.len()));
+        if !segment.bit_bucket && !dma_read(ports, machine, function, segment.address, piece) {
+            return false;
+        }
+        rest = more;
+    }
+    rest.is_empty()
 }
 
 impl<M> Surroundings<Served> for World<M> {
@@ -442,7 +427,7 @@ impl<M> Surroundings<Served> for World<M> {
         match output {
             Output::DmaRead { token, function, address, len } => {
                 let mut bytes = self.buffer(len as usize);
-                let good = self.dma_read(machine, function, address, &mut bytes);
+                let good = dma_read(&self.ports, machine, function, address, &mut bytes);
                 self.put(Pending::DmaRead(token, good.then_some(bytes)));
             }
             Output::Gather { slot, len } => {
@@ -465,7 +450,10 @@ impl<M> Surroundings<Served> for World<M> {
                 self.payload.taken(slot, unit, version, zeroes, previous);
             }
             Output::Data { slot, unit, place, compare } => self.data(machine, slot, unit, place, compare),
-            Output::Sync { slot } => self.to_sync.push(slot),
+            Output::Sync { slot } => {
+                self.counters.syncs += 1;
+                self.payload.request_sync(slot);
+            }
             Output::Send { slot, at, bytes, log } => self.send(machine, slot, at, &bytes, log),
             Output::SaveState => self.save_state = true,
             Output::Complete { function, queue, cqe, address, slot } => {
@@ -474,9 +462,8 @@ impl<M> Surroundings<Served> for World<M> {
             }
             Output::Interrupt { function, vector } => {
                 self.counters.interrupts += 1;
-                let port = self.ports.get(usize::from(function));
-                if let Some(connection) = port.and_then(|port| port.connection.as_ref()) {
-                    connection.raise(vector);
+                if let Some(port) = self.ports.get(usize::from(function)) {
+                    port.interrupts.raise(vector);
                 }
             }
             Output::Gone { function } => {
@@ -504,7 +491,7 @@ impl<M> Surroundings<Served> for World<M> {
         self.store_changes(machine);
         self.busy.set(machine.subsystem.outstanding() > 0);
         self.look_at_doorbells(machine);
-        self.go_on_syncing();
+        self.go_on_synced();
         self.pending.is_empty() && self.has_mail()
     }
 }
