@@ -8,6 +8,7 @@ use super::{Fault, Input, MoveError, Output, Slot, StoreFault, Token};
 use crate::fast::Content;
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::nvme::Sqe;
+use tidewater_wire::replication::{FRAME_BYTES_MAX, Frame};
 
 /// What a log begins with.
 pub const MAGIC: [u8; 8] = *b"TWINPUT1";
@@ -30,7 +31,7 @@ impl std::fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// An entry.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Entry<'a> {
     /// An input, and when.
     Input(Instant, Input<'a>),
@@ -182,6 +183,11 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
         Input::PostFailed { function } => {
             w.u8(16).u8(function);
         }
+        Input::Frame { function, ref frame, ref content } => {
+            let mut bytes = [0; FRAME_BYTES_MAX];
+            let len = frame.encode(&mut bytes);
+            w.u8(17).u8(function).bytes(&bytes[..len]).content(content);
+        }
     }
 }
 
@@ -320,6 +326,11 @@ impl<'a> Entries<'a> {
             }
             15 => Input::Inject(self.fault()?),
             16 => Input::PostFailed { function: self.u8()? },
+            17 => {
+                let function = self.u8()?;
+                let frame = Frame::parse(self.bytes()?).map_err(|_| self.wrong("no frame of a peer"))?;
+                Input::Frame { function, frame: Box::new(frame), content: self.content()? }
+            }
             _ => return Err(self.wrong("no such kind of entry")),
         };
         Ok(Entry::Input(now, input))
@@ -384,7 +395,7 @@ mod tests {
         let mut wanted: Vec<_> = inputs
             .iter()
             .enumerate()
-            .map(|(i, input)| format!("{:?}", Entry::Input(Instant::from_ps(i as u64), *input)))
+            .map(|(i, input)| format!("{:?}", Entry::Input(Instant::from_ps(i as u64), input.clone())))
             .collect();
         wanted.push(format!("{:?}", Entry::Check { count: 3, checksum: 4 }));
         assert_eq!(read, wanted);

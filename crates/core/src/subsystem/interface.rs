@@ -42,7 +42,7 @@ pub enum Transport {
 }
 
 /// What happens outside of the subsystem. `function` numbers controllers: PCI functions first, then those of fabrics.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Input<'a> {
     /// The host has written a register of BAR0, doorbells included, or set a property. Any offset, any length, any value.
     Register {
@@ -162,6 +162,15 @@ pub enum Input<'a> {
         /// The end of what is stored.
         tail: u64,
         /// The bytes since it last said so.
+        content: Content<'a>,
+    },
+    /// A frame from a peer of a function's fast side, with the bytes that it names.
+    Frame {
+        /// The function.
+        function: u8,
+        /// The frame.
+        frame: Box<tidewater_wire::replication::Frame>,
+        /// The bytes of a data frame; else empty.
         content: Content<'a>,
     },
     /// A fault is injected ([`Fault`]).
@@ -352,6 +361,15 @@ pub enum Output {
         page: crate::fast::LogPage,
         /// The epoch of its header.
         epoch: tidewater_wire::vendor::Epoch,
+    },
+    /// A frame for a peer of the fast side. Of a data frame, `from` says where its bytes are.
+    Frame {
+        /// The node.
+        peer: u8,
+        /// The frame.
+        frame: Box<tidewater_wire::replication::Frame>,
+        /// Where the bytes of a data frame are.
+        from: Option<Place>,
     },
 }
 
