@@ -1,0 +1,10 @@
+//! An initiator: a host's side of NVMe/TCP. [`Session`] is a queue's protocol without I/O, [`Queue`] one over a socket, and
+//! [`Controller`] an association with its admin queue.
+
+mod controller;
+mod queue;
+mod session;
+
+pub use controller::{Controller, discover};
+pub use queue::{Completion, Error, Host, Queue};
+pub use session::{Refused, Session, Transfer};

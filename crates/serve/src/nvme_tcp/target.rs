@@ -1,0 +1,497 @@
+//! The target: listeners, connections, time, and the way between commands and the engine.
+
+use super::association::{Association, Associations, Queue};
+use super::border::{Border, CommandId};
+use super::connection::{Connection, Event};
+use super::options::Options;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use tidewater_base::{Duration, Instant};
+use tidewater_core::subsystem::{Input, MoveError, Slot};
+use tidewater_wire::fabrics::Response;
+use tidewater_wire::nvme::Cqe;
+
+/// Bytes that are read from a connection at once.
+const READ_BYTES: usize = 256 << 10;
+/// Bytes that wait before some are sent while more are being made, so that the host can begin.
+const SEND_EARLY_BYTES: usize = 256 << 10;
+/// Events that are taken from the system at once.
+const EVENTS: usize = 64;
+/// How long a connection that has ended is kept for the host to read why.
+const LINGER: Duration = Duration::from_ms(2_000);
+/// Marks a listener's events.
+const LISTENER: u64 = 1 << 32;
+
+/// A target could not be made.
+#[derive(Debug)]
+pub enum BindError {
+    /// An address other than loopback, which has to be allowed.
+    NotLoopback(SocketAddr),
+    /// The address cannot be had.
+    Listen(SocketAddr, io::Error),
+    /// The system gives no epoll instance.
+    System(io::Error),
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BindError::NotLoopback(address) => write!(
+                f,
+                "{address} is not a loopback address: NVMe/TCP is neither encrypted nor authenticated here; allow it with --insecure-bind"
+            ),
+            BindError::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            BindError::System(error) => write!(f, "cannot wait for connections: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// What a target has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Connections that were closed at once, because there were too many.
+    pub refused: u64,
+    /// Connections that are open.
+    pub open: u64,
+    /// Controllers that hosts have now, discovery controllers included.
+    pub controllers: u64,
+    /// Connections that ended because the host broke the transport's rules.
+    pub fatal: u64,
+    /// Connections that ended because the host was in the middle of something for too long.
+    pub stalled: u64,
+    /// Controllers that ended because their hosts did not keep them alive.
+    pub keep_alive_expired: u64,
+    /// Commands that came, those of Fabrics included.
+    pub commands: u64,
+}
+
+pub(super) struct Peer {
+    stream: TcpStream,
+    pub(super) connection: Connection,
+    /// The controller and the queue that it is.
+    pub(super) queue: Option<(usize, u16)>,
+    opened: Instant,
+    /// When bytes went one way or the other.
+    progress: Instant,
+    /// The connection has ended, and is closed by then.
+    close_at: Option<Instant>,
+    /// It is in the list of those that have something to send.
+    listed: bool,
+    /// The system was asked to say when more can be sent.
+    blocked: bool,
+}
+
+impl Peer {
+    /// The address at which its host found the target.
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+}
+
+/// A target. It has no thread and never blocks: whoever owns it calls [`Target::poll`] when [`Target::as_fd`] is readable or
+/// [`Target::deadline`] has come, carries out what the subsystem says, and then calls [`Target::flush`].
+pub struct Target {
+    pub(super) options: Options,
+    epoll: Epoll,
+    listeners: Vec<TcpListener>,
+    addresses: Vec<SocketAddr>,
+    pub(super) peers: Vec<Option<Peer>>,
+    pub(super) associations: Associations,
+    /// Peers that have something to send.
+    unsent: Vec<usize>,
+    scratch: Vec<u8>,
+    check_at: Instant,
+    pub(super) now: Instant,
+    statistics: Statistics,
+}
+
+impl Target {
+    /// A target that listens.
+    ///
+    /// # Errors
+    /// An address that is not loopback, and not allowed, or that cannot be had.
+    pub fn bind(options: Options) -> Result<Target, BindError> {
+        let system = |error: nix::errno::Errno| BindError::System(error.into());
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for &address in &options.listen {
+            if !address.ip().is_loopback() && !options.insecure_bind {
+                return Err(BindError::NotLoopback(address));
+            }
+            let listen = |error| BindError::Listen(address, error);
+            let listener = TcpListener::bind(address).map_err(listen)?;
+            listener.set_nonblocking(true).map_err(listen)?;
+            addresses.push(listener.local_addr().map_err(listen)?);
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, LISTENER | listeners.len() as u64);
+            epoll.add(&listener, event).map_err(system)?;
+            listeners.push(listener);
+        }
+        Ok(Target {
+            associations: Associations::new(&options),
+            options,
+            epoll,
+            listeners,
+            addresses,
+            peers: Vec::new(),
+            unsent: Vec::new(),
+            scratch: vec![0; READ_BYTES],
+            check_at: Instant::NEVER,
+            now: Instant::ZERO,
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Readable when [`Target::poll`] has something to do.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    /// When [`Target::poll`] is to be called at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.check_at != Instant::NEVER).then_some(self.check_at)
+    }
+
+    /// What it has seen.
+    pub fn statistics(&self) -> Statistics {
+        let open = self.peers.iter().flatten().count() as u64;
+        Statistics { open, controllers: self.associations.len() as u64, ..self.statistics }
+    }
+
+    /// Takes what has come: connections, commands, data; and looks at the time. Does not wait. Says whether anything came.
+    pub fn poll(&mut self, now: Instant, border: &mut dyn Border) -> bool {
+        self.now = self.now.max(now);
+        let mut events = [EpollEvent::empty(); EVENTS];
+        // An interrupted call has no events; the next one has them.
+        let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..count] {
+            match event.data() {
+                listener if listener & LISTENER != 0 => self.accept((listener & !LISTENER) as usize),
+                peer => {
+                    let peer = peer as usize;
+                    if event.events().contains(EpollFlags::EPOLLOUT) {
+                        self.flush_peer(peer);
+                    }
+                    self.read(peer, border);
+                }
+            }
+        }
+        if count > 0 {
+            self.check_by(self.options.stall_time_max);
+        }
+        if self.check_at <= self.now {
+            self.check(border);
+        }
+        count > 0
+    }
+
+    /// Sends what waits, as far as hosts take it.
+    pub fn flush(&mut self) {
+        while let Some(peer) = self.unsent.pop() {
+            if let Some(peer) = self.peers[peer].as_mut() {
+                peer.listed = false;
+            }
+            self.flush_peer(peer);
+        }
+    }
+
+    /// The data of a command, for the staging area of its slot: what came with the command, or `None` when it comes by
+    /// [`Border::stage`] and ends with [`Input::Moved`].
+    ///
+    /// # Errors
+    /// The connection has gone, or the host does not offer so much data.
+    pub fn fetch(&mut self, command: CommandId, slot: Slot, len: u32) -> Result<Option<&[u8]>, MoveError> {
+        let (peer, place) = self.find(command).ok_or(MoveError::Host)?;
+        self.list(peer);
+        let peer = self.peers[peer].as_mut().expect("it was found");
+        peer.connection.fetch(place, Some(slot), len)
+    }
+
+    /// Data of a command for its host: `len` bytes, `at` bytes behind the start of the command's data, which `fill` writes into
+    /// the place from which they are sent. Each byte once, in any order. `fill` is not called if there is nobody to send to.
+    ///
+    /// # Errors
+    /// The connection has gone, the host does not ask for so much data, or what `fill` says.
+    pub fn data(
+        &mut self,
+        command: CommandId,
+        at: u32,
+        len: u32,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), MoveError>,
+    ) -> Result<(), MoveError> {
+        let (index, place) = self.find(command).ok_or(MoveError::Host)?;
+        let peer = self.peers[index].as_mut().expect("it was found");
+        let filled = peer.connection.data(place, at, len, fill)?;
+        let early = peer.connection.sender.len() > SEND_EARLY_BYTES && !peer.blocked;
+        self.list(index);
+        if early {
+            self.flush_peer(index);
+        }
+        filled
+    }
+
+    /// A command has ended. Nothing happens if nobody waits for it any more.
+    pub fn complete(&mut self, function: u8, queue: u16, cqe: &Cqe) {
+        let command = CommandId { function, queue, cid: cqe.cid };
+        let Some((peer, place)) = self.find(command) else { return };
+        self.respond(peer, place, Response { value: u64::from(cqe.dw0), status: cqe.status, ..Response::default() });
+    }
+
+    /// A controller is free again: its last command has ended after its host left.
+    pub fn gone(&mut self, function: u8) {
+        self.associations.release(function);
+    }
+
+    fn find(&self, command: CommandId) -> Option<(usize, u16)> {
+        let peer = self.associations.peer(command.function, command.queue)?;
+        let place = self.peers[peer].as_ref()?.connection.commands.find(command.cid)?;
+        Some((peer, place))
+    }
+
+    /// The peer has, or may have, something to send.
+    pub(super) fn list(&mut self, index: usize) {
+        if let Some(peer) = self.peers[index].as_mut()
+            && !peer.listed
+        {
+            peer.listed = true;
+            self.unsent.push(index);
+        }
+    }
+
+    pub(super) fn respond(&mut self, index: usize, place: u16, response: Response) {
+        if let Some(peer) = self.peers[index].as_mut() {
+            peer.connection.respond(place, response);
+            self.list(index);
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        loop {
+            let stream = match self.listeners[listener].accept() {
+                Ok((stream, _)) => stream,
+                // Whatever else is wrong with one connection is not wrong with the next.
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => continue,
+                Err(_) => return,
+            };
+            if self.peers.iter().flatten().count() >= self.options.connections_max {
+                self.statistics.refused += 1;
+                continue;
+            }
+            let index = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
+            let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, index as u64);
+            let ready = stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok();
+            if !ready || self.epoll.add(&stream, event).is_err() {
+                self.statistics.refused += 1;
+                continue;
+            }
+            let peer = Peer {
+                stream,
+                connection: Connection::new(self.options.limits),
+                queue: None,
+                opened: self.now,
+                progress: self.now,
+                close_at: None,
+                listed: false,
+                blocked: false,
+            };
+            if index == self.peers.len() {
+                self.peers.push(None);
+            }
+            self.peers[index] = Some(peer);
+            self.statistics.accepted += 1;
+            self.check_by(self.options.handshake_time_max);
+        }
+    }
+
+    fn read(&mut self, index: usize, border: &mut dyn Border) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let read = self.peers[index].as_mut().map(|peer| peer.stream.read(&mut scratch));
+        match read {
+            // It went before its event was looked at.
+            None => {}
+            Some(Ok(0)) => self.close(index, border),
+            Some(Ok(len)) => self.receive(index, &scratch[..len], border),
+            Some(Err(error)) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Some(Err(_)) => self.close(index, border),
+        }
+        self.scratch = scratch;
+    }
+
+    fn receive(&mut self, index: usize, mut input: &[u8], border: &mut dyn Border) {
+        if let Some(peer) = self.peers[index].as_mut() {
+            peer.progress = self.now;
+        }
+        while let Some(peer) = self.peers[index].as_mut() {
+            let Some(event) = peer.connection.next(&mut input) else { break };
+            match event {
+                Event::Command(place) => {
+                    self.statistics.commands += 1;
+                    self.on_command(index, place, border);
+                }
+                Event::Stage { slot, at, bytes } => border.stage(slot, at, bytes),
+                Event::Moved { slot, result } => border.input(Input::Moved { slot, result }),
+                Event::Ended(ending) => {
+                    if matches!(ending, super::Ending::Fatal(_)) {
+                        self.statistics.fatal += 1;
+                    }
+                    self.end(index, border);
+                }
+            }
+        }
+        // Responses of the transport itself, and the answer to ICReq.
+        self.list(index);
+    }
+
+    /// The connection is no queue any more. It is closed once its last bytes are read, or soon.
+    pub(super) fn end(&mut self, index: usize, border: &mut dyn Border) {
+        self.detach(index, border);
+        let close_at = after(self.now, LINGER);
+        if let Some(peer) = self.peers[index].as_mut() {
+            peer.connection.finish();
+            peer.close_at = Some(close_at);
+            self.list(index);
+        }
+        self.check_at = self.check_at.min(close_at);
+    }
+
+    /// Closes a connection.
+    pub(super) fn close(&mut self, index: usize, border: &mut dyn Border) {
+        self.detach(index, border);
+        if let Some(peer) = self.peers[index].take() {
+            // Closing would take it out of the set as well, unless somebody else holds the socket.
+            let _ = self.epoll.delete(&peer.stream);
+        }
+    }
+
+    /// What a connection leaves behind: slots that wait for data; and of an admin queue, the whole controller.
+    fn detach(&mut self, index: usize, border: &mut dyn Border) {
+        let Some(peer) = self.peers[index].as_mut() else { return };
+        let slots = peer.connection.commands.clear(None);
+        let queue = peer.queue.take();
+        for slot in slots {
+            border.input(Input::Moved { slot, result: Err(MoveError::Host) });
+        }
+        match queue {
+            None => {}
+            Some((association, 0)) => self.end_association(association, border),
+            Some((association, queue)) => self.associations.lose_queue(association, queue),
+        }
+    }
+
+    /// Ends a controller with all its connections.
+    pub(super) fn end_association(&mut self, association: usize, border: &mut dyn Border) {
+        let (function, queues) = self.associations.leave(association);
+        for queue in queues {
+            if let Queue::Peer(index) = queue {
+                if let Some(peer) = self.peers[index].as_mut() {
+                    // The controller is being ended already.
+                    peer.queue = None;
+                }
+                self.close(index, border);
+            }
+        }
+        if let Some(function) = function {
+            border.input(Input::Disconnect { function });
+        }
+    }
+
+    fn flush_peer(&mut self, index: usize) {
+        let now = self.now;
+        let Some(peer) = self.peers[index].as_mut() else { return };
+        let mut blocked = false;
+        loop {
+            let ready = peer.connection.sender.ready();
+            if ready.is_empty() {
+                break;
+            }
+            match peer.stream.write(ready) {
+                Ok(sent) => {
+                    peer.connection.sender.advance(sent);
+                    peer.progress = now;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    blocked = true;
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => {
+                    // Reading will find the end, and tell the engine.
+                    peer.connection.sender.discard();
+                    let _ = peer.stream.shutdown(Shutdown::Both);
+                    break;
+                }
+            }
+        }
+        if peer.connection.sender.len() > self.options.backlog_bytes_max {
+            peer.connection.sender.discard();
+            let _ = peer.stream.shutdown(Shutdown::Both);
+            self.statistics.stalled += 1;
+            blocked = false;
+        } else if peer.close_at.is_some() && peer.connection.sender.len() == 0 {
+            // The host reads the end of the stream; what it still sends is read and forgotten until it closes.
+            let _ = peer.stream.shutdown(Shutdown::Write);
+        }
+        if blocked != peer.blocked {
+            peer.blocked = blocked;
+            let out = if blocked { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
+            let mut event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | out, index as u64);
+            if self.epoll.modify(&peer.stream, &mut event).is_err() {
+                let _ = peer.stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    /// Time is to be looked at no later than this.
+    pub(super) fn check_by(&mut self, from_now: Duration) {
+        self.check_at = self.check_at.min(after(self.now, from_now));
+    }
+
+    /// Ends what has taken too long.
+    fn check(&mut self, border: &mut dyn Border) {
+        self.check_at = Instant::NEVER;
+        for index in 0..self.peers.len() {
+            let Some(peer) = self.peers[index].as_mut() else { continue };
+            let (mut late_at, mut stalled) = (peer.close_at.unwrap_or(Instant::NEVER), false);
+            if peer.close_at.is_none() {
+                if peer.queue.is_none() {
+                    late_at = after(peer.opened, self.options.handshake_time_max);
+                }
+                if peer.connection.awaits() || peer.connection.sender.len() > 0 {
+                    late_at = late_at.min(after(peer.progress, self.options.stall_time_max));
+                }
+                stalled = true;
+            }
+            if late_at <= self.now {
+                self.statistics.stalled += u64::from(stalled);
+                self.close(index, border);
+            } else {
+                self.check_at = self.check_at.min(late_at);
+            }
+        }
+        for association in 0..self.associations.capacity() {
+            let Some(expires) = self.associations.get(association).map(Association::expires_at) else { continue };
+            if expires <= self.now {
+                self.statistics.keep_alive_expired += 1;
+                self.end_association(association, border);
+            } else {
+                self.check_at = self.check_at.min(expires);
+            }
+        }
+    }
+}
+
+/// A later instant, at most the last one.
+pub(super) fn after(from: Instant, by: Duration) -> Instant {
+    Instant::from_ps(from.as_ps().saturating_add(by.as_ps()))
+}
