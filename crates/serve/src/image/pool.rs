@@ -27,7 +27,7 @@ impl Hasher for Mixer {
 
     #[inline]
     fn write_u64(&mut self, number: u64) {
-        let mixed = u128::from(self.0.rotate_left(29) ^ number) * 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let mixed = u128::from(self.0.rotate_left(29) ^ number) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (mixed >> 64) as u64 ^ mixed as u64;
     }
 }
