@@ -70,9 +70,14 @@ fn say(event: Event, serve: &Serve, control: &Path) {
     match event {
         Event::Made { capacity } => eprintln!("a new drive of {}", format_bytes(capacity)),
         Event::Opened { capacity, written } => {
-            eprintln!("the drive in {}: {}, {} stored", serve.image.display(), format_bytes(capacity), format_bytes(written));
+            eprintln!(
+                "the drive in {}: {}, {} stored",
+                serve.image.display(),
+                format_bytes(capacity),
+                format_bytes(written)
+            );
         }
-        Event::Recovering { read, of } => eprintln!("recovery: {read} of {of} rows read"),
+        Event::Recovering { reads } => eprintln!("recovery goes on: {reads} flash reads"),
         Event::Recovered { report, wall } => eprintln!(
             "recovered {} logical pages in {} of the drive's time, {:.2} s of ours",
             report.mapped,

@@ -11,4 +11,5 @@ pub mod mailbox;
 pub mod metrics;
 pub mod nvme_tcp;
 pub mod runtime;
+pub mod trace;
 pub mod vfio_user;

@@ -16,6 +16,7 @@ mod interface;
 mod io;
 mod lifecycle;
 mod options;
+mod outlook;
 mod own;
 mod pointers;
 mod post;

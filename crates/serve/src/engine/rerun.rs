@@ -1,7 +1,7 @@
 //! A served run once more, under the virtual clock.
 
-use super::setup::DriveSetup;
 use super::served::Served;
+use super::setup::DriveSetup;
 use std::convert::Infallible;
 use std::fmt;
 use tidewater_base::{Duration, Instant};
@@ -119,16 +119,19 @@ impl World<Served> for Recorded<'_> {
 /// When it is no log, or something is not as it was.
 pub fn rerun(log: &[u8]) -> Result<Rerun, RerunError> {
     let wrong = |what: &str| RerunError(what.to_owned());
-    let rest = log.strip_prefix(&MAGIC).ok_or_else(|| wrong("no input log of a served device, or of another version"))?;
+    let rest =
+        log.strip_prefix(&MAGIC).ok_or_else(|| wrong("no input log of a served device, or of another version"))?;
     let (len, rest) = rest.split_first_chunk().ok_or_else(|| wrong("the log ends within its header"))?;
     let len = u32::from_le_bytes(*len) as usize;
     let setup = rest.get(..len).ok_or_else(|| wrong("the log ends within its header"))?;
-    let setup: DriveSetup = serde_json::from_slice(setup).map_err(|error| RerunError(format!("its header: {error}")))?;
+    let setup: DriveSetup =
+        serde_json::from_slice(setup).map_err(|error| RerunError(format!("its header: {error}")))?;
     let subsystem = setup.fresh_subsystem().map_err(RerunError)?;
     let mut machine = Served { subsystem, timing: Timing::Model, log: None };
     let entries = Entries::new(log, MAGIC.len() + 4 + len);
     let result = Rerun { inputs: 0, outputs: 0, time: Duration::ZERO };
-    let mut world = Recorded { entries, next: None, outputs: Outputs::default(), changes: Changes::default(), result, wrong: None };
+    let mut world =
+        Recorded { entries, next: None, outputs: Outputs::default(), changes: Changes::default(), result, wrong: None };
     let mut clock = VirtualClock::at(Instant::ZERO);
     drive(&mut machine, &mut clock, &mut world);
     match world.wrong {

@@ -3,8 +3,8 @@
 use super::clock::DeviceClock;
 use super::port::Port;
 use super::served::Served;
-use super::setup::{DriveSetup, Setup};
-use super::start::{Event, ServeError, recover, wrong};
+use super::setup::{DriveSetup, Setup, TcpSetup};
+use super::start::{Event, ServeError, recover, target, wrong};
 use super::status;
 use super::world::{Counters, Pending, World};
 use crate::control::{Answer, Request};
@@ -14,17 +14,20 @@ use crate::vfio_user::{self, Letter, Waker};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use std::fmt;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration as WallDuration, Instant as Wall};
-use tidewater_base::Instant;
+use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
-use tidewater_core::drive::{Clock as _, Machine as _, drive};
+use tidewater_core::Remains;
+use tidewater_core::drive::{Clock as _, drive};
 use tidewater_core::profile::{Profile, Timing};
-use tidewater_core::subsystem::{Fault, Input, Slot, StoreFault, Subsystem};
-use tidewater_wire::pci::ConfigSpace;
+use tidewater_core::subsystem::{Input, Slot, Subsystem};
+use tidewater_nand::{Nand, Recorder};
+use tidewater_wire::nvme::register::{ShutdownStatus, offset};
 use tidewater_wire::vfio_user::region;
 
 /// How long the thread looks around for more after the last thing happened, before it sleeps: a host that has just been
@@ -70,9 +73,20 @@ pub struct Server {
     started: Wall,
     /// Somebody has asked for the end: who is to be told when it is there.
     ending: Option<Vec<Sender<Answer>>>,
-    /// No power until then.
-    dark_until: Option<Wall>,
+    /// Makes serial number and NQN.
+    identity: u64,
+    /// There is no power: what is left of the drive.
+    dark: Option<Dark>,
+    tcp_address: Option<SocketAddr>,
     power_cuts: u64,
+}
+
+/// A drive without power.
+struct Dark {
+    until: Wall,
+    remains: Remains<Recorder<Nand>>,
+    state: Vec<u8>,
+    next_version: u64,
 }
 
 /// How a served device ended.
@@ -108,6 +122,7 @@ impl Server {
         setup: Setup,
         drive_setup: DriveSetup,
         profile: Profile,
+        identity: u64,
     ) -> Server {
         Server {
             machine: Some(machine),
@@ -120,7 +135,9 @@ impl Server {
             profile,
             started: Wall::now(),
             ending: None,
-            dark_until: None,
+            identity,
+            dark: None,
+            tcp_address: None,
             power_cuts: 0,
         }
     }
@@ -154,9 +171,7 @@ impl Server {
 
     /// One look around, and what follows from it. True: something happened.
     fn turn(&mut self, tell: &mut dyn FnMut(Event)) -> Result<bool, ServeError> {
-        if let Some(until) = self.dark_until
-            && Wall::now() >= until
-        {
+        if self.dark.as_ref().is_some_and(|dark| Wall::now() >= dark.until) {
             self.power_on(tell)?;
         }
         let mut active = self.take_mail();
@@ -167,6 +182,7 @@ impl Server {
         self.world.now = self.clock.now();
         active |= self.take_letters();
         active |= self.poll_target();
+
         self.world.go_on_synced();
         active |= self.world.look_at_doorbells(self.machine.as_ref().expect("looked at above"));
         active |= !self.world.pending.is_empty();
@@ -180,7 +196,7 @@ impl Server {
         let machine = self.machine.as_mut().expect("there is power");
         let before = machine.subsystem.device().events_handled();
         drive(machine, &mut self.clock, &mut self.world);
-        machine.subsystem.device().events_handled() != before || self.world.busy.get()
+        machine.subsystem.device().events_handled() != before
     }
 
     /// What is to be done now and then: state to store, versions that nobody needs, bytes for connections.
@@ -251,6 +267,11 @@ impl Server {
             }),
             _ => Some(Err("this request is a fault, and was not taken for one".into())),
         }
+    }
+
+    /// The wall's time, for connections: they are of this world, whatever the drive's clock says.
+    fn wall(&self) -> Instant {
+        Instant::ZERO + Duration::from_ps((self.started.elapsed().as_nanos() as u64).saturating_mul(1_000))
     }
 
     fn about(&self) -> status::About {
@@ -405,8 +426,9 @@ impl Server {
     /// Lets the NVMe/TCP target take in what came over its connections.
     fn poll_target(&mut self) -> bool {
         let Some(mut target) = self.world.target.take() else { return false };
+        let now = self.wall();
         let mut border = Engine { machine: self.machine.as_mut().expect("there is power"), world: &mut self.world };
-        let active = target.poll(&mut border);
+        let active = target.poll(now, &mut border);
         self.world.target = Some(target);
         active
     }
@@ -421,14 +443,15 @@ impl Server {
             return self.waker.rouse();
         }
         let mut time = SLEEP_MAX;
-        if let Some(until) = self.dark_until {
-            time = time.min(until.saturating_duration_since(Wall::now()));
+        if let Some(dark) = &self.dark {
+            time = time.min(dark.until.saturating_duration_since(Wall::now()));
         }
         // What only a host's timers wait for is due in its own time, also when the drive is not paced.
         let due = machine.and_then(|machine| machine.subsystem.deadline());
         if let Some(due) = due {
-            let left = due.saturating_since(self.clock.now());
-            time = time.min(WallDuration::from_nanos(left.as_ps() / 1_000));
+            let now = self.clock.now();
+            let left = if due > now { (due - now).as_ps() / 1_000 } else { 0 };
+            time = time.min(WallDuration::from_nanos(left));
         }
         let start = Wall::now();
         let image = self.world.payload.image().event();
@@ -458,24 +481,26 @@ impl Server {
         let state = subsystem.state();
         let next_version = subsystem.next_version();
         self.world.power_lost();
+        if let Some(target) = self.world.target.take() {
+            // Where it was, hosts look for it again.
+            self.tcp_address = target.addresses().first().copied();
+        }
         let remains = subsystem.into_device().cut_power();
         let mut changes = Default::default();
         remains.medium().take_changes(&mut changes);
         for page in remains.destaged() {
-            self.world.payload.keep_log(page.lpn, page.version(), &page.bytes);
+            self.world.payload.keep_log(page.lpn, page.page.version(), &page.bytes);
         }
         let stored = self.world.payload.apply(&changes);
         let lost = self.world.payload.held();
         self.world.payload.power_lost();
         stored.map_err(|_| wrong("the image could not be written"))?;
-        self.dark = Some(Dark { remains, state, next_version });
-        self.dark_until = Some(Wall::now() + off);
+        self.dark = Some(Dark { until: Wall::now() + off, remains, state, next_version });
         Ok(lost)
     }
 
     fn power_on(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
-        self.dark_until = None;
-        let Some(Dark { remains, state, next_version }) = self.dark.take() else { return Ok(()) };
+        let Some(Dark { remains, state, next_version, .. }) = self.dark.take() else { return Ok(()) };
         let device = Device::power_on(&self.profile, remains).map_err(wrong)?;
         let options = self.drive_setup.subsystem_options(&self.profile, self.identity, next_version, state);
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
@@ -483,6 +508,11 @@ impl Server {
         recover(&mut machine, &mut self.world.payload, tell)?;
         machine.timing = self.profile.serve.timing;
         self.clock.reset(machine.subsystem.device().now());
+        if let Some(tcp) = &self.setup.nvme_tcp {
+            let address = self.tcp_address.unwrap_or(tcp.address);
+            let tcp = TcpSetup { address, ..tcp.clone() };
+            self.world.target = Some(target(&tcp, &machine.subsystem.options().nqn, machine.subsystem.functions())?);
+        }
         self.machine = Some(machine);
         Ok(())
     }
@@ -494,9 +524,19 @@ impl Server {
             // No host comes any more, and what those that are there had asked for is dropped with their connections.
             self.sockets.clear();
             self.world.target = None;
-            if self.machine.is_some() {
+            if let Some(machine) = &self.machine {
                 self.world.now = self.clock.now();
-                self.world.push(Input::PowerDown);
+                let functions = machine.subsystem.options().functions;
+                for function in 0..functions + machine.subsystem.options().fabrics {
+                    self.world.push(if function < functions {
+                        Input::FunctionReset { function }
+                    } else {
+                        Input::Disconnect { function }
+                    });
+                }
+                // A shutdown empties the write buffer, whoever asks for it.
+                let value = 1 << 14;
+                self.world.push(Input::Register { function: 0, offset: offset::CC, len: 4, value });
             }
         }
         self.ending.get_or_insert_default().extend(answer);
@@ -504,7 +544,11 @@ impl Server {
 
     fn has_ended(&self) -> bool {
         match &self.machine {
-            Some(machine) => machine.subsystem.is_down() && self.world.pending.is_empty(),
+            Some(machine) => {
+                // SHST, bits 3:2 of CSTS, is 2 when the shutdown is complete.
+                let status = machine.subsystem.register(0, offset::CSTS, 4);
+                status >> 2 & 3 == ShutdownStatus::Complete as u64 && self.world.pending.is_empty()
+            }
             None => true,
         }
     }
@@ -558,7 +602,7 @@ struct Engine<'a> {
 
 impl Border for Engine<'_> {
     fn input(&mut self, input: Input<'_>) {
-        self.world.put(Pending::of(input));
+        self.world.from_target(input);
     }
 
     fn register(&mut self, function: u8, offset: u32, len: u8) -> u64 {
@@ -570,6 +614,6 @@ impl Border for Engine<'_> {
     }
 
     fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
-        self.world.payload.staging(slot)[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.world.stage(slot, at, bytes);
     }
 }

@@ -6,9 +6,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use tidewater_base::Instant;
 use tidewater_core::drive::Machine;
+use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::input_log::{MAGIC, Outputs, write_check, write_input};
 use tidewater_core::subsystem::{Input, Output, Subsystem};
-use tidewater_core::profile::Timing;
 use tidewater_nand::{Nand, Recorder};
 
 /// The subsystem as it is served.

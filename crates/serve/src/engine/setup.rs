@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tidewater_core::device::Device;
 use tidewater_core::profile::Profile;
-use tidewater_core::subsystem::{NamespaceRequest, Options, Subsystem};
+use tidewater_core::subsystem::{Options, Subsystem};
 use tidewater_nand::{Nand, Recorder};
 
 /// Hosts that may be connected by NVMe/TCP at once.
@@ -131,11 +131,6 @@ impl DriveSetup {
             pmr: serve.pmr_size,
             hmb_preferred: (serve.hmb_preferred >> 12) as u32,
             hmb_minimum: (serve.hmb_min >> 12) as u32,
-            namespaces: self
-                .namespaces
-                .iter()
-                .map(|one| NamespaceRequest { bytes: one.bytes, block_shift: one.block_shift })
-                .collect(),
             state,
             ..Options::of(profile)
         }
@@ -147,8 +142,7 @@ impl DriveSetup {
     /// In words.
     pub fn fresh_subsystem(&self) -> Result<Subsystem<Recorder<Nand>>, String> {
         let profile = Profile::parse(&self.profile, "the log's profile").map_err(|error| error.to_string())?;
-        let device =
-            Device::over(&profile, self.device_options(), Recorder::new).map_err(|error| error.to_string())?;
+        let device = Device::over(&profile, self.device_options(), Recorder::new).map_err(|error| error.to_string())?;
         let options = self.subsystem_options(&profile, self.seed, 1, Vec::new());
         Subsystem::new(device, options).map_err(|error| error.to_string())
     }

@@ -8,23 +8,22 @@ use super::setup::{Backing, DriveSetup, FABRICS_MAX, Setup, TcpSetup};
 use super::world::World;
 use crate::image::{Image, ImageOptions, Payload, Target as ImageTarget};
 use crate::mailbox::Mailbox;
-use crate::nvme_tcp::{Target, TargetOptions};
+use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::trace::TraceWriter;
 use crate::vfio_user::{self, Device as VfioDevice, GuestMemory, Interrupts, Region, SharedMemory, Waker};
 use crate::{control, metrics, runtime};
-use std::cell::Cell;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration as WallDuration, Instant as Wall};
+use tidewater_core::Device;
 use tidewater_core::drive::Machine as _;
 use tidewater_core::ftl::RecoveryReport;
 use tidewater_core::profile::{Access, Interrupts as Kind, Profile, Timing};
 use tidewater_core::subsystem::Subsystem;
-use tidewater_core::Device;
 use tidewater_nand::{Nand, Recorder};
+use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};
 use tidewater_wire::vfio_user::{Area, region};
 
@@ -61,10 +60,8 @@ pub enum Event {
     },
     /// Recovery goes on.
     Recovering {
-        /// Rows of flash that were read.
-        read: u64,
-        /// Rows there are to read, at most.
-        of: u64,
+        /// Flash reads so far.
+        reads: u64,
     },
     /// Recovery has ended.
     Recovered {
@@ -108,7 +105,8 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
         Backing::Memory => ImageTarget::Memory,
     };
     let is_there = match &setup.backing {
-        Backing::File(path) => Image::is_at(path).map_err(wrong)?,
+        // A link that leads nowhere is somebody's mistake: opening it says so.
+        Backing::File(path) => path.symlink_metadata().is_ok(),
         Backing::Memory => false,
     };
     if !is_there {
@@ -131,9 +129,8 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
             is_new: true,
         });
     }
-    let opened =
-        Image::open(target(&setup.backing), Some(&setup.profile), ImageOptions::default(), |nand: Nand| nand)
-            .map_err(wrong)?;
+    let opened = Image::open(target(&setup.backing), Some(&setup.profile), ImageOptions::default(), |nand: Nand| nand)
+        .map_err(wrong)?;
     let device = Device::power_on(&opened.profile, opened.remains).map_err(wrong)?;
     if setup.size.is_some_and(|size| size != device.capacity()) {
         tell(Event::Note("the drive is there already and keeps its size: --size is for a new one".into()));
@@ -172,8 +169,7 @@ pub(super) fn recover(
         payload.apply(&changes).map_err(|_| wrong("the image could not be written during recovery"))?;
         if told.elapsed() > WallDuration::from_secs(1) {
             told = Wall::now();
-            let (read, of) = machine.subsystem.device().recovery_progress();
-            tell(Event::Recovering { read, of });
+            tell(Event::Recovering { reads: machine.subsystem.device().ftl().recovery_reads() });
         }
     }
     if let Some(report) = machine.subsystem.device().recovery_report() {
@@ -242,16 +238,24 @@ fn function(
     Ok((port, VfioDevice { regions, memory, interrupts }, slot))
 }
 
-fn target(tcp: &TcpSetup, nqn: &str, first: u8) -> Result<Target, ServeError> {
+pub(super) fn target(tcp: &TcpSetup, nqn: &str, first: u8) -> Result<Target, ServeError> {
+    let name = |name: &str| {
+        Nqn::new(name)
+            .ok_or_else(|| wrong(format!("`{name}` is no NVMe qualified name, such as nqn.2014-08.org.example:host")))
+    };
+    let privileged = tcp.allow_destructive;
+    let hosts = match tcp.allowed_hosts.as_slice() {
+        [] => Hosts::Any { privileged },
+        names => {
+            let rules = names.iter().map(|host| Ok(HostRule { name: name(host)?, privileged }));
+            Hosts::Listed(rules.collect::<Result<_, ServeError>>()?)
+        }
+    };
     let options = TargetOptions {
-        address: tcp.address,
+        listen: vec![tcp.address],
         insecure_bind: tcp.insecure_bind,
-        allowed_hosts: tcp.allowed_hosts.clone(),
-        privileged: tcp.allow_destructive,
-        nqn: nqn.to_owned(),
-        first_function: first,
-        controllers_max: FABRICS_MAX,
-        ..TargetOptions::default()
+        hosts,
+        ..TargetOptions::new(name(nqn)?, first..first + FABRICS_MAX)
     };
     Target::bind(options).map_err(wrong)
 }
@@ -327,10 +331,9 @@ impl Server {
         }
         let first = machine.subsystem.functions();
         let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, &nqn, first)).transpose()?;
-        let nvme_tcp = target.as_ref().map(|target| (target.address(), nqn));
+        let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
-        let busy = Rc::new(Cell::new(false));
-        let mut world = World::new(ports, target, payload, mail.clone(), busy, unit_size);
+        let mut world = World::new(ports, target, payload, mail.clone(), unit_size);
         if let Some(path) = &setup.trace {
             let trace = TraceWriter::create(path);
             world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);
@@ -361,6 +364,6 @@ impl Server {
             metrics: metrics_at,
             survives: survives(&setup.backing),
         }));
-        Ok(Server::new(machine, clock, world, waker, sockets, setup, drive_setup, profile))
+        Ok(Server::new(machine, clock, world, waker, sockets, setup, drive_setup, profile, identity))
     }
 }

@@ -7,15 +7,13 @@ use crate::image::Payload;
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::{CommandId, Target};
 use crate::trace::TraceWriter;
-use std::cell::Cell;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use tidewater_base::Instant;
 use tidewater_core::device::Whereabouts;
-use tidewater_core::drive::World as Surroundings;
+use tidewater_core::drive::{Machine as _, World as Surroundings};
 use tidewater_core::fast::{Content, Place};
 use tidewater_core::subsystem::{
-    Input, LogPiece, MoveError, Outstanding, Output, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
+    Input, LogPiece, MoveError, Output, Outstanding, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
 };
 use tidewater_nand::Changes;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
@@ -27,6 +25,13 @@ pub(super) enum Pending {
     DmaRead(Token, Option<Vec<u8>>),
     Gathered(Slot, Option<Vec<u8>>),
     Store { function: u8, address: u64, bytes: Vec<u8> },
+}
+
+/// Data of a command that comes over a connection, for the firmware itself.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    pub(super) slot: Slot,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// What a served device has counted, beside what the firmware counts itself.
@@ -53,8 +58,9 @@ pub struct World<M> {
     pub(super) pending: VecDeque<(Instant, Pending)>,
     /// The time of the last look at the clock: what comes in is stamped with it.
     pub(super) now: Instant,
-    /// The one that was handed in last: its bytes are borrowed until the next.
-    current: Pending,
+    pub(super) gathering: Vec<Gathering>,
+    /// The bytes of what was handed in last: they are borrowed until the next.
+    current: Vec<u8>,
     changes: Changes,
     scratch: Vec<u8>,
     /// Buffers that come back after use.
@@ -64,12 +70,8 @@ pub struct World<M> {
     pub(super) save_state: bool,
     pub(super) counters: Counters,
     pub(super) trace: Option<TraceWriter>,
-    /// Commands are under way: the thread stays awake.
-    pub(super) busy: Rc<Cell<bool>>,
     /// The store has failed: said once.
     store_failed: bool,
-    /// What the front ends need to be told: fabrics controllers that are gone, and links to cut.
-    pub(super) unit_size: u32,
 }
 
 /// Buffers kept for reuse, at most.
@@ -81,7 +83,6 @@ impl<M> World<M> {
         target: Option<Target>,
         payload: Payload,
         mail: Mailbox<M>,
-        busy: Rc<Cell<bool>>,
         unit_size: u32,
     ) -> World<M> {
         let shadows = ports.iter().map(|_| vec![[0; 2]; 128]).collect();
@@ -92,7 +93,8 @@ impl<M> World<M> {
             mail,
             pending: VecDeque::with_capacity(1_024),
             now: Instant::ZERO,
-            current: Pending::Plain(Input::Timer),
+            gathering: Vec::new(),
+            current: Vec::new(),
             changes: Changes::default(),
             scratch: vec![0; unit_size.max(4096) as usize],
             spare: Vec::new(),
@@ -100,9 +102,7 @@ impl<M> World<M> {
             save_state: false,
             counters: Counters::default(),
             trace: None,
-            busy,
             store_failed: false,
-            unit_size,
         }
     }
 
@@ -121,13 +121,9 @@ impl<M> World<M> {
         buffer
     }
 
-    fn give_back(&mut self) {
-        let buffer = match std::mem::replace(&mut self.current, Pending::Plain(Input::Timer)) {
-            Pending::DmaRead(_, Some(buffer)) | Pending::Gathered(_, Some(buffer)) => buffer,
-            Pending::Store { bytes, .. } => bytes,
-            _ => return,
-        };
-        if self.spare.len() < SPARE_MAX {
+    /// Takes a buffer back.
+    fn spare(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && buffer.capacity() > 0 {
             self.spare.push(buffer);
         }
     }
@@ -150,28 +146,24 @@ impl<M> World<M> {
         }
     }
 
-    fn is_fabrics(&self, function: u8) -> bool {
-        usize::from(function) >= self.ports.len()
-    }
-
     fn dma_write(&self, machine: &Served, function: u8, address: u64, from: &[u8]) -> bool {
         let region = machine.subsystem.region(function, address, from.len() as u32);
         self.ports.get(usize::from(function)).is_some_and(|port| port.write(region, address, from))
     }
 
-    fn command_of(machine: &Served, slot: Slot) -> Outstanding {
-        machine.subsystem.command(slot).expect("what the subsystem says of a slot is about the command in it")
-    }
-
     /// Takes data of a command to its host: `bytes` go to `at` of its data.
     fn take_to_host(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8]) -> bool {
-        let command = Self::command_of(machine, slot);
+        let command = command_of(machine, slot);
         self.counters.bytes[0] += bytes.len() as u64;
         let segments = match machine.subsystem.segments(slot) {
             Segments::Host(segments) => segments,
             Segments::Connection => {
-                let id = CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() };
-                return self.target.as_mut().is_some_and(|target| target.data(id, at, bytes));
+                let Some(target) = &mut self.target else { return false };
+                let fill = |to: &mut [u8]| {
+                    to.copy_from_slice(bytes);
+                    Ok(())
+                };
+                return target.data(id_of(&command), at, bytes.len() as u32, fill).is_ok();
             }
         };
         // Where the segment begins in the command's data.
@@ -193,36 +185,74 @@ impl<M> World<M> {
     }
 
     fn fetch(&mut self, machine: &Served, slot: Slot, len: u32) {
-        let command = Self::command_of(machine, slot);
-        if self.is_fabrics(command.function) {
-            let id = CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() };
-            self.counters.bytes[1] += u64::from(len);
-            if let Some(target) = &mut self.target {
-                target.fetch(id, slot, len); // It answers when all has come.
-            } else {
-                self.push(Input::Moved { slot, result: Err(MoveError::Host) });
-            }
-            return;
-        }
+        let command = command_of(machine, slot);
         self.counters.bytes[1] += u64::from(len);
-        let good = bring(&self.ports, machine, slot, &mut self.payload.staging(slot)[..len as usize]);
-        self.push(Input::Moved { slot, result: if good { Ok(()) } else { Err(MoveError::Host) } });
+        let staging = &mut self.payload.staging(slot)[..len as usize];
+        let result = if usize::from(command.function) < self.ports.len() {
+            if bring(&self.ports, machine, slot, staging) { Ok(()) } else { Err(MoveError::Host) }
+        } else {
+            match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, len)) {
+                Some(Ok(Some(bytes))) => {
+                    staging.copy_from_slice(bytes);
+                    Ok(())
+                }
+                Some(Ok(None)) => return, // It answers when all has come.
+                Some(Err(error)) => Err(error),
+                None => Err(MoveError::Host),
+            }
+        };
+        self.push(Input::Moved { slot, result });
     }
 
     fn gather(&mut self, machine: &Served, slot: Slot, len: u32) {
-        let command = Self::command_of(machine, slot);
-        if self.is_fabrics(command.function) {
-            let id = CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() };
-            if let Some(target) = &mut self.target {
-                target.gather(id, slot, len);
-            } else {
-                self.put(Pending::Gathered(slot, None));
-            }
-            return;
-        }
+        let command = command_of(machine, slot);
         let mut bytes = self.buffer(len as usize);
-        let good = bring(&self.ports, machine, slot, &mut bytes);
+        let good = if usize::from(command.function) < self.ports.len() {
+            bring(&self.ports, machine, slot, &mut bytes)
+        } else {
+            match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, len)) {
+                Some(Ok(Some(there))) => {
+                    bytes.copy_from_slice(there);
+                    true
+                }
+                Some(Ok(None)) => return self.gathering.push(Gathering { slot, bytes }),
+                Some(Err(_)) | None => false,
+            }
+        };
         self.put(Pending::Gathered(slot, good.then_some(bytes)));
+    }
+
+    /// Bytes of a command's data that came over a connection.
+    pub(super) fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
+        let to = match self.gathering.iter_mut().find(|gathering| gathering.slot == slot) {
+            Some(gathering) => &mut gathering.bytes[..],
+            None => self.payload.staging(slot),
+        };
+        to[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// What a connection says; the end of data that the firmware gathers is told with the data.
+    pub(super) fn from_target(&mut self, input: Input<'_>) {
+        let input = match input {
+            Input::Moved { slot, result } => {
+                let place = self.gathering.iter().position(|gathering| gathering.slot == slot);
+                if let Some(place) = place {
+                    let Gathering { bytes, .. } = self.gathering.swap_remove(place);
+                    return self.put(Pending::Gathered(slot, result.is_ok().then_some(bytes)));
+                }
+                Input::Moved { slot, result }
+            }
+            Input::Connect { function, entries, privileged, .. } => {
+                // The target itself watches its hosts, by the wall's clock.
+                Input::Connect { function, entries, privileged, keep_alive_ms: 0 }
+            }
+            Input::ConnectQueue { function, queue, entries } => Input::ConnectQueue { function, queue, entries },
+            Input::Disconnect { function } => Input::Disconnect { function },
+            Input::Register { function, offset, len, value } => Input::Register { function, offset, len, value },
+            Input::Capsule { function, queue, sqe } => Input::Capsule { function, queue, sqe },
+            other => unreachable!("a target does not say {other:?}"),
+        };
+        self.push(input);
     }
 
     fn data(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts, compare: bool) {
@@ -250,7 +280,7 @@ impl<M> World<M> {
             if result.is_ok() {
                 good &= self.take_to_host(machine, slot, at + bytes.len() as u32, &log);
             }
-            self.spare.push(log);
+            self.spare(log);
         }
         let result = if good { result } else { Err(MoveError::Host) };
         self.push(Input::Moved { slot, result });
@@ -297,7 +327,9 @@ impl<M> World<M> {
 
     /// Counts a command that has ended, and writes it to the trace.
     fn note(&mut self, machine: &Served, now: Instant, queue: u16, slot: Option<Slot>) {
-        let Some(command) = slot.and_then(|slot| machine.subsystem.command(slot)).filter(|_| queue != 0) else { return };
+        let Some(command) = slot.and_then(|slot| machine.subsystem.command(slot)).filter(|_| queue != 0) else {
+            return;
+        };
         let kind = match command.sqe.opcode() {
             opcode::READ => 0,
             opcode::WRITE => 1,
@@ -333,12 +365,12 @@ impl<M> World<M> {
         let mut changed = false;
         for function in 0..self.ports.len() {
             let Some(shadow) = machine.subsystem.shadow_doorbells(function as u8) else { continue };
-            changed |= self.look_at_shadow(machine, function as u8, shadow);
+            changed |= self.look_at_shadow(function as u8, shadow);
         }
         changed
     }
 
-    fn look_at_shadow(&mut self, machine: &Served, function: u8, shadow: ShadowDoorbells) -> bool {
+    fn look_at_shadow(&mut self, function: u8, shadow: ShadowDoorbells) -> bool {
         let mut changed = false;
         for (completion, mut queues) in [(false, shadow.submission), (true, shadow.completion)] {
             while queues != 0 {
@@ -347,9 +379,9 @@ impl<M> World<M> {
                 let index = usize::from(queue) * 2 + usize::from(completion);
                 let address = shadow.address + 4 * index as u64;
                 let Some(value) = self.ports[usize::from(function)].load_u32(address) else { continue };
-                let (value, seen) = (value as u16, machine.subsystem.doorbell(function, queue, completion));
+                let value = value as u16;
                 let last = &mut self.shadows[usize::from(function)][usize::from(queue)][usize::from(completion)];
-                if value != seen && value != *last {
+                if value != *last {
                     *last = value;
                     changed = true;
                     self.put(Pending::Plain(Input::Doorbell { function, queue, completion, value }));
@@ -369,10 +401,27 @@ impl<M> World<M> {
         }
     }
 
+    /// The power has failed: what was under way is gone, and connections with it.
+    pub(super) fn power_lost(&mut self) {
+        self.pending.clear();
+        self.gathering.clear();
+        for shadow in &mut self.shadows {
+            shadow.fill([0; 2]);
+        }
+    }
+
     /// Whether somebody outside wants something.
     pub(super) fn has_mail(&self) -> bool {
         self.mail.has_mail() || self.ports.iter().any(|port| !port.mailbox.is_empty())
     }
+}
+
+fn command_of(machine: &Served, slot: Slot) -> Outstanding {
+    machine.subsystem.command(slot).expect("what the subsystem says of a slot is about the command in it")
+}
+
+fn id_of(command: &Outstanding) -> CommandId {
+    CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() }
 }
 
 /// Copies bytes that a bus address of a PCI function stands for. False: nothing is there.
@@ -384,7 +433,7 @@ fn dma_read(ports: &[Port], machine: &Served, function: u8, address: u64, to: &m
 
 /// Brings a command's data from the host's memory.
 fn bring(ports: &[Port], machine: &Served, slot: Slot, to: &mut [u8]) -> bool {
-    let Outstanding { function, .. } = machine.subsystem.command(slot).expect("data is brought for a command");
+    let Outstanding { function, .. } = command_of(machine, slot);
     let Segments::Host(segments) = machine.subsystem.segments(slot) else {
         unreachable!("data of a connection comes by the connection")
     };
@@ -405,14 +454,24 @@ impl<M> Surroundings<Served> for World<M> {
     }
 
     fn submit(&mut self, _: Instant) -> Option<Input<'_>> {
-        self.give_back();
-        (_, self.current) = self.pending.pop_front()?;
-        Some(match &self.current {
-            Pending::Plain(input) => *input,
-            Pending::DmaRead(token, bytes) => Input::DmaRead { token: *token, bytes: bytes.as_deref() },
-            Pending::Gathered(slot, bytes) => Input::Gathered { slot: *slot, bytes: bytes.as_deref() },
+        let (_, pending) = self.pending.pop_front()?;
+        let before = std::mem::take(&mut self.current);
+        self.spare(before);
+        Some(match pending {
+            Pending::Plain(input) => input,
+            Pending::DmaRead(token, Some(bytes)) => {
+                self.current = bytes;
+                Input::DmaRead { token, bytes: Some(&self.current) }
+            }
+            Pending::DmaRead(token, None) => Input::DmaRead { token, bytes: None },
+            Pending::Gathered(slot, Some(bytes)) => {
+                self.current = bytes;
+                Input::Gathered { slot, bytes: Some(&self.current) }
+            }
+            Pending::Gathered(slot, None) => Input::Gathered { slot, bytes: None },
             Pending::Store { function, address, bytes } => {
-                Input::Store { function: *function, address: *address, content: Content::Bytes(bytes) }
+                self.current = bytes;
+                Input::Store { function, address, content: Content::Bytes(&self.current) }
             }
         })
     }
@@ -433,7 +492,7 @@ impl<M> Surroundings<Served> for World<M> {
             Output::Gather { slot, len } => {
                 self.gather(machine, slot, len);
                 if self.trace.is_some()
-                    && let Some(Pending::Gathered(of, Some(bytes))) = self.pending.back()
+                    && let Some((_, Pending::Gathered(of, Some(bytes)))) = self.pending.back()
                     && *of == slot
                 {
                     let bytes = bytes.clone();
@@ -471,17 +530,16 @@ impl<M> Surroundings<Served> for World<M> {
                     target.gone(function);
                 }
             }
-            Output::KeepAliveExpired { function } => {
-                if let Some(target) = &mut self.target {
-                    target.expire(function);
-                }
-            }
-            Output::StoreLog { function, lpn, page, version, .. } => {
+            // The target itself watches its hosts, by the wall's clock.
+            Output::KeepAliveExpired { .. } => {}
+            // A served device has no peers yet: its replication is set up by nobody.
+            Output::Frame { .. } => {}
+            Output::StoreLog { function, lpn, page, .. } => {
                 let mut bytes = self.buffer(page.len as usize);
                 let fast = machine.subsystem.device().fast();
                 fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
-                self.payload.keep_log(lpn, version, &bytes);
-                self.spare.push(bytes);
+                self.payload.keep_log(lpn, page.version(), &bytes);
+                self.spare(bytes);
             }
         }
     }
@@ -489,9 +547,13 @@ impl<M> Surroundings<Served> for World<M> {
     fn stop(&mut self, now: Instant, machine: &Served) -> bool {
         self.now = now;
         self.store_changes(machine);
-        self.busy.set(machine.subsystem.outstanding() > 0);
         self.look_at_doorbells(machine);
         self.go_on_synced();
-        self.pending.is_empty() && self.has_mail()
+        if !self.pending.is_empty() {
+            return false;
+        }
+        // While nobody waits for a command, the thread need not stay awake until the drive's own work is due.
+        let idle = machine.subsystem.outstanding() == 0 && machine.deadline().is_some_and(|due| due > now);
+        idle || self.has_mail()
     }
 }

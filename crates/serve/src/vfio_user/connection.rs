@@ -108,7 +108,7 @@ impl Connection {
     }
 
     /// No more messages, in either direction.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.broken.store(true, Ordering::Release);
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
         let _ = self.replied.write(1);

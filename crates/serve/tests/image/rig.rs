@@ -89,11 +89,23 @@ struct Command {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     /// A command that leaves `id` in these blocks begins.
-    Begin { command: u64, blocks: std::ops::Range<u64>, id: u64 },
+    Begin {
+        command: u64,
+        blocks: std::ops::Range<u64>,
+        id: u64,
+    },
     /// It has completed.
-    Complete { command: u64, blocks: std::ops::Range<u64>, durable: bool },
-    BeginFlush { command: u64 },
-    CompleteFlush { command: u64 },
+    Complete {
+        command: u64,
+        blocks: std::ops::Range<u64>,
+        durable: bool,
+    },
+    BeginFlush {
+        command: u64,
+    },
+    CompleteFlush {
+        command: u64,
+    },
 }
 
 /// The rig.
@@ -205,7 +217,10 @@ impl Rig {
         for (block, &id) in found.iter().enumerate() {
             if !before.may_hold(block as u64, id) {
                 let place = self.device.locate(block as u32 / 8);
-                return Err(format!("block {block} holds {id}, may hold {} ({place:?})", before.describe(block as u64)));
+                return Err(format!(
+                    "block {block} holds {id}, may hold {} ({place:?})",
+                    before.describe(block as u64)
+                ));
             }
         }
         self.model = Model::after_crash(&found);
