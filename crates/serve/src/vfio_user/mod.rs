@@ -7,6 +7,7 @@
 //!
 //! Why this is not the `vfio_user` crate: `docs/adr/0008-own-vfio-user.md`.
 
+pub mod client;
 mod connection;
 mod device;
 mod guest;
@@ -25,3 +26,4 @@ pub use mailbox::{Bytes, DEPTH, Letter, Mailbox, PATIENCE, Reply, Slot, Waker, m
 pub use memory::{Mapping, SharedMemory};
 pub use server::{Server, ServerError};
 pub use session::DOORBELL_PAGE;
+pub use socket::{DESCRIPTORS_MAX, MESSAGE_MAX, Message, TRANSFER_MAX};
