@@ -5,7 +5,11 @@
 //! Sans-IO, as the device is: [`Subsystem::handle`] takes what happens outside and the time, [`Subsystem::poll`] gives what
 //! there is to do, [`Subsystem::deadline`] tells when it wants to be woken. It never holds payload.
 mod interface;
+pub mod namespaces;
+#[cfg(test)]
+mod namespaces_tests;
 mod options;
+pub mod saved;
 
 pub use interface::*;
 pub use options::{Bar2, Options, Region, ShadowDoorbells};
