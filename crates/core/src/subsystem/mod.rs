@@ -5,11 +5,14 @@
 //! Sans-IO, as the device is: [`Subsystem::handle`] takes what happens outside and the time, [`Subsystem::poll`] gives what
 //! there is to do, [`Subsystem::deadline`] tells when it wants to be woken. It never holds payload.
 mod interface;
+pub mod logs;
 pub mod namespaces;
 #[cfg(test)]
 mod namespaces_tests;
 mod options;
 pub mod saved;
+pub mod self_test;
+pub mod smart;
 
 pub use interface::*;
 pub use options::{Bar2, Options, Region, ShadowDoorbells};
