@@ -1,5 +1,6 @@
 //! Byte layouts that others defined or that stay on media. Parsing copies once, validates once, and never panics.
 
 pub mod nvme;
+pub mod pci;
 pub mod replication;
 pub mod vendor;

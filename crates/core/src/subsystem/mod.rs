@@ -14,12 +14,19 @@ mod fetch;
 mod interface;
 mod io;
 mod lifecycle;
+pub mod logs;
+pub mod namespaces;
+#[cfg(test)]
+mod namespaces_tests;
 mod options;
 mod own;
 mod pointers;
 mod post;
 mod queues;
+pub mod saved;
+pub mod self_test;
 mod slots;
+pub mod smart;
 #[cfg(test)]
 mod tests;
 mod timers;
