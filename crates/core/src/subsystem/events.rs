@@ -37,11 +37,6 @@ impl AsyncEvents {
         place.map(|place| self.requests.remove(place)).is_some()
     }
 
-    /// Whether a request of this identifier waits.
-    pub(super) fn asks(&self, cid: u16) -> bool {
-        self.requests.contains(&cid)
-    }
-
     /// The host has read the log page of a type: events of it may come again.
     pub(super) fn clear(&mut self, kind: EventType) {
         self.masked[kind as usize] = false;
@@ -63,6 +58,9 @@ impl<M: Medium> Subsystem<M> {
     /// Something has happened that a controller's host is to know.
     #[cold]
     pub(super) fn raise(&mut self, function: u8, event: Event) {
+        if !self.state.features.tells(function, event) {
+            return;
+        }
         let events = &mut self.controllers[usize::from(function)].events;
         if !events.waiting.contains(&event) {
             events.waiting.push_back(event);

@@ -93,7 +93,7 @@ impl<M: Medium> Subsystem<M> {
         self.read_list(slot, at, room.min(wanted) * PRP)
     }
 
-    fn read_list(&mut self, slot: Slot, address: u64, len: u32) -> Result<Found, Status> {
+    pub(super) fn read_list(&mut self, slot: Slot, address: u64, len: u32) -> Result<Found, Status> {
         let command = &mut self.slots[slot];
         let function = command.function;
         if self.controllers[usize::from(function)].touches_cmb(address, len.into()) {

@@ -252,7 +252,7 @@ impl Rig {
                 let good = self.scatter(slot, at as usize, &mut bytes, true);
                 self.input(Input::Moved { slot, result: if good { Ok(()) } else { Err(MoveError::Host) } });
             }
-            Output::Sync { slot } => {
+            Output::Sync { slot } | Output::Purge { slot } => {
                 self.syncs += 1;
                 let result = if self.sync_fails { Err(StoreFault) } else { Ok(()) };
                 self.input(Input::Synced { slot, result });
