@@ -4,12 +4,16 @@
 //!
 //! Sans-IO, as the device is: [`Subsystem::handle`] takes what happens outside and the time, [`Subsystem::poll`] gives what
 //! there is to do, [`Subsystem::deadline`] tells when it wants to be woken. It never holds payload.
+pub mod features;
+#[cfg(test)]
+mod features_tests;
 mod interface;
 pub mod logs;
 pub mod namespaces;
 #[cfg(test)]
 mod namespaces_tests;
 mod options;
+pub mod sanitize;
 pub mod saved;
 pub mod self_test;
 pub mod smart;
