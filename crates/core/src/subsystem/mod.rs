@@ -7,6 +7,7 @@
 pub mod features;
 #[cfg(test)]
 mod features_tests;
+pub mod identify;
 mod interface;
 pub mod logs;
 pub mod namespaces;
