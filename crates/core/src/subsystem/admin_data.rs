@@ -1,6 +1,7 @@
 //! Admin commands that tell, or change, what the subsystem is: log pages, features, namespaces, formats, self-tests.
 
 use super::admin::{Next, Outcome};
+use super::controller::Controller;
 use super::features::{self, Asked};
 use super::namespaces::Extent;
 use super::own::{Erase, Then};
@@ -8,14 +9,14 @@ use super::pointers::PAGE;
 use super::sanitize::Begun;
 use super::slots::{Stage, Work};
 use super::state::flash_of;
-use super::{Output, Slot, Subsystem, logs, self_test};
+use super::{Output, Slot, Subsystem, identify, logs, self_test};
 use tidewater_base::Duration;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::feature::{self, Feature, HmbDescriptor};
 use tidewater_wire::nvme::register::PMRCTL_EN;
 use tidewater_wire::nvme::{
     AdminCommand, DsmRange, Event, FormatNvm, GetLogPage, NSID_ALL, NamespaceManagement, Sanitize, SecureErase,
-    SelfTestAction, SetFeatures, Status, identify, log_page,
+    SelfTestAction, SetFeatures, Status, identify as wire, log_page,
 };
 
 /// Time units of interrupt coalescing (figure 283).
@@ -25,13 +26,30 @@ const VENDOR_PAGES: u8 = 0xC0;
 /// Bytes of a memory page as a power of two.
 const PAGE_SHIFT: u32 = PAGE.trailing_zeros();
 
+/// Whether there is a controller of this number.
+fn exists(controllers: &[Controller], function: u8) -> bool {
+    controllers.get(usize::from(function)).is_some_and(|c| c.live)
+}
+
 impl<M: Medium> Subsystem<M> {
     /// An admin command whose data, if it needs any, has come.
     pub(super) fn do_admin(&mut self, slot: Slot, command: &AdminCommand, data: &[u8]) -> Outcome {
         let function = self.slots[slot].function;
         match command {
             AdminCommand::GetLogPage(get) => self.get_log_page(slot, get),
-            AdminCommand::Identify(identify) => self.identify(function, identify).map(Next::Send),
+            AdminCommand::Identify(identify) => {
+                let c = &self.controllers[usize::from(function)];
+                let asked = identify::Asked {
+                    options: &self.options,
+                    profile: &self.device.profile().name,
+                    function,
+                    transport: c.transport,
+                    privileged: c.privileged,
+                };
+                let page =
+                    asked.answer(identify, &self.state.namespaces, |function| exists(&self.controllers, function))?;
+                Ok(Next::Send(page.to_vec()))
+            }
             AdminCommand::GetFeatures(get) => {
                 let answer = self.state.features.get(function, self.now, get, &self.state.namespaces)?;
                 self.slots[slot].dw0 = answer.dword;
@@ -196,9 +214,9 @@ impl<M: Medium> Subsystem<M> {
     }
 
     fn attach_namespace(&mut self, slot: Slot, nsid: u32, attach: bool, list: &[u8]) -> Outcome {
-        let list = identify::parse_controller_list(list).ok_or(Status::CONTROLLER_LIST_INVALID)?;
+        let list = wire::parse_controller_list(list).ok_or(Status::CONTROLLER_LIST_INVALID)?;
         let controllers = &self.controllers;
-        let exists = |function: u8| controllers.get(usize::from(function)).is_some_and(|c| c.live);
+        let exists = |function| exists(controllers, function);
         self.state.namespaces.attach(nsid, attach, &list, exists)?;
         for function in list {
             self.tell_controller_of_namespace(function as u8, nsid);
@@ -286,39 +304,6 @@ impl<M: Medium> Subsystem<M> {
                 self.submit(slot);
             }
             Err(status) => self.finish(slot, status),
-        }
-    }
-}
-
-// Until the room of Identify is there.
-mod interim {
-    use super::super::Subsystem;
-    use tidewater_nand::Medium;
-    use tidewater_wire::nvme::identify::{IdentifyController, IdentifyNamespace, LbaFormat, namespace_list};
-    use tidewater_wire::nvme::{Cns, Identify, Status};
-
-    impl<M: Medium> Subsystem<M> {
-        pub(super) fn identify(&self, function: u8, identify: &Identify) -> Result<Vec<u8>, Status> {
-            let page = match identify.cns {
-                Cns::Controller => IdentifyController {
-                    mdts: (self.transfer_max / 4096).trailing_zeros() as u8,
-                    controller_type: 1,
-                    sqes: 0x66,
-                    cqes: 0x44,
-                    nn: 128,
-                    ..IdentifyController::default()
-                }
-                .to_bytes(),
-                Cns::Namespace => {
-                    let ns = self.state.namespaces.find(identify.nsid, function)?;
-                    let mut namespace = IdentifyNamespace { nsze: ns.blocks, ..IdentifyNamespace::default() };
-                    namespace.formats[0] = LbaFormat { data_shift: ns.block_shift, ..LbaFormat::default() };
-                    namespace.to_bytes()
-                }
-                Cns::ActiveNamespaces => namespace_list(self.state.namespaces.active(function), identify.nsid),
-                _ => return Err(Status::INVALID_FIELD),
-            };
-            Ok(page.to_vec())
         }
     }
 }

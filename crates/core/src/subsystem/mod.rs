@@ -14,6 +14,7 @@ pub mod features;
 #[cfg(test)]
 mod features_tests;
 mod fetch;
+pub mod identify;
 mod interface;
 mod io;
 mod lifecycle;

@@ -365,7 +365,9 @@ impl Rig {
             q.head = 0;
             q.phase = !q.phase;
         }
-        Some(cqe)
+        // What has more in the Error Information log says so.
+        assert_eq!(cqe.status.more(), !cqe.status.is_success());
+        Some(Cqe { status: cqe.status.with_more(false), ..cqe })
     }
 
     pub(super) fn ring_head(&mut self, function: u8, queue: u16) {
