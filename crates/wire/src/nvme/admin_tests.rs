@@ -74,7 +74,7 @@ fn fields_of_other_commands() {
         |cdw10| AdminCommand::parse(&admin(admin_opcode::SANITIZE).with_dword(10, cdw10).with_dword(11, 0xAA));
     let overwrite = SanitizeAction::Overwrite { passes: 16, invert: true, pattern: 0xAA };
     let want = Sanitize { action: overwrite, unrestricted_exit: true, no_deallocate: true };
-    assert_eq!((sanitize(0x30B), want.cdw10()), (Ok(AdminCommand::Sanitize(want)), 0x10B | 0x200));
+    assert_eq!((sanitize(0x30B), want.cdw10()), (Ok(AdminCommand::Sanitize(want)), 0x30B));
     assert_eq!(sanitize(0), Err(Status::INVALID_FIELD));
     assert_eq!(sanitize(5), Err(Status::INVALID_FIELD));
 
