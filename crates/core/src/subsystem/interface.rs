@@ -42,7 +42,7 @@ pub enum Transport {
 }
 
 /// What happens outside of the subsystem. `function` numbers controllers: PCI functions first, then those of fabrics.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Input<'a> {
     /// The host has written a register of BAR0, doorbells included, or set a property. Any offset, any length, any value.
     Register {
@@ -93,7 +93,7 @@ pub enum Input<'a> {
         /// Whether all of its bytes arrived.
         result: Result<(), MoveError>,
     },
-    /// Answers [`Output::Sync`].
+    /// Answers [`Output::Sync`] and [`Output::Purge`].
     Synced {
         /// The command.
         slot: Slot,
@@ -162,6 +162,15 @@ pub enum Input<'a> {
         /// The end of what is stored.
         tail: u64,
         /// The bytes since it last said so.
+        content: Content<'a>,
+    },
+    /// A frame from a peer of a function's fast side, with the bytes that it names.
+    Frame {
+        /// The function.
+        function: u8,
+        /// The frame.
+        frame: Box<tidewater_wire::replication::Frame>,
+        /// The bytes of a data frame; else empty.
         content: Content<'a>,
     },
     /// A fault is injected ([`Fault`]).
@@ -293,6 +302,12 @@ pub enum Output {
         /// The command.
         slot: Slot,
     },
+    /// As [`Output::Sync`], and answered alike; besides, nothing that was stored for pages which no unit refers to any more may
+    /// be readable in the backing store afterwards (sanitize, secure erase).
+    Purge {
+        /// The command.
+        slot: Slot,
+    },
     /// Data that the firmware itself has for the command's segments: data of admin commands, replies of vendor commands.
     /// Bytes of log are to be copied at once: they may be in a ring that moves on.
     Send {
@@ -352,6 +367,15 @@ pub enum Output {
         page: crate::fast::LogPage,
         /// The epoch of its header.
         epoch: tidewater_wire::vendor::Epoch,
+    },
+    /// A frame for a peer of the fast side. Of a data frame, `from` says where its bytes are.
+    Frame {
+        /// The node.
+        peer: u8,
+        /// The frame.
+        frame: Box<tidewater_wire::replication::Frame>,
+        /// Where the bytes of a data frame are.
+        from: Option<Place>,
     },
 }
 

@@ -141,6 +141,16 @@ impl<'a> Fields<'a> {
         Ok(*first)
     }
 
+    /// The next `len` bytes.
+    ///
+    /// # Errors
+    /// When there are fewer.
+    pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], StateError> {
+        let (first, rest) = self.bytes.split_at_checked(len).ok_or(StateError::Length { what: self.what })?;
+        self.bytes = rest;
+        Ok(first)
+    }
+
     /// The next byte.
     ///
     /// # Errors
