@@ -25,7 +25,7 @@ const COUNT_MAX: u64 = 1 << 60;
 pub enum Done {
     /// Read, Compare or Verify, of so many bytes.
     Read(u64),
-    /// Write, of so many bytes. Write Zeroes is none (figure 197).
+    /// Write, of so many bytes. Write Zeroes is none (section 5.14.1.2).
     Written(u64),
     /// Anything else.
     Other,
@@ -116,7 +116,7 @@ impl Smart {
             }
             _ => {}
         }
-        // Data that the medium could not give back (figure 197); a full or read-only drive is none of it.
+        // Data that the medium could not give back (section 5.14.1.2); a full or read-only drive is none of it.
         if status.same_code(Status::UNRECOVERED_READ_ERROR) {
             self.media_errors += 1;
         }
@@ -172,7 +172,7 @@ impl Smart {
 
     /// The log page.
     pub fn log(&self, now: Instant, flash: &Flash, hot: bool) -> SmartLog {
-        // Thousands of 512 bytes, rounded up (figure 197).
+        // Thousands of 512 bytes, rounded up (section 5.14.1.2).
         let units = |bytes: u128| bytes.div_ceil(512_000);
         SmartLog {
             critical_warning: self.warnings(flash, hot),
