@@ -529,6 +529,11 @@ impl Slot {
         bytes
     }
 
+    /// Bytes of content that a slot's beginning tells of: any number, before its checksum was looked at.
+    pub fn len(bytes: &[u8]) -> usize {
+        u32_at(bytes, 4) as usize
+    }
+
     /// Reads a slot: its number and its content.
     pub fn decode(salt: u32, at: u64, bytes: &[u8]) -> Option<(u64, &[u8])> {
         let len = u32_at(bytes, 4) as usize;

@@ -252,11 +252,14 @@ impl Image {
     }
 
     fn read_metadata(&mut self) -> Result<(), ImageError> {
-        let len = self.geometry.metadata_slot();
-        let mut bytes = vec![0; len as usize];
         for slot in 0..2 {
-            let at = self.geometry.metadata_at() + slot * len;
-            self.storage.read_at(at, &mut bytes).map_err(io_error(&self.name, "read its metadata"))?;
+            let at = self.geometry.metadata_at() + slot * self.geometry.metadata_slot();
+            let mut bytes = vec![0; Slot::HEADER];
+            let unread = || io_error(&self.name, "read its metadata");
+            self.storage.read_at(at, &mut bytes).map_err(unread())?;
+            let len = Slot::len(&bytes).min(self.geometry.metadata_max as usize);
+            bytes.resize(Slot::HEADER + len, 0);
+            self.storage.read_at(at, &mut bytes).map_err(unread())?;
             if let Some((number, content)) = Slot::decode(self.salt, at, &bytes)
                 && number > self.metadata_number
             {

@@ -186,6 +186,11 @@ impl Image {
         self.geometry.page_size
     }
 
+    /// Bytes of the file, holes included.
+    pub fn file_len(&self) -> u64 {
+        self.geometry.len()
+    }
+
     /// What it has done since it was opened.
     pub fn statistics(&self) -> ImageStatistics {
         self.statistics

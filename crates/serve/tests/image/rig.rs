@@ -89,11 +89,23 @@ struct Command {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     /// A command that leaves `id` in these blocks begins.
-    Begin { command: u64, blocks: std::ops::Range<u64>, id: u64 },
+    Begin {
+        command: u64,
+        blocks: std::ops::Range<u64>,
+        id: u64,
+    },
     /// It has completed.
-    Complete { command: u64, blocks: std::ops::Range<u64>, durable: bool },
-    BeginFlush { command: u64 },
-    CompleteFlush { command: u64 },
+    Complete {
+        command: u64,
+        blocks: std::ops::Range<u64>,
+        durable: bool,
+    },
+    BeginFlush {
+        command: u64,
+    },
+    CompleteFlush {
+        command: u64,
+    },
 }
 
 /// The rig.
@@ -181,7 +193,7 @@ impl Rig {
     }
 
     /// Reads all blocks, and says what is in each.
-    pub fn contents(&mut self) -> Vec<u64> {
+    pub fn contents(&mut self) -> Result<Vec<u64>, String> {
         let blocks = self.model.blocks();
         let mut found = Vec::with_capacity(blocks as usize);
         let mut bytes = [0; UNIT as usize];
@@ -189,23 +201,28 @@ impl Rig {
             let place = self.device.locate(lpn);
             let unit = Unit { lpn, skip: 0, len: UNIT, at: 0 };
             let read = self.payload.read(unit, place, &mut bytes);
-            assert!(read.is_ok(), "unit {lpn} can't be read: {read:?} at {place:?}");
+            read.map_err(|error| format!("unit {lpn} can't be read: {error:?} at {place:?}"))?;
             for (i, bytes) in bytes.chunks_exact(BLOCK).enumerate() {
                 let block = u64::from(lpn) * 8 + i as u64;
                 let id = identify(block, bytes);
-                found.push(id.unwrap_or_else(|| panic!("block {block} holds what nobody wrote, at {place:?}")));
+                found.push(id.ok_or_else(|| format!("block {block} holds what nobody wrote, at {place:?}"))?);
             }
         }
-        found
+        Ok(found)
     }
 
     /// After a crash: every block holds what it may. The drive goes on with what was found.
     pub fn check_after_crash(&mut self, before: &Model) -> Result<(), String> {
-        let found = self.contents();
-        for (block, &id) in found.iter().enumerate() {
-            if !before.may_hold(block as u64, id) {
-                let place = self.device.locate(block as u32 / 8);
-                return Err(format!("block {block} holds {id}, may hold {} ({place:?})", before.describe(block as u64)));
+        self.check_after_crash_between(before, before)
+    }
+
+    /// As [`Rig::check_after_crash`], when the crash came somewhere between two moments.
+    pub fn check_after_crash_between(&mut self, before: &Model, after: &Model) -> Result<(), String> {
+        let found = self.contents()?;
+        for (block, &id) in (0..).zip(&found) {
+            if !before.may_hold(block, id) && !after.may_hold(block, id) {
+                let place = self.device.locate((block / 8) as u32);
+                return Err(format!("block {block} holds {id}, may hold {} ({place:?})", after.describe(block)));
             }
         }
         self.model = Model::after_crash(&found);
