@@ -6,7 +6,7 @@ use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Input, Options, Output};
 use tidewater_core::host::Submission;
 use tidewater_core::profile::Profile;
-use tidewater_core::subsystem::{Slot, Unit};
+use tidewater_core::subsystem::{MoveError, Slot, Unit};
 use tidewater_core::{Device, SetupError};
 use tidewater_nand::{Cell, Changes, FaultPlan, FaultyNand, Nand, Recorder};
 use tidewater_serve::image::{Image, ImageError, ImageOptions, Made, OpenReport, Opened, Payload, Target};
@@ -273,6 +273,23 @@ impl Rig {
     pub fn come_to_rest(&mut self) {
         while self.tick() {}
         assert!(self.commands.is_empty(), "commands never end: {}", self.device.describe_outstanding());
+    }
+
+    /// A write, until it has ended. False: it ended badly.
+    pub fn write(&mut self, blocks: std::ops::Range<u64>, fua: bool) -> bool {
+        let (cid, refused) = (self.free_cid(0), self.refused);
+        self.submit_command((0, cid), What::Write { fua }, blocks);
+        while self.commands.contains_key(&(0, cid)) {
+            assert!(self.tick(), "the write hangs");
+        }
+        self.refused == refused
+    }
+
+    /// Reads a unit.
+    pub fn read_unit(&mut self, lpn: u32) -> Result<Vec<u8>, MoveError> {
+        let mut bytes = vec![0; UNIT as usize];
+        let place = self.device.locate(lpn);
+        self.payload.read(Unit { lpn, skip: 0, len: UNIT, at: 0 }, place, &mut bytes).map(|()| bytes)
     }
 
     /// A flush, until it has ended.
