@@ -30,12 +30,12 @@ pub trait Storage: Send {
     ///
     /// # Errors
     /// Of the system.
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
     /// Makes room for so many bytes, of which those that are new read as zeroes.
     ///
     /// # Errors
     /// Of the system, and where there is less.
-    fn set_len(&mut self, len: u64) -> io::Result<()>;
+    fn set_size(&mut self, len: u64) -> io::Result<()>;
     /// Nobody needs these bytes any more: they may read as anything, and need take no room. A hint.
     ///
     /// # Errors
@@ -82,11 +82,11 @@ impl Storage for MemoryStorage {
         Box::new(|| Ok(()))
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.bytes.len() as u64)
     }
 
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
+    fn set_size(&mut self, len: u64) -> io::Result<()> {
         let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         if self.bytes.is_empty() {
             // Zeroed pages come from the system, and only when they are touched.
@@ -174,14 +174,14 @@ impl Storage for FileStorage {
         Box::new(move || file.sync_data())
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         if self.is_device { (&*self.file).seek(SeekFrom::End(0)) } else { Ok(self.file.metadata()?.len()) }
     }
 
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
+    fn set_size(&mut self, len: u64) -> io::Result<()> {
         match self.is_device {
             false => self.file.set_len(len),
-            true if self.len()? >= len => Ok(()),
+            true if self.size()? >= len => Ok(()),
             true => Err(io::Error::from(io::ErrorKind::StorageFull)),
         }
     }

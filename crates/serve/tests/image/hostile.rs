@@ -81,7 +81,7 @@ fn forged_records_are_an_error_or_a_drive() {
     let (salt, geometry) = (superblock.salt(), superblock.geometry);
     let mut rng = Rng::new(2, b"forge");
     let (mut opened, mut refused) = (0, 0);
-    for round in 0..600 {
+    for round in 0..300 {
         let mut bytes = image.clone();
         let forge = |bytes: &mut [u8], rng: &mut Rng| {
             let interesting = [0, 1, u64::MAX, u64::MAX >> 1, 1 << 32, 1 << 62, rng.next_u64(), rng.below(1 << 20)];

@@ -50,12 +50,12 @@ impl Storage for Mortal {
         self.file.begin_sync()
     }
 
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
     }
 
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
+    fn set_size(&mut self, len: u64) -> io::Result<()> {
+        self.file.set_size(len)
     }
 
     fn punch(&mut self, at: u64, len: u64) -> io::Result<()> {

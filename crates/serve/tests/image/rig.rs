@@ -108,6 +108,9 @@ pub enum Told {
     },
 }
 
+/// Whoever is told.
+type Teller = Box<dyn FnMut(&Told)>;
+
 /// The rig.
 pub struct Rig {
     pub device: Drive,
@@ -122,7 +125,7 @@ pub struct Rig {
     commands: BTreeMap<(u16, u16), Command>,
     cid: u16,
     /// Called with all that the host does and sees, before it counts.
-    pub tell: Option<Box<dyn FnMut(&Told)>>,
+    pub tell: Option<Teller>,
     pub completed: u64,
     pub read_blocks: u64,
     /// The store has failed: what is refused or ends badly is not held against the drive.
