@@ -10,12 +10,12 @@ REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo papers build test check fmt bench torture clean
+.PHONY: help setup demo papers build test test-guest check fmt bench torture clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  make demo TRACE=my.csv PROFILE=generic REPORT=my.html replays a trace of your own.'
 
@@ -42,6 +42,10 @@ papers: build ## Repeat the experiments of papers and write papers.html
 test: ## Run every test
 	@scripts/setup.sh --browser
 	@scripts/test.sh
+
+test-guest: ## Boot Linux guests (QEMU) that judge the device with their own tools
+	@scripts/setup.sh
+	@scripts/guest.sh $(ARGS)
 
 check: ## Check format, lints, documentation and licences
 	@scripts/setup.sh

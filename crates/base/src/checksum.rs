@@ -5,6 +5,11 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     ::crc32c::crc32c(bytes)
 }
 
+/// The CRC-32C of bytes that follow others, whose CRC-32C is `before` (0 for none).
+pub fn crc32c_append(before: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(before, bytes)
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -1,6 +1,7 @@
 //! The one table of commands and flags: help, man pages, completions and `docs/reference/cli.md` follow from it.
 
 mod examples;
+pub mod served;
 mod values;
 
 use clap::builder::PossibleValuesParser;
@@ -61,6 +62,24 @@ pub enum Command {
     /// Run the experiments of papers, and hold the result against what the paper says
     #[command(subcommand, after_help = examples::EXPERIMENT)]
     Experiment(ExperimentCommand),
+    /// Serve the drive as a real NVMe device, to virtual machines and remote hosts
+    ///
+    /// The same firmware as in simulation, with real bytes in an image file: a virtual machine attaches it as a PCIe device by
+    /// vfio-user, a remote host by NVMe/TCP.
+    #[command(after_help = examples::SERVE)]
+    Serve(Box<served::Serve>),
+    /// Tell how a served device is doing
+    #[command(after_help = examples::STATUS)]
+    Status(served::StatusOf),
+    /// Break a served device on purpose: errors, delays, lost completions, power cuts
+    #[command(after_help = examples::FAULT)]
+    Fault(served::FaultArgs),
+    /// Read what an NVMe device says of itself
+    #[command(after_help = examples::NVME)]
+    Nvme(served::Nvme),
+    /// Run the input log of a served device again under the virtual clock, and compare what it said
+    #[command(after_help = examples::RERUN)]
+    Rerun(served::Rerun),
     /// Make a page or a table from records of earlier runs
     ///
     /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report, several

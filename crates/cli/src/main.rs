@@ -9,10 +9,12 @@ mod generate;
 mod interrupt;
 mod load;
 mod log;
+mod nvme;
 mod output;
 mod progress;
 mod replay;
 mod report;
+mod served;
 mod trace;
 
 use args::{Cli, Command};
@@ -50,6 +52,11 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Trace(trace) => trace::command(trace),
         Command::Log(log) => log::command(log),
         Command::Experiment(experiment) => experiment::command(experiment),
+        Command::Serve(serve) => served::serve(serve),
+        Command::Status(status) => served::status(status),
+        Command::Fault(fault) => served::fault(fault),
+        Command::Nvme(nvme) => nvme::command(nvme),
+        Command::Rerun(rerun) => served::rerun(rerun),
         Command::Report(report) => report::command(report),
         Command::Completions(completions) => generate::completions(completions),
         Command::Man(man) => generate::man(man),

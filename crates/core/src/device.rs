@@ -224,6 +224,9 @@ pub struct Options {
     /// Somebody keeps payload: [`Output::Taken`] tells of every page that is written. Needs stamps, and commands whose tags
     /// are versions that never come again.
     pub payload: bool,
+    /// The write buffer is taken as volatile, whatever the profile says of its memory: whoever keeps payload keeps that of
+    /// the buffer in ordinary memory. A flush then empties it to flash, and FUA goes through it.
+    pub volatile_buffer: bool,
     /// Pages that are read before they were written were written before the run: they cost a flash read.
     pub premap: bool,
     /// What the drive has been through.
@@ -237,6 +240,7 @@ impl Default for Options {
             capacity: 0,
             stamps: false,
             payload: false,
+            volatile_buffer: false,
             premap: false,
             precondition: Precondition::Fresh,
         }
@@ -419,12 +423,25 @@ impl<M: Medium> Device<M> {
             Buffer::new(&profile.buffer.write_policy, pages(placement.of(Use::WriteBuffer)), options.stamps);
         let read_cache = Buffer::new(&profile.buffer.read_policy, pages(placement.of(Use::ReadCache)), false);
         let slots = profile.host.outstanding_max as usize;
+        if options.payload {
+            ftl.keep_sources();
+        }
+        let mut notes = placement.notes().to_vec();
+        let buffer_survives = placement.survives(Use::WriteBuffer) && !options.volatile_buffer;
+        if !buffer_survives && placement.survives(Use::WriteBuffer) {
+            notes.retain(|note| note.placed != Use::WriteBuffer || note.downgrade);
+            let text =
+                "its payload is kept in ordinary memory: what it holds is lost with power, whatever [memory] says; \
+                        a flush writes it to flash"
+                    .into();
+            notes.push(Note { placed: Use::WriteBuffer, downgrade: true, text });
+        }
         Ok(Device {
             host: Host::new(&profile.host, namespace),
             destage_above: (write_buffer.capacity() as f64 * profile.buffer.write_watermark) as usize,
             write_buffer,
             read_cache,
-            buffer_survives: placement.survives(Use::WriteBuffer),
+            buffer_survives,
             fast: Fast::new(&profile, ftl.data_units(), fast_ports, placement.survives(Use::FastRing), options.stamps),
             power_fails: false,
             ftl,
@@ -446,7 +463,7 @@ impl<M: Medium> Device<M> {
             restored_log: Vec::new(),
             completion: None,
             outputs: VecDeque::with_capacity(slots),
-            notes: placement.notes().to_vec(),
+            notes,
             profile,
             options,
             plan,
@@ -624,6 +641,11 @@ impl<M: Medium> Device<M> {
         &self.profile
     }
 
+    /// How it is run.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// Usable bytes; the LBA rings of the fast side lie behind them.
     pub fn capacity(&self) -> u64 {
         u64::from(self.ftl.data_units()) << self.unit_shift
@@ -658,6 +680,17 @@ impl<M: Medium> Device<M> {
     /// The translation layer.
     pub fn ftl(&self) -> &Ftl<M> {
         &self.ftl
+    }
+
+    /// The medium.
+    pub fn medium(&self) -> &M {
+        &self.ftl.medium
+    }
+
+    /// Every version of a logical page that is in the controller's memory and may yet be read or programmed; needs stamps.
+    pub fn unprogrammed(&self) -> impl Iterator<Item = (u32, u64)> {
+        let buffered = self.write_buffer.contents().into_iter();
+        buffered.chain(self.restored.iter().copied()).chain(self.ftl.unprogrammed())
     }
 
     /// The write buffer.

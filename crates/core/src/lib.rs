@@ -19,4 +19,4 @@ pub mod profile;
 pub mod subsystem;
 
 pub use device::{Device, Input, Options, Output, SetupError};
-pub use power::Remains;
+pub use power::{Identity, Remains};

@@ -42,6 +42,17 @@ pub struct PageHeader {
     pub index: u32,
 }
 
+/// A unit of flash: where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The block.
+    pub at: Block,
+    /// The page of the block.
+    pub page: u32,
+    /// The unit of the page.
+    pub unit: u32,
+}
+
 /// What is programmed into a page.
 #[derive(Clone, Debug)]
 pub struct Page<'a> {
@@ -51,6 +62,9 @@ pub struct Page<'a> {
     pub lpns: &'a [u32],
     /// Version and sequence by unit; empty when the medium keeps no stamps.
     pub stamps: &'a [(u64, u64)],
+    /// Where each unit is copied from, for whoever keeps the payload: `None` for what the host or the log wrote. Empty when
+    /// nobody keeps payload.
+    pub sources: &'a [Option<Place>],
     /// What the firmware itself writes, for [`PageKind::Map`] and [`PageKind::Trim`].
     pub own_payload: Option<Arc<[u32]>>,
 }
@@ -146,6 +160,29 @@ impl Nand {
             erase_fails: probability_threshold(config.erase_fail_rate),
             rng: Rng::new(seed, b"nand errors"),
             config: config.clone(),
+        }
+    }
+
+    /// An array that has lived, without its pages: `factory_bad` tells its factory-bad blocks, and `seed` places errors from
+    /// now on. Pages come back by [`Medium::preset`] and [`Medium::tear_program`], wear by [`Medium::set_erase_count`], and
+    /// at last grown bad blocks by [`Nand::mark_bad`].
+    pub fn restored(config: &Config, unit_size: u32, seed: u64, factory_bad: impl Fn(Block) -> bool) -> Nand {
+        let mut nand = Nand::new(config, unit_size, Stamps::Full, seed);
+        for (index, block) in nand.blocks.iter_mut().enumerate() {
+            let (plane, block_of_plane) =
+                (index as u32 / config.blocks_per_plane, index as u32 % config.blocks_per_plane);
+            let at = Block { die: plane / config.planes, plane: plane % config.planes, block: block_of_plane };
+            block.health = if factory_bad(at) { Health::FactoryBad } else { Health::Good };
+        }
+        nand
+    }
+
+    /// The block has turned bad in a life before: it must not be programmed again. One that is bad already stays as it is.
+    pub fn mark_bad(&mut self, at: Block) {
+        let index = self.index(at);
+        let block = &mut self.blocks[index];
+        if block.health == Health::Good {
+            block.health = Health::GrownBad;
         }
     }
 

@@ -7,10 +7,12 @@ mod array;
 pub mod config;
 mod errors;
 pub mod faults;
+mod recorder;
 
-pub use array::{Nand, Page, PageHeader, PageKind, Read, Stamp, Stamps};
+pub use array::{Nand, Page, PageHeader, PageKind, Place, Read, Stamp, Stamps};
 pub use config::{Cell, Config};
 pub use faults::{Fault, FaultPlan, FaultyNand};
+pub use recorder::{Change, Changes, Recorder, StoredUnit};
 
 use std::sync::Arc;
 use tidewater_base::Duration;

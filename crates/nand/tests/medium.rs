@@ -51,7 +51,8 @@ fn header(program_sequence: u64) -> PageHeader {
 fn program<M: Medium>(nand: &mut M, page: u32) -> Result<(), Failed> {
     let lpns = [10 + page, 20 + page, 30 + page, Nand::NO_LPN];
     let stamps = [(7, 1), (8, 2), (9, 3), (0, 0)];
-    let content = Page { header: header(u64::from(page)), lpns: &lpns, stamps: &stamps, own_payload: None };
+    let content =
+        Page { header: header(u64::from(page)), lpns: &lpns, stamps: &stamps, sources: &[], own_payload: None };
     nand.program(AT, page, &content)
 }
 
@@ -134,6 +135,7 @@ fn what_the_firmware_writes_for_itself_comes_back() {
         header: PageHeader { kind: PageKind::Map, ..header(5) },
         lpns: &[Nand::NO_LPN; 4],
         stamps: &[(0, 0); 4],
+        sources: &[],
         own_payload: Some(payload.clone()),
     };
     nand.program(AT, 0, &content).unwrap();

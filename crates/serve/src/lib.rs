@@ -4,7 +4,12 @@
 //! one thread: it is the world of the one drive loop.
 #![deny(unsafe_code)]
 
+pub mod control;
 pub mod engine;
 pub mod image;
+pub mod mailbox;
+pub mod metrics;
 pub mod nvme_tcp;
+pub mod runtime;
+pub mod trace;
 pub mod vfio_user;

@@ -3,5 +3,7 @@
 pub mod fabrics;
 pub mod nvme;
 pub mod nvme_tcp;
+pub mod pci;
 pub mod replication;
 pub mod vendor;
+pub mod vfio_user;

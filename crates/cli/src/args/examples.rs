@@ -154,3 +154,84 @@ pub(super) const MAN: &str = "\
 Examples:
   tidewater man | man -l -
   tidewater man ~/.local/share/man/man1";
+
+pub(super) const SERVE: &str = "\
+Examples:
+  # A drive of 8 GiB in a file, for a virtual machine
+  tidewater serve --image drive.img --size 8GiB --vfio-user /run/tidewater/vfio.sock
+
+  # As fast as the file allows, for remote hosts on this machine
+  tidewater serve --image drive.img --size 8GiB --set serve.timing=none --nvme-tcp 127.0.0.1:4420
+
+  # Two namespaces, one of them with blocks of 4 KiB; metrics; nothing is kept
+  tidewater serve --image memory --size 4GiB --namespaces 1GiB,rest:4k --vfio-user vfio.sock --metrics 127.0.0.1:9464
+
+  # Everything that comes in, to run it again under the virtual clock
+  tidewater serve --profile tiny --image memory --vfio-user vfio.sock --input-log run.log
+
+It prints how to attach. Ctrl-C or SIGTERM flushes, shuts down in good order and ends it.";
+
+pub(super) const RERUN: &str = "\
+Examples:
+  tidewater rerun run.log
+
+Exit status 0: every output was the same. 1: one was not, and it says which.";
+
+pub(super) const STATUS: &str = "\
+Examples:
+  tidewater status
+  tidewater status --control /run/tidewater/control.sock --json";
+
+pub(super) const FAULT: &str = "\
+Examples:
+  # Reads of a block fail, as of a worn-out page
+  tidewater fault status --lba 2048..2056
+
+  # Everything that was only in volatile memory is gone, and the drive comes back a second later
+  tidewater fault power-cut --off 1s
+
+  tidewater fault clear";
+
+pub(super) const FAULT_STATUS: &str = "\
+Examples:
+  tidewater fault status --lba 2048..2056
+  tidewater fault status --lba 0 --code 0x006 --count 1";
+
+pub(super) const FAULT_DELAY: &str = "\
+Examples:
+  tidewater fault delay --by 3s --count 10";
+
+pub(super) const FAULT_LOSE: &str = "\
+Examples:
+  tidewater fault lose";
+
+pub(super) const FAULT_DUPLICATE: &str = "\
+Examples:
+  tidewater fault duplicate --count 2";
+
+pub(super) const FAULT_FATAL: &str = "\
+Examples:
+  tidewater fault fatal";
+
+pub(super) const FAULT_STUCK_SHUTDOWN: &str = "\
+Examples:
+  tidewater fault stuck-shutdown";
+
+pub(super) const FAULT_LINK_LOSS: &str = "\
+Examples:
+  tidewater fault link-loss --function 0";
+
+pub(super) const FAULT_POWER_CUT: &str = "\
+Examples:
+  tidewater fault power-cut
+  tidewater fault power-cut --off 500ms";
+
+pub(super) const FAULT_CLEAR: &str = "\
+Examples:
+  tidewater fault clear";
+
+pub(super) const NVME: &str = "\
+Examples:
+  tidewater nvme smart-log tcp:127.0.0.1:4420
+  tidewater nvme id-ctrl vfio-user:/run/tidewater/vfio.sock
+  tidewater nvme id-ns tcp:127.0.0.1:4420 --nsid 1 --json";

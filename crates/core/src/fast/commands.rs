@@ -228,6 +228,17 @@ impl<M: Medium> Device<M> {
         }
     }
 
+    /// Forgets a command that waits for credit or for log bytes: there will be no reply. False: it does not wait, and its
+    /// reply comes soon.
+    pub fn cancel(&mut self, cid: u16) -> bool {
+        let waits = |wait: &Wait| wait.cid == cid && matches!(wait.what, What::Credit | What::Bytes(_));
+        let place = self.fast.waits.iter().position(waits);
+        if let Some(place) = place {
+            self.free_wait(place);
+        }
+        place.is_some()
+    }
+
     fn free_wait(&mut self, place: usize) -> Wait {
         let wait = self.fast.waits[place].clone();
         self.fast.waits[place].what = What::Free;

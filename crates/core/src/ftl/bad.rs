@@ -77,6 +77,9 @@ impl<M: Medium> Ftl<M> {
                 }
                 self.put_overtaken(to, lpn, stamp, owner)
             };
+            // What it is a copy of has waited for this row, too.
+            let source = if self.payload { self.row_sources[at] } else { None };
+            self.set_source(to, source);
             if full {
                 self.submit(now, events, to);
             }

@@ -6,7 +6,7 @@ use crate::flash::{Kind, NONE, Operation, Source};
 use crate::profile::GcVictim;
 use std::cmp::Reverse;
 use tidewater_base::Instant;
-use tidewater_nand::Medium;
+use tidewater_nand::{Medium, Place};
 
 /// Fractions of a unit that credit is counted in.
 pub(super) const CREDIT: i64 = 256;
@@ -192,7 +192,9 @@ impl<M: Medium> Ftl<M> {
                 break;
             };
             self.statistics.collected += 1;
-            if self.put(row, lpn, stamp, super::write::NO_OWNER) {
+            let full = self.put(row, lpn, stamp, super::write::NO_OWNER);
+            self.set_source(row, Some(Place { at, page: operation.row, unit: in_page }));
+            if full {
                 self.submit(now, events, row);
             }
         }

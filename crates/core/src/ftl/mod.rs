@@ -39,7 +39,7 @@ use checkpoint::Checkpoint;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tidewater_base::Instant;
-use tidewater_nand::{Block, Medium, Stamp, Stamps};
+use tidewater_nand::{Block, Medium, Place, Stamp, Stamps};
 
 /// What a superblock is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -256,6 +256,8 @@ pub struct Ftl<M> {
     row_previous: Vec<u32>,
     /// Version and write sequence, when the medium keeps stamps.
     row_stamps: Vec<(u64, u64)>,
+    /// Where each unit of a row is copied from, when somebody keeps payload.
+    row_sources: Vec<Option<Place>>,
     host_row: u32,
     host_rows: Outstanding,
     log_row: u32,
@@ -284,6 +286,8 @@ pub struct Ftl<M> {
     recovered: Option<RecoveryReport>,
     profile: FtlProfile,
     stamps: bool,
+    /// Somebody keeps payload, and wants to know what is a copy of what.
+    payload: bool,
     read_only: bool,
     good_superblocks: u32,
     programs_per_die: u32,
@@ -393,6 +397,8 @@ impl<M: Medium> Ftl<M> {
             row_owners: Vec::new(),
             row_previous: Vec::new(),
             row_stamps: Vec::new(),
+            row_sources: Vec::new(),
+            payload: false,
             host_row: NONE,
             host_rows: Outstanding::default(),
             log_row: NONE,
@@ -605,6 +611,11 @@ impl<M: Medium> Ftl<M> {
         }
         let staged = self.row_at(superblock, row).expect("a row that is not programmed is staged");
         let at = staged as usize * self.layout.units_per_row as usize + unit as usize;
+        if let Some(&Some(Place { at, page, unit })) = self.row_sources.get(at) {
+            // Payload is moved when the copy is programmed; until then the original stays where it is.
+            let Some(stamp) = self.medium.stamp(at, page, unit) else { return Found::Unmapped };
+            return Found::Flash { at, page, unit, stamp };
+        }
         match self.row_stamps.get(at) {
             Some(&(version, sequence)) => Found::Staged(Stamp { lpn, version, sequence }),
             None => Found::Unmapped,

@@ -132,6 +132,7 @@ impl<M: Medium> Ftl<M> {
                 header,
                 lpns: &units[part.clone()],
                 stamps: if self.stamps { &stamps[part] } else { &[] },
+                sources: &[],
                 own_payload: None,
             };
             self.medium.preset(self.layout.block(superblock, plane), row, &content);

@@ -64,6 +64,11 @@ pub(super) struct Recovery {
 }
 
 impl<M: Medium> Ftl<M> {
+    /// Flash reads that a recovery under way has done; 0 when there is none.
+    pub fn recovery_reads(&self) -> u64 {
+        self.recovery.as_ref().map_or(0, |recovery| recovery.report.reads)
+    }
+
     /// A translation layer over a medium that has lived. It serves nothing until [`Ftl::is_recovering`] is false; drive
     /// it with events as always. `deallocations` have survived in memory and are not on flash.
     pub fn power_on(

@@ -5,7 +5,7 @@ use crate::events::{Event, EventQueue, lane};
 use crate::flash::{Kind, NONE, Operation, Source};
 use std::cmp::Reverse;
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Nand, Page, PageHeader, PageKind};
+use tidewater_nand::{Medium, Nand, Page, PageHeader, PageKind, Place};
 
 /// Nobody waits for this unit.
 pub const NO_OWNER: u32 = u32::MAX;
@@ -71,6 +71,9 @@ impl<M: Medium> Ftl<M> {
         self.row_owners[at] = owner;
         if self.stamps {
             self.row_stamps[at] = stamp;
+            if self.payload {
+                self.row_sources[at] = None;
+            }
         }
         let previous = match self.map.set(lpn, Entry::At(ppn)) {
             Entry::At(old) => {
@@ -143,6 +146,9 @@ impl<M: Medium> Ftl<M> {
                 self.row_previous.resize(self.row_previous.len() + units, NOWHERE);
                 if self.stamps {
                     self.row_stamps.resize(self.row_stamps.len() + units, (0, 0));
+                }
+                if self.payload {
+                    self.row_sources.resize(self.row_lpns.len(), None);
                 }
                 self.rows.push(Row {
                     superblock: NONE,
@@ -323,7 +329,8 @@ impl<M: Medium> Ftl<M> {
             let content = Page {
                 header,
                 lpns: &self.row_lpns[units.clone()],
-                stamps: if self.stamps { &self.row_stamps[units] } else { &[] },
+                stamps: if self.stamps { &self.row_stamps[units.clone()] } else { &[] },
+                sources: if self.payload { &self.row_sources[units] } else { &[] },
                 own_payload: r.own.as_ref().filter(|_| plane == 0).and_then(|own| own.payload.clone()),
             };
             let at = self.layout.block(superblock, plane);
@@ -336,6 +343,31 @@ impl<M: Medium> Ftl<M> {
             self.fail_superblock(superblock);
         }
         good
+    }
+
+    /// Pages say from now on what their units are copies of, for whoever keeps payload; needs stamps.
+    pub fn keep_sources(&mut self) {
+        assert!(self.stamps, "payload is kept by version, which only stamps tell");
+        self.payload = true;
+        self.row_sources.resize(self.row_lpns.len(), None);
+    }
+
+    /// Every unit in a row that is not programmed yet, overtaken ones included, with its version; needs stamps.
+    pub fn unprogrammed(&self) -> impl Iterator<Item = (u32, u64)> {
+        let units = self.layout.units_per_row as usize;
+        let rows = self.rows.iter().enumerate().filter(|(_, row)| row.in_use && row.stream != Stream::Map);
+        rows.flat_map(move |(id, row)| {
+            let places = id * units..id * units + row.count as usize;
+            places.map(|at| (self.row_lpns[at], self.row_stamps[at].0))
+        })
+    }
+
+    /// The unit that was put into a row last is a copy of the one at `source`.
+    pub(super) fn set_source(&mut self, row: u32, source: Option<Place>) {
+        if self.payload {
+            let last = row * self.layout.units_per_row + self.rows[row as usize].count - 1;
+            self.row_sources[last as usize] = source;
+        }
     }
 
     /// The row of collected data that a die is filling, opened if need be. `None`: its rows queue is full, or there is

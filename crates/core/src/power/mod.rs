@@ -46,7 +46,36 @@ pub struct Destaged {
     pub bytes: Box<[u8]>,
 }
 
+/// What a drive was, for whoever brings it back from flash that was stored somewhere: see [`Remains::from_flash`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Identity {
+    /// How it was run when it was made; the capacity is that of its making.
+    pub options: Options,
+    /// How it was sized.
+    pub plan: Plan,
+    /// Bytes of a unit.
+    pub unit_size: u32,
+}
+
 impl<M: Medium> Remains<M> {
+    /// What is left of a drive of which only the flash was stored, and `control_blocks` of its fast side
+    /// ([`Device::control_blocks`]; empty: it starts anew).
+    pub fn from_flash(medium: M, identity: Identity, control_blocks: Vec<ControlBlock>) -> Remains<M> {
+        let Identity { options, plan, unit_size } = identity;
+        Remains {
+            medium,
+            options,
+            plan,
+            unit_size,
+            at: Instant::ZERO,
+            buffered: Vec::new(),
+            deallocations: Vec::new(),
+            control_blocks,
+            destaged: Vec::new(),
+            energy: 0.0,
+        }
+    }
+
     /// The flash.
     pub fn medium(&self) -> &M {
         &self.medium
@@ -74,6 +103,16 @@ impl<M: Medium> Remains<M> {
 }
 
 impl<M: Medium> Device<M> {
+    /// What it is, for whoever stores it: see [`Remains::from_flash`].
+    pub fn identity(&self) -> Identity {
+        Identity { options: self.options, plan: self.plan, unit_size: self.profile.ftl.unit_size }
+    }
+
+    /// What must survive of the fast side's functions besides their pages.
+    pub fn control_blocks(&self) -> Vec<ControlBlock> {
+        if self.restored_log.is_empty() { self.fast.control_blocks() } else { self.restored_log.clone() }
+    }
+
     /// The power fails now. Programs and erases under way are torn; whatever was only in volatile memory is gone.
     ///
     /// # Panics
@@ -156,6 +195,13 @@ impl<M: Medium> Device<M> {
         let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
         device.restored = remains.buffered;
         let functions = device.fast.functions();
+        if remains.control_blocks.is_empty() && !functions.is_empty() {
+            // Nothing of the fast side was stored: it is as it was when the drive was made.
+            if !device.is_recovering() {
+                device.take_back();
+            }
+            return Ok(device);
+        }
         let fit = |(block, function): (&ControlBlock, &Function)| block.fits(function);
         if functions.len() != remains.control_blocks.len() || !remains.control_blocks.iter().zip(functions).all(fit) {
             let text = "the profile's [fast] functions and log_size are not those of the drive that lost its power";

@@ -39,6 +39,7 @@ impl Profile {
         self.check_fast()?;
         self.check_nand()?;
         self.check_capacity()?;
+        self.check_serve()?;
         let placement = memory::place(self).map_err(|error| {
             let key = match &error {
                 memory::PlacementError::Full { memory, .. } => format!("memory.{memory}.size"),
@@ -111,6 +112,30 @@ impl Profile {
                 MemoryKind::Host => "`nothing`: the drive cannot know what the host's memory survives",
             };
             format!("expected {expected} for kind `{}`, found `{}`", memory.kind.word(), memory.survives.word())
+        })
+    }
+
+    fn check_serve(&self) -> Checked {
+        let serve = &self.serve;
+        for (key, size) in [
+            ("serve.cmb_size", serve.cmb_size),
+            ("serve.hmb_preferred", serve.hmb_preferred),
+            ("serve.hmb_min", serve.hmb_min),
+        ] {
+            require(size.is_multiple_of(4096), key, || {
+                format!("expected a multiple of 4KiB, found {}", format_bytes(size))
+            })?;
+        }
+        let pmr = serve.pmr_size;
+        require(pmr == 0 || pmr.is_power_of_two() && pmr >= 4096, "serve.pmr_size", || {
+            format!("expected 0 or a power of two from 4KiB on, found {}", format_bytes(pmr))
+        })?;
+        require(serve.hmb_min <= serve.hmb_preferred, "serve.hmb_min", || {
+            format!(
+                "{} is more than the {} that serve.hmb_preferred asks for",
+                format_bytes(serve.hmb_min),
+                format_bytes(serve.hmb_preferred)
+            )
         })
     }
 

@@ -2,8 +2,9 @@
 //! (`keys.rs`), which `tidewater profile show` prints and `docs/reference/profile.md` lists.
 
 use super::{
-    Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, GcVictim,
-    HostProfile, LinkProfile, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Release, Survives,
+    Access, Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, GcVictim,
+    HostProfile, Interrupts, LinkProfile, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Release,
+    ServeProfile, Survives, Timing,
 };
 use tidewater_base::Duration;
 use tidewater_nand::{Cell, Config as NandProfile};
@@ -88,6 +89,15 @@ impl Profile {
                 suspend_time: Duration::from_us(20),
                 resume_time: Duration::from_us(20),
                 suspend_max: 8,
+            },
+            serve: ServeProfile {
+                timing: Timing::Model,
+                access: Access::Mapped,
+                interrupts: Interrupts::MsiX,
+                cmb_size: 512 * KIB,
+                pmr_size: 0,
+                hmb_preferred: 0,
+                hmb_min: 0,
             },
             nand: NandProfile {
                 channels: 8,

@@ -46,6 +46,8 @@ pub struct Profile {
     pub flash: FlashProfile,
     /// `[nand]`: the medium.
     pub nand: NandProfile,
+    /// `[serve]`: what only a served device has.
+    pub serve: ServeProfile,
 }
 
 /// `[drive]`.
@@ -104,6 +106,52 @@ pub enum QueuePriority {
     Medium,
     /// Weight `arbitration_weights[2]`.
     Low,
+}
+
+/// `[serve]`: what the drive is like as a real device, under the wall clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServeProfile {
+    /// When commands complete.
+    pub timing: Timing,
+    /// How stores into BAR2 reach the device.
+    pub access: Access,
+    /// How the device interrupts.
+    pub interrupts: Interrupts,
+    /// Bytes of BAR2 that hosts may put queues into (CMB), a multiple of 4 KiB. 0: none.
+    pub cmb_size: u64,
+    /// Bytes of the persistent memory region in BAR4, a power of two. 0: none.
+    pub pmr_size: u64,
+    /// Bytes of host memory that the drive asks for (HMPRE), a multiple of 4 KiB. 0: none.
+    pub hmb_preferred: u64,
+    /// The least that is of use to it (HMMIN), at most `hmb_preferred`.
+    pub hmb_min: u64,
+}
+
+/// When commands of a served drive complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// When the modelled drive would complete them.
+    Model,
+    /// As soon as the backing store allows.
+    None,
+}
+
+/// How a host's stores into BAR2 reach a served device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The host maps the memory: its stores cost nothing, and it announces what it has stored.
+    Mapped,
+    /// Each store is a message: exact, and slower.
+    Trapped,
+}
+
+/// Kinds of interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupts {
+    /// MSI-X: a vector for each queue.
+    MsiX,
+    /// MSI: for virtual machine monitors that cannot unplug a device with MSI-X.
+    Msi,
 }
 
 /// `[link]`: PCIe between host and drive.

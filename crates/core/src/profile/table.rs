@@ -3,7 +3,10 @@
 
 use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
-use super::{Arbitration, DestagePriority, GcVictim, MemoryKind, OnWrap, QueuePriority, Release, Survives};
+use super::{
+    Access as HostAccess, Arbitration, DestagePriority, GcVictim, Interrupts, MemoryKind, OnWrap, QueuePriority,
+    Release, Survives, Timing,
+};
 use tidewater_base::Duration;
 use tidewater_nand::Cell;
 
@@ -31,6 +34,18 @@ choices!(MemoryKind {
     Nvm = "nvm": "byte-addressable and non-volatile, as STT-MRAM",
     Host = "host": "the host's, lent over PCIe: never trusted, can be withdrawn",
     SlcFlash = "slc-flash": "flash in single-level mode",
+});
+choices!(Timing {
+    Model = "model": "when the modelled drive would complete them",
+    None = "none": "as soon as the backing store allows",
+});
+choices!(HostAccess {
+    Mapped = "mapped": "the host maps the memory and announces what it has stored",
+    Trapped = "trapped": "each store is a message: exact, and slower",
+});
+choices!(Interrupts {
+    MsiX = "msi-x": "a vector for each queue",
+    Msi = "msi": "for virtual machine monitors that cannot unplug a device with MSI-X",
 });
 choices!(Survives {
     Nothing = "nothing": "nothing is left",
@@ -428,6 +443,29 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         retry_gain, PROBABILITY,
             "Factor by which each retry lowers the raw bit error rate.",
             "The first shifted read usually suffices, a page far past its life takes several. An assumption.";
+    }
+    serve {
+        timing, Kind::Choice(Timing::WORDS),
+            "When commands of a served drive complete.",
+            "A served drive is there to be what it models; `none` is for those who want its interface and no wait.";
+        access, Kind::Choice(HostAccess::WORDS),
+            "How a host's stores into BAR2 reach a served device.",
+            "A trapped store costs a message of tens of microseconds, a mapped one is a store.";
+        interrupts, Kind::Choice(Interrupts::WORDS),
+            "How a served device interrupts its host.",
+            "MSI-X is what every NVMe driver asks for first.";
+        cmb_size, bytes(0, GIB),
+            "Bytes of BAR2 that hosts may put queues into (controller memory buffer), a multiple of 4 KiB. 0: none.",
+            "Room for 64 submission queues of 1,024 entries is 4 MiB; eight of them fit into half a MiB. A kernel uses all that it is offered.";
+        pmr_size, bytes(0, 64 * GIB),
+            "Bytes of the persistent memory region in BAR4, a power of two. 0: none.",
+            "Few drives have one.";
+        hmb_preferred, bytes(0, 4 * GIB),
+            "Bytes of host memory that a served drive asks for (HMPRE), a multiple of 4 KiB. 0: none.",
+            "A drive with DRAM of its own asks for none.";
+        hmb_min, bytes(0, 4 * GIB),
+            "The least host memory that is of use to it (HMMIN), at most `hmb_preferred`.",
+            "Any is better than none.";
     }
 };
 

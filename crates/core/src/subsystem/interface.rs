@@ -8,7 +8,7 @@ use crate::fast::{Content, Place};
 use tidewater_base::Duration;
 use tidewater_wire::nvme::{Cqe, Sqe};
 
-/// A command that the subsystem has taken: its place in the table of commands, below `Options::slots`. It is free
+/// A command that the subsystem has taken: its place in the table of commands, below [`Subsystem::slots`](super::Subsystem::slots). It is free
 /// again after its [`Output::Complete`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub u16);
@@ -42,7 +42,7 @@ pub enum Transport {
 }
 
 /// What happens outside of the subsystem. `function` numbers controllers: PCI functions first, then those of fabrics.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Input<'a> {
     /// The host has written a register of BAR0, doorbells included, or set a property. Any offset, any length, any value.
     Register {
@@ -73,14 +73,20 @@ pub enum Input<'a> {
         /// As many bytes as were asked for; `None`: the host's memory is not there.
         bytes: Option<&'a [u8]>,
     },
-    /// Answers [`Output::DmaWrite`].
-    DmaWritten {
-        /// As the output had it.
-        token: Token,
-        /// The host's memory was there.
-        good: bool,
+    /// Answers [`Output::Gather`].
+    Gathered {
+        /// The command.
+        slot: Slot,
+        /// As many bytes as were asked for; `None`: the host's memory, or the connection, is not there.
+        bytes: Option<&'a [u8]>,
     },
-    /// Answers each [`Output::Fetch`] and each [`Output::Data`].
+    /// A completion queue entry of a PCIe controller could not be written: its memory is not there. The controller stops
+    /// with Controller Fatal Status.
+    PostFailed {
+        /// The controller.
+        function: u8,
+    },
+    /// Answers each [`Output::Fetch`], each [`Output::Data`] and each [`Output::Send`].
     Moved {
         /// The command.
         slot: Slot,
@@ -114,6 +120,8 @@ pub enum Input<'a> {
         entries: u16,
         /// Commands that destroy (Format, Sanitize, namespace management, vendor commands) are allowed.
         privileged: bool,
+        /// Keep Alive Timeout of the Connect command in milliseconds; 0: none.
+        keep_alive_ms: u32,
     },
     /// Another queue of a fabrics controller has connected.
     ConnectQueue {
@@ -154,6 +162,15 @@ pub enum Input<'a> {
         /// The end of what is stored.
         tail: u64,
         /// The bytes since it last said so.
+        content: Content<'a>,
+    },
+    /// A frame from a peer of a function's fast side, with the bytes that it names.
+    Frame {
+        /// The function.
+        function: u8,
+        /// The frame.
+        frame: Box<tidewater_wire::replication::Frame>,
+        /// The bytes of a data frame; else empty.
         content: Content<'a>,
     },
     /// A fault is injected ([`Fault`]).
@@ -216,8 +233,8 @@ pub enum Fault {
 /// What the subsystem has to say.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Control structures are needed from the host's memory: submission queue entries, PRP and SGL lists, ranges, data of
-    /// admin commands. At most 4,096 bytes.
+    /// Control structures are needed from the memory of a PCIe controller's host, or from its CMB (`Subsystem::region`):
+    /// submission queue entries, PRP and SGL lists, descriptors of the host memory buffer. At most 4,096 bytes.
     DmaRead {
         /// Comes back with the answer.
         token: Token,
@@ -228,16 +245,23 @@ pub enum Output {
         /// Bytes.
         len: u32,
     },
-    /// Control structures for the host's memory: data of admin commands, event indices.
-    DmaWrite {
-        /// Comes back with the answer.
-        token: Token,
+    /// The command's data is to be brought from the host (`Subsystem::segments`) and handed in by [`Input::Gathered`]: the
+    /// firmware itself reads it (ranges, admin data, vendor commands).
+    Gather {
+        /// The command.
+        slot: Slot,
+        /// Bytes.
+        len: u32,
+    },
+    /// A double word for the host's memory: an event index (Doorbell Buffer Config). Not answered. When it is written, the
+    /// shadow doorbells are to be looked at once more before the device sleeps.
+    EventIndex {
         /// Whose memory.
         function: u8,
         /// Bus address.
         address: u64,
         /// What.
-        bytes: Box<[u8]>,
+        value: u32,
     },
     /// The command's data is to be brought from the host (`Subsystem::segments`) into the staging area of its slot.
     Fetch {
@@ -278,15 +302,21 @@ pub enum Output {
         /// The command.
         slot: Slot,
     },
-    /// Data that the firmware itself has for the command's segments: replies of vendor commands, admin data over fabrics.
+    /// Data that the firmware itself has for the command's segments: data of admin commands, replies of vendor commands.
+    /// Bytes of log are to be copied at once: they may be in a ring that moves on.
     Send {
         /// The command.
         slot: Slot,
+        /// Where it goes in the command's data.
+        at: u32,
         /// What.
         bytes: Box<[u8]>,
         /// Bytes of log that come behind it.
         log: Option<LogPiece>,
     },
+    /// What of the subsystem's own state outlives a power cut (`Subsystem::state`) has changed, and is to be stored, so that
+    /// the next [`Output::Sync`] makes it safe. Not answered.
+    SaveState,
     /// A command has ended. Of a PCIe controller the entry goes to `address` in the host's memory, and then an interrupt
     /// by [`Output::Interrupt`].
     Complete {
@@ -313,6 +343,12 @@ pub enum Output {
         /// A controller whose last command has ended, after [`Input::Disconnect`].
         function: u8,
     },
+    /// The host of a fabrics controller has not been heard of for as long as its Keep Alive Timeout: its connections are to
+    /// be closed, then [`Input::Disconnect`].
+    KeepAliveExpired {
+        /// The controller.
+        function: u8,
+    },
     /// A page of the fast side's log goes to flash: its bytes are to be kept as this unit's content.
     StoreLog {
         /// The function.
@@ -325,6 +361,15 @@ pub enum Output {
         page: crate::fast::LogPage,
         /// The epoch of its header.
         epoch: tidewater_wire::vendor::Epoch,
+    },
+    /// A frame for a peer of the fast side. Of a data frame, `from` says where its bytes are.
+    Frame {
+        /// The node.
+        peer: u8,
+        /// The frame.
+        frame: Box<tidewater_wire::replication::Frame>,
+        /// Where the bytes of a data frame are.
+        from: Option<Place>,
     },
 }
 

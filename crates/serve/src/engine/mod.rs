@@ -1,1 +1,18 @@
-//! Runs a subsystem under the wall clock: moves payload, keeps time, and lets front ends in.
+//! Runs a subsystem under the wall clock: one thread with the one drive loop, whose world holds hosts, connections and the
+//! backing store.
+mod clock;
+mod port;
+mod rerun;
+mod run;
+mod served;
+mod setup;
+mod start;
+mod status;
+mod world;
+
+pub use rerun::{Rerun, RerunError, rerun};
+pub use run::{Ended, Server};
+pub use served::Served;
+pub use setup::{Backing, DriveSetup, NamespaceSetup, Setup, TcpSetup};
+pub use start::{Event, Ready, ServeError};
+pub use world::Counters;

@@ -1,1 +1,23 @@
 //! The backing store: NAND pages at their physical place, with their out-of-band areas, in a file.
+//!
+//! [`Image`] is that file, a block device, or memory; [`Payload`] is what the engine uses: it holds the bytes of what is not on
+//! flash yet, moves them to the image when the firmware programs them, and reads them back. [`format`](mod@format) has the bytes
+//! (`docs/reference/image.md`), [`Storage`] is the seam at which faults are injected.
+mod error;
+pub mod format;
+mod open;
+mod payload;
+mod pool;
+mod restore;
+mod storage;
+mod store;
+mod sync;
+
+pub use error::ImageError;
+pub use open::{METADATA_MAX, Made, OpenReport, Opened, Target};
+pub use payload::Payload;
+pub use storage::{FileStorage, MemoryStorage, NewFile, Storage, Syncing};
+#[doc(hidden)]
+pub use store::Flaw;
+pub use store::{Image, ImageOptions, ImageStatistics};
+pub use sync::SyncMode;

@@ -164,7 +164,8 @@ impl Target {
             self.keep_alive_changed(connect.keep_alive_ms);
             match &self.associations.get(association).expect("it was created").kind {
                 Kind::Subsystem { function } => {
-                    border.input(Input::Connect { function: *function, entries, privileged });
+                    // The target itself watches its hosts.
+                    border.input(Input::Connect { function: *function, entries, privileged, keep_alive_ms: 0 });
                     border.controller_id(*function)
                 }
                 Kind::Discovery(controller) => controller.id(),

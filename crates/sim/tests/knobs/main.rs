@@ -13,7 +13,7 @@ mod table;
 
 use rig::{result, small, try_serve};
 use std::collections::BTreeSet;
-use table::{ELSEWHERE, KNOBS, Knob, LABELS, Must};
+use table::{ELSEWHERE, KNOBS, Knob, LABELS, Must, SERVED};
 use tidewater_core::profile::Profile;
 
 #[test]
@@ -24,6 +24,7 @@ fn every_key_has_an_entry() {
         .chain(LABELS.iter().map(|(key, _)| *key))
         .chain(ELSEWHERE.iter().map(|(key, _)| *key))
         .chain(fast::KEYS.iter().map(|(key, _)| *key))
+        .chain(SERVED.iter().copied())
         .collect();
     let listed_once: BTreeSet<String> = listed.iter().map(|key| (*key).to_owned()).collect();
     assert_eq!(listed.len(), listed_once.len(), "a key is listed twice");

@@ -38,6 +38,17 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
     ("memory.NAME.survives", "what_survives_is_there_after_a_power_cut"),
 ];
 
+/// The keys that only a served device has; `crates/serve/tests/knobs.rs` turns each.
+pub const SERVED: &[&str] = &[
+    "serve.timing",
+    "serve.access",
+    "serve.interrupts",
+    "serve.cmb_size",
+    "serve.pmr_size",
+    "serve.hmb_preferred",
+    "serve.hmb_min",
+];
+
 // Random reads, a few at a time, so that a latency is a sum; and many, so that something is the bottleneck.
 const READS: Load = load("rw=randread,bs=4k,iodepth=1,size=16m,number_ios=2000");
 const MANY_READS: Load = load("rw=randread,bs=4k,iodepth=32,size=16m,number_ios=4000");

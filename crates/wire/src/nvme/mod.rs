@@ -1,20 +1,40 @@
-//! NVM Express: queue entries, status codes and the NVM command set.
+//! NVM Express: registers, queue entries, status codes, admin commands and what they return, and the NVM command set.
 //!
 //! Sections and figures are those of the NVM Express Base Specification, revision 1.4 (10 June 2019).
 //!
-//! [`Sqe`] is a raw view of 64 bytes; [`Command`] holds only what is valid; [`Command::parse`] leads from one to the other.
+//! [`Sqe`] is a raw view of 64 bytes; [`Command`] holds only what is valid; [`Command::parse`] leads from one to the other, and
+//! [`AdminCommand::parse`] does for the admin queue.
 
+mod admin;
+#[cfg(test)]
+mod admin_tests;
 mod command;
 mod cqe;
+mod event;
+pub mod feature;
+pub mod identify;
+pub mod log;
+pub mod register;
+mod sgl;
 mod sqe;
 mod status;
+mod text;
 
+pub use admin::{
+    AdminCommand, Cns, CreateCq, CreateSq, Data, FormatNvm, GetFeatures, GetLogPage, Identify, PAGE, QueuePriority,
+    Sanitize, SanitizeAction, SecureErase, Select, SelfTestAction, SetFeatures, admin_opcode,
+};
 pub use command::{Command, DsmRange, Kind};
 pub use cqe::Cqe;
+pub use event::{Event, EventType, doorbell_buffer};
+pub use identify::NamespaceManagement;
+pub use log::log_page;
+pub use sgl::{Address, SglDescriptor};
 pub use sqe::Sqe;
 pub use status::Status;
+pub use text::{Nqn, Text};
 
-/// The namespace identifier that means every namespace (section 6.1.2). Only Flush accepts it here.
+/// The namespace identifier that means every namespace (section 6.1.2).
 pub const NSID_ALL: u32 = 0xFFFF_FFFF;
 
 /// Ranges in one Dataset Management command, at most (section 6.7: an 8-bit number that counts from 0).

@@ -147,6 +147,12 @@ statuses! {
     OPERATION_DENIED = GENERIC, 0x15, true, "Operation Denied";
     /// Type 0, 16h.
     SGL_OFFSET_INVALID = GENERIC, 0x16, true, "SGL Offset Invalid";
+    /// Type 0, 17h: a host identifier of another size than the one that is set.
+    HOST_IDENTIFIER_INCONSISTENT = GENERIC, 0x17, true, "Host Identifier Inconsistent Format";
+    /// Type 0, 18h: the host was not heard for the keep alive time-out.
+    KEEP_ALIVE_EXPIRED = GENERIC, 0x18, true, "Keep Alive Timer Expired";
+    /// Type 0, 19h: the keep alive time-out is not supported.
+    KEEP_ALIVE_INVALID = GENERIC, 0x19, true, "Keep Alive Timeout Invalid";
     /// Type 0, 1Bh: aborted by a Reservation Acquire with preempt and abort.
     ABORTED_PREEMPT = GENERIC, 0x1B, false, "Command Aborted due to Preempt and Abort";
     /// Type 0, 1Ch: the last sanitize failed and no recovery was done.
@@ -174,6 +180,61 @@ statuses! {
     RESERVATION_CONFLICT = GENERIC, 0x83, true, "Reservation Conflict";
     /// Type 0, 84h.
     FORMAT_IN_PROGRESS = GENERIC, 0x84, false, "Format In Progress";
+    // Figure 128: command specific status values.
+    /// Type 1, 00h: Create I/O Submission Queue names a completion queue that does not exist.
+    COMPLETION_QUEUE_INVALID = COMMAND_SPECIFIC, 0x00, true, "Completion Queue Invalid";
+    /// Type 1, 01h: the queue is the admin queue, out of range, or used already.
+    INVALID_QUEUE_ID = COMMAND_SPECIFIC, 0x01, true, "Invalid Queue Identifier";
+    /// Type 1, 02h: no entries, or more than CAP.MQES.
+    INVALID_QUEUE_SIZE = COMMAND_SPECIFIC, 0x02, true, "Invalid Queue Size";
+    /// Type 1, 03h: too many Abort commands are outstanding.
+    ABORT_LIMIT_EXCEEDED = COMMAND_SPECIFIC, 0x03, false, "Abort Command Limit Exceeded";
+    /// Type 1, 05h: too many Asynchronous Event Requests are outstanding.
+    AER_LIMIT_EXCEEDED = COMMAND_SPECIFIC, 0x05, true, "Asynchronous Event Request Limit Exceeded";
+    /// Type 1, 06h: the slot does not exist or is read-only.
+    INVALID_FIRMWARE_SLOT = COMMAND_SPECIFIC, 0x06, true, "Invalid Firmware Slot";
+    /// Type 1, 07h.
+    INVALID_FIRMWARE_IMAGE = COMMAND_SPECIFIC, 0x07, true, "Invalid Firmware Image";
+    /// Type 1, 08h: there is no such interrupt vector.
+    INVALID_INTERRUPT_VECTOR = COMMAND_SPECIFIC, 0x08, true, "Invalid Interrupt Vector";
+    /// Type 1, 09h: there is no such log page.
+    INVALID_LOG_PAGE = COMMAND_SPECIFIC, 0x09, true, "Invalid Log Page";
+    /// Type 1, 0Ah: the block format, or its settings, are not supported.
+    INVALID_FORMAT = COMMAND_SPECIFIC, 0x0A, true, "Invalid Format";
+    /// Type 1, 0Ch: a completion queue is still used by a submission queue.
+    INVALID_QUEUE_DELETION = COMMAND_SPECIFIC, 0x0C, true, "Invalid Queue Deletion";
+    /// Type 1, 0Dh: the feature has no saved value.
+    FEATURE_NOT_SAVEABLE = COMMAND_SPECIFIC, 0x0D, true, "Feature Identifier Not Saveable";
+    /// Type 1, 0Eh: the feature can't be set.
+    FEATURE_NOT_CHANGEABLE = COMMAND_SPECIFIC, 0x0E, true, "Feature Not Changeable";
+    /// Type 1, 0Fh: a namespace is named for a feature that is the controller's.
+    FEATURE_NOT_NAMESPACE_SPECIFIC = COMMAND_SPECIFIC, 0x0F, true, "Feature Not Namespace Specific";
+    /// Type 1, 14h: ranges overlap.
+    OVERLAPPING_RANGE = COMMAND_SPECIFIC, 0x14, true, "Overlapping Range";
+    /// Type 1, 15h: there is not enough room for the namespace.
+    NAMESPACE_INSUFFICIENT_CAPACITY = COMMAND_SPECIFIC, 0x15, true, "Namespace Insufficient Capacity";
+    /// Type 1, 16h: there are as many namespaces as can be.
+    NAMESPACE_ID_UNAVAILABLE = COMMAND_SPECIFIC, 0x16, true, "Namespace Identifier Unavailable";
+    /// Type 1, 18h.
+    NAMESPACE_ALREADY_ATTACHED = COMMAND_SPECIFIC, 0x18, true, "Namespace Already Attached";
+    /// Type 1, 19h: a private namespace is attached to another controller.
+    NAMESPACE_IS_PRIVATE = COMMAND_SPECIFIC, 0x19, true, "Namespace Is Private";
+    /// Type 1, 1Ah.
+    NAMESPACE_NOT_ATTACHED = COMMAND_SPECIFIC, 0x1A, true, "Namespace Not Attached";
+    /// Type 1, 1Bh: capacity and size of a namespace must be the same.
+    THIN_PROVISIONING_NOT_SUPPORTED = COMMAND_SPECIFIC, 0x1B, true, "Thin Provisioning Not Supported";
+    /// Type 1, 1Ch: the controller list is empty, out of order, or names a controller that is not there.
+    CONTROLLER_LIST_INVALID = COMMAND_SPECIFIC, 0x1C, true, "Controller List Invalid";
+    /// Type 1, 1Dh: a device self-test runs.
+    SELF_TEST_IN_PROGRESS = COMMAND_SPECIFIC, 0x1D, true, "Device Self-test In Progress";
+    /// Type 1, 1Fh: there is no such controller.
+    INVALID_CONTROLLER_ID = COMMAND_SPECIFIC, 0x1F, true, "Invalid Controller Identifier";
+    /// Type 1, 22h: there is no such resource.
+    INVALID_RESOURCE_ID = COMMAND_SPECIFIC, 0x22, true, "Invalid Resource Identifier";
+    /// Type 1, 23h.
+    SANITIZE_PROHIBITED_PMR = COMMAND_SPECIFIC, 0x23, true, "Sanitize Prohibited While Persistent Memory Region is Enabled";
+    /// Type 1, 29h (revision 2.0): an I/O command set that does not exist here.
+    COMMAND_SET_NOT_SUPPORTED = COMMAND_SPECIFIC, 0x29, true, "I/O Command Set Not Supported";
     // Figure 129: command specific status values, NVM command set.
     /// Type 1, 80h: attributes of Dataset Management, Read or Write contradict each other.
     CONFLICTING_ATTRIBUTES = COMMAND_SPECIFIC, 0x80, true, "Conflicting Attributes";

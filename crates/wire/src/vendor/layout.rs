@@ -73,7 +73,7 @@ impl std::error::Error for LayoutError {}
 
 impl LayoutError {
     /// What a field of an enclosing layout says of an error in its part.
-    pub(super) fn must(self) -> &'static str {
+    pub(crate) fn must(self) -> &'static str {
         match self {
             LayoutError::Field { must, .. } => must,
             LayoutError::Checksum { .. } => "undamaged",
@@ -153,7 +153,7 @@ macro_rules! integers {
         })*
     };
 }
-integers!(u8 u16 u32 u64);
+integers!(u8 u16 u32 u64 u128);
 
 impl Part for bool {
     const BYTES: usize = 1;

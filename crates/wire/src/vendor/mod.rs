@@ -6,7 +6,7 @@
 //! Express Base Specification, revision 1.4, unless the X-SSD paper is named.
 
 mod command;
-mod layout;
+pub(crate) mod layout;
 mod logs;
 mod media;
 mod pages;

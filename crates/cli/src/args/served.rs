@@ -1,0 +1,285 @@
+//! The commands about a device that is served: serving it, asking how it is, breaking it on purpose, reading what it says.
+
+use super::{Setting, examples, values};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+use tidewater_base::Duration;
+
+/// `tidewater serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The drive: a name from `tidewater profile list`, or a TOML file
+    #[arg(long, value_name = "PROFILE", default_value = "generic", value_hint = ValueHint::FilePath, help_heading = "Drive")]
+    pub profile: PathBuf,
+    /// Change one setting of the profile, such as serve.timing=none; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Drive")]
+    pub set: Vec<Setting>,
+    /// Where the drive's data is kept: a file that is made when it is not there, or `memory`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Drive")]
+    pub image: PathBuf,
+    /// Usable size of a new drive, such as 64GiB; an image that is there has its own
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Drive")]
+    pub size: Option<u64>,
+    /// Namespaces of a new drive: sizes, separated by commas, each with :4k for blocks of 4 KiB, the last may be `rest`
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rest", help_heading = "Drive")]
+    pub namespaces: Vec<NamespaceSize>,
+    /// Seed of a new drive: bad blocks, identifiers
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Drive")]
+    pub seed: u64,
+    /// Serve a PCIe function on this vfio-user socket; several make several functions
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, help_heading = "Hosts")]
+    pub vfio_user: Vec<PathBuf>,
+    /// Serve remote hosts by NVMe/TCP at this address, such as 127.0.0.1:4420
+    #[arg(long, value_name = "ADDRESS", help_heading = "Hosts")]
+    pub nvme_tcp: Option<SocketAddr>,
+    /// Take an NVMe/TCP address beyond this machine's loopback: anybody who reaches it reads and writes the drive
+    #[arg(long, requires = "nvme_tcp", help_heading = "Hosts")]
+    pub insecure_bind: bool,
+    /// Only hosts with this NQN may connect by NVMe/TCP; may be given several times. This is no authentication
+    #[arg(long, value_name = "NQN", requires = "nvme_tcp", help_heading = "Hosts")]
+    pub allow_host: Vec<String>,
+    /// Remote hosts may format, sanitize, and send vendor commands
+    #[arg(long, requires = "nvme_tcp", help_heading = "Hosts")]
+    pub allow_destructive: bool,
+    /// Directory for sockets (mode 0700) [default: $XDG_RUNTIME_DIR/tidewater, or /run/tidewater for root]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Running")]
+    pub runtime_dir: Option<PathBuf>,
+    /// The control socket, for `tidewater fault` and `tidewater status` [default: control.sock in the runtime directory]
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, help_heading = "Running")]
+    pub control: Option<PathBuf>,
+    /// Prometheus metrics at this loopback address, such as 127.0.0.1:9464
+    #[arg(long, value_name = "ADDRESS", help_heading = "Running")]
+    pub metrics: Option<SocketAddr>,
+    /// Write every command as a trace (fio's I/O log, version 3), which `tidewater replay` reads
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
+    pub trace: Option<PathBuf>,
+    /// Log everything that comes in, to run it again under the virtual clock (`tidewater rerun`); only for a new drive
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
+    pub input_log: Option<PathBuf>,
+}
+
+/// `tidewater rerun`.
+#[derive(Debug, Args)]
+pub struct Rerun {
+    /// What `tidewater serve --input-log` wrote
+    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
+    pub log: PathBuf,
+}
+
+/// Size and blocks of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceSize {
+    /// Bytes; `None`: what is left.
+    pub bytes: Option<u64>,
+    /// Bytes of a block as a power of two: 9 or 12.
+    pub block_shift: u8,
+}
+
+impl std::str::FromStr for NamespaceSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NamespaceSize, String> {
+        let (size, blocks) = text.split_once(':').unwrap_or((text, "512"));
+        let block_shift = match blocks {
+            "512" => 9,
+            "4k" | "4K" | "4096" | "4KiB" => 12,
+            other => return Err(format!("blocks are 512 or 4k, and not `{other}`")),
+        };
+        let bytes = if size == "rest" { None } else { Some(values::size(size)?) };
+        Ok(NamespaceSize { bytes, block_shift })
+    }
+}
+
+/// Which served device.
+#[derive(Clone, Debug, Args)]
+pub struct Served {
+    /// Its control socket [default: control.sock in the runtime directory]
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
+    pub control: Option<PathBuf>,
+}
+
+/// `tidewater status`.
+#[derive(Debug, Args)]
+pub struct StatusOf {
+    /// The device.
+    #[command(flatten)]
+    pub served: Served,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tidewater fault`.
+#[derive(Debug, Args)]
+pub struct FaultArgs {
+    /// The device.
+    #[command(flatten)]
+    pub served: Served,
+    /// What to break.
+    #[command(subcommand)]
+    pub what: FaultCommand,
+}
+
+/// What `tidewater fault` breaks.
+#[derive(Debug, Subcommand)]
+pub enum FaultCommand {
+    /// Commands that touch these blocks end with a status
+    #[command(after_help = examples::FAULT_STATUS)]
+    Status {
+        /// Blocks A up to but not including B
+        #[arg(long, value_name = "A..B", value_parser = blocks)]
+        lba: Range<u64>,
+        /// Namespace
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        nsid: u32,
+        /// Status code type and status code, such as 0x281 (Unrecovered Read Error) or 0x006 (Internal Error)
+        #[arg(long, value_name = "CODE", default_value = "0x281", value_parser = status_code)]
+        code: u16,
+        /// How many commands; 0: until cleared
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        count: u32,
+    },
+    /// The next completions come late
+    #[command(after_help = examples::FAULT_DELAY)]
+    Delay {
+        /// By how much
+        #[arg(long, value_name = "TIME", value_parser = values::time)]
+        by: Duration,
+        /// Which.
+        #[command(flatten)]
+        next: Next,
+    },
+    /// The next completions never come
+    #[command(after_help = examples::FAULT_LOSE)]
+    Lose {
+        /// Which.
+        #[command(flatten)]
+        next: Next,
+    },
+    /// The next completions come twice
+    #[command(after_help = examples::FAULT_DUPLICATE)]
+    Duplicate {
+        /// Which.
+        #[command(flatten)]
+        next: Next,
+    },
+    /// Controller Fatal Status is set, and the controller stops until it is reset
+    #[command(after_help = examples::FAULT_FATAL)]
+    Fatal {
+        /// The function
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        function: u8,
+    },
+    /// The next shutdown does not end
+    #[command(after_help = examples::FAULT_STUCK_SHUTDOWN)]
+    StuckShutdown {
+        /// The function
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        function: u8,
+    },
+    /// The link of a function goes down: its client is disconnected
+    #[command(after_help = examples::FAULT_LINK_LOSS)]
+    LinkLoss {
+        /// The function
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        function: u8,
+    },
+    /// The power fails, inside the engine; sockets stay
+    #[command(after_help = examples::FAULT_POWER_CUT)]
+    PowerCut {
+        /// How long there is no power
+        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = values::time)]
+        off: Duration,
+    },
+    /// Forget all faults that are still to come
+    #[command(after_help = examples::FAULT_CLEAR)]
+    Clear,
+}
+
+/// Which completions.
+#[derive(Clone, Debug, Args)]
+pub struct Next {
+    /// The function
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub function: u8,
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub count: u32,
+}
+
+/// `tidewater nvme`.
+#[derive(Debug, Args)]
+pub struct Nvme {
+    /// What to read
+    #[arg(value_enum, value_name = "WHAT")]
+    pub what: NvmeWhat,
+    /// The device: vfio-user:SOCKET (when nothing else is attached there) or tcp:HOST:PORT
+    #[arg(value_name = "TARGET")]
+    pub target: String,
+    /// Namespace, for id-ns
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub nsid: u32,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `tidewater nvme` reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NvmeWhat {
+    /// Identify Controller
+    IdCtrl,
+    /// Identify Namespace
+    IdNs,
+    /// Active namespaces
+    List,
+    /// SMART / Health Information
+    SmartLog,
+    /// Error Information
+    ErrorLog,
+    /// The fast side's status (vendor log page C0h)
+    FastStatus,
+    /// Where the fast side lies in BAR2 (vendor log page C1h)
+    FastLayout,
+}
+
+fn blocks(text: &str) -> Result<Range<u64>, String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("`{text}`: {error}"));
+    match text.split_once("..") {
+        Some((first, end)) => {
+            let range = number(first)?..number(end)?;
+            if range.is_empty() { Err("no block is in it".into()) } else { Ok(range) }
+        }
+        None => number(text).map(|block| block..block + 1),
+    }
+}
+
+fn status_code(text: &str) -> Result<u16, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    match parsed {
+        Ok(code @ 1..=0x7ff) => Ok(code),
+        _ => Err("a status code type (3 bits) and a status code (8 bits), as 0x281".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_ranges_and_codes_are_read() {
+        assert_eq!("1g:4k".parse(), Ok(NamespaceSize { bytes: Some(1 << 30), block_shift: 12 }));
+        assert_eq!("rest".parse(), Ok(NamespaceSize { bytes: None, block_shift: 9 }));
+        assert!("1g:3k".parse::<NamespaceSize>().is_err());
+        assert_eq!(blocks("3..5"), Ok(3..5));
+        assert_eq!(blocks("7"), Ok(7..8));
+        assert!(blocks("5..5").is_err() && blocks("x").is_err());
+        assert_eq!(status_code("0x281"), Ok(0x281));
+        assert!(status_code("0").is_err() && status_code("0x800").is_err());
+    }
+}

@@ -1,0 +1,191 @@
+//! Serving the drive as a real device, and talking to one that is served.
+
+use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
+use crate::drive;
+use crate::failure::{Failure, reason};
+use crate::{interrupt, output};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use tidewater_base::units::{format_bytes, format_duration};
+use tidewater_serve::control::{self, Request};
+use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Server, Setup, TcpSetup};
+use tidewater_serve::runtime;
+
+/// `tidewater serve`.
+///
+/// # Errors
+/// What cannot be served, and what ended it.
+pub fn serve(serve: &Serve) -> Result<(), Failure> {
+    let drive = drive::prepare(&serve.profile, &serve.set)?;
+    if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() {
+        return Err(Failure::usage("nobody could reach the drive")
+            .help("give a socket for virtual machines (--vfio-user SOCKET), an address for remote hosts (--nvme-tcp), or both"));
+    }
+    let folder = runtime_directory(serve.runtime_dir.as_deref());
+    let control = serve.control.clone().unwrap_or_else(|| folder.join("control.sock"));
+    let backing = match serve.image.to_str() {
+        Some("memory") => Backing::Memory,
+        _ => Backing::File(serve.image.clone()),
+    };
+    let _running = interrupt::Running::begin();
+    let setup = Setup {
+        profile: drive.profile,
+        backing,
+        size: serve.size,
+        namespaces: serve
+            .namespaces
+            .iter()
+            .map(|namespace| NamespaceSetup { bytes: namespace.bytes, block_shift: namespace.block_shift })
+            .collect(),
+        seed: serve.seed,
+        vfio_user: serve.vfio_user.clone(),
+        nvme_tcp: serve.nvme_tcp.map(|address| TcpSetup {
+            address,
+            insecure_bind: serve.insecure_bind,
+            allowed_hosts: serve.allow_host.clone(),
+            allow_destructive: serve.allow_destructive,
+        }),
+        runtime_directory: (serve.control.is_none() || serve.runtime_dir.is_some()).then_some(folder),
+        control: control.clone(),
+        metrics: serve.metrics,
+        trace: serve.trace.clone(),
+        input_log: serve.input_log.clone(),
+        stop: interrupt::flag(),
+    };
+    for note in &drive.notes {
+        eprintln!("note: {note}");
+    }
+    let mut tell = |event: Event| say(event, serve, &control);
+    let server = Server::start(setup, &mut tell).map_err(|refused| Failure::refused(&refused))?;
+    let end = server.run(&mut tell).map_err(|refused| Failure::run(&refused))?;
+    output::print(&end.to_string())
+}
+
+fn runtime_directory(given: Option<&Path>) -> PathBuf {
+    given.map_or_else(runtime::default_directory, Path::to_path_buf)
+}
+
+/// Tells what happens, on standard error; how to attach goes to standard output.
+fn say(event: Event, serve: &Serve, control: &Path) {
+    match event {
+        Event::Made { capacity } => eprintln!("a new drive of {}", format_bytes(capacity)),
+        Event::Opened { capacity, written } => {
+            eprintln!(
+                "the drive in {}: {}, {} stored",
+                serve.image.display(),
+                format_bytes(capacity),
+                format_bytes(written)
+            );
+        }
+        Event::Recovering { reads } => eprintln!("recovery goes on: {reads} flash reads"),
+        Event::Recovered { report, wall } => eprintln!(
+            "recovered {} logical pages in {} of the drive's time, {:.2} s of ours",
+            report.mapped,
+            format_duration(report.time),
+            wall.as_secs_f64()
+        ),
+        Event::Ready(ready) => {
+            let mut text = String::new();
+            for (function, socket) in ready.vfio_user.iter().enumerate() {
+                let _ = writeln!(
+                    text,
+                    "PCIe function {function}. Attach a virtual machine (QEMU 10.1 or newer; its memory must be shared):\n  \
+                     qemu-system-x86_64 -machine q35,memory-backend=mem -m 4G \\\n    \
+                     -object memory-backend-memfd,id=mem,size=4G,share=on \\\n    \
+                     -device '{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{}\"}}}}' ...",
+                    socket.display()
+                );
+            }
+            if let Some((address, nqn)) = &ready.nvme_tcp {
+                let _ = writeln!(
+                    text,
+                    "NVMe/TCP. Attach a remote host:\n  nvme connect -t tcp -a {} -s {} -n {nqn}",
+                    address.ip(),
+                    address.port()
+                );
+            }
+            if let Some(address) = ready.metrics {
+                let _ = writeln!(text, "Metrics: http://{address}/metrics");
+            }
+            let _ = writeln!(text, "Control: tidewater status --control {}", control.display());
+            text += "What survives: ";
+            text += &ready.survives;
+            text += "\nCtrl-C or SIGTERM shuts it down in good order.\n";
+            let _ = output::print(&text);
+        }
+        Event::Note(text) => eprintln!("note: {text}"),
+    }
+}
+
+fn control_socket(served: &Served) -> PathBuf {
+    served.control.clone().unwrap_or_else(|| runtime::default_directory().join("control.sock"))
+}
+
+fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+    control::ask(&control_socket(served), request)
+        .map_err(|why| Failure::run(why).help("--control names the socket that `tidewater serve` printed"))
+}
+
+/// `tidewater status`.
+///
+/// # Errors
+/// When no device answers.
+pub fn status(of: &StatusOf) -> Result<(), Failure> {
+    let answer = ask(&of.served, &Request::Status)?;
+    if of.json {
+        let text = serde_json::to_string_pretty(&answer).map_err(|error| Failure::run(error))?;
+        return output::print(&(text + "\n"));
+    }
+    let mut text = String::new();
+    for (name, value) in answer.iter().filter(|(name, _)| *name != "ok") {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let _ = writeln!(text, "{:24} {value}", name.replace('_', " "));
+    }
+    output::print(&text)
+}
+
+/// `tidewater fault`.
+///
+/// # Errors
+/// When no device answers, or it refuses.
+pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
+    let ns = |time: &tidewater_base::Duration| time.as_ps() / 1_000;
+    let request = match &args.what {
+        FaultCommand::Status { lba, nsid, code, count } => {
+            Request::FaultStatus { nsid: *nsid, first: lba.start, end: lba.end, status: *code, count: *count }
+        }
+        FaultCommand::Delay { by, next } => {
+            Request::FaultDelay { function: next.function, by_ns: ns(by), count: next.count }
+        }
+        FaultCommand::Lose { next } => Request::FaultLose { function: next.function, count: next.count },
+        FaultCommand::Duplicate { next } => Request::FaultDuplicate { function: next.function, count: next.count },
+        FaultCommand::Fatal { function } => Request::FaultFatal { function: *function },
+        FaultCommand::StuckShutdown { function } => Request::FaultStuckShutdown { function: *function },
+        FaultCommand::LinkLoss { function } => Request::LinkLoss { function: *function },
+        FaultCommand::PowerCut { off } => Request::PowerCut { off_ms: ns(off) / 1_000_000 },
+        FaultCommand::Clear => Request::FaultClear,
+    };
+    let answer = ask(&args.served, &request)?;
+    match answer.get("text").and_then(|text| text.as_str()) {
+        Some(text) => output::print(&format!("{text}\n")),
+        None => Ok(()),
+    }
+}
+
+/// `tidewater rerun`.
+///
+/// # Errors
+/// When the log can't be read, or an output differs.
+pub fn rerun(rerun: &crate::args::served::Rerun) -> Result<(), Failure> {
+    let log = std::fs::read(&rerun.log)
+        .map_err(|error| Failure::usage(format_args!("{}: {}", rerun.log.display(), reason(&error))))?;
+    let result = tidewater_serve::engine::rerun(&log)
+        .map_err(|error| Failure::run(format_args!("{}: {error}", rerun.log.display())))?;
+    output::print(&format!(
+        "{}: {} inputs and {} outputs, all the same under the virtual clock ({} of the drive's time)\n",
+        rerun.log.display(),
+        result.inputs,
+        result.outputs,
+        format_duration(result.time)
+    ))
+}

@@ -1,0 +1,136 @@
+//! I/O queues come and go (NVM Express 1.4, sections 5.3 to 5.6).
+
+use super::admin::{Next, Outcome};
+use super::queues::{CompletionQueue, SubmissionQueue};
+use super::slots::Stage;
+use super::{Slot, Subsystem};
+use tidewater_nand::Medium;
+use tidewater_wire::nvme::{Cqe, CreateCq, CreateSq, Sqe, Status};
+
+impl<M: Medium> Subsystem<M> {
+    /// Whether a queue of this size may lie there.
+    fn check_queue_memory(&self, function: u8, address: u64, entries: u32, entry: usize) -> Result<(), Status> {
+        let c = &self.controllers[usize::from(function)];
+        if entries > c.fixed.queue_entries {
+            return Err(Status::INVALID_QUEUE_SIZE);
+        }
+        if address & 0xFFF != 0 {
+            return Err(Status::PRP_OFFSET_INVALID);
+        }
+        let bytes = u64::from(entries) * entry as u64;
+        if address.checked_add(bytes).is_none() {
+            return Err(Status::INVALID_FIELD);
+        }
+        // All of it in the CMB, or nothing.
+        let inside = matches!(c.region(address, bytes as u32), super::Region::Cmb { .. });
+        if c.touches_cmb(address, bytes) && !inside {
+            return Err(Status::INVALID_USE_OF_CMB);
+        }
+        Ok(())
+    }
+
+    pub(super) fn create_completion_queue(&mut self, function: u8, create: &CreateCq) -> Outcome {
+        let c = &self.controllers[usize::from(function)];
+        let number = usize::from(create.queue);
+        if create.queue > c.queues_granted || c.completion[number].live {
+            return Err(Status::INVALID_QUEUE_ID);
+        }
+        if c.cc.completion_entry_shift() != Cqe::SIZE.trailing_zeros() as u8 {
+            return Err(Status::INVALID_QUEUE_SIZE);
+        }
+        self.check_queue_memory(function, create.address, create.entries, Cqe::SIZE)?;
+        let c = &mut self.controllers[usize::from(function)];
+        if create.vector.is_some_and(|vector| vector >= c.fixed.vectors) {
+            return Err(Status::INVALID_INTERRUPT_VECTOR);
+        }
+        c.completion[number] = CompletionQueue {
+            live: true,
+            base: create.address,
+            entries: create.entries,
+            phase: true,
+            vector: create.vector.unwrap_or(0),
+            interrupts: create.vector.is_some(),
+            ..CompletionQueue::default()
+        };
+        Ok(Next::Done(0))
+    }
+
+    /// The device's queue for commands of a submission queue.
+    pub(super) fn device_queue(&self, function: u8, queue: u16) -> u16 {
+        (u16::from(function) + queue.wrapping_sub(1)) % self.device.host().queues() as u16
+    }
+
+    pub(super) fn create_submission_queue(&mut self, function: u8, create: &CreateSq) -> Outcome {
+        let c = &self.controllers[usize::from(function)];
+        let (number, completion) = (usize::from(create.queue), usize::from(create.completion_queue));
+        if create.queue > c.queues_granted || c.submission[number].live {
+            return Err(Status::INVALID_QUEUE_ID);
+        }
+        if completion >= c.completion.len() || !c.completion[completion].live {
+            return Err(Status::COMPLETION_QUEUE_INVALID);
+        }
+        if c.cc.submission_entry_shift() != Sqe::SIZE.trailing_zeros() as u8 {
+            return Err(Status::INVALID_QUEUE_SIZE);
+        }
+        self.check_queue_memory(function, create.address, create.entries, Sqe::SIZE)?;
+        let device_queue = self.device_queue(function, create.queue);
+        let c = &mut self.controllers[usize::from(function)];
+        c.completion[completion].users += 1;
+        // A place in line that an earlier queue of this number has left is still to come.
+        let ready = c.submission[number].ready;
+        c.submission[number] = SubmissionQueue {
+            live: true,
+            base: create.address,
+            entries: create.entries,
+            completion_queue: create.completion_queue,
+            device_queue,
+            ready,
+            ..SubmissionQueue::default()
+        };
+        Ok(Next::Done(0))
+    }
+
+    pub(super) fn delete_completion_queue(&mut self, function: u8, queue: u16) -> Outcome {
+        let c = &mut self.controllers[usize::from(function)];
+        let Some(cq) = c.completion.get_mut(usize::from(queue)).filter(|cq| cq.live) else {
+            return Err(Status::INVALID_QUEUE_ID);
+        };
+        if cq.users > 0 {
+            return Err(Status::INVALID_QUEUE_DELETION);
+        }
+        *cq = CompletionQueue::default();
+        Ok(Next::Done(0))
+    }
+
+    /// Entries that nobody has read are dropped; commands that are worked on end first (section 5.6), and those that may wait
+    /// for long are aborted.
+    pub(super) fn delete_submission_queue(&mut self, slot: Slot, queue: u16) -> Outcome {
+        let function = self.slots[slot].function;
+        let c = &mut self.controllers[usize::from(function)];
+        let known = c.submission.get_mut(usize::from(queue)).filter(|sq| sq.live && sq.deletion.is_none());
+        let Some(sq) = known else { return Err(Status::INVALID_QUEUE_ID) };
+        sq.deletion = Some(slot);
+        self.slots[slot].stage = Stage::Parked;
+        for waiting in (0..self.slots.hosts()).map(Slot) {
+            let command = &self.slots[waiting];
+            let waits = command.stage == Stage::Vendor && !command.orphan;
+            if waits && command.function == function && command.queue == queue && self.device.cancel(waiting.0) {
+                self.finish(waiting, Status::ABORTED_SQ_DELETION);
+            }
+        }
+        // The last of them may have ended it.
+        self.try_delete(function, queue);
+        Ok(Next::Later)
+    }
+
+    /// A queue that is being deleted goes when nothing of it is under way.
+    pub(super) fn try_delete(&mut self, function: u8, queue: u16) {
+        let c = &mut self.controllers[usize::from(function)];
+        let sq = &mut c.submission[usize::from(queue)];
+        let Some(slot) = sq.deletion.filter(|_| sq.outstanding == 0 && sq.fetching == 0) else { return };
+        let (completion, ready) = (usize::from(sq.completion_queue), sq.ready);
+        *sq = SubmissionQueue { ready, ..SubmissionQueue::default() };
+        c.completion[completion].users -= 1;
+        self.finish(slot, Status::SUCCESS);
+    }
+}

@@ -1,0 +1,138 @@
+//! Faults that are injected at run time, for people who write drivers.
+
+use super::queues::Posting;
+use super::timers::Timer;
+use super::{Fault, Slot, Subsystem};
+use tidewater_base::Duration;
+use tidewater_nand::Medium;
+use tidewater_wire::nvme::Status;
+
+/// Faults of one kind that are remembered at once, at most; older ones are forgotten.
+const REMEMBERED: usize = 64;
+
+/// What happens to completions of a controller's I/O queues.
+#[derive(Clone, Copy, Debug)]
+enum OnCompletion {
+    Delay(Duration),
+    Lose,
+    Duplicate,
+}
+
+/// Faults that are still to come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Faults {
+    /// Namespace, first block and the one behind the last, status, and how many commands: 0 is all.
+    statuses: Vec<(u32, (u64, u64), Status, u32)>,
+    /// Controller, what, and how many.
+    completions: Vec<(u8, OnCompletion, u32)>,
+}
+
+impl Faults {
+    #[inline]
+    pub(super) fn any_on_completions(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn any_on_blocks(&self) -> bool {
+        !self.statuses.is_empty()
+    }
+
+    /// The status that a command on these blocks ends with, if it is one of those.
+    #[cold]
+    pub(super) fn status(&mut self, nsid: u32, first: u64, blocks: u64) -> Option<Status> {
+        let hit = |&(of, (from, end), ..): &(u32, (u64, u64), Status, u32)| {
+            of == nsid && first < end && from < first.saturating_add(blocks)
+        };
+        let place = self.statuses.iter().position(hit)?;
+        let (_, _, status, count) = &mut self.statuses[place];
+        let status = *status;
+        if *count > 0 {
+            *count -= 1;
+            if *count == 0 {
+                self.statuses.remove(place);
+            }
+        }
+        Some(status)
+    }
+
+    /// What happens to a controller's next completion.
+    fn next(&mut self, function: u8) -> Option<OnCompletion> {
+        let place = self.completions.iter().position(|&(of, ..)| of == function)?;
+        let (_, what, count) = &mut self.completions[place];
+        let what = *what;
+        *count -= 1;
+        if *count == 0 {
+            self.completions.remove(place);
+        }
+        Some(what)
+    }
+
+    fn remember(&mut self, function: u8, what: OnCompletion, count: u32) {
+        if count > 0 {
+            if self.completions.len() == REMEMBERED {
+                self.completions.remove(0);
+            }
+            self.completions.push((function, what, count));
+        }
+    }
+}
+
+impl<M: Medium> Subsystem<M> {
+    /// A fault is injected. One of a controller that is not there is dropped.
+    #[cold]
+    pub(super) fn inject(&mut self, fault: Fault) {
+        let function = match fault {
+            Fault::Status { .. } | Fault::Clear => 0,
+            Fault::Delay { function, .. }
+            | Fault::Lose { function, .. }
+            | Fault::Duplicate { function, .. }
+            | Fault::Fatal { function }
+            | Fault::StuckShutdown { function } => function,
+        };
+        if !self.controllers.get(usize::from(function)).is_some_and(|c| c.live) {
+            return;
+        }
+        match fault {
+            Fault::Status { nsid, blocks, status, count } => {
+                if self.faults.statuses.len() == REMEMBERED {
+                    self.faults.statuses.remove(0);
+                }
+                self.faults.statuses.push((nsid, blocks, Status::from_bits(status), count));
+            }
+            Fault::Delay { by, count, .. } => self.faults.remember(function, OnCompletion::Delay(by), count),
+            Fault::Lose { count, .. } => self.faults.remember(function, OnCompletion::Lose, count),
+            Fault::Duplicate { count, .. } => self.faults.remember(function, OnCompletion::Duplicate, count),
+            Fault::Fatal { .. } => self.fail(function),
+            Fault::StuckShutdown { .. } => self.controllers[usize::from(function)].stuck_shutdown = true,
+            Fault::Clear => {
+                self.faults = Faults::default();
+                self.controllers.iter_mut().for_each(|c| c.stuck_shutdown = false);
+                self.on_shutdown_flushed();
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn post_through_faults(&mut self, function: u8, posting: Posting, slot: Option<Slot>) {
+        match self.faults.next(function) {
+            None => self.post_now(function, posting, slot),
+            Some(OnCompletion::Lose) => {}
+            Some(OnCompletion::Duplicate) => {
+                self.post_now(function, posting, slot);
+                self.post_now(function, posting, None);
+            }
+            Some(OnCompletion::Delay(by)) => {
+                let generation = self.controllers[usize::from(function)].generation;
+                self.timers.push(self.now + by, Timer::Late { function, posting, generation });
+            }
+        }
+    }
+
+    /// A completion that was held back comes, if its queue is still there.
+    pub(super) fn on_late(&mut self, function: u8, posting: Posting) {
+        if self.controllers[usize::from(function)].submission[usize::from(posting.queue)].live {
+            self.post_now(function, posting, None);
+        }
+    }
+}

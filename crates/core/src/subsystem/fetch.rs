@@ -1,0 +1,215 @@
+//! Doorbells, and how entries come from submission queues into slots.
+//!
+//! Queues with entries stand in line, and each in turn has a burst of them read, in one piece, as far as slots are free: so
+//! they share the slots fairly, whatever their number and whoever their host is. The admin queues have a line of their own,
+//! and a few slots that nobody else gets.
+
+use super::pointers::Read;
+use super::{Output, Subsystem, Transport};
+use tidewater_nand::Medium;
+use tidewater_wire::nvme::register::{Doorbell, ShutdownStatus};
+use tidewater_wire::nvme::{Event, Sqe};
+
+/// Entries read at once, at most: a page of them.
+const BURST: u32 = 64;
+/// Slots that only admin commands may take, or a quarter of all if there are few: a drive whose I/O commands all wait must
+/// still hear an Abort.
+const ADMIN_SLOTS: u16 = 4;
+
+impl<M: Medium> Subsystem<M> {
+    /// A doorbell is written.
+    #[inline]
+    pub(super) fn ring(&mut self, function: u8, at: u32, value: u32) {
+        let c = &self.controllers[usize::from(function)];
+        if c.transport != Transport::Pcie || !c.is_running() {
+            return; // Section 3.1.24 leaves it undefined.
+        }
+        let doorbell = Doorbell::at(at, 0).filter(|bell| usize::from(bell.queue) < c.submission.len());
+        match doorbell {
+            Some(Doorbell { queue, completion: true }) => self.move_head(function, queue, value),
+            Some(Doorbell { queue, completion: false }) => self.move_tail(function, queue, value),
+            None => self.raise(function, Event::InvalidDoorbellRegister),
+        }
+    }
+
+    /// A shadow doorbell has changed.
+    pub(super) fn on_shadow(&mut self, function: u8, queue: u16, completion: bool, value: u16) {
+        let known = self.controllers.get(usize::from(function)).is_some_and(|c| {
+            c.is_running() && c.shadow.is_some() && queue > 0 && usize::from(queue) < c.submission.len()
+        });
+        // A page of shadows has places for queues that the host has not made.
+        let Some(c) = self.controllers.get(usize::from(function)).filter(|_| known) else { return };
+        let number = usize::from(queue);
+        if completion && c.completion[number].live {
+            self.move_head(function, queue, value.into());
+        } else if !completion && c.submission[number].live {
+            self.move_tail(function, queue, value.into());
+        }
+    }
+
+    #[inline]
+    fn move_tail(&mut self, function: u8, queue: u16, value: u32) {
+        let sq = &mut self.controllers[usize::from(function)].submission[usize::from(queue)];
+        if !sq.live || sq.deletion.is_some() {
+            return self.raise(function, Event::InvalidDoorbellRegister);
+        }
+        if value >= sq.entries {
+            return self.raise(function, Event::InvalidDoorbellValue);
+        }
+        sq.tail = value;
+        self.line_up(function, queue);
+    }
+
+    #[inline]
+    fn move_head(&mut self, function: u8, queue: u16, value: u32) {
+        let cq = &mut self.controllers[usize::from(function)].completion[usize::from(queue)];
+        if !cq.live {
+            return self.raise(function, Event::InvalidDoorbellRegister);
+        }
+        // The head may only move towards the tail.
+        let moves = if value >= cq.head { value - cq.head } else { (cq.entries + value).saturating_sub(cq.head) };
+        if value >= cq.entries || moves > cq.unread() {
+            return self.raise(function, Event::InvalidDoorbellValue);
+        }
+        cq.head = value;
+        if !cq.waiting.is_empty() {
+            self.post_waiting(function, queue);
+        }
+    }
+
+    /// A queue that has entries stands in line.
+    #[inline]
+    pub(super) fn line_up(&mut self, function: u8, queue: u16) {
+        let sq = &mut self.controllers[usize::from(function)].submission[usize::from(queue)];
+        if !sq.ready && sq.fetching == 0 {
+            sq.ready = true;
+            let line = if queue == 0 { &mut self.admin_line } else { &mut self.io_line };
+            line.push_back((function, queue));
+        }
+    }
+
+    /// Reads entries, as far as there are slots for them.
+    #[inline]
+    pub(super) fn fetch(&mut self) {
+        if self.admin_line.is_empty() && self.io_line.is_empty() {
+            return;
+        }
+        while self.slots.available() > 0
+            && let Some((function, queue)) = self.admin_line.pop_front()
+        {
+            self.serve(function, queue, self.slots.available());
+        }
+        let kept = ADMIN_SLOTS.min(self.slots.hosts() / 4);
+        while self.slots.available() > kept
+            && let Some((function, queue)) = self.io_line.pop_front()
+        {
+            self.serve(function, queue, self.slots.available() - kept);
+        }
+    }
+
+    /// A queue has its turn.
+    #[inline]
+    fn serve(&mut self, function: u8, queue: u16, slots: u16) {
+        let c = &mut self.controllers[usize::from(function)];
+        let runs = c.is_running() && c.csts.shutdown == ShutdownStatus::None;
+        let fabrics = c.transport == Transport::Fabrics;
+        let sq = &mut c.submission[usize::from(queue)];
+        sq.ready = false;
+        if !runs || !sq.live || sq.deletion.is_some() || sq.fetching > 0 {
+            return;
+        }
+        if fabrics {
+            return self.serve_capsules(function, queue, slots);
+        }
+        let until = if sq.tail < sq.head { sq.entries } else { sq.tail };
+        let count = (until - sq.head).min(BURST).min(slots.into());
+        if count == 0 {
+            return;
+        }
+        sq.fetching = count as u16;
+        let (address, len) = (sq.base + u64::from(sq.head) * Sqe::SIZE as u64, count * Sqe::SIZE as u32);
+        c.outstanding += 1;
+        self.slots.reserve(count as u16);
+        let token = Read::Queue { function, queue }.token();
+        self.outputs.push_back(Output::DmaRead { token, function, address, len });
+    }
+
+    /// Entries have come. They are looked at once: what the host does to them from now on changes nothing.
+    #[inline]
+    pub(super) fn on_entries(&mut self, function: u8, queue: u16, bytes: Option<&[u8]>) {
+        let c = &mut self.controllers[usize::from(function)];
+        let sq = &mut c.submission[usize::from(queue)];
+        let count = std::mem::take(&mut sq.fetching);
+        assert!(count > 0, "queue {queue} of controller {function}: no entries were asked for");
+        c.outstanding -= 1;
+        self.slots.give_back(count);
+        let c = &mut self.controllers[usize::from(function)];
+        let runs = c.is_running();
+        let sq = &mut c.submission[usize::from(queue)];
+        if !runs || !sq.live {
+            return self.try_quiesce(function); // A reset came before them.
+        }
+        let Some(bytes) = bytes else { return self.fail(function) };
+        assert_eq!(bytes.len(), usize::from(count) * Sqe::SIZE, "as many bytes as were asked for");
+        sq.outstanding += u32::from(count);
+        c.outstanding += u32::from(count);
+        for entry in bytes.as_chunks::<{ Sqe::SIZE }>().0 {
+            let sqe = Sqe::from_bytes(entry);
+            let sq = &mut self.controllers[usize::from(function)].submission[usize::from(queue)];
+            sq.advance(1);
+            let slot = self.slots.take(function, queue, &sqe);
+            if queue == 0 { self.begin_admin(slot) } else { self.begin_io(slot) }
+        }
+        self.after_entries(function, queue);
+    }
+
+    /// A queue stands in line again if it has more, else the host is told that it must ring (Doorbell Buffer Config).
+    #[inline]
+    fn after_entries(&mut self, function: u8, queue: u16) {
+        let c = &mut self.controllers[usize::from(function)];
+        let sq = &mut c.submission[usize::from(queue)];
+        if sq.deletion.is_some() {
+            return self.try_delete(function, queue);
+        }
+        if sq.waiting() > 0 {
+            return self.line_up(function, queue);
+        }
+        if let Some((_, events)) = c.shadow.filter(|_| queue != 0 && sq.live) {
+            let (address, value) = (events.wrapping_add(8 * u64::from(queue)), sq.tail);
+            self.outputs.push_back(Output::EventIndex { function, address, value });
+        }
+    }
+
+    /// A capsule has come.
+    pub(super) fn on_capsule(&mut self, function: u8, queue: u16, sqe: Sqe) {
+        let Some(c) = self.controllers.get_mut(usize::from(function)) else { return };
+        c.heard_at = self.now;
+        let runs = c.is_running();
+        let live = c.live && c.transport == Transport::Fabrics && !c.leaving;
+        let Some(sq) = c.submission.get_mut(usize::from(queue)).filter(|sq| live && sq.live) else { return };
+        if !runs {
+            return self.refuse(function, queue, sqe.cid());
+        }
+        if sq.capsules.len() >= sq.entries as usize {
+            return self.fail(function); // More commands than the queue has entries.
+        }
+        sq.capsules.push_back(sqe);
+        self.line_up(function, queue);
+    }
+
+    fn serve_capsules(&mut self, function: u8, queue: u16, slots: u16) {
+        for _ in 0..BURST.min(slots.into()) {
+            let c = &mut self.controllers[usize::from(function)];
+            let sq = &mut c.submission[usize::from(queue)];
+            let Some(sqe) = sq.capsules.pop_front() else { return };
+            sq.advance(1);
+            sq.outstanding += 1;
+            c.outstanding += 1;
+            let slot = self.slots.take(function, queue, &sqe);
+            if queue == 0 { self.begin_admin(slot) } else { self.begin_io(slot) }
+        }
+        if !self.controllers[usize::from(function)].submission[usize::from(queue)].capsules.is_empty() {
+            self.line_up(function, queue);
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! The log of what came in from outside: enough to run a served device again under the virtual clock, output for output.
+//!
+//! A log is a header and entries, little-endian. An entry is the instant (8 bytes, picoseconds), a kind (1 byte) and the
+//! fields of that kind. Time outs of the device itself are not logged: they follow from what is. Between inputs stand
+//! checks: how many outputs there were since the last, and a checksum over them.
+
+use super::{Fault, Input, MoveError, Output, Slot, StoreFault, Token};
+use crate::fast::Content;
+use tidewater_base::{Duration, Instant};
+use tidewater_wire::nvme::Sqe;
+use tidewater_wire::replication::{FRAME_BYTES_MAX, Frame};
+
+/// What a log begins with.
+pub const MAGIC: [u8; 8] = *b"TWINPUT1";
+
+/// Something that a log has no place for, or no log at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The byte of the log.
+    pub at: u64,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "byte {}: {}", self.at, self.what)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// An entry.
+#[derive(Clone, Debug)]
+pub enum Entry<'a> {
+    /// An input, and when.
+    Input(Instant, Input<'a>),
+    /// The outputs since the last check: how many, and [`Outputs`]' checksum.
+    Check {
+        /// How many.
+        count: u64,
+        /// Their checksum.
+        checksum: u32,
+    },
+}
+
+/// A running checksum of outputs.
+#[derive(Clone, Debug, Default)]
+pub struct Outputs {
+    count: u64,
+    checksum: u32,
+    text: String,
+}
+
+impl Outputs {
+    /// Takes the next output into account.
+    pub fn add(&mut self, output: &Output) {
+        use std::fmt::Write as _;
+        self.text.clear();
+        let _ = write!(self.text, "{output:?}");
+        self.checksum = tidewater_base::checksum::crc32c_append(self.checksum, self.text.as_bytes());
+        self.count += 1;
+    }
+
+    /// How many there were, and their checksum, since this was asked last.
+    pub fn take(&mut self) -> (u64, u32) {
+        let taken = (self.count, self.checksum);
+        (self.count, self.checksum) = (0, 0);
+        taken
+    }
+
+    /// Whether there were any.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+struct Writer<'a>(&'a mut Vec<u8>);
+
+impl Writer<'_> {
+    fn u8(&mut self, value: u8) -> &mut Self {
+        self.0.push(value);
+        self
+    }
+    fn u16(&mut self, value: u16) -> &mut Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.u32(bytes.len() as u32);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+    fn content(&mut self, content: &Content<'_>) -> &mut Self {
+        match content {
+            Content::Bytes(bytes) => self.u8(1).bytes(bytes),
+            Content::Absent(len) => self.u8(0).u32(*len),
+        }
+    }
+}
+
+fn write_fault(w: &mut Writer<'_>, fault: &Fault) {
+    match *fault {
+        Fault::Status { nsid, blocks: (first, end), status, count } => {
+            w.u8(0).u32(nsid).u64(first).u64(end).u16(status).u32(count)
+        }
+        Fault::Delay { function, by, count } => w.u8(1).u8(function).u64(by.as_ps()).u32(count),
+        Fault::Lose { function, count } => w.u8(2).u8(function).u32(count),
+        Fault::Duplicate { function, count } => w.u8(3).u8(function).u32(count),
+        Fault::Fatal { function } => w.u8(4).u8(function),
+        Fault::StuckShutdown { function } => w.u8(5).u8(function),
+        Fault::Clear => w.u8(6),
+    };
+}
+
+/// Appends an input. Time outs are left out.
+pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
+    if matches!(input, Input::Timer) {
+        return;
+    }
+    let mut w = Writer(log);
+    w.u64(now.as_ps());
+    match *input {
+        Input::Timer => unreachable!("left out"),
+        Input::Register { function, offset, len, value } => {
+            w.u8(1).u8(function).u32(offset).u8(len).u64(value);
+        }
+        Input::Doorbell { function, queue, completion, value } => {
+            w.u8(2).u8(function).u16(queue).u8(completion.into()).u16(value);
+        }
+        Input::DmaRead { token, bytes } => {
+            w.u8(3).u32(token.0).u8(bytes.is_some().into()).bytes(bytes.unwrap_or_default());
+        }
+        Input::Gathered { slot, bytes } => {
+            w.u8(4).u16(slot.0).u8(bytes.is_some().into()).bytes(bytes.unwrap_or_default());
+        }
+        Input::Moved { slot, result } => {
+            let code = match result {
+                Ok(()) => 0,
+                Err(MoveError::Host) => 1,
+                Err(MoveError::Medium) => 2,
+                Err(MoveError::Differs) => 3,
+            };
+            w.u8(5).u16(slot.0).u8(code);
+        }
+        Input::Synced { slot, result } => {
+            w.u8(6).u16(slot.0).u8(result.is_err().into());
+        }
+        Input::StoreFailed => {
+            w.u8(7);
+        }
+        Input::Capsule { function, queue, sqe } => {
+            w.u8(8).u8(function).u16(queue);
+            w.0.extend(sqe.to_bytes());
+        }
+        Input::Connect { function, entries, privileged, keep_alive_ms } => {
+            w.u8(9).u8(function).u16(entries).u8(privileged.into()).u32(keep_alive_ms);
+        }
+        Input::ConnectQueue { function, queue, entries } => {
+            w.u8(10).u8(function).u16(queue).u16(entries);
+        }
+        Input::Disconnect { function } => {
+            w.u8(11).u8(function);
+        }
+        Input::FunctionReset { function } => {
+            w.u8(12).u8(function);
+        }
+        Input::Store { function, address, ref content } => {
+            w.u8(13).u8(function).u64(address).content(content);
+        }
+        Input::Announce { function, lane, tail, ref content } => {
+            w.u8(14).u8(function).u8(lane).u64(tail).content(content);
+        }
+        Input::Inject(ref fault) => write_fault(w.u8(15), fault),
+        Input::PostFailed { function } => {
+            w.u8(16).u8(function);
+        }
+        Input::Frame { function, ref frame, ref content } => {
+            let mut bytes = [0; FRAME_BYTES_MAX];
+            let len = frame.encode(&mut bytes);
+            w.u8(17).u8(function).bytes(&bytes[..len]).content(content);
+        }
+    }
+}
+
+/// Appends a check.
+pub fn write_check(log: &mut Vec<u8>, (count, checksum): (u64, u32)) {
+    Writer(log).u64(0).u8(0).u64(count).u32(checksum);
+}
+
+/// Reads entries, one after the other.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    log: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Entries<'a> {
+    /// The entries behind the header of `log`, from its byte `from` on.
+    pub fn new(log: &'a [u8], from: usize) -> Entries<'a> {
+        Entries { log, at: from }
+    }
+
+    fn wrong(&self, what: &'static str) -> Malformed {
+        Malformed { at: self.at as u64, what }
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let rest = self.log.get(self.at..).unwrap_or_default();
+        let Some(bytes) = rest.get(..len) else { return Err(self.wrong("the log ends within an entry")) };
+        self.at += len;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(self.take(N)?);
+        Ok(bytes)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.wrong("a flag is 0 or 1")),
+        }
+    }
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = self.u32()?;
+        self.take(len as usize)
+    }
+    fn content(&mut self) -> Result<Content<'a>, Malformed> {
+        Ok(if self.flag()? { Content::Bytes(self.bytes()?) } else { Content::Absent(self.u32()?) })
+    }
+
+    fn fault(&mut self) -> Result<Fault, Malformed> {
+        Ok(match self.u8()? {
+            0 => Fault::Status {
+                nsid: self.u32()?,
+                blocks: (self.u64()?, self.u64()?),
+                status: self.u16()?,
+                count: self.u32()?,
+            },
+            1 => Fault::Delay { function: self.u8()?, by: Duration::from_ps(self.u64()?), count: self.u32()? },
+            2 => Fault::Lose { function: self.u8()?, count: self.u32()? },
+            3 => Fault::Duplicate { function: self.u8()?, count: self.u32()? },
+            4 => Fault::Fatal { function: self.u8()? },
+            5 => Fault::StuckShutdown { function: self.u8()? },
+            6 => Fault::Clear,
+            _ => return Err(self.wrong("no such fault")),
+        })
+    }
+
+    fn entry(&mut self) -> Result<Entry<'a>, Malformed> {
+        let now = Instant::from_ps(self.u64()?);
+        let input = match self.u8()? {
+            0 => return Ok(Entry::Check { count: self.u64()?, checksum: self.u32()? }),
+            1 => Input::Register { function: self.u8()?, offset: self.u32()?, len: self.u8()?, value: self.u64()? },
+            2 => Input::Doorbell {
+                function: self.u8()?,
+                queue: self.u16()?,
+                completion: self.flag()?,
+                value: self.u16()?,
+            },
+            3 => {
+                let token = Token(self.u32()?);
+                let found = self.flag()?;
+                let bytes = self.bytes()?;
+                Input::DmaRead { token, bytes: found.then_some(bytes) }
+            }
+            4 => {
+                let slot = Slot(self.u16()?);
+                let found = self.flag()?;
+                let bytes = self.bytes()?;
+                Input::Gathered { slot, bytes: found.then_some(bytes) }
+            }
+            5 => {
+                let slot = Slot(self.u16()?);
+                let result = match self.u8()? {
+                    0 => Ok(()),
+                    1 => Err(MoveError::Host),
+                    2 => Err(MoveError::Medium),
+                    3 => Err(MoveError::Differs),
+                    _ => return Err(self.wrong("no such result of a move")),
+                };
+                Input::Moved { slot, result }
+            }
+            6 => {
+                let slot = Slot(self.u16()?);
+                Input::Synced { slot, result: if self.flag()? { Err(StoreFault) } else { Ok(()) } }
+            }
+            7 => Input::StoreFailed,
+            8 => Input::Capsule { function: self.u8()?, queue: self.u16()?, sqe: Sqe::from_bytes(&self.array()?) },
+            9 => Input::Connect {
+                function: self.u8()?,
+                entries: self.u16()?,
+                privileged: self.flag()?,
+                keep_alive_ms: self.u32()?,
+            },
+            10 => Input::ConnectQueue { function: self.u8()?, queue: self.u16()?, entries: self.u16()? },
+            11 => Input::Disconnect { function: self.u8()? },
+            12 => Input::FunctionReset { function: self.u8()? },
+            13 => Input::Store { function: self.u8()?, address: self.u64()?, content: self.content()? },
+            14 => {
+                Input::Announce { function: self.u8()?, lane: self.u8()?, tail: self.u64()?, content: self.content()? }
+            }
+            15 => Input::Inject(self.fault()?),
+            16 => Input::PostFailed { function: self.u8()? },
+            17 => {
+                let function = self.u8()?;
+                let frame = Frame::parse(self.bytes()?).map_err(|_| self.wrong("no frame of a peer"))?;
+                Input::Frame { function, frame: Box::new(frame), content: self.content()? }
+            }
+            _ => return Err(self.wrong("no such kind of entry")),
+        };
+        Ok(Entry::Input(now, input))
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.log.len() {
+            return None;
+        }
+        let entry = self.entry();
+        if entry.is_err() {
+            self.at = self.log.len();
+        }
+        Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn entries_come_back() {
+        let inputs = [
+            Input::Register { function: 1, offset: 0x14, len: 4, value: 0x46_0001 },
+            Input::Doorbell { function: 0, queue: 3, completion: true, value: 9 },
+            Input::DmaRead { token: Token(7), bytes: Some(&[1, 2, 3]) },
+            Input::DmaRead { token: Token(8), bytes: None },
+            Input::Gathered { slot: Slot(9), bytes: Some(&[4]) },
+            Input::Gathered { slot: Slot(9), bytes: None },
+            Input::PostFailed { function: 1 },
+            Input::Moved { slot: Slot(4), result: Err(MoveError::Differs) },
+            Input::Synced { slot: Slot(5), result: Err(StoreFault) },
+            Input::StoreFailed,
+            Input::Capsule { function: 2, queue: 1, sqe: Sqe::read(3, 4, 5) },
+            Input::Connect { function: 3, entries: 32, privileged: true, keep_alive_ms: 5 },
+            Input::ConnectQueue { function: 3, queue: 1, entries: 128 },
+            Input::Disconnect { function: 3 },
+            Input::FunctionReset { function: 0 },
+            Input::Store { function: 0, address: 1 << 20, content: Content::Bytes(b"log") },
+            Input::Announce { function: 0, lane: 2, tail: 77, content: Content::Absent(5) },
+            Input::Inject(Fault::Status { nsid: 1, blocks: (3, 4), status: 0x281, count: 2 }),
+            Input::Inject(Fault::Delay { function: 0, by: Duration::from_ms(3), count: 1 }),
+            Input::Inject(Fault::Lose { function: 0, count: 1 }),
+            Input::Inject(Fault::Duplicate { function: 0, count: 1 }),
+            Input::Inject(Fault::Fatal { function: 0 }),
+            Input::Inject(Fault::StuckShutdown { function: 0 }),
+            Input::Inject(Fault::Clear),
+        ];
+        let mut log = Vec::new();
+        for (i, input) in inputs.iter().enumerate() {
+            write_input(&mut log, Instant::from_ps(i as u64), input);
+        }
+        write_input(&mut log, Instant::from_ps(99), &Input::Timer);
+        write_check(&mut log, (3, 4));
+        let read: Vec<_> = Entries::new(&log, 0).map(|entry| format!("{:?}", entry.unwrap())).collect();
+        let mut wanted: Vec<_> = inputs
+            .iter()
+            .enumerate()
+            .map(|(i, input)| format!("{:?}", Entry::Input(Instant::from_ps(i as u64), input.clone())))
+            .collect();
+        wanted.push(format!("{:?}", Entry::Check { count: 3, checksum: 4 }));
+        assert_eq!(read, wanted);
+        // Cut anywhere, what is left is told from what is missing.
+        for cut in 0..log.len() {
+            assert!(Entries::new(&log[..cut], 0).count() <= wanted.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_entries_or_an_error(log in proptest::collection::vec(any::<u8>(), 0..400)) {
+            for entry in Entries::new(&log, 0) {
+                if let Err(error) = entry {
+                    prop_assert!(error.at <= log.len() as u64);
+                }
+            }
+        }
+    }
+}

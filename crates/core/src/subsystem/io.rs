@@ -1,0 +1,325 @@
+//! I/O commands: from an entry to the device and back.
+
+use super::pointers::Found;
+use super::slots::{Command, OWN, Stage, Work};
+use super::{MoveError, Output, Slot, StoreFault, Subsystem, Unit};
+use crate::device::{self, Whereabouts};
+use crate::host::Submission;
+use tidewater_nand::Medium;
+use tidewater_wire::nvme::{self, DsmRange, Kind, Sqe, Status};
+
+/// PSDT and what is reserved beside it, in double word 0: how data moves is no business of the device.
+const PSDT: u32 = 3 << 14;
+/// From this opcode on, I/O commands are vendor specific.
+pub(super) const VENDOR: u8 = 0x80;
+
+/// An entry without the way its data moves.
+pub(super) fn plain(sqe: &Sqe) -> Sqe {
+    sqe.with_dword(0, sqe.dwords()[0] & !PSDT)
+}
+
+impl<M: Medium> Subsystem<M> {
+    /// An entry of an I/O queue.
+    #[inline]
+    pub(super) fn begin_io(&mut self, slot: Slot) {
+        let sqe = &self.slots[slot].sqe;
+        if sqe.opcode() >= VENDOR {
+            return self.begin_vendor_io(slot);
+        }
+        let parsed = nvme::Command::parse(&plain(sqe));
+        match parsed.and_then(|command| self.admit(slot, &command)) {
+            Ok(()) => {}
+            Err(status) => self.finish(slot, status),
+        }
+    }
+
+    /// A well-formed command: it is checked against its namespace, and its data is looked for.
+    #[inline]
+    fn admit(&mut self, slot: Slot, parsed: &nvme::Command) -> Result<(), Status> {
+        let function = self.slots[slot].function;
+        let place = self.resolve(function, parsed)?;
+        let command = &mut self.slots[slot];
+        command.first_block = place.first_block;
+        command.blocks = place.blocks;
+        command.start = place.first_block << self.block_shift;
+        let bytes = u64::from(place.blocks) << self.block_shift;
+        if parsed.kind.transfers() && bytes > self.transfer_max {
+            return Err(Status::INVALID_FIELD);
+        }
+        if parsed.kind.modifies() && self.read_only {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED);
+        }
+        if self.faults.any_on_blocks()
+            && let Some(status) = self.faults.status(parsed.nsid, parsed.first_block, parsed.blocks.into())
+        {
+            return Err(status);
+        }
+        command.durable = match parsed.kind {
+            Kind::Flush => true,
+            Kind::Write | Kind::WriteZeroes { .. } => parsed.fua || !place.write_cache,
+            Kind::DatasetManagement { deallocate, .. } => deallocate && !place.write_cache,
+            Kind::Read | Kind::Compare | Kind::Verify => false,
+        };
+        let (work, len, is_source) = match parsed.kind {
+            Kind::Read => (Work::Read, bytes as u32, false),
+            Kind::Write => (Work::Write, bytes as u32, true),
+            Kind::Compare => (Work::Compare, bytes as u32, true),
+            Kind::Flush => (Work::Flush, 0, false),
+            Kind::Verify => (Work::Verify, 0, false),
+            Kind::WriteZeroes { .. } => (Work::WriteZeroes, 0, false),
+            Kind::DatasetManagement { ranges, .. } => (Work::Ranges, u32::from(ranges) * DsmRange::SIZE as u32, true),
+        };
+        command.work = work;
+        if len == 0 {
+            self.submit(slot);
+            return Ok(());
+        }
+        match self.find_data(slot, len, is_source)? {
+            Found::All => self.with_data_place(slot),
+            Found::Later => {}
+        }
+        Ok(())
+    }
+
+    /// It is known where a command's data is.
+    #[inline]
+    pub(super) fn with_data_place(&mut self, slot: Slot) {
+        let command = &mut self.slots[slot];
+        let len = command.len;
+        match command.work {
+            Work::Read => self.submit(slot),
+            Work::Write | Work::Compare => {
+                command.stage = Stage::Fetch;
+                command.moving = 1;
+                self.outputs.push_back(Output::Fetch { slot, len });
+            }
+            Work::Vendor if len == 0 || !command.from_host => self.hand_to_fast_side(slot, &[]),
+            Work::Ranges | Work::Vendor | Work::AdminIn => {
+                command.stage = Stage::Gather;
+                self.outputs.push_back(Output::Gather { slot, len });
+            }
+            Work::AdminOut => self.send_data(slot),
+            Work::HostMemory | Work::Admin | Work::Verify | Work::WriteZeroes | Work::Flush => {
+                unreachable!("{:?} has no data", command.work)
+            }
+        }
+    }
+
+    /// Data of the firmware goes to the host.
+    pub(super) fn send_data(&mut self, slot: Slot) {
+        let command = &mut self.slots[slot];
+        command.stage = Stage::Send;
+        command.moving += 1;
+        let bytes = std::mem::take(&mut command.data);
+        self.outputs.push_back(Output::Send { slot, at: 0, bytes, log: None });
+    }
+
+    /// Hands a command to the device.
+    #[inline]
+    pub(super) fn submit(&mut self, slot: Slot) {
+        let command = &mut self.slots[slot];
+        command.stage = Stage::Device;
+        let Command { first_block, blocks, function, queue, .. } = *command;
+        let (cid, count) = (slot.0, blocks.wrapping_sub(1) as u16);
+        let flags = command.sqe.cdw12() & 0xC200_0000; // Limited Retry, FUA, Deallocate.
+        let sqe = match command.work {
+            Work::Read | Work::Compare => Sqe::read(cid, first_block, count),
+            Work::Write => Sqe::write(cid, first_block, count),
+            Work::Verify => Sqe::verify(cid, first_block, count),
+            Work::WriteZeroes => Sqe::write_zeroes(cid, first_block, count, false),
+            Work::Flush => Sqe::flush(cid),
+            Work::Ranges => Sqe::dataset_management(cid, (command.len / 16).wrapping_sub(1) as u8, false)
+                .with_dword(11, command.sqe.cdw11() & 7),
+            work => unreachable!("{work:?} is not for the device"),
+        };
+        let mut sqe = if command.work == Work::Flush || command.work == Work::Ranges {
+            sqe
+        } else {
+            sqe.with_dword(12, sqe.cdw12() | flags)
+        };
+        let modifies = matches!(command.work, Work::Write | Work::WriteZeroes);
+        if modifies {
+            if command.durable {
+                sqe = sqe.with_fua();
+            }
+            command.version = self.next_version;
+            self.next_version += 1;
+        }
+        let ranges = (command.work == Work::Ranges).then(|| std::mem::take(&mut command.ranges));
+        let submission = Submission { sqe, tag: command.version, ranges };
+        let device_queue = if function == OWN {
+            0
+        } else {
+            self.controllers[usize::from(function)].submission[usize::from(queue)].device_queue
+        };
+        let input = device::Input::Submit { queue: device_queue, submission };
+        if let Err(submission) = self.device.handle(self.now, input) {
+            self.refused.push_back((device_queue, submission));
+        }
+        self.take_from_device();
+    }
+
+    /// Commands for which the device's queues had no room go on.
+    pub(super) fn submit_again(&mut self) {
+        for _ in 0..self.refused.len() {
+            let Some((queue, submission)) = self.refused.pop_front() else { return };
+            if let Err(submission) = self.device.handle(self.now, device::Input::Submit { queue, submission }) {
+                self.refused.push_back((queue, submission));
+            }
+        }
+    }
+
+    /// What the device has to say.
+    #[inline]
+    pub(super) fn take_from_device(&mut self) {
+        while let Some(output) = self.device.poll() {
+            match output {
+                device::Output::Complete(completion) => {
+                    self.on_device_done(Slot(completion.cqe.cid), completion.cqe.status);
+                }
+                device::Output::Data { cid, lpn, place, .. } => self.on_unit_read(Slot(cid), lpn, place),
+                device::Output::Taken { cid, lpn, previous, .. } => self.on_unit_taken(Slot(cid), lpn, previous),
+                other => self.take_from_fast_side(other),
+            }
+        }
+    }
+
+    /// Which bytes of a unit a command is about.
+    #[inline]
+    fn unit(&self, command: &Command, lpn: u32) -> Unit {
+        let size = 1u64 << self.unit_shift;
+        let unit = u64::from(lpn) << self.unit_shift;
+        let bytes = u64::from(command.blocks) << self.block_shift;
+        let from = command.start.max(unit);
+        let to = (command.start + bytes).min(unit + size);
+        Unit { lpn, skip: (from - unit) as u32, len: (to - from) as u32, at: (from - command.start) as u32 }
+    }
+
+    #[inline]
+    fn on_unit_read(&mut self, slot: Slot, lpn: u32, place: Whereabouts) {
+        let command = &self.slots[slot];
+        if command.orphan {
+            return;
+        }
+        let (unit, compare) = (self.unit(command, lpn), command.work == Work::Compare);
+        self.slots[slot].moving += 1;
+        self.outputs.push_back(Output::Data { slot, unit, place, compare });
+    }
+
+    #[inline]
+    fn on_unit_taken(&mut self, slot: Slot, lpn: u32, previous: Whereabouts) {
+        let command = &self.slots[slot];
+        let (unit, version, zeroes) = (self.unit(command, lpn), command.version, command.work == Work::WriteZeroes);
+        self.outputs.push_back(Output::Taken { slot, unit, version, zeroes, previous });
+    }
+
+    /// The device has done its part.
+    #[inline]
+    fn on_device_done(&mut self, slot: Slot, status: Status) {
+        let command = &mut self.slots[slot];
+        if command.status.is_success() {
+            command.status = status;
+        }
+        command.stage = Stage::Done;
+        if command.moving == 0 {
+            self.after_device(slot);
+        }
+        if !self.refused.is_empty() {
+            self.submit_again();
+        }
+    }
+
+    /// The device has done its part, and no data is on its way.
+    #[inline]
+    fn after_device(&mut self, slot: Slot) {
+        let command = &mut self.slots[slot];
+        let status = command.status;
+        if command.durable && status.is_success() && !command.orphan {
+            command.stage = Stage::Sync;
+            self.outputs.push_back(Output::Sync { slot });
+        } else {
+            self.finish(slot, status);
+        }
+    }
+
+    /// Data has been moved, or not.
+    #[inline]
+    pub(super) fn on_moved(&mut self, slot: Slot, result: Result<(), MoveError>) {
+        let command = &mut self.slots[slot];
+        assert!(command.moving > 0, "slot {}: nothing was to be moved", slot.0);
+        command.moving -= 1;
+        if let Err(error) = result
+            && command.status.is_success()
+        {
+            command.status = match error {
+                MoveError::Host => Status::DATA_TRANSFER_ERROR,
+                MoveError::Medium => Status::UNRECOVERED_READ_ERROR,
+                MoveError::Differs => Status::COMPARE_FAILURE,
+            };
+        }
+        let status = command.status;
+        match command.stage {
+            Stage::Fetch if command.orphan || !status.is_success() => self.finish(slot, status),
+            Stage::Fetch => self.submit(slot),
+            Stage::Done if command.moving == 0 => self.after_device(slot),
+            Stage::Send if command.moving == 0 => self.finish(slot, status),
+            _ => {}
+        }
+    }
+
+    /// What was stored is safe, or can't be made so.
+    pub(super) fn on_synced(&mut self, slot: Slot, result: Result<(), StoreFault>) {
+        assert!(self.slots[slot].stage == Stage::Sync, "slot {}: nothing was to be made safe", slot.0);
+        let status = match result {
+            Ok(()) => self.slots[slot].status,
+            Err(StoreFault) => {
+                self.on_store_failed();
+                Status::WRITE_FAULT
+            }
+        };
+        self.finish(slot, status);
+    }
+
+    /// The backing store has failed: from now on the drive only reads.
+    #[cold]
+    pub(super) fn on_store_failed(&mut self) {
+        self.read_only = true;
+    }
+
+    /// Data for the firmware has come.
+    pub(super) fn on_gathered(&mut self, slot: Slot, bytes: Option<&[u8]>) {
+        let command = &mut self.slots[slot];
+        assert!(command.stage == Stage::Gather, "slot {}: no data was asked for", slot.0);
+        command.stage = Stage::Begun;
+        let Some(bytes) = bytes else { return self.finish(slot, Status::DATA_TRANSFER_ERROR) };
+        assert_eq!(bytes.len(), command.len as usize, "as many bytes as were asked for");
+        if command.orphan {
+            return self.finish(slot, Status::ABORT_REQUESTED);
+        }
+        match command.work {
+            Work::Ranges => self.with_ranges(slot, bytes),
+            Work::Vendor => self.hand_to_fast_side(slot, bytes),
+            Work::AdminIn => self.with_admin_data(slot, bytes),
+            work => unreachable!("{work:?} gathers nothing"),
+        }
+    }
+
+    /// A list read has been answered.
+    pub(super) fn on_list(&mut self, slot: Slot, bytes: Option<&[u8]>) {
+        let command = &mut self.slots[slot];
+        assert!(command.stage == Stage::Pointers, "slot {}: no list was asked for", slot.0);
+        command.stage = Stage::Begun;
+        let Some(bytes) = bytes else { return self.finish(slot, Status::DATA_TRANSFER_ERROR) };
+        if command.orphan {
+            return self.finish(slot, Status::ABORT_REQUESTED);
+        }
+        if command.work == Work::HostMemory {
+            return self.with_host_memory(slot, bytes);
+        }
+        match self.go_on_finding(slot, bytes) {
+            Ok(Found::All) => self.with_data_place(slot),
+            Ok(Found::Later) => {}
+            Err(status) => self.finish(slot, status),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The commands that are worked on: one slot for each, from when its entry was read until it has ended.
+
+use super::{Segment, Slot};
+use tidewater_wire::nvme::{DsmRange, Sqe, Status};
+
+/// Whom a command is for when it is the subsystem's own.
+pub(super) const OWN: u8 = u8::MAX;
+const NONE: u16 = u16::MAX;
+
+/// What a command waits for. All but `Free`, `Parked` and `Done` end by an input, or by the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nobody's slot.
+    Free,
+    /// It has just been read.
+    Begun,
+    /// Its PRP or SGL list is being read.
+    Pointers,
+    /// Its data is on its way from the host, into its staging area.
+    Fetch,
+    /// Its data is on its way from the host, to the firmware.
+    Gather,
+    /// The device works on it.
+    Device,
+    /// The fast side works on it, or waits.
+    Vendor,
+    /// What it wrote is being made safe.
+    Sync,
+    /// Data for the host is on its way.
+    Send,
+    /// Something in the subsystem itself: a queue that empties, blocks that are forgotten.
+    Parked,
+    /// It has ended, but data is still on its way.
+    Done,
+}
+
+/// What a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Read, and Compare once its data is there.
+    Read,
+    Compare,
+    Write,
+    Verify,
+    WriteZeroes,
+    Flush,
+    /// Dataset Management with ranges.
+    Ranges,
+    /// A vendor command, admin or I/O.
+    Vendor,
+    /// Data for an admin command.
+    AdminIn,
+    /// Data of an admin command, for the host.
+    AdminOut,
+    /// A feature with a list elsewhere in the host's memory.
+    HostMemory,
+    /// An admin command that needs no data.
+    Admin,
+}
+
+/// Where in a PRP or SGL list a command stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Walk {
+    /// Where the part of the list is that is being read, and its bytes.
+    pub at: u64,
+    pub len: u32,
+    /// Bytes of the part behind it, of an SGL segment.
+    pub rest: u32,
+    /// Descriptors read so far.
+    pub read: u32,
+    /// Bytes of data that have no place yet.
+    pub left: u32,
+    pub is_sgl: bool,
+    /// This is the last SGL segment.
+    pub is_last: bool,
+    /// Data goes to the device.
+    pub is_source: bool,
+}
+
+/// A command that is worked on.
+#[derive(Clone, Debug)]
+pub(super) struct Command {
+    pub stage: Stage,
+    pub work: Work,
+    pub function: u8,
+    pub queue: u16,
+    /// Its controller was reset, or is gone: nobody waits for it.
+    pub orphan: bool,
+    /// It ends when what was stored is safe.
+    pub durable: bool,
+    pub status: Status,
+    pub dw0: u32,
+    /// Outputs that were not answered by `Moved`.
+    pub moving: u32,
+    /// First byte on the device, and bytes of data.
+    pub start: u64,
+    pub len: u32,
+    /// First block and blocks on the device.
+    pub first_block: u64,
+    pub blocks: u32,
+    pub version: u64,
+    pub walk: Walk,
+    pub sqe: Sqe,
+    pub segments: Vec<Segment>,
+    /// Of Dataset Management, on the device.
+    pub ranges: Box<[DsmRange]>,
+    /// A command of the fast side, and whether its data comes from the host.
+    pub is_vendor: bool,
+    pub from_host: bool,
+    /// What goes to the host, or came from it.
+    pub data: Box<[u8]>,
+    next: u16,
+}
+
+/// All slots: those of hosts' commands, and behind them a few for the subsystem's own.
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    commands: Box<[Command]>,
+    free: u16,
+    free_count: u16,
+    /// Free slots that entries on their way from the host will take.
+    reserved: u16,
+    hosts: u16,
+}
+
+impl Slots {
+    pub(super) fn new(hosts: u16, own: u16, segments_max: usize) -> Slots {
+        let command = |i: u16| Command {
+            stage: Stage::Free,
+            work: Work::Admin,
+            function: OWN,
+            queue: 0,
+            orphan: false,
+            durable: false,
+            status: Status::SUCCESS,
+            dw0: 0,
+            moving: 0,
+            start: 0,
+            len: 0,
+            first_block: 0,
+            blocks: 0,
+            version: 0,
+            walk: Walk::default(),
+            sqe: Sqe::default(),
+            segments: Vec::with_capacity(segments_max),
+            ranges: Box::default(),
+            is_vendor: false,
+            from_host: false,
+            data: Box::default(),
+            next: if i + 1 < hosts { i + 1 } else { NONE },
+        };
+        let commands = (0..hosts + own).map(command).collect();
+        Slots { commands, free: 0, free_count: hosts, reserved: 0, hosts }
+    }
+
+    /// Free slots that nobody has a claim to.
+    #[inline]
+    pub(super) fn available(&self) -> u16 {
+        self.free_count - self.reserved
+    }
+
+    /// Slots of hosts' commands.
+    pub(super) fn hosts(&self) -> u16 {
+        self.hosts
+    }
+
+    #[inline]
+    pub(super) fn reserve(&mut self, count: u16) {
+        assert!(count <= self.available(), "{count} slots are wanted, and {} are free", self.available());
+        self.reserved += count;
+    }
+
+    #[inline]
+    pub(super) fn give_back(&mut self, count: u16) {
+        self.reserved -= count;
+    }
+
+    /// A slot for a command. There is one.
+    #[inline]
+    pub(super) fn take(&mut self, function: u8, queue: u16, sqe: &Sqe) -> Slot {
+        let slot = self.free;
+        assert!(slot != NONE, "a command without a slot");
+        let command = &mut self.commands[usize::from(slot)];
+        self.free = command.next;
+        self.free_count -= 1;
+        begin(command, function, queue, sqe);
+        Slot(slot)
+    }
+
+    /// One of the subsystem's own slots, from 0, if it is free.
+    pub(super) fn take_own(&mut self, which: u16) -> Option<Slot> {
+        let slot = self.hosts + which;
+        let command = &mut self.commands[usize::from(slot)];
+        (command.stage == Stage::Free).then(|| {
+            begin(command, OWN, 0, &Sqe::default());
+            Slot(slot)
+        })
+    }
+
+    /// A command has ended.
+    #[inline]
+    pub(super) fn release(&mut self, slot: Slot) {
+        let command = &mut self.commands[usize::from(slot.0)];
+        assert!(command.stage != Stage::Free, "slot {} was freed although it is free", slot.0);
+        assert!(command.moving == 0, "slot {} was freed with data on its way", slot.0);
+        command.stage = Stage::Free;
+        if !command.data.is_empty() {
+            command.data = Box::default();
+        }
+        if slot.0 < self.hosts {
+            command.next = self.free;
+            self.free = slot.0;
+            self.free_count += 1;
+        }
+    }
+
+    /// The slot's command, if it has one.
+    pub(super) fn get(&self, slot: Slot) -> Option<&Command> {
+        self.commands.get(usize::from(slot.0)).filter(|command| command.stage != Stage::Free)
+    }
+
+    /// Every command of hosts that is worked on.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Command)> {
+        let hosts = self.commands[..usize::from(self.hosts)].iter();
+        (0..).map(Slot).zip(hosts).filter(|(_, command)| command.stage != Stage::Free)
+    }
+}
+
+#[inline]
+fn begin(command: &mut Command, function: u8, queue: u16, sqe: &Sqe) {
+    command.stage = Stage::Begun;
+    command.function = function;
+    command.queue = queue;
+    command.orphan = false;
+    command.is_vendor = false;
+    command.moving = 0;
+    command.version = 0;
+    command.durable = false;
+    command.status = Status::SUCCESS;
+    command.dw0 = 0;
+    command.sqe = *sqe;
+    command.segments.clear();
+}
+
+impl std::ops::Index<Slot> for Slots {
+    type Output = Command;
+
+    #[inline]
+    fn index(&self, slot: Slot) -> &Command {
+        &self.commands[usize::from(slot.0)]
+    }
+}
+
+impl std::ops::IndexMut<Slot> for Slots {
+    #[inline]
+    fn index_mut(&mut self, slot: Slot) -> &mut Command {
+        &mut self.commands[usize::from(slot.0)]
+    }
+}

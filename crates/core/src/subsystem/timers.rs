@@ -1,0 +1,43 @@
+//! The subsystem's own deadlines: few, so a heap does.
+
+use super::queues::Posting;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use tidewater_base::Instant;
+
+/// What a deadline is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// Completions have waited for an interrupt long enough.
+    Coalesced { function: u8, queue: u16, generation: u32 },
+    /// A completion that was held back comes.
+    Late { function: u8, posting: Posting, generation: u32 },
+    /// A host should have been heard.
+    KeepAlive { function: u8, generation: u32 },
+}
+
+/// Deadlines, in the order of their time and, of one instant, of their making.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timers {
+    heap: BinaryHeap<Reverse<(Instant, u64, Timer)>>,
+    made: u64,
+}
+
+impl Timers {
+    pub(super) fn push(&mut self, at: Instant, timer: Timer) {
+        self.made += 1;
+        self.heap.push(Reverse((at, self.made, timer)));
+    }
+
+    #[inline]
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
+        if self.next_at()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((.., timer))| timer)
+    }
+}

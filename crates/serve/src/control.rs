@@ -1,0 +1,243 @@
+//! The control socket of a served device: one request a line, one answer a line, both JSON objects.
+//!
+//! `tidewater fault` and `tidewater status` speak it; docs/reference/control.md lists it for others.
+
+use crate::runtime;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use tidewater_base::Duration;
+use tidewater_core::subsystem::Fault;
+
+/// Bytes of a request or an answer.
+const LINE_MAX: u64 = 64 << 10;
+/// Connections at once; one more waits.
+const CONNECTIONS_MAX: usize = 16;
+
+/// What can be asked of a served device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// How it is doing: an object.
+    Status,
+    /// Metrics in Prometheus' text format, in `text`.
+    Metrics,
+    /// Flushes, shuts down in good order, and ends the process.
+    Stop,
+    /// Cuts the power inside the engine: what was only in volatile memory is gone. After `off_ms` it comes back.
+    PowerCut {
+        /// Milliseconds without power.
+        #[serde(default)]
+        off_ms: u64,
+    },
+    /// The link of a function goes down: its client is disconnected.
+    LinkLoss {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+    },
+    /// Commands that touch these blocks end with a status.
+    FaultStatus {
+        /// Namespace.
+        #[serde(default = "one")]
+        nsid: u32,
+        /// First block.
+        first: u64,
+        /// The block behind the last.
+        end: u64,
+        /// Status code type and status code, as 0x281.
+        status: u16,
+        /// How many commands; 0: until cleared.
+        #[serde(default)]
+        count: u32,
+    },
+    /// The next completions come late.
+    FaultDelay {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+        /// By so many nanoseconds.
+        by_ns: u64,
+        /// How many.
+        #[serde(default = "one")]
+        count: u32,
+    },
+    /// The next completions never come.
+    FaultLose {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+        /// How many.
+        #[serde(default = "one")]
+        count: u32,
+    },
+    /// The next completions come twice.
+    FaultDuplicate {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+        /// How many.
+        #[serde(default = "one")]
+        count: u32,
+    },
+    /// Controller Fatal Status is set.
+    FaultFatal {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+    },
+    /// The next shutdown does not end.
+    FaultStuckShutdown {
+        /// The function.
+        #[serde(default)]
+        function: u8,
+    },
+    /// Forgets all faults that are still to come.
+    FaultClear,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Request {
+    /// The fault that the firmware injects, if it is one of those.
+    pub fn fault(&self) -> Option<Fault> {
+        Some(match *self {
+            Request::FaultStatus { nsid, first, end, status, count } => {
+                Fault::Status { nsid, blocks: (first, end), status, count }
+            }
+            Request::FaultDelay { function, by_ns, count } => {
+                // A day is longer than any driver waits.
+                Fault::Delay { function, by: Duration::from_ns(by_ns.min(86_400_000_000_000)), count }
+            }
+            Request::FaultLose { function, count } => Fault::Lose { function, count },
+            Request::FaultDuplicate { function, count } => Fault::Duplicate { function, count },
+            Request::FaultFatal { function } => Fault::Fatal { function },
+            Request::FaultStuckShutdown { function } => Fault::StuckShutdown { function },
+            Request::FaultClear => Fault::Clear,
+            Request::Status
+            | Request::Metrics
+            | Request::Stop
+            | Request::PowerCut { .. }
+            | Request::LinkLoss { .. } => {
+                return None;
+            }
+        })
+    }
+}
+
+/// An answer: the fields of an object, or what is wrong.
+pub type Answer = Result<serde_json::Map<String, serde_json::Value>, String>;
+
+/// Takes requests until the listener fails. `ask` answers each; it is called on threads of its own.
+pub fn serve(listener: &UnixListener, ask: impl Fn(Request) -> Answer + Sync) {
+    let free = std::sync::Mutex::new(CONNECTIONS_MAX);
+    let freed = std::sync::Condvar::new();
+    std::thread::scope(|scope| {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { return };
+            if !runtime::is_allowed(&stream) {
+                continue;
+            }
+            let lock = free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            *freed.wait_while(lock, |free| *free == 0).unwrap_or_else(|poisoned| poisoned.into_inner()) -= 1;
+            let (free, freed, ask) = (&free, &freed, &ask);
+            scope.spawn(move || {
+                let _ = talk(&stream, ask); // Who does not listen any more misses nothing.
+                *free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) += 1;
+                freed.notify_one();
+            });
+        }
+    });
+}
+
+fn talk(stream: &UnixStream, ask: &impl Fn(Request) -> Answer) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        if reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let whole = line.last() == Some(&b'\n');
+        let answer = match serde_json::from_slice::<Request>(&line) {
+            _ if !whole => Err(format!("a request is one line of at most {LINE_MAX} bytes")),
+            Ok(request) => ask(request),
+            Err(error) => Err(format!("no such request: {error}")),
+        };
+        let answer = match answer {
+            Ok(mut fields) => {
+                fields.insert("ok".into(), true.into());
+                serde_json::Value::Object(fields)
+            }
+            Err(why) => serde_json::json!({ "ok": false, "error": why }),
+        };
+        let mut stream = stream;
+        stream.write_all(format!("{answer}\n").as_bytes())?;
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+/// Asks a served device.
+///
+/// # Errors
+/// In words: nobody listens there, or the device refuses.
+pub fn ask(socket: &Path, request: &Request) -> Answer {
+    let wrong = |error: std::io::Error| format!("{}: {error}; is a device served there?", socket.display());
+    let mut stream = UnixStream::connect(socket).map_err(wrong)?;
+    let line = serde_json::to_string(request).expect("a request is an object of plain values");
+    stream.write_all(format!("{line}\n").as_bytes()).map_err(wrong)?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).map_err(wrong)?;
+    if answer.is_empty() {
+        return Err(format!("{}: the device has gone without an answer", socket.display()));
+    }
+    let answer: serde_json::Map<_, _> = serde_json::from_str(&answer)
+        .map_err(|error| format!("{}: no answer of a device: {error}", socket.display()))?;
+    match answer.get("error").and_then(|error| error.as_str()) {
+        Some(error) => Err(error.to_owned()),
+        None => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_answered_and_nonsense_is_told_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let listener = runtime::listen(&path).unwrap();
+        std::thread::spawn(move || {
+            serve(&listener, |request| match request.fault() {
+                Some(Fault::Delay { by, count, function }) => {
+                    assert_eq!((by, count, function), (Duration::from_us(5), 1, 2));
+                    Ok(Default::default())
+                }
+                _ => Err("not that".into()),
+            });
+        });
+        let answer = ask(&path, &Request::FaultDelay { function: 2, by_ns: 5_000, count: 1 }).unwrap();
+        assert_eq!(answer["ok"], true);
+        assert_eq!(ask(&path, &Request::Stop).unwrap_err(), "not that");
+        let mut stream = UnixStream::connect(&path).unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        for (line, wanted) in [
+            ("{\"do\":\"fault-delay\",\"by_ns\":5000,\"function\":2}\n", "{\"ok\":true}\n"),
+            ("{\"do\":\"dance\"}\n", "no such request"),
+            ("\u{1}\n", "no such request"),
+            ("{\"do\":\"power-cut\",\"for\":3}\n", "no such request"),
+        ] {
+            stream.write_all(line.as_bytes()).unwrap();
+            let mut answer = String::new();
+            reader.read_line(&mut answer).unwrap();
+            assert!(answer.contains(wanted), "{line}: {answer}");
+        }
+        let nobody = ask(&folder.path().join("none"), &Request::Status).unwrap_err();
+        assert!(nobody.contains("is a device served there?"), "{nobody}");
+    }
+}

@@ -1,0 +1,101 @@
+//! Time: the wall's, or as fast as it goes.
+
+use std::time::Instant as Wall;
+use tidewater_base::{Duration, Instant};
+use tidewater_core::drive::Clock;
+use tidewater_core::profile::Timing;
+
+/// The clock of a served device.
+///
+/// It never lets an event of the device come late: what is due is handled at the instant it was due, however late the thread is.
+/// So what a device says depends on what came in and when, and on nothing else, and can be repeated under the virtual clock.
+pub struct DeviceClock {
+    timing: Timing,
+    /// The device's time when the wall's was `wall`.
+    from: Instant,
+    wall: Wall,
+    /// The last instant at which something was handled: time never runs backwards.
+    last: Instant,
+}
+
+impl DeviceClock {
+    /// A clock that stands at `now`.
+    pub fn new(timing: Timing, now: Instant) -> DeviceClock {
+        DeviceClock { timing, from: now, wall: Wall::now(), last: now }
+    }
+
+    /// Starts again at `now`: the device has been somewhere else.
+    pub fn reset(&mut self, now: Instant) {
+        self.from = now;
+        self.wall = Wall::now();
+        self.last = now;
+    }
+
+    /// Lets a time pass that only the host's timers wait for, when the device itself has nothing to do and is not paced.
+    pub fn skip_to(&mut self, until: Instant) {
+        self.last = self.last.max(until);
+    }
+
+    fn reach(&mut self, now: Instant) -> Instant {
+        self.last = self.last.max(now);
+        self.last
+    }
+
+    fn elapsed(&self) -> Instant {
+        self.from + Duration::from_ps((self.wall.elapsed().as_nanos() as u64).saturating_mul(1_000))
+    }
+}
+
+impl Clock for DeviceClock {
+    #[inline]
+    fn now(&self) -> Instant {
+        match self.timing {
+            Timing::Model => self.elapsed().max(self.last),
+            Timing::None => self.last,
+        }
+    }
+
+    /// Looks at the wall's clock once: whoever drives looks around between the looks, and sleeps when nobody waits.
+    #[inline]
+    fn wait(&mut self, until: Instant) -> Instant {
+        if self.timing == Timing::None || until <= self.last {
+            return self.reach(until);
+        }
+        let now = self.elapsed();
+        if now >= until {
+            return self.reach(until);
+        }
+        std::hint::spin_loop();
+        // Something may have come meanwhile: whoever drives looks around, and nothing is handled before it is due.
+        now.max(self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(timing: Timing) -> DeviceClock {
+        DeviceClock::new(timing, Instant::ZERO)
+    }
+
+    #[test]
+    fn an_event_that_is_overdue_is_handled_at_its_own_instant() {
+        let mut clock = clock(Timing::Model);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let due = Instant::ZERO + Duration::from_us(10);
+        assert_eq!(clock.wait(due), due);
+        assert!(clock.now() >= Instant::ZERO + Duration::from_ms(2));
+    }
+
+    #[test]
+    fn the_model_is_waited_for_and_without_it_time_jumps() {
+        let mut paced = clock(Timing::Model);
+        let (due, start) = (Instant::ZERO + Duration::from_ms(3), Wall::now());
+        while paced.wait(due) < due {}
+        assert!(start.elapsed() >= std::time::Duration::from_millis(3) - std::time::Duration::from_micros(1));
+        let mut free = clock(Timing::None);
+        let far = Instant::ZERO + Duration::from_ms(1_000_000);
+        assert_eq!((free.wait(far), free.now()), (far, far));
+    }
+}

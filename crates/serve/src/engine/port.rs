@@ -1,0 +1,95 @@
+//! A PCI function as the engine holds it: its mailbox, its memories, and the client that is there.
+
+use crate::vfio_user::{Connection, DmaError, GuestMemory, Interrupts, Mailbox, SharedMemory};
+use std::sync::Arc;
+use std::time::Duration;
+use tidewater_core::subsystem::Region;
+use tidewater_wire::pci::ConfigSpace;
+
+/// How long a client may take to answer for memory that only messages reach.
+const MESSAGE_TIME: Duration = Duration::from_secs(1);
+
+/// A PCI function.
+pub struct Port {
+    /// What clients want.
+    pub mailbox: Mailbox,
+    /// The client that is there.
+    pub connection: Option<Arc<Connection>>,
+    /// Its memory.
+    pub memory: Arc<GuestMemory>,
+    /// Where interrupts go.
+    pub interrupts: Arc<Interrupts>,
+    /// The configuration space.
+    pub config: ConfigSpace,
+    /// The slice for queues of BAR2, with its first byte in the BAR.
+    pub cmb: Option<(Arc<SharedMemory>, u64)>,
+    /// BAR4: the persistent memory region.
+    pub pmr: Option<Arc<SharedMemory>>,
+}
+
+impl Port {
+    /// Copies from what a bus address means. False: nothing is there.
+    #[inline]
+    pub fn read(&self, region: Region, address: u64, to: &mut [u8]) -> bool {
+        match region {
+            Region::Host => match self.memory.read(address, to) {
+                Ok(()) => true,
+                Err(DmaError::ByMessage { .. }) => {
+                    self.connection.as_ref().is_some_and(|client| client.read(address, to, MESSAGE_TIME).is_ok())
+                }
+                Err(_) => false,
+            },
+            Region::Cmb { offset } => self.cmb.as_ref().is_some_and(|(memory, from)| memory.read(from + offset, to)),
+            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|memory| memory.read(offset, to)),
+        }
+    }
+
+    /// Copies to what a bus address means. False: nothing is there.
+    #[inline]
+    pub fn write(&self, region: Region, address: u64, from: &[u8]) -> bool {
+        match region {
+            Region::Host => match self.memory.write(address, from) {
+                Ok(()) => true,
+                Err(DmaError::ByMessage { .. }) => {
+                    self.connection.as_ref().is_some_and(|client| client.write(address, from, MESSAGE_TIME).is_ok())
+                }
+                Err(_) => false,
+            },
+            Region::Cmb { offset } => {
+                self.cmb.as_ref().is_some_and(|(memory, first)| memory.write(first + offset, from))
+            }
+            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|memory| memory.write(offset, from)),
+        }
+    }
+
+    /// Writes a completion queue entry so that a host that polls it never sees half of it. False: nothing is there.
+    #[inline]
+    pub fn write_entry(&self, region: Region, address: u64, entry: &[u8; 16]) -> bool {
+        let (first, second) = entry.split_at(8);
+        let word = u64::from_le_bytes(second.try_into().expect("half of 16 bytes"));
+        match region {
+            Region::Host => match self.memory.enter().write_cqe(address, entry) {
+                Err(DmaError::ByMessage { .. }) => self.write(region, address, entry),
+                written => written.is_ok(),
+            },
+            Region::Cmb { offset } => self.cmb.as_ref().is_some_and(|(memory, from)| {
+                memory.write(from + offset, first) && memory.store_u64(from + offset + 8, word)
+            }),
+            Region::Pmr { offset } => self
+                .pmr
+                .as_ref()
+                .is_some_and(|memory| memory.write(offset, first) && memory.store_u64(offset + 8, word)),
+        }
+    }
+
+    /// A double word of the host's memory, at once.
+    #[inline]
+    pub fn load_u32(&self, address: u64) -> Option<u32> {
+        self.memory.enter().load_u32(address).ok()
+    }
+
+    /// Stores a double word in the host's memory, at once. A host that took its memory away does not miss it.
+    pub fn store_u32(&self, address: u64, value: u32) {
+        let _ = self.memory.enter().store_u32(address, value);
+    }
+}

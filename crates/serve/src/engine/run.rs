@@ -1,0 +1,619 @@
+//! The device's thread: takes in what comes, runs the drive loop, and sleeps when nobody wants anything.
+
+use super::clock::DeviceClock;
+use super::port::Port;
+use super::served::Served;
+use super::setup::{DriveSetup, Setup, TcpSetup};
+use super::start::{Event, ServeError, recover, target, wrong};
+use super::status;
+use super::world::{Counters, Pending, World};
+use crate::control::{Answer, Request};
+use crate::mailbox::Mailbox;
+use crate::nvme_tcp::Border;
+use crate::vfio_user::{self, Letter, Waker};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration as WallDuration, Instant as Wall};
+use tidewater_base::{Duration, Instant};
+use tidewater_core::Device;
+use tidewater_core::Remains;
+use tidewater_core::drive::{Clock as _, drive};
+use tidewater_core::profile::{Profile, Timing};
+use tidewater_core::subsystem::{Input, Slot, Subsystem};
+use tidewater_nand::{Nand, Recorder};
+use tidewater_wire::nvme::register::{ShutdownStatus, offset};
+use tidewater_wire::vfio_user::region;
+
+/// How long the thread looks around for more after the last thing happened, before it sleeps: a host that has just been
+/// answered often asks again.
+const LINGER: WallDuration = WallDuration::from_micros(50);
+/// The longest sleep: signals are seen by then at the latest.
+const SLEEP_MAX: WallDuration = WallDuration::from_millis(200);
+/// How long control and metrics wait for the device's thread.
+const ANSWER_TIME: WallDuration = WallDuration::from_secs(30);
+
+/// What other threads want of the device's thread.
+pub enum Message {
+    /// A request of the control socket.
+    Control(Request, Sender<Answer>),
+}
+
+impl Message {
+    /// Asks, and waits for the answer.
+    pub fn ask(mail: &Mailbox<Message>, request: Request) -> Answer {
+        let (sender, receiver) = channel();
+        mail.send(Message::Control(request, sender));
+        receiver.recv_timeout(ANSWER_TIME).unwrap_or_else(|_| Err("the device did not answer".into()))
+    }
+
+    /// The page of metrics.
+    pub fn metrics(mail: &Mailbox<Message>) -> Option<String> {
+        let answer = Message::ask(mail, Request::Metrics).ok()?;
+        answer.get("text").and_then(|text| text.as_str()).map(str::to_owned)
+    }
+}
+
+/// A device that is served.
+pub struct Server {
+    machine: Option<Served>,
+    clock: DeviceClock,
+    world: World<Message>,
+    waker: Arc<Waker>,
+    /// Dropped to stop serving PCIe functions.
+    sockets: Vec<vfio_user::Server>,
+    setup: Setup,
+    drive_setup: DriveSetup,
+    profile: Profile,
+    started: Wall,
+    /// Somebody has asked for the end: who is to be told when it is there.
+    ending: Option<Vec<Sender<Answer>>>,
+    /// Makes serial number and NQN.
+    identity: u64,
+    /// There is no power: what is left of the drive.
+    dark: Option<Dark>,
+    tcp_address: Option<SocketAddr>,
+    power_cuts: u64,
+}
+
+/// A drive without power.
+struct Dark {
+    until: Wall,
+    remains: Remains<Recorder<Nand>>,
+    state: Vec<u8>,
+    next_version: u64,
+}
+
+/// How a served device ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// What it has done.
+    pub counters: Counters,
+    /// Since it was started.
+    pub wall: WallDuration,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [reads, writes, flushes, others] = self.counters.commands;
+        writeln!(
+            f,
+            "shut down in good order after {:.1} s: {reads} reads, {writes} writes, {flushes} flushes, {others} other commands, \
+             {} errors",
+            self.wall.as_secs_f64(),
+            self.counters.errors
+        )
+    }
+}
+
+impl Server {
+    #[allow(clippy::too_many_arguments, reason = "called once, by what makes all of them")]
+    pub(super) fn new(
+        machine: Served,
+        clock: DeviceClock,
+        world: World<Message>,
+        waker: Arc<Waker>,
+        sockets: Vec<vfio_user::Server>,
+        setup: Setup,
+        drive_setup: DriveSetup,
+        profile: Profile,
+        identity: u64,
+    ) -> Server {
+        Server {
+            machine: Some(machine),
+            clock,
+            world,
+            waker,
+            sockets,
+            setup,
+            drive_setup,
+            profile,
+            started: Wall::now(),
+            ending: None,
+            identity,
+            dark: None,
+            tcp_address: None,
+            power_cuts: 0,
+        }
+    }
+
+    fn machine(&mut self) -> &mut Served {
+        self.machine.as_mut().expect("there is a machine but while the power is off")
+    }
+
+    /// Serves until it is asked to end.
+    ///
+    /// # Errors
+    /// When the drive can't be brought back after a power cut, or its end could not be stored.
+    pub fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Ended, ServeError> {
+        let mut last = Wall::now();
+        loop {
+            let mut active = self.turn(tell)?;
+            if self.setup.stop.load(Ordering::Relaxed) && self.ending.is_none() {
+                self.begin_ending(None);
+                active = true;
+            }
+            if self.ending.is_some() && self.has_ended() {
+                return self.end();
+            }
+            if active {
+                last = Wall::now();
+            } else if last.elapsed() > LINGER {
+                self.sleep();
+            }
+        }
+    }
+
+    /// One look around, and what follows from it. True: something happened.
+    fn turn(&mut self, tell: &mut dyn FnMut(Event)) -> Result<bool, ServeError> {
+        if self.dark.as_ref().is_some_and(|dark| Wall::now() >= dark.until) {
+            self.power_on(tell)?;
+        }
+        let mut active = self.take_mail();
+        if self.machine.is_none() {
+            self.refuse_letters();
+            return Ok(active);
+        }
+        self.world.now = self.clock.now();
+        active |= self.take_letters();
+        active |= self.poll_target();
+
+        self.world.go_on_synced();
+        active |= self.world.look_at_doorbells(self.machine.as_ref().expect("looked at above"));
+        active |= !self.world.pending.is_empty();
+        active |= self.drive();
+        self.keep_house();
+        Ok(active)
+    }
+
+    /// Runs the drive loop until nothing is due. True: it did something.
+    fn drive(&mut self) -> bool {
+        let machine = self.machine.as_mut().expect("there is power");
+        let before = machine.subsystem.device().events_handled();
+        drive(machine, &mut self.clock, &mut self.world);
+        machine.subsystem.device().events_handled() != before
+    }
+
+    /// What is to be done now and then: state to store, versions that nobody needs, bytes for connections.
+    fn keep_house(&mut self) {
+        let machine = self.machine.as_ref().expect("there is power");
+        if std::mem::take(&mut self.world.save_state) {
+            let state = machine.subsystem.state();
+            if self.world.payload.image_mut().save_metadata(&state).is_err() {
+                self.world.fail_store();
+            }
+        }
+        if self.world.payload.needs_sweep() {
+            self.world.payload.sweep(machine.subsystem.device().unprogrammed());
+        }
+        if let Some(target) = &mut self.world.target {
+            target.flush();
+        }
+    }
+
+    // --- what comes from outside ---
+
+    fn take_mail(&mut self) -> bool {
+        let mut any = false;
+        while let Some(Message::Control(request, answer)) = self.world.mail.take() {
+            any = true;
+            let _ = match self.control(&request, &answer) {
+                Some(said) => answer.send(said),
+                None => Ok(()), // It is told later.
+            };
+        }
+        any
+    }
+
+    /// Carries a request out. `None`: the answer comes when the device has ended.
+    fn control(&mut self, request: &Request, answer: &Sender<Answer>) -> Option<Answer> {
+        let text = |text: String| Ok(serde_json::Map::from_iter([("text".to_owned(), text.into())]));
+        if let Some(fault) = request.fault() {
+            if self.machine.is_none() {
+                return Some(Err("the power is off".into()));
+            }
+            self.world.now = self.clock.now();
+            self.world.push(Input::Inject(fault));
+            return Some(Ok(Default::default()));
+        }
+        match *request {
+            Request::Status => Some(Ok(status::status(self.machine.as_ref(), &self.world, self.about()))),
+            Request::Metrics => Some(text(status::metrics(self.machine.as_ref(), &self.world, self.about()))),
+            Request::Stop => {
+                self.begin_ending(Some(answer.clone()));
+                None
+            }
+            Request::PowerCut { .. } if self.machine.is_none() => Some(Err("the power is off already".into())),
+            Request::PowerCut { off_ms } => Some(self.cut_power(WallDuration::from_millis(off_ms)).map_or_else(
+                |error| Err(error.to_string()),
+                |lost| {
+                    text(format!(
+                        "the power was cut; {lost} pages were only in volatile memory and are gone; it comes back in {off_ms} ms"
+                    ))
+                },
+            )),
+            Request::LinkLoss { function } => Some(match self.world.ports.get(usize::from(function)) {
+                Some(Port { connection: Some(connection), .. }) => {
+                    connection.close();
+                    Ok(Default::default())
+                }
+                Some(_) => Err(format!("nobody is attached to function {function}")),
+                None => Err(format!("there is no function {function}")),
+            }),
+            _ => Some(Err("this request is a fault, and was not taken for one".into())),
+        }
+    }
+
+    /// The wall's time, for connections: they are of this world, whatever the drive's clock says.
+    fn wall(&self) -> Instant {
+        Instant::ZERO + Duration::from_ps((self.started.elapsed().as_nanos() as u64).saturating_mul(1_000))
+    }
+
+    fn about(&self) -> status::About {
+        status::About {
+            name: self.profile.name.clone(),
+            timing: self.profile.serve.timing,
+            wall: self.started.elapsed(),
+            power_cuts: self.power_cuts,
+            ending: self.ending.is_some(),
+        }
+    }
+
+    /// Takes what clients of PCIe functions want, in order.
+    fn take_letters(&mut self) -> bool {
+        let mut any = false;
+        for function in 0..self.world.ports.len() {
+            while let Some(letter) = self.world.ports[function].mailbox.take() {
+                any = true;
+                self.letter(function, letter);
+            }
+        }
+        any
+    }
+
+    /// While there is no power, reads find ones and writes are lost.
+    fn refuse_letters(&mut self) {
+        for port in &mut self.world.ports {
+            while let Some(letter) = port.mailbox.take() {
+                match letter {
+                    Letter::Read { region: region::CONFIG, offset, len, reply } => {
+                        let mut bytes = vec![0; len as usize];
+                        port.config.read(offset, &mut bytes);
+                        reply.send(Ok(&bytes));
+                    }
+                    Letter::Read { len, reply, .. } => reply.send(Ok(&vec![0xff; len as usize])),
+                    Letter::Reset { reply } => reply.send(Ok(&[])),
+                    Letter::Connected(connection) => port.connection = Some(connection),
+                    Letter::Disconnected => port.connection = None,
+                    Letter::Write { .. } => {}
+                }
+            }
+        }
+    }
+
+    fn letter(&mut self, function: usize, letter: Letter) {
+        match letter {
+            Letter::Read { region, offset, len, reply } => {
+                // Behind all that was written before.
+                if !self.world.pending.is_empty() {
+                    self.drive();
+                }
+                let mut bytes = vec![0; len as usize];
+                self.region_read(function, region, offset, &mut bytes);
+                reply.send(Ok(&bytes));
+            }
+            Letter::Write { region, offset, bytes } => self.region_write(function, region, offset, &bytes),
+            Letter::Reset { reply } => {
+                self.reset_function(function);
+                self.drive();
+                reply.send(Ok(&[]));
+            }
+            Letter::Connected(connection) => self.world.ports[function].connection = Some(connection),
+            Letter::Disconnected => {
+                self.world.ports[function].connection = None;
+                self.reset_function(function);
+            }
+        }
+    }
+
+    fn reset_function(&mut self, function: usize) {
+        self.world.ports[function].config.reset();
+        self.world.push(Input::FunctionReset { function: function as u8 });
+    }
+
+    fn region_read(&mut self, function: usize, region: u32, offset: u64, to: &mut [u8]) {
+        let subsystem = &self.machine.as_ref().expect("there is power").subsystem;
+        let port = &self.world.ports[function];
+        match region {
+            region::CONFIG => port.config.read(offset, to),
+            0 => {
+                let pba = port.config.msix_pba();
+                for (at, bytes) in pieces(offset, to) {
+                    let word = match at.checked_sub(pba) {
+                        Some(within) => port.interrupts.pending((within / 8) as usize) >> (8 * (within % 8)),
+                        None => subsystem.register(function as u8, at as u32, bytes.len() as u8),
+                    };
+                    bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+                }
+            }
+            2 => match &port.cmb {
+                Some((memory, from)) if offset >= *from => {
+                    let _ = memory.read(offset, to);
+                }
+                _ => {
+                    for (at, bytes) in pieces(offset, to) {
+                        let word = subsystem.load(function as u8, at, bytes.len() as u8);
+                        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+                    }
+                }
+            },
+            4 => {
+                let read = port.pmr.as_ref().is_some_and(|memory| memory.read(offset, to));
+                if !read {
+                    to.fill(0xff);
+                }
+            }
+            _ => to.fill(0xff),
+        }
+    }
+
+    fn region_write(&mut self, function: usize, region: u32, offset: u64, from: &[u8]) {
+        match region {
+            region::CONFIG => {
+                let change = self.world.ports[function].config.write(offset, from);
+                if change.function_reset {
+                    self.reset_function(function);
+                }
+            }
+            0 => {
+                let mut bytes = [0; 8];
+                for piece in from.chunks(8).scan(offset, |at, piece| {
+                    let here = *at;
+                    *at += piece.len() as u64;
+                    Some((here, piece))
+                }) {
+                    let (at, piece) = piece;
+                    bytes.fill(0);
+                    bytes[..piece.len()].copy_from_slice(piece);
+                    let (value, len) = (u64::from_le_bytes(bytes), piece.len() as u8);
+                    self.world.push(Input::Register { function: function as u8, offset: at as u32, len, value });
+                }
+            }
+            2 => match &self.world.ports[function].cmb {
+                Some((memory, first)) if offset >= *first => {
+                    let _ = memory.write(offset, from);
+                }
+                _ => {
+                    let mut bytes = self.world.buffer(from.len());
+                    bytes.copy_from_slice(from);
+                    self.world.put(Pending::Store { function: function as u8, address: offset, bytes });
+                }
+            },
+            4 => {
+                if let Some(memory) = &self.world.ports[function].pmr {
+                    let _ = memory.write(offset, from);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets the NVMe/TCP target take in what came over its connections.
+    fn poll_target(&mut self) -> bool {
+        let Some(mut target) = self.world.target.take() else { return false };
+        let now = self.wall();
+        let mut border = Engine { machine: self.machine.as_mut().expect("there is power"), world: &mut self.world };
+        let active = target.poll(now, &mut border);
+        self.world.target = Some(target);
+        active
+    }
+
+    // --- sleeping ---
+
+    fn sleep(&mut self) {
+        self.waker.doze();
+        let machine = self.machine.as_ref();
+        let found = self.world.has_mail() || machine.is_some_and(|machine| self.world.look_at_doorbells(machine));
+        if found {
+            return self.waker.rouse();
+        }
+        let mut time = SLEEP_MAX;
+        if let Some(dark) = &self.dark {
+            time = time.min(dark.until.saturating_duration_since(Wall::now()));
+        }
+        // What only a host's timers wait for is due in its own time, also when the drive is not paced.
+        let due = machine.and_then(|machine| machine.subsystem.deadline());
+        if let Some(due) = due {
+            let now = self.clock.now();
+            let left = if due > now { (due - now).as_ps() / 1_000 } else { 0 };
+            time = time.min(WallDuration::from_nanos(left));
+        }
+        let start = Wall::now();
+        let image = self.world.payload.image().event();
+        let target = self.world.target.as_ref().map(|target| target.as_fd());
+        let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.waker.as_fd()).chain(image).chain(target).collect();
+        let mut polled: Vec<PollFd<'_>> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        // Interrupted or not, whoever calls looks around.
+        let _ = ppoll(&mut polled, Some(TimeSpec::from_duration(time)), None);
+        self.waker.rouse();
+        if let (Some(due), Timing::None) = (due, self.profile.serve.timing)
+            && start.elapsed() >= time
+            && time < SLEEP_MAX
+        {
+            self.clock.skip_to(due);
+        }
+    }
+
+    // --- power ---
+
+    /// Cuts the power: the pages that were only in volatile memory are gone, and how many those were.
+    fn cut_power(&mut self, off: WallDuration) -> Result<usize, ServeError> {
+        let Served { subsystem, log, .. } = self.machine.take().expect("looked at by the caller");
+        if let Some(log) = log {
+            log.end().map_err(|error| wrong(format!("the input log: {error}")))?;
+        }
+        self.power_cuts += 1;
+        let state = subsystem.state();
+        let next_version = subsystem.next_version();
+        self.world.power_lost();
+        if let Some(target) = self.world.target.take() {
+            // Where it was, hosts look for it again.
+            self.tcp_address = target.addresses().first().copied();
+        }
+        let remains = subsystem.into_device().cut_power();
+        let mut changes = Default::default();
+        remains.medium().take_changes(&mut changes);
+        for page in remains.destaged() {
+            self.world.payload.keep_log(page.lpn, page.page.version(), &page.bytes);
+        }
+        let stored = self.world.payload.apply(&changes);
+        let lost = self.world.payload.held();
+        self.world.payload.power_lost();
+        stored.map_err(|_| wrong("the image could not be written"))?;
+        self.dark = Some(Dark { until: Wall::now() + off, remains, state, next_version });
+        Ok(lost)
+    }
+
+    fn power_on(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
+        let Some(Dark { remains, state, next_version, .. }) = self.dark.take() else { return Ok(()) };
+        let device = Device::power_on(&self.profile, remains).map_err(wrong)?;
+        let options = self.drive_setup.subsystem_options(&self.profile, self.identity, next_version, state);
+        let subsystem = Subsystem::new(device, options).map_err(wrong)?;
+        let mut machine = Served { subsystem, timing: Timing::None, log: None };
+        recover(&mut machine, &mut self.world.payload, tell)?;
+        machine.timing = self.profile.serve.timing;
+        self.clock.reset(machine.subsystem.device().now());
+        if let Some(tcp) = &self.setup.nvme_tcp {
+            let address = self.tcp_address.unwrap_or(tcp.address);
+            let tcp = TcpSetup { address, ..tcp.clone() };
+            self.world.target = Some(target(&tcp, &machine.subsystem.options().nqn, machine.subsystem.functions())?);
+        }
+        self.machine = Some(machine);
+        Ok(())
+    }
+
+    // --- the end ---
+
+    fn begin_ending(&mut self, answer: Option<Sender<Answer>>) {
+        if self.ending.is_none() {
+            // No host comes any more, and what those that are there had asked for is dropped with their connections.
+            self.sockets.clear();
+            self.world.target = None;
+            if let Some(machine) = &self.machine {
+                self.world.now = self.clock.now();
+                let functions = machine.subsystem.options().functions;
+                for function in 0..functions + machine.subsystem.options().fabrics {
+                    self.world.push(if function < functions {
+                        Input::FunctionReset { function }
+                    } else {
+                        Input::Disconnect { function }
+                    });
+                }
+                // A shutdown empties the write buffer, whoever asks for it.
+                let value = 1 << 14;
+                self.world.push(Input::Register { function: 0, offset: offset::CC, len: 4, value });
+            }
+        }
+        self.ending.get_or_insert_default().extend(answer);
+    }
+
+    fn has_ended(&self) -> bool {
+        match &self.machine {
+            Some(machine) => {
+                // SHST, bits 3:2 of CSTS, is 2 when the shutdown is complete.
+                let status = machine.subsystem.register(0, offset::CSTS, 4);
+                status >> 2 & 3 == ShutdownStatus::Complete as u64 && self.world.pending.is_empty()
+            }
+            None => true,
+        }
+    }
+
+    fn end(mut self) -> Result<Ended, ServeError> {
+        let ended = Ended { counters: self.world.counters, wall: self.started.elapsed() };
+        let mut result = Ok(ended);
+        if let Some(Served { subsystem, log, .. }) = self.machine.take() {
+            let state = subsystem.state();
+            let image = self.world.payload.image_mut();
+            if image.save_metadata(&state).and_then(|()| image.sync()).is_err() {
+                result = Err(wrong("the image could not be written: what was flushed before is safe"));
+            }
+            if let Some(Err(error)) = log.map(super::served::InputLog::end) {
+                result = Err(wrong(format!("the input log: {error}")));
+            }
+        }
+        if let Some(trace) = &mut self.world.trace
+            && let Err(error) = trace.flush()
+        {
+            result = Err(wrong(format!("the trace: {error}")));
+        }
+        for answer in self.ending.take().unwrap_or_default() {
+            let _ = answer.send(result.as_ref().map(|_| Default::default()).map_err(ToString::to_string));
+        }
+        let _ = std::fs::remove_file(&self.setup.control);
+        result
+    }
+}
+
+/// An access in pieces of at most 8 bytes, none of which crosses a multiple of 8.
+fn pieces(offset: u64, mut bytes: &mut [u8]) -> impl Iterator<Item = (u64, &mut [u8])> {
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let len = ((8 - at % 8) as usize).min(bytes.len());
+        let (piece, rest) = std::mem::take(&mut bytes).split_at_mut(len);
+        bytes = rest;
+        at += len as u64;
+        Some((at - len as u64, piece))
+    })
+}
+
+/// The engine, as the NVMe/TCP target sees it.
+struct Engine<'a> {
+    machine: &'a mut Served,
+    world: &'a mut World<Message>,
+}
+
+impl Border for Engine<'_> {
+    fn input(&mut self, input: Input<'_>) {
+        self.world.from_target(input);
+    }
+
+    fn register(&mut self, function: u8, offset: u32, len: u8) -> u64 {
+        self.machine.subsystem.register(function, offset, len)
+    }
+
+    fn controller_id(&self, function: u8) -> u16 {
+        self.machine.subsystem.controller_id(function)
+    }
+
+    fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
+        self.world.stage(slot, at, bytes);
+    }
+}

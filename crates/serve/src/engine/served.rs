@@ -1,0 +1,119 @@
+//! What the drive loop runs when a device is served: the subsystem, and a log of what comes in.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use tidewater_base::Instant;
+use tidewater_core::drive::Machine;
+use tidewater_core::profile::Timing;
+use tidewater_core::subsystem::input_log::{MAGIC, Outputs, write_check, write_input};
+use tidewater_core::subsystem::{Input, Output, Subsystem};
+use tidewater_nand::{Nand, Recorder};
+
+/// The subsystem as it is served.
+pub struct Served {
+    /// The controllers and the drive.
+    pub subsystem: Subsystem<Recorder<Nand>>,
+    pub(super) timing: Timing,
+    pub(super) log: Option<InputLog>,
+}
+
+impl Served {
+    /// Whether anything but a host's timer is due some time: the drive itself has something to do.
+    pub fn has_work(&self) -> bool {
+        self.subsystem.device().deadline().is_some()
+    }
+}
+
+impl Machine for Served {
+    type Input<'a> = Input<'a>;
+    type Output = Output;
+    type Refused = Infallible;
+
+    #[inline]
+    fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Infallible> {
+        if let Some(log) = &mut self.log {
+            log.input(now, &input);
+        }
+        self.subsystem.handle(now, input);
+        Ok(())
+    }
+
+    #[inline]
+    fn on_deadline(&mut self, now: Instant) {
+        self.subsystem.handle(now, Input::Timer);
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Option<Output> {
+        let output = self.subsystem.poll();
+        if let (Some(log), Some(output)) = (&mut self.log, &output) {
+            log.outputs.add(output);
+        }
+        output
+    }
+
+    #[inline]
+    fn has_output(&self) -> bool {
+        self.subsystem.has_output()
+    }
+
+    /// An unpaced drive does at once what it would do later, but what only a host's timers wait for comes in its time.
+    #[inline]
+    fn deadline(&self) -> Option<Instant> {
+        match self.timing {
+            Timing::None if !self.has_work() => None,
+            _ => self.subsystem.deadline(),
+        }
+    }
+}
+
+/// The log of what comes in.
+pub(super) struct InputLog {
+    file: BufWriter<File>,
+    entry: Vec<u8>,
+    outputs: Outputs,
+    /// The first error of the file: nothing is written behind it.
+    failed: Option<io::Error>,
+}
+
+impl InputLog {
+    /// A new log, which begins with `setup`.
+    pub(super) fn create(path: &Path, setup: &str) -> io::Result<InputLog> {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        file.write_all(&MAGIC)?;
+        file.write_all(&(setup.len() as u32).to_le_bytes())?;
+        file.write_all(setup.as_bytes())?;
+        Ok(InputLog { file, entry: Vec::new(), outputs: Outputs::default(), failed: None })
+    }
+
+    fn write(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.file.write_all(&self.entry).err();
+        }
+        self.entry.clear();
+    }
+
+    fn check(&mut self) {
+        if !self.outputs.is_empty() {
+            write_check(&mut self.entry, self.outputs.take());
+        }
+    }
+
+    fn input(&mut self, now: Instant, input: &Input<'_>) {
+        self.check();
+        write_input(&mut self.entry, now, input);
+        self.write();
+    }
+
+    /// Ends the log.
+    pub(super) fn end(mut self) -> io::Result<()> {
+        self.check();
+        self.write();
+        match self.failed {
+            Some(error) => Err(error),
+            None => self.file.flush(),
+        }
+    }
+}

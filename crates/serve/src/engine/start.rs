@@ -1,0 +1,369 @@
+//! From a setup to a device that is there: the image, recovery, sockets.
+
+use super::clock::DeviceClock;
+use super::port::Port;
+use super::run::{Message, Server};
+use super::served::{InputLog, Served};
+use super::setup::{Backing, DriveSetup, FABRICS_MAX, Setup, TcpSetup};
+use super::world::World;
+use crate::image::{Image, ImageOptions, Payload, Target as ImageTarget};
+use crate::mailbox::Mailbox;
+use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
+use crate::trace::TraceWriter;
+use crate::vfio_user::{self, Device as VfioDevice, GuestMemory, Interrupts, Region, SharedMemory, Waker};
+use crate::{control, metrics, runtime};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration as WallDuration, Instant as Wall};
+use tidewater_core::Device;
+use tidewater_core::drive::Machine as _;
+use tidewater_core::ftl::RecoveryReport;
+use tidewater_core::profile::{Access, Interrupts as Kind, Profile, Timing};
+use tidewater_core::subsystem::Subsystem;
+use tidewater_nand::{Nand, Recorder};
+use tidewater_wire::fabrics::Nqn;
+use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};
+use tidewater_wire::vfio_user::{Area, region};
+
+/// Why a device can't be served, in words that name the place and the way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeError(pub String);
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+pub(super) fn wrong(error: impl fmt::Display) -> ServeError {
+    ServeError(error.to_string())
+}
+
+/// What happens while a device is served.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A new drive was made.
+    Made {
+        /// Usable bytes.
+        capacity: u64,
+    },
+    /// A drive was found in its image.
+    Opened {
+        /// Usable bytes.
+        capacity: u64,
+        /// Bytes of flash that hold something.
+        written: u64,
+    },
+    /// Recovery goes on.
+    Recovering {
+        /// Flash reads so far.
+        reads: u64,
+    },
+    /// Recovery has ended.
+    Recovered {
+        /// What it did.
+        report: RecoveryReport,
+        /// How long it took here.
+        wall: WallDuration,
+    },
+    /// Hosts may come.
+    Ready(Ready),
+    /// Something that the user should know.
+    Note(String),
+}
+
+/// How hosts reach the device.
+#[derive(Clone, Debug, Default)]
+pub struct Ready {
+    /// Sockets of PCIe functions.
+    pub vfio_user: Vec<PathBuf>,
+    /// Address and NQN of NVMe/TCP.
+    pub nvme_tcp: Option<(SocketAddr, String)>,
+    /// Metrics.
+    pub metrics: Option<SocketAddr>,
+    /// In words: which failures what was flushed survives.
+    pub survives: String,
+}
+
+/// A drive and where its bytes are.
+struct Drive {
+    device: Device<Recorder<Nand>>,
+    image: Image,
+    profile: Profile,
+    next_version: u64,
+    state: Vec<u8>,
+    is_new: bool,
+}
+
+fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Result<Drive, ServeError> {
+    let target = |backing| match backing {
+        &Backing::File(ref path) => ImageTarget::Path(path),
+        Backing::Memory => ImageTarget::Memory,
+    };
+    let is_there = match &setup.backing {
+        // A link that leads nowhere is somebody's mistake: opening it says so.
+        Backing::File(path) => path.symlink_metadata().is_ok(),
+        Backing::Memory => false,
+    };
+    if !is_there {
+        let made = Image::create(
+            target(&setup.backing),
+            &setup.profile,
+            drive.device_options(),
+            ImageOptions::default(),
+            |nand: Nand| nand,
+        )
+        .map_err(wrong)?;
+        tell(Event::Made { capacity: made.device.capacity() });
+        let profile = setup.profile.clone();
+        return Ok(Drive {
+            device: made.device,
+            image: made.image,
+            profile,
+            next_version: 1,
+            state: Vec::new(),
+            is_new: true,
+        });
+    }
+    let opened = Image::open(target(&setup.backing), Some(&setup.profile), ImageOptions::default(), |nand: Nand| nand)
+        .map_err(wrong)?;
+    let device = Device::power_on(&opened.profile, opened.remains).map_err(wrong)?;
+    if setup.size.is_some_and(|size| size != device.capacity()) {
+        tell(Event::Note("the drive is there already and keeps its size: --size is for a new one".into()));
+    }
+    let written = opened.report.pages * u64::from(opened.image.page_size());
+    tell(Event::Opened { capacity: device.capacity(), written });
+    if opened.report.torn > 0 {
+        let torn = opened.report.torn;
+        tell(Event::Note(format!("{torn} pages had not been written whole when it ended: as after a power loss")));
+    }
+    Ok(Drive {
+        device,
+        state: opened.image.metadata().to_vec(),
+        image: opened.image,
+        profile: opened.profile,
+        next_version: opened.version_max + 1,
+        is_new: false,
+    })
+}
+
+/// Lets recovery run to its end, as fast as it goes, and the flash changes that it makes go to the image.
+pub(super) fn recover(
+    machine: &mut Served,
+    payload: &mut Payload,
+    tell: &mut dyn FnMut(Event),
+) -> Result<(), ServeError> {
+    if !machine.subsystem.device().is_recovering() {
+        return Ok(());
+    }
+    let (start, mut told) = (Wall::now(), Wall::now());
+    let mut changes = Default::default();
+    while machine.subsystem.device().is_recovering() {
+        let Some(at) = machine.deadline() else { return Err(wrong("recovery stands still")) };
+        machine.on_deadline(at);
+        machine.subsystem.device().medium().take_changes(&mut changes);
+        payload.apply(&changes).map_err(|_| wrong("the image could not be written during recovery"))?;
+        if told.elapsed() > WallDuration::from_secs(1) {
+            told = Wall::now();
+            tell(Event::Recovering { reads: machine.subsystem.device().ftl().recovery_reads() });
+        }
+    }
+    if let Some(report) = machine.subsystem.device().recovery_report() {
+        tell(Event::Recovered { report, wall: start.elapsed() });
+    }
+    Ok(())
+}
+
+/// The memories of a function that its host may map, and the function as vfio-user shows it.
+fn function(
+    profile: &Profile,
+    subsystem: &Subsystem<Recorder<Nand>>,
+    waker: &Arc<Waker>,
+    serial: u64,
+    several: bool,
+) -> Result<(Port, VfioDevice, vfio_user::Slot), ServeError> {
+    let serve = &profile.serve;
+    let bar2 = subsystem.bar2();
+    let msi = serve.interrupts == Kind::Msi;
+    let vectors = subsystem.vectors();
+    let config = ConfigSpace::new(&PciOptions {
+        bar2_bytes: bar2.size,
+        bar4_bytes: serve.pmr_size,
+        vectors,
+        msi,
+        multi_function: several,
+        link_speed: profile.link.generation as u8,
+        link_width: profile.link.lanes as u8,
+        serial,
+        ..PciOptions::default()
+    });
+    let mapped = serve.access == Access::Mapped;
+    let shared = |name: &str, bytes: u64| SharedMemory::new(name, bytes).map(Arc::new).map_err(wrong);
+    let cmb = if bar2.cmb_len > 0 { Some(shared("tidewater-bar2", bar2.size)?) } else { None };
+    let pmr = if serve.pmr_size > 0 { Some(shared("tidewater-pmr", serve.pmr_size)?) } else { None };
+    let mut regions: [Region; region::COUNT as usize] = std::array::from_fn(|_| Region::NONE);
+    regions[0] = Region::trapped(config.bar_bytes(0));
+    regions[2] = match &cmb {
+        Some(memory) if mapped => {
+            let area = Area { offset: bar2.cmb_offset, size: bar2.cmb_len };
+            Region::mapped(bar2.size, Arc::clone(memory), vec![area])
+        }
+        _ => Region::trapped(bar2.size),
+    };
+    regions[4] = match &pmr {
+        Some(memory) if mapped => {
+            let area = Area { offset: 0, size: serve.pmr_size };
+            Region::mapped(serve.pmr_size, Arc::clone(memory), vec![area])
+        }
+        _ => Region::trapped(serve.pmr_size),
+    };
+    regions[region::CONFIG as usize] = Region::trapped(ConfigSpace::SIZE as u64);
+    let memory = Arc::new(GuestMemory::default());
+    let (messages, offered) = if msi { (1, 0) } else { (0, u32::from(vectors)) };
+    let interrupts = Arc::new(Interrupts::new(messages, offered));
+    let (slot, mailbox) = vfio_user::mailbox(Arc::clone(waker), vfio_user::DEPTH, vfio_user::PATIENCE);
+    let port = Port {
+        mailbox,
+        connection: None,
+        memory: Arc::clone(&memory),
+        interrupts: Arc::clone(&interrupts),
+        config,
+        cmb: cmb.map(|memory| (memory, bar2.cmb_offset)),
+        pmr,
+    };
+    Ok((port, VfioDevice { regions, memory, interrupts }, slot))
+}
+
+pub(super) fn target(tcp: &TcpSetup, nqn: &str, first: u8) -> Result<Target, ServeError> {
+    let name = |name: &str| {
+        Nqn::new(name)
+            .ok_or_else(|| wrong(format!("`{name}` is no NVMe qualified name, such as nqn.2014-08.org.example:host")))
+    };
+    let privileged = tcp.allow_destructive;
+    let hosts = match tcp.allowed_hosts.as_slice() {
+        [] => Hosts::Any { privileged },
+        names => {
+            let rules = names.iter().map(|host| Ok(HostRule { name: name(host)?, privileged }));
+            Hosts::Listed(rules.collect::<Result<_, ServeError>>()?)
+        }
+    };
+    let options = TargetOptions {
+        listen: vec![tcp.address],
+        insecure_bind: tcp.insecure_bind,
+        hosts,
+        ..TargetOptions::new(name(nqn)?, first..first + FABRICS_MAX)
+    };
+    Target::bind(options).map_err(wrong)
+}
+
+/// What survives what, in words.
+fn survives(backing: &Backing) -> String {
+    match backing {
+        Backing::Memory => "nothing outlives this process: the image is in memory.".into(),
+        Backing::File(path) => format!(
+            "what a host has flushed, or written with FUA, is in {} and synced: it survives a crash of this process, of the \
+             host, and a power loss, as far as the disk below keeps what fdatasync promises. What was not flushed survives \
+             neither.",
+            path.display()
+        ),
+    }
+}
+
+impl Server {
+    /// Makes or opens the drive, lets it recover, and opens its sockets.
+    ///
+    /// # Errors
+    /// In words that name the place and the way out.
+    pub fn start(setup: Setup, tell: &mut dyn FnMut(Event)) -> Result<Server, ServeError> {
+        if setup.vfio_user.len() > 16 {
+            return Err(wrong("a device has at most 16 PCIe functions; name fewer --vfio-user sockets"));
+        }
+        if let Some(directory) = &setup.runtime_directory {
+            runtime::directory(directory).map_err(wrong)?;
+        }
+        let drive_setup = DriveSetup::of(&setup);
+        let Drive { device, image, profile, next_version, state, is_new } = make(&setup, &drive_setup, tell)?;
+        let log = match &setup.input_log {
+            Some(path) if is_new => {
+                let text = serde_json::to_string(&drive_setup).expect("a setup is an object of plain values");
+                let log = InputLog::create(path, &text);
+                Some(log.map_err(|error| wrong(format!("{}: {error}", path.display())))?)
+            }
+            Some(_) => {
+                return Err(wrong(
+                    "an input log begins with a new drive, and this image holds one; name another --image",
+                ));
+            }
+            None => None,
+        };
+        // A log is run again without the image: then the seed stands for its identifier.
+        let identity = match &log {
+            Some(_) => setup.seed,
+            None => u64::from_le_bytes(image.uuid()[..8].try_into().expect("8 of 16 bytes")),
+        };
+        for note in device.notes() {
+            tell(Event::Note(note.to_string()));
+        }
+        let options = drive_setup.subsystem_options(&profile, identity, next_version, state);
+        let nqn = options.nqn.clone();
+        let (unit_size, transfer_max) = (profile.ftl.unit_size, options.transfer_max);
+        let subsystem = Subsystem::new(device, options).map_err(wrong)?;
+        let mut payload = Payload::new(image, subsystem.slots(), transfer_max, unit_size);
+        let timing = profile.serve.timing;
+        let mut machine = Served { subsystem, timing: Timing::None, log };
+        recover(&mut machine, &mut payload, tell)?;
+        machine.timing = timing;
+
+        let waker = Arc::new(Waker::new().map_err(wrong)?);
+        let mail: Mailbox<Message> = Mailbox::new(Arc::clone(&waker));
+        let mut ports = Vec::new();
+        let mut functions = Vec::new();
+        let several = setup.vfio_user.len() > 1;
+        for (i, path) in setup.vfio_user.iter().enumerate() {
+            let serial = identity.wrapping_add(i as u64);
+            let (port, device, slot) = function(&profile, &machine.subsystem, &waker, serial, several)?;
+            ports.push(port);
+            functions.push((path, device, slot));
+        }
+        let first = machine.subsystem.functions();
+        let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, &nqn, first)).transpose()?;
+        let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
+        let clock = DeviceClock::new(timing, machine.subsystem.device().now());
+        let mut world = World::new(ports, target, payload, mail.clone(), unit_size);
+        if let Some(path) = &setup.trace {
+            let trace = TraceWriter::create(path);
+            world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);
+        }
+
+        let control = runtime::listen(&setup.control).map_err(wrong)?;
+        let to_device = mail.clone();
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || control::serve(&control, |request| Message::ask(&to_device, request)))
+            .map_err(wrong)?;
+        let mut metrics_at = None;
+        if let Some(address) = setup.metrics {
+            let listener = metrics::listen(address).map_err(|error| wrong(format!("{address}: {error}")))?;
+            metrics_at = listener.local_addr().ok();
+            std::thread::Builder::new()
+                .name("metrics".into())
+                .spawn(move || metrics::serve(&listener, || Message::metrics(&mail)))
+                .map_err(wrong)?;
+        }
+        // Hosts come last: what they find is ready.
+        let sockets: Result<Vec<_>, _> =
+            functions.into_iter().map(|(path, device, slot)| vfio_user::Server::start(path, device, slot)).collect();
+        let sockets = sockets.map_err(wrong)?;
+        tell(Event::Ready(Ready {
+            vfio_user: setup.vfio_user.clone(),
+            nvme_tcp,
+            metrics: metrics_at,
+            survives: survives(&setup.backing),
+        }));
+        Ok(Server::new(machine, clock, world, waker, sockets, setup, drive_setup, profile, identity))
+    }
+}

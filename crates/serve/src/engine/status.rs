@@ -1,0 +1,95 @@
+//! What a served device tells of itself: an object for `tidewater status`, a page for Prometheus.
+
+use super::served::Served;
+use super::world::World;
+use crate::metrics::Page;
+use serde_json::{Map, Value};
+use std::time::Duration as WallDuration;
+use tidewater_base::units::format_bytes;
+use tidewater_core::profile::Timing;
+
+/// What neither the drive nor its surroundings know.
+pub(super) struct About {
+    pub name: String,
+    pub timing: Timing,
+    pub wall: WallDuration,
+    pub power_cuts: u64,
+    pub ending: bool,
+}
+
+/// How it is doing.
+pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About) -> Map<String, Value> {
+    let counters = &world.counters;
+    let mut status = Map::new();
+    let mut put = |name: &str, value: Value| {
+        status.insert(name.to_owned(), value);
+    };
+    let state = match machine {
+        _ if about.ending => "shutting down",
+        None => "without power",
+        Some(machine) if machine.subsystem.device().ftl().is_read_only() => "read-only",
+        Some(_) => "serving",
+    };
+    put("state", state.into());
+    put("profile", about.name.into());
+    put("timing", if about.timing == Timing::Model { "model" } else { "none" }.into());
+    put("uptime_s", about.wall.as_secs().into());
+    put("power_cuts", about.power_cuts.into());
+    put("image", world.payload.image().name().into());
+    if let Some(machine) = machine {
+        let device = machine.subsystem.device();
+        put("capacity", format_bytes(device.capacity()).into());
+        put("outstanding_commands", machine.subsystem.outstanding().into());
+        put("pages_only_in_volatile_memory", world.payload.held().into());
+        put("units_written_by_hosts", device.ftl().statistics.host.into());
+        put("units_collected", device.ftl().statistics.collected.into());
+    }
+    for (name, count) in ["reads", "writes", "flushes", "other_commands"].iter().zip(counters.commands) {
+        put(name, count.into());
+    }
+    put("errors", counters.errors.into());
+    put("bytes_to_hosts", counters.bytes[0].into());
+    put("bytes_from_hosts", counters.bytes[1].into());
+    put("syncs", counters.syncs.into());
+    let attached = world.ports.iter().filter(|port| port.connection.is_some()).count();
+    put("attached_functions", attached.into());
+    if let Some(target) = &world.target {
+        put("nvme_tcp_connections", target.statistics().open.into());
+    }
+    status
+}
+
+/// The page of metrics.
+pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: About) -> String {
+    let counters = &world.counters;
+    let mut page = Page::default();
+    page.add("gauge", "tidewater_powered", "1 while the drive has power.", f64::from(machine.is_some()));
+    page.add("counter", "tidewater_uptime_seconds_total", "Seconds since it was started.", about.wall.as_secs_f64());
+    page.add("counter", "tidewater_power_cuts_total", "Power cuts that were asked for.", about.power_cuts as f64);
+    page.family("counter", "tidewater_commands_total", "I/O commands completed.");
+    for (kind, count) in ["read", "write", "flush", "other"].iter().zip(counters.commands) {
+        page.sample("tidewater_commands_total", &[("kind", kind)], count as f64);
+    }
+    page.add("counter", "tidewater_errors_total", "Commands completed with an error.", counters.errors as f64);
+    page.family("counter", "tidewater_bytes_total", "Bytes moved.");
+    for (to, bytes) in ["host", "device"].iter().zip(counters.bytes) {
+        page.sample("tidewater_bytes_total", &[("to", to)], bytes as f64);
+    }
+    page.add("counter", "tidewater_syncs_total", "Syncs of the backing store asked for.", counters.syncs as f64);
+    page.add("counter", "tidewater_interrupts_total", "Interrupts raised.", counters.interrupts as f64);
+    let held = world.payload.held() as f64;
+    page.add("gauge", "tidewater_volatile_pages", "Pages that are only in volatile memory.", held);
+    if let Some(machine) = machine {
+        let device = machine.subsystem.device();
+        let statistics = &device.ftl().statistics;
+        page.add("gauge", "tidewater_capacity_bytes", "Usable bytes.", device.capacity() as f64);
+        let outstanding = f64::from(machine.subsystem.outstanding());
+        page.add("gauge", "tidewater_outstanding_commands", "Commands under way.", outstanding);
+        page.family("counter", "tidewater_flash_units_total", "Units programmed into flash.");
+        page.sample("tidewater_flash_units_total", &[("by", "host")], statistics.host as f64);
+        page.sample("tidewater_flash_units_total", &[("by", "collection")], statistics.collected as f64);
+        let failures = statistics.program_failures as f64;
+        page.add("counter", "tidewater_program_failures_total", "Flash programs that failed.", failures);
+    }
+    page.into_text()
+}

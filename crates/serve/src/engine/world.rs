@@ -1,0 +1,559 @@
+//! What surrounds a subsystem: hosts' memory, the backing store, connections. It carries out what the subsystem says, and
+//! hands in what comes of it.
+
+use super::Served;
+use super::port::Port;
+use crate::image::Payload;
+use crate::mailbox::Mailbox;
+use crate::nvme_tcp::{CommandId, Target};
+use crate::trace::TraceWriter;
+use std::collections::VecDeque;
+use tidewater_base::Instant;
+use tidewater_core::device::Whereabouts;
+use tidewater_core::drive::{Machine as _, World as Surroundings};
+use tidewater_core::fast::{Content, Place};
+use tidewater_core::subsystem::{
+    Input, LogPiece, MoveError, Output, Outstanding, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
+};
+use tidewater_nand::Changes;
+use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
+
+/// An input that waits for its turn, with its bytes.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Plain(Input<'static>),
+    DmaRead(Token, Option<Vec<u8>>),
+    Gathered(Slot, Option<Vec<u8>>),
+    Store { function: u8, address: u64, bytes: Vec<u8> },
+}
+
+/// Data of a command that comes over a connection, for the firmware itself.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    pub(super) slot: Slot,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What a served device has counted, beside what the firmware counts itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commands completed, by what they were: reads, writes, flushes, others.
+    pub commands: [u64; 4],
+    /// Of these, with an error.
+    pub errors: u64,
+    /// Bytes sent to hosts, and bytes that came from them.
+    pub bytes: [u64; 2],
+    /// Syncs of the backing store that were asked for.
+    pub syncs: u64,
+    /// Interrupts raised.
+    pub interrupts: u64,
+}
+
+/// The surroundings of a subsystem.
+pub struct World<M> {
+    pub(super) ports: Vec<Port>,
+    pub(super) target: Option<Target>,
+    pub(super) payload: Payload,
+    pub(super) mail: Mailbox<M>,
+    pub(super) pending: VecDeque<(Instant, Pending)>,
+    /// The time of the last look at the clock: what comes in is stamped with it.
+    pub(super) now: Instant,
+    pub(super) gathering: Vec<Gathering>,
+    /// The bytes of what was handed in last: they are borrowed until the next.
+    current: Vec<u8>,
+    changes: Changes,
+    scratch: Vec<u8>,
+    /// Buffers that come back after use.
+    spare: Vec<Vec<u8>>,
+    /// Shadow doorbells as they were when last looked at, by function.
+    shadows: Vec<Vec<[u16; 2]>>,
+    pub(super) save_state: bool,
+    pub(super) counters: Counters,
+    pub(super) trace: Option<TraceWriter>,
+    /// The store has failed: said once.
+    store_failed: bool,
+}
+
+/// Buffers kept for reuse, at most.
+const SPARE_MAX: usize = 256;
+
+impl<M> World<M> {
+    pub(super) fn new(
+        ports: Vec<Port>,
+        target: Option<Target>,
+        payload: Payload,
+        mail: Mailbox<M>,
+        unit_size: u32,
+    ) -> World<M> {
+        let shadows = ports.iter().map(|_| vec![[0; 2]; 128]).collect();
+        World {
+            ports,
+            target,
+            payload,
+            mail,
+            pending: VecDeque::with_capacity(1_024),
+            now: Instant::ZERO,
+            gathering: Vec::new(),
+            current: Vec::new(),
+            changes: Changes::default(),
+            scratch: vec![0; unit_size.max(4096) as usize],
+            spare: Vec::new(),
+            shadows,
+            save_state: false,
+            counters: Counters::default(),
+            trace: None,
+            store_failed: false,
+        }
+    }
+
+    pub(super) fn push(&mut self, input: Input<'static>) {
+        self.put(Pending::Plain(input));
+    }
+
+    pub(super) fn put(&mut self, pending: Pending) {
+        self.pending.push_back((self.now, pending));
+    }
+
+    pub(super) fn buffer(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    fn spare(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && buffer.capacity() > 0 {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// What was done to the flash goes to the backing store.
+    fn store_changes(&mut self, machine: &Served) {
+        let medium = machine.subsystem.device().medium();
+        if !medium.has_changes() {
+            return;
+        }
+        medium.take_changes(&mut self.changes);
+        if let Err(StoreFault) = self.payload.apply(&self.changes) {
+            self.fail_store();
+        }
+    }
+
+    pub(super) fn fail_store(&mut self) {
+        if !std::mem::replace(&mut self.store_failed, true) {
+            self.push(Input::StoreFailed);
+        }
+    }
+
+    fn dma_write(&self, machine: &Served, function: u8, address: u64, from: &[u8]) -> bool {
+        let region = machine.subsystem.region(function, address, from.len() as u32);
+        self.ports.get(usize::from(function)).is_some_and(|port| port.write(region, address, from))
+    }
+
+    /// Takes data of a command to its host: `bytes` go to `at` of its data.
+    fn take_to_host(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8]) -> bool {
+        let command = command_of(machine, slot);
+        self.counters.bytes[0] += bytes.len() as u64;
+        let segments = match machine.subsystem.segments(slot) {
+            Segments::Host(segments) => segments,
+            Segments::Connection => {
+                let Some(target) = &mut self.target else { return false };
+                let fill = |to: &mut [u8]| {
+                    to.copy_from_slice(bytes);
+                    Ok(())
+                };
+                return target.data(id_of(&command), at, bytes.len() as u32, fill).is_ok();
+            }
+        };
+        // Where the segment begins in the command's data.
+        let mut begins = 0u64;
+        let (first, end) = (u64::from(at), u64::from(at) + bytes.len() as u64);
+        for segment in segments {
+            let ends = begins + u64::from(segment.len);
+            if ends > first && begins < end {
+                let (from, to) = (first.max(begins), end.min(ends));
+                let piece = &bytes[(from - first) as usize..(to - first) as usize];
+                let address = segment.address.wrapping_add(from - begins);
+                if !segment.bit_bucket && !self.dma_write(machine, command.function, address, piece) {
+                    return false;
+                }
+            }
+            begins = ends;
+        }
+        begins >= end
+    }
+
+    fn fetch(&mut self, machine: &Served, slot: Slot, len: u32) {
+        let command = command_of(machine, slot);
+        self.counters.bytes[1] += u64::from(len);
+        let staging = &mut self.payload.staging(slot)[..len as usize];
+        let result = if usize::from(command.function) < self.ports.len() {
+            if bring(&self.ports, machine, slot, staging) { Ok(()) } else { Err(MoveError::Host) }
+        } else {
+            match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, len)) {
+                Some(Ok(Some(bytes))) => {
+                    staging.copy_from_slice(bytes);
+                    Ok(())
+                }
+                Some(Ok(None)) => return, // It answers when all has come.
+                Some(Err(error)) => Err(error),
+                None => Err(MoveError::Host),
+            }
+        };
+        self.push(Input::Moved { slot, result });
+    }
+
+    fn gather(&mut self, machine: &Served, slot: Slot, len: u32) {
+        let command = command_of(machine, slot);
+        let mut bytes = self.buffer(len as usize);
+        let good = if usize::from(command.function) < self.ports.len() {
+            bring(&self.ports, machine, slot, &mut bytes)
+        } else {
+            match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, len)) {
+                Some(Ok(Some(there))) => {
+                    bytes.copy_from_slice(there);
+                    true
+                }
+                Some(Ok(None)) => return self.gathering.push(Gathering { slot, bytes }),
+                Some(Err(_)) | None => false,
+            }
+        };
+        self.put(Pending::Gathered(slot, good.then_some(bytes)));
+    }
+
+    /// Bytes of a command's data that came over a connection.
+    pub(super) fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
+        let to = match self.gathering.iter_mut().find(|gathering| gathering.slot == slot) {
+            Some(gathering) => &mut gathering.bytes[..],
+            None => self.payload.staging(slot),
+        };
+        to[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// What a connection says; the end of data that the firmware gathers is told with the data.
+    pub(super) fn from_target(&mut self, input: Input<'_>) {
+        let input = match input {
+            Input::Moved { slot, result } => {
+                let place = self.gathering.iter().position(|gathering| gathering.slot == slot);
+                if let Some(place) = place {
+                    let Gathering { bytes, .. } = self.gathering.swap_remove(place);
+                    return self.put(Pending::Gathered(slot, result.is_ok().then_some(bytes)));
+                }
+                Input::Moved { slot, result }
+            }
+            Input::Connect { function, entries, privileged, .. } => {
+                // The target itself watches its hosts, by the wall's clock.
+                Input::Connect { function, entries, privileged, keep_alive_ms: 0 }
+            }
+            Input::ConnectQueue { function, queue, entries } => Input::ConnectQueue { function, queue, entries },
+            Input::Disconnect { function } => Input::Disconnect { function },
+            Input::Register { function, offset, len, value } => Input::Register { function, offset, len, value },
+            Input::Capsule { function, queue, sqe } => Input::Capsule { function, queue, sqe },
+            other => unreachable!("a target does not say {other:?}"),
+        };
+        self.push(input);
+    }
+
+    fn data(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts, compare: bool) {
+        let result = if compare {
+            self.payload.compare(slot, unit, place)
+        } else {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let bytes = &mut scratch[..unit.len as usize];
+            let result = self.payload.read(unit, place, bytes).and_then(|()| {
+                let good = self.take_to_host(machine, slot, unit.at, bytes);
+                if good { Ok(()) } else { Err(MoveError::Host) }
+            });
+            self.scratch = scratch;
+            result
+        };
+        self.push(Input::Moved { slot, result });
+    }
+
+    fn send(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
+        let mut good = self.take_to_host(machine, slot, at, bytes);
+        let mut result = Ok(());
+        if let Some(piece) = log {
+            let mut log = self.buffer(piece.len as usize);
+            result = self.log_bytes(machine, piece, &mut log);
+            if result.is_ok() {
+                good &= self.take_to_host(machine, slot, at + bytes.len() as u32, &log);
+            }
+            self.spare(log);
+        }
+        let result = if good { result } else { Err(MoveError::Host) };
+        self.push(Input::Moved { slot, result });
+    }
+
+    /// Bytes of the fast side's log.
+    fn log_bytes(&mut self, machine: &Served, piece: LogPiece, to: &mut [u8]) -> Result<(), MoveError> {
+        let device = machine.subsystem.device();
+        let (function, lane) = (usize::from(piece.function), usize::from(piece.lane));
+        match piece.from {
+            Place::Ring => {
+                device.fast().read_ring(function, lane, piece.offset, to);
+                Ok(())
+            }
+            Place::Page { skip, .. } => {
+                let log = device.fast().functions()[function].log();
+                let (number, _) = log.find(piece.lane, piece.offset).ok_or(MoveError::Medium)?;
+                let lpn = log.lpn(number);
+                let unit = Unit { lpn, skip, len: to.len() as u32, at: 0 };
+                self.payload.read(unit, device.locate(lpn), to)
+            }
+        }
+    }
+
+    fn complete(&mut self, machine: &Served, function: u8, queue: u16, cqe: &Cqe, address: Option<u64>) {
+        if !cqe.status.is_success() {
+            self.counters.errors += 1;
+        }
+        match address {
+            Some(address) => {
+                let region = machine.subsystem.region(function, address, Cqe::SIZE as u32);
+                let port = self.ports.get(usize::from(function));
+                if !port.is_some_and(|port| port.write_entry(region, address, &cqe.to_bytes())) {
+                    self.push(Input::PostFailed { function });
+                }
+            }
+            None => {
+                if let Some(target) = &mut self.target {
+                    target.complete(function, queue, cqe);
+                }
+            }
+        }
+    }
+
+    /// Counts a command that has ended, and writes it to the trace.
+    fn note(&mut self, machine: &Served, now: Instant, queue: u16, slot: Option<Slot>) {
+        let Some(command) = slot.and_then(|slot| machine.subsystem.command(slot)).filter(|_| queue != 0) else {
+            return;
+        };
+        let kind = match command.sqe.opcode() {
+            opcode::READ => 0,
+            opcode::WRITE => 1,
+            opcode::FLUSH => 2,
+            _ => 3,
+        };
+        self.counters.commands[kind] += 1;
+        if let Some(trace) = &mut self.trace {
+            let block = machine.subsystem.block_size(command.sqe.nsid());
+            if trace.command(now.as_ps() / 1_000_000, &command.sqe, block).is_err() {
+                self.trace = None; // The disk is full: the device goes on.
+            }
+        }
+    }
+
+    /// Ranges of a Dataset Management command, for the trace.
+    fn note_ranges(&mut self, machine: &Served, now: Instant, slot: Slot, bytes: &[u8]) {
+        let Some(trace) = &mut self.trace else { return };
+        let Some(command) = machine.subsystem.command(slot) else { return };
+        if command.queue == 0 || command.sqe.opcode() != opcode::DATASET_MANAGEMENT || command.sqe.cdw11() & 4 == 0 {
+            return;
+        }
+        let block = machine.subsystem.block_size(command.sqe.nsid());
+        for range in bytes.as_chunks().0 {
+            let range = DsmRange::from_bytes(range);
+            let (first, len) = (range.first_block.saturating_mul(block), u64::from(range.blocks) * block);
+            let _ = trace.trim(now.as_ps() / 1_000_000, command.sqe.nsid(), first, len);
+        }
+    }
+
+    /// Looks at the shadow doorbells of all functions. True: one has changed.
+    pub(super) fn look_at_doorbells(&mut self, machine: &Served) -> bool {
+        let mut changed = false;
+        for function in 0..self.ports.len() {
+            let Some(shadow) = machine.subsystem.shadow_doorbells(function as u8) else { continue };
+            changed |= self.look_at_shadow(function as u8, shadow);
+        }
+        changed
+    }
+
+    fn look_at_shadow(&mut self, function: u8, shadow: ShadowDoorbells) -> bool {
+        let mut changed = false;
+        for (completion, mut queues) in [(false, shadow.submission), (true, shadow.completion)] {
+            while queues != 0 {
+                let queue = queues.trailing_zeros() as u16;
+                queues &= queues - 1;
+                let index = usize::from(queue) * 2 + usize::from(completion);
+                let address = shadow.address + 4 * index as u64;
+                let Some(value) = self.ports[usize::from(function)].load_u32(address) else { continue };
+                let value = value as u16;
+                let last = &mut self.shadows[usize::from(function)][usize::from(queue)][usize::from(completion)];
+                if value != *last {
+                    *last = value;
+                    changed = true;
+                    self.put(Pending::Plain(Input::Doorbell { function, queue, completion, value }));
+                }
+            }
+        }
+        changed
+    }
+
+    /// Commands whose syncs have ended go on.
+    pub(super) fn go_on_synced(&mut self) {
+        while let Some((slot, result)) = self.payload.take_synced() {
+            if result.is_err() {
+                self.fail_store();
+            }
+            self.push(Input::Synced { slot, result });
+        }
+    }
+
+    /// The power has failed: what was under way is gone, and connections with it.
+    pub(super) fn power_lost(&mut self) {
+        self.pending.clear();
+        self.gathering.clear();
+        for shadow in &mut self.shadows {
+            shadow.fill([0; 2]);
+        }
+    }
+
+    /// Whether somebody outside wants something.
+    pub(super) fn has_mail(&self) -> bool {
+        self.mail.has_mail() || self.ports.iter().any(|port| !port.mailbox.is_empty())
+    }
+}
+
+fn command_of(machine: &Served, slot: Slot) -> Outstanding {
+    machine.subsystem.command(slot).expect("what the subsystem says of a slot is about the command in it")
+}
+
+fn id_of(command: &Outstanding) -> CommandId {
+    CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() }
+}
+
+/// Copies bytes that a bus address of a PCI function stands for. False: nothing is there.
+#[inline]
+fn dma_read(ports: &[Port], machine: &Served, function: u8, address: u64, to: &mut [u8]) -> bool {
+    let region = machine.subsystem.region(function, address, to.len() as u32);
+    ports.get(usize::from(function)).is_some_and(|port| port.read(region, address, to))
+}
+
+/// Brings a command's data from the host's memory.
+fn bring(ports: &[Port], machine: &Served, slot: Slot, to: &mut [u8]) -> bool {
+    let Outstanding { function, .. } = command_of(machine, slot);
+    let Segments::Host(segments) = machine.subsystem.segments(slot) else {
+        unreachable!("data of a connection comes by the connection")
+    };
+    let mut rest = to;
+    for segment in segments {
+        let (piece, more) = rest.split_at_mut((segment.len as usize).min(rest.len()));
+        if !segment.bit_bucket && !dma_read(ports, machine, function, segment.address, piece) {
+            return false;
+        }
+        rest = more;
+    }
+    rest.is_empty()
+}
+
+impl<M> Surroundings<Served> for World<M> {
+    fn next_at(&self) -> Instant {
+        self.pending.front().map_or(Instant::NEVER, |(at, _)| *at)
+    }
+
+    fn submit(&mut self, _: Instant) -> Option<Input<'_>> {
+        let (_, pending) = self.pending.pop_front()?;
+        let before = std::mem::take(&mut self.current);
+        self.spare(before);
+        Some(match pending {
+            Pending::Plain(input) => input,
+            Pending::DmaRead(token, Some(bytes)) => {
+                self.current = bytes;
+                Input::DmaRead { token, bytes: Some(&self.current) }
+            }
+            Pending::DmaRead(token, None) => Input::DmaRead { token, bytes: None },
+            Pending::Gathered(slot, Some(bytes)) => {
+                self.current = bytes;
+                Input::Gathered { slot, bytes: Some(&self.current) }
+            }
+            Pending::Gathered(slot, None) => Input::Gathered { slot, bytes: None },
+            Pending::Store { function, address, bytes } => {
+                self.current = bytes;
+                Input::Store { function, address, content: Content::Bytes(&self.current) }
+            }
+        })
+    }
+
+    fn refused(&mut self, refused: std::convert::Infallible) {
+        match refused {}
+    }
+
+    fn take(&mut self, now: Instant, output: Output, machine: &Served) {
+        self.now = now;
+        self.store_changes(machine);
+        match output {
+            Output::DmaRead { token, function, address, len } => {
+                let mut bytes = self.buffer(len as usize);
+                let good = dma_read(&self.ports, machine, function, address, &mut bytes);
+                self.put(Pending::DmaRead(token, good.then_some(bytes)));
+            }
+            Output::Gather { slot, len } => {
+                self.gather(machine, slot, len);
+                if self.trace.is_some()
+                    && let Some((_, Pending::Gathered(of, Some(bytes)))) = self.pending.back()
+                    && *of == slot
+                {
+                    let bytes = bytes.clone();
+                    self.note_ranges(machine, now, slot, &bytes);
+                }
+            }
+            Output::EventIndex { function, address, value } => {
+                if let Some(port) = self.ports.get(usize::from(function)) {
+                    port.store_u32(address, value);
+                }
+            }
+            Output::Fetch { slot, len } => self.fetch(machine, slot, len),
+            Output::Taken { slot, unit, version, zeroes, previous } => {
+                self.payload.taken(slot, unit, version, zeroes, previous);
+            }
+            Output::Data { slot, unit, place, compare } => self.data(machine, slot, unit, place, compare),
+            Output::Sync { slot } => {
+                self.counters.syncs += 1;
+                self.payload.request_sync(slot);
+            }
+            Output::Send { slot, at, bytes, log } => self.send(machine, slot, at, &bytes, log),
+            Output::SaveState => self.save_state = true,
+            Output::Complete { function, queue, cqe, address, slot } => {
+                self.note(machine, now, queue, slot);
+                self.complete(machine, function, queue, &cqe, address);
+            }
+            Output::Interrupt { function, vector } => {
+                self.counters.interrupts += 1;
+                if let Some(port) = self.ports.get(usize::from(function)) {
+                    port.interrupts.raise(vector);
+                }
+            }
+            Output::Gone { function } => {
+                if let Some(target) = &mut self.target {
+                    target.gone(function);
+                }
+            }
+            // The target itself watches its hosts, by the wall's clock.
+            Output::KeepAliveExpired { .. } => {}
+            // A served device has no peers yet: its replication is set up by nobody.
+            Output::Frame { .. } => {}
+            Output::StoreLog { function, lpn, page, .. } => {
+                let mut bytes = self.buffer(page.len as usize);
+                let fast = machine.subsystem.device().fast();
+                fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
+                self.payload.keep_log(lpn, page.version(), &bytes);
+                self.spare(bytes);
+            }
+        }
+    }
+
+    fn stop(&mut self, now: Instant, machine: &Served) -> bool {
+        self.now = now;
+        self.store_changes(machine);
+        self.look_at_doorbells(machine);
+        self.go_on_synced();
+        if !self.pending.is_empty() {
+            return false;
+        }
+        // While nobody waits for a command, the thread need not stay awake until the drive's own work is due.
+        let idle = machine.subsystem.outstanding() == 0 && machine.deadline().is_some_and(|due| due > now);
+        idle || self.has_mail()
+    }
+}

@@ -1,0 +1,539 @@
+//! The bytes of an image: `docs/reference/image.md` describes them.
+//!
+//! Numbers are little-endian. Each record carries a CRC-32C that is salted with the image's UUID and with the record's own
+//! place, so that neither a record of another image nor one of another place is taken for it.
+
+use tidewater_nand::{Block, Config, PageHeader, PageKind};
+
+/// The version of the format that this program writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+/// The first bytes of every image.
+pub const MAGIC: [u8; 8] = *b"TIDEWATR";
+/// Bytes that regions begin at multiples of.
+pub const ALIGN: u64 = 4096;
+/// Bytes of the superblock, without the profile's text that follows it.
+pub const HEADER: usize = 4096;
+/// Bytes of one of the two slots for the state.
+pub const STATE_SLOT: u64 = 4096;
+/// Bytes of one of the two records of a block.
+pub const BLOCK_RECORD: usize = 32;
+/// Bytes of a page's record before its units.
+pub const PAGE_HEADER: usize = 32;
+/// Bytes of a unit in a page's record.
+pub const UNIT_RECORD: usize = 24;
+/// Words of a page of the firmware's own that stand in its record; the rest is its payload.
+pub const OWN_PREFIX: usize = 4;
+/// The longest text of a profile that is read back, in bytes.
+pub const TEXT_MAX: u32 = 1 << 20;
+
+/// CRC-32C of `bytes`, salted.
+pub fn checksum(salt: u32, place: u64, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(salt, &place.to_le_bytes()), bytes)
+}
+
+fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("a range of N bytes has N bytes")
+}
+
+/// A number of 32 bits.
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(take(bytes, at))
+}
+
+/// A number of 64 bits.
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(take(bytes, at))
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+/// The shape of the flash, and where its parts are in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a unit.
+    pub unit_size: u32,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Blocks of a plane.
+    pub blocks_per_plane: u32,
+    /// Planes of a die.
+    pub planes: u32,
+    /// Dies.
+    pub dies: u32,
+    /// Bytes of the profile's text.
+    pub text_len: u32,
+    /// The most bytes that a metadata blob has.
+    pub metadata_max: u32,
+}
+
+impl Geometry {
+    /// The shape of the flash of a profile.
+    pub fn new(nand: &Config, unit_size: u32, text_len: u32, metadata_max: u32) -> Geometry {
+        Geometry {
+            unit_size,
+            page_size: nand.page_size,
+            pages_per_block: nand.pages_per_block,
+            blocks_per_plane: nand.blocks_per_plane,
+            planes: nand.planes,
+            dies: nand.dies(),
+            text_len,
+            metadata_max,
+        }
+    }
+
+    /// Whether the numbers are such that nothing below overflows or divides by zero.
+    pub fn is_sound(&self) -> bool {
+        let sizes = self.unit_size.is_power_of_two()
+            && (512..=1 << 20).contains(&self.unit_size)
+            && self.page_size <= 1 << 24
+            && self.page_size > 0
+            && self.page_size.is_multiple_of(self.unit_size);
+        let counts = [self.pages_per_block, self.blocks_per_plane, self.planes, self.dies].iter().all(|&n| n > 0)
+            && self.pages_per_block < u32::from(u16::MAX)
+            && self.planes <= 64
+            && self.dies <= 1 << 16;
+        let pages = u128::from(self.pages_per_block) * u128::from(self.blocks_per_plane) * u128::from(self.planes);
+        sizes
+            && counts
+            && self.text_len <= TEXT_MAX
+            && self.metadata_max <= 1 << 30
+            && pages * u128::from(self.dies) * u128::from(self.page_size) < 1 << 60
+    }
+
+    /// Units of a page.
+    pub fn units_per_page(&self) -> u32 {
+        self.page_size / self.unit_size
+    }
+
+    /// Blocks of the drive.
+    pub fn blocks(&self) -> u32 {
+        self.dies * self.planes * self.blocks_per_plane
+    }
+
+    /// The number of a block.
+    #[inline]
+    pub fn block(&self, at: Block) -> u32 {
+        (at.die * self.planes + at.plane) * self.blocks_per_plane + at.block
+    }
+
+    /// The block of a number.
+    pub fn block_at(&self, index: u32) -> Block {
+        let plane = index / self.blocks_per_plane;
+        Block { die: plane / self.planes, plane: plane % self.planes, block: index % self.blocks_per_plane }
+    }
+
+    /// The number of a page.
+    #[inline]
+    pub fn page(&self, block: u32, page: u32) -> u64 {
+        u64::from(block) * u64::from(self.pages_per_block) + u64::from(page)
+    }
+
+    /// Bytes of a page's record: no record crosses a boundary of 512 bytes unless it is longer.
+    pub fn page_record(&self) -> usize {
+        let least = PAGE_HEADER + UNIT_RECORD * self.units_per_page() as usize;
+        if least <= 512 { least.next_power_of_two() } else { least.next_multiple_of(512) }
+    }
+
+    /// Where the slots for the state begin.
+    pub fn state_at(&self) -> u64 {
+        HEADER as u64 + u64::from(self.text_len).next_multiple_of(ALIGN)
+    }
+
+    /// Bytes of a slot for metadata.
+    pub fn metadata_slot(&self) -> u64 {
+        (u64::from(self.metadata_max) + 32).next_multiple_of(ALIGN)
+    }
+
+    /// Where the slots for metadata begin.
+    pub fn metadata_at(&self) -> u64 {
+        self.state_at() + 2 * STATE_SLOT
+    }
+
+    /// Where the records of blocks begin.
+    pub fn blocks_at(&self) -> u64 {
+        self.metadata_at() + 2 * self.metadata_slot()
+    }
+
+    /// Where the records of pages begin.
+    pub fn oob_at(&self) -> u64 {
+        self.blocks_at() + (u64::from(self.blocks()) * 2 * BLOCK_RECORD as u64).next_multiple_of(ALIGN)
+    }
+
+    /// Where payload begins.
+    pub fn data_at(&self) -> u64 {
+        let pages = u64::from(self.blocks()) * u64::from(self.pages_per_block);
+        self.oob_at() + (pages * self.page_record() as u64).next_multiple_of(ALIGN)
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        let pages = u64::from(self.blocks()) * u64::from(self.pages_per_block);
+        self.data_at() + pages * u64::from(self.page_size)
+    }
+
+    /// Where a page's record is.
+    #[inline]
+    pub fn record_of(&self, page: u64) -> u64 {
+        self.oob_at() + page * self.page_record() as u64
+    }
+
+    /// Where a page's payload is.
+    #[inline]
+    pub fn data_of(&self, page: u64) -> u64 {
+        self.data_at() + page * u64::from(self.page_size)
+    }
+}
+
+/// The superblock: written once, when the image is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The image's name for itself.
+    pub uuid: [u8; 16],
+    /// The drive's seed.
+    pub seed: u64,
+    /// The capacity that was asked for; 0: the profile's.
+    pub capacity: u64,
+    /// Usable units of the drive, the fast side's rings included.
+    pub units: u64,
+    /// Superblocks of a die.
+    pub superblocks_per_die: u32,
+    /// Pages read before they were written cost a flash read.
+    pub premap: bool,
+    /// The write buffer is taken as volatile.
+    pub volatile_buffer: bool,
+    /// The shape.
+    pub geometry: Geometry,
+    /// CRC-32C of the profile's text.
+    pub text_sum: u32,
+}
+
+const PREMAP: u32 = 1;
+const VOLATILE_BUFFER: u32 = 2;
+
+/// What is wrong with a superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It does not begin as an image does.
+    Foreign,
+    /// Its format is newer than [`VERSION`].
+    Newer(u32),
+    /// Its checksum is wrong, or its numbers make no sense.
+    Damaged(&'static str),
+}
+
+impl Superblock {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER];
+        let g = &self.geometry;
+        put(&mut bytes, 0, &MAGIC);
+        put(&mut bytes, 8, &VERSION.to_le_bytes());
+        put(&mut bytes, 16, &self.uuid);
+        put(&mut bytes, 32, &self.seed.to_le_bytes());
+        put(&mut bytes, 40, &self.capacity.to_le_bytes());
+        put(&mut bytes, 48, &self.units.to_le_bytes());
+        put(&mut bytes, 56, &self.superblocks_per_die.to_le_bytes());
+        let options = u32::from(self.premap) * PREMAP | u32::from(self.volatile_buffer) * VOLATILE_BUFFER;
+        put(&mut bytes, 60, &options.to_le_bytes());
+        let shape = [
+            g.unit_size,
+            g.page_size,
+            g.pages_per_block,
+            g.blocks_per_plane,
+            g.planes,
+            g.dies,
+            g.text_len,
+            g.metadata_max,
+            self.text_sum,
+        ];
+        for (i, number) in shape.iter().enumerate() {
+            put(&mut bytes, 64 + 4 * i, &number.to_le_bytes());
+        }
+        let regions = [g.state_at(), g.metadata_at(), g.blocks_at(), g.oob_at(), g.data_at(), g.len()];
+        for (i, number) in regions.iter().enumerate() {
+            put(&mut bytes, 104 + 8 * i, &number.to_le_bytes());
+        }
+        let sum = checksum(0, 0, &bytes[16..]);
+        put(&mut bytes, 12, &sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// [`Unreadable`]; never a panic, whatever the bytes.
+    pub fn decode(bytes: &[u8; HEADER]) -> Result<Superblock, Unreadable> {
+        if bytes[..8] != MAGIC {
+            return Err(Unreadable::Foreign);
+        }
+        let version = u32_at(bytes, 8);
+        if version > VERSION {
+            return Err(Unreadable::Newer(version));
+        }
+        if u32_at(bytes, 12) != checksum(0, 0, &bytes[16..]) {
+            return Err(Unreadable::Damaged("the superblock's checksum does not match"));
+        }
+        let number = |i: usize| u32_at(bytes, 64 + 4 * i);
+        let geometry = Geometry {
+            unit_size: number(0),
+            page_size: number(1),
+            pages_per_block: number(2),
+            blocks_per_plane: number(3),
+            planes: number(4),
+            dies: number(5),
+            text_len: number(6),
+            metadata_max: number(7),
+        };
+        let options = u32_at(bytes, 60);
+        let superblock = Superblock {
+            uuid: take(bytes, 16),
+            seed: u64_at(bytes, 32),
+            capacity: u64_at(bytes, 40),
+            units: u64_at(bytes, 48),
+            superblocks_per_die: u32_at(bytes, 56),
+            premap: options & PREMAP != 0,
+            volatile_buffer: options & VOLATILE_BUFFER != 0,
+            geometry,
+            text_sum: number(8),
+        };
+        if version != VERSION || !geometry.is_sound() || superblock.encode() != bytes {
+            return Err(Unreadable::Damaged("the superblock's numbers make no sense"));
+        }
+        Ok(superblock)
+    }
+
+    /// What salts the checksums of this image.
+    pub fn salt(&self) -> u32 {
+        crc32c::crc32c(&self.uuid)
+    }
+}
+
+/// The block has turned bad.
+pub const GROWN_BAD: u32 = 1;
+/// The block was bad from the beginning.
+pub const FACTORY_BAD: u32 = 2;
+
+/// What is stored of a block. Two records of each are written in turn; the one with the higher `update` counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockRecord {
+    /// Counts its updates.
+    pub update: u32,
+    /// Counts its erases as the image knows them: pages of another generation are from a life before.
+    pub generation: u32,
+    /// Its wear.
+    pub erases: u32,
+    /// [`GROWN_BAD`], [`FACTORY_BAD`].
+    pub flags: u32,
+}
+
+impl BlockRecord {
+    /// Its bytes.
+    pub fn encode(&self, salt: u32, block: u32) -> [u8; BLOCK_RECORD] {
+        let mut bytes = [0; BLOCK_RECORD];
+        for (i, number) in [self.update, self.generation, self.erases, self.flags].iter().enumerate() {
+            put(&mut bytes, 4 + 4 * i, &number.to_le_bytes());
+        }
+        let sum = checksum(salt, block.into(), &bytes[4..]);
+        put(&mut bytes, 0, &sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the valid one of two that counts; `None`: the block is as it was made.
+    pub fn decode(salt: u32, block: u32, pair: &[u8]) -> Option<BlockRecord> {
+        let records = pair.chunks_exact(BLOCK_RECORD).filter_map(|bytes| {
+            let is_valid = u32_at(bytes, 0) == checksum(salt, block.into(), &bytes[4..]);
+            is_valid.then(|| BlockRecord {
+                update: u32_at(bytes, 4),
+                generation: u32_at(bytes, 8),
+                erases: u32_at(bytes, 12),
+                flags: u32_at(bytes, 16),
+            })
+        });
+        records.max_by_key(|record| record.update)
+    }
+}
+
+/// What a page record stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageState {
+    /// A page that was programmed, with its header.
+    Programmed(PageHeader),
+    /// A page that can't be read.
+    Torn,
+}
+
+/// What is stored of a page, besides its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRecord {
+    /// The generation of its block that it belongs to.
+    pub generation: u32,
+    /// The sync that makes it safe.
+    pub epoch: u64,
+    /// What it stands for.
+    pub state: PageState,
+}
+
+const TORN: u8 = 4;
+
+fn code(kind: PageKind) -> u8 {
+    match kind {
+        PageKind::Data => 1,
+        PageKind::Map => 2,
+        PageKind::Trim => 3,
+    }
+}
+
+impl PageRecord {
+    /// Puts the beginning of a record down; its units come behind it, and [`PageRecord::seal`] at last.
+    pub fn encode(&self, bytes: &mut [u8]) {
+        bytes[..PAGE_HEADER].fill(0);
+        put(bytes, 4, &self.generation.to_le_bytes());
+        put(bytes, 24, &self.epoch.to_le_bytes()[..6]);
+        match self.state {
+            PageState::Torn => bytes[30] = TORN,
+            PageState::Programmed(header) => {
+                put(bytes, 8, &header.program_sequence.to_le_bytes());
+                put(bytes, 16, &header.superblock.to_le_bytes());
+                put(bytes, 20, &header.index.to_le_bytes());
+                bytes[30] = code(header.kind);
+            }
+        }
+    }
+
+    /// Puts the checksum of a whole record down.
+    pub fn seal(salt: u32, page: u64, bytes: &mut [u8]) {
+        let sum = checksum(salt, page, &bytes[4..]);
+        put(bytes, 0, &sum.to_le_bytes());
+    }
+
+    /// Reads the beginning of a record; `None`: there is none, or it is damaged.
+    pub fn decode(salt: u32, page: u64, bytes: &[u8]) -> Option<PageRecord> {
+        // Nearly all records of a new drive: not worth a checksum.
+        if bytes[30] == 0 || u32_at(bytes, 0) != checksum(salt, page, &bytes[4..]) {
+            return None;
+        }
+        let header = |kind| {
+            PageState::Programmed(PageHeader {
+                kind,
+                program_sequence: u64_at(bytes, 8),
+                superblock: u32_at(bytes, 16),
+                index: u32_at(bytes, 20),
+            })
+        };
+        let state = match bytes[30] {
+            1 => header(PageKind::Data),
+            2 => header(PageKind::Map),
+            3 => header(PageKind::Trim),
+            TORN => PageState::Torn,
+            _ => return None,
+        };
+        Some(PageRecord { generation: u32_at(bytes, 4), epoch: u64_at(bytes, 24) & ((1 << 48) - 1), state })
+    }
+}
+
+/// Set in the stored sequence of a unit whose content is lost: it was copied from a place that could not be read.
+const POISONED: u64 = 1 << 63;
+
+/// What is stored of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitRecord {
+    /// The logical page.
+    pub lpn: u32,
+    /// CRC-32C of its payload.
+    pub sum: u32,
+    /// The version of its content.
+    pub version: u64,
+    /// The order of its host write.
+    pub sequence: u64,
+    /// Its content is lost, and a read of it fails.
+    pub poisoned: bool,
+}
+
+impl UnitRecord {
+    /// Puts unit `unit` of a page down.
+    pub fn encode(&self, record: &mut [u8], unit: u32) {
+        let bytes = &mut record[PAGE_HEADER + UNIT_RECORD * unit as usize..][..UNIT_RECORD];
+        let sequence = self.sequence | if self.poisoned { POISONED } else { 0 };
+        put(bytes, 0, &self.lpn.to_le_bytes());
+        put(bytes, 4, &self.sum.to_le_bytes());
+        put(bytes, 8, &self.version.to_le_bytes());
+        put(bytes, 16, &sequence.to_le_bytes());
+    }
+
+    /// Reads unit `unit` of a page.
+    pub fn decode(record: &[u8], unit: u32) -> UnitRecord {
+        let bytes = &record[PAGE_HEADER + UNIT_RECORD * unit as usize..][..UNIT_RECORD];
+        let sequence = u64_at(bytes, 16);
+        UnitRecord {
+            lpn: u32_at(bytes, 0),
+            sum: u32_at(bytes, 4),
+            version: u64_at(bytes, 8),
+            sequence: sequence & !POISONED,
+            poisoned: sequence & POISONED != 0,
+        }
+    }
+}
+
+/// What stands in place of units in the record of a page of the firmware's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnRecord {
+    /// Words of the whole row; 0: it has no content.
+    pub words: u32,
+    /// CRC-32C of the part that is this page's payload.
+    pub sum: u32,
+    /// The first words of the row.
+    pub prefix: [u32; OWN_PREFIX],
+}
+
+impl OwnRecord {
+    /// Puts it down.
+    pub fn encode(&self, record: &mut [u8]) {
+        let bytes = &mut record[PAGE_HEADER..][..UNIT_RECORD];
+        put(bytes, 0, &self.words.to_le_bytes());
+        put(bytes, 4, &self.sum.to_le_bytes());
+        for (i, word) in self.prefix.iter().enumerate() {
+            put(bytes, 8 + 4 * i, &word.to_le_bytes());
+        }
+    }
+
+    /// Reads it.
+    pub fn decode(record: &[u8]) -> OwnRecord {
+        let bytes = &record[PAGE_HEADER..][..UNIT_RECORD];
+        OwnRecord {
+            words: u32_at(bytes, 0),
+            sum: u32_at(bytes, 4),
+            prefix: std::array::from_fn(|i| u32_at(bytes, 8 + 4 * i)),
+        }
+    }
+}
+
+/// A record that is written in two slots in turn: the valid one with the higher number counts. Used for the state and for
+/// metadata.
+pub struct Slot;
+
+impl Slot {
+    /// Bytes before its content.
+    pub const HEADER: usize = 32;
+
+    /// The bytes of a slot's beginning, before `content`.
+    pub fn encode(salt: u32, at: u64, number: u64, content: &[u8]) -> [u8; Slot::HEADER] {
+        let mut bytes = [0; Slot::HEADER];
+        put(&mut bytes, 4, &(content.len() as u32).to_le_bytes());
+        put(&mut bytes, 8, &number.to_le_bytes());
+        let sum = crc32c::crc32c_append(checksum(salt, at, &bytes[4..]), content);
+        put(&mut bytes, 0, &sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a slot: its number and its content.
+    pub fn decode(salt: u32, at: u64, bytes: &[u8]) -> Option<(u64, &[u8])> {
+        let len = u32_at(bytes, 4) as usize;
+        let content = bytes.get(Slot::HEADER..)?.get(..len)?;
+        let sum = crc32c::crc32c_append(checksum(salt, at, &bytes[4..Slot::HEADER]), content);
+        (sum == u32_at(bytes, 0)).then(|| (u64_at(bytes, 8), content))
+    }
+}

@@ -1,0 +1,377 @@
+//! The payload of a served drive: what commands stage, what waits to be programmed, and what is in the image.
+//!
+//! The firmware says which version of which unit is where; the bytes are here. Whoever runs the firmware must do two things in
+//! this order each time it has something to say: hand over what has changed on flash ([`Payload::apply`]), then carry out its
+//! outputs, one after the other ([`Payload::taken`], [`Payload::read`]).
+
+use super::pool::{Held, Pool, Table};
+use super::store::Image;
+use std::collections::VecDeque;
+use tidewater_core::device::{PAST, Whereabouts};
+use tidewater_core::subsystem::{MoveError, Slot, StoreFault, Unit};
+use tidewater_nand::{Change, Changes, Nand, PageHeader, PageKind, Place, StoredUnit};
+
+/// Leftovers of which there must be at least as many before anybody looks for them.
+const SWEEP_MIN: usize = 4_096;
+
+/// The payload store.
+#[derive(Debug)]
+pub struct Payload {
+    image: Image,
+    unit_size: usize,
+    transfer_max: usize,
+    staging: Vec<u8>,
+    pool: Pool,
+    /// Units held when a sweep is worth it.
+    sweep_at: usize,
+    /// A page on its way to the image.
+    page: Vec<u8>,
+    /// A unit that is read in part.
+    scratch: Vec<u8>,
+    /// What was programmed since the image failed, by its place.
+    stranded: Table<u64, Held>,
+    /// Versions of the row that is being told of: they leave the pool if none of its pages fails.
+    row: Vec<(u32, u64)>,
+    row_sequence: Option<u64>,
+    row_failed: bool,
+    /// Commands that wait for a sync, and which.
+    syncing: VecDeque<(u64, Slot)>,
+}
+
+impl Payload {
+    /// A payload store over an image, with a staging area of `transfer_max` bytes for each of `slots` commands.
+    ///
+    /// # Panics
+    /// When the image's unit is not `unit_size` bytes.
+    pub fn new(image: Image, slots: u16, transfer_max: u32, unit_size: u32) -> Payload {
+        assert_eq!(image.unit_size(), unit_size, "the image and the drive agree on the unit");
+        let transfer_max = transfer_max as usize;
+        Payload {
+            unit_size: unit_size as usize,
+            transfer_max,
+            // Zeroed pages come from the system, and only when they are touched.
+            staging: vec![0; usize::from(slots) * transfer_max],
+            pool: Pool::new(unit_size as usize),
+            sweep_at: SWEEP_MIN,
+            page: vec![0; image.page_size() as usize],
+            scratch: vec![0; unit_size as usize],
+            stranded: Table::default(),
+            row: Vec::new(),
+            row_sequence: None,
+            row_failed: false,
+            syncing: VecDeque::new(),
+            image,
+        }
+    }
+
+    /// The staging area of a command: what it brought from the host goes here.
+    #[inline]
+    pub fn staging(&mut self, slot: Slot) -> &mut [u8] {
+        let at = usize::from(slot.0) * self.transfer_max;
+        &mut self.staging[at..at + self.transfer_max]
+    }
+
+    /// As [`Payload::staging`], to look at.
+    #[inline]
+    pub fn staged(&self, slot: Slot) -> &[u8] {
+        let at = usize::from(slot.0) * self.transfer_max;
+        &self.staging[at..at + self.transfer_max]
+    }
+
+    /// The image.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The image, for metadata.
+    pub fn image_mut(&mut self) -> &mut Image {
+        &mut self.image
+    }
+
+    /// Units held in memory.
+    pub fn held(&self) -> usize {
+        self.pool.len() + self.stranded.len()
+    }
+
+    /// A unit that a command writes counts from now on (`Output::Taken`): staged bytes, or zeroes, over what it held.
+    pub fn taken(&mut self, slot: Slot, unit: Unit, version: u64, zeroes: bool, previous: Whereabouts) {
+        let Unit { lpn, skip, len, at } = unit;
+        let (skip, len, at) = (skip as usize, len as usize, at as usize);
+        let is_whole = len == self.unit_size;
+        // What was superseded in the write buffer never goes to flash; what is on its way there does, and stays until then.
+        let reused = match previous {
+            Whereabouts::Buffered { version: old } => self.pool.remove((lpn, old)),
+            _ => None,
+        };
+        let held = match reused {
+            Some(held) => Held { poisoned: held.poisoned && !is_whole, ..held },
+            None => {
+                let buffer = self.pool.take();
+                let poisoned = !is_whole && !self.compose(lpn, previous, buffer);
+                Held { buffer, poisoned }
+            }
+        };
+        let into = &mut self.pool.bytes_mut(held.buffer)[skip..skip + len];
+        if zeroes {
+            into.fill(0);
+        } else {
+            let from = usize::from(slot.0) * self.transfer_max + at;
+            into.copy_from_slice(&self.staging[from..from + len]);
+        }
+        self.pool.hold((lpn, version), held);
+    }
+
+    /// Puts into a buffer what a unit held before it is written in part. False: it can't be read.
+    fn compose(&mut self, lpn: u32, previous: Whereabouts, buffer: u32) -> bool {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let is_good = self.read_whole(lpn, previous, &mut scratch).is_ok();
+        self.pool.bytes_mut(buffer).copy_from_slice(&scratch);
+        self.scratch = scratch;
+        is_good
+    }
+
+    /// Keeps a page of the fast side's log until it is programmed (`Output::StoreLog`); `version` is what it is stamped with.
+    /// What `bytes` leave of the unit is zeroes.
+    ///
+    /// # Panics
+    /// When they are more than a unit.
+    pub fn keep_log(&mut self, lpn: u32, version: u64, bytes: &[u8]) {
+        let buffer = self.pool.take();
+        let into = self.pool.bytes_mut(buffer);
+        into[..bytes.len()].copy_from_slice(bytes);
+        into[bytes.len()..].fill(0);
+        self.pool.hold((lpn, version), Held { buffer, poisoned: false });
+    }
+
+    /// Reads part of a unit from where it is: `into` takes `unit.len` bytes from byte `unit.skip` on.
+    ///
+    /// # Errors
+    /// [`MoveError::Medium`], when it is lost or can't be read.
+    #[inline]
+    pub fn read(&mut self, unit: Unit, place: Whereabouts, into: &mut [u8]) -> Result<(), MoveError> {
+        if unit.len as usize == self.unit_size {
+            return self.read_whole(unit.lpn, place, into);
+        }
+        // The checksum is over the whole unit.
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = self.read_whole(unit.lpn, place, &mut scratch);
+        into.copy_from_slice(&scratch[unit.skip as usize..][..unit.len as usize]);
+        self.scratch = scratch;
+        result
+    }
+
+    /// Compares part of a unit with what a command has staged.
+    ///
+    /// # Errors
+    /// [`MoveError::Differs`], [`MoveError::Medium`].
+    pub fn compare(&mut self, slot: Slot, unit: Unit, place: Whereabouts) -> Result<(), MoveError> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = self.read_whole(unit.lpn, place, &mut scratch);
+        let staged = &self.staged(slot)[unit.at as usize..][..unit.len as usize];
+        let is_same = &scratch[unit.skip as usize..][..unit.len as usize] == staged;
+        self.scratch = scratch;
+        result.and(if is_same { Ok(()) } else { Err(MoveError::Differs) })
+    }
+
+    #[inline]
+    fn read_whole(&self, lpn: u32, place: Whereabouts, into: &mut [u8]) -> Result<(), MoveError> {
+        match place {
+            Whereabouts::Flash { at, page, unit, .. } => self.read_place(Place { at, page, unit }, into),
+            Whereabouts::Buffered { version } | Whereabouts::Staged { version } => {
+                let held = self.pool.get((lpn, version)).expect("what is not on flash is in the pool");
+                into.copy_from_slice(self.pool.bytes(held.buffer));
+                if held.poisoned { Err(MoveError::Medium) } else { Ok(()) }
+            }
+            Whereabouts::Zeroes => {
+                into.fill(0);
+                Ok(())
+            }
+            Whereabouts::Lost => {
+                into.fill(0);
+                Err(MoveError::Medium)
+            }
+        }
+    }
+
+    #[inline]
+    fn read_place(&self, place: Place, into: &mut [u8]) -> Result<(), MoveError> {
+        if !self.stranded.is_empty()
+            && let Some(held) = self.stranded.get(&self.image.unit(place))
+        {
+            into.copy_from_slice(self.pool.bytes(held.buffer));
+            return if held.poisoned { Err(MoveError::Medium) } else { Ok(()) };
+        }
+        self.image.read_unit(place, into)
+    }
+
+    /// Stores what has changed on flash. What can't be stored stays readable until the process ends, and the image stays as it
+    /// was.
+    ///
+    /// # Errors
+    /// [`StoreFault`]: now or before; the drive must go read-only.
+    pub fn apply(&mut self, changes: &Changes) -> Result<(), StoreFault> {
+        for change in &changes.list {
+            match change {
+                &Change::Program { at, page, header, ref units, ref own_payload } => {
+                    if header.kind == PageKind::Data {
+                        let units = &changes.units[units.start as usize..units.end as usize];
+                        self.program(Place { at, page, unit: 0 }, header, units);
+                    } else {
+                        // A page of the firmware's own that is not stored is one that a crash has torn.
+                        let _ = self.image.program_own(at, page, header, own_payload.clone());
+                    }
+                }
+                &Change::Failed { at, header, .. } => {
+                    self.begin_row(header.program_sequence);
+                    self.row_failed = true;
+                    let _ = self.image.set_block(at, None, super::format::GROWN_BAD);
+                }
+                // Its record is of an earlier generation, or none: so it reads as torn.
+                Change::TornProgram { .. } => {}
+                // The block stays as it was, until it is erased again.
+                Change::TornErase { .. } => {}
+                &Change::Erase { at, erases, failed } => {
+                    self.end_row();
+                    self.forget_stranded(at);
+                    let _ = self.image.erase(at, erases);
+                    if failed {
+                        let _ = self.image.set_block(at, None, super::format::GROWN_BAD);
+                    }
+                }
+                &Change::Wear { at, erases } => {
+                    let _ = self.image.set_block(at, Some(erases), 0);
+                }
+            }
+        }
+        self.end_row();
+        self.image.advance()
+    }
+
+    fn begin_row(&mut self, sequence: u64) {
+        if self.row_sequence != Some(sequence) {
+            self.end_row();
+            self.row_sequence = Some(sequence);
+        }
+    }
+
+    /// All pages of a row have been told of. If one of them failed, the whole row is programmed again elsewhere.
+    fn end_row(&mut self) {
+        let failed = std::mem::take(&mut self.row_failed);
+        for key in self.row.drain(..) {
+            if !failed && let Some(held) = self.pool.remove(key) {
+                self.pool.give_back(held.buffer);
+            }
+        }
+        self.row_sequence = None;
+    }
+
+    fn program(&mut self, first: Place, header: PageHeader, units: &[StoredUnit]) {
+        self.begin_row(header.program_sequence);
+        let mut page = std::mem::take(&mut self.page);
+        let mut poisoned = 0u64;
+        for (i, (unit, into)) in units.iter().zip(page.chunks_exact_mut(self.unit_size)).enumerate() {
+            let StoredUnit { lpn, version, source, .. } = *unit;
+            if lpn == Nand::NO_LPN {
+                into.fill(0);
+                continue;
+            }
+            let is_good = match (source, self.pool.get((lpn, version))) {
+                (Some(source), _) => {
+                    self.image.count_copied();
+                    self.read_place(source, into).is_ok()
+                }
+                (None, Some(held)) => {
+                    into.copy_from_slice(self.pool.bytes(held.buffer));
+                    self.row.push((lpn, version));
+                    !held.poisoned
+                }
+                (None, None) => {
+                    // What was there before anybody wrote has no bytes.
+                    assert_eq!(
+                        version, PAST,
+                        "version {version} of unit {lpn} was programmed, and nobody has its bytes"
+                    );
+                    into.fill(0);
+                    true
+                }
+            };
+            poisoned |= u64::from(!is_good) << i;
+        }
+        if self.image.program(first.at, first.page, header, units, &page, poisoned).is_err() {
+            self.strand(first, units, &page, poisoned);
+        }
+        self.page = page;
+    }
+
+    /// The image takes nothing any more: what is on flash for the firmware is kept in memory.
+    fn strand(&mut self, first: Place, units: &[StoredUnit], page: &[u8], poisoned: u64) {
+        for (i, bytes) in page.chunks_exact(self.unit_size).enumerate() {
+            if units[i].lpn == Nand::NO_LPN {
+                continue;
+            }
+            let buffer = self.pool.take();
+            self.pool.bytes_mut(buffer).copy_from_slice(bytes);
+            let number = self.image.unit(Place { unit: i as u32, ..first });
+            let old = self.stranded.insert(number, Held { buffer, poisoned: poisoned >> i & 1 == 1 });
+            if let Some(old) = old {
+                self.pool.give_back(old.buffer);
+            }
+        }
+    }
+
+    fn forget_stranded(&mut self, at: tidewater_nand::Block) {
+        if self.stranded.is_empty() {
+            return;
+        }
+        let first = self.image.unit(Place { at, page: 0, unit: 0 });
+        let units = u64::from(self.image.geometry.pages_per_block) * u64::from(self.image.geometry.units_per_page());
+        let pool = &mut self.pool;
+        self.stranded.retain(|number, held| {
+            let is_gone = (first..first + units).contains(number);
+            if is_gone {
+                pool.give_back(held.buffer);
+            }
+            !is_gone
+        });
+    }
+
+    /// Whether so much is held that leftovers are worth looking for: then [`Payload::sweep`] is due.
+    pub fn needs_sweep(&self) -> bool {
+        self.pool.len() >= self.sweep_at
+    }
+
+    /// Forgets every version that is not in the controller's memory any more (`Device::unprogrammed`): deallocated units are
+    /// not told of one by one.
+    pub fn sweep(&mut self, unprogrammed: impl IntoIterator<Item = (u32, u64)>) {
+        let mut live: Vec<(u32, u64)> = unprogrammed.into_iter().collect();
+        live.sort_unstable();
+        self.pool.retain(|key| live.binary_search(&key).is_ok());
+        self.sweep_at = SWEEP_MIN.max(2 * self.pool.len());
+    }
+
+    /// The power has failed: what is not on flash is gone.
+    pub fn power_lost(&mut self) {
+        self.end_row();
+        self.pool.retain(|_| false);
+        self.syncing.clear();
+    }
+
+    /// Asks that all that was stored so far be made safe (`Output::Sync`); [`Payload::take_synced`] tells when it is.
+    pub fn request_sync(&mut self, slot: Slot) {
+        // What can't be synced any more is told at once.
+        let number = self.image.request_sync().unwrap_or(0);
+        self.syncing.push_back((number, slot));
+    }
+
+    /// Takes a command whose sync has ended.
+    pub fn take_synced(&mut self) -> Option<(Slot, Result<(), StoreFault>)> {
+        let &(number, _) = self.syncing.front()?;
+        let result = if self.image.is_faulted() { Err(StoreFault) } else { self.image.advance() };
+        if result.is_ok() && number > self.image.synced() {
+            return None;
+        }
+        // A sync that ended before the image failed was good.
+        let result = if number != 0 && number <= self.image.synced() { Ok(()) } else { result };
+        self.syncing.pop_front().map(|(_, slot)| (slot, result))
+    }
+}

@@ -1,0 +1,273 @@
+//! Where bytes are kept: a file, a block device, or memory. The seam at which faults are injected.
+
+use super::ImageError;
+use nix::fcntl::{FallocateFlags, fallocate};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Makes safe what was written before it was asked for; it may run on another thread.
+pub type Syncing = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+/// Bytes at offsets. What was never written, or was cut off, reads as zeroes.
+pub trait Storage: Send {
+    /// Reads all of `into` from `at`.
+    ///
+    /// # Errors
+    /// Of the system, or when it ends before.
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
+    /// Writes all of `bytes` at `at`. It is safe from the end of this process at once, and from a loss of power once a sync
+    /// has ended that was begun later.
+    ///
+    /// # Errors
+    /// Of the system; then any of the bytes may have been written.
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Begins to make safe what has been written so far.
+    fn begin_sync(&mut self) -> Syncing;
+    /// Bytes that there are.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn len(&self) -> io::Result<u64>;
+    /// Makes room for so many bytes, of which those that are new read as zeroes.
+    ///
+    /// # Errors
+    /// Of the system, and where there is less.
+    fn set_len(&mut self, len: u64) -> io::Result<()>;
+    /// Nobody needs these bytes any more: they may read as anything, and need take no room. A hint.
+    ///
+    /// # Errors
+    /// Of the system.
+    fn punch(&mut self, at: u64, len: u64) -> io::Result<()>;
+    /// Whether [`Storage::begin_sync`] does nothing worth another thread.
+    fn syncs_at_once(&self) -> bool {
+        false
+    }
+}
+
+/// Ordinary memory: gone with the process. For tests and measurements.
+#[derive(Debug, Default)]
+pub struct MemoryStorage {
+    bytes: Vec<u8>,
+}
+
+impl MemoryStorage {
+    /// Memory that holds this.
+    pub fn from_bytes(bytes: Vec<u8>) -> MemoryStorage {
+        MemoryStorage { bytes }
+    }
+
+    fn range(&self, at: u64, len: usize) -> io::Result<std::ops::Range<usize>> {
+        let at = usize::try_from(at).ok();
+        let end = at.and_then(|at| at.checked_add(len)).filter(|&end| end <= self.bytes.len());
+        at.zip(end).map(|(at, end)| at..end).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        into.copy_from_slice(&self.bytes[self.range(at, into.len())?]);
+        Ok(())
+    }
+
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let range = self.range(at, bytes.len())?;
+        self.bytes[range].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn begin_sync(&mut self) -> Syncing {
+        Box::new(|| Ok(()))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes.len() as u64)
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        if self.bytes.is_empty() {
+            // Zeroed pages come from the system, and only when they are touched.
+            self.bytes = vec![0; len];
+        } else {
+            self.bytes.resize(len, 0);
+        }
+        Ok(())
+    }
+
+    fn punch(&mut self, _at: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn syncs_at_once(&self) -> bool {
+        true
+    }
+}
+
+/// A regular file or a block device, locked for this process.
+#[derive(Debug)]
+pub struct FileStorage {
+    file: Arc<File>,
+    name: String,
+    is_device: bool,
+}
+
+impl FileStorage {
+    /// Opens and locks what is there. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// [`ImageError::Kind`], [`ImageError::Locked`], [`ImageError::Io`].
+    pub fn open(path: &Path) -> Result<FileStorage, ImageError> {
+        let name = path.display().to_string();
+        let io = |what| {
+            let name = name.clone();
+            move |error| ImageError::Io { name, what, error }
+        };
+        let is_link = path.symlink_metadata().map_err(io("open it"))?.is_symlink();
+        if is_link {
+            return Err(ImageError::Kind { name, found: "a symbolic link" });
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
+            .open(path)
+            .map_err(io("open it"))?;
+        let kind = file.metadata().map_err(io("look at it"))?.file_type();
+        let is_device = kind.is_block_device();
+        if !is_device && !kind.is_file() {
+            let found = if kind.is_dir() { "a folder" } else { "neither a file nor a block device" };
+            return Err(ImageError::Kind { name, found });
+        }
+        Self::lock(file, name, is_device)
+    }
+
+    fn lock(file: File, name: String, is_device: bool) -> Result<FileStorage, ImageError> {
+        match file.try_lock() {
+            Ok(()) => Ok(FileStorage { file: Arc::new(file), name, is_device }),
+            Err(TryLockError::WouldBlock) => Err(ImageError::Locked { name }),
+            Err(TryLockError::Error(error)) => Err(ImageError::Io { name, what: "lock it", error }),
+        }
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Storage for FileStorage {
+    #[inline]
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, at)
+    }
+
+    #[inline]
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, at)
+    }
+
+    fn begin_sync(&mut self) -> Syncing {
+        let file = self.file.clone();
+        Box::new(move || file.sync_data())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        if self.is_device { (&*self.file).seek(SeekFrom::End(0)) } else { Ok(self.file.metadata()?.len()) }
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        match self.is_device {
+            false => self.file.set_len(len),
+            true if self.len()? >= len => Ok(()),
+            true => Err(io::Error::from(io::ErrorKind::StorageFull)),
+        }
+    }
+
+    fn punch(&mut self, at: u64, len: u64) -> io::Result<()> {
+        if self.is_device {
+            return Ok(());
+        }
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        match fallocate(&*self.file, flags, at as i64, len as i64) {
+            Ok(()) => Ok(()),
+            // A file system without holes: the room stays taken.
+            Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A new file that nobody sees under its name before it is whole.
+#[derive(Debug)]
+pub struct NewFile {
+    path: PathBuf,
+    unfinished: PathBuf,
+    name: String,
+    file: Arc<File>,
+}
+
+impl NewFile {
+    /// Makes an empty file beside `path`, which must not exist, for its owner alone (mode 0600), and locks it.
+    ///
+    /// # Errors
+    /// [`ImageError::Exists`], [`ImageError::Locked`] (somebody else is making it), [`ImageError::Io`].
+    pub fn begin(path: &Path) -> Result<(NewFile, FileStorage), ImageError> {
+        let name = path.display().to_string();
+        if path.symlink_metadata().is_ok() {
+            return Err(ImageError::Exists { name });
+        }
+        let mut unfinished = path.as_os_str().to_owned();
+        unfinished.push(".unfinished");
+        let unfinished = PathBuf::from(unfinished);
+        let io = |what| {
+            let name = name.clone();
+            move |error| ImageError::Io { name, what, error }
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(&unfinished)
+            .map_err(io("make it"))?;
+        let storage = FileStorage::lock(file, name.clone(), false)?;
+        // What an interrupted attempt left.
+        storage.file.set_len(0).map_err(io("make it"))?;
+        Ok((NewFile { path: path.into(), unfinished, name, file: storage.file.clone() }, storage))
+    }
+
+    /// Gives the file its name, for good.
+    ///
+    /// # Errors
+    /// [`ImageError::Exists`], [`ImageError::Io`].
+    pub fn finish(self) -> Result<(), ImageError> {
+        let io = |what| {
+            let name = self.name.clone();
+            move |error| ImageError::Io { name, what, error }
+        };
+        self.file.sync_all().map_err(io("sync it"))?;
+        // Unlike a rename a link does not replace what somebody else has put there meanwhile.
+        match std::fs::hard_link(&self.unfinished, &self.path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(ImageError::Exists { name: self.name });
+            }
+            Err(error) => return Err(io("give it its name")(error)),
+        }
+        std::fs::remove_file(&self.unfinished).map_err(io("remove its unfinished name"))?;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(io("sync its folder"))
+    }
+}
+
+/// Random bytes from the system.
+pub(super) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

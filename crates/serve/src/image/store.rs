@@ -1,0 +1,578 @@
+//! An image that is in use: pages go to their places, erased blocks are given back when it is safe, and syncs are shared.
+//!
+//! Three rules keep the image whole when the process or the machine goes down between any two writes:
+//! 1. Nothing of a block's life is overwritten before all that was programmed until its erase is synced: its data has moved,
+//!    and the copies must be safe first. Its new generation is written then, and not before.
+//! 2. A page of the map's checkpoints is not written before all that was programmed before it is synced: recovery believes
+//!    what a checkpoint names, and does not look for it elsewhere.
+//! 3. Rule 1 counts a page that waits by rule 2 as not yet programmed: an erase behind it waits for it, too.
+
+use super::ImageError;
+use super::format::{
+    self, BLOCK_RECORD, BlockRecord, Geometry, OWN_PREFIX, OwnRecord, PageRecord, PageState, Slot, Superblock,
+    UnitRecord,
+};
+use super::storage::Storage;
+use super::sync::{SyncMode, Syncs};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use tidewater_core::subsystem::{MoveError, StoreFault};
+use tidewater_nand::{Block, Nand, PageHeader, PageKind, Place, StoredUnit};
+
+/// Of a page whose row ends in another page: what the row holds, and the row's place in the order of programs.
+type OwnRow = (u64, Arc<[u32]>);
+
+/// How an image is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageOptions {
+    /// Who does the work of a sync.
+    pub sync: SyncMode,
+    /// Erased blocks take no room in the file.
+    pub punch: bool,
+    /// A rule that is broken on purpose, to show that the campaigns notice.
+    #[doc(hidden)]
+    pub flaw: Option<Flaw>,
+}
+
+impl Default for ImageOptions {
+    fn default() -> ImageOptions {
+        ImageOptions { sync: SyncMode::Threaded, punch: true, flaw: None }
+    }
+}
+
+/// A rule that is broken on purpose.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Blocks are reused without a sync (rule 1).
+    NoSyncBeforeReuse,
+    /// Checkpoints are written at once (rule 2).
+    EagerMap,
+    /// Nobody looks at checksums of payload.
+    NoChecksums,
+    /// A flush does not sync.
+    NoFlush,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BlockState {
+    pub(super) record: BlockRecord,
+    /// Erases that the image does not know of yet.
+    pub(super) waiting: u32,
+    /// Something was programmed since the last erase, or ever: there is room to give back.
+    pub(super) used: bool,
+}
+
+/// What waits for a sync.
+enum Deferred {
+    Erase { block: u32, erases: u32 },
+    Own { at: Block, page: u32, header: PageHeader, row: Option<OwnRow> },
+}
+
+/// What an image has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageStatistics {
+    /// Pages written.
+    pub pages: u64,
+    /// Units that were copied within the image.
+    pub copied: u64,
+    /// Syncs that have ended.
+    pub syncs: u64,
+    /// Times that a page had to wait until its block could be reused.
+    pub waits: u64,
+}
+
+/// The backing store of a drive's flash. Its owner hands it every change of the flash ([`super::Payload::apply`]).
+pub struct Image {
+    pub(super) storage: Box<dyn Storage>,
+    pub(super) name: String,
+    pub(super) superblock: Superblock,
+    pub(super) geometry: Geometry,
+    pub(super) salt: u32,
+    data_at: u64,
+    pub(super) options: ImageOptions,
+    pub(super) blocks: Vec<BlockState>,
+    /// CRC-32C of each unit that is stored.
+    pub(super) sums: Vec<u32>,
+    /// What the epochs of this session are counted from.
+    pub(super) epoch: u64,
+    pub(super) syncs: Syncs,
+    /// Syncs that have ended.
+    synced: u64,
+    /// Somebody waits for a sync that has not begun.
+    wanted: bool,
+    /// What waits, and for which sync.
+    deferred: VecDeque<(u64, Deferred)>,
+    /// Pages of checkpoints among them.
+    deferred_own: usize,
+    /// The row of the firmware's own whose pages are being told of.
+    own_row: Option<OwnRow>,
+    faulted: bool,
+    record: Vec<u8>,
+    pub(super) metadata: Vec<u8>,
+    pub(super) metadata_number: u64,
+    pub(super) state_number: u64,
+    statistics: ImageStatistics,
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Image").field("name", &self.name).field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+impl Image {
+    /// An image over storage that holds `superblock` already; its tables are still empty.
+    pub(super) fn over(
+        storage: Box<dyn Storage>,
+        name: String,
+        superblock: Superblock,
+        options: ImageOptions,
+    ) -> Result<Image, ImageError> {
+        let geometry = superblock.geometry;
+        let options =
+            ImageOptions { sync: if storage.syncs_at_once() { SyncMode::Inline } else { options.sync }, ..options };
+        let syncs = Syncs::new(options.sync).map_err(|error| ImageError::Io {
+            name: name.clone(),
+            what: "start the thread that syncs it",
+            error,
+        })?;
+        let units = geometry.page(geometry.blocks(), 0) as usize * geometry.units_per_page() as usize;
+        Ok(Image {
+            storage,
+            name,
+            salt: superblock.salt(),
+            data_at: geometry.data_at(),
+            options,
+            blocks: vec![BlockState::default(); geometry.blocks() as usize],
+            sums: vec![0; units],
+            epoch: 0,
+            syncs,
+            synced: 0,
+            wanted: false,
+            deferred: VecDeque::new(),
+            deferred_own: 0,
+            own_row: None,
+            faulted: false,
+            record: vec![0; geometry.page_record()],
+            metadata: Vec::new(),
+            metadata_number: 0,
+            state_number: 0,
+            statistics: ImageStatistics::default(),
+            geometry,
+            superblock,
+        })
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The image's name for itself, given when it was made.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.superblock.uuid
+    }
+
+    /// Bytes of a unit.
+    pub fn unit_size(&self) -> u32 {
+        self.geometry.unit_size
+    }
+
+    /// Bytes of a page.
+    pub fn page_size(&self) -> u32 {
+        self.geometry.page_size
+    }
+
+    /// What it has done since it was opened.
+    pub fn statistics(&self) -> ImageStatistics {
+        self.statistics
+    }
+
+    /// A write or a sync has failed: nothing is written any more.
+    pub fn is_faulted(&self) -> bool {
+        self.faulted
+    }
+
+    /// Bytes of memory that its tables take for each GiB (2^30 bytes) of flash; the flash's own tables come on top.
+    pub fn table_bytes_per_gib(&self) -> u64 {
+        let tables = self.sums.len() * size_of::<u32>() + self.blocks.len() * size_of::<BlockState>();
+        let flash = self.geometry.len() - self.geometry.data_at();
+        (u128::from(tables as u64) * (1 << 30) / u128::from(flash.max(1))) as u64
+    }
+
+    #[inline]
+    fn fail<T>(&mut self, result: io::Result<T>) -> Result<T, StoreFault> {
+        result.map_err(|_| {
+            self.faulted = true;
+            StoreFault
+        })
+    }
+
+    /// The number of a unit among all.
+    #[inline]
+    pub(super) fn unit(&self, place: Place) -> u64 {
+        let page = self.geometry.page(self.geometry.block(place.at), place.page);
+        page * u64::from(self.geometry.units_per_page()) + u64::from(place.unit)
+    }
+
+    /// Reads a unit.
+    ///
+    /// # Errors
+    /// [`MoveError::Medium`]: it can't be read, or is not what was stored.
+    #[inline]
+    pub fn read_unit(&self, place: Place, into: &mut [u8]) -> Result<(), MoveError> {
+        let unit = self.unit(place);
+        let at = self.data_at + unit * u64::from(self.geometry.unit_size);
+        self.storage.read_at(at, into).map_err(|_| MoveError::Medium)?;
+        if crc32c::crc32c(into) == self.sums[unit as usize] || self.options.flaw == Some(Flaw::NoChecksums) {
+            Ok(())
+        } else {
+            Err(MoveError::Medium)
+        }
+    }
+
+    /// Stores a page of data: `units` with their payload in `bytes`, one behind the other. `poisoned` has a bit for each unit
+    /// whose payload is lost.
+    ///
+    /// # Errors
+    /// [`StoreFault`]: nothing is stored from now on.
+    pub fn program(
+        &mut self,
+        at: Block,
+        page: u32,
+        header: PageHeader,
+        units: &[StoredUnit],
+        bytes: &[u8],
+        poisoned: u64,
+    ) -> Result<(), StoreFault> {
+        if self.faulted {
+            return Err(StoreFault);
+        }
+        let block = self.geometry.block(at);
+        self.free_for_reuse(block)?;
+        let number = self.geometry.page(block, page);
+        let size = self.geometry.unit_size as usize;
+        let used = units.iter().rposition(|unit| unit.lpn != Nand::NO_LPN).map_or(0, |last| last + 1);
+        let first = number * u64::from(self.geometry.units_per_page());
+        let mut record = std::mem::take(&mut self.record);
+        record.fill(0);
+        let state = PageState::Programmed(header);
+        PageRecord { generation: self.blocks[block as usize].record.generation, epoch: self.epoch(), state }
+            .encode(&mut record);
+        for (i, unit) in units.iter().enumerate() {
+            let is_poisoned = poisoned >> i & 1 == 1;
+            let mut sum = if i < used { crc32c::crc32c(&bytes[i * size..(i + 1) * size]) } else { 0 };
+            if is_poisoned {
+                sum = !sum;
+            }
+            self.sums[first as usize + i] = sum;
+            let &StoredUnit { lpn, version, sequence, .. } = unit;
+            UnitRecord { lpn, sum, version, sequence, poisoned: is_poisoned }.encode(&mut record, i as u32);
+        }
+        PageRecord::seal(self.salt, number, &mut record);
+        self.blocks[block as usize].used = true;
+        self.statistics.pages += 1;
+        let mut result = Ok(());
+        if used > 0 {
+            result = self.storage.write_at(self.geometry.data_of(number), &bytes[..used * size]);
+        }
+        let result = result.and_then(|()| self.storage.write_at(self.geometry.record_of(number), &record));
+        self.record = record;
+        self.fail(result)
+    }
+
+    /// Stores a page of the firmware's own. Of a row only the first page comes with its content.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn program_own(
+        &mut self,
+        at: Block,
+        page: u32,
+        header: PageHeader,
+        content: Option<Arc<[u32]>>,
+    ) -> Result<(), StoreFault> {
+        if self.faulted {
+            return Err(StoreFault);
+        }
+        if let Some(content) = content {
+            self.own_row = Some((header.program_sequence, content));
+        }
+        let row = self.own_row.clone().filter(|row| row.0 == header.program_sequence);
+        if header.kind == PageKind::Map && self.options.flaw != Some(Flaw::EagerMap) {
+            self.defer(0, Deferred::Own { at, page, header, row });
+            self.deferred_own += 1;
+            return self.advance();
+        }
+        self.free_for_reuse(self.geometry.block(at))?;
+        self.write_own(at, page, header, row.as_ref())
+    }
+
+    fn write_own(&mut self, at: Block, page: u32, header: PageHeader, row: Option<&OwnRow>) -> Result<(), StoreFault> {
+        let block = self.geometry.block(at);
+        let number = self.geometry.page(block, page);
+        let mut own = OwnRecord { words: 0, sum: 0, prefix: [0; OWN_PREFIX] };
+        let mut part = Vec::new();
+        if let Some((_, words)) = row {
+            let (prefix, rest) = words.split_at(words.len().min(OWN_PREFIX));
+            let per_page = self.geometry.page_size as usize / 4;
+            let mine = rest.chunks(per_page).nth(at.plane as usize).unwrap_or(&[]);
+            part = mine.iter().flat_map(|word| word.to_le_bytes()).collect();
+            own.words = words.len() as u32;
+            own.sum = crc32c::crc32c(&part);
+            own.prefix[..prefix.len()].copy_from_slice(prefix);
+        }
+        let mut record = std::mem::take(&mut self.record);
+        record.fill(0);
+        let state = PageState::Programmed(header);
+        PageRecord { generation: self.blocks[block as usize].record.generation, epoch: self.epoch(), state }
+            .encode(&mut record);
+        own.encode(&mut record);
+        PageRecord::seal(self.salt, number, &mut record);
+        self.blocks[block as usize].used = true;
+        self.statistics.pages += 1;
+        let result = self.storage.write_at(self.geometry.data_of(number), &part);
+        let result = result.and_then(|()| self.storage.write_at(self.geometry.record_of(number), &record));
+        self.record = record;
+        self.fail(result)
+    }
+
+    /// A block was erased `erases` times by now.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn erase(&mut self, at: Block, erases: u32) -> Result<(), StoreFault> {
+        if self.faulted {
+            return Err(StoreFault);
+        }
+        let block = self.geometry.block(at);
+        self.blocks[block as usize].waiting += 1;
+        if self.options.flaw == Some(Flaw::NoSyncBeforeReuse) {
+            return self.write_erase(block, erases);
+        }
+        // The sync that makes a waiting checkpoint safe is the one behind the one that it waits for.
+        self.defer(u64::from(self.deferred_own > 0), Deferred::Erase { block, erases });
+        self.advance()
+    }
+
+    /// The wear of a block, or its being bad, is stored.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn set_block(&mut self, at: Block, erases: Option<u32>, flags: u32) -> Result<(), StoreFault> {
+        if self.faulted {
+            return Err(StoreFault);
+        }
+        let block = self.geometry.block(at);
+        let record = &mut self.blocks[block as usize].record;
+        record.erases = erases.unwrap_or(record.erases);
+        record.flags |= flags;
+        self.write_block(block)
+    }
+
+    fn write_erase(&mut self, block: u32, erases: u32) -> Result<(), StoreFault> {
+        let state = &mut self.blocks[block as usize];
+        state.waiting -= 1;
+        state.record.generation = state.record.generation.wrapping_add(1);
+        state.record.erases = erases;
+        let used = std::mem::take(&mut state.used);
+        self.write_block(block)?;
+        if used && self.options.punch {
+            let first = self.geometry.data_of(self.geometry.page(block, 0));
+            let len = u64::from(self.geometry.pages_per_block) * u64::from(self.geometry.page_size);
+            let result = self.storage.punch(first, len);
+            self.fail(result)?;
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self, block: u32) -> Result<(), StoreFault> {
+        let record = &mut self.blocks[block as usize].record;
+        record.update = record.update.wrapping_add(1);
+        let slot = u64::from(block) * 2 + u64::from(record.update % 2);
+        let bytes = record.encode(self.salt, block);
+        let result = self.storage.write_at(self.geometry.blocks_at() + slot * BLOCK_RECORD as u64, &bytes);
+        self.fail(result)
+    }
+
+    /// The epoch of what is written now: the number of the sync that makes it safe.
+    fn epoch(&self) -> u64 {
+        self.epoch + self.syncs.began() + 1
+    }
+
+    /// Puts something off until the sync has ended that begins next, or one `behind` it.
+    fn defer(&mut self, behind: u64, what: Deferred) {
+        let last = self.deferred.back().map_or(0, |&(needs, _)| needs);
+        let needs = last.max(self.syncs.began() + 1 + behind);
+        self.deferred.push_back((needs, what));
+    }
+
+    /// Waits until a block that was erased may be written again.
+    fn free_for_reuse(&mut self, block: u32) -> Result<(), StoreFault> {
+        if self.blocks[block as usize].waiting == 0 {
+            return Ok(());
+        }
+        self.statistics.waits += 1;
+        while self.blocks[block as usize].waiting > 0 {
+            self.advance()?;
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Takes the result of a sync that has ended, does what waited for it, and begins the next if one is wanted.
+    ///
+    /// # Errors
+    /// [`StoreFault`]: now or before.
+    pub fn advance(&mut self) -> Result<(), StoreFault> {
+        if let Some(result) = self.syncs.poll() {
+            self.on_synced(result)?;
+        }
+        if self.faulted {
+            return Err(StoreFault);
+        }
+        if !self.syncs.is_running() && (self.wanted || !self.deferred.is_empty()) {
+            self.wanted = false;
+            let syncing = self.storage.begin_sync();
+            self.syncs.begin(syncing);
+            if self.options.sync == SyncMode::Inline
+                && let Some(result) = self.syncs.poll()
+            {
+                self.on_synced(result)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the sync that is under way, if one is.
+    fn wait(&mut self) -> Result<(), StoreFault> {
+        match self.syncs.wait() {
+            Some(result) => self.on_synced(result),
+            None => Ok(()),
+        }
+    }
+
+    fn on_synced(&mut self, result: io::Result<()>) -> Result<(), StoreFault> {
+        // After a failed sync nobody knows what is safe, and asking again would not tell: the system may have dropped it.
+        self.fail(result)?;
+        self.synced = self.syncs.began();
+        self.statistics.syncs += 1;
+        self.write_state(self.epoch + self.synced)?;
+        while let Some((_, what)) = self.deferred.pop_front_if(|(needs, _)| *needs <= self.synced) {
+            match what {
+                Deferred::Erase { block, erases } => self.write_erase(block, erases)?,
+                Deferred::Own { at, page, header, row } => {
+                    self.deferred_own -= 1;
+                    self.write_own(at, page, header, row.as_ref())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes down up to which epoch all is safe. That note need not be safe itself: an older one only makes the next start
+    /// look at more pages.
+    pub(super) fn write_state(&mut self, epoch: u64) -> Result<(), StoreFault> {
+        self.state_number += 1;
+        let at = self.geometry.state_at() + self.state_number % 2 * format::STATE_SLOT;
+        let content = epoch.to_le_bytes();
+        let header = Slot::encode(self.salt, at, self.state_number, &content);
+        let mut bytes = [0; Slot::HEADER + 8];
+        bytes[..Slot::HEADER].copy_from_slice(&header);
+        bytes[Slot::HEADER..].copy_from_slice(&content);
+        let result = self.storage.write_at(at, &bytes);
+        self.fail(result)
+    }
+
+    /// Asks that all that is stored so far be made safe. Returns the number of the sync that does: it is when
+    /// [`Image::synced`] has reached it.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn request_sync(&mut self) -> Result<u64, StoreFault> {
+        if self.faulted {
+            return Err(StoreFault);
+        }
+        if self.options.flaw == Some(Flaw::NoFlush) {
+            return Ok(self.synced);
+        }
+        self.wanted = true;
+        let number = self.syncs.began() + 1;
+        self.advance()?;
+        Ok(number)
+    }
+
+    /// The number of the last sync that has ended.
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Whether anything waits for a sync: then [`Image::advance`] is to be called when one has ended.
+    pub fn is_waiting(&self) -> bool {
+        !self.faulted && (self.wanted || self.syncs.is_running() || !self.deferred.is_empty())
+    }
+
+    /// Becomes readable when a sync has ended that another thread does.
+    pub fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.syncs.event()
+    }
+
+    /// Makes everything safe, what was put off included.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn sync(&mut self) -> Result<(), StoreFault> {
+        self.wanted = true;
+        while self.is_waiting() {
+            self.advance()?;
+            self.wait()?;
+        }
+        if self.faulted { Err(StoreFault) } else { Ok(()) }
+    }
+
+    /// What was saved last by [`Image::save_metadata`]; empty: nothing.
+    pub fn metadata(&self) -> &[u8] {
+        &self.metadata
+    }
+
+    /// Replaces the metadata blob, safely: after a crash the old one is there or the new one, whole.
+    ///
+    /// # Errors
+    /// [`StoreFault`], when it could not be stored.
+    ///
+    /// # Panics
+    /// When it is longer than the image has room for ([`Image::metadata_max`]).
+    pub fn save_metadata(&mut self, bytes: &[u8]) -> Result<(), StoreFault> {
+        assert!(bytes.len() <= self.metadata_max(), "a metadata blob of {} bytes does not fit", bytes.len());
+        if self.faulted {
+            return Err(StoreFault);
+        }
+        let number = self.metadata_number + 1;
+        let at = self.geometry.metadata_at() + number % 2 * self.geometry.metadata_slot();
+        let header = Slot::encode(self.salt, at, number, bytes);
+        let result = self.storage.write_at(at + Slot::HEADER as u64, bytes);
+        let result = result.and_then(|()| self.storage.write_at(at, &header));
+        self.fail(result)?;
+        let sync = self.syncs.began() + 1;
+        self.wanted = true;
+        while self.synced < sync {
+            self.advance()?;
+            self.wait()?;
+        }
+        self.metadata_number = number;
+        self.metadata = bytes.to_vec();
+        Ok(())
+    }
+
+    /// The most bytes of a metadata blob.
+    pub fn metadata_max(&self) -> usize {
+        self.geometry.metadata_max as usize
+    }
+
+    pub(super) fn count_copied(&mut self) {
+        self.statistics.copied += 1;
+    }
+}

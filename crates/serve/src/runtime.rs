@@ -1,0 +1,123 @@
+//! Where sockets live, and who may come: a directory that only its owner enters, sockets that only its owner opens, and peers
+//! whose user is checked.
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Something of the environment that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn refused(path: &Path, why: impl std::fmt::Display) -> Refused {
+    Refused(format!("{}: {why}", path.display()))
+}
+
+/// Makes a directory that only this user enters (0700), or checks that an existing one is like that.
+///
+/// # Errors
+/// When it is a symbolic link, is somebody else's, or lets others in.
+pub fn directory(path: &Path) -> Result<PathBuf, Refused> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(refused(path, error)),
+    }
+    let about = fs::symlink_metadata(path).map_err(|error| refused(path, error))?;
+    if !about.is_dir() {
+        return Err(refused(
+            path,
+            "is no directory (symbolic links are not followed); name another with --runtime-dir",
+        ));
+    }
+    if about.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(refused(path, "belongs to another user; name another with --runtime-dir"));
+    }
+    if about.mode() & 0o077 != 0 {
+        return Err(refused(path, "lets other users in; use `chmod 700` on it, or name another with --runtime-dir"));
+    }
+    Ok(path.to_owned())
+}
+
+/// The directory that is used when none is named: in `$XDG_RUNTIME_DIR`, else under `/run` for root, else under the
+/// system's folder for temporary files.
+pub fn default_directory() -> PathBuf {
+    let uid = nix::unistd::geteuid();
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(base) if Path::new(&base).is_absolute() => Path::new(&base).join("tidewater"),
+        _ if uid.is_root() => PathBuf::from("/run/tidewater"),
+        _ => std::env::temp_dir().join(format!("tidewater-{uid}")),
+    }
+}
+
+/// Listens on a socket that only this user opens (0600). One that is left over from a process that is gone is replaced.
+///
+/// # Errors
+/// When somebody listens there, or something that is no socket is in the way.
+pub fn listen(path: &Path) -> Result<UnixListener, Refused> {
+    if let Ok(about) = fs::symlink_metadata(path) {
+        if !about.file_type().is_socket() {
+            return Err(refused(path, "is in the way, and is no socket; name another path"));
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(refused(path, "somebody serves there already; name another path"));
+        }
+        fs::remove_file(path).map_err(|error| refused(path, error))?;
+    }
+    // Whoever connects before the mode is set is refused by `is_allowed` all the same.
+    let listener = UnixListener::bind(path).map_err(|error| refused(path, error))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(|error| refused(path, error))?;
+    Ok(listener)
+}
+
+/// Whether whoever is at the other end is this process's user, or root.
+pub fn is_allowed(stream: &UnixStream) -> bool {
+    getsockopt(stream, PeerCredentials)
+        .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == nix::unistd::geteuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_others_enter_or_that_is_a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mine = folder.path().join("mine");
+        directory(&mine).unwrap();
+        assert_eq!(fs::metadata(&mine).unwrap().mode() & 0o777, 0o700);
+        directory(&mine).unwrap();
+        fs::set_permissions(&mine, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(directory(&mine).unwrap_err().0.contains("lets other users in"));
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert!(directory(&link).unwrap_err().0.contains("symbolic links"));
+    }
+
+    #[test]
+    fn a_socket_that_is_left_over_is_replaced_and_one_in_use_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let first = listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(listen(&path).unwrap_err().0.contains("serves there already"));
+        drop(first);
+        let second = listen(&path).unwrap();
+        let client = UnixStream::connect(&path).unwrap();
+        assert!(is_allowed(&client) && is_allowed(&second.accept().unwrap().0));
+        let file = folder.path().join("file");
+        fs::write(&file, "x").unwrap();
+        assert!(listen(&file).unwrap_err().0.contains("no socket"));
+    }
+}

@@ -1,0 +1,542 @@
+//! A minimal NVMe driver that polls: admin commands, I/O queue pairs, and doorbells that need no message.
+//!
+//! Sections are those of the NVM Express Base Specification, revision 1.4.
+
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use tidewater_wire::nvme::{Cqe, Sqe, Status};
+use tidewater_wire::vfio_user::region;
+
+use super::{Client, ClientError};
+use crate::vfio_user::memory::{Mapping, PAGE, SharedMemory};
+
+/// Registers (section 3.1).
+mod register {
+    pub const CAP: u64 = 0x00;
+    pub const CC: u64 = 0x14;
+    pub const CSTS: u64 = 0x1C;
+    pub const AQA: u64 = 0x24;
+    pub const ASQ: u64 = 0x28;
+    pub const ACQ: u64 = 0x30;
+    pub const DOORBELLS: u64 = 0x1000;
+}
+
+/// Admin commands (figure 139).
+mod admin {
+    pub const CREATE_SQ: u32 = 0x01;
+    pub const CREATE_CQ: u32 = 0x05;
+    pub const IDENTIFY: u32 = 0x06;
+    pub const SET_FEATURES: u32 = 0x09;
+    pub const DOORBELL_BUFFER_CONFIG: u32 = 0x7C;
+}
+
+/// Number of Queues (section 5.21.1.7).
+const FEATURE_QUEUES: u32 = 0x07;
+/// Entries of the admin queues.
+const ADMIN_ENTRIES: u16 = 32;
+/// Where the driver's memory is on the bus.
+const BUS_BASE: u64 = 1 << 32;
+/// How long an admin command may take.
+const ADMIN_TIME: Duration = Duration::from_secs(10);
+
+/// Why the controller did not do as it was told.
+#[derive(Debug)]
+pub enum NvmeError {
+    /// The connection failed.
+    Client(ClientError),
+    /// A command ended with a status.
+    Status(Status),
+    /// This did not happen in time.
+    Timeout(&'static str),
+    /// The controller says that it has failed (CSTS.CFS).
+    Fatal,
+    /// The driver's memory is used up, or a queue can't be that size.
+    Memory,
+}
+
+impl std::fmt::Display for NvmeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NvmeError::Client(error) => write!(f, "{error}"),
+            NvmeError::Status(status) => write!(f, "the command ended with status {status:?}"),
+            NvmeError::Timeout(what) => write!(f, "{what} did not happen in time"),
+            NvmeError::Fatal => write!(f, "the controller reports a fatal status"),
+            NvmeError::Memory => write!(f, "the driver's memory does not suffice"),
+        }
+    }
+}
+
+impl std::error::Error for NvmeError {}
+
+impl From<ClientError> for NvmeError {
+    fn from(error: ClientError) -> NvmeError {
+        NvmeError::Client(error)
+    }
+}
+
+impl From<Errno> for NvmeError {
+    fn from(errno: Errno) -> NvmeError {
+        NvmeError::Client(errno.into())
+    }
+}
+
+/// Memory that the controller reaches: pages, in a row, for data.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    memory: Arc<SharedMemory>,
+    /// Where it is in the memory.
+    at: u64,
+    len: u64,
+    /// Bus address of the list of its pages behind the first, if there are more than two.
+    list: u64,
+}
+
+impl Buffer {
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is nothing in it: never.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bus address of its first byte.
+    pub fn address(&self) -> u64 {
+        BUS_BASE + self.at
+    }
+
+    /// Copies bytes out. Asserts that they are inside.
+    pub fn read(&self, offset: u64, to: &mut [u8]) {
+        assert!(offset + to.len() as u64 <= self.len, "{offset} and {} bytes of {}", to.len(), self.len);
+        assert!(self.memory.read(self.at + offset, to), "a buffer lies inside of its memory");
+    }
+
+    /// Copies bytes in. Asserts that they are inside.
+    pub fn write(&self, offset: u64, from: &[u8]) {
+        assert!(offset + from.len() as u64 <= self.len, "{offset} and {} bytes of {}", from.len(), self.len);
+        assert!(self.memory.write(self.at + offset, from), "a buffer lies inside of its memory");
+    }
+
+    /// The command with the first `len` bytes as its data, by PRPs (section 4.3). Asserts that they are inside.
+    pub fn attach(&self, sqe: Sqe, len: u64) -> Sqe {
+        assert!(len <= self.len, "{len} bytes of {}", self.len);
+        let second = match len.div_ceil(PAGE) {
+            0 | 1 => 0,
+            2 => self.address() + PAGE,
+            _ => self.list,
+        };
+        with_prps(sqe, self.address(), second)
+    }
+}
+
+fn with_prps(sqe: Sqe, first: u64, second: u64) -> Sqe {
+    sqe.with_dword(6, first as u32)
+        .with_dword(7, (first >> 32) as u32)
+        .with_dword(8, second as u32)
+        .with_dword(9, (second >> 32) as u32)
+}
+
+/// Where doorbells are rung.
+#[derive(Clone, Debug)]
+struct Doorbells {
+    client: Arc<Mutex<Client>>,
+    /// The doorbells, where the function lets them be mapped.
+    mapped: Option<Arc<Mapping>>,
+    /// Bytes from one doorbell to the next (CAP.DSTRD).
+    stride: u64,
+    /// Shadow doorbells and event indices (section 7.13).
+    shadow: Option<Shadow>,
+}
+
+#[derive(Clone, Debug)]
+struct Shadow {
+    memory: Arc<SharedMemory>,
+    doorbells: u64,
+    events: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Doorbells {
+    /// Tells the controller a new value. Whether it took a message.
+    fn ring(&self, queue: u16, completion: bool, old: u16, new: u16) -> Result<bool, ClientError> {
+        let at = (2 * u64::from(queue) + u64::from(completion)) * self.stride;
+        if let Some(shadow) = self.shadow.as_ref().filter(|_| queue > 0) {
+            assert!(shadow.memory.store_u32(shadow.doorbells + at, new.into()), "a page has room for the queues made");
+            // The controller writes its event index first and then looks at the doorbell: one of both sees the other.
+            fence(Ordering::SeqCst);
+            let event = shadow.memory.load_u32(shadow.events + at).unwrap_or(0) as u16;
+            if new.wrapping_sub(event).wrapping_sub(1) >= new.wrapping_sub(old) {
+                return Ok(false);
+            }
+        }
+        if self.mapped.as_ref().is_some_and(|mapped| mapped.store_u32(at, new.into())) {
+            return Ok(false);
+        }
+        lock(&self.client).write(region::BAR0, register::DOORBELLS + at, &u32::from(new).to_le_bytes())?;
+        Ok(true)
+    }
+}
+
+/// A submission queue and its completion queue. It belongs to one thread; others may have others.
+#[derive(Debug)]
+pub struct QueuePair {
+    id: u16,
+    memory: Arc<SharedMemory>,
+    doorbells: Doorbells,
+    sq: u64,
+    cq: u64,
+    entries: u16,
+    tail: u16,
+    /// The tail that the controller has been told.
+    rung: u16,
+    /// The controller's head, from its last completion.
+    sq_head: u16,
+    head: u16,
+    /// The head that the controller has been told.
+    freed: u16,
+    phase: bool,
+    messages: u64,
+}
+
+impl QueuePair {
+    /// The number of both queues.
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Messages that doorbells have taken so far.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Whether another command has no room.
+    pub fn is_full(&self) -> bool {
+        (self.tail + 1) % self.entries == self.sq_head
+    }
+
+    /// Puts a command in, as it is; [`QueuePair::ring`] tells the controller. `false`: there is no room.
+    #[must_use]
+    pub fn submit(&mut self, sqe: &Sqe) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        let at = self.sq + u64::from(self.tail) * Sqe::SIZE as u64;
+        assert!(self.memory.write(at, &sqe.to_bytes()), "a queue lies inside of its memory");
+        self.tail = (self.tail + 1) % self.entries;
+        true
+    }
+
+    /// Tells the controller of one of both, if it has changed.
+    fn ring_one(&mut self, completion: bool) -> Result<(), ClientError> {
+        let (old, new) = if completion { (self.freed, self.head) } else { (self.rung, self.tail) };
+        if old != new {
+            self.messages += u64::from(self.doorbells.ring(self.id, completion, old, new)?);
+        }
+        if completion {
+            self.freed = new;
+        } else {
+            self.rung = new;
+        }
+        Ok(())
+    }
+
+    /// Tells the controller of all commands put in, and of all completions taken.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says, where doorbells take messages.
+    pub fn ring(&mut self) -> Result<(), ClientError> {
+        self.ring_one(true)?;
+        self.ring_one(false)
+    }
+
+    /// Takes a completion, if there is one. Its entry is free for the controller after the next [`QueuePair::ring`].
+    pub fn poll(&mut self) -> Option<Cqe> {
+        let at = self.cq + u64::from(self.head) * Cqe::SIZE as u64;
+        // The half with the phase tag first: it is stored last.
+        let second = self.memory.load_u64(at + 8)?;
+        if (second >> 48 & 1 == 1) != self.phase {
+            return None;
+        }
+        let first = self.memory.load_u64(at)?;
+        let mut bytes = [0; Cqe::SIZE];
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        bytes[8..].copy_from_slice(&second.to_le_bytes());
+        let cqe = Cqe::from_bytes(&bytes);
+        self.head += 1;
+        if self.head == self.entries {
+            self.head = 0;
+            self.phase = !self.phase;
+        }
+        if cqe.sq_head < self.entries {
+            self.sq_head = cqe.sq_head;
+        }
+        Some(cqe)
+    }
+
+    /// Puts a command in, and waits for its completion while it polls. No other command may be under way.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says, a status other than success included.
+    pub fn run(&mut self, sqe: &Sqe, time: Duration) -> Result<Cqe, NvmeError> {
+        if !self.submit(sqe) {
+            return Err(NvmeError::Memory);
+        }
+        self.ring()?;
+        let until = Instant::now() + time;
+        loop {
+            if let Some(cqe) = self.poll() {
+                self.ring()?;
+                return if cqe.status == Status::SUCCESS { Ok(cqe) } else { Err(NvmeError::Status(cqe.status)) };
+            }
+            if Instant::now() > until {
+                return Err(NvmeError::Timeout("a completion"));
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// An enabled controller.
+#[derive(Debug)]
+pub struct Nvme {
+    client: Arc<Mutex<Client>>,
+    memory: Arc<SharedMemory>,
+    used: u64,
+    admin: QueuePair,
+    doorbells: Doorbells,
+    cap: u64,
+    cid: u16,
+    queues: u16,
+}
+
+impl Nvme {
+    /// Resets and enables the controller, with so many bytes of memory for queues and data; and asks for as many I/O queues as it has.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn start(mut client: Client, memory: u64) -> Result<Nvme, NvmeError> {
+        let memory = Arc::new(SharedMemory::new("nvme-driver", memory)?);
+        client.lend(BUS_BASE, &memory)?;
+        let bar0 = client.region_info(region::BAR0)?;
+        // Not all need be mapped: doorbells are in one page, if there are not too many.
+        let doorbells = bar0.areas.iter().find(|area| area.offset == register::DOORBELLS);
+        let mapped = doorbells.map(|area| bar0.map(*area)).transpose()?.map(Arc::new);
+        let cap = client.read_u64(region::BAR0, register::CAP)?;
+        let stride = 4 << (cap >> 32 & 0xF);
+        let client = Arc::new(Mutex::new(client));
+        let doorbells = Doorbells { client: Arc::clone(&client), mapped, stride, shadow: None };
+        let mut used = 0;
+        let entries = ADMIN_ENTRIES;
+        let admin = queue_pair(&memory, &mut used, &doorbells, 0, entries).ok_or(NvmeError::Memory)?;
+        let mut nvme = Nvme { client, memory, used, admin, doorbells, cap, cid: 0, queues: 0 };
+        nvme.enable()?;
+        let asked = Sqe::from_dwords([0; 16]).with_dword(0, admin::SET_FEATURES).with_dword(10, FEATURE_QUEUES);
+        nvme.admin(asked.with_dword(11, 0xFFFE_FFFE))?;
+        Ok(nvme)
+    }
+
+    /// The client, for accesses to regions.
+    pub fn client(&self) -> MutexGuard<'_, Client> {
+        lock(&self.client)
+    }
+
+    /// The Controller Capabilities register.
+    pub fn capabilities(&self) -> u64 {
+        self.cap
+    }
+
+    /// Time that enabling and disabling may take (CAP.TO, in 500 ms), and a second.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(500 * (self.cap >> 24 & 0xFF) + 1000)
+    }
+
+    fn wait_ready(&self, ready: bool) -> Result<(), NvmeError> {
+        let until = Instant::now() + self.patience();
+        loop {
+            let csts = self.client().read_u32(region::BAR0, register::CSTS)?;
+            if csts & 2 != 0 && ready {
+                return Err(NvmeError::Fatal);
+            }
+            if (csts & 1 == 1) == ready {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(NvmeError::Timeout("a change of CSTS.RDY"));
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Section 7.6.1.
+    fn enable(&mut self) -> Result<(), NvmeError> {
+        self.write_u32(register::CC, 0)?;
+        self.wait_ready(false)?;
+        let entries = u32::from(ADMIN_ENTRIES - 1);
+        self.write_u32(register::AQA, entries << 16 | entries)?;
+        self.write_u64(register::ASQ, BUS_BASE + self.admin.sq)?;
+        self.write_u64(register::ACQ, BUS_BASE + self.admin.cq)?;
+        // Entries of 64 and 16 bytes, pages of 4 KiB, the NVM command set.
+        self.write_u32(register::CC, 4 << 20 | 6 << 16 | 1)?;
+        self.wait_ready(true)
+    }
+
+    fn write_u32(&self, offset: u64, value: u32) -> Result<(), ClientError> {
+        self.client().write(region::BAR0, offset, &value.to_le_bytes())
+    }
+
+    fn write_u64(&self, offset: u64, value: u64) -> Result<(), ClientError> {
+        self.client().write(region::BAR0, offset, &value.to_le_bytes())
+    }
+
+    /// Disables the controller (CC.EN). Its queues are of no use afterwards.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn disable(&mut self) -> Result<(), NvmeError> {
+        self.write_u32(register::CC, 0)?;
+        self.wait_ready(false)
+    }
+
+    /// Shuts the controller down in the normal way (CC.SHN, section 7.6.2), and waits.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn shut_down(&mut self) -> Result<(), NvmeError> {
+        let cc = self.client().read_u32(region::BAR0, register::CC)?;
+        self.write_u32(register::CC, cc & !(3 << 14) | 1 << 14)?;
+        let until = Instant::now() + self.patience();
+        while self.client().read_u32(region::BAR0, register::CSTS)? >> 2 & 3 != 2 {
+            if Instant::now() > until {
+                return Err(NvmeError::Timeout("a shutdown"));
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    }
+
+    /// Memory for data: whole pages.
+    ///
+    /// # Errors
+    /// [`NvmeError::Memory`]: there is none left, or more is asked for than one list of PRPs names (2 MiB and a page).
+    pub fn buffer(&mut self, len: u64) -> Result<Buffer, NvmeError> {
+        let pages = len.div_ceil(PAGE).max(1);
+        if pages > 513 {
+            return Err(NvmeError::Memory);
+        }
+        let at = allocate(&self.memory, &mut self.used, pages).ok_or(NvmeError::Memory)?;
+        let mut list = 0;
+        if pages > 2 {
+            let place = allocate(&self.memory, &mut self.used, 1).ok_or(NvmeError::Memory)?;
+            for page in 1..pages {
+                let address = BUS_BASE + at + page * PAGE;
+                assert!(self.memory.store_u64(place + (page - 1) * 8, address), "a list is a page");
+            }
+            list = BUS_BASE + place;
+        }
+        Ok(Buffer { memory: Arc::clone(&self.memory), at, len: pages * PAGE, list })
+    }
+
+    /// Runs an admin command; its identifier is chosen here.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says, a status other than success included.
+    pub fn admin(&mut self, sqe: Sqe) -> Result<Cqe, NvmeError> {
+        self.cid = self.cid.wrapping_add(1);
+        let sqe = sqe.with_dword(0, sqe.dwords()[0] & 0xFFFF | u32::from(self.cid) << 16);
+        self.admin.run(&sqe, ADMIN_TIME)
+    }
+
+    /// Identify (section 5.15): 4,096 bytes.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn identify(&mut self, cns: u8, nsid: u32, data: &Buffer) -> Result<Vec<u8>, NvmeError> {
+        let sqe = Sqe::from_dwords([0; 16]).with_dword(0, admin::IDENTIFY).with_dword(1, nsid);
+        self.admin(data.attach(sqe.with_dword(10, cns.into()), PAGE))?;
+        let mut bytes = vec![0; PAGE as usize];
+        data.read(0, &mut bytes);
+        Ok(bytes)
+    }
+
+    /// Rings doorbells in memory from now on (Doorbell Buffer Config, section 5.7): for queue pairs that are made afterwards.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn use_shadow_doorbells(&mut self) -> Result<(), NvmeError> {
+        let doorbells = allocate(&self.memory, &mut self.used, 1).ok_or(NvmeError::Memory)?;
+        let events = allocate(&self.memory, &mut self.used, 1).ok_or(NvmeError::Memory)?;
+        let sqe = Sqe::from_dwords([0; 16]).with_dword(0, admin::DOORBELL_BUFFER_CONFIG);
+        self.admin(with_prps(sqe, BUS_BASE + doorbells, BUS_BASE + events))?;
+        self.doorbells.shadow = Some(Shadow { memory: Arc::clone(&self.memory), doorbells, events });
+        Ok(())
+    }
+
+    /// Makes the next I/O queue pair, with interrupts on `vector` if there is one.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn queue_pair(&mut self, entries: u16, vector: Option<u16>) -> Result<QueuePair, NvmeError> {
+        let id = self.queues + 1;
+        let (memory, used) = (&self.memory, &mut self.used);
+        let pair = queue_pair(memory, used, &self.doorbells, id, entries).ok_or(NvmeError::Memory)?;
+        let size = u32::from(entries - 1) << 16 | u32::from(id);
+        let make = |opcode: u32, address: u64, cdw11: u32| {
+            let sqe = Sqe::from_dwords([0; 16]).with_dword(0, opcode).with_dword(10, size).with_dword(11, cdw11);
+            with_prps(sqe, BUS_BASE + address, 0)
+        };
+        // Physically contiguous; interrupts enabled.
+        let interrupts = vector.map_or(0, |vector| u32::from(vector) << 16 | 2);
+        self.admin(make(admin::CREATE_CQ, pair.cq, interrupts | 1))?;
+        self.admin(make(admin::CREATE_SQ, pair.sq, u32::from(id) << 16 | 1))?;
+        self.queues = id;
+        Ok(pair)
+    }
+}
+
+/// Takes whole pages.
+fn allocate(memory: &SharedMemory, used: &mut u64, pages: u64) -> Option<u64> {
+    let (at, end) = (*used, *used + pages * PAGE);
+    if end > memory.len() {
+        return None;
+    }
+    *used = end;
+    memory.fill(at, pages * PAGE, 0).then_some(at)
+}
+
+fn queue_pair(
+    memory: &Arc<SharedMemory>,
+    used: &mut u64,
+    doorbells: &Doorbells,
+    id: u16,
+    entries: u16,
+) -> Option<QueuePair> {
+    // A doorbell must have its place in a page of them, and a queue at least two entries.
+    if entries < 2 || (2 * u64::from(id) + 2) * doorbells.stride > PAGE {
+        return None;
+    }
+    let sq = allocate(memory, used, (u64::from(entries) * Sqe::SIZE as u64).div_ceil(PAGE))?;
+    let cq = allocate(memory, used, (u64::from(entries) * Cqe::SIZE as u64).div_ceil(PAGE))?;
+    Some(QueuePair {
+        id,
+        memory: Arc::clone(memory),
+        doorbells: doorbells.clone(),
+        sq,
+        cq,
+        entries,
+        tail: 0,
+        rung: 0,
+        sq_head: 0,
+        head: 0,
+        freed: 0,
+        phase: true,
+        messages: 0,
+    })
+}

@@ -1,0 +1,1 @@
+//! Crashes at every write and every sync, with whatever the disk makes of what was not synced.

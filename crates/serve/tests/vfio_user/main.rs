@@ -1,0 +1,8 @@
+//! The vfio-user server, tried from the other side of its socket.
+
+mod dma;
+mod interrupts;
+mod life;
+mod noise;
+mod protocol;
+mod support;

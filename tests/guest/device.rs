@@ -1,0 +1,111 @@
+//! The device under test: what is attached to a guest, and what can be done to it from outside.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::machine::Machine;
+
+/// Which device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// QEMU's own: shows that a job is right about the guest's tools and kernel.
+    Emulated,
+}
+
+impl Kind {
+    /// As in `--device` and in the guest's file `device`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Emulated => "emulated",
+        }
+    }
+
+    /// The opposite of `name`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Emulated].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// What a scenario asks of its device.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Namespaces, in MiB each.
+    pub namespaces: &'static [u64],
+}
+
+/// A device with its image, which outlives guests.
+pub struct Device {
+    kind: Kind,
+    setup: Setup,
+    folder: PathBuf,
+}
+
+impl Device {
+    /// A new device with empty media. Its files are in `folder`.
+    pub fn new(kind: Kind, setup: Setup, folder: &Path) -> io::Result<Self> {
+        let device = Self { kind, setup, folder: folder.to_path_buf() };
+        for (index, mib) in setup.namespaces.iter().enumerate() {
+            let image = device.image(index);
+            std::fs::File::create(image)?.set_len(mib << 20)?;
+        }
+        Ok(device)
+    }
+
+    fn image(&self, namespace: usize) -> PathBuf {
+        self.folder.join(format!("namespace{}.img", namespace + 1))
+    }
+
+    /// Its kind's name.
+    pub fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// QEMU's arguments.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> = [
+            "-device",
+            "nvme-subsys,id=subsystem,nqn=tidewater-guest",
+            "-object",
+            &format!("memory-backend-file,id=pmr,share=on,mem-path={},size=16M", self.folder.join("pmr").display()),
+            "-device",
+            "pcie-root-port,id=port0,chassis=1,slot=1",
+            "-device",
+            "nvme,id=controller,bus=port0,subsys=subsystem,serial=EMULATED1,mdts=7",
+        ]
+        .map(str::to_owned)
+        .into();
+        for index in 0..self.setup.namespaces.len() {
+            arguments.push("-drive".to_owned());
+            arguments.push(format!(
+                "if=none,id=medium{index},file={},format=raw,discard=unmap",
+                self.image(index).display()
+            ));
+            arguments.push("-device".to_owned());
+            arguments.push(format!("nvme-ns,drive=medium{index},bus=controller,nsid={}", index + 1));
+        }
+        arguments
+    }
+
+    /// Makes it ready for a guest.
+    pub fn start(&mut self) -> Result<(), String> {
+        match self.kind {
+            // It lives in the guest's QEMU.
+            Kind::Emulated => Ok(()),
+        }
+    }
+
+    /// Kills device and guest at once, as a loss of the host would.
+    pub fn kill(&mut self, machine: Machine) {
+        drop(machine);
+    }
+
+    /// What it said.
+    pub fn log(&self) -> String {
+        String::new()
+    }
+
+    /// Carries out what a guest asks for.
+    pub fn act(&mut self, words: &[String]) -> Result<String, String> {
+        Err(format!("{} can't: {}", self.kind.name(), words.join(" ")))
+    }
+}

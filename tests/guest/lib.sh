@@ -1,0 +1,107 @@
+# shellcheck shell=bash
+# What jobs are written with. Each check has a literal name, which the harness looks for in the job's text: one that is never
+# reported fails the run. `on=WORD` in front of checks in a loop says which turn it is: it is put behind the name.
+
+on=
+# The device under test as the harness names it: `emulated` (QEMU's own) or `tidewater`.
+device=$(cat /run/guest/device)
+declare -A differences=()
+kernel_allowed=()
+
+say() { printf '%s\n' "$*" >&3; }
+# A figure for the reader of the run.
+note() { say note "$*"; }
+
+# differs DEVICE NAME WHY: on this device the check isn't made.
+differs() {
+    if [ "$1" = "$device" ]; then differences[$2]=$3; fi
+}
+# skip NAME WHY: what the machine lacks; counted, and said.
+skip() { say "skip $1${on:+ ($on)}: $2"; }
+
+# check NAME COMMAND...: the command ends well. Its output goes to the console, and the last line of a bad end to the harness.
+check() {
+    local name=$1 status
+    shift
+    if [ -n "${differences[$name]:-}" ]; then
+        skip "$name" "${differences[$name]}"
+        return 0
+    fi
+    echo "--- $name${on:+ ($on)}: $*"
+    "$@" >/tmp/output 2>&1 </dev/null
+    status=$?
+    cat /tmp/output
+    if [ "$status" = 0 ]; then
+        say "ok $name${on:+ ($on)}"
+    else
+        say "not ok $name${on:+ ($on)}: $* ended with $status: $(grep -v '^$' /tmp/output | tail -n 3 | tr '\n' '|')"
+    fi
+    return "$status"
+}
+# Is the check's command refused?
+refused() {
+    if "$@"; then
+        echo "it was not refused"
+        return 1
+    fi
+}
+# shows PATTERN COMMAND...: the command ends well, and prints a line that matches (extended expression, any case).
+shows() {
+    local pattern=$1
+    shift
+    "$@" >/tmp/shown 2>&1 </dev/null || {
+        cat /tmp/shown
+        return 1
+    }
+    cat /tmp/shown
+    grep -qiE -- "$pattern" /tmp/shown || {
+        echo "no line matches '$pattern'"
+        return 1
+    }
+}
+
+# ask ACTION ARGUMENT...: the harness does something outside of the machine, and says what came of it (in `answer`).
+ask() {
+    say "ask $*"
+    read -r answer <&3
+    echo "--- asked for $*: $answer"
+    [ "${answer%% *}" = "done" ]
+}
+
+# Lines that the kernel may say at the level of a warning in this job.
+kernel_may_say() { kernel_allowed+=("$1"); }
+kernel_complaints() {
+    local patterns
+    patterns=$(printf '%s\n' "${kernel_allowed[@]}" "${kernel_of_machine[@]}")
+    dmesg -r -l emerg,alert,crit,err,warn | grep -vE -f <(grep -v '^$' <<<"$patterns")
+}
+# What this kernel says in this machine without any device under test.
+kernel_of_machine=(
+)
+kernel_is_content() {
+    local complaints
+    complaints=$(kernel_complaints)
+    echo "--- dmesg"
+    dmesg | tail -n 60
+    if [ -z "$complaints" ]; then say "ok dmesg"; else say "not ok dmesg: $(tr '\n' '|' <<<"$complaints" | cut -c 1-900)"; fi
+}
+
+# Ends the machine; `end` tells the harness that nothing is missing because of an early end.
+finish() {
+    say end
+    sync
+    busybox poweroff -f
+}
+
+# wait_for SECONDS COMMAND...: until the command ends well.
+wait_for() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$deadline" ] || {
+            echo "not within time: $*"
+            return 1
+        }
+        sleep 0.1
+    done
+}
