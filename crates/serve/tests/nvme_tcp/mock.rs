@@ -79,7 +79,7 @@ impl Border for Mock {
                 assert!(known.connected && (queue == 0 || known.queues.contains(&queue)));
                 self.inbox.push_back((CommandId { function, queue, cid: sqe.cid() }, sqe));
             }
-            Input::Connect { function, entries, privileged } => {
+            Input::Connect { function, entries, privileged, .. } => {
                 assert!(entries >= 2);
                 let known = self.functions.entry(function).or_default();
                 assert!(!known.connected, "a function has one host");
