@@ -13,7 +13,7 @@ use tidewater_wire::vfio_user::{
 use super::connection::Connection;
 use super::device::{Device, Function};
 use super::guest::Lent;
-use super::socket::{DESCRIPTORS_MAX, Message, TRANSFER_MAX};
+use super::socket::{DESCRIPTORS_ANNOUNCED, Message, TRANSFER_MAX};
 
 /// What a command is answered with.
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
         }
         self.connection.set_transfer_max(u32::try_from(transfer_max).unwrap_or(u32::MAX));
         let mut capabilities = json!({
-            "max_msg_fds": DESCRIPTORS_MAX,
+            "max_msg_fds": DESCRIPTORS_ANNOUNCED,
             "max_data_xfer_size": TRANSFER_MAX,
             "max_dma_maps": self.device.memory.ranges_max(),
             "pgsizes": super::memory::PAGE,

@@ -22,6 +22,9 @@ pub const TRANSFER_MAX: u32 = 1 << 20;
 pub const MESSAGE_MAX: u32 = TRANSFER_MAX + 4096;
 /// Descriptors that come with a message, at most. Linux carries up to 253 at a time (SCM_MAX_FD): all of them are received, and closed.
 pub const DESCRIPTORS_MAX: usize = 64;
+/// Descriptors that a message should have, at most, as it is announced: QEMU takes no larger number, and sends vectors in as many
+/// messages as it needs.
+pub const DESCRIPTORS_ANNOUNCED: usize = 16;
 const SCM_MAX_FD: usize = 253;
 
 /// How long a message may take to be sent to a peer that doesn't read.

@@ -4,5 +4,7 @@ mod dma;
 mod interrupts;
 mod life;
 mod noise;
+mod nvme;
 mod protocol;
 mod support;
+mod trial;

@@ -7,22 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use tidewater_wire::nvme::{Cqe, Sqe, Status};
+use tidewater_wire::nvme::{Cqe, Sqe, Status, register::offset as register};
+use tidewater_wire::pci;
 use tidewater_wire::vfio_user::region;
 
 use super::{Client, ClientError};
 use crate::vfio_user::memory::{Mapping, PAGE, SharedMemory};
-
-/// Registers (section 3.1).
-mod register {
-    pub const CAP: u64 = 0x00;
-    pub const CC: u64 = 0x14;
-    pub const CSTS: u64 = 0x1C;
-    pub const AQA: u64 = 0x24;
-    pub const ASQ: u64 = 0x28;
-    pub const ACQ: u64 = 0x30;
-    pub const DOORBELLS: u64 = 0x1000;
-}
 
 /// Admin commands (figure 139).
 mod admin {
@@ -180,7 +170,7 @@ impl Doorbells {
         if self.mapped.as_ref().is_some_and(|mapped| mapped.store_u32(at, new.into())) {
             return Ok(false);
         }
-        lock(&self.client).write(region::BAR0, register::DOORBELLS + at, &u32::from(new).to_le_bytes())?;
+        lock(&self.client).write(region::BAR0, u64::from(register::DOORBELLS) + at, &u32::from(new).to_le_bytes())?;
         Ok(true)
     }
 }
@@ -327,9 +317,12 @@ impl Nvme {
         client.lend(BUS_BASE, &memory)?;
         let bar0 = client.region_info(region::BAR0)?;
         // Not all need be mapped: doorbells are in one page, if there are not too many.
-        let doorbells = bar0.areas.iter().find(|area| area.offset == register::DOORBELLS);
+        let doorbells = bar0.areas.iter().find(|area| area.offset == u64::from(register::DOORBELLS));
         let mapped = doorbells.map(|area| bar0.map(*area)).transpose()?.map(Arc::new);
-        let cap = client.read_u64(region::BAR0, register::CAP)?;
+        // The function answers to its BARs and may reach memory.
+        let command = pci::command::MEMORY | pci::command::BUS_MASTER;
+        client.write(region::CONFIG, pci::offset::COMMAND.into(), &command.to_le_bytes())?;
+        let cap = client.read_u64(region::BAR0, u64::from(register::CAP))?;
         let stride = 4 << (cap >> 32 & 0xF);
         let client = Arc::new(Mutex::new(client));
         let doorbells = Doorbells { client: Arc::clone(&client), mapped, stride, shadow: None };
@@ -361,7 +354,7 @@ impl Nvme {
     fn wait_ready(&self, ready: bool) -> Result<(), NvmeError> {
         let until = Instant::now() + self.patience();
         loop {
-            let csts = self.client().read_u32(region::BAR0, register::CSTS)?;
+            let csts = self.client().read_u32(region::BAR0, u64::from(register::CSTS))?;
             if csts & 2 != 0 && ready {
                 return Err(NvmeError::Fatal);
             }
@@ -377,14 +370,14 @@ impl Nvme {
 
     /// Section 7.6.1.
     fn enable(&mut self) -> Result<(), NvmeError> {
-        self.write_u32(register::CC, 0)?;
+        self.write_u32(u64::from(register::CC), 0)?;
         self.wait_ready(false)?;
         let entries = u32::from(ADMIN_ENTRIES - 1);
-        self.write_u32(register::AQA, entries << 16 | entries)?;
-        self.write_u64(register::ASQ, BUS_BASE + self.admin.sq)?;
-        self.write_u64(register::ACQ, BUS_BASE + self.admin.cq)?;
+        self.write_u32(u64::from(register::AQA), entries << 16 | entries)?;
+        self.write_u64(u64::from(register::ASQ), BUS_BASE + self.admin.sq)?;
+        self.write_u64(u64::from(register::ACQ), BUS_BASE + self.admin.cq)?;
         // Entries of 64 and 16 bytes, pages of 4 KiB, the NVM command set.
-        self.write_u32(register::CC, 4 << 20 | 6 << 16 | 1)?;
+        self.write_u32(u64::from(register::CC), 4 << 20 | 6 << 16 | 1)?;
         self.wait_ready(true)
     }
 
@@ -401,7 +394,7 @@ impl Nvme {
     /// # Errors
     /// As [`NvmeError`] says.
     pub fn disable(&mut self) -> Result<(), NvmeError> {
-        self.write_u32(register::CC, 0)?;
+        self.write_u32(u64::from(register::CC), 0)?;
         self.wait_ready(false)
     }
 
@@ -410,10 +403,10 @@ impl Nvme {
     /// # Errors
     /// As [`NvmeError`] says.
     pub fn shut_down(&mut self) -> Result<(), NvmeError> {
-        let cc = self.client().read_u32(region::BAR0, register::CC)?;
-        self.write_u32(register::CC, cc & !(3 << 14) | 1 << 14)?;
+        let cc = self.client().read_u32(region::BAR0, u64::from(register::CC))?;
+        self.write_u32(u64::from(register::CC), cc & !(3 << 14) | 1 << 14)?;
         let until = Instant::now() + self.patience();
-        while self.client().read_u32(region::BAR0, register::CSTS)? >> 2 & 3 != 2 {
+        while self.client().read_u32(region::BAR0, u64::from(register::CSTS))? >> 2 & 3 != 2 {
             if Instant::now() > until {
                 return Err(NvmeError::Timeout("a shutdown"));
             }
