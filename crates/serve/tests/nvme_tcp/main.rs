@@ -1,0 +1,7 @@
+//! The NVMe/TCP target and the initiator over real sockets, with a mock subsystem.
+
+mod hostile;
+mod loopback;
+mod mock;
+mod raw;
+mod speed;

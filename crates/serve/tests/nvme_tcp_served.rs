@@ -1,0 +1,270 @@
+//! A whole drive, firmware and image, behind the NVMe/TCP target: what our own initiator sees of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Server, Setup, TcpSetup};
+use tidewater_serve::nvme_tcp::initiator::{Controller, Error, Host, Queue, Transfer, discover};
+use tidewater_wire::fabrics::Nqn;
+use tidewater_wire::nvme::{Sqe, Status};
+
+const BLOCK: usize = 4_096;
+
+fn host() -> Host {
+    let name = Nqn::new("nqn.2026-01.io.example:host").unwrap();
+    Host { time_out: Duration::from_secs(20), ..Host::new(name, [3; 16]) }
+}
+
+/// A drive that is served on a thread.
+struct Drive {
+    address: std::net::SocketAddr,
+    subsystem: Nqn,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drive {
+    fn start(profile: Profile, backing: Backing, folder: &std::path::Path) -> Drive {
+        let stop = Arc::new(AtomicBool::new(false));
+        let control: PathBuf = folder.join("control");
+        let setup = Setup {
+            profile,
+            backing,
+            size: None,
+            namespaces: vec![NamespaceSetup { bytes: None, block_shift: 12 }],
+            seed: 7,
+            vfio_user: Vec::new(),
+            nvme_tcp: Some(TcpSetup {
+                address: "127.0.0.1:0".parse().unwrap(),
+                insecure_bind: false,
+                allowed_hosts: Vec::new(),
+                allow_destructive: false,
+            }),
+            runtime_directory: None,
+            control,
+            metrics: None,
+            trace: None,
+            input_log: None,
+            stop: Arc::clone(&stop),
+        };
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut said = |event: Event| {
+                if let Event::Ready(ready) = event {
+                    tell.send(ready.nvme_tcp.expect("NVMe/TCP was asked for")).unwrap();
+                }
+            };
+            let server = Server::start(setup, &mut said).unwrap();
+            server.run(&mut said).unwrap();
+        });
+        let (address, name) = told.recv_timeout(Duration::from_secs(60)).expect("the drive is ready within a minute");
+        Drive { address, subsystem: Nqn::new(&name).unwrap(), stop, thread: Some(thread) }
+    }
+
+    fn controller(&self, host: &Host) -> Controller {
+        let mut controller = Controller::connect(self.address, host, &self.subsystem).unwrap();
+        controller.enable().unwrap();
+        controller
+    }
+
+    fn stop(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().expect("the drive's thread does not panic");
+    }
+}
+
+fn tiny() -> Profile {
+    let mut profile = builtin("tiny").expect("there is a profile of this name");
+    profile.serve.timing = Timing::None;
+    profile
+}
+
+fn pattern(seed: u64, blocks: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    })
+    .take(blocks * BLOCK / 8)
+    .flatten()
+    .collect()
+}
+
+fn write(queue: &mut Queue, block: u64, data: Vec<u8>) {
+    let blocks = (data.len() / BLOCK - 1) as u16;
+    queue.call(Sqe::write(0, block, blocks), Transfer::Out(data)).unwrap().good().unwrap();
+}
+
+fn read(queue: &mut Queue, block: u64, blocks: usize) -> Vec<u8> {
+    let sqe = Sqe::read(0, block, (blocks - 1) as u16);
+    queue.call(sqe, Transfer::In((blocks * BLOCK) as u32)).unwrap().good().unwrap().data
+}
+
+#[test]
+fn a_host_finds_the_drive_and_uses_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = Drive::start(tiny(), Backing::Memory, folder.path());
+    let found = discover(drive.address, &host()).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].subsystem.clone(), found[0].port), (drive.subsystem.clone(), drive.address.port()));
+
+    for (header_digest, data_digest, flow_control) in
+        [(false, false, false), (true, true, false), (false, true, true), (true, false, true)]
+    {
+        let mut controller = drive.controller(&Host { header_digest, data_digest, flow_control, ..host() });
+        let identify = controller.identify(1, 0).unwrap();
+        assert_eq!(u16::from_le_bytes([identify[78], identify[79]]), controller.id());
+        assert!(identify[768..].starts_with(drive.subsystem.as_str().as_bytes()));
+        let namespace = controller.identify(0, 1).unwrap();
+        let blocks = u64::from_le_bytes(*namespace.first_chunk().unwrap());
+        assert!(blocks > 256, "{blocks} blocks");
+        assert_eq!(controller.set_queues(2).unwrap(), 2);
+        let mut queues: Vec<_> = (1..=2).map(|id| controller.queue(id, 32).unwrap()).collect();
+        for round in 0..8_u64 {
+            for (i, queue) in queues.iter_mut().enumerate() {
+                for (at, len) in [(0, 1), (1, 2), (8, 3), (16, 32)] {
+                    let block = i as u64 * 64 + at;
+                    let data = pattern(round * 1_000 + block, len);
+                    write(queue, block, data.clone());
+                    assert!(read(queue, block, len) == data, "block {block}, {len} blocks");
+                }
+                queue.call(Sqe::flush(0), Transfer::None).unwrap().good().unwrap();
+                // A comparison, with data that is and that is not there.
+                let same = queue
+                    .call(Sqe::compare(0, i as u64 * 64, 0), Transfer::Out(pattern(round * 1_000 + i as u64 * 64, 1)));
+                assert_eq!(same.unwrap().status, Status::SUCCESS);
+                let other = queue.call(Sqe::compare(0, i as u64 * 64, 0), Transfer::Out(vec![0; BLOCK]));
+                assert_eq!(other.unwrap().status, Status::COMPARE_FAILURE);
+                // Dataset Management: its ranges are data that the firmware itself reads.
+                let range = tidewater_wire::nvme::DsmRange::new(i as u64 * 64 + 16, 32).to_bytes().to_vec();
+                let trim = queue.call(Sqe::dataset_management(0, 0, true), Transfer::Out(range)).unwrap();
+                assert_eq!(trim.status, Status::SUCCESS);
+                assert!(read(queue, i as u64 * 64 + 16, 32) == vec![0; 32 * BLOCK]);
+                let beyond = queue.call(Sqe::read(0, blocks, 0), Transfer::In(BLOCK as u32)).unwrap();
+                assert_eq!(beyond.status, Status::LBA_OUT_OF_RANGE);
+            }
+        }
+        controller.keep_alive().unwrap();
+        controller.shutdown().unwrap();
+    }
+    drive.stop();
+}
+
+#[test]
+fn deep_queues_of_several_hosts_keep_their_data_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = Drive::start(tiny(), Backing::Memory, folder.path());
+    let hosts: Vec<_> = (0..3_u64)
+        .map(|n| {
+            let name = Nqn::new(&format!("nqn.2026-01.io.example:host{n}")).unwrap();
+            let controller = drive.controller(&Host { name, id: [n as u8 + 1; 16], data_digest: n == 1, ..host() });
+            std::thread::spawn(move || {
+                let mut queue = controller.queue(1, 32).unwrap();
+                let mut version = [0_u64; 80];
+                for round in 1..60_u64 {
+                    let mut reads = Vec::new();
+                    for i in 0..31_u64 {
+                        let at = (round * 13 + i * 7) % 80;
+                        if i % 2 == 0 && !reads.iter().any(|&(_, read)| read == at) && version[at as usize] != round {
+                            version[at as usize] = round;
+                            let data = pattern(n << 40 | round << 16 | at, 1);
+                            queue.submit(Sqe::write(0, n * 80 + at, 0), Transfer::Out(data)).unwrap();
+                        } else if version[at as usize] != round {
+                            let sqe = Sqe::read(0, n * 80 + at, 0);
+                            reads.push((queue.submit(sqe, Transfer::In(BLOCK as u32)).unwrap(), at));
+                        }
+                    }
+                    while queue.outstanding() > 0 {
+                        let done = queue.wait().unwrap().good().unwrap();
+                        check(n, &reads, &version, done.cid, &done.data);
+                    }
+                    while let Some(done) = queue.ready() {
+                        let done = done.good().unwrap();
+                        check(n, &reads, &version, done.cid, &done.data);
+                    }
+                }
+                drop(controller);
+            })
+        })
+        .collect();
+    for host in hosts {
+        host.join().unwrap();
+    }
+    drive.stop();
+
+    fn check(n: u64, reads: &[(u16, u64)], version: &[u64], cid: u16, data: &[u8]) {
+        if let Some(&(_, at)) = reads.iter().find(|(read, _)| *read == cid) {
+            let want = match version[at as usize] {
+                0 => vec![0; BLOCK],
+                round => pattern(n << 40 | round << 16 | at, 1),
+            };
+            assert!(data == want, "host {n}, block {at}");
+        }
+    }
+}
+
+#[test]
+fn hosts_that_leave_in_the_middle_free_their_controllers() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = Drive::start(tiny(), Backing::Memory, folder.path());
+    // More than there are controllers for.
+    for round in 0..40_u64 {
+        let mut tries = 0;
+        let mut controller = loop {
+            match Controller::connect(drive.address, &host(), &drive.subsystem) {
+                Ok(controller) => break controller,
+                Err(Error::Status(..)) if tries < 200 => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) => panic!("{error}"),
+            }
+            tries += 1;
+        };
+        controller.enable().unwrap();
+        let mut queue = controller.queue(1, 32).unwrap();
+        for i in 0..10 {
+            queue.submit(Sqe::write(0, i * 16, 15), Transfer::Out(pattern(i, 16))).unwrap();
+            queue.submit(Sqe::read(0, i * 16, 15), Transfer::In(16 * BLOCK as u32)).unwrap();
+        }
+        queue.flush().unwrap();
+        for _ in 0..round % 7 {
+            queue.wait().unwrap().good().unwrap();
+        }
+        if round % 3 == 0 {
+            controller.set_property(tidewater_wire::fabrics::property::CC, 0).unwrap();
+            controller.enable().unwrap();
+            let mut queue = controller.queue(1, 32).unwrap();
+            write(&mut queue, 200, pattern(9, 4));
+        }
+    }
+    let controller = drive.controller(&host());
+    let mut queue = controller.queue(1, 32).unwrap();
+    write(&mut queue, 0, pattern(1, 32));
+    assert!(read(&mut queue, 0, 32) == pattern(1, 32));
+    drive.stop();
+}
+
+#[test]
+fn what_was_flushed_is_there_when_the_drive_is_served_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("drive.img");
+    for round in 0..3_u64 {
+        let drive = Drive::start(tiny(), Backing::File(image.clone()), folder.path());
+        let mut controller = drive.controller(&host());
+        let mut queue = controller.queue(1, 16).unwrap();
+        if round > 0 {
+            assert!(read(&mut queue, 10, 32) == pattern(round - 1, 32));
+        }
+        write(&mut queue, 10, pattern(round, 32));
+        queue.call(Sqe::flush(0), Transfer::None).unwrap().good().unwrap();
+        if round == 0 {
+            controller.shutdown().unwrap();
+        }
+        drive.stop();
+        assert!(queue.call(Sqe::flush(0), Transfer::None).is_err());
+    }
+}
