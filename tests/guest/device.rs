@@ -31,6 +31,8 @@ impl Kind {
 pub struct Setup {
     /// Namespaces, in MiB each.
     pub namespaces: &'static [u64],
+    /// With controller memory buffer and persistent memory region.
+    pub memory_buffers: bool,
 }
 
 /// A device with its image, which outlives guests.
@@ -62,18 +64,19 @@ impl Device {
 
     /// QEMU's arguments.
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments: Vec<String> = [
-            "-device",
-            "nvme-subsys,id=subsystem,nqn=tidewater-guest",
-            "-object",
-            &format!("memory-backend-file,id=pmr,share=on,mem-path={},size=16M", self.folder.join("pmr").display()),
-            "-device",
-            "pcie-root-port,id=port0,chassis=1,slot=1",
-            "-device",
-            "nvme,id=controller,bus=port0,subsys=subsystem,serial=EMULATED1,mdts=7",
-        ]
-        .map(str::to_owned)
-        .into();
+        let mut arguments: Vec<String> =
+            ["-device", "nvme-subsys,id=subsystem,nqn=tidewater-guest", "-device", "pcie-root-port,id=port0,chassis=1,slot=1"]
+                .map(str::to_owned)
+                .into();
+        let mut controller = "nvme,id=controller,bus=port0,subsys=subsystem,serial=EMULATED1,mdts=7".to_owned();
+        if self.setup.memory_buffers {
+            let file = self.folder.join("persistent-memory-region");
+            arguments.push("-object".to_owned());
+            arguments.push(format!("memory-backend-file,id=region,share=on,mem-path={},size=16M", file.display()));
+            controller.push_str(",cmb_size_mb=16,pmrdev=region");
+        }
+        arguments.push("-device".to_owned());
+        arguments.push(controller);
         for index in 0..self.setup.namespaces.len() {
             arguments.push("-drive".to_owned());
             arguments.push(format!(

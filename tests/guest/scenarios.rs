@@ -27,10 +27,33 @@ pub struct Scenario {
 }
 
 /// All of them, in the order in which they run.
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "bind",
-    what: "the kernel's driver binds, and nvme-cli's commands work",
-    long: false,
-    setup: Setup { namespaces: &[256] },
-    steps: &[Step { job: "bind", kernel: "", time_max_s: 60 }],
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "bind",
+        what: "the kernel's driver binds, and what nvme-cli asks is answered",
+        long: false,
+        setup: Setup { namespaces: &[256], memory_buffers: false },
+        steps: &[Step { job: "bind", kernel: "", time_max_s: 60 }],
+    },
+    Scenario {
+        name: "manage",
+        what: "format, namespace management, self-test, sanitize, and resets",
+        long: false,
+        setup: Setup { namespaces: &[256], memory_buffers: false },
+        steps: &[Step { job: "manage", kernel: "", time_max_s: 90 }],
+    },
+    Scenario {
+        name: "bars",
+        what: "registers, queues in the controller memory buffer, the persistent memory region, and the fast side, by mapped BARs",
+        long: false,
+        setup: Setup { namespaces: &[64], memory_buffers: true },
+        steps: &[Step { job: "bars", kernel: "", time_max_s: 60 }],
+    },
+    Scenario {
+        name: "fio",
+        what: "writes, trims, flushes and forced unit access over all queues, verified by fio",
+        long: false,
+        setup: Setup { namespaces: &[256], memory_buffers: false },
+        steps: &[Step { job: "fio 16", kernel: "", time_max_s: 120 }],
+    },
+];

@@ -6,6 +6,7 @@
 # goes to the console.
 cd /run/guest || exit 1
 exec >/dev/ttyS0 2>&1
+ln -sfn /proc/self/fd /dev/fd
 . ./lib.sh
 read -r -a words <job
 say kernel "$(uname -r)"
