@@ -145,9 +145,9 @@ echo 'root:x:0:' >etc/group
 echo 'nqn.2014-08.org.nvmexpress:uuid:6b8d1f7a-7c3e-4d5e-9a51-0c1f6f2d9c11' >etc/nvme/hostnqn
 echo '6b8d1f7a-7c3e-4d5e-9a51-0c1f6f2d9c11' >etc/nvme/hostid
 find usr/lib/modules -name '*.ko.xz' -exec "$busybox" unxz {} +
-"$busybox" depmod -b "$kit/guest/usr" "$version" 2>/dev/null || "$busybox" depmod -b "$kit/guest" "$version"
+of_guest depmod -b "$kit/guest" "$version" 2>"$kit/depmod"
 modules=usr/lib/modules/$version
-[ -s "$modules/modules.dep" ]
+[ -s "$modules/modules.dep" ] && [ -s "$modules/modules.dep.bin" ]
 
 # The guest's first program mounts, then asks on the second serial line what to run. All else is told by the folder of jobs (/dev/vdb, a
 # cpio archive), which is read only then: a guest can be saved before, and serve any job.
@@ -216,6 +216,6 @@ chmod +x "$first/init"
     "$kit/qemu" --version | sed -n '1s/^/qemu /p'
 } >"$kit/versions"
 # Only what runs is kept.
-rm -rf "$kit/apt" "$kit/first" "$kit/guest"
+rm -rf "$kit/apt" "$kit/first" "$kit/guest" "$kit/depmod"
 echo "$stamp" >"$kit/stamp"
 say "ready: $(tr '\n' ' ' <"$kit/versions")"

@@ -64,10 +64,14 @@ impl Device {
 
     /// QEMU's arguments.
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments: Vec<String> =
-            ["-device", "nvme-subsys,id=subsystem,nqn=tidewater-guest", "-device", "pcie-root-port,id=port0,chassis=1,slot=1"]
-                .map(str::to_owned)
-                .into();
+        let mut arguments: Vec<String> = [
+            "-device",
+            "nvme-subsys,id=subsystem,nqn=tidewater-guest",
+            "-device",
+            "pcie-root-port,id=port0,chassis=1,slot=1",
+        ]
+        .map(str::to_owned)
+        .into();
         let mut controller = "nvme,id=controller,bus=port0,subsys=subsystem,serial=EMULATED1,mdts=7".to_owned();
         if self.setup.memory_buffers {
             let file = self.folder.join("persistent-memory-region");

@@ -19,6 +19,9 @@ differs() {
 # skip NAME WHY: what the machine lacks; counted, and said.
 skip() { say "skip $1${on:+ ($on)}: $2"; }
 
+# not_here NAME: the job's arguments don't ask for this check; neither counted nor said.
+not_here() { say "absent $1"; }
+
 # check NAME COMMAND...: the command ends well. Its output goes to the console, and the last line of a bad end to the harness.
 check() {
     local name=$1 status
@@ -97,7 +100,20 @@ finish() {
     busybox poweroff -f
 }
 
-# wait_for SECONDS COMMAND...: until the command ends well.
+# disk_of NSID: the block device of a namespace of the first controller. The kernel numbers disks as it finds them, which need not be
+# in the order of namespaces.
+disk_of() {
+    local file
+    for file in /sys/block/nvme0n*/nsid; do
+        if [ "$(cat "$file" 2>/dev/null)" = "$1" ]; then
+            basename "$(dirname "$file")" | sed 's|^|/dev/|'
+            return 0
+        fi
+    done
+    return 1
+}
+
+# wait_for SECONDS COMMAND...: until the command ends well. The seconds are far more than it takes on an idle machine.
 wait_for() {
     local deadline=$((SECONDS + $1))
     shift

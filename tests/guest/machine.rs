@@ -20,8 +20,8 @@ pub struct Kit {
 
 /// What a guest is to do.
 pub struct Task<'a> {
-    /// A job of `tests/guest/jobs`, and its arguments.
-    pub job: &'a str,
+    /// Jobs of `tests/guest/jobs`, and their arguments.
+    pub jobs: &'a [&'a str],
     /// What an earlier guest said with `keep`.
     pub kept: &'a [String],
     /// Which device is attached: the guest's checks differ.
@@ -70,7 +70,7 @@ impl Machine {
         let jobs = folder.join(format!("{name}.jobs"));
         let mut archive = Archive::new();
         archive.scripts(&tidewater_tests::root().join("tests/guest"), "")?;
-        archive.file("job", format!("{}\n", task.job).as_bytes());
+        archive.file("job", format!("{}\n", task.jobs.join("\n")).as_bytes());
         archive.file("device", format!("{}\n", task.device).as_bytes());
         archive.file("kept", task.kept.iter().map(|line| format!("{line}\n")).collect::<String>().as_bytes());
         for program in task.programs {

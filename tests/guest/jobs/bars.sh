@@ -12,7 +12,7 @@ disk=/dev/nvme0n1
 pci=/sys/bus/pci/devices/$(cat /sys/class/nvme/nvme0/address)
 bar() { /run/guest/bar "$@"; }
 
-check namespace wait_for 10 test -b $disk
+check namespace wait_for 30 test -b $disk
 lspci -vvs "$(basename "$pci")"
 region() { shows "Region $1: Memory at .*\(64-bit, $2\)" lspci -vs "$(basename "$pci")" -vv; }
 
@@ -64,7 +64,7 @@ enable_pmr() {
     # PMRCAP is not zero; PMRCTL.EN; PMRSTS.NRDY (bit 8) goes.
     [ "$(bar "$pci/resource0" r32 0xe00)" != 0 ] || return 1
     bar "$pci/resource0" w32 0xe04 1
-    wait_for 10 pmr_is 0
+    wait_for 30 pmr_is 0
 }
 check pmr-ready enable_pmr
 pmr_holds() { bar "$pci/resource4" get 0x2000 4096 | cmp - /tmp/page; }
@@ -75,7 +75,7 @@ pmr_store() {
 }
 check pmr-store pmr_store
 pmr_outlives_reset() {
-    nvme reset /dev/nvme0 && wait_for 10 grep -q '^live$' /sys/class/nvme/nvme0/state && pmr_holds
+    nvme reset /dev/nvme0 && wait_for 30 grep -q '^live$' /sys/class/nvme/nvme0/state && pmr_holds
 }
 check pmr-outlives-reset pmr_outlives_reset
 
@@ -103,7 +103,7 @@ fast_append() {
     start=$(credit)
     bar "$pci/$1" put $((window + start % window_bytes)) /tmp/page || return 1
     bar "$pci/resource2" w64 $((lane_page + 8)) $((start + 4096))
-    wait_for 10 credited $((start + 4096))
+    wait_for 30 credited $((start + 4096))
 }
 check fast-store fast_append resource2
 check fast-combined fast_append resource2_wc
@@ -115,4 +115,4 @@ on_flash() {
     first=$(number /tmp/log0xc0 24 8)
     dd if=$disk bs=4096 skip="$first" count=4 iflag=direct status=none | grep -qa TIDELOG1
 }
-check fast-flash wait_for 20 on_flash
+check fast-flash wait_for 30 on_flash

@@ -12,8 +12,8 @@ disk=/dev/nvme0n1
 smart() { nvme smart-log /dev/nvme0 -o json | jq -r ".$1"; }
 block_len() { blockdev --getss $disk; }
 
-check controller wait_for 10 test -c /dev/nvme0
-check namespace wait_for 10 test -b $disk
+check controller wait_for 30 test -c /dev/nvme0
+check namespace wait_for 30 test -b $disk
 check driver shows 'nvme$' readlink /sys/class/nvme/nvme0/device/driver
 check live shows '^live$' cat /sys/class/nvme/nvme0/state
 # An I/O queue for each processor, and the admin queue.

@@ -9,7 +9,7 @@ common=(--filename=$disk --direct=1 --group_reporting --verify=crc32c --verify_f
     --randrepeat=1 --output-format=terse --random_generator=tausworthe64)
 part=$((mib + mib / 4))
 
-check namespace wait_for 10 test -b $disk
+check namespace wait_for 30 test -b $disk
 format_as() {
     nvme format $disk -l "$(nvme id-ns $disk -o json | jq -r "[.lbafs[] | [.ms, .ds]] | index([[0, $1]])")" --force &&
         shows "^$((1 << $1))\$" blockdev --getss $disk

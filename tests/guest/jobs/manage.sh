@@ -12,7 +12,7 @@ differs emulated sanitize "QEMU's controller can't sanitize"
 differs emulated sanitized "QEMU's controller can't sanitize"
 
 disk=/dev/nvme0n1
-check namespace wait_for 10 test -b $disk
+check namespace wait_for 30 test -b $disk
 
 # The format without metadata whose blocks have 2^N bytes.
 format_of() { nvme id-ns $disk -o json | jq -r "[.lbafs[] | select(.ms == 0) | .ds] | index($1)"; }
@@ -46,33 +46,33 @@ reset_under_load() {
     local load=$!
     for _ in 1 2 3 4 5; do
         nvme reset /dev/nvme0 || return 1
-        wait_for 10 is_live || return 1
+        wait_for 30 is_live || return 1
     done
     wait $load || { cat /tmp/load; return 1; }
 }
 check reset nvme reset /dev/nvme0
-check reset-live wait_for 10 is_live
+check reset-live wait_for 30 is_live
 check reset-under-load reset_under_load
 check reset-keeps still_there
 subsystem_reset() {
     nvme subsystem-reset /dev/nvme0 || return 1
     # The kernel learns of it by the link, or by its next command.
     nvme reset /dev/nvme0
-    wait_for 20 is_live
+    wait_for 30 is_live
 }
 check subsystem-reset subsystem_reset
 pci=$(cat /sys/class/nvme/nvme0/address)
 rebind() {
     echo "$pci" >/sys/bus/pci/drivers/nvme/unbind || return 1
     echo "$pci" >/sys/bus/pci/drivers/nvme/bind || return 1
-    wait_for 10 test -b $disk
+    wait_for 30 test -b $disk
 }
 check rebind rebind
 check rebind-keeps still_there
 function_reset() {
     echo 1 >"/sys/bus/pci/devices/$pci/reset" || return 1
     nvme reset /dev/nvme0
-    wait_for 20 is_live
+    wait_for 30 is_live
 }
 check function-reset function_reset
 check function-reset-keeps still_there
@@ -81,11 +81,11 @@ check function-reset-keeps still_there
 controller=$(nvme id-ctrl /dev/nvme0 -o json | jq -r .cntlid)
 detach() {
     nvme detach-ns /dev/nvme0 -n 1 -c "$controller" || return 1
-    wait_for 10 test ! -e $disk
+    wait_for 30 test ! -e $disk
 }
 attach() {
     nvme attach-ns /dev/nvme0 -n 1 -c "$controller" || return 1
-    wait_for 10 test -b $disk
+    wait_for 30 test -b $disk
 }
 check detach-ns detach
 check detach-ns-listed shows '\]:0x1$' nvme list-ns /dev/nvme0 -a
@@ -94,7 +94,7 @@ check attach-ns attach
 check attach-ns-keeps still_there
 delete() {
     nvme delete-ns /dev/nvme0 -n 1 || return 1
-    wait_for 10 test ! -e $disk
+    wait_for 30 test ! -e $disk
 }
 # Two of half the size each.
 create() {
@@ -103,7 +103,7 @@ create() {
         shows "nsid:$n" nvme create-ns /dev/nvme0 -s $blocks -c $blocks -b 512 || return 1
         nvme attach-ns /dev/nvme0 -n $n -c "$controller" || return 1
     done
-    wait_for 10 test -b /dev/nvme0n1 && wait_for 10 test -b /dev/nvme0n2 || return 1
+    wait_for 30 test -b /dev/nvme0n1 && wait_for 30 test -b /dev/nvme0n2 || return 1
     echo one | dd of=/dev/nvme0n1 bs=4k conv=sync oflag=direct status=none || return 1
     echo two | dd of=/dev/nvme0n2 bs=4k conv=sync oflag=direct status=none || return 1
     [ "$(head -c 3 /dev/nvme0n1)" = one ] && [ "$(head -c 3 /dev/nvme0n2)" = two ]
