@@ -18,20 +18,21 @@ if [ "$state" = fresh ]; then check makes make_file_system "$fs"; else not_here 
 if [ "$fs" = journal ]; then kernel_may_say "data=journal"; fi
 check mounts mount_file_system "$fs" || return 1
 
-# Each way of making a file last, in turn; then the harness is told of it.
-random_file() { head -c $((RANDOM * RANDOM % 400000 + 1)) /dev/urandom >/tmp/source; }
+# Each way of making a file last, in turn; then the harness is told of it. Contents are pieces of /tmp/random.
+head -c 16M /dev/urandom >/tmp/random
 synced=0
 sync_file() {
-    local name=$1 way=$2
-    random_file
+    local name=$1 way=$2 sum
+    local piece=(if=/tmp/random skip=$((RANDOM * 400)) count=$((RANDOM * 12 + 1)) iflag=skip_bytes,count_bytes bs=64k status=none)
     case $way in
-        0) cp /tmp/source "$name" && sync "$name" ;;
-        1) dd if=/tmp/source of="$name" bs=64k conv=fsync status=none ;;
-        2) dd if=/tmp/source of="$name" bs=16k oflag=dsync status=none && sync "$name" ;;
-        3) cp /tmp/source "$name.new" && sync "$name.new" && mv "$name.new" "$name" && sync "$(dirname "$name")" ;;
-        4) cp /tmp/source "$name" && sync -f "$name" ;;
+        0) dd "${piece[@]}" of="$name" && sync "$name" ;;
+        1) dd "${piece[@]}" of="$name" conv=fsync ;;
+        2) dd "${piece[@]}" of="$name" oflag=dsync && sync "$name" ;;
+        3) dd "${piece[@]}" of="$name.new" conv=fsync && mv "$name.new" "$name" && sync "$(dirname "$name")" ;;
+        4) dd "${piece[@]}" of="$name" && sync -f "$name" ;;
     esac || return 1
-    say keep "$(sha256sum <"$name" | cut -c 1-64) ${name#/mnt/}"
+    sum=$(sha256sum "$name") || return 1
+    say keep "${sum%% *}  ${name#/mnt/}"
     synced=$((synced + 1))
 }
 files_sync() {
@@ -39,7 +40,7 @@ files_sync() {
     RANDOM=$((10#$(date +%N) % 32768))
     for turn in $(seq 40); do
         folder=/mnt/$state-$cut/$((turn / 8))
-        mkdir -p "$folder" || return 1
+        [ -d "$folder" ] || mkdir -p "$folder" || return 1
         sync_file "$folder/file$turn" $((turn % 5)) || return 1
     done
 }
