@@ -33,6 +33,8 @@ pub struct Setup {
     pub namespaces: &'static [u64],
     /// With controller memory buffer and persistent memory region.
     pub memory_buffers: bool,
+    /// As a target of NVMe/TCP, and not as a PCI function.
+    pub tcp: bool,
 }
 
 /// A device with its image, which outlives guests.
@@ -91,6 +93,14 @@ impl Device {
             arguments.push(format!("nvme-ns,drive=medium{index},bus=controller,nsid={}", index + 1));
         }
         arguments
+    }
+
+    /// The guest's file `target`: address, port, and name of a target of NVMe/TCP.
+    pub fn target(&self) -> String {
+        match self.kind {
+            // The kernel's own target, inside of the guest.
+            Kind::Emulated => "127.0.0.1 4420 nqn.2026-01.test:emulated".to_owned(),
+        }
     }
 
     /// Makes it ready for a guest.

@@ -96,8 +96,15 @@ fn run_step(
         }
     }
     let arguments = device.arguments();
-    let task =
-        Task { jobs: step.jobs, kept, device: device.name(), arguments: &arguments, kernel: step.kernel, programs };
+    let task = Task {
+        jobs: step.jobs,
+        kept,
+        device: device.name(),
+        target: &device.target(),
+        arguments: &arguments,
+        kernel: step.kernel,
+        programs,
+    };
     let mut machine = match Machine::start(kit, &task, folder, name) {
         Ok(machine) => machine,
         Err(error) => {
