@@ -35,6 +35,8 @@ pub struct Setup {
     pub memory_buffers: bool,
     /// As a target of NVMe/TCP, and not as a PCI function.
     pub tcp: bool,
+    /// An emulated device, which can't be told faults, fails reads of a place (`tests/guest/jobs/faults.sh`).
+    pub unreadable: bool,
 }
 
 /// A device with its image, which outlives guests.
@@ -85,10 +87,19 @@ impl Device {
         arguments.push(controller);
         for index in 0..self.setup.namespaces.len() {
             arguments.push("-drive".to_owned());
-            arguments.push(format!(
-                "if=none,id=medium{index},file={},format=raw,discard=unmap",
-                self.image(index).display()
-            ));
+            let file = self.image(index).display().to_string();
+            arguments.push(if self.setup.unreadable {
+                // 64 KiB from 2 MiB, in sectors of 512 bytes, one rule for each.
+                let rules: String = (0..128)
+                    .map(|rule| {
+                        let rule_of = format!("file.inject-error.{rule}");
+                        format!(",{rule_of}.event=none,{rule_of}.iotype=read,{rule_of}.sector={}", 4096 + rule)
+                    })
+                    .collect();
+                format!("if=none,id=medium{index},format=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename={file}{rules}")
+            } else {
+                format!("if=none,id=medium{index},file={file},format=raw,discard=unmap")
+            });
             arguments.push("-device".to_owned());
             arguments.push(format!("nvme-ns,drive=medium{index},bus=controller,nsid={}", index + 1));
         }

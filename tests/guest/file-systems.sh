@@ -13,8 +13,6 @@ split_namespaces() {
     nvme create-ns /dev/nvme0 -s $((blocks * 3)) -c $((blocks * 3)) -b 4096 && nvme attach-ns /dev/nvme0 -n 1 -c "$controller" || return 1
     nvme create-ns /dev/nvme0 -s $blocks -c $blocks -b 4096 && nvme attach-ns /dev/nvme0 -n 2 -c "$controller"
 }
-gone() { ! disk_of "$1" >/dev/null; }
-there() { disk_of "$1" >/dev/null; }
 # file_system_devices FS: finds `disk` and, of a journal, `journal_disk`.
 file_system_devices() {
     wait_for 30 there 1 || return 1

@@ -113,6 +113,9 @@ disk_of() {
     return 1
 }
 
+there() { disk_of "$1" >/dev/null; }
+gone() { ! disk_of "$1" >/dev/null; }
+
 # wait_for SECONDS COMMAND...: until the command ends well. The seconds are far more than it takes on an idle machine.
 wait_for() {
     local deadline=$((SECONDS + $1))

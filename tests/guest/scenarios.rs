@@ -32,35 +32,35 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "bind",
         what: "the kernel's driver binds, and what nvme-cli asks is answered",
         long: false,
-        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false },
+        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false, unreadable: false },
         steps: &[Step { jobs: &["bind"], kernel: "", time_max_s: 400 }],
     },
     Scenario {
         name: "manage",
         what: "format, namespace management, self-test, sanitize, and resets",
         long: false,
-        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false },
+        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false, unreadable: false },
         steps: &[Step { jobs: &["manage"], kernel: "", time_max_s: 400 }],
     },
     Scenario {
         name: "bars",
         what: "registers, queues in the controller memory buffer, the persistent memory region, and the fast side, by mapped BARs",
         long: false,
-        setup: Setup { namespaces: &[64], memory_buffers: true, tcp: false },
+        setup: Setup { namespaces: &[64], memory_buffers: true, tcp: false, unreadable: false },
         steps: &[Step { jobs: &["bars"], kernel: "", time_max_s: 400 }],
     },
     Scenario {
         name: "fio",
         what: "writes, trims, flushes and forced unit access over all queues, verified by fio",
         long: false,
-        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false },
+        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false, unreadable: false },
         steps: &[Step { jobs: &["fio 16"], kernel: "", time_max_s: 400 }],
     },
     Scenario {
         name: "ext4",
         what: "ext4: synced files outlive a kill of drive and guest, and a power cut of the drive",
         long: false,
-        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false },
+        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false, unreadable: false },
         steps: &[
             Step { jobs: &["files-write ext4 fresh kill"], kernel: "", time_max_s: 400 },
             Step {
@@ -75,7 +75,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "xfs",
         what: "xfs: synced files outlive a kill of drive and guest, and a power cut of the drive",
         long: false,
-        setup: Setup { namespaces: &[512], memory_buffers: false, tcp: false },
+        setup: Setup { namespaces: &[512], memory_buffers: false, tcp: false, unreadable: false },
         steps: &[
             Step { jobs: &["files-write xfs fresh kill"], kernel: "", time_max_s: 400 },
             Step {
@@ -90,7 +90,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "journal",
         what: "ext4 with an external journal on a second namespace: synced files outlive a kill of drive and guest, and a power cut of the drive",
         long: false,
-        setup: Setup { namespaces: &[192, 64], memory_buffers: false, tcp: false },
+        setup: Setup { namespaces: &[192, 64], memory_buffers: false, tcp: false, unreadable: false },
         steps: &[
             Step { jobs: &["files-write journal fresh kill"], kernel: "", time_max_s: 400 },
             Step {
@@ -105,7 +105,18 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "tcp",
         what: "NVMe/TCP: discovery, connection, digests, files, and a restart of the target",
         long: false,
-        setup: Setup { namespaces: &[128], memory_buffers: false, tcp: true },
+        setup: Setup { namespaces: &[128], memory_buffers: false, tcp: true, unreadable: false },
         steps: &[Step { jobs: &["tcp"], kernel: "", time_max_s: 400 }],
+    },
+    Scenario {
+        name: "faults",
+        what: "what the driver makes of a failing range, of late, doubled and lost completions, and of a fatal status",
+        long: false,
+        setup: Setup { namespaces: &[64], memory_buffers: false, tcp: false, unreadable: true },
+        steps: &[Step {
+            jobs: &["faults"],
+            kernel: "nvme_core.io_timeout=3 nvme_core.admin_timeout=3 nvme_core.shutdown_timeout=3",
+            time_max_s: 400,
+        }],
     },
 ];

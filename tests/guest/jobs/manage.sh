@@ -103,15 +103,16 @@ create() {
         shows "nsid:$n" nvme create-ns /dev/nvme0 -s $blocks -c $blocks -b 512 || return 1
         nvme attach-ns /dev/nvme0 -n $n -c "$controller" || return 1
     done
-    wait_for 30 test -b /dev/nvme0n1 && wait_for 30 test -b /dev/nvme0n2 || return 1
-    echo one | dd of=/dev/nvme0n1 bs=4k conv=sync oflag=direct status=none || return 1
-    echo two | dd of=/dev/nvme0n2 bs=4k conv=sync oflag=direct status=none || return 1
-    [ "$(head -c 3 /dev/nvme0n1)" = one ] && [ "$(head -c 3 /dev/nvme0n2)" = two ]
+    wait_for 30 there 1 && wait_for 30 there 2 || return 1
+    echo one | dd of="$(disk_of 1)" bs=4k conv=sync oflag=direct status=none || return 1
+    echo two | dd of="$(disk_of 2)" bs=4k conv=sync oflag=direct status=none || return 1
+    [ "$(head -c 3 "$(disk_of 1)")" = one ] && [ "$(head -c 3 "$(disk_of 2)")" = two ]
 }
 check delete-ns delete
 check create-ns create
 
 # --- self-test and sanitize ---
+wait_for 30 there 1 && disk=$(disk_of 1)
 check self-test nvme device-self-test /dev/nvme0 -n 1 -s 1
 test_over() { shows 'Current operation *: *0(x0)?$' nvme self-test-log /dev/nvme0 -v; }
 self_test_result() {

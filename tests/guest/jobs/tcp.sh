@@ -66,9 +66,9 @@ attached() {
 }
 disconnect() {
     nvme disconnect -n "$subsystem" || return 1
-    wait_for 30 gone
+    wait_for 30 detached
 }
-gone() { [ -z "$(controller_of)" ]; }
+detached() { [ -z "$(controller_of)" ]; }
 
 check discover shows "subnqn: *$subsystem\$" nvme discover -t tcp -a "$address" -s "$port"
 check discover-type shows 'trtype: *tcp' nvme discover -t tcp -a "$address" -s "$port"
