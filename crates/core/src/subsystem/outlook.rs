@@ -20,10 +20,10 @@ impl<M: Medium> Subsystem<M> {
         self.options.vectors
     }
 
-    /// Bytes of a block of a namespace, by its identifier.
+    /// Bytes of a block of a namespace, by its identifier; of one that is not there, of the device.
     pub fn block_size(&self, nsid: u32) -> u64 {
-        let _ = nsid;
-        1 << self.block_shift
+        let shift = self.namespaces().at(nsid).map_or(self.block_shift, |namespace| namespace.block_shift.into());
+        1 << shift
     }
 
     /// The controller identifier that Identify tells of a controller (CNTLID).

@@ -433,6 +433,8 @@ impl Server {
 
     fn sleep(&mut self) {
         self.waker.doze();
+        // Hosts that ring by memory are told to ring by message from now on; what they rang before is seen by the look.
+        self.world.tell_event_indices();
         let machine = self.machine.as_ref();
         let found = self.world.has_mail() || machine.is_some_and(|machine| self.world.look_at_doorbells(machine));
         if found {
@@ -498,7 +500,10 @@ impl Server {
     fn power_on(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
         let Some(Dark { remains, state, next_version, .. }) = self.dark.take() else { return Ok(()) };
         let device = Device::power_on(&self.profile, remains).map_err(wrong)?;
-        let options = self.drive_setup.subsystem_options(&self.profile, self.identity, next_version, state);
+        let options = {
+            let capacity = device.capacity();
+            self.drive_setup.subsystem_options(&self.profile, capacity, self.identity, next_version, state)
+        };
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
         let mut machine = Served { subsystem, timing: Timing::None, log: None };
         recover(&mut machine, &mut self.world.payload, tell)?;

@@ -15,7 +15,7 @@ use tidewater_core::fast::{Content, Place};
 use tidewater_core::subsystem::{
     Input, LogPiece, MoveError, Output, Outstanding, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
 };
-use tidewater_nand::Changes;
+use tidewater_nand::{Block, Changes, Medium as _};
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
 
 /// An input that waits for its turn, with its bytes.
@@ -65,6 +65,8 @@ pub struct World<M> {
     scratch: Vec<u8>,
     /// Buffers that come back after use.
     spare: Vec<Vec<u8>>,
+    /// Event indices that hosts are told before the thread sleeps: while it looks at their doorbells they need not ring.
+    event_indices: Vec<(u8, u64, u32)>,
     /// Shadow doorbells as they were when last looked at, by function.
     shadows: Vec<Vec<[u16; 2]>>,
     pub(super) save_state: bool,
@@ -98,6 +100,7 @@ impl<M> World<M> {
             changes: Changes::default(),
             scratch: vec![0; unit_size.max(4096) as usize],
             spare: Vec::new(),
+            event_indices: Vec::new(),
             shadows,
             save_state: false,
             counters: Counters::default(),
@@ -391,6 +394,36 @@ impl<M> World<M> {
         changed
     }
 
+    /// Tells hosts up to where their doorbells have been seen.
+    pub(super) fn tell_event_indices(&mut self) {
+        for (function, address, value) in std::mem::take(&mut self.event_indices) {
+            if let Some(port) = self.ports.get(usize::from(function)) {
+                port.store_u32(address, value);
+            }
+        }
+    }
+
+    /// Nothing that no page of the drive stands for any more is left in the image.
+    fn purge(&mut self, machine: &Served) {
+        let device = machine.subsystem.device();
+        let medium = device.medium();
+        let nand = medium.config();
+        let units = nand.page_size / device.profile().ftl.unit_size;
+        for die in 0..nand.dies() {
+            for (plane, block) in (0..nand.planes).flat_map(|p| (0..nand.blocks_per_plane).map(move |b| (p, b))) {
+                let at = Block { die, plane, block };
+                for (page, unit) in (0..medium.programmed(at)).flat_map(|p| (0..units).map(move |u| (p, u))) {
+                    let Some(stamp) = medium.stamp(at, page, unit) else { continue };
+                    let here = Whereabouts::Flash { version: stamp.version, at, page, unit };
+                    let place = tidewater_nand::Place { at, page, unit };
+                    if device.locate(stamp.lpn) != here && self.payload.image_mut().scrub_unit(place).is_err() {
+                        return self.fail_store();
+                    }
+                }
+            }
+        }
+    }
+
     /// Commands whose syncs have ended go on.
     pub(super) fn go_on_synced(&mut self) {
         while let Some((slot, result)) = self.payload.take_synced() {
@@ -405,6 +438,7 @@ impl<M> World<M> {
     pub(super) fn power_lost(&mut self) {
         self.pending.clear();
         self.gathering.clear();
+        self.event_indices.clear();
         for shadow in &mut self.shadows {
             shadow.fill([0; 2]);
         }
@@ -500,8 +534,9 @@ impl<M> Surroundings<Served> for World<M> {
                 }
             }
             Output::EventIndex { function, address, value } => {
-                if let Some(port) = self.ports.get(usize::from(function)) {
-                    port.store_u32(address, value);
+                match self.event_indices.iter_mut().find(|index| (index.0, index.1) == (function, address)) {
+                    Some(index) => index.2 = value,
+                    None => self.event_indices.push((function, address, value)),
                 }
             }
             Output::Fetch { slot, len } => self.fetch(machine, slot, len),
@@ -511,6 +546,10 @@ impl<M> Surroundings<Served> for World<M> {
             Output::Data { slot, unit, place, compare } => self.data(machine, slot, unit, place, compare),
             Output::Sync { slot } => {
                 self.counters.syncs += 1;
+                self.payload.request_sync(slot);
+            }
+            Output::Purge { slot } => {
+                self.purge(machine);
                 self.payload.request_sync(slot);
             }
             Output::Send { slot, at, bytes, log } => self.send(machine, slot, at, &bytes, log),
