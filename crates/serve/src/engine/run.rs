@@ -6,7 +6,7 @@ use super::served::Served;
 use super::setup::{DriveSetup, Setup, TcpSetup};
 use super::start::{Event, ServeError, recover, target, wrong};
 use super::status;
-use super::world::{Counters, Pending, World};
+use super::world::{Counters, Pending, World, is_kick};
 use crate::control::{Answer, Request};
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::Border;
@@ -339,6 +339,7 @@ impl Server {
 
     fn reset_function(&mut self, function: usize) {
         self.world.ports[function].config.reset();
+        self.world.registers_written();
         self.world.push(Input::FunctionReset { function: function as u8 });
     }
 
@@ -397,6 +398,10 @@ impl Server {
                     bytes.fill(0);
                     bytes[..piece.len()].copy_from_slice(piece);
                     let (value, len) = (u64::from_le_bytes(bytes), piece.len() as u8);
+                    if is_kick(self.machine.as_ref().expect("there is power"), function as u8, at) {
+                        continue;
+                    }
+                    self.world.registers_written();
                     self.world.push(Input::Register { function: function as u8, offset: at as u32, len, value });
                 }
             }
