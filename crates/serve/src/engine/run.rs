@@ -292,7 +292,7 @@ impl Server {
         any
     }
 
-    /// While there is no power, reads find ones and writes are lost.
+    /// While there is no power, and at the end, reads find ones and writes are lost.
     fn refuse_letters(&mut self) {
         for port in &mut self.world.ports {
             while let Some(letter) = port.mailbox.take() {
@@ -530,6 +530,8 @@ impl Server {
             // No host comes any more, and what those that are there had asked for is dropped with their connections.
             self.sockets.clear();
             self.world.target = None;
+            // What clients still wanted comes too late, and that they have gone must not reset what begins now.
+            self.refuse_letters();
             if let Some(machine) = &self.machine {
                 self.world.now = self.clock.now();
                 let functions = machine.subsystem.options().functions;
