@@ -324,7 +324,9 @@ fn whatever_happens_a_reset_heals() {
             rig.enable(function);
             rig.make_queue(function, 1, 16);
             let flush = Sqe::flush(0).with_nsid(NSID_ALL);
-            assert!(rig.submit(function, 1, &flush).status.is_success(), "seed {seed}");
+            let status = rig.submit(function, 1, &flush).status;
+            // A sanitize that failed outlives resets: that is what it is for.
+            assert!(status.is_success() || status == Status::SANITIZE_FAILED, "seed {seed}: {status:?}");
         }
     }
     // The lives were lived.
