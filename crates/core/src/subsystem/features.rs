@@ -259,7 +259,7 @@ impl Features {
             feature::HOST_IDENTIFIER => {
                 let id = if is_current { c.host_id } else { HostId::default() };
                 let extended = get.cdw11 & 1 != 0;
-                // What has 128 bits can't be told in 64 (section 5.21.1.19).
+                // What has 128 bits can't be told in 64 (section 5.21.1.26).
                 if id.extended && !extended {
                     return Err(Status::HOST_IDENTIFIER_INCONSISTENT);
                 }
@@ -291,7 +291,7 @@ impl Features {
             return Err(Status::FEATURE_NOT_SAVEABLE);
         }
         if !rule.changeable {
-            // Section 5.21.1.19, of the host identifier over fabrics.
+            // Section 5.21.1.26, of the host identifier over fabrics.
             return Err(Status::COMMAND_SEQUENCE_ERROR);
         }
         if !rule.of_namespace && set.nsid != 0 && set.nsid != NSID_ALL {
@@ -504,7 +504,7 @@ impl Features {
     }
 }
 
-/// The memory that a host lends, from its descriptor list (figure 298): pieces of whole pages, where `page_shift` is that of CC.MPS.
+/// The memory that a host lends, from its descriptor list (section 5.21.1.13): pieces of whole pages, where `page_shift` is that of CC.MPS.
 /// Empty entries are left out.
 ///
 /// # Errors

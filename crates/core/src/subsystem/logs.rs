@@ -66,7 +66,7 @@ impl ErrorLog {
     }
 }
 
-/// TRTYPE (figure 196): of PCIe no number is defined.
+/// TRTYPE (section 5.14.1.1): of PCIe no number is defined.
 fn transport_type(transport: Transport) -> u8 {
     match transport {
         Transport::Pcie => 0,

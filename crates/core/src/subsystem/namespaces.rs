@@ -273,7 +273,7 @@ impl Namespaces {
     ///
     /// # Errors
     /// Invalid Namespace or Format for identifiers that no namespace can have; Invalid Field in Command for those that none
-    /// has now (section 6.1.5).
+    /// has now (section 6.1).
     pub fn at(&self, nsid: u32) -> Result<&Namespace, Status> {
         if nsid == 0 || nsid > NAMESPACES_MAX {
             return Err(Status::INVALID_NAMESPACE);
@@ -289,7 +289,7 @@ impl Namespaces {
     /// A namespace that is attached to a controller: what its commands may use.
     ///
     /// # Errors
-    /// As for [`Namespaces::at`]; one that is not attached is told as one that is not there (section 6.1.4).
+    /// As for [`Namespaces::at`]; one that is not attached is told as one that is not there (section 6.1).
     #[inline]
     pub fn find(&self, nsid: u32, controller: u8) -> Result<&Namespace, Status> {
         let ns = self.at(nsid)?;

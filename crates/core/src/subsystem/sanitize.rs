@@ -1,4 +1,4 @@
-//! Sanitize (NVM Express 1.4, sections 5.24, 5.14.1.16 and 8.15): what runs, how far it is, and what may be done meanwhile.
+//! Sanitize (NVM Express 1.4, sections 5.24, 5.14.1.16.2 and 8.15): what runs, how far it is, and what may be done meanwhile.
 //!
 //! Block Erase alone is offered. An overwrite through a translation layer leaves copies where it does not reach, and nothing is
 //! encrypted, so that no key can be thrown away. Deallocation can't be avoided (NDI): erased blocks hold nothing.
@@ -92,7 +92,7 @@ impl Sanitize {
             SanitizeAction::BlockErase => {}
             SanitizeAction::Overwrite { .. } | SanitizeAction::CryptoErase => return Err(Status::INVALID_FIELD),
         }
-        // A failure that restricts completion is left only by an operation that restricts it too (section 8.15.1).
+        // A failure that restricts completion is left only by an operation that restricts it too (section 8.15).
         if self.state == State::Failed && !self.unrestricted_exit && wanted.unrestricted_exit {
             return Err(Status::SANITIZE_FAILED);
         }
@@ -107,7 +107,7 @@ impl Sanitize {
         }
         *self = Sanitize {
             state: State::Running,
-            cdw10: wanted.cdw10,
+            cdw10: wanted.cdw10(),
             no_deallocate: wanted.no_deallocate,
             unrestricted_exit: wanted.unrestricted_exit,
             progress: 0,
@@ -160,7 +160,7 @@ impl Sanitize {
         }
     }
 
-    /// Whether an admin command is taken (figure 335).
+    /// Whether an admin command is taken (section 8.15).
     ///
     /// # Errors
     /// Sanitize In Progress or Sanitize Failed.
