@@ -159,8 +159,7 @@ pub enum Region {
 pub struct ShadowDoorbells {
     /// Bus address of the page of doorbells.
     pub address: u64,
-    /// Bit `q`: I/O submission queue `q` exists. The admin queue has no shadow (section 5.7 leaves it out of what Linux and
-    /// QEMU do: its doorbells stay in BAR0).
+    /// Bit `q`: I/O submission queue `q` exists. The admin queue has no shadow: its doorbells are rung in BAR0.
     pub submission: u128,
     /// Bit `q`: I/O completion queue `q` exists.
     pub completion: u128,
