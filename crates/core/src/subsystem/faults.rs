@@ -10,6 +10,9 @@ use tidewater_wire::nvme::Status;
 /// Faults of one kind that are remembered at once, at most; older ones are forgotten.
 const REMEMBERED: usize = 64;
 
+/// The longest delay: no host waits for a day.
+const DELAY_MAX: Duration = Duration::from_ms(86_400_000);
+
 /// What happens to completions of a controller's I/O queues.
 #[derive(Clone, Copy, Debug)]
 enum OnCompletion {
@@ -100,7 +103,9 @@ impl<M: Medium> Subsystem<M> {
                 }
                 self.faults.statuses.push((nsid, blocks, Status::from_bits(status), count));
             }
-            Fault::Delay { by, count, .. } => self.faults.remember(function, OnCompletion::Delay(by), count),
+            Fault::Delay { by, count, .. } => {
+                self.faults.remember(function, OnCompletion::Delay(by.min(DELAY_MAX)), count);
+            }
             Fault::Lose { count, .. } => self.faults.remember(function, OnCompletion::Lose, count),
             Fault::Duplicate { count, .. } => self.faults.remember(function, OnCompletion::Duplicate, count),
             Fault::Fatal { .. } => self.fail(function),

@@ -334,7 +334,8 @@ pub enum Output {
         cqe: Cqe,
         /// Where it goes; `None` over fabrics.
         address: Option<u64>,
-        /// The command's slot, which is free now; `None` if it never got one.
+        /// The command's slot, which is free now; `None` if it never got one, or gave it up while the entry waited for its time
+        /// or for room.
         slot: Option<Slot>,
     },
     /// An interrupt of a PCIe controller, behind the entries that it is about.

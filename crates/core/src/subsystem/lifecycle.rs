@@ -191,6 +191,11 @@ impl<M: Medium> Subsystem<M> {
                 Stage::Vendor => self.device.cancel(slot.0),
                 _ => false,
             };
+            if !ends && self.slots[slot].stage == Stage::Vendor {
+                // Its reply may take as long as peers like, and is for nobody.
+                self.slots[slot].detached = true;
+                self.controllers[usize::from(function)].outstanding -= 1;
+            }
             if ends {
                 self.forget_waiting(slot);
                 self.release(slot);

@@ -6,7 +6,7 @@ use crate::fast::bar;
 use crate::profile::Profile;
 use tidewater_nand::Medium;
 
-/// Controllers, at most: `function` is a byte.
+/// Numbers of controllers: `function` is a byte. The last one stands for the subsystem itself.
 pub const CONTROLLERS_MAX: usize = 256;
 /// Commands that the subsystem itself has under way at once, at most: flushes of shutdowns, deallocations.
 pub(super) const OWN_SLOTS: u16 = 4;
@@ -16,7 +16,7 @@ pub(super) const OWN_SLOTS: u16 = 4;
 pub struct Options {
     /// PCI functions, 1 to 16: one controller each.
     pub functions: u8,
-    /// Controllers of fabrics hosts at once, at most; with the functions at most 256.
+    /// Controllers of fabrics hosts at once, at most; with the functions at most 255.
     pub fabrics: u8,
     /// Pairs of I/O queues of each controller, 1 to 64.
     pub queues: u16,
@@ -87,8 +87,8 @@ impl Options {
                 wrong("a served device keeps stamps and payload: set Options::stamps and Options::payload".into())
             }
             () if !(1..=16).contains(&self.functions) => wrong(format!("{} PCI functions: 1 to 16", self.functions)),
-            () if usize::from(self.functions) + usize::from(self.fabrics) > CONTROLLERS_MAX => {
-                wrong(format!("{} PCI functions and {} fabrics controllers: 256 at most", self.functions, self.fabrics))
+            () if usize::from(self.functions) + usize::from(self.fabrics) >= CONTROLLERS_MAX => {
+                wrong(format!("{} PCI functions and {} fabrics controllers: 255 at most", self.functions, self.fabrics))
             }
             () if !(1..=64).contains(&self.queues) => wrong(format!("{} pairs of I/O queues: 1 to 64", self.queues)),
             () if !(2..=65_536).contains(&self.queue_entries) => {
@@ -159,8 +159,7 @@ pub enum Region {
 pub struct ShadowDoorbells {
     /// Bus address of the page of doorbells.
     pub address: u64,
-    /// Bit `q`: I/O submission queue `q` exists. The admin queue has no shadow (section 5.7 leaves it out of what Linux and
-    /// QEMU do: its doorbells stay in BAR0).
+    /// Bit `q`: I/O submission queue `q` exists. The admin queue has no shadow: its doorbells are rung in BAR0.
     pub submission: u128,
     /// Bit `q`: I/O completion queue `q` exists.
     pub completion: u128,

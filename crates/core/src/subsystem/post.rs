@@ -50,6 +50,7 @@ impl<M: Medium> Subsystem<M> {
     pub(super) fn release(&mut self, slot: Slot) {
         let command = &self.slots[slot];
         let (function, queue, orphan, vendor) = (command.function, command.queue, command.orphan, command.is_vendor);
+        let detached = command.detached;
         if queue > 0 {
             let done = match command.work {
                 Work::Read | Work::Compare | Work::Verify => Done::Read(command.bytes),
@@ -68,7 +69,9 @@ impl<M: Medium> Subsystem<M> {
         }
         self.vendor_outstanding -= u16::from(vendor);
         let c = &mut self.controllers[usize::from(function)];
-        c.outstanding -= 1;
+        if !detached {
+            c.outstanding -= 1;
+        }
         if orphan {
             return self.try_quiesce(function);
         }

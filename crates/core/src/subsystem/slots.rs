@@ -86,6 +86,8 @@ pub(super) struct Command {
     pub queue: u16,
     /// Its controller was reset, or is gone: nobody waits for it.
     pub orphan: bool,
+    /// Its controller does not wait for it any more: it will touch neither host memory nor blocks.
+    pub detached: bool,
     /// It ends when what was stored is safe.
     pub durable: bool,
     pub status: Status,
@@ -137,6 +139,7 @@ impl Slots {
             function: OWN,
             queue: 0,
             orphan: false,
+            detached: false,
             durable: false,
             status: Status::SUCCESS,
             dw0: 0,
@@ -241,6 +244,7 @@ fn begin(command: &mut Command, function: u8, queue: u16, sqe: &Sqe) {
     command.function = function;
     command.queue = queue;
     command.orphan = false;
+    command.detached = false;
     command.is_vendor = false;
     command.blocks_erase = false;
     command.purge = false;

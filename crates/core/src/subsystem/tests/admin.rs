@@ -1,0 +1,335 @@
+//! Admin commands, as a host sees them: namespaces, formats, features, events, faults, and what a drive at its end says.
+
+use super::bring_up::identify;
+use super::*;
+use tidewater_wire::nvme::identify::{IdentifyNamespace, NamespaceManagement, parse_namespace_list};
+use tidewater_wire::nvme::{DsmRange, Event, NSID_ALL, feature, log_page};
+
+pub(super) fn get_log(rig: &mut Rig, function: u8, lid: u8, bytes: u32) -> (Status, Vec<u8>) {
+    let at = rig.alloc(8192);
+    let sqe = admin_sqe(admin_opcode::GET_LOG_PAGE).with_dword(10, u32::from(lid) | (bytes / 4 - 1) << 16);
+    let status = rig.admin(function, &with_prps(&sqe, at, at + 4096)).status;
+    (status, rig.bytes(at, bytes as usize).unwrap().to_vec())
+}
+
+pub(super) fn set_feature(fid: u8, value: u32) -> Sqe {
+    admin_sqe(admin_opcode::SET_FEATURES).with_dword(10, fid.into()).with_dword(11, value)
+}
+
+fn create_namespace(rig: &mut Rig, blocks: u64, shared: bool) -> Cqe {
+    let at = rig.alloc(4096);
+    let data =
+        NamespaceManagement { nsze: blocks, ncap: blocks, nmic: shared.into(), ..NamespaceManagement::default() };
+    rig.memory[at as usize..][..4096].copy_from_slice(&data.to_bytes());
+    rig.admin(0, &with_prps(&admin_sqe(admin_opcode::NAMESPACE_MANAGEMENT), at, 0))
+}
+
+fn attach(rig: &mut Rig, nsid: u32, detach: bool, controllers: &[u16]) -> Status {
+    let at = rig.alloc(4096);
+    let list = [controllers.len() as u16].iter().chain(controllers).flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>();
+    rig.memory[at as usize..][..list.len()].copy_from_slice(&list);
+    let sqe = admin_sqe(admin_opcode::NAMESPACE_ATTACHMENT).with_nsid(nsid).with_dword(10, detach.into());
+    rig.admin(0, &with_prps(&sqe, at, 0)).status
+}
+
+fn delete(nsid: u32) -> Sqe {
+    admin_sqe(admin_opcode::NAMESPACE_MANAGEMENT).with_dword(10, 1).with_nsid(nsid)
+}
+
+#[test]
+fn namespaces_come_and_go_and_hosts_are_told() {
+    let mut rig = Rig::with(&tiny(), |options| options.functions = 2);
+    rig.enable(0);
+    rig.enable(1);
+    rig.make_queue(0, 1, 16);
+    rig.make_queue(1, 1, 16);
+    let buffer = rig.alloc(8192);
+    rig.memory[buffer as usize..][..4096].copy_from_slice(&pattern(1, 4096));
+    let write = with_prps(&Sqe::write(0, 8, 7), buffer, 0);
+    let read = with_prps(&Sqe::read(0, 8, 7), buffer + 4096, 0);
+    assert_eq!(rig.submit(0, 1, &write).status, Status::SUCCESS);
+    // Namespace notices are off until the host wants them.
+    for function in [0, 1] {
+        assert_eq!(rig.admin(function, &set_feature(feature::ASYNC_EVENTS, 1 << 8)).status, Status::SUCCESS);
+        rig.put(function, 0, &admin_sqe(admin_opcode::ASYNCHRONOUS_EVENT_REQUEST));
+        rig.ring(function, 0);
+    }
+    rig.run();
+    let cid = rig.put(0, 0, &delete(NSID_ALL));
+    rig.ring(0, 0);
+    rig.run();
+    let told: Vec<Cqe> = std::iter::from_fn(|| rig.take(0, 0)).collect();
+    assert!(told.iter().any(|cqe| cqe.cid == cid && cqe.status == Status::SUCCESS));
+    let event = Event::NamespaceAttributeChanged.dword();
+    assert!(told.iter().any(|cqe| cqe.dw0 == event));
+    assert_eq!(rig.take(1, 0).map(|cqe| cqe.dw0), Some(event));
+    rig.ring_head(0, 0);
+    let (_, changed) = get_log(&mut rig, 0, log_page::CHANGED_NAMESPACES, 4096);
+    assert_eq!(parse_namespace_list(&changed), [1]);
+    assert_eq!(rig.submit(0, 1, &read).status, Status::INVALID_FIELD, "it is not there");
+    // Two, one of them for the second controller alone.
+    let total = rig.s.namespaces().unallocated() >> 9;
+    for (blocks, controllers) in [(total / 2, &[0u16, 1][..]), (1000, &[1])] {
+        let made = create_namespace(&mut rig, blocks, controllers.len() > 1);
+        assert_eq!(made.status, Status::SUCCESS);
+        assert_eq!(attach(&mut rig, made.dw0, false, controllers), Status::SUCCESS);
+        assert_eq!(attach(&mut rig, made.dw0, false, controllers), Status::NAMESPACE_ALREADY_ATTACHED);
+    }
+    assert_eq!(create_namespace(&mut rig, total, false).status, Status::NAMESPACE_INSUFFICIENT_CAPACITY);
+    let active = |rig: &mut Rig, function| parse_namespace_list(&identify(rig, function, 2, 0).1);
+    assert_eq!((active(&mut rig, 0), active(&mut rig, 1)), (vec![1], vec![1, 2]));
+    // What is deleted is deallocated; namespaces do not see each other's data.
+    assert_eq!(rig.submit(0, 1, &read).status, Status::SUCCESS);
+    assert_eq!(rig.bytes(buffer + 4096, 4096).unwrap(), [0; 4096]);
+    assert_eq!(rig.submit(1, 1, &write.with_nsid(2)).status, Status::SUCCESS);
+    assert_eq!(rig.submit(0, 1, &read).status, Status::SUCCESS);
+    assert_eq!(rig.bytes(buffer + 4096, 4096).unwrap(), [0; 4096]);
+    assert_eq!(rig.submit(1, 1, &read.with_nsid(2)).status, Status::SUCCESS);
+    assert_eq!(rig.bytes(buffer + 4096, 4096).unwrap(), rig.bytes(buffer, 4096).unwrap());
+    assert_eq!(rig.submit(1, 1, &Sqe::read(0, 1000, 0).with_nsid(2)).status, Status::LBA_OUT_OF_RANGE);
+    assert_eq!(attach(&mut rig, 2, true, &[1]), Status::SUCCESS);
+    assert_eq!(rig.submit(1, 1, &read.with_nsid(2)).status, Status::INVALID_FIELD);
+    // All of it is there after a power cut.
+    let state = rig.state.clone();
+    let again = Rig::with(&tiny(), |options| (options.functions, options.state) = (2, state));
+    assert_eq!(again.s.namespaces(), rig.s.namespaces());
+}
+
+#[test]
+fn a_format_waits_for_what_was_taken_and_forgets_everything() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let buffer = rig.alloc(16384);
+    rig.memory[buffer as usize..][..4096].fill(9);
+    rig.hold = |output| matches!(output, Output::Fetch { .. });
+    rig.put(0, 1, &with_prps(&Sqe::write(0, 0, 7), buffer, 0));
+    rig.ring(0, 1);
+    rig.run();
+    let cid = rig.put(0, 0, &admin_sqe(admin_opcode::FORMAT_NVM).with_nsid(1).with_dword(10, 1 << 9 | 1));
+    rig.ring(0, 0);
+    rig.run();
+    assert_eq!(rig.take(0, 0), None, "a write is on its way");
+    let late = rig.put(0, 1, &with_prps(&Sqe::read(0, 0, 7), buffer, 0));
+    rig.ring(0, 1);
+    rig.run();
+    assert_eq!(rig.take(0, 1).map(|cqe| (cqe.cid, cqe.status)), Some((late, Status::FORMAT_IN_PROGRESS)));
+    rig.let_go();
+    assert_eq!(rig.await_completion(0, 0, cid).status, Status::SUCCESS);
+    assert!(rig.said.iter().any(|output| matches!(output, Output::Purge { .. })), "a secure erase");
+    assert!(rig.take(0, 1).is_some_and(|cqe| cqe.status.is_success()));
+    rig.ring_head(0, 1);
+    let page = IdentifyNamespace::parse(&identify(&mut rig, 0, 0, 1).1).unwrap();
+    assert_eq!((page.flbas & 0xF, page.formats[1].data_shift), (1, 12));
+    // Blocks of 4 KiB now.
+    let (first, second) = rig.prps(buffer, 8192);
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::read(0, 0, 1), first, second)).status, Status::SUCCESS);
+    assert_eq!(rig.bytes(buffer, 8192).unwrap(), [0; 8192]);
+    assert_eq!(rig.submit(0, 1, &Sqe::verify(0, page.nsze - 1, 0)).status, Status::SUCCESS);
+    assert_eq!(rig.submit(0, 1, &Sqe::verify(0, page.nsze, 0)).status, Status::LBA_OUT_OF_RANGE);
+    rig.memory[buffer as usize..][..8192].copy_from_slice(&pattern(4, 8192));
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::write(0, 5, 1), first, second)).status, Status::SUCCESS);
+    let ranges = rig.alloc(4096);
+    rig.memory[ranges as usize..][..16].copy_from_slice(&DsmRange::new(6, 1).to_bytes());
+    let trim = with_prps(&Sqe::dataset_management(0, 0, true), ranges, 0);
+    assert_eq!(rig.submit(0, 1, &trim).status, Status::SUCCESS);
+    rig.memory[buffer as usize..][..8192].fill(1);
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::read(0, 5, 1), first, second)).status, Status::SUCCESS);
+    assert_eq!(rig.bytes(buffer, 4096).unwrap(), &pattern(4, 8192)[..4096]);
+    assert_eq!(rig.bytes(buffer + 4096, 4096).unwrap(), [0; 4096]);
+    rig.memory[ranges as usize..][..16].copy_from_slice(&DsmRange::new(page.nsze, 1).to_bytes());
+    assert_eq!(rig.submit(0, 1, &trim).status, Status::LBA_OUT_OF_RANGE);
+}
+
+#[test]
+fn a_sanitize_forgets_everything_even_across_a_power_cut() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let buffer = rig.alloc(4096);
+    rig.memory[buffer as usize..][..4096].fill(9);
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::write(0, 0, 7), buffer, 0)).status, Status::SUCCESS);
+    rig.hold = |output| matches!(output, Output::Purge { .. });
+    let sanitize = admin_sqe(admin_opcode::SANITIZE).with_dword(10, 2);
+    assert_eq!(rig.admin(0, &sanitize).status, Status::SUCCESS);
+    let read = with_prps(&Sqe::read(0, 0, 7), buffer, 0);
+    assert_eq!(rig.submit(0, 1, &read).status, Status::SANITIZE_IN_PROGRESS);
+    assert_eq!(rig.admin(0, &sanitize).status, Status::SANITIZE_IN_PROGRESS);
+    let state = rig.state.clone();
+    rig.let_go();
+    rig.run();
+    assert_eq!(rig.submit(0, 1, &read).status, Status::SUCCESS);
+    assert_eq!(rig.bytes(buffer, 4096).unwrap(), [0; 4096]);
+    let (_, log) = get_log(&mut rig, 0, log_page::SANITIZE, 512);
+    assert_eq!(log[2] & 7, 1, "succeeded");
+    // It goes on after the power was cut.
+    let mut again = Rig::with(&tiny(), |options| options.state = state);
+    again.run();
+    assert!(again.said.iter().any(|output| matches!(output, Output::Purge { .. })));
+    again.enable(0);
+    let (_, log) = get_log(&mut again, 0, log_page::SANITIZE, 512);
+    assert_eq!(log[2] & 7, 1);
+}
+
+#[test]
+fn host_memory_is_lent_and_taken_back() {
+    let mut rig = Rig::with(&tiny(), |options| (options.hmb_preferred, options.hmb_minimum) = (64, 16));
+    rig.enable(0);
+    let list = rig.alloc(4096);
+    for (i, (address, pages)) in [(0x10_0000u64, 16u32), (0x20_0000, 48)].into_iter().enumerate() {
+        rig.memory[list as usize + 16 * i..][..8].copy_from_slice(&address.to_le_bytes());
+        rig.memory[list as usize + 16 * i + 8..][..4].copy_from_slice(&pages.to_le_bytes());
+    }
+    let lend = |list: u64, entries: u32| {
+        let sqe = set_feature(feature::HOST_MEMORY_BUFFER, 1).with_dword(12, 64);
+        sqe.with_dword(13, list as u32).with_dword(14, (list >> 32) as u32).with_dword(15, entries)
+    };
+    assert_eq!(rig.admin(0, &lend(1 << 40, 2)).status, Status::DATA_TRANSFER_ERROR);
+    assert_eq!(rig.admin(0, &lend(list, 0)).status, Status::INVALID_FIELD);
+    assert_eq!(rig.admin(0, &lend(list, 257)).status, Status::INVALID_FIELD);
+    assert_eq!(rig.admin(0, &lend(list, 1)).status, Status::INVALID_FIELD, "less than was said");
+    assert!(rig.s.host_memory(0).is_empty());
+    assert_eq!(rig.admin(0, &lend(list, 2)).status, Status::SUCCESS);
+    let pieces: Vec<(u64, u32)> = rig.s.host_memory(0).iter().map(|piece| (piece.address, piece.len)).collect();
+    assert_eq!(pieces, [(0x10_0000, 16 << 12), (0x20_0000, 48 << 12)]);
+    assert_eq!(rig.admin(0, &lend(list, 2)).status, Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(rig.admin(0, &set_feature(feature::HOST_MEMORY_BUFFER, 0)).status, Status::SUCCESS);
+    assert!(rig.s.host_memory(0).is_empty());
+    assert_eq!(rig.admin(0, &lend(list, 2)).status, Status::SUCCESS);
+    rig.write(0, offset::CC, 0);
+    rig.run();
+    assert!(rig.s.host_memory(0).is_empty(), "a reset takes it back");
+}
+
+#[test]
+fn writes_without_a_cache_are_durable() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let buffer = rig.alloc(4096);
+    let write = with_prps(&Sqe::write(0, 0, 7), buffer, 0);
+    assert_eq!(rig.submit(0, 1, &write).status, Status::SUCCESS);
+    assert_eq!(rig.syncs, 0);
+    assert_eq!(rig.admin(0, &set_feature(feature::VOLATILE_WRITE_CACHE, 0)).status, Status::SUCCESS);
+    assert!(rig.syncs == 1 && rig.s.device().write_buffer().is_empty(), "what was there is durable");
+    assert_eq!(rig.submit(0, 1, &write).status, Status::SUCCESS);
+    assert!(rig.syncs == 2 && rig.s.device().write_buffer().is_empty());
+    // A store that fails makes a drive that only reads.
+    rig.sync_fails = true;
+    rig.put(0, 0, &admin_sqe(admin_opcode::ASYNCHRONOUS_EVENT_REQUEST));
+    rig.put(0, 0, &set_feature(feature::ASYNC_EVENTS, 0xFF));
+    rig.ring(0, 0);
+    rig.run();
+    assert!(rig.take(0, 0).is_some());
+    assert_eq!(rig.submit(0, 1, &write).status, Status::WRITE_FAULT);
+    assert_eq!(rig.submit(0, 1, &write).status, Status::NAMESPACE_WRITE_PROTECTED);
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::read(0, 0, 7), buffer, 0)).status, Status::SUCCESS);
+    assert_eq!(rig.take(0, 0).map(|cqe| cqe.dw0), Some(Event::Reliability.dword()));
+    rig.ring_head(0, 0);
+    assert_eq!(rig.s.health().critical_warning & 8, 8);
+    rig.reads_fail = true;
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::read(0, 0, 7), buffer, 0)).status, Status::UNRECOVERED_READ_ERROR);
+    assert_eq!(rig.s.health().media_errors, 1);
+    let (_, errors) = get_log(&mut rig, 0, log_page::ERROR, 4096);
+    assert_eq!(
+        u64::from_le_bytes(errors[..8].try_into().unwrap()),
+        u64::try_from(rig.s.health().error_entries).unwrap()
+    );
+}
+
+#[test]
+fn events_wait_for_requests_and_for_their_log_page() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    for _ in 0..5 {
+        rig.put(0, 0, &admin_sqe(admin_opcode::ASYNCHRONOUS_EVENT_REQUEST));
+    }
+    rig.ring(0, 0);
+    rig.run();
+    assert_eq!(rig.take(0, 0).map(|cqe| (cqe.cid, cqe.status)), Some((4, Status::AER_LIMIT_EXCEEDED)));
+    rig.write(0, offset::DOORBELLS + 8 * 40, 1);
+    rig.write(0, offset::DOORBELLS + 4, 31);
+    rig.write(0, offset::DOORBELLS, 32);
+    rig.run();
+    assert_eq!(rig.take(0, 0).map(|cqe| cqe.dw0), Some(Event::InvalidDoorbellRegister.dword()));
+    assert_eq!(rig.take(0, 0), None, "errors are masked until the log was read");
+    rig.ring_head(0, 0);
+    let cid = rig.queues[&(0, 0)].next_cid;
+    let sqe = admin_sqe(admin_opcode::GET_LOG_PAGE).with_dword(10, u32::from(log_page::ERROR) | 15 << 16);
+    let at = rig.alloc(4096);
+    rig.put(0, 0, &with_prps(&sqe, at, 0));
+    rig.ring(0, 0);
+    rig.run();
+    let both: Vec<Cqe> = std::iter::from_fn(|| rig.take(0, 0)).collect();
+    assert!(
+        both.iter().any(|cqe| cqe.cid == cid) && both.iter().any(|cqe| cqe.dw0 == Event::InvalidDoorbellValue.dword())
+    );
+    rig.ring_head(0, 0);
+    // A request can be aborted; other commands have ended by then.
+    let abort = |queue: u32, cid: u32| admin_sqe(admin_opcode::ABORT).with_dword(10, queue | cid << 16);
+    let cid = rig.put(0, 0, &abort(0, 2));
+    rig.ring(0, 0);
+    rig.run();
+    assert_eq!(rig.take(0, 0).map(|cqe| (cqe.cid, cqe.status)), Some((2, Status::ABORT_REQUESTED)));
+    assert_eq!(rig.take(0, 0).map(|cqe| (cqe.cid, cqe.dw0)), Some((cid, 0)));
+    rig.ring_head(0, 0);
+    assert_eq!(rig.admin(0, &abort(0, 77)).dw0, 1);
+    assert_eq!(rig.admin(0, &abort(9, 77)).status, Status::INVALID_FIELD);
+}
+
+#[test]
+fn faults_do_what_they_say() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let inject = |rig: &mut Rig, fault| rig.input(Input::Inject(fault));
+    let status = Status::UNRECOVERED_READ_ERROR.bits();
+    inject(&mut rig, Fault::Status { nsid: 1, blocks: (100, 200), status, count: 2 });
+    for (slba, nlb, hit) in [(0, 99, false), (0, 100, true), (200, 0, false), (199, 5, true), (150, 0, false)] {
+        let expected = if hit { Status::UNRECOVERED_READ_ERROR.with_dnr(false) } else { Status::SUCCESS };
+        assert_eq!(rig.submit(0, 1, &Sqe::verify(0, slba, nlb)).status, expected, "{slba} + {nlb}");
+    }
+    inject(&mut rig, Fault::Delay { function: 0, by: Duration::from_ms(50), count: 1 });
+    let before = rig.now;
+    rig.submit(0, 1, &Sqe::flush(0));
+    assert!(rig.now.since(before) >= Duration::from_ms(50));
+    inject(&mut rig, Fault::Duplicate { function: 0, count: 1 });
+    let cid = rig.submit(0, 1, &Sqe::flush(0)).cid;
+    assert_eq!(rig.take(0, 1).map(|cqe| cqe.cid), Some(cid));
+    rig.ring_head(0, 1);
+    inject(&mut rig, Fault::Lose { function: 0, count: 1 });
+    rig.put(0, 1, &Sqe::flush(0));
+    rig.ring(0, 1);
+    rig.run();
+    assert_eq!(rig.take(0, 1), None);
+    assert_eq!(rig.submit(0, 1, &Sqe::flush(0)).status, Status::SUCCESS);
+    inject(&mut rig, Fault::StuckShutdown { function: 0 });
+    rig.write(0, offset::CC, 0x0046_4001);
+    rig.run();
+    assert_eq!(rig.read(0, offset::CSTS) >> 2 & 3, 1);
+    inject(&mut rig, Fault::Clear);
+    assert_eq!(rig.read(0, offset::CSTS) >> 2 & 3, 2);
+    rig.write(0, offset::CC, 0);
+    rig.enable(0);
+    inject(&mut rig, Fault::Fatal { function: 0 });
+    assert_eq!(rig.read(0, offset::CSTS), 3);
+    inject(&mut rig, Fault::Fatal { function: 200 });
+    rig.write(0, offset::CC, 0);
+    rig.enable(0);
+}
+
+#[test]
+fn a_self_test_takes_its_time() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    let start = |code| admin_sqe(admin_opcode::DEVICE_SELF_TEST).with_dword(10, code);
+    assert_eq!(rig.admin(0, &start(1)).status, Status::SUCCESS);
+    assert_eq!(rig.admin(0, &start(2)).status, Status::SELF_TEST_IN_PROGRESS);
+    let (_, log) = get_log(&mut rig, 0, log_page::SELF_TEST, 564);
+    assert_eq!(log[0] & 0xF, 1);
+    let before = rig.now;
+    rig.run();
+    assert!(rig.now.since(before) > Duration::from_ms(1_900));
+    let (_, log) = get_log(&mut rig, 0, log_page::SELF_TEST, 564);
+    assert_eq!((log[0], log[4]), (0, 0x10), "a short test that has passed");
+}

@@ -1,0 +1,206 @@
+//! Controllers of fabrics hosts: capsules, keep-alive, rights, leaving. And the fast side's commands, by capsules and queues.
+
+use super::admin::set_feature;
+use super::*;
+use tidewater_wire::nvme::feature;
+use tidewater_wire::vendor::{ControlPage, Epoch, IoCommand, ReadLogHeader};
+
+fn rig() -> Rig {
+    let mut rig = Rig::with(&tiny(), |options| options.fabrics = 3);
+    rig.input(Input::Connect { function: 1, entries: 32, privileged: false, keep_alive_ms: 0 });
+    rig
+}
+
+fn capsule(rig: &mut Rig, function: u8, queue: u16, cid: u16, sqe: &Sqe) -> Option<Cqe> {
+    let sqe = sqe.with_dword(0, sqe.dwords()[0] & 0xFFFF | u32::from(cid) << 16 | 1 << 14);
+    rig.capsules.clear();
+    rig.input(Input::Capsule { function, queue, sqe });
+    rig.run();
+    rig.capsules
+        .iter()
+        .find(|(_, _, cqe)| cqe.cid == cid)
+        .map(|&(_, _, cqe)| Cqe { status: cqe.status.with_more(false), ..cqe })
+}
+
+fn enable(rig: &mut Rig, function: u8) {
+    rig.write(function, offset::CC, 0x0046_0001);
+    rig.run();
+    assert_eq!(rig.read(function, offset::CSTS), 1);
+}
+
+#[test]
+fn capsules_carry_commands_and_data() {
+    let mut rig = rig();
+    let keep_alive = admin_sqe(admin_opcode::KEEP_ALIVE);
+    assert_eq!(capsule(&mut rig, 1, 0, 1, &keep_alive).unwrap().status, Status::COMMAND_SEQUENCE_ERROR, "not enabled");
+    enable(&mut rig, 1);
+    let identify = admin_sqe(admin_opcode::IDENTIFY).with_dword(10, 1);
+    let cqe = capsule(&mut rig, 1, 0, 2, &identify).unwrap();
+    assert_eq!((cqe.status, cqe.sq_head), (Status::SUCCESS, 1));
+    assert_eq!(rig.capsule_data[&(1, 0, 2)].len(), 4096);
+    assert_eq!(capsule(&mut rig, 1, 0, 3, &create_cq(1, 0x1000, 4, 0)).unwrap().status, Status::INVALID_OPCODE);
+    assert_eq!(capsule(&mut rig, 1, 1, 4, &Sqe::flush(0)), None, "no such queue");
+    rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+    let data = pattern(5, 12_288);
+    for cid in 0..30 {
+        rig.capsule_data.insert((1, 1, cid), data.clone());
+        assert_eq!(capsule(&mut rig, 1, 1, cid, &Sqe::write(0, 5, 23)).unwrap().status, Status::SUCCESS);
+        rig.capsule_data.insert((1, 1, cid), Vec::new());
+        let cqe = capsule(&mut rig, 1, 1, cid, &Sqe::read(0, 5, 23)).unwrap();
+        assert_eq!((cqe.status, cqe.sq_head), (Status::SUCCESS, (2 * cid + 2) % 8));
+        assert_eq!(rig.capsule_data[&(1, 1, cid)], data);
+    }
+    let range = tidewater_wire::nvme::DsmRange::new(0, 64).to_bytes().to_vec();
+    rig.capsule_data.insert((1, 1, 1), range);
+    let trim = Sqe::dataset_management(0, 0, true);
+    assert_eq!(capsule(&mut rig, 1, 1, 1, &trim).unwrap().status, Status::SUCCESS);
+    assert_eq!(capsule(&mut rig, 1, 1, 2, &Sqe::read(0, 8, 15)).unwrap().status, Status::SUCCESS);
+    assert_eq!(rig.capsule_data[&(1, 1, 2)][..8192], [0; 8192]);
+    // Rights.
+    for sqe in [
+        admin_sqe(admin_opcode::FORMAT_NVM).with_nsid(1),
+        admin_sqe(admin_opcode::SANITIZE).with_dword(10, 2),
+        admin_sqe(admin_opcode::NAMESPACE_MANAGEMENT).with_dword(10, 1).with_nsid(1),
+        admin_sqe(0xD4).with_dword(10, 0),
+    ] {
+        assert_eq!(capsule(&mut rig, 1, 0, 9, &sqe).unwrap().status, Status::OPERATION_DENIED, "{:02X}h", sqe.opcode());
+    }
+    assert_eq!(
+        capsule(&mut rig, 1, 1, 9, &IoCommand::ReadControlPage.emit(0)).unwrap().status,
+        Status::OPERATION_DENIED
+    );
+}
+
+#[test]
+fn a_host_that_leaves_is_gone_when_its_commands_have_ended() {
+    let mut rig = rig();
+    enable(&mut rig, 1);
+    rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+    rig.hold = |output| matches!(output, Output::Fetch { .. });
+    assert_eq!(capsule(&mut rig, 1, 1, 7, &Sqe::write(0, 0, 7)), None);
+    rig.input(Input::Disconnect { function: 1 });
+    rig.run();
+    let gone = |rig: &Rig| rig.said.iter().filter(|output| matches!(output, Output::Gone { function: 1 })).count();
+    assert_eq!(gone(&rig), 0);
+    rig.input(Input::Connect { function: 1, entries: 32, privileged: true, keep_alive_ms: 0 });
+    rig.let_go();
+    rig.run();
+    assert_eq!((gone(&rig), rig.capsules.len()), (1, 0));
+    // The next host of this number finds nothing of it.
+    rig.input(Input::Connect { function: 1, entries: 32, privileged: true, keep_alive_ms: 0 });
+    assert_eq!(rig.read(1, offset::CSTS), 0);
+    enable(&mut rig, 1);
+    assert_eq!(capsule(&mut rig, 1, 1, 7, &Sqe::flush(0)), None);
+    rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+    assert_eq!(capsule(&mut rig, 1, 1, 7, &Sqe::flush(0)).unwrap().status, Status::SUCCESS);
+    // More commands than the queue has entries are a fault of the host.
+    rig.hold = |output| matches!(output, Output::Sync { .. });
+    for cid in 0..200 {
+        rig.input(Input::Capsule {
+            function: 1,
+            queue: 1,
+            sqe: Sqe::flush(cid).with_dword(0, u32::from(cid) << 16 | 1 << 14),
+        });
+    }
+    assert_eq!(rig.read(1, offset::CSTS) & 2, 2);
+    rig.input(Input::Disconnect { function: 1 });
+    rig.let_go();
+    rig.run();
+    assert_eq!(gone(&rig), 2);
+    for function in [0, 2, 9, 255] {
+        rig.input(Input::Disconnect { function });
+        rig.input(Input::ConnectQueue { function, queue: 1, entries: 1 });
+        rig.input(Input::Capsule { function, queue: 700, sqe: Sqe::flush(0) });
+        rig.input(Input::FunctionReset { function });
+    }
+    rig.run();
+    assert_eq!(gone(&rig), 2);
+}
+
+#[test]
+fn silence_is_told() {
+    let mut rig = rig();
+    rig.input(Input::Connect { function: 2, entries: 32, privileged: false, keep_alive_ms: 1_000 });
+    enable(&mut rig, 1);
+    let expired =
+        |rig: &Rig| rig.said.iter().filter(|output| matches!(output, Output::KeepAliveExpired { .. })).count();
+    rig.run();
+    assert_eq!((expired(&rig), rig.now.since(Instant::ZERO)), (1, Duration::from_ms(1_000)));
+    // By Set Features, and put off by every command.
+    rig.capsules.clear();
+    let sqe = set_feature(feature::KEEP_ALIVE, 2_000).with_dword(0, 0x4009);
+    rig.input(Input::Capsule { function: 1, queue: 0, sqe });
+    rig.run_until(|rig| !rig.capsules.is_empty());
+    let end = rig.now + Duration::from_ms(1_500);
+    while rig.now < end {
+        assert!(rig.s.deadline().is_some());
+        rig.now = rig.s.deadline().unwrap().min(end);
+        rig.input(Input::Timer);
+    }
+    let sqe = admin_sqe(admin_opcode::KEEP_ALIVE).with_dword(0, 0x18 | 1 << 14);
+    rig.input(Input::Capsule { function: 1, queue: 0, sqe });
+    rig.run_until(|rig| expired(rig) == 2);
+    assert!(rig.now >= end + Duration::from_ms(2_000));
+}
+
+#[test]
+fn the_fast_side_is_reached_by_queues() {
+    let mut profile = builtin("tiny").unwrap();
+    profile.fast.size = 16 << 10;
+    profile.fast.queue_size = 4096;
+    profile.fast.log_size = 1 << 20;
+    profile.fast.functions = 2;
+    profile.memories.iter_mut().for_each(|memory| memory.survives = crate::profile::Survives::ByCapacitors);
+    let mut rig = Rig::with(&profile, |options| (options.functions, options.cmb) = (2, 8192));
+    assert_eq!((rig.s.bar2().cmb_offset, rig.s.bar2().size), (2 << 20, 4 << 20));
+    rig.enable(1);
+    rig.make_queue(1, 1, 16);
+    let buffer = rig.alloc(8192);
+    rig.memory[buffer as usize..][..4096].copy_from_slice(&pattern(6, 4096));
+    let vendor = |command: IoCommand, at: u64| with_prps(&command.emit(0), at, at + 4096);
+    let append = IoCommand::Append { lane: 0, epoch: Epoch::default(), offset: 0, bytes: 4000 };
+    assert_eq!(rig.submit(1, 1, &vendor(append, buffer)).status, Status::SUCCESS);
+    let credit = IoCommand::WaitCredit { lane: 0, offset: 4000, timeout_ns: u64::MAX };
+    assert_eq!(rig.submit(1, 1, &vendor(credit, 0)).status, Status::SUCCESS);
+    assert_eq!(rig.submit(1, 1, &vendor(IoCommand::ReadControlPage, buffer + 4096)).status, Status::SUCCESS);
+    assert!(ControlPage::parse(rig.bytes(buffer + 4096, 4096).unwrap()).is_ok());
+    let to = rig.alloc(8192);
+    let read = IoCommand::ReadLog { lane: 0, offset: 0, bytes: 2000, wait_ns: u64::MAX };
+    assert_eq!(rig.submit(1, 1, &vendor(read, to)).status, Status::SUCCESS);
+    let header = ReadLogHeader::parse(rig.bytes(to, 32).unwrap()).unwrap();
+    assert_eq!((header.bytes, header.offset), (2000, 0));
+    let stored = |rig: &mut Rig| rig.said.iter().any(|output| matches!(output, Output::StoreLog { function: 1, .. }));
+    assert!(rig.run_until(stored), "bytes that wait are destaged with filler");
+    // Those that wait for ever are aborted: by Abort, with their queue, and by a reset.
+    let forever = vendor(IoCommand::WaitCredit { lane: 0, offset: 1 << 30, timeout_ns: u64::MAX }, 0);
+    let cid = rig.put(1, 1, &forever);
+    rig.ring(1, 1);
+    rig.run();
+    assert_eq!(rig.admin(1, &admin_sqe(admin_opcode::ABORT).with_dword(10, 1 | u32::from(cid) << 16)).dw0, 0);
+    assert_eq!(rig.await_completion(1, 1, cid).status, Status::ABORT_REQUESTED);
+    let cid = rig.put(1, 1, &forever);
+    rig.ring(1, 1);
+    rig.run();
+    assert_eq!(rig.admin(1, &admin_sqe(admin_opcode::DELETE_IO_SQ).with_dword(10, 1)).status, Status::SUCCESS);
+    assert_eq!(rig.take(1, 1).map(|cqe| (cqe.cid, cqe.status)), Some((cid, Status::ABORTED_SQ_DELETION)));
+    rig.make_queue(1, 2, 64);
+    for _ in 0..40 {
+        rig.put(1, 2, &forever);
+    }
+    rig.ring(1, 2);
+    rig.run();
+    let busy = std::iter::from_fn(|| rig.take(1, 2)).filter(|cqe| !cqe.status.is_success()).count();
+    assert_eq!(busy, 24, "half of the 32 slots may wait");
+    rig.write(1, offset::CC, 0);
+    rig.run();
+    assert_eq!((rig.read(1, offset::CSTS), rig.s.device().fast().waiting()), (0, 0));
+    // The log pages, whole and in part.
+    rig.enable(1);
+    let (status, page) = super::admin::get_log(&mut rig, 1, 0xC0, 4096);
+    assert_eq!(status, Status::INVALID_FIELD, "function 0 is another's");
+    let _ = page;
+    let at = rig.alloc(4096);
+    let sqe = admin_sqe(admin_opcode::GET_LOG_PAGE).with_dword(10, 0xC1 | 15 << 16).with_dword(11, 1 << 16);
+    assert_eq!(rig.admin(1, &with_prps(&sqe, at, 0)).status, Status::SUCCESS);
+    assert!(rig.bytes(at, 64).unwrap().iter().any(|&byte| byte != 0) && rig.bytes(at + 64, 64).unwrap() == [0; 64]);
+}
