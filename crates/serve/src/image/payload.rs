@@ -1,8 +1,9 @@
 //! The payload of a served drive: what commands stage, what waits to be programmed, and what is in the image.
 //!
 //! The firmware says which version of which unit is where; the bytes are here. Whoever runs the firmware must do two things in
-//! this order each time it has something to say: hand over what has changed on flash ([`Payload::apply`]), then carry out its
-//! outputs, one after the other ([`Payload::taken`], [`Payload::read`]).
+//! this order each time it has something to say, before anything else happens to it: hand over what has changed on flash
+//! ([`Payload::apply`]), then carry out its outputs, one after the other ([`Payload::taken`], [`Payload::read`]). Versions must never
+//! come again, not after a restart either, and begin above [`PAST`].
 
 use super::pool::{Held, Pool, Table};
 use super::store::Image;
@@ -335,7 +336,8 @@ impl Payload {
         });
     }
 
-    /// Whether so much is held that leftovers are worth looking for: then [`Payload::sweep`] is due.
+    /// Whether so much is held that leftovers are worth looking for: then [`Payload::sweep`] is due, once all outputs of the
+    /// firmware are carried out (one of them may still need what it supersedes).
     pub fn needs_sweep(&self) -> bool {
         self.pool.len() >= self.sweep_at
     }
