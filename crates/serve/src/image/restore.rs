@@ -139,7 +139,8 @@ impl Image {
         for block in 0..geometry.blocks() {
             let mut records = self.read_records(block)?;
             let BlockRecord { erases, flags, .. } = self.blocks[block as usize].record;
-            if erases > ERASES_MAX || flags & FACTORY_BAD != 0 && !records.pages.is_empty() {
+            let generation_max = self.blocks[block as usize].generation_max;
+            if erases.max(generation_max) > ERASES_MAX || flags & FACTORY_BAD != 0 && !records.pages.is_empty() {
                 return Err(
                     self.damaged(block, "a block was erased more often than is possible, or used though it was bad")
                 );
@@ -186,18 +187,22 @@ impl Image {
     }
 
     /// The records of a block that belong to its present life.
-    fn read_records(&self, block: u32) -> Result<Records, ImageError> {
+    fn read_records(&mut self, block: u32) -> Result<Records, ImageError> {
         let size = self.geometry.page_record();
         let mut bytes = vec![0; size * self.geometry.pages_per_block as usize];
         let first = self.geometry.page(block, 0);
         let at = self.geometry.record_of(first);
         self.storage.read_at(at, &mut bytes).map_err(self.io_error("read the records of its pages"))?;
-        let generation = self.blocks[block as usize].record.generation;
+        let (salt, generation) = (self.salt, self.blocks[block as usize].record.generation);
+        let mut generation_max = generation;
         let decode = |(page, bytes): (usize, &[u8])| {
-            PageRecord::decode(self.salt, first + page as u64, bytes).filter(|page| page.generation == generation)
+            let record = PageRecord::decode(salt, first + page as u64, bytes)?;
+            generation_max = generation_max.max(record.generation);
+            (record.generation == generation).then_some(record)
         };
         let mut pages: Vec<Option<PageRecord>> = bytes.chunks_exact(size).enumerate().map(decode).collect();
         pages.truncate(pages.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
+        self.blocks[block as usize].generation_max = generation_max;
         Ok(Records { block, bytes, pages })
     }
 
