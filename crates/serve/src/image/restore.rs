@@ -46,6 +46,8 @@ const ERASES_MAX: u32 = 1 << 31;
 struct Bounds {
     superblocks_per_die: u32,
     units: u64,
+    /// Units of the block side; behind them is the log, whose versions say what a page holds.
+    data_units: u64,
     segments: u32,
     entries: u32,
     rows: u32,
@@ -56,13 +58,14 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn new(config: &Config, identity: &Identity) -> Bounds {
+    fn new(config: &Config, identity: &Identity, log_units: u64) -> Bounds {
         let units_per_row = config.page_size / identity.unit_size * config.planes;
         let row_shift = units_per_row.next_power_of_two().trailing_zeros();
         let entries = config.page_size * config.planes / 4;
         Bounds {
             superblocks_per_die: identity.plan.superblocks_per_die,
             units: identity.plan.units,
+            data_units: identity.plan.units.saturating_sub(log_units),
             segments: identity.plan.units.div_ceil(entries.into()) as u32,
             entries,
             rows: config.pages_per_block,
@@ -80,9 +83,13 @@ impl Bounds {
             && (header.kind != PageKind::Map || header.index < self.segments)
     }
 
+    fn is_data(&self, lpn: u32) -> bool {
+        u64::from(lpn) < self.data_units
+    }
+
     fn unit(&self, unit: &UnitRecord) -> bool {
         (unit.lpn == Nand::NO_LPN || u64::from(unit.lpn) < self.units)
-            && unit.version < COUNT_MAX
+            && (unit.version < COUNT_MAX || !self.is_data(unit.lpn))
             && unit.sequence < COUNT_MAX
     }
 
@@ -125,9 +132,10 @@ impl Image {
         &mut self,
         config: &Config,
         identity: &Identity,
+        log_units: u64,
         synced: u64,
     ) -> Result<Restored, ImageError> {
-        let bounds = Bounds::new(config, identity);
+        let bounds = Bounds::new(config, identity, log_units);
         let (geometry, blocks) = (self.geometry, &self.blocks);
         let is_factory_bad = |at| blocks[geometry.block(at) as usize].record.flags & FACTORY_BAD != 0;
         // Errors must not repeat themselves from one start to the next.
@@ -152,7 +160,7 @@ impl Image {
                 self.collect_own(&records, &mut rows)?;
                 own.push(records);
             } else {
-                self.put_pages(&mut nand, &records, &BTreeMap::new(), &mut restored);
+                self.put_pages(&mut nand, &records, &BTreeMap::new(), &bounds, &mut restored);
             }
         }
         for records in &own {
@@ -164,7 +172,7 @@ impl Image {
                     return Err(self.damaged(records.block, "a page of the map names what is not there"));
                 }
             }
-            self.put_pages(&mut nand, records, &rows, &mut restored);
+            self.put_pages(&mut nand, records, &rows, &bounds, &mut restored);
         }
         self.even_out(&mut nand);
         for block in 0..geometry.blocks() {
@@ -310,6 +318,7 @@ impl Image {
         nand: &mut Nand,
         records: &Records,
         rows: &BTreeMap<u64, OwnRow>,
+        bounds: &Bounds,
         restored: &mut RestoredSoFar,
     ) {
         let at = self.geometry.block_at(records.block);
@@ -329,7 +338,9 @@ impl Image {
                     self.sums[(first + u64::from(unit)) as usize] = stored.sum;
                     lpns[unit as usize] = stored.lpn;
                     stamps[unit as usize] = (stored.version, stored.sequence);
-                    restored.version_max = restored.version_max.max(stored.version);
+                    if bounds.is_data(stored.lpn) {
+                        restored.version_max = restored.version_max.max(stored.version);
+                    }
                 }
             } else {
                 lpns.fill(Nand::NO_LPN);
