@@ -212,7 +212,7 @@ fn broken_rules_are_noticed() {
 #[ignore = "long: make torture"]
 fn torture_crashes_at_every_write() {
     let all = run_all(&campaigns(100..148, 500, 6));
-    assert!(all.crashes > 100_000, "{all:?}");
+    assert!(all.crashes > 80_000, "{all:?}");
 }
 
 #[test]
