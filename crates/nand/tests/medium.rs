@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use tidewater_base::Duration;
 use tidewater_nand::{
-    Block, Cell, Config, Failed, Fault, FaultPlan, FaultyNand, Medium, Nand, Page, PageHeader, PageKind, Read, Stamps,
+    Block, Cell, Change, Changes, Config, Failed, Fault, FaultPlan, FaultyNand, Medium, Nand, Page, PageHeader,
+    PageKind, Place, Read, Recorder, Stamps, StoredUnit,
 };
 
 const AT: Block = Block { die: 1, plane: 0, block: 2 };
@@ -230,4 +231,65 @@ fn planned_faults_strike_the_operations_that_they_name() {
     let other = Block { block: 3, ..AT };
     assert_eq!((nand.erase(other), nand.erase(other)), (Err(Failed), Err(Failed)));
     assert_eq!(FaultPlan::seeded(4, 10, 100), FaultPlan::seeded(4, 10, 100));
+}
+
+#[test]
+fn a_recorder_tells_what_was_done_and_its_clone_tells_nothing() {
+    let mut nand = Recorder::new(FaultyNand::new(nand(), FaultPlan { faults: vec![Fault::ProgramFails { nth: 1 }] }));
+    let mut changes = Changes::default();
+    nand.set_erase_count(AT, 3);
+    let source = Place { at: Block { die: 0, plane: 1, block: 3 }, page: 5, unit: 2 };
+    let content = Page {
+        header: header(4),
+        lpns: &[7, 8, Nand::NO_LPN, Nand::NO_LPN],
+        stamps: &[(70, 1), (80, 2), (0, 0), (0, 0)],
+        sources: &[None, Some(source), Some(source), None],
+        own_payload: None,
+    };
+    assert!(nand.program(AT, 0, &content).is_ok());
+    let mut clone = nand.clone();
+    assert!(nand.program(AT, 1, &content).is_err());
+    assert!(nand.erase(AT).is_err(), "the block is bad now");
+    let other = Block { block: 3, ..AT };
+    nand.tear_erase(other);
+    assert!(nand.has_changes());
+    nand.take_changes(&mut changes);
+    assert_eq!(
+        changes.list,
+        [
+            Change::Wear { at: AT, erases: 3 },
+            Change::Program { at: AT, page: 0, header: header(4), units: 0..4, own_payload: None },
+            Change::Failed { at: AT, page: 1, header: header(4) },
+            Change::Erase { at: AT, erases: 3, failed: true },
+            Change::TornErase { at: other },
+        ]
+    );
+    let filler = StoredUnit { lpn: Nand::NO_LPN, version: 0, sequence: 0, source: None };
+    let units = [
+        StoredUnit { lpn: 7, version: 70, sequence: 1, source: None },
+        StoredUnit { lpn: 8, version: 80, sequence: 2, source: Some(source) },
+        filler,
+        filler,
+    ];
+    assert_eq!(changes.units, units);
+    nand.take_changes(&mut changes);
+    assert!(changes.is_empty() && !nand.has_changes());
+
+    assert_eq!(clone.stamp(AT, 0, 1), nand.stamp(AT, 0, 1));
+    clone.tear_program(AT, 1);
+    assert!(!clone.has_changes());
+}
+
+#[test]
+fn a_restored_array_has_the_bad_blocks_it_is_told_of() {
+    let config = Config { factory_bad_rate: 0.5, ..config() };
+    let bad = Block { die: 1, plane: 1, block: 2 };
+    let mut nand = Nand::restored(&config, 4_096, 1, |at| at == bad);
+    let all = (0..2).flat_map(|die| (0..2).flat_map(move |plane| (0..4).map(move |block| Block { die, plane, block })));
+    assert_eq!(all.filter(|&at| nand.is_factory_bad(at)).collect::<Vec<_>>(), [bad]);
+    program(&mut nand, 0).unwrap();
+    nand.mark_bad(AT);
+    nand.mark_bad(bad);
+    assert!(nand.is_bad(AT) && !nand.is_factory_bad(AT) && nand.is_factory_bad(bad));
+    assert_eq!((nand.lpn(AT, 0, 0), nand.erase(AT)), (10, Err(Failed)));
 }

@@ -309,7 +309,7 @@ impl Fast {
 }
 
 /// Logical pages of all LBA rings.
-pub(crate) fn log_pages(profile: &Profile) -> u64 {
+pub fn log_pages(profile: &Profile) -> u64 {
     let fast = &profile.fast;
     let functions = if fast.is_enabled() { u64::from(fast.functions) } else { 0 };
     functions * (fast.log_size / u64::from(profile.ftl.unit_size))

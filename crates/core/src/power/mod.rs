@@ -235,3 +235,37 @@ impl<M: Medium> Device<M> {
         self.after_flash();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Use;
+    use crate::profile::builtin;
+
+    #[test]
+    fn a_buffer_that_is_taken_as_volatile_is_said_to_be_and_leaves_nothing() {
+        let mut profile = builtin("tiny").expect("it is built in");
+        profile.set("memory.dram.survives", "by-capacitors").expect("it may be set");
+        let options = Options { stamps: true, payload: true, ..Options::default() };
+        let words = |device: &Device<Nand>| {
+            let notes = device.notes().iter().filter(|note| note.placed == Use::WriteBuffer);
+            notes.map(|note| (note.downgrade, note.text.clone())).collect::<Vec<_>>()
+        };
+        let safe = Device::new(&profile, options).expect("it fits");
+        assert!(words(&safe).iter().all(|(downgrade, _)| !downgrade));
+        let volatile = Device::new(&profile, Options { volatile_buffer: true, ..options }).expect("it fits");
+        let [(true, text)] = &words(&volatile)[..] else { panic!("{:?}", words(&volatile)) };
+        assert!(text.contains("lost with power"), "{text}");
+
+        for (mut device, survive) in [(safe, 1), (volatile, 0)] {
+            let submission = crate::host::Submission::new(tidewater_wire::nvme::Sqe::write(1, 0, 7), 9);
+            device.handle(Instant::ZERO, crate::Input::Submit { queue: 0, submission }).expect("the queue is empty");
+            while device.write_buffer().is_empty() {
+                let at = device.deadline().expect("it works on the write");
+                device.handle(at, crate::Input::Timer).expect("a timer is taken");
+            }
+            assert_eq!(device.unprogrammed().collect::<Vec<_>>(), [(0, 9)]);
+            assert_eq!(device.cut_power().buffered().len(), survive);
+        }
+    }
+}

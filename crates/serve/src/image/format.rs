@@ -542,3 +542,106 @@ impl Slot {
         (sum == u32_at(bytes, 0)).then(|| (u64_at(bytes, 8), content))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry {
+            unit_size: 4_096,
+            page_size: 16_384,
+            pages_per_block: 256,
+            blocks_per_plane: 100,
+            planes: 2,
+            dies: 4,
+            text_len: 5_000,
+            metadata_max: 1 << 18,
+        }
+    }
+
+    fn superblock() -> Superblock {
+        Superblock {
+            uuid: *b"0123456789abcdef",
+            seed: 7,
+            capacity: 1 << 30,
+            units: 262_144,
+            superblocks_per_die: 98,
+            premap: false,
+            volatile_buffer: true,
+            geometry: geometry(),
+            text_sum: 0x1234_5678,
+        }
+    }
+
+    /// Version 1 stays as it is: these are the checksums of what the first release wrote.
+    #[test]
+    fn the_bytes_of_version_1_never_change() {
+        let superblock = superblock();
+        let bytes = superblock.encode();
+        assert_eq!(Superblock::decode(bytes[..].try_into().unwrap()), Ok(superblock.clone()));
+        let salt = superblock.salt();
+        let block = BlockRecord { update: 5, generation: 3, erases: 4, flags: GROWN_BAD }.encode(salt, 17);
+        let header = PageHeader { kind: PageKind::Trim, program_sequence: 1 << 40, superblock: 9, index: 2 };
+        let mut data = vec![0; geometry().page_record()];
+        let record = PageRecord { generation: 3, epoch: 1 << 33, state: PageState::Programmed(header) };
+        record.encode(&mut data);
+        let mut own = data.clone();
+        let unit = UnitRecord { lpn: 6, sum: 0xABCD, version: 1 << 50, sequence: 77, poisoned: true };
+        unit.encode(&mut data, 2);
+        let part = OwnRecord { words: 4_100, sum: 99, prefix: [1, 2, 3, 4] };
+        part.encode(&mut own);
+        PageRecord::seal(salt, 4_000, &mut data);
+        PageRecord::seal(salt, 4_001, &mut own);
+        assert_eq!(PageRecord::decode(salt, 4_000, &data), Some(record));
+        assert_eq!(PageRecord::decode(salt, 4_001, &data), None, "it belongs elsewhere");
+        assert_eq!((UnitRecord::decode(&data, 2), OwnRecord::decode(&own)), (unit, part));
+        let slot = Slot::encode(salt, 12_288, 3, b"blob");
+        let sums = [&bytes[..], &block, &data, &own, &slot].map(crc32c::crc32c);
+        assert_eq!(sums, [2_266_052_757, 3_003_548_179, 3_307_657_455, 1_419_215_362, 58_767_622]);
+        let g = geometry();
+        let regions = [g.state_at(), g.metadata_at(), g.blocks_at(), g.oob_at(), g.data_at(), g.file_len()];
+        assert_eq!(regions, [12_288, 20_480, 552_960, 606_208, 26_820_608, 3_382_263_808]);
+        assert_eq!((g.page_record(), g.metadata_slot()), (128, 266_240));
+    }
+
+    #[test]
+    fn of_two_block_records_the_newer_valid_one_counts() {
+        let record = |update| BlockRecord { update, generation: update * 2, erases: 1, flags: 0 };
+        let mut pair = [record(4).encode(1, 8), record(5).encode(1, 8)].concat();
+        assert_eq!(BlockRecord::decode(1, 8, &pair), Some(record(5)));
+        assert_eq!(BlockRecord::decode(1, 9, &pair), None);
+        pair[40] ^= 1;
+        assert_eq!(BlockRecord::decode(1, 8, &pair), Some(record(4)));
+        assert_eq!(BlockRecord::decode(1, 8, &[0; 64]), None);
+    }
+
+    #[test]
+    fn records_do_not_cross_sectors_unless_they_are_longer() {
+        for units in [1, 2, 4, 8, 16, 64] {
+            let size = Geometry { page_size: 4_096 * units, ..geometry() }.page_record();
+            assert!(
+                size >= PAGE_HEADER + UNIT_RECORD * units as usize
+                    && (512_usize.is_multiple_of(size) || size.is_multiple_of(512)),
+                "{size}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_foreign_newer_or_senseless_superblock_is_told_apart() {
+        let good: [u8; HEADER] = superblock().encode().try_into().unwrap();
+        assert_eq!(Superblock::decode(&[7; HEADER]), Err(Unreadable::Foreign));
+        let mut newer = good;
+        newer[8] = 2;
+        assert_eq!(Superblock::decode(&newer), Err(Unreadable::Newer(2)));
+        for at in (12..HEADER).step_by(7) {
+            let mut flipped = good;
+            flipped[at] ^= 0x10;
+            assert!(matches!(Superblock::decode(&flipped), Err(Unreadable::Damaged(_))), "{at}");
+        }
+        let mut senseless = superblock();
+        senseless.geometry.planes = 0;
+        assert!(!senseless.geometry.is_sound());
+    }
+}

@@ -8,6 +8,7 @@ use super::store::{Image, ImageOptions};
 use std::io;
 use std::path::Path;
 use tidewater_core::device::resolve;
+use tidewater_core::fast::log_pages;
 use tidewater_core::ftl::{Plan, Precondition};
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, Identity, Options, Remains};
@@ -58,7 +59,7 @@ pub struct Opened<M: Medium = Nand> {
     pub remains: Remains<Recorder<M>>,
     /// The profile that was given, else that of the image.
     pub profile: Profile,
-    /// The highest version on flash: those that are given from now on must be higher.
+    /// The highest version on flash that a command wrote: those that are given from now on must be higher.
     pub version_max: u64,
     /// What was found.
     pub report: OpenReport,
@@ -235,7 +236,8 @@ impl Image {
         image.read_metadata()?;
         let synced = image.read_state()?;
         image.read_blocks()?;
-        let Restored { nand, epoch, version_max, report } = image.restore(&config, &identity, synced)?;
+        let Restored { nand, epoch, version_max, report } =
+            image.restore(&config, &identity, log_pages(&profile), synced)?;
         image.epoch = epoch.max(synced);
         image.settle()?;
         let remains = Remains::from_flash(Recorder::new(wrap(nand)), identity, Vec::new());

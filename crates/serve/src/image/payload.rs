@@ -1,8 +1,9 @@
 //! The payload of a served drive: what commands stage, what waits to be programmed, and what is in the image.
 //!
 //! The firmware says which version of which unit is where; the bytes are here. Whoever runs the firmware must do two things in
-//! this order each time it has something to say: hand over what has changed on flash ([`Payload::apply`]), then carry out its
-//! outputs, one after the other ([`Payload::taken`], [`Payload::read`]).
+//! this order each time it has something to say, before anything else happens to it: hand over what has changed on flash
+//! ([`Payload::apply`]), then carry out its outputs, one after the other ([`Payload::taken`], [`Payload::read`]). Versions must never
+//! come again, not after a restart either, and begin above [`PAST`].
 
 use super::pool::{Held, Pool, Table};
 use super::store::Image;
@@ -108,7 +109,7 @@ impl Payload {
             None => {
                 let buffer = self.pool.take();
                 let poisoned = !is_whole && !self.compose(lpn, previous, buffer);
-                Held { buffer, poisoned }
+                Held::new(buffer, poisoned)
             }
         };
         let into = &mut self.pool.bytes_mut(held.buffer)[skip..skip + len];
@@ -136,11 +137,16 @@ impl Payload {
     /// # Panics
     /// When they are more than a unit.
     pub fn keep_log(&mut self, lpn: u32, version: u64, bytes: &[u8]) {
-        let buffer = self.pool.take();
+        // A log that was cut may come by the same place again before it is programmed there: the newer bytes count.
+        let is_held = self.pool.add_program((lpn, version));
+        let buffer = if is_held { self.pool.get((lpn, version)).map(|held| held.buffer) } else { None };
+        let buffer = buffer.unwrap_or_else(|| self.pool.take());
         let into = self.pool.bytes_mut(buffer);
         into[..bytes.len()].copy_from_slice(bytes);
         into[bytes.len()..].fill(0);
-        self.pool.hold((lpn, version), Held { buffer, poisoned: false });
+        if !is_held {
+            self.pool.hold((lpn, version), Held::new(buffer, false));
+        }
     }
 
     /// Reads part of a unit from where it is: `into` takes `unit.len` bytes from byte `unit.skip` on.
@@ -258,8 +264,8 @@ impl Payload {
     fn end_row(&mut self) {
         let failed = std::mem::take(&mut self.row_failed);
         for key in self.row.drain(..) {
-            if !failed && let Some(held) = self.pool.remove(key) {
-                self.pool.give_back(held.buffer);
+            if !failed {
+                self.pool.programmed(key);
             }
         }
         self.row_sequence = None;
@@ -312,7 +318,7 @@ impl Payload {
             let buffer = self.pool.take();
             self.pool.bytes_mut(buffer).copy_from_slice(bytes);
             let number = self.image.unit(Place { unit: i as u32, ..first });
-            let old = self.stranded.insert(number, Held { buffer, poisoned: poisoned >> i & 1 == 1 });
+            let old = self.stranded.insert(number, Held::new(buffer, poisoned >> i & 1 == 1));
             if let Some(old) = old {
                 self.pool.give_back(old.buffer);
             }
@@ -335,7 +341,8 @@ impl Payload {
         });
     }
 
-    /// Whether so much is held that leftovers are worth looking for: then [`Payload::sweep`] is due.
+    /// Whether so much is held that leftovers are worth looking for: then [`Payload::sweep`] is due, once all outputs of the
+    /// firmware are carried out (one of them may still need what it supersedes).
     pub fn needs_sweep(&self) -> bool {
         self.pool.len() >= self.sweep_at
     }
@@ -349,11 +356,16 @@ impl Payload {
         self.sweep_at = SWEEP_MIN.max(2 * self.pool.len());
     }
 
-    /// The power has failed: what is not on flash is gone.
-    pub fn power_lost(&mut self) {
+    /// The power has failed inside of a process that goes on: what is not on flash is gone, and what is there is made safe,
+    /// checkpoints that waited included. The firmware comes back from what is on flash, and takes all of it for durable.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn power_lost(&mut self) -> Result<(), StoreFault> {
         self.end_row();
         self.pool.retain(|_| false);
         self.syncing.clear();
+        self.image.sync()
     }
 
     /// Asks that all that was stored so far be made safe (`Output::Sync`); [`Payload::take_synced`] tells when it is.
@@ -374,5 +386,78 @@ impl Payload {
             _ => Err(StoreFault),
         };
         self.syncing.pop_front().map(|(_, slot)| (slot, result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{ImageOptions, Target};
+    use tidewater_core::Options;
+    use tidewater_core::profile::builtin;
+    use tidewater_nand::Block;
+
+    const UNIT: u32 = 4_096;
+
+    fn payload() -> Payload {
+        let profile = builtin("tiny").expect("it is built in");
+        let made = Image::create(Target::Memory, &profile, Options::default(), ImageOptions::default(), |nand| nand);
+        Payload::new(made.expect("it fits").image, 2, 2 * UNIT, UNIT)
+    }
+
+    fn unit(skip: u32, len: u32, at: u32) -> Unit {
+        Unit { lpn: 3, skip, len, at }
+    }
+
+    /// A page with unit 3 in this version, programmed at page `page` of the first block.
+    fn programmed(page: u32, version: u64) -> Changes {
+        let at = Block { die: 0, plane: 0, block: 0 };
+        let header = PageHeader { kind: PageKind::Data, program_sequence: page.into(), superblock: 0, index: 0 };
+        let filler = StoredUnit { lpn: Nand::NO_LPN, version: 0, sequence: 0, source: None };
+        let list = vec![Change::Program { at, page, header, units: 0..2, own_payload: None }];
+        Changes { list, units: vec![StoredUnit { lpn: 3, version, ..filler }, filler] }
+    }
+
+    fn on_flash(page: u32, version: u64) -> Whereabouts {
+        Whereabouts::Flash { version, at: Block { die: 0, plane: 0, block: 0 }, page, unit: 0 }
+    }
+
+    #[test]
+    fn parts_are_laid_over_what_was_there_wherever_that_is() {
+        let mut payload = payload();
+        payload.staging(Slot(0)).fill(1);
+        payload.staging(Slot(1)).fill(2);
+        payload.taken(Slot(0), unit(512, 1_024, 600), 5, false, Whereabouts::Zeroes);
+        payload.taken(Slot(1), unit(1_024, 1_024, 0), 6, false, Whereabouts::Staged { version: 5 });
+        assert_eq!(payload.held(), 2, "what is on its way to flash stays");
+        payload.apply(&programmed(0, 6)).unwrap();
+        payload.taken(Slot(0), unit(4_000, 96, 0), 7, false, on_flash(0, 6));
+        payload.taken(Slot(0), unit(0, 600, 0), 8, true, Whereabouts::Buffered { version: 7 });
+        assert_eq!(payload.held(), 2, "what was superseded in the buffer is gone");
+        let mut all = vec![9; UNIT as usize];
+        payload.read(unit(0, UNIT, 0), Whereabouts::Buffered { version: 8 }, &mut all).unwrap();
+        let expected = [(0, 600), (1, 424), (2, 1_024), (0, 1_952), (1, 96)];
+        assert_eq!(all, expected.into_iter().flat_map(|(byte, n)| vec![byte; n]).collect::<Vec<u8>>());
+        assert_eq!(payload.compare(Slot(1), unit(1_100, 900, 50), on_flash(0, 6)), Ok(()));
+        assert_eq!(payload.compare(Slot(1), unit(1_000, 900, 50), on_flash(0, 6)), Err(MoveError::Differs));
+        assert_eq!(payload.read(unit(0, UNIT, 0), Whereabouts::Lost, &mut all), Err(MoveError::Medium));
+        payload.sweep([(3, 8)]);
+        assert_eq!(payload.held(), 1);
+        payload.power_lost().unwrap();
+        assert_eq!(payload.held(), 0);
+    }
+
+    #[test]
+    fn a_log_page_that_comes_twice_is_there_for_both_programs() {
+        let mut payload = payload();
+        payload.keep_log(3, 40, &[1; 100]);
+        payload.keep_log(3, 40, &[2; 50]);
+        for page in 0..2 {
+            payload.apply(&programmed(page, 40)).unwrap();
+            let mut bytes = [9; 60];
+            payload.read(unit(0, 60, 0), on_flash(page, 40), &mut bytes).unwrap();
+            assert_eq!((bytes[..50].to_vec(), bytes[50..].to_vec()), (vec![2; 50], vec![0; 10]));
+        }
+        assert_eq!(payload.held(), 0);
     }
 }

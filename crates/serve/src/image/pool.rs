@@ -43,6 +43,14 @@ pub(super) type Key = (u32, u64);
 pub(super) struct Held {
     pub(super) buffer: u32,
     pub(super) poisoned: bool,
+    /// Programs that will want it; nearly always one.
+    pub(super) programs: u32,
+}
+
+impl Held {
+    pub(super) fn new(buffer: u32, poisoned: bool) -> Held {
+        Held { buffer, poisoned, programs: 1 }
+    }
 }
 
 /// Buffers of a unit each, by version.
@@ -110,6 +118,23 @@ impl Pool {
         self.held.remove(&key)
     }
 
+    /// One more program will want a version; false: it is not held.
+    pub(super) fn add_program(&mut self, key: Key) -> bool {
+        self.held.get_mut(&key).map(|held| held.programs += 1).is_some()
+    }
+
+    /// A version was programmed: its buffer is free when no other program wants it.
+    #[inline]
+    pub(super) fn programmed(&mut self, key: Key) {
+        let Some(held) = self.held.get_mut(&key) else { return };
+        held.programs -= 1;
+        if held.programs == 0
+            && let Some(held) = self.held.remove(&key)
+        {
+            self.free.push(held.buffer);
+        }
+    }
+
     /// Forgets every version that `keep` does not want.
     pub(super) fn retain(&mut self, keep: impl Fn(Key) -> bool) {
         let free = &mut self.free;
@@ -134,7 +159,7 @@ mod tests {
             for lpn in 0..600 {
                 let buffer = pool.take();
                 pool.bytes_mut(buffer).fill(lpn as u8);
-                pool.hold((lpn, round), Held { buffer, poisoned: false });
+                pool.hold((lpn, round), Held::new(buffer, false));
             }
             for lpn in 0..600 {
                 let held = pool.get((lpn, round)).unwrap();

@@ -46,6 +46,8 @@ const ERASES_MAX: u32 = 1 << 31;
 struct Bounds {
     superblocks_per_die: u32,
     units: u64,
+    /// Units of the block side; behind them is the log, whose versions say what a page holds.
+    data_units: u64,
     segments: u32,
     entries: u32,
     rows: u32,
@@ -56,13 +58,14 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn new(config: &Config, identity: &Identity) -> Bounds {
+    fn new(config: &Config, identity: &Identity, log_units: u64) -> Bounds {
         let units_per_row = config.page_size / identity.unit_size * config.planes;
         let row_shift = units_per_row.next_power_of_two().trailing_zeros();
         let entries = config.page_size * config.planes / 4;
         Bounds {
             superblocks_per_die: identity.plan.superblocks_per_die,
             units: identity.plan.units,
+            data_units: identity.plan.units.saturating_sub(log_units),
             segments: identity.plan.units.div_ceil(entries.into()) as u32,
             entries,
             rows: config.pages_per_block,
@@ -80,9 +83,13 @@ impl Bounds {
             && (header.kind != PageKind::Map || header.index < self.segments)
     }
 
+    fn is_data(&self, lpn: u32) -> bool {
+        u64::from(lpn) < self.data_units
+    }
+
     fn unit(&self, unit: &UnitRecord) -> bool {
         (unit.lpn == Nand::NO_LPN || u64::from(unit.lpn) < self.units)
-            && unit.version < COUNT_MAX
+            && (unit.version < COUNT_MAX || !self.is_data(unit.lpn))
             && unit.sequence < COUNT_MAX
     }
 
@@ -125,9 +132,10 @@ impl Image {
         &mut self,
         config: &Config,
         identity: &Identity,
+        log_units: u64,
         synced: u64,
     ) -> Result<Restored, ImageError> {
-        let bounds = Bounds::new(config, identity);
+        let bounds = Bounds::new(config, identity, log_units);
         let (geometry, blocks) = (self.geometry, &self.blocks);
         let is_factory_bad = |at| blocks[geometry.block(at) as usize].record.flags & FACTORY_BAD != 0;
         // Errors must not repeat themselves from one start to the next.
@@ -139,7 +147,8 @@ impl Image {
         for block in 0..geometry.blocks() {
             let mut records = self.read_records(block)?;
             let BlockRecord { erases, flags, .. } = self.blocks[block as usize].record;
-            if erases > ERASES_MAX || flags & FACTORY_BAD != 0 && !records.pages.is_empty() {
+            let generation_max = self.blocks[block as usize].generation_max;
+            if erases.max(generation_max) > ERASES_MAX || flags & FACTORY_BAD != 0 && !records.pages.is_empty() {
                 return Err(
                     self.damaged(block, "a block was erased more often than is possible, or used though it was bad")
                 );
@@ -151,7 +160,7 @@ impl Image {
                 self.collect_own(&records, &mut rows)?;
                 own.push(records);
             } else {
-                self.put_pages(&mut nand, &records, &BTreeMap::new(), &mut restored);
+                self.put_pages(&mut nand, &records, &BTreeMap::new(), &bounds, &mut restored);
             }
         }
         for records in &own {
@@ -163,7 +172,7 @@ impl Image {
                     return Err(self.damaged(records.block, "a page of the map names what is not there"));
                 }
             }
-            self.put_pages(&mut nand, records, &rows, &mut restored);
+            self.put_pages(&mut nand, records, &rows, &bounds, &mut restored);
         }
         self.even_out(&mut nand);
         for block in 0..geometry.blocks() {
@@ -186,18 +195,22 @@ impl Image {
     }
 
     /// The records of a block that belong to its present life.
-    fn read_records(&self, block: u32) -> Result<Records, ImageError> {
+    fn read_records(&mut self, block: u32) -> Result<Records, ImageError> {
         let size = self.geometry.page_record();
         let mut bytes = vec![0; size * self.geometry.pages_per_block as usize];
         let first = self.geometry.page(block, 0);
         let at = self.geometry.record_of(first);
         self.storage.read_at(at, &mut bytes).map_err(self.io_error("read the records of its pages"))?;
-        let generation = self.blocks[block as usize].record.generation;
+        let (salt, generation) = (self.salt, self.blocks[block as usize].record.generation);
+        let mut generation_max = generation;
         let decode = |(page, bytes): (usize, &[u8])| {
-            PageRecord::decode(self.salt, first + page as u64, bytes).filter(|page| page.generation == generation)
+            let record = PageRecord::decode(salt, first + page as u64, bytes)?;
+            generation_max = generation_max.max(record.generation);
+            (record.generation == generation).then_some(record)
         };
         let mut pages: Vec<Option<PageRecord>> = bytes.chunks_exact(size).enumerate().map(decode).collect();
         pages.truncate(pages.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
+        self.blocks[block as usize].generation_max = generation_max;
         Ok(Records { block, bytes, pages })
     }
 
@@ -305,6 +318,7 @@ impl Image {
         nand: &mut Nand,
         records: &Records,
         rows: &BTreeMap<u64, OwnRow>,
+        bounds: &Bounds,
         restored: &mut RestoredSoFar,
     ) {
         let at = self.geometry.block_at(records.block);
@@ -324,7 +338,9 @@ impl Image {
                     self.sums[(first + u64::from(unit)) as usize] = stored.sum;
                     lpns[unit as usize] = stored.lpn;
                     stamps[unit as usize] = (stored.version, stored.sequence);
-                    restored.version_max = restored.version_max.max(stored.version);
+                    if bounds.is_data(stored.lpn) {
+                        restored.version_max = restored.version_max.max(stored.version);
+                    }
                 }
             } else {
                 lpns.fill(Nand::NO_LPN);

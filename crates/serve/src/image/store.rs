@@ -63,6 +63,9 @@ pub enum Flaw {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BlockState {
     pub(super) record: BlockRecord,
+    /// The highest generation that any record of its pages was found with: a crash may have lost the block's record and not
+    /// those of its pages, and they must not count again in a later life.
+    pub(super) generation_max: u32,
     /// Erases that the image does not know of yet.
     pub(super) waiting: u32,
     /// Something was programmed since the last erase, or ever: there is room to give back.
@@ -409,7 +412,8 @@ impl Image {
     fn write_erase(&mut self, block: u32, erases: u32) -> Result<(), StoreFault> {
         let state = &mut self.blocks[block as usize];
         state.waiting -= 1;
-        state.record.generation = state.record.generation.wrapping_add(1);
+        state.generation_max = state.generation_max.max(state.record.generation) + 1;
+        state.record.generation = state.generation_max;
         state.record.erases = erases;
         let used = std::mem::take(&mut state.used);
         self.write_block(block)?;

@@ -1,13 +1,15 @@
 //! Random commands against a model, byte by byte, while the drive collects; over power cuts inside and restarts.
 
+use crate::recording::{Disk, Fate, Log, Recording};
 use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, tiny, wide};
+use std::sync::{Arc, Mutex};
 use tidewater_core::profile::Profile;
 use tidewater_nand::FaultPlan;
 use tidewater_serve::image::{ImageOptions, SyncMode, Target};
 
-fn run(profile: &Profile, mix: Mix, sync: SyncMode, seed: u64, commands: u64) -> Rig {
+fn run(profile: &Profile, mix: Mix, sync: SyncMode, seed: u64, commands: u64) -> (Rig, Arc<Mutex<Log>>) {
     let how = ImageOptions { sync, ..ImageOptions::default() };
-    let storage = crate::recording::Recording::new(Vec::new()).0;
+    let (storage, log) = Recording::new(Vec::new());
     let mut rig = Rig::create(Target::Storage(Box::new(storage), "test"), profile, seed, how).expect("it is made");
     rig.mix(mix);
     while rig.completed < commands {
@@ -15,7 +17,7 @@ fn run(profile: &Profile, mix: Mix, sync: SyncMode, seed: u64, commands: u64) ->
     }
     rig.come_to_rest();
     rig.device.ftl().assert_consistent();
-    rig
+    (rig, log)
 }
 
 #[test]
@@ -24,7 +26,7 @@ fn what_is_read_is_what_was_written() {
         [(tiny(), MIXED), (tiny(), OVERWRITE), (wide(), DEALLOCATE), (wide(), MIXED)].into_iter().enumerate()
     {
         for sync in [SyncMode::Inline, SyncMode::Threaded, SyncMode::Late(5)] {
-            let mut rig = run(&profile, mix, sync, 7 + i as u64, 3_000);
+            let (mut rig, _) = run(&profile, mix, sync, 7 + i as u64, 3_000);
             let found = rig.contents().unwrap();
             assert!((0..).zip(&found).all(|(block, &id)| id == rig.model.now(block)));
             rig.payload.sweep(rig.device.unprogrammed());
@@ -42,8 +44,8 @@ fn what_is_read_is_what_was_written() {
 
 #[test]
 fn a_power_cut_inside_keeps_what_was_flushed() {
-    for seed in 0..6 {
-        let mut rig = run(&if seed % 2 == 0 { tiny() } else { wide() }, MIXED, SyncMode::Late(3), seed, 400);
+    for seed in 0..12 {
+        let (mut rig, log) = run(&if seed % 2 == 0 { tiny() } else { wide() }, MIXED, SyncMode::Late(3), seed, 400);
         for life in 0..4 {
             for _ in 0..500 + 100 * seed + 37 * life {
                 rig.step();
@@ -51,6 +53,16 @@ fn a_power_cut_inside_keeps_what_was_flushed() {
             let (mut next, model) = rig.cut_power();
             next.check_after_crash(&model).unwrap();
             rig = next;
+        }
+        // What the cuts have torn is as torn for whoever opens the image.
+        rig.flush();
+        let model = rig.model.clone();
+        let mut disk = Disk::new(vec![0; rig.payload.image().file_len() as usize]);
+        log.lock().unwrap().events.iter().for_each(|event| disk.apply(event));
+        for fate in [Fate::All, Fate::None, Fate::Random(seed)] {
+            let target = Target::Storage(Box::new(Recording::new(disk.crash(fate)).0), "test");
+            let (mut next, _) = Rig::reopen(target, ImageOptions::default(), FaultPlan::default(), seed).unwrap();
+            next.check_after_crash(&model).unwrap_or_else(|error| panic!("seed {seed}, {fate:?}: {error}"));
         }
     }
 }
@@ -61,7 +73,8 @@ fn flash_that_fails_loses_no_payload() {
         let mut profile = wide();
         profile.nand.program_fail_rate = 6e-4;
         profile.nand.erase_fail_rate = 6e-4;
-        let mut rig = run(&profile, if seed % 2 == 0 { OVERWRITE } else { DEALLOCATE }, SyncMode::Late(2), seed, 2_500);
+        let (mut rig, _) =
+            run(&profile, if seed % 2 == 0 { OVERWRITE } else { DEALLOCATE }, SyncMode::Late(2), seed, 2_500);
         let found = rig.contents().unwrap();
         assert!((0..).zip(&found).all(|(block, &id)| id == rig.model.now(block)));
         println!("{:?}", rig.device.ftl().statistics);

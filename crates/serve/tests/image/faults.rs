@@ -5,7 +5,7 @@ use crate::rig::{MIXED, OVERWRITE, Rig, tiny, wide};
 use tidewater_base::Rng;
 use tidewater_core::subsystem::MoveError;
 use tidewater_nand::FaultPlan;
-use tidewater_serve::image::{ImageError, ImageOptions, SyncMode, Target};
+use tidewater_serve::image::{Image, ImageError, ImageOptions, SyncMode, Target};
 
 fn how(sync: SyncMode) -> ImageOptions {
     ImageOptions { sync, ..ImageOptions::default() }
@@ -48,6 +48,17 @@ fn a_full_disk_loses_nothing_that_was_promised() {
     }
     println!("{refused} commands refused, {read} blocks read from drives whose store had failed");
     assert!(refused > 100);
+}
+
+/// Memory for what is stored does not grow with payload: `docs/reference/image.md` names the figure.
+#[test]
+fn tables_take_a_mebibyte_for_each_gibibyte() {
+    let mut profile = tidewater_core::profile::Profile::generic();
+    profile.drive.capacity = 8 << 30;
+    let made =
+        Image::create(Target::Memory, &profile, crate::rig::options(), how(SyncMode::Inline), |nand| nand).unwrap();
+    let tables = made.image.table_bytes_per_gib();
+    assert!((1 << 20..(1 << 20) + (16 << 10)).contains(&tables), "{tables}");
 }
 
 #[test]

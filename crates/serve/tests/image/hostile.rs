@@ -8,7 +8,7 @@ use tidewater_base::{Duration, Rng};
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, Options};
-use tidewater_nand::{FaultPlan, Nand};
+use tidewater_nand::{FaultPlan, Medium, Nand};
 use tidewater_serve::image::format::{self, Superblock};
 use tidewater_serve::image::{Image, ImageError, ImageOptions, MemoryStorage, Opened, Target};
 
@@ -228,4 +228,43 @@ fn what_an_interrupted_making_left_is_taken_over() {
     drop(made);
     assert!(Image::open(Target::Path(&path), None, how, |nand: Nand| nand).is_ok());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// A crash may keep the pages of a block's new life and lose the record of its erase. Its next erase once gave it the very
+/// generation of those pages, and they counted again.
+#[test]
+fn pages_that_outlive_the_record_of_their_block_never_come_back() {
+    let mut bytes = used();
+    let superblock = superblock(&bytes);
+    let (salt, geometry) = (superblock.salt(), superblock.geometry);
+    let medium = open(bytes.clone()).unwrap().remains;
+    let mut tried = 0;
+    let mut chosen = Vec::new();
+    for block in 0..geometry.blocks() {
+        let records = geometry.blocks_at() as usize + block as usize * 2 * format::BLOCK_RECORD;
+        let pair = &mut bytes[records..records + 2 * format::BLOCK_RECORD];
+        let Some(record) = format::BlockRecord::decode(salt, block, pair) else { continue };
+        if record.generation == 0 || medium.medium().programmed(geometry.block_at(block)) == 0 {
+            continue;
+        }
+        let older = format::BlockRecord { generation: record.generation - 1, ..record };
+        pair[..format::BLOCK_RECORD].copy_from_slice(&older.encode(salt, block));
+        pair[format::BLOCK_RECORD..].fill(0);
+        chosen.push(geometry.block_at(block));
+        tried += 1;
+    }
+    assert!(tried > 20);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive");
+    std::fs::write(&path, bytes).unwrap();
+    let open = || Image::open(Target::Path(&path), None, ImageOptions::default(), |nand: Nand| nand).unwrap();
+    let mut opened = open();
+    for &at in &chosen {
+        opened.image.erase(at, 9).unwrap();
+    }
+    opened.image.sync().unwrap();
+    drop(opened);
+    let opened = open();
+    assert!(chosen.iter().all(|&at| opened.remains.medium().programmed(at) == 0));
+    assert!(chosen.iter().all(|&at| opened.remains.medium().erase_count(at) == 9));
 }

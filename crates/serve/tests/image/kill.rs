@@ -154,7 +154,7 @@ fn lives(test: &str, wide_drive: bool, ends: impl Iterator<Item = (Option<u64>, 
         rig.check_after_crash(&model).unwrap_or_else(|error| panic!("life {life}, write {nth:?}: {error}"));
         model = rig.model.clone();
     }
-    println!("{killed} processes killed, {commands} commands completed");
+    println!("{test}: {killed} processes killed, {commands} commands completed");
     (killed, commands)
 }
 

@@ -477,7 +477,7 @@ impl Rig {
         let remains = device.cut_power();
         remains.medium().take_changes(&mut changes);
         payload.apply(&changes).expect("the image takes it");
-        payload.power_lost();
+        payload.power_lost().expect("the image takes it");
         let device = Device::power_on(&profile, remains).expect("it comes back");
         let blocks = model.blocks();
         let mut rng = Rng::new(version, b"next life");
