@@ -182,7 +182,7 @@ fn what_the_transport_alone_carries() {
         }
         let mut pair = nvme.queue_pair(256, None).expect("a queue pair");
         let buffers: Vec<_> = (0..32).map(|_| nvme.buffer(4096).expect("memory")).collect();
-        let (total, mut sent, mut done) = (50_000u32, 0u32, 0u32);
+        let (total, mut sent, mut done) = (20_000u32, 0u32, 0u32);
         let begin = Instant::now();
         while done < total {
             while sent < total && sent - done < 32 {
