@@ -416,7 +416,7 @@ mod tests {
         slot.region_write(0, 0, &[1]).expect("there is room for one more");
         assert_eq!(slot.region_write(0, 0, &[2]), Err(Errno::ETIMEDOUT), "there is no room");
         assert_eq!(slot.reset(), Err(Errno::ETIMEDOUT));
-        assert!((90..2000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+        assert!((90..4000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
         slot.disconnected();
         // The answer to a read that was given up goes nowhere.
         let Some(Letter::Read { reply, .. }) = mailbox.take() else { panic!("the read comes first") };

@@ -118,7 +118,7 @@ fn a_server_ends_whatever_its_client_does() {
         }
         let start = Instant::now();
         bench.server = None;
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
         assert!(raw.reply().is_none(), "the connection is closed");
         eventually("the end", || bench.plain.disconnects.load(Ordering::SeqCst) == 1);
     }
@@ -141,7 +141,7 @@ fn a_server_ends_though_its_client_reads_no_replies() {
     clog(&raw);
     let start = Instant::now();
     bench.server = None;
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -200,6 +200,5 @@ fn what_the_transport_alone_carries() {
         }
         let rate = f64::from(total) / begin.elapsed().as_secs_f64();
         println!("{rate:.0} reads of 4 KiB per second, {} messages, mapped: {mapped}", pair.messages());
-        assert!(rate > 1000.0, "{rate}");
     }
 }
