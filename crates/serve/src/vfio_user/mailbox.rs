@@ -20,6 +20,9 @@ use super::connection::Connection;
 /// Letters that wait in a mailbox, at most.
 pub const DEPTH: usize = 1024;
 
+/// Bytes of region writes that wait in a mailbox, at most: one message can carry a megabyte.
+pub const BYTES_MAX: usize = 8 << 20;
+
 /// How long a client's message may wait for the engine: below the five seconds after which QEMU gives a device up.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -177,7 +180,7 @@ impl Answer {
 /// What a client wants of a function.
 #[derive(Debug)]
 pub enum Letter {
-    /// Bytes of a region: answer with as many.
+    /// Bytes of a region, up to a megabyte: answer with as many.
     Read {
         /// The region: a BAR (0 to 5) or the configuration space (7).
         region: u32,
@@ -188,7 +191,7 @@ pub enum Letter {
         /// Where the bytes go.
         reply: Reply,
     },
-    /// Bytes for a region. The client has its reply already.
+    /// Bytes for a region, up to a megabyte. The client has its reply already.
     Write {
         /// The region.
         region: u32,
@@ -208,9 +211,23 @@ pub enum Letter {
     Disconnected,
 }
 
+impl Letter {
+    /// Bytes that it carries.
+    fn bytes(&self) -> usize {
+        if let Letter::Write { bytes, .. } = self { bytes.len() } else { 0 }
+    }
+}
+
+/// Letters, and the bytes that they carry.
+#[derive(Debug, Default)]
+struct Queue {
+    letters: VecDeque<Letter>,
+    bytes: usize,
+}
+
 #[derive(Debug)]
 struct Shared {
-    letters: Mutex<VecDeque<Letter>>,
+    queue: Mutex<Queue>,
     /// Letters that wait, for a look without the lock.
     count: AtomicUsize,
     room: Condvar,
@@ -230,7 +247,7 @@ pub struct Slot(Arc<Shared>);
 /// A mailbox of `depth` letters, whose arrival `waker` tells; a client's message waits up to `patience` for room and answers.
 pub fn mailbox(waker: Arc<Waker>, depth: usize, patience: Duration) -> (Slot, Mailbox) {
     let shared = Arc::new(Shared {
-        letters: Mutex::new(VecDeque::with_capacity(depth)),
+        queue: Mutex::new(Queue { letters: VecDeque::with_capacity(depth), bytes: 0 }),
         count: AtomicUsize::new(0),
         room: Condvar::new(),
         waker,
@@ -251,10 +268,11 @@ impl Mailbox {
         if self.is_empty() {
             return None;
         }
-        let mut letters = lock(&self.0.letters);
-        let letter = letters.pop_front();
-        self.0.count.store(letters.len(), Ordering::Release);
-        drop(letters);
+        let mut queue = lock(&self.0.queue);
+        let letter = queue.letters.pop_front();
+        queue.bytes -= letter.as_ref().map_or(0, Letter::bytes);
+        self.0.count.store(queue.letters.len(), Ordering::Release);
+        drop(queue);
         self.0.room.notify_one();
         letter
     }
@@ -267,19 +285,21 @@ impl Slot {
 
     /// Puts a letter in, if need be when there is room again.
     fn put(&self, letter: Letter, until: Instant) -> Result<(), Errno> {
-        let mut letters = lock(&self.0.letters);
-        while letters.len() >= self.0.depth {
+        let bytes = letter.bytes();
+        let mut queue = lock(&self.0.queue);
+        while queue.letters.len() >= self.0.depth || (queue.bytes > 0 && queue.bytes + bytes > BYTES_MAX) {
             let left = until.checked_duration_since(Instant::now()).ok_or(Errno::ETIMEDOUT)?;
-            letters = self.0.room.wait_timeout(letters, left).unwrap_or_else(PoisonError::into_inner).0;
+            queue = self.0.room.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        self.push(letters, letter);
+        self.push(queue, letter);
         Ok(())
     }
 
-    fn push(&self, mut letters: MutexGuard<'_, VecDeque<Letter>>, letter: Letter) {
-        letters.push_back(letter);
-        self.0.count.store(letters.len(), Ordering::Release);
-        drop(letters);
+    fn push(&self, mut queue: MutexGuard<'_, Queue>, letter: Letter) {
+        queue.bytes += letter.bytes();
+        queue.letters.push_back(letter);
+        self.0.count.store(queue.letters.len(), Ordering::Release);
+        drop(queue);
         self.0.waker.wake();
     }
 }
@@ -310,19 +330,19 @@ impl Function for Slot {
     // Comings and goings are few, and must not be lost: they go in even if there is no room.
 
     fn connected(&self, connection: &Arc<Connection>) {
-        self.push(lock(&self.0.letters), Letter::Connected(Arc::clone(connection)));
+        self.push(lock(&self.0.queue), Letter::Connected(Arc::clone(connection)));
     }
 
     fn disconnected(&self) {
-        let mut letters = lock(&self.0.letters);
+        let mut queue = lock(&self.0.queue);
         // A client that came and went without a word, right after another: the engine need not hear of it, and clients that do so
         // all day fill no mailbox.
-        if matches!(letters.make_contiguous(), [.., Letter::Disconnected, Letter::Connected(_)]) {
-            letters.pop_back();
-            self.0.count.store(letters.len(), Ordering::Release);
+        if matches!(queue.letters.make_contiguous(), [.., Letter::Disconnected, Letter::Connected(_)]) {
+            queue.letters.pop_back();
+            self.0.count.store(queue.letters.len(), Ordering::Release);
             return;
         }
-        self.push(letters, Letter::Disconnected);
+        self.push(queue, Letter::Disconnected);
     }
 }
 
@@ -396,7 +416,7 @@ mod tests {
         slot.region_write(0, 0, &[1]).expect("there is room for one more");
         assert_eq!(slot.region_write(0, 0, &[2]), Err(Errno::ETIMEDOUT), "there is no room");
         assert_eq!(slot.reset(), Err(Errno::ETIMEDOUT));
-        assert!((90..2000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+        assert!((90..4000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
         slot.disconnected();
         // The answer to a read that was given up goes nowhere.
         let Some(Letter::Read { reply, .. }) = mailbox.take() else { panic!("the read comes first") };
@@ -418,6 +438,21 @@ mod tests {
         let kinds: Vec<bool> =
             std::iter::from_fn(|| mailbox.take()).map(|letter| matches!(letter, Letter::Connected(_))).collect();
         assert_eq!(kinds, [true, false, true]);
+    }
+
+    #[test]
+    fn bytes_that_wait_are_bounded() {
+        let (slot, mailbox, _) = pair(1000, Duration::from_millis(10));
+        let megabyte = vec![0; 1 << 20];
+        for _ in 0..8 {
+            slot.region_write(2, 0, &megabyte).expect("there is room");
+        }
+        assert_eq!(slot.region_write(2, 0, &megabyte), Err(Errno::ETIMEDOUT));
+        assert_eq!(slot.region_write(2, 0, &[0]), Err(Errno::ETIMEDOUT));
+        mailbox.take().expect("the first");
+        slot.region_write(2, 0, &megabyte).expect("there is room again");
+        while mailbox.take().is_some() {}
+        slot.region_write(2, 0, &vec![0; 9 << 20]).expect("alone, anything has room");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -72,6 +72,14 @@ pub struct Server {
 struct Stop {
     event: EventFd,
     asked: AtomicBool,
+    /// Whoever is connected: closing it ends a send that its client doesn't read.
+    connection: Mutex<Option<Arc<Connection>>>,
+}
+
+impl Stop {
+    fn connection(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Server {
@@ -85,7 +93,7 @@ impl Server {
         let listener = listen(path)?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let event = EventFd::from_value_and_flags(0, flags).map_err(io::Error::from).map_err(failed("watch"))?;
-        let stop = Arc::new(Stop { event, asked: AtomicBool::new(false) });
+        let stop = Arc::new(Stop { event, asked: AtomicBool::new(false), connection: Mutex::new(None) });
         let theirs = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("vfio-user".to_owned())
@@ -104,6 +112,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.asked.store(true, Ordering::Release);
         let _ = self.stop.event.write(1);
+        if let Some(connection) = self.stop.connection().as_ref() {
+            connection.close();
+        }
         // Nobody finds the socket any more once it is not served any more.
         let _ = std::fs::remove_file(&self.path);
         if let Some(thread) = self.thread.take() {
@@ -161,10 +172,12 @@ fn serve(listener: &UnixListener, device: &Device, function: &dyn Function, stop
         };
         let Ok(connection) = Connection::new(stream, Arc::clone(&device.memory)) else { continue };
         let connection = Arc::new(connection);
+        *stop.connection() = Some(Arc::clone(&connection));
         let mut session = Session::new(device, function, Arc::clone(&connection));
         // However it ends, the connection is of no use afterwards.
         let _ = stay(listener, &mut session, &connection, stop);
         connection.close();
+        *stop.connection() = None;
         device.interrupts.clear();
         device.memory.clear();
         if session.is_known() {

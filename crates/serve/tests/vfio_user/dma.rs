@@ -329,7 +329,7 @@ fn a_client_that_does_not_answer_ends_in_an_error_in_time() {
     let start = Instant::now();
     let client = Err(DmaError::Client { address: 0x1000 });
     assert_eq!(connection.read(0x1000, &mut bytes, Duration::from_millis(50)), client);
-    assert!((50..2000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    assert!((50..4000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
 
     // Its answer comes late, and the next question is not confused by it.
     let (late, _) = raw.reply().expect("the question");

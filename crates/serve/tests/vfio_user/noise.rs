@@ -4,9 +4,11 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::{LazyLock, Mutex};
 
+use nix::errno::Errno;
 use proptest::prelude::*;
-use tidewater_serve::vfio_user::SharedMemory;
 use tidewater_serve::vfio_user::client::Client;
+use tidewater_serve::vfio_user::memory::PAGE;
+use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent, SharedMemory};
 use tidewater_wire::vfio_user::Header;
 
 use crate::support::{Bench, Raw};
@@ -60,6 +62,83 @@ fn like() -> impl Strategy<Value = Like> {
         descriptors,
         cut,
     })
+}
+
+/// A change of what is lent: addresses and sizes are pages of a small space, so that they meet.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Add(u64, u64),
+    Remove(u64, u64),
+    Clear,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let span = || (0u64..40, 1u64..12);
+    prop_oneof![
+        6 => span().prop_map(|(first, pages)| Change::Add(first, pages)),
+        6 => span().prop_map(|(first, pages)| Change::Remove(first, pages)),
+        1 => Just(Change::Clear),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn ranges_come_and_go_as_in_a_plain_list(changes in prop::collection::vec(change(), 1..60)) {
+        let memory = GuestMemory::new(6, false);
+        // First page and the one behind the last.
+        let mut model: Vec<(u64, u64)> = Vec::new();
+        for change in changes {
+            match change {
+                Change::Add(first, pages) => {
+                    let end = first + pages;
+                    let lent = Lent {
+                        address: first * PAGE,
+                        size: pages * PAGE,
+                        readable: true,
+                        writable: true,
+                        file: None,
+                        file_io: false,
+                    };
+                    let overlaps = model.iter().any(|(a, b)| *a < end && first < *b);
+                    let expected = match (overlaps, model.len()) {
+                        (true, _) => Err(Errno::EEXIST),
+                        (false, 6) => Err(Errno::ENOSPC),
+                        _ => Ok(()),
+                    };
+                    prop_assert_eq!(memory.add(lent), expected);
+                    if expected.is_ok() {
+                        model.push((first, end));
+                    }
+                }
+                Change::Remove(first, pages) => {
+                    let end = first + pages;
+                    let hit = model.iter().filter(|(a, b)| *a < end && first < *b).count();
+                    let whole = model.iter().filter(|(a, b)| first <= *a && *b <= end).count();
+                    let expected = match (hit, whole) {
+                        (0, _) => Err(Errno::ENOENT),
+                        _ if hit != whole => Err(Errno::EINVAL),
+                        _ => Ok(whole),
+                    };
+                    prop_assert_eq!(memory.remove(first * PAGE, pages * PAGE), expected);
+                    if expected.is_ok() {
+                        model.retain(|(a, b)| !(first <= *a && *b <= end));
+                    }
+                }
+                Change::Clear => {
+                    prop_assert_eq!(memory.clear(), model.len());
+                    model.clear();
+                }
+            }
+            for page in 0..52 {
+                let lent = model.iter().any(|(a, b)| (*a..*b).contains(&page));
+                let address = page * PAGE + 8;
+                let expected = if lent { DmaError::ByMessage { address } } else { DmaError::Unmapped { address } };
+                prop_assert_eq!(memory.read(address, &mut [0]), Err(expected));
+            }
+        }
+    }
 }
 
 proptest! {

@@ -10,6 +10,7 @@ use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError, QueuePair};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vfio_user::{IrqIndex, region};
 
+use crate::support::eventually;
 use crate::trial::{BLOCKS, Trial, VECTORS};
 
 const TIME: Duration = Duration::from_secs(5);
@@ -80,12 +81,7 @@ fn an_engine_that_sleeps_is_woken_by_a_doorbell() {
     let mut pair = nvme.queue_pair(16, None).expect("a queue pair");
     exercise(&mut nvme, &mut pair);
     for _ in 0..3 {
-        let sleeps = trial.sleeps.load(Ordering::SeqCst);
-        let until = Instant::now() + TIME;
-        while trial.sleeps.load(Ordering::SeqCst) == sleeps {
-            assert!(Instant::now() < until, "the engine never sleeps");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        eventually("the engine's sleep", || trial.sleeping.load(Ordering::SeqCst));
         let before = pair.messages();
         pair.run(&Sqe::flush(7), TIME).expect("a flush");
         assert!(pair.messages() > before, "it was woken by a message");
@@ -179,14 +175,14 @@ fn the_configuration_space_is_answered_without_the_engine() {
 #[test]
 fn what_the_transport_alone_carries() {
     for (mapped, shadow) in [(false, true), (true, false)] {
-        let trial = Trial::new(mapped);
+        let trial = Trial::sleeping_after(mapped, u32::MAX);
         let mut nvme = start(&trial);
         if shadow {
             nvme.use_shadow_doorbells().expect("shadow doorbells");
         }
-        let mut pair = nvme.queue_pair(64, None).expect("a queue pair");
+        let mut pair = nvme.queue_pair(256, None).expect("a queue pair");
         let buffers: Vec<_> = (0..32).map(|_| nvme.buffer(4096).expect("memory")).collect();
-        let (total, mut sent, mut done) = (50_000u32, 0u32, 0u32);
+        let (total, mut sent, mut done) = (20_000u32, 0u32, 0u32);
         let begin = Instant::now();
         while done < total {
             while sent < total && sent - done < 32 {
@@ -196,20 +192,13 @@ fn what_the_transport_alone_carries() {
                 sent += 1;
             }
             pair.ring().expect("doorbells");
-            let mut idle = 0;
             while let Some(cqe) = pair.poll() {
                 assert_eq!(cqe.status, Status::SUCCESS);
                 done += 1;
-                idle = 0;
-            }
-            idle += 1;
-            if idle > 100 {
-                std::thread::yield_now();
             }
             assert!(begin.elapsed() < Duration::from_secs(60), "{done} of {total}");
         }
         let rate = f64::from(total) / begin.elapsed().as_secs_f64();
         println!("{rate:.0} reads of 4 KiB per second, {} messages, mapped: {mapped}", pair.messages());
-        assert!(rate > 1000.0, "{rate}");
     }
 }

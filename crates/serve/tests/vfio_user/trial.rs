@@ -1,6 +1,6 @@
 //! A trial controller: enough of NVMe to carry commands between a client and some memory, without any firmware.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -33,8 +33,8 @@ pub struct Trial {
     pub memory: Arc<GuestMemory>,
     /// Whoever is connected.
     pub connection: Arc<Mutex<Option<Arc<Connection>>>>,
-    /// How often the engine has slept.
-    pub sleeps: Arc<AtomicU64>,
+    /// Whether the engine sleeps.
+    pub sleeping: Arc<AtomicBool>,
     waker: Arc<Waker>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -59,7 +59,7 @@ impl Trial {
         let doorbells = mapped.then(|| Arc::new(SharedMemory::new("doorbells", size).expect("a memfd")));
         let device = pci.device(Arc::clone(&memory), doorbells.clone(), Region::NONE, Region::NONE);
         let connection = Arc::new(Mutex::new(None));
-        let (sleeps, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (sleeping, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let mut engine = Engine {
             mailbox,
             waker: Arc::clone(&waker),
@@ -73,10 +73,10 @@ impl Trial {
             shadow: None,
             data: vec![0; (BLOCK * BLOCKS) as usize],
         };
-        let theirs = (Arc::clone(&sleeps), Arc::clone(&over));
+        let theirs = (Arc::clone(&sleeping), Arc::clone(&over));
         let thread = std::thread::spawn(move || engine.run(&theirs.0, &theirs.1, idle_rounds));
         let server = Server::start(&folder.path().join("cntrl"), device, pci).expect("a server");
-        Trial { server: Some(server), folder, memory, connection, sleeps, waker, over, thread: Some(thread) }
+        Trial { server: Some(server), folder, memory, connection, sleeping, waker, over, thread: Some(thread) }
     }
 
     pub fn path(&self) -> std::path::PathBuf {
@@ -130,7 +130,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn run(&mut self, sleeps: &AtomicU64, over: &AtomicBool, idle_rounds: u32) {
+    fn run(&mut self, sleeping: &AtomicBool, over: &AtomicBool, idle_rounds: u32) {
         self.put(offset::CAP, &(1023u64 | 1 << 16 | 10 << 24 | 1 << 37).to_le_bytes());
         self.put(offset::VS, &0x0001_0400u32.to_le_bytes());
         let mut idle = 0;
@@ -145,8 +145,9 @@ impl Engine {
             if self.round(true) || over.load(Ordering::SeqCst) {
                 self.waker.rouse();
             } else {
-                sleeps.fetch_add(1, Ordering::Relaxed);
+                sleeping.store(true, Ordering::SeqCst);
                 self.waker.sleep(self.doorbells.as_ref().map(|_| Duration::from_millis(1)));
+                sleeping.store(false, Ordering::SeqCst);
             }
             idle = 0;
         }
@@ -250,11 +251,14 @@ impl Engine {
         let at = queue as u64 * 8;
         if let Some((doorbells, events)) = self.shadow.filter(|_| queue > 0) {
             let mut transfers = self.memory.enter();
-            // One behind what was seen: nothing that comes is an event. When it sleeps, the next command is.
-            let event = if sleepy { sq.tail } else { sq.tail.wrapping_sub(1) };
+            // While it looks anyhow, an event is half a queue ahead. One behind what was seen would do for a driver that has
+            // read it before it stores its doorbell, but it stores first. When it sleeps, the next command is an event.
+            let event = if sleepy { sq.tail } else { (sq.tail + sq.entries / 2) % sq.entries };
             let _ = transfers.store_u32(events + at, event.into());
-            let head = transfers.load_u32(doorbells + at + 4).unwrap_or(0) as u16;
-            let _ = transfers.store_u32(events + at + 4, head.wrapping_sub(1).into());
+            if let Some(cq) = &self.cq[queue] {
+                let head = transfers.load_u32(doorbells + at + 4).unwrap_or(0) as u16;
+                let _ = transfers.store_u32(events + at + 4, ((head + cq.entries / 2) % cq.entries).into());
+            }
             fence(Ordering::SeqCst);
             if let Ok(tail) = transfers.load_u32(doorbells + at) {
                 sq.tail = tail as u16 % sq.entries;

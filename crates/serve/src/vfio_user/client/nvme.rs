@@ -238,7 +238,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Tells the controller of all commands put in, and of all completions taken.
+    /// Tells the controller of all commands put in, and of all completions taken. With shadow doorbells that takes a message only
+    /// when one of them passes its event index: never, if a controller that polls keeps it half a queue ahead of what it has
+    /// seen. (One behind, it can be passed by the very store that the controller has just seen.)
     ///
     /// # Errors
     /// As [`ClientError`] says, where doorbells take messages.
