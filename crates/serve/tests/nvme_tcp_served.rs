@@ -80,6 +80,7 @@ impl Drive {
 fn tiny() -> Profile {
     let mut profile = builtin("tiny").expect("there is a profile of this name");
     profile.serve.timing = Timing::None;
+    profile.host.block_size = BLOCK as u32;
     profile
 }
 

@@ -6,6 +6,8 @@ mod association;
 mod border;
 mod commands;
 mod connection;
+#[cfg(test)]
+mod connection_tests;
 mod discovery;
 mod fabrics;
 pub mod initiator;
