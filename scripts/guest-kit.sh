@@ -20,7 +20,8 @@ release=trixie
 newer=trixie-backports
 host_packages=(qemu-system-x86)
 guest_packages=(nvme-cli fio pciutils e2fsprogs xfsprogs kmod bash coreutils util-linux mount grep sed gawk findutils diffutils
-    hostname procps iproute2 busybox-static zstd xz-utils bsdextrautils bc jq)
+    hostname procps iproute2 busybox-static zstd xz-utils bsdutils bsdextrautils
+    debianutils bc jq)
 kernel_package=linux-image-cloud-amd64
 
 say() { printf 'guest-kit: %s\n' "$*"; }
@@ -74,14 +75,16 @@ mapfile -t guest_files < <(files_of "${guest_packages[@]}")
 [ "${#host_files[@]}" -gt 0 ] && [ "${#guest_files[@]}" -gt 0 ] || unavailable "the mirror lacks packages of the guest"
 apt-get "${apt[@]}" -y -qq -t "$newer" --download-only install "${host_packages[@]}" "${guest_packages[@]}" >"$kit/apt/log/download" 2>&1 ||
     unavailable "packages could not be fetched: $(tail -n 1 "$kit/apt/log/download")"
-# Debian splits a kernel into files and a package that installs them.
-(cd "$kit/apt/cache/archives" && apt-get "${apt[@]}" -qq download -t "$newer" "linux-binary-$version" "linux-modules-$version") \
-    >"$kit/apt/log/kernel" 2>&1 || unavailable "the kernel could not be fetched: $(tail -n 1 "$kit/apt/log/kernel")"
+# Newer kernels come as several packages, all with the version in their names; what else they need is for installing them.
+mapfile -t kernel_parts < <(apt-cache "${apt[@]}" depends "$kernel" | awk -v version="$version" '/ Depends: / && index($2, version) { print $2 }' |
+    sort -u)
+(cd "$kit/apt/cache/archives" && apt-get "${apt[@]}" -qq download -t "$newer" "$kernel" "${kernel_parts[@]}") >"$kit/apt/log/kernel" 2>&1 ||
+    unavailable "the kernel could not be fetched: $(tail -n 1 "$kit/apt/log/kernel")"
 
 archives=$kit/apt/cache/archives
 for name in "${host_files[@]}"; do dpkg -x "$archives/$name" "$kit/host"; done
 for name in "${guest_files[@]}"; do dpkg -x "$archives/$name" "$kit/guest"; done
-for name in "$archives"/linux-{binary,modules}-"$version"_*.deb; do dpkg -x "$name" "$kit/guest"; done
+for name in "$archives"/linux-*"$version"_*.deb; do dpkg -x "$name" "$kit/guest"; done
 
 # --- the host's side ---
 
@@ -133,7 +136,8 @@ for folder in bin sbin lib lib64; do
     ln -sfn "usr/$folder" "$folder"
 done
 [ -e usr/lib64/ld-linux-x86-64.so.2 ] || ln -s ../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 usr/lib64/ld-linux-x86-64.so.2
-rm -rf usr/share/{doc,man,locale,info,icons,applications,bash-completion,zsh} usr/lib/python3* var boot
+rm -rf usr/share/{doc,man,locale,info,icons,applications,bash-completion,zsh} usr/lib/python3* var
+find boot ! -type d ! -name 'config-*' -delete
 mkdir -p proc sys dev tmp run mnt root etc/nvme var/lib var/tmp
 ln -sfn ../proc/self/mounts etc/mtab
 ln -sfn bash usr/bin/sh
@@ -145,9 +149,9 @@ echo 'root:x:0:' >etc/group
 echo 'nqn.2014-08.org.nvmexpress:uuid:6b8d1f7a-7c3e-4d5e-9a51-0c1f6f2d9c11' >etc/nvme/hostnqn
 echo '6b8d1f7a-7c3e-4d5e-9a51-0c1f6f2d9c11' >etc/nvme/hostid
 find usr/lib/modules -name '*.ko.xz' -exec "$busybox" unxz {} +
-"$busybox" depmod -b "$kit/guest/usr" "$version" 2>/dev/null || "$busybox" depmod -b "$kit/guest" "$version"
+of_guest depmod -b "$kit/guest" "$version" 2>"$kit/depmod"
 modules=usr/lib/modules/$version
-[ -s "$modules/modules.dep" ]
+[ -s "$modules/modules.dep" ] && [ -s "$modules/modules.dep.bin" ]
 
 # The guest's first program mounts, then asks on the second serial line what to run. All else is told by the folder of jobs (/dev/vdb, a
 # cpio archive), which is read only then: a guest can be saved before, and serve any job.
@@ -216,6 +220,6 @@ chmod +x "$first/init"
     "$kit/qemu" --version | sed -n '1s/^/qemu /p'
 } >"$kit/versions"
 # Only what runs is kept.
-rm -rf "$kit/apt" "$kit/first" "$kit/guest"
+rm -rf "$kit/apt" "$kit/first" "$kit/guest" "$kit/depmod"
 echo "$stamp" >"$kit/stamp"
 say "ready: $(tr '\n' ' ' <"$kit/versions")"

@@ -31,6 +31,12 @@ impl Kind {
 pub struct Setup {
     /// Namespaces, in MiB each.
     pub namespaces: &'static [u64],
+    /// With controller memory buffer and persistent memory region.
+    pub memory_buffers: bool,
+    /// As a target of NVMe/TCP, and not as a PCI function.
+    pub tcp: bool,
+    /// An emulated device, which can't be told faults, fails reads of a place (`tests/guest/jobs/faults.sh`).
+    pub unreadable: bool,
 }
 
 /// A device with its image, which outlives guests.
@@ -65,25 +71,47 @@ impl Device {
         let mut arguments: Vec<String> = [
             "-device",
             "nvme-subsys,id=subsystem,nqn=tidewater-guest",
-            "-object",
-            &format!("memory-backend-file,id=pmr,share=on,mem-path={},size=16M", self.folder.join("pmr").display()),
             "-device",
             "pcie-root-port,id=port0,chassis=1,slot=1",
-            "-device",
-            "nvme,id=controller,bus=port0,subsys=subsystem,serial=EMULATED1,mdts=7",
         ]
         .map(str::to_owned)
         .into();
+        let mut controller = "nvme,id=controller,bus=port0,subsys=subsystem,serial=EMULATED1,mdts=7".to_owned();
+        if self.setup.memory_buffers {
+            let file = self.folder.join("persistent-memory-region");
+            arguments.push("-object".to_owned());
+            arguments.push(format!("memory-backend-file,id=region,share=on,mem-path={},size=16M", file.display()));
+            controller.push_str(",cmb_size_mb=16,pmrdev=region");
+        }
+        arguments.push("-device".to_owned());
+        arguments.push(controller);
         for index in 0..self.setup.namespaces.len() {
             arguments.push("-drive".to_owned());
-            arguments.push(format!(
-                "if=none,id=medium{index},file={},format=raw,discard=unmap",
-                self.image(index).display()
-            ));
+            let file = self.image(index).display().to_string();
+            arguments.push(if self.setup.unreadable {
+                // 64 KiB from 2 MiB, in sectors of 512 bytes, one rule for each.
+                let rules: String = (0..128)
+                    .map(|rule| {
+                        let rule_of = format!("file.inject-error.{rule}");
+                        format!(",{rule_of}.event=none,{rule_of}.iotype=read,{rule_of}.sector={}", 4096 + rule)
+                    })
+                    .collect();
+                format!("if=none,id=medium{index},format=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename={file}{rules}")
+            } else {
+                format!("if=none,id=medium{index},file={file},format=raw,discard=unmap")
+            });
             arguments.push("-device".to_owned());
             arguments.push(format!("nvme-ns,drive=medium{index},bus=controller,nsid={}", index + 1));
         }
         arguments
+    }
+
+    /// The guest's file `target`: address, port, and name of a target of NVMe/TCP.
+    pub fn target(&self) -> String {
+        match self.kind {
+            // The kernel's own target, inside of the guest.
+            Kind::Emulated => "127.0.0.1 4420 nqn.2026-01.test:emulated".to_owned(),
+        }
     }
 
     /// Makes it ready for a guest.

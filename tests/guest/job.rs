@@ -1,7 +1,7 @@
 //! What a job reports, and whether that is all it should have.
 //!
-//! The guest's lines, on its second serial line (`tests/guest/README.md`): `ok NAME`, `not ok NAME: why`, `skip NAME: why`, `note
-//! TEXT`, `keep TEXT`, `ask WORD...`, `end`. NAME may be followed by ` (TURN)`.
+//! The guest's lines, on its second serial line (`tests/guest/README.md`): `ok NAME`, `not ok NAME: why`, `skip NAME: why`, `absent NAME`,
+//! `note TEXT`, `keep TEXT`, `ask WORD...`, `end`. NAME may be followed by ` (TURN)`.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,8 @@ pub enum Line {
     NotOk(String, String),
     /// A check that this device or machine can't be held to, and why.
     Skip(String, String),
+    /// A check that the job's arguments don't ask for.
+    Absent(String),
     /// A figure for the reader.
     Note(String),
     /// What the next guest on the same device is told.
@@ -44,6 +46,7 @@ impl Line {
                 let (name, why) = named(rest);
                 Self::Skip(name, why)
             }
+            "absent" => Self::Absent(rest.to_owned()),
             "note" => Self::Note(rest.to_owned()),
             "keep" => Self::Keep(rest.to_owned()),
             "ask" => Self::Ask(rest.split_whitespace().map(str::to_owned).collect()),
@@ -78,6 +81,8 @@ pub struct Tally {
     pub not_ok: Vec<(String, String)>,
     /// Checks left out, with their reasons.
     pub skipped: Vec<(String, String)>,
+    /// Checks that were not asked for.
+    pub absent: Vec<String>,
     /// Figures.
     pub notes: Vec<String>,
     /// What the next guest is told.
@@ -91,6 +96,7 @@ impl Tally {
             Line::Ok(name) => self.ok.push(name),
             Line::NotOk(name, why) => self.not_ok.push((name, why)),
             Line::Skip(name, why) => self.skipped.push((name, why)),
+            Line::Absent(name) => self.absent.push(name),
             Line::Note(text) => self.notes.push(text),
             Line::Keep(text) => self.kept.push(text),
             Line::Ask(_) | Line::End | Line::Other(_) => {}
@@ -99,7 +105,8 @@ impl Tally {
 
     /// Fails what should have been reported and wasn't.
     pub fn missing(&mut self, expected: &BTreeSet<String>) {
-        let names = self.ok.iter().chain(self.not_ok.iter().chain(&self.skipped).map(|(name, _)| name));
+        let names =
+            self.ok.iter().chain(&self.absent).chain(self.not_ok.iter().chain(&self.skipped).map(|(name, _)| name));
         let reported: BTreeSet<String> =
             names.map(|name| name.split(' ').next().unwrap_or_default().to_owned()).collect();
         for name in expected.difference(&reported) {

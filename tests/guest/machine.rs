@@ -20,12 +20,14 @@ pub struct Kit {
 
 /// What a guest is to do.
 pub struct Task<'a> {
-    /// A job of `tests/guest/jobs`, and its arguments.
-    pub job: &'a str,
+    /// Jobs of `tests/guest/jobs`, and their arguments.
+    pub jobs: &'a [&'a str],
     /// What an earlier guest said with `keep`.
     pub kept: &'a [String],
     /// Which device is attached: the guest's checks differ.
     pub device: &'a str,
+    /// The file `target`.
+    pub target: &'a str,
     /// QEMU's arguments for the device.
     pub arguments: &'a [String],
     /// More of the kernel's command line.
@@ -70,8 +72,9 @@ impl Machine {
         let jobs = folder.join(format!("{name}.jobs"));
         let mut archive = Archive::new();
         archive.scripts(&tidewater_tests::root().join("tests/guest"), "")?;
-        archive.file("job", format!("{}\n", task.job).as_bytes());
+        archive.file("job", format!("{}\n", task.jobs.join("\n")).as_bytes());
         archive.file("device", format!("{}\n", task.device).as_bytes());
+        archive.file("target", format!("{}\n", task.target).as_bytes());
         archive.file("kept", task.kept.iter().map(|line| format!("{line}\n")).collect::<String>().as_bytes());
         for program in task.programs {
             let file = program.file_name().and_then(|name| name.to_str()).expect("a program has a name");

@@ -2,6 +2,7 @@
 //!
 //! `make test-guest` runs it (`scripts/guest.sh`); how jobs are written is in `tests/guest/README.md`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -83,18 +84,27 @@ fn run_step(
 ) -> Tally {
     let mut tally = Tally::default();
     let harness = |why: String| ("harness".to_owned(), why);
-    let script = step.job.split(' ').next().unwrap_or_default();
-    let script = root().join("tests/guest/jobs").join(format!("{script}.sh"));
-    let expected = match std::fs::read_to_string(&script) {
-        Ok(text) => job::checks(&text),
-        Err(error) => {
-            tally.not_ok.push(harness(format!("{}: {error}", script.display())));
-            return tally;
+    let mut expected = BTreeSet::new();
+    for job in step.jobs {
+        let script = root().join("tests/guest/jobs").join(format!("{}.sh", job.split(' ').next().unwrap_or_default()));
+        match std::fs::read_to_string(&script) {
+            Ok(text) => expected.extend(job::checks(&text)),
+            Err(error) => {
+                tally.not_ok.push(harness(format!("{}: {error}", script.display())));
+                return tally;
+            }
         }
-    };
+    }
     let arguments = device.arguments();
-    let task =
-        Task { job: step.job, kept, device: device.name(), arguments: &arguments, kernel: step.kernel, programs };
+    let task = Task {
+        jobs: step.jobs,
+        kept,
+        device: device.name(),
+        target: &device.target(),
+        arguments: &arguments,
+        kernel: step.kernel,
+        programs,
+    };
     let mut machine = match Machine::start(kit, &task, folder, name) {
         Ok(machine) => machine,
         Err(error) => {

@@ -1,6 +1,6 @@
-//! `docs/reference/nvme.md` lists what the code has: every opcode and every named status, no more and no less.
+//! `docs/reference/nvme.md` lists what the code has: every opcode, log page, feature and named status, no more and no less.
 
-use tidewater_wire::nvme::{Status, opcode};
+use tidewater_wire::nvme::{Status, admin_opcode, feature, log_page, opcode};
 
 /// The lines of the reference between a heading and the next.
 fn section(heading: &str) -> Vec<String> {
@@ -17,9 +17,16 @@ fn rows(heading: &str, cells: usize) -> Vec<String> {
 }
 
 #[test]
-fn opcodes_are_in_step() {
-    let code: Vec<String> = opcode::NAMED.iter().map(|(opcode, name)| format!("{opcode:02X}h | {name}")).collect();
-    assert_eq!(rows("## Opcodes", 2), code);
+fn codes_are_in_step() {
+    for (heading, named) in [
+        ("## Opcodes", opcode::NAMED),
+        ("## Admin opcodes", admin_opcode::NAMED),
+        ("## Log pages", log_page::NAMED),
+        ("## Features", feature::NAMED),
+    ] {
+        let code: Vec<String> = named.iter().map(|(code, name)| format!("{code:02X}h | {name}")).collect();
+        assert_eq!(rows(heading, 2), code, "{heading}");
+    }
 }
 
 #[test]

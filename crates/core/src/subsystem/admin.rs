@@ -25,7 +25,7 @@ impl<M: Medium> Subsystem<M> {
         self.end_admin(slot, outcome);
     }
 
-    fn parse_admin(&self, slot: Slot) -> Result<AdminCommand, Status> {
+    pub(super) fn parse_admin(&self, slot: Slot) -> Result<AdminCommand, Status> {
         let command = &self.slots[slot];
         match self.controllers[usize::from(command.function)].transport {
             Transport::Pcie => AdminCommand::parse(&command.sqe),
@@ -37,6 +37,7 @@ impl<M: Medium> Subsystem<M> {
         let parsed = self.parse_admin(slot)?;
         let function = self.slots[slot].function;
         let c = &self.controllers[usize::from(function)];
+        self.state.sanitize.permits(&parsed)?;
         if parsed.is_destructive() && !c.privileged {
             return Err(Status::OPERATION_DENIED);
         }
@@ -80,7 +81,7 @@ impl<M: Medium> Subsystem<M> {
         self.end_admin(slot, outcome);
     }
 
-    fn end_admin(&mut self, slot: Slot, outcome: Outcome) {
+    pub(super) fn end_admin(&mut self, slot: Slot, outcome: Outcome) {
         match outcome {
             Ok(Next::Later) => {}
             Ok(Next::Done(dw0)) => {

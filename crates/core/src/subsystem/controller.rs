@@ -1,6 +1,7 @@
 //! A controller: its registers (NVM Express 1.4, section 3.1), its queues, and what its host has asked for.
 
 use super::events::AsyncEvents;
+use super::logs::{ChangedNamespaces, ErrorLog};
 use super::options::{Bar2, Options, Region};
 use super::queues::{CompletionQueue, SubmissionQueue};
 use super::{Segment, Transport};
@@ -92,11 +93,13 @@ pub(super) struct Controller {
     pub shadow: Option<(u64, u64)>,
     /// Number of Queues has been set since the last reset: submission and completion queues that may be made.
     pub queues_granted: u16,
-    /// Interrupt coalescing: completions without an interrupt, and how long at most. Zero time: none.
+    /// Interrupt coalescing: completions until there is an interrupt, and how long they wait at most. Zero time: none.
     pub coalesce_count: u32,
     pub coalesce_time: Duration,
-    /// Vectors whose interrupts are not coalesced.
-    pub uncoalesced: Box<[bool]>,
+    /// Entries that are read of one queue in a turn.
+    pub burst: u32,
+    pub errors: ErrorLog,
+    pub changed: ChangedNamespaces,
     /// The host memory buffer, as long as it is lent.
     pub host_memory: Vec<Segment>,
     pub keep_alive: Duration,
@@ -140,7 +143,9 @@ impl Controller {
             queues_granted: fixed.queues,
             coalesce_count: 0,
             coalesce_time: Duration::ZERO,
-            uncoalesced: vec![false; usize::from(fixed.vectors)].into_boxed_slice(),
+            burst: u32::MAX,
+            errors: ErrorLog::default(),
+            changed: ChangedNamespaces::default(),
             host_memory: Vec::new(),
             keep_alive: Duration::ZERO,
             heard_at: Instant::ZERO,

@@ -1,12 +1,11 @@
 //! Asynchronous events (NVM Express 1.4, section 5.2): what a controller tells its host unasked.
 
 use super::Subsystem;
+use super::identify::EVENT_REQUESTS;
 use std::collections::VecDeque;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Event, EventType, Status};
 
-/// Asynchronous Event Requests that a controller holds, at most (AERL of Identify Controller, plus 1).
-pub(super) const REQUESTS_MAX: usize = 4;
 /// Types of events: the code of the type has three bits.
 const TYPES: usize = 8;
 
@@ -24,7 +23,7 @@ pub(super) struct AsyncEvents {
 impl AsyncEvents {
     /// A host asks. False: there are too many requests.
     pub(super) fn ask(&mut self, cid: u16) -> bool {
-        let room = self.requests.len() < REQUESTS_MAX;
+        let room = self.requests.len() < usize::from(EVENT_REQUESTS);
         if room {
             self.requests.push_back(cid);
         }
@@ -35,11 +34,6 @@ impl AsyncEvents {
     pub(super) fn abort(&mut self, cid: u16) -> bool {
         let place = self.requests.iter().position(|&request| request == cid);
         place.map(|place| self.requests.remove(place)).is_some()
-    }
-
-    /// Whether a request of this identifier waits.
-    pub(super) fn asks(&self, cid: u16) -> bool {
-        self.requests.contains(&cid)
     }
 
     /// The host has read the log page of a type: events of it may come again.
@@ -63,6 +57,9 @@ impl<M: Medium> Subsystem<M> {
     /// Something has happened that a controller's host is to know.
     #[cold]
     pub(super) fn raise(&mut self, function: u8, event: Event) {
+        if !self.state.features.tells(function, event) {
+            return;
+        }
         let events = &mut self.controllers[usize::from(function)].events;
         if !events.waiting.contains(&event) {
             events.waiting.push_back(event);

@@ -108,7 +108,7 @@ impl<M: Medium> Subsystem<M> {
             Fault::Clear => {
                 self.faults = Faults::default();
                 self.controllers.iter_mut().for_each(|c| c.stuck_shutdown = false);
-                self.on_shutdown_flushed();
+                self.end_shutdowns();
             }
         }
     }

@@ -28,8 +28,17 @@ impl<M: Medium> Subsystem<M> {
         match doorbell {
             Some(Doorbell { queue, completion: true }) => self.move_head(function, queue, value),
             Some(Doorbell { queue, completion: false }) => self.move_tail(function, queue, value),
-            None => self.raise(function, Event::InvalidDoorbellRegister),
+            None => self.wrong_bell(function, u16::MAX, Event::InvalidDoorbellRegister),
         }
+    }
+
+    /// A doorbell was rung wrongly.
+    #[cold]
+    fn wrong_bell(&mut self, function: u8, queue: u16, event: Event) {
+        let count = self.state.smart.error();
+        let c = &mut self.controllers[usize::from(function)];
+        c.errors.of_queue(count, queue, c.transport);
+        self.raise(function, event);
     }
 
     /// A shadow doorbell has changed.
@@ -51,10 +60,10 @@ impl<M: Medium> Subsystem<M> {
     fn move_tail(&mut self, function: u8, queue: u16, value: u32) {
         let sq = &mut self.controllers[usize::from(function)].submission[usize::from(queue)];
         if !sq.live || sq.deletion.is_some() {
-            return self.raise(function, Event::InvalidDoorbellRegister);
+            return self.wrong_bell(function, queue, Event::InvalidDoorbellRegister);
         }
         if value >= sq.entries {
-            return self.raise(function, Event::InvalidDoorbellValue);
+            return self.wrong_bell(function, queue, Event::InvalidDoorbellValue);
         }
         sq.tail = value;
         self.line_up(function, queue);
@@ -64,12 +73,12 @@ impl<M: Medium> Subsystem<M> {
     fn move_head(&mut self, function: u8, queue: u16, value: u32) {
         let cq = &mut self.controllers[usize::from(function)].completion[usize::from(queue)];
         if !cq.live {
-            return self.raise(function, Event::InvalidDoorbellRegister);
+            return self.wrong_bell(function, queue, Event::InvalidDoorbellRegister);
         }
         // The head may only move towards the tail.
         let moves = if value >= cq.head { value - cq.head } else { (cq.entries + value).saturating_sub(cq.head) };
         if value >= cq.entries || moves > cq.unread() {
-            return self.raise(function, Event::InvalidDoorbellValue);
+            return self.wrong_bell(function, queue, Event::InvalidDoorbellValue);
         }
         cq.head = value;
         if !cq.waiting.is_empty() {
@@ -113,6 +122,8 @@ impl<M: Medium> Subsystem<M> {
         let c = &mut self.controllers[usize::from(function)];
         let runs = c.is_running() && c.csts.shutdown == ShutdownStatus::None;
         let fabrics = c.transport == Transport::Fabrics;
+        // A queue that stands alone in line has nobody to give way to.
+        let burst = if self.io_line.is_empty() { BURST } else { BURST.min(c.burst) };
         let sq = &mut c.submission[usize::from(queue)];
         sq.ready = false;
         if !runs || !sq.live || sq.deletion.is_some() || sq.fetching > 0 {
@@ -122,7 +133,7 @@ impl<M: Medium> Subsystem<M> {
             return self.serve_capsules(function, queue, slots);
         }
         let until = if sq.tail < sq.head { sq.entries } else { sq.tail };
-        let count = (until - sq.head).min(BURST).min(slots.into());
+        let count = (until - sq.head).min(burst).min(slots.into());
         if count == 0 {
             return;
         }

@@ -93,7 +93,7 @@ pub enum Input<'a> {
         /// Whether all of its bytes arrived.
         result: Result<(), MoveError>,
     },
-    /// Answers [`Output::Sync`].
+    /// Answers [`Output::Sync`] and [`Output::Purge`].
     Synced {
         /// The command.
         slot: Slot,
@@ -299,6 +299,12 @@ pub enum Output {
     },
     /// All that was stored so far must be safe before this command ends.
     Sync {
+        /// The command.
+        slot: Slot,
+    },
+    /// As [`Output::Sync`], and answered alike; besides, nothing that was stored for pages which no unit refers to any more may
+    /// be readable in the backing store afterwards (sanitize, secure erase).
+    Purge {
         /// The command.
         slot: Slot,
     },

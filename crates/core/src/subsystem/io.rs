@@ -1,15 +1,18 @@
 //! I/O commands: from an entry to the device and back.
 
+use super::namespaces::Extent;
 use super::pointers::Found;
 use super::slots::{Command, OWN, Stage, Work};
 use super::{MoveError, Output, Slot, StoreFault, Subsystem, Unit};
 use crate::device::{self, Whereabouts};
 use crate::host::Submission;
 use tidewater_nand::Medium;
-use tidewater_wire::nvme::{self, DsmRange, Kind, Sqe, Status};
+use tidewater_wire::nvme::{self, DsmRange, Kind, NSID_ALL, Sqe, Status};
 
 /// PSDT and what is reserved beside it, in double word 0: how data moves is no business of the device.
 const PSDT: u32 = 3 << 14;
+/// Blocks that one command of the device may address.
+const BLOCKS_MAX: u64 = 1 << 16;
 /// From this opcode on, I/O commands are vendor specific.
 pub(super) const VENDOR: u8 = 0x80;
 
@@ -22,6 +25,7 @@ impl<M: Medium> Subsystem<M> {
     /// An entry of an I/O queue.
     #[inline]
     pub(super) fn begin_io(&mut self, slot: Slot) {
+        self.state.smart.started(self.now);
         let sqe = &self.slots[slot].sqe;
         if sqe.opcode() >= VENDOR {
             return self.begin_vendor_io(slot);
@@ -37,18 +41,34 @@ impl<M: Medium> Subsystem<M> {
     #[inline]
     fn admit(&mut self, slot: Slot, parsed: &nvme::Command) -> Result<(), Status> {
         let function = self.slots[slot].function;
-        let place = self.resolve(function, parsed)?;
-        let command = &mut self.slots[slot];
-        command.first_block = place.first_block;
-        command.blocks = place.blocks;
-        command.start = place.first_block << self.block_shift;
-        let bytes = u64::from(place.blocks) << self.block_shift;
-        if parsed.kind.transfers() && bytes > self.transfer_max {
+        let modifies = parsed.kind.modifies();
+        self.state.sanitize.permits_io()?;
+        let is_flush_of_all = parsed.nsid == NSID_ALL && parsed.kind == Kind::Flush;
+        let mut place = Extent { first: 0, blocks: 0 };
+        if !is_flush_of_all {
+            let namespace = self.state.namespaces.find(parsed.nsid, function)?;
+            if parsed.kind.transfers() && u64::from(parsed.blocks) << namespace.block_shift > self.transfer_max {
+                return Err(Status::INVALID_FIELD);
+            }
+            place = namespace.locate(parsed.first_block, parsed.blocks.into())?;
+            if modifies && (namespace.is_protected() || self.read_only) {
+                return Err(Status::NAMESPACE_WRITE_PROTECTED);
+            }
+        }
+        if !self.erases.is_empty() && self.is_formatting(parsed.nsid) {
+            return Err(Status::FORMAT_IN_PROGRESS);
+        }
+        // Write Zeroes and Verify of blocks of 4 KiB may be of more blocks of the device than a command tells.
+        if place.blocks > BLOCKS_MAX {
             return Err(Status::INVALID_FIELD);
         }
-        if parsed.kind.modifies() && self.read_only {
-            return Err(Status::NAMESPACE_WRITE_PROTECTED);
-        }
+        let write_cache = self.state.features.write_cache(function);
+        let command = &mut self.slots[slot];
+        command.first_block = place.first;
+        command.blocks = place.blocks as u32;
+        command.start = place.first << self.block_shift;
+        let bytes = place.blocks << self.block_shift;
+        command.bytes = bytes;
         if self.faults.any_on_blocks()
             && let Some(status) = self.faults.status(parsed.nsid, parsed.first_block, parsed.blocks.into())
         {
@@ -56,8 +76,8 @@ impl<M: Medium> Subsystem<M> {
         }
         command.durable = match parsed.kind {
             Kind::Flush => true,
-            Kind::Write | Kind::WriteZeroes { .. } => parsed.fua || !place.write_cache,
-            Kind::DatasetManagement { deallocate, .. } => deallocate && !place.write_cache,
+            Kind::Write | Kind::WriteZeroes { .. } => parsed.fua || !write_cache,
+            Kind::DatasetManagement { deallocate, .. } => deallocate && !write_cache,
             Kind::Read | Kind::Compare | Kind::Verify => false,
         };
         let (work, len, is_source) = match parsed.kind {
@@ -70,6 +90,9 @@ impl<M: Medium> Subsystem<M> {
             Kind::DatasetManagement { ranges, .. } => (Work::Ranges, u32::from(ranges) * DsmRange::SIZE as u32, true),
         };
         command.work = work;
+        if modifies {
+            self.state.sanitize.written();
+        }
         if len == 0 {
             self.submit(slot);
             return Ok(());
@@ -236,7 +259,8 @@ impl<M: Medium> Subsystem<M> {
         let status = command.status;
         if command.durable && status.is_success() && !command.orphan {
             command.stage = Stage::Sync;
-            self.outputs.push_back(Output::Sync { slot });
+            let purge = command.purge;
+            self.outputs.push_back(if purge { Output::Purge { slot } } else { Output::Sync { slot } });
         } else {
             self.finish(slot, status);
         }
@@ -272,6 +296,7 @@ impl<M: Medium> Subsystem<M> {
         assert!(self.slots[slot].stage == Stage::Sync, "slot {}: nothing was to be made safe", slot.0);
         let status = match result {
             Ok(()) => self.slots[slot].status,
+            // Blocks that are forgotten, and the state of the subsystem, are stored too.
             Err(StoreFault) => {
                 self.on_store_failed();
                 Status::WRITE_FAULT
@@ -284,6 +309,7 @@ impl<M: Medium> Subsystem<M> {
     #[cold]
     pub(super) fn on_store_failed(&mut self) {
         self.read_only = true;
+        self.look_for_end_of_life();
     }
 
     /// Data for the firmware has come.

@@ -7,9 +7,9 @@
 use super::controller::Power;
 use super::events::AsyncEvents;
 use super::queues::{CompletionQueue, SubmissionQueue};
+use super::self_test::Abort;
 use super::slots::Stage;
 use super::{Output, Slot, Subsystem, Transport};
-use tidewater_base::Duration;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::register::{
     Aqa, Cc, Csts, MemorySpaceControl, NSSR_RESET, PMRCTL_EN, ShutdownNotification, ShutdownStatus, offset,
@@ -17,7 +17,7 @@ use tidewater_wire::nvme::register::{
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 
 /// Which of the subsystem's own slots flushes for a shutdown.
-const SHUTDOWN_FLUSH: u16 = 0;
+pub(super) const SHUTDOWN_FLUSH: u16 = 0;
 
 impl<M: Medium> Subsystem<M> {
     /// The host writes registers. What is not an aligned access of 4 or 8 bytes is dropped (section 3.1 leaves it undefined).
@@ -129,6 +129,11 @@ impl<M: Medium> Subsystem<M> {
         }
         c.power = Power::Ready;
         c.csts.ready = true;
+        // From now on a power cut is one that nobody was told of.
+        if self.state.smart.is_clean() {
+            self.state.smart.enabled();
+            self.outputs.push_back(Output::SaveState);
+        }
     }
 
     /// The drive has recovered: controllers that were enabled meanwhile are ready.
@@ -162,13 +167,14 @@ impl<M: Medium> Subsystem<M> {
         c.shadow = None;
         c.masked = 0;
         c.queues_granted = c.fixed.queues;
-        c.coalesce_count = 0;
-        c.coalesce_time = Duration::ZERO;
-        c.uncoalesced.fill(false);
         c.host_memory.clear();
         self.interrupts.retain(|&(of, _)| of != function);
         self.controllers[usize::from(function)].interrupting.fill(false);
         self.orphan(function);
+        self.state.features.reset(function, self.now);
+        self.look_up_features(function);
+        let hours = self.state.smart.power_on_hours(self.now);
+        self.state.self_test.abort(hours, Abort::Reset(function));
         self.try_quiesce(function);
     }
 
@@ -186,6 +192,7 @@ impl<M: Medium> Subsystem<M> {
                 _ => false,
             };
             if ends {
+                self.forget_waiting(slot);
                 self.release(slot);
             }
         }
@@ -249,17 +256,33 @@ impl<M: Medium> Subsystem<M> {
         let command = &mut self.slots[slot];
         command.work = super::slots::Work::Flush;
         command.durable = true;
+        // With the flush, it becomes safe that this was a shutdown in order, if it is the last.
+        let in_order = |c: &super::controller::Controller| {
+            c.power == Power::Disabled || waits(c) || c.csts.shutdown == ShutdownStatus::Complete
+        };
+        if self.controllers.iter().all(in_order) {
+            self.state.smart.shut_down();
+        }
+        self.outputs.push_back(Output::SaveState);
         self.submit(slot);
     }
 
     /// The flush for a shutdown has ended.
-    pub(super) fn on_shutdown_flushed(&mut self) {
+    pub(super) fn on_shutdown_flushed(&mut self, status: Status) {
+        if !status.is_success() {
+            self.on_store_failed();
+        }
+        self.end_shutdowns();
+        self.flush_for_shutdown();
+    }
+
+    /// Controllers whose shutdown waits for nothing but a fault that may be over.
+    pub(super) fn end_shutdowns(&mut self) {
         for c in self.controllers.iter_mut() {
             if c.csts.shutdown == ShutdownStatus::Occurring && c.shutdown_flushed && !c.stuck_shutdown {
                 c.csts.shutdown = ShutdownStatus::Complete;
             }
         }
-        self.flush_for_shutdown();
     }
 
     /// A host connects over fabrics.
@@ -272,6 +295,9 @@ impl<M: Medium> Subsystem<M> {
         c.privileged = privileged;
         c.submission[0] =
             SubmissionQueue { live: true, entries: u32::from(entries.max(2)), ..SubmissionQueue::default() };
+        self.state.namespaces.admit(function);
+        self.state.features.connected(function, keep_alive_ms);
+        self.look_up_features(function);
         self.set_keep_alive(function, keep_alive_ms);
     }
 

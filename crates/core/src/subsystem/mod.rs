@@ -10,18 +10,31 @@ mod admin_queues;
 mod controller;
 mod events;
 mod faults;
+pub mod features;
+#[cfg(test)]
+mod features_tests;
 mod fetch;
+pub mod identify;
 pub mod input_log;
 mod interface;
 mod io;
 mod lifecycle;
+pub mod logs;
+pub mod namespaces;
+#[cfg(test)]
+mod namespaces_tests;
 mod options;
 mod outlook;
 mod own;
 mod pointers;
 mod post;
 mod queues;
+pub mod sanitize;
+pub mod saved;
+pub mod self_test;
 mod slots;
+pub mod smart;
+mod state;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -36,8 +49,10 @@ use crate::host::Submission;
 use controller::{Controller, Fixed};
 use faults::Faults;
 use options::OWN_SLOTS;
+use own::Erase;
 use pointers::{PAGE, Read};
 use slots::Slots;
+use state::State;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use tidewater_base::Instant;
@@ -84,6 +99,12 @@ pub struct Subsystem<M: Medium = Nand> {
     recovering: bool,
     /// The backing store has failed.
     read_only: bool,
+    /// Hosts have been told that the drive takes no writes any more.
+    told_end_of_life: bool,
+    state: State,
+    /// Blocks that are to be forgotten, and the commands that are waited for before the first of them are.
+    erases: VecDeque<Erase>,
+    erase_blockers: u32,
     block_shift: u32,
     unit_shift: u32,
     transfer_max: u64,
@@ -105,7 +126,8 @@ impl<M: Medium> Subsystem<M> {
             std::iter::repeat_n(pcie, functions).chain(std::iter::repeat_n(fabric, fabrics)).collect();
         let queues = controllers.len() * (usize::from(options.queues) + 1);
         let segments_max = SEGMENTS_MIN.max(options.transfer_max as usize / PAGE as usize + 1);
-        Ok(Subsystem {
+        let state = State::new(&device, &options)?;
+        let mut subsystem = Subsystem {
             controllers,
             slots: Slots::new(options.slots, OWN_SLOTS, segments_max),
             admin_line: VecDeque::with_capacity(functions + fabrics),
@@ -120,13 +142,26 @@ impl<M: Medium> Subsystem<M> {
             next_version: options.first_version,
             recovering: device.is_recovering(),
             read_only: false,
+            told_end_of_life: false,
+            state,
+            erases: VecDeque::new(),
+            erase_blockers: 0,
             block_shift: device.profile().host.block_size.trailing_zeros(),
             unit_shift: device.profile().ftl.unit_size.trailing_zeros(),
             transfer_max: options.transfer_max.into(),
             segments_max,
             options,
             device,
-        })
+        };
+        for function in 0..subsystem.controllers.len() {
+            subsystem.look_up_features(function as u8);
+        }
+        // What a power cut has interrupted goes on.
+        subsystem.await_self_test();
+        if subsystem.state.sanitize.is_running() {
+            subsystem.erase_all();
+        }
+        Ok(subsystem)
     }
 
     /// Tells the subsystem what happened. `now` must not run backwards, nor past a [`Subsystem::deadline`] that was not kept.
@@ -231,6 +266,7 @@ impl<M: Medium> Subsystem<M> {
             Timer::Late { function, posting, generation } if current(function, generation) => {
                 self.on_late(function, posting);
             }
+            Timer::SelfTest => self.on_self_test(),
             Timer::KeepAlive { function, generation } => self.on_keep_alive(function, generation),
             Timer::Coalesced { .. } | Timer::Late { .. } => {} // A reset came before it.
         }
@@ -353,7 +389,17 @@ impl<M: Medium> Subsystem<M> {
     /// What of the subsystem's own state outlives a power cut: namespaces, saved features, health. After each
     /// [`Output::SaveState`], and at a clean end, it is stored beside the drive's content, for [`Options::state`].
     pub fn state(&self) -> Vec<u8> {
-        Vec::new()
+        self.state.to_bytes(self.now)
+    }
+
+    /// The namespaces.
+    pub fn namespaces(&self) -> &namespaces::Namespaces {
+        &self.state.namespaces
+    }
+
+    /// The health log of the subsystem, as Get Log Page tells it.
+    pub fn health(&self) -> tidewater_wire::nvme::log::SmartLog {
+        self.state.smart.log(self.now, &state::flash_of(&self.device, self.read_only), false)
     }
 }
 

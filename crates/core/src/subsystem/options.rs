@@ -1,5 +1,6 @@
 //! How a subsystem is made, and what of it whoever drives the loop asks for.
 
+use super::namespaces::Initial;
 use crate::device::{Device, SetupError};
 use crate::fast::bar;
 use crate::profile::Profile;
@@ -43,6 +44,10 @@ pub struct Options {
     pub hmb_minimum: u32,
     /// PCI functions may use commands that destroy (Format, Sanitize, namespace management, vendor commands).
     pub privileged: bool,
+    /// Namespaces of a new drive, attached to every controller; empty: one that takes everything.
+    pub namespaces: Vec<Initial>,
+    /// Commands taken from one queue in a turn, 1 to 128: the default of the feature Arbitration.
+    pub arbitration_burst: u32,
     /// What `Subsystem::state` gave when the drive was last run; empty: a new drive.
     pub state: Vec<u8>,
 }
@@ -68,6 +73,8 @@ impl Options {
             hmb_preferred: 0,
             hmb_minimum: 0,
             privileged: true,
+            namespaces: Vec::new(),
+            arbitration_burst: host.arbitration_burst,
             state: Vec::new(),
         }
     }
@@ -92,6 +99,10 @@ impl Options {
             () if self.transfer_max < 4096 || !self.transfer_max.is_power_of_two() => {
                 wrong(format!("{} bytes for a command at most: a power of two from 4,096 on", self.transfer_max))
             }
+            () if !(4096..=1 << 20).contains(&device.profile().ftl.unit_size) => wrong(format!(
+                "[ftl] unit_size of {} bytes: a served drive has units of 4 KiB to 1 MiB",
+                device.profile().ftl.unit_size
+            )),
             () if self.first_version == 0 => wrong("version 0 is what was there before the first write".into()),
             () if self.serial.len() > 20 || !self.serial.is_ascii() => {
                 wrong(format!("serial number {:?}: at most 20 ASCII characters", self.serial))

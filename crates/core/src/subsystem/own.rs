@@ -1,17 +1,203 @@
-//! What the subsystem does by itself: flushes of shutdowns, and keep-alive timers.
+//! What the subsystem does by itself: flushes of shutdowns, blocks that are forgotten, timers.
 
+use super::lifecycle::SHUTDOWN_FLUSH;
+use super::namespaces::Extent;
+use super::slots::{Stage, Work};
 use super::timers::Timer;
 use super::{Output, Slot, Subsystem};
 use tidewater_base::Duration;
 use tidewater_nand::Medium;
-use tidewater_wire::nvme::Status;
+use tidewater_wire::nvme::{DSM_RANGES_MAX, DsmRange, Event, Status};
+
+/// Which of the subsystem's own slots forgets blocks.
+const ERASE: u16 = 1;
+
+/// What happens when blocks are forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// A namespace is gone.
+    Nothing,
+    /// Namespaces get a block format.
+    Format { nsids: Vec<u32>, lbaf: u8 },
+    /// The sanitize operation ends.
+    Sanitize,
+}
+
+/// Blocks that are to be forgotten.
+#[derive(Clone, Debug)]
+pub(super) struct Erase {
+    pub extents: Vec<Extent>,
+    pub then: Then,
+    /// Not even the backing store may be able to bring them back.
+    pub purge: bool,
+    /// The command that waits for it.
+    pub waiting: Option<Slot>,
+}
 
 impl<M: Medium> Subsystem<M> {
+    /// Blocks are to be forgotten, once no command that was taken before can change them any more.
+    pub(super) fn erase(&mut self, erase: Erase) {
+        self.erases.push_back(erase);
+        if self.erases.len() == 1 {
+            self.await_writes();
+        }
+    }
+
+    fn await_writes(&mut self) {
+        let mut blockers = 0;
+        for slot in (0..self.slots.hosts()).map(Slot) {
+            let command = &mut self.slots[slot];
+            let modifies = matches!(command.work, Work::Write | Work::WriteZeroes | Work::Ranges) && command.queue > 0;
+            if command.stage != Stage::Free && modifies {
+                command.blocks_erase = true;
+                blockers += 1;
+            }
+        }
+        self.erase_blockers = blockers;
+        if blockers == 0 {
+            self.begin_erase();
+        }
+    }
+
+    /// Nothing is under way that changes blocks.
+    pub(super) fn begin_erase(&mut self) {
+        let Some(erase) = self.erases.front() else { return };
+        let mut ranges = Vec::new();
+        for extent in &erase.extents {
+            let (mut first, mut left) = (extent.first, extent.blocks);
+            while left > 0 {
+                // A multiple of every unit.
+                let blocks = left.min(1 << 31);
+                ranges.push(DsmRange::new(first, blocks as u32));
+                (first, left) = (first + blocks, left - blocks);
+            }
+        }
+        assert!(ranges.len() <= DSM_RANGES_MAX, "more than 2^48 bytes, or more namespaces than there can be");
+        let slot = self.slots.take_own(ERASE).expect("one erase at a time");
+        let command = &mut self.slots[slot];
+        if ranges.is_empty() {
+            return self.finish_own(slot, Status::SUCCESS);
+        }
+        command.work = Work::Ranges;
+        command.len = (ranges.len() * DsmRange::SIZE) as u32;
+        command.sqe = command.sqe.with_dword(11, 4); // Deallocate.
+        command.ranges = ranges.into_boxed_slice();
+        self.submit(slot);
+    }
+
     /// A command of the subsystem's own has ended.
     #[cold]
-    pub(super) fn finish_own(&mut self, slot: Slot, _status: Status) {
+    pub(super) fn finish_own(&mut self, slot: Slot, status: Status) {
+        if slot.0 - self.slots.hosts() == SHUTDOWN_FLUSH {
+            self.slots.release(slot);
+            return self.on_shutdown_flushed(status);
+        }
+        if self.slots[slot].work != Work::Flush && status.is_success() {
+            self.apply_erase();
+            let purge = self.erases.front().is_some_and(|erase| erase.purge);
+            let command = &mut self.slots[slot];
+            command.work = Work::Flush;
+            command.durable = true;
+            command.purge = purge;
+            return self.submit(slot);
+        }
         self.slots.release(slot);
-        self.on_shutdown_flushed();
+        self.end_erase(status);
+    }
+
+    /// The blocks are forgotten: what they were is no more.
+    fn apply_erase(&mut self) {
+        let Some(Erase { then: Then::Format { nsids, lbaf }, .. }) = self.erases.front().cloned() else { return };
+        for nsid in nsids {
+            if self.state.namespaces.format(nsid, lbaf).is_ok() {
+                self.tell_namespace_changed(nsid);
+            }
+        }
+        self.outputs.push_back(Output::SaveState);
+    }
+
+    /// The blocks are forgotten for good, or can't be.
+    fn end_erase(&mut self, status: Status) {
+        let Some(erase) = self.erases.pop_front() else { return };
+        if erase.then == Then::Sanitize {
+            let event = self.state.sanitize.finish(status.is_success());
+            self.outputs.push_back(Output::SaveState);
+            self.raise_everywhere(event);
+        }
+        if let Some(slot) = erase.waiting {
+            self.finish(slot, status);
+        }
+        if !self.erases.is_empty() {
+            self.await_writes();
+        }
+    }
+
+    /// A command that waits for blocks to be forgotten is an orphan: they are forgotten all the same.
+    pub(super) fn forget_waiting(&mut self, slot: Slot) {
+        for erase in self.erases.iter_mut().filter(|erase| erase.waiting == Some(slot)) {
+            erase.waiting = None;
+        }
+    }
+
+    /// Whether a namespace is being formatted.
+    #[cold]
+    pub(super) fn is_formatting(&self, nsid: u32) -> bool {
+        let formats = |erase: &Erase| matches!(&erase.then, Then::Format { nsids, .. } if nsids.contains(&nsid));
+        self.erases.iter().any(formats)
+    }
+
+    /// Something has happened that every host is to know.
+    pub(super) fn raise_everywhere(&mut self, event: Event) {
+        for function in 0..self.controllers.len() {
+            if self.controllers[function].live {
+                self.raise(function as u8, event);
+            }
+        }
+    }
+
+    /// What Identify tells of a namespace has changed, for all that it is attached to.
+    pub(super) fn tell_namespace_changed(&mut self, nsid: u32) {
+        let Ok(attached) = self.state.namespaces.at(nsid).map(|ns| ns.attached) else { return };
+        for function in attached.iter() {
+            self.tell_controller_of_namespace(function, nsid);
+        }
+    }
+
+    /// A namespace has come, gone or changed, as far as a controller is concerned.
+    pub(super) fn tell_controller_of_namespace(&mut self, function: u8, nsid: u32) {
+        if let Some(c) = self.controllers.get_mut(usize::from(function)).filter(|c| c.live) {
+            c.changed.add(nsid);
+            self.raise(function, Event::NamespaceAttributeChanged);
+        }
+    }
+
+    /// Whether the drive takes no writes any more; the first time, hosts are told.
+    #[cold]
+    pub(super) fn look_for_end_of_life(&mut self) {
+        if !self.told_end_of_life && (self.read_only || self.device.ftl().is_read_only()) {
+            self.told_end_of_life = true;
+            self.raise_everywhere(Event::Reliability);
+        }
+    }
+
+    /// A self-test may have ended.
+    pub(super) fn on_self_test(&mut self) {
+        let hours = self.state.smart.power_on_hours(self.now);
+        let warnings = self.state.smart.warnings(&super::state::flash_of(&self.device, self.read_only), false);
+        let before = self.state.self_test.deadline();
+        if self.state.self_test.expire(self.now, hours, warnings) {
+            self.raise_everywhere(Event::DiagnosticFailure);
+        }
+        if before.is_some() && self.state.self_test.deadline().is_none() {
+            self.outputs.push_back(Output::SaveState);
+        }
+    }
+
+    /// A self-test runs, that ends some day.
+    pub(super) fn await_self_test(&mut self) {
+        if let Some(at) = self.state.self_test.deadline() {
+            self.timers.push(at.max(self.now), Timer::SelfTest);
+        }
     }
 
     /// A fabrics host is to be heard of at least so often; 0: it need not.

@@ -93,7 +93,7 @@ impl<M: Medium> Subsystem<M> {
         self.read_list(slot, at, room.min(wanted) * PRP)
     }
 
-    fn read_list(&mut self, slot: Slot, address: u64, len: u32) -> Result<Found, Status> {
+    pub(super) fn read_list(&mut self, slot: Slot, address: u64, len: u32) -> Result<Found, Status> {
         let command = &mut self.slots[slot];
         let function = command.function;
         if self.controllers[usize::from(function)].touches_cmb(address, len.into()) {
@@ -156,18 +156,15 @@ impl<M: Medium> Subsystem<M> {
         let command = &mut self.slots[slot];
         match descriptor {
             SglDescriptor::DataBlock { address: Address::Memory(address), len } => {
-                if len > command.walk.left {
-                    return Err(Status::DATA_SGL_LENGTH_INVALID);
-                }
+                // More than there is data for is left alone (SGLS bit 18).
+                let len = len.min(command.walk.left);
                 command.walk.left -= len;
                 self.place(slot, address, len)?;
                 Ok(None)
             }
             SglDescriptor::BitBucket { len } => {
                 if !command.walk.is_source {
-                    if len > command.walk.left {
-                        return Err(Status::DATA_SGL_LENGTH_INVALID);
-                    }
+                    let len = len.min(command.walk.left);
                     command.walk.left -= len;
                     self.add(slot, Segment { address: 0, len, bit_bucket: true })?;
                 }

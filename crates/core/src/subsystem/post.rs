@@ -1,26 +1,48 @@
 //! How commands end: completion queue entries, interrupts (NVM Express 1.4, sections 4.6 and 7.5), and faults on their way.
 
 use super::queues::Posting;
-use super::slots::OWN;
+use super::slots::{OWN, Work};
+use super::smart::Done;
 use super::timers::Timer;
 use super::{Output, Slot, Subsystem, Transport};
 use tidewater_base::Duration;
 use tidewater_nand::Medium;
-use tidewater_wire::nvme::Status;
+use tidewater_wire::nvme::{Cqe, Status};
 
 impl<M: Medium> Subsystem<M> {
     /// A command ends with a status. Nothing of it is under way any more.
     #[inline]
     pub(super) fn finish(&mut self, slot: Slot, status: Status) {
-        let command = &self.slots[slot];
+        let command = &mut self.slots[slot];
         let (function, queue, cid, dw0) = (command.function, command.queue, command.sqe.cid(), command.dw0);
         if function == OWN {
             return self.finish_own(slot, status);
         }
+        command.status = status;
+        let mut status = status;
         if !command.orphan {
+            if !status.is_success() {
+                status = self.log_error(slot, status);
+            }
             self.post(function, queue, cid, status, dw0, Some(slot));
         }
         self.release(slot);
+    }
+
+    /// A command has failed: the Error Information log tells more (section 5.14.1.1).
+    #[cold]
+    fn log_error(&mut self, slot: Slot, status: Status) -> Status {
+        let status = status.with_more(true);
+        let command = &self.slots[slot];
+        let c = &mut self.controllers[usize::from(command.function)];
+        let cqe = Cqe { status, ..Cqe::default() };
+        let lba = if command.queue > 0 { command.sqe.slba() } else { 0 };
+        let count = self.state.smart.error();
+        c.errors.of_command(count, command.queue, &command.sqe, &cqe, lba, c.transport);
+        if status.same_code(Status::WRITE_FAULT) || status.same_code(Status::NAMESPACE_WRITE_PROTECTED) {
+            self.look_for_end_of_life();
+        }
+        status
     }
 
     /// A slot is free again.
@@ -28,7 +50,22 @@ impl<M: Medium> Subsystem<M> {
     pub(super) fn release(&mut self, slot: Slot) {
         let command = &self.slots[slot];
         let (function, queue, orphan, vendor) = (command.function, command.queue, command.orphan, command.is_vendor);
+        if queue > 0 {
+            let done = match command.work {
+                Work::Read | Work::Compare | Work::Verify => Done::Read(command.bytes),
+                Work::Write => Done::Written(command.bytes),
+                _ => Done::Other,
+            };
+            self.state.smart.ended(self.now, done, command.status);
+        }
+        let blocks_erase = command.blocks_erase;
         self.slots.release(slot);
+        if blocks_erase {
+            self.erase_blockers -= 1;
+            if self.erase_blockers == 0 {
+                self.begin_erase();
+            }
+        }
         self.vendor_outstanding -= u16::from(vendor);
         let c = &mut self.controllers[usize::from(function)];
         c.outstanding -= 1;
@@ -46,9 +83,6 @@ impl<M: Medium> Subsystem<M> {
     #[inline]
     pub(super) fn post(&mut self, function: u8, queue: u16, cid: u16, status: Status, dw0: u32, slot: Option<Slot>) {
         let posting = Posting { queue, cid, status: status.bits(), dw0 };
-        if !status.is_success() {
-            self.on_error(function, &posting);
-        }
         if self.faults.any_on_completions() && queue != 0 {
             return self.post_through_faults(function, posting, slot);
         }
@@ -122,10 +156,10 @@ impl<M: Medium> Subsystem<M> {
         if number != 0
             && c.coalesce_time > Duration::ZERO
             && c.coalesce_count > 0
-            && !c.uncoalesced[usize::from(vector)]
+            && !self.state.features.is_uncoalesced(function, vector)
         {
             cq.coalesced += 1;
-            if cq.coalesced <= c.coalesce_count {
+            if cq.coalesced < c.coalesce_count {
                 if !cq.timer {
                     cq.timer = true;
                     let (at, generation) = (self.now + c.coalesce_time, c.generation);

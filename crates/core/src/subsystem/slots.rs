@@ -99,6 +99,8 @@ pub(super) struct Command {
     pub first_block: u64,
     pub blocks: u32,
     pub version: u64,
+    /// Bytes that it reads or writes.
+    pub bytes: u64,
     pub walk: Walk,
     pub sqe: Sqe,
     pub segments: Vec<Segment>,
@@ -106,6 +108,10 @@ pub(super) struct Command {
     pub ranges: Box<[DsmRange]>,
     /// A command of the fast side, and whether its data comes from the host.
     pub is_vendor: bool,
+    /// Blocks that are to be forgotten wait until it has ended.
+    pub blocks_erase: bool,
+    /// What it makes safe includes that nothing of what is forgotten is left.
+    pub purge: bool,
     pub from_host: bool,
     /// What goes to the host, or came from it.
     pub data: Box<[u8]>,
@@ -140,11 +146,14 @@ impl Slots {
             first_block: 0,
             blocks: 0,
             version: 0,
+            bytes: 0,
             walk: Walk::default(),
             sqe: Sqe::default(),
             segments: Vec::with_capacity(segments_max),
             ranges: Box::default(),
             is_vendor: false,
+            blocks_erase: false,
+            purge: false,
             from_host: false,
             data: Box::default(),
             next: if i + 1 < hosts { i + 1 } else { NONE },
@@ -233,8 +242,12 @@ fn begin(command: &mut Command, function: u8, queue: u16, sqe: &Sqe) {
     command.queue = queue;
     command.orphan = false;
     command.is_vendor = false;
+    command.blocks_erase = false;
+    command.purge = false;
     command.moving = 0;
     command.version = 0;
+    command.bytes = 0;
+    command.work = Work::Admin;
     command.durable = false;
     command.status = Status::SUCCESS;
     command.dw0 = 0;

@@ -14,6 +14,8 @@ pub(super) enum Timer {
     Late { function: u8, posting: Posting, generation: u32 },
     /// A host should have been heard.
     KeepAlive { function: u8, generation: u32 },
+    /// A device self-test may have ended.
+    SelfTest,
 }
 
 /// Deadlines, in the order of their time and, of one instant, of their making.

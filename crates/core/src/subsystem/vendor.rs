@@ -26,6 +26,7 @@ impl<M: Medium> Subsystem<M> {
 
     /// A command of the fast side: where its data is, is found out first, whichever way it goes.
     pub(super) fn begin_vendor(&mut self, slot: Slot, bytes: u32, from_host: bool) -> Result<(), Status> {
+        self.state.sanitize.permits_io()?;
         let command = &mut self.slots[slot];
         if !self.controllers[usize::from(command.function)].privileged {
             return Err(Status::OPERATION_DENIED);

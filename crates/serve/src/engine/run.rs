@@ -142,10 +142,6 @@ impl Server {
         }
     }
 
-    fn machine(&mut self) -> &mut Served {
-        self.machine.as_mut().expect("there is a machine but while the power is off")
-    }
-
     /// Serves until it is asked to end.
     ///
     /// # Errors

@@ -170,7 +170,7 @@ impl Geometry {
     }
 
     /// Bytes of the file.
-    pub fn len(&self) -> u64 {
+    pub fn file_len(&self) -> u64 {
         let pages = u64::from(self.blocks()) * u64::from(self.pages_per_block);
         self.data_at() + pages * u64::from(self.page_size)
     }
@@ -237,7 +237,7 @@ impl Superblock {
         put(&mut bytes, 40, &self.capacity.to_le_bytes());
         put(&mut bytes, 48, &self.units.to_le_bytes());
         put(&mut bytes, 56, &self.superblocks_per_die.to_le_bytes());
-        let options = u32::from(self.premap) * PREMAP | u32::from(self.volatile_buffer) * VOLATILE_BUFFER;
+        let options = (u32::from(self.premap) * PREMAP) | (u32::from(self.volatile_buffer) * VOLATILE_BUFFER);
         put(&mut bytes, 60, &options.to_le_bytes());
         let shape = [
             g.unit_size,
@@ -253,7 +253,7 @@ impl Superblock {
         for (i, number) in shape.iter().enumerate() {
             put(&mut bytes, 64 + 4 * i, &number.to_le_bytes());
         }
-        let regions = [g.state_at(), g.metadata_at(), g.blocks_at(), g.oob_at(), g.data_at(), g.len()];
+        let regions = [g.state_at(), g.metadata_at(), g.blocks_at(), g.oob_at(), g.data_at(), g.file_len()];
         for (i, number) in regions.iter().enumerate() {
             put(&mut bytes, 104 + 8 * i, &number.to_le_bytes());
         }
@@ -527,6 +527,11 @@ impl Slot {
         let sum = crc32c::crc32c_append(checksum(salt, at, &bytes[4..]), content);
         put(&mut bytes, 0, &sum.to_le_bytes());
         bytes
+    }
+
+    /// Bytes of content that a slot's beginning tells of: any number, before its checksum was looked at.
+    pub fn content_len(bytes: &[u8]) -> usize {
+        u32_at(bytes, 4) as usize
     }
 
     /// Reads a slot: its number and its content.

@@ -154,11 +154,11 @@ impl Image {
             geometry,
             text_sum: crc32c::crc32c(text.as_bytes()),
         };
-        match storage.set_len(geometry.len()) {
+        match storage.set_size(geometry.file_len()) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                let found = storage.len().map_err(io_error(name, "measure it"))?;
-                return Err(ImageError::TooSmall { name: name.into(), found, needed: geometry.len() });
+                let found = storage.size().map_err(io_error(name, "measure it"))?;
+                return Err(ImageError::TooSmall { name: name.into(), found, needed: geometry.file_len() });
             }
             Err(error) => return Err(io_error(name, "make room for it")(error)),
         }
@@ -252,11 +252,14 @@ impl Image {
     }
 
     fn read_metadata(&mut self) -> Result<(), ImageError> {
-        let len = self.geometry.metadata_slot();
-        let mut bytes = vec![0; len as usize];
         for slot in 0..2 {
-            let at = self.geometry.metadata_at() + slot * len;
-            self.storage.read_at(at, &mut bytes).map_err(io_error(&self.name, "read its metadata"))?;
+            let at = self.geometry.metadata_at() + slot * self.geometry.metadata_slot();
+            let mut bytes = vec![0; Slot::HEADER];
+            let unread = || io_error(&self.name, "read its metadata");
+            self.storage.read_at(at, &mut bytes).map_err(unread())?;
+            let len = Slot::content_len(&bytes).min(self.geometry.metadata_max as usize);
+            bytes.resize(Slot::HEADER + len, 0);
+            self.storage.read_at(at, &mut bytes).map_err(unread())?;
             if let Some((number, content)) = Slot::decode(self.salt, at, &bytes)
                 && number > self.metadata_number
             {
@@ -301,7 +304,7 @@ fn is_device(path: &Path) -> bool {
 }
 
 fn read_superblock(storage: &dyn Storage, name: &str) -> Result<Superblock, ImageError> {
-    let found = storage.len().map_err(io_error(name, "measure it"))?;
+    let found = storage.size().map_err(io_error(name, "measure it"))?;
     let not = |why: String| ImageError::NotAnImage { name: name.into(), why };
     if found < HEADER as u64 {
         return Err(not(format!("it has {found} bytes, fewer than a superblock")));
@@ -316,7 +319,7 @@ fn read_superblock(storage: &dyn Storage, name: &str) -> Result<Superblock, Imag
         Unreadable::Newer(found) => ImageError::Newer { name: name.into(), found },
         Unreadable::Damaged(what) => ImageError::Damaged { name: name.into(), at: 0, what: what.into() },
     })?;
-    let needed = superblock.geometry.len();
+    let needed = superblock.geometry.file_len();
     if found < needed {
         let what = format!("it ends there, and should have {needed} bytes");
         return Err(ImageError::Damaged { name: name.into(), at: found, what });

@@ -35,7 +35,7 @@ pub struct Payload {
     row_sequence: Option<u64>,
     row_failed: bool,
     /// Commands that wait for a sync, and which.
-    syncing: VecDeque<(u64, Slot)>,
+    syncing: VecDeque<(Option<u64>, Slot)>,
 }
 
 impl Payload {
@@ -359,19 +359,20 @@ impl Payload {
     /// Asks that all that was stored so far be made safe (`Output::Sync`); [`Payload::take_synced`] tells when it is.
     pub fn request_sync(&mut self, slot: Slot) {
         // What can't be synced any more is told at once.
-        let number = self.image.request_sync().unwrap_or(0);
+        let number = self.image.request_sync().ok();
         self.syncing.push_back((number, slot));
     }
 
     /// Takes a command whose sync has ended.
     pub fn take_synced(&mut self) -> Option<(Slot, Result<(), StoreFault>)> {
         let &(number, _) = self.syncing.front()?;
-        let result = if self.image.is_faulted() { Err(StoreFault) } else { self.image.advance() };
-        if result.is_ok() && number > self.image.synced() {
-            return None;
-        }
-        // A sync that ended before the image failed was good.
-        let result = if number != 0 && number <= self.image.synced() { Ok(()) } else { result };
+        let advanced = self.image.advance();
+        let result = match number {
+            // A sync that ended before the image failed was good.
+            Some(number) if number <= self.image.synced() => Ok(()),
+            Some(_) if advanced.is_ok() => return None,
+            _ => Err(StoreFault),
+        };
         self.syncing.pop_front().map(|(_, slot)| (slot, result))
     }
 }

@@ -30,12 +30,12 @@ pub trait Storage: Send {
     ///
     /// # Errors
     /// Of the system.
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
     /// Makes room for so many bytes, of which those that are new read as zeroes.
     ///
     /// # Errors
     /// Of the system, and where there is less.
-    fn set_len(&mut self, len: u64) -> io::Result<()>;
+    fn set_size(&mut self, len: u64) -> io::Result<()>;
     /// Nobody needs these bytes any more: they may read as anything, and need take no room. A hint.
     ///
     /// # Errors
@@ -82,11 +82,11 @@ impl Storage for MemoryStorage {
         Box::new(|| Ok(()))
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.bytes.len() as u64)
     }
 
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
+    fn set_size(&mut self, len: u64) -> io::Result<()> {
         let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         if self.bytes.is_empty() {
             // Zeroed pages come from the system, and only when they are touched.
@@ -125,9 +125,10 @@ impl FileStorage {
             let name = name.clone();
             move |error| ImageError::Io { name, what, error }
         };
-        let is_link = path.symlink_metadata().map_err(io("open it"))?.is_symlink();
-        if is_link {
-            return Err(ImageError::Kind { name, found: "a symbolic link" });
+        let kind = path.symlink_metadata().map_err(io("open it"))?.file_type();
+        if kind.is_symlink() || kind.is_dir() {
+            let found = if kind.is_dir() { "a folder" } else { "a symbolic link" };
+            return Err(ImageError::Kind { name, found });
         }
         let file = OpenOptions::new()
             .read(true)
@@ -138,8 +139,7 @@ impl FileStorage {
         let kind = file.metadata().map_err(io("look at it"))?.file_type();
         let is_device = kind.is_block_device();
         if !is_device && !kind.is_file() {
-            let found = if kind.is_dir() { "a folder" } else { "neither a file nor a block device" };
-            return Err(ImageError::Kind { name, found });
+            return Err(ImageError::Kind { name, found: "neither a file nor a block device" });
         }
         Self::lock(file, name, is_device)
     }
@@ -174,14 +174,14 @@ impl Storage for FileStorage {
         Box::new(move || file.sync_data())
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         if self.is_device { (&*self.file).seek(SeekFrom::End(0)) } else { Ok(self.file.metadata()?.len()) }
     }
 
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
+    fn set_size(&mut self, len: u64) -> io::Result<()> {
         match self.is_device {
             false => self.file.set_len(len),
-            true if self.len()? >= len => Ok(()),
+            true if self.size()? >= len => Ok(()),
             true => Err(io::Error::from(io::ErrorKind::StorageFull)),
         }
     }
@@ -226,18 +226,20 @@ impl NewFile {
             let name = name.clone();
             move |error| ImageError::Io { name, what, error }
         };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&unfinished)
-            .map_err(io("make it"))?;
-        let storage = FileStorage::lock(file, name.clone(), false)?;
-        // What an interrupted attempt left.
-        storage.file.set_len(0).map_err(io("make it"))?;
+        let make = || {
+            let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC;
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).custom_flags(flags).open(&unfinished)
+        };
+        let file = match make() {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // What an interrupted attempt left, unless somebody is at it now. It is not used: who made it may read it.
+                FileStorage::open(&unfinished)?;
+                std::fs::remove_file(&unfinished).map_err(io("remove what an interrupted attempt left"))?;
+                make()
+            }
+            result => result,
+        };
+        let storage = FileStorage::lock(file.map_err(io("make it"))?, name.clone(), false)?;
         Ok((NewFile { path: path.into(), unfinished, name, file: storage.file.clone() }, storage))
     }
 

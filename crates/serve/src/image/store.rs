@@ -24,6 +24,10 @@ use tidewater_nand::{Block, Nand, PageHeader, PageKind, Place, StoredUnit};
 /// Of a page whose row ends in another page: what the row holds, and the row's place in the order of programs.
 type OwnRow = (u64, Arc<[u32]>);
 
+/// Erases and checkpoints that may wait for a sync that somebody else asks for, before one is begun for them. They do not
+/// hurry: a block that was erased is usually not used again for long.
+const DEFERRED_MAX: usize = 64;
+
 /// How an image is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageOptions {
@@ -103,6 +107,10 @@ pub struct Image {
     synced: u64,
     /// Somebody waits for a sync that has not begun.
     wanted: bool,
+    /// Something was written since the last sync began.
+    dirty: bool,
+    /// So much may wait before a sync is begun for it alone.
+    deferred_max: usize,
     /// What waits, and for which sync.
     deferred: VecDeque<(u64, Deferred)>,
     /// Pages of checkpoints among them.
@@ -152,6 +160,8 @@ impl Image {
             syncs,
             synced: 0,
             wanted: false,
+            dirty: true,
+            deferred_max: ((geometry.dies * geometry.planes) as usize).min(DEFERRED_MAX),
             deferred: VecDeque::new(),
             deferred_own: 0,
             own_row: None,
@@ -186,6 +196,11 @@ impl Image {
         self.geometry.page_size
     }
 
+    /// Bytes of the file, holes included.
+    pub fn file_len(&self) -> u64 {
+        self.geometry.file_len()
+    }
+
     /// What it has done since it was opened.
     pub fn statistics(&self) -> ImageStatistics {
         self.statistics
@@ -199,8 +214,15 @@ impl Image {
     /// Bytes of memory that its tables take for each GiB (2^30 bytes) of flash; the flash's own tables come on top.
     pub fn table_bytes_per_gib(&self) -> u64 {
         let tables = self.sums.len() * size_of::<u32>() + self.blocks.len() * size_of::<BlockState>();
-        let flash = self.geometry.len() - self.geometry.data_at();
+        let flash = self.geometry.file_len() - self.geometry.data_at();
         (u128::from(tables as u64) * (1 << 30) / u128::from(flash.max(1))) as u64
+    }
+
+    /// The result of a write that somebody may want to be safe.
+    #[inline]
+    fn wrote(&mut self, result: io::Result<()>) -> Result<(), StoreFault> {
+        self.dirty = true;
+        self.fail(result)
     }
 
     #[inline]
@@ -281,7 +303,7 @@ impl Image {
         }
         let result = result.and_then(|()| self.storage.write_at(self.geometry.record_of(number), &record));
         self.record = record;
-        self.fail(result)
+        self.wrote(result)
     }
 
     /// Stores a page of the firmware's own. Of a row only the first page comes with its content.
@@ -337,7 +359,7 @@ impl Image {
         let result = self.storage.write_at(self.geometry.data_of(number), &part);
         let result = result.and_then(|()| self.storage.write_at(self.geometry.record_of(number), &record));
         self.record = record;
-        self.fail(result)
+        self.wrote(result)
     }
 
     /// A block was erased `erases` times by now.
@@ -395,7 +417,7 @@ impl Image {
         let slot = u64::from(block) * 2 + u64::from(record.update % 2);
         let bytes = record.encode(self.salt, block);
         let result = self.storage.write_at(self.geometry.blocks_at() + slot * BLOCK_RECORD as u64, &bytes);
-        self.fail(result)
+        self.wrote(result)
     }
 
     /// The epoch of what is written now: the number of the sync that makes it safe.
@@ -417,6 +439,7 @@ impl Image {
         }
         self.statistics.waits += 1;
         while self.blocks[block as usize].waiting > 0 {
+            self.wanted = true;
             self.advance()?;
             self.wait()?;
         }
@@ -434,8 +457,9 @@ impl Image {
         if self.faulted {
             return Err(StoreFault);
         }
-        if !self.syncs.is_running() && (self.wanted || !self.deferred.is_empty()) {
+        if !self.syncs.is_running() && (self.wanted || self.deferred.len() >= self.deferred_max) {
             self.wanted = false;
+            self.dirty = false;
             let syncing = self.storage.begin_sync();
             self.syncs.begin(syncing);
             if self.options.sync == SyncMode::Inline
@@ -499,6 +523,9 @@ impl Image {
         if self.options.flaw == Some(Flaw::NoFlush) {
             return Ok(self.synced);
         }
+        if !self.dirty {
+            return Ok(self.syncs.began()); // The one that is under way covers all, or it has ended already.
+        }
         self.wanted = true;
         let number = self.syncs.began() + 1;
         self.advance()?;
@@ -510,9 +537,9 @@ impl Image {
         self.synced
     }
 
-    /// Whether anything waits for a sync: then [`Image::advance`] is to be called when one has ended.
+    /// Whether a sync is under way or wanted: then [`Image::advance`] is to be called when one has ended.
     pub fn is_waiting(&self) -> bool {
-        !self.faulted && (self.wanted || self.syncs.is_running() || !self.deferred.is_empty())
+        !self.faulted && (self.wanted || self.syncs.is_running())
     }
 
     /// Becomes readable when a sync has ended that another thread does.
@@ -529,6 +556,7 @@ impl Image {
         while self.is_waiting() {
             self.advance()?;
             self.wait()?;
+            self.wanted |= !self.deferred.is_empty();
         }
         if self.faulted { Err(StoreFault) } else { Ok(()) }
     }
@@ -555,7 +583,7 @@ impl Image {
         let header = Slot::encode(self.salt, at, number, bytes);
         let result = self.storage.write_at(at + Slot::HEADER as u64, bytes);
         let result = result.and_then(|()| self.storage.write_at(at, &header));
-        self.fail(result)?;
+        self.wrote(result)?;
         let sync = self.syncs.began() + 1;
         self.wanted = true;
         while self.synced < sync {

@@ -81,6 +81,17 @@ enum Reach {
     Message,
 }
 
+/// How the bytes of a range are reached, for whoever wants to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// By loads and stores.
+    Mapped,
+    /// By system calls on a file.
+    File,
+    /// By messages to the client.
+    Message,
+}
+
 #[derive(Debug)]
 struct Range {
     address: u64,
@@ -147,6 +158,16 @@ impl GuestMemory {
     /// Changes whenever ranges come or go. What was found out about addresses holds while this stays.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// What is lent, in ascending order: bus address, last byte, and how it is reached.
+    pub fn list(&self) -> Vec<(u64, u64, Reached)> {
+        let reached = |range: &Range| match range.reach {
+            Reach::Mapped(_) => Reached::Mapped,
+            Reach::File { .. } => Reached::File,
+            Reach::Message => Reached::Message,
+        };
+        self.ranges().iter().map(|range| (range.address, range.last, reached(range))).collect()
     }
 
     /// How many ranges there may be.

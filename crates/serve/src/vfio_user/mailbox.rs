@@ -314,6 +314,152 @@ impl Function for Slot {
     }
 
     fn disconnected(&self) {
-        self.push(lock(&self.0.letters), Letter::Disconnected);
+        let mut letters = lock(&self.0.letters);
+        // A client that came and went without a word, right after another: the engine need not hear of it, and clients that do so
+        // all day fill no mailbox.
+        if matches!(letters.make_contiguous(), [.., Letter::Disconnected, Letter::Connected(_)]) {
+            letters.pop_back();
+            self.0.count.store(letters.len(), Ordering::Release);
+            return;
+        }
+        self.push(letters, Letter::Disconnected);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    use super::super::guest::GuestMemory;
+
+    const TIME: Duration = Duration::from_secs(5);
+
+    fn pair(depth: usize, patience: Duration) -> (Slot, Mailbox, Arc<Waker>) {
+        let waker = Arc::new(Waker::new().expect("a waker"));
+        let (slot, mailbox) = mailbox(Arc::clone(&waker), depth, patience);
+        (slot, mailbox, waker)
+    }
+
+    #[test]
+    fn letters_come_in_order_and_reads_behind_writes() {
+        let (slot, mailbox, waker) = pair(16, TIME);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                slot.region_write(0, 0x14, &[1, 2, 3, 4]).expect("a write");
+                slot.region_write(2, 0x1000, &[9; 64]).expect("a long write");
+                let mut bytes = [0; 8];
+                slot.region_read(0, 0x1C, &mut bytes).expect("a read");
+                assert_eq!(bytes, [7; 8]);
+                assert_eq!(slot.region_read(0, 0, &mut bytes), Err(Errno::EIO), "as the engine says");
+                assert_eq!(slot.region_read(0, 0, &mut bytes), Err(Errno::ENODEV), "unanswered");
+                slot.reset().expect("a reset");
+            });
+            let mut seen = Vec::new();
+            while seen.len() < 6 {
+                waker.doze();
+                let Some(letter) = mailbox.take() else {
+                    waker.sleep(Some(TIME));
+                    continue;
+                };
+                waker.rouse();
+                match letter {
+                    Letter::Write { region, offset, bytes } => {
+                        seen.push(format!("write {region} {offset:#x} {}", bytes.len()))
+                    }
+                    Letter::Read { offset, len, reply, .. } => {
+                        seen.push(format!("read {offset:#x} {len}"));
+                        match seen.len() {
+                            3 => reply.send(Ok(&[7; 8])),
+                            4 => reply.send(Err(Errno::EIO)),
+                            _ => drop(reply),
+                        }
+                    }
+                    Letter::Reset { reply } => {
+                        seen.push("reset".to_owned());
+                        reply.send(Ok(&[]));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            let expected = ["write 0 0x14 4", "write 2 0x1000 64", "read 0x1c 8", "read 0x0 8", "read 0x0 8", "reset"];
+            assert_eq!(seen, expected);
+        });
+        assert!(mailbox.is_empty() && mailbox.take().is_none());
+    }
+
+    #[test]
+    fn an_engine_that_is_stuck_keeps_nobody_for_longer_than_said() {
+        let (slot, mailbox, _) = pair(2, Duration::from_millis(30));
+        let start = Instant::now();
+        assert_eq!(slot.region_read(0, 0, &mut [0; 4]), Err(Errno::ETIMEDOUT));
+        slot.region_write(0, 0, &[1]).expect("there is room for one more");
+        assert_eq!(slot.region_write(0, 0, &[2]), Err(Errno::ETIMEDOUT), "there is no room");
+        assert_eq!(slot.reset(), Err(Errno::ETIMEDOUT));
+        assert!((90..2000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+        slot.disconnected();
+        // The answer to a read that was given up goes nowhere.
+        let Some(Letter::Read { reply, .. }) = mailbox.take() else { panic!("the read comes first") };
+        reply.send(Ok(&[0; 4]));
+        assert!(matches!(mailbox.take(), Some(Letter::Write { .. })));
+        assert!(matches!(mailbox.take(), Some(Letter::Disconnected)), "it went in without room");
+    }
+
+    #[test]
+    fn clients_that_come_and_go_fill_no_mailbox() {
+        let (slot, mailbox, _) = pair(2, TIME);
+        let (stream, _peer) = UnixStream::pair().expect("sockets");
+        let connection = Arc::new(Connection::new(stream, Arc::new(GuestMemory::default())).expect("a connection"));
+        for _ in 0..100 {
+            slot.connected(&connection);
+            slot.disconnected();
+        }
+        slot.connected(&connection);
+        let kinds: Vec<bool> =
+            std::iter::from_fn(|| mailbox.take()).map(|letter| matches!(letter, Letter::Connected(_))).collect();
+        assert_eq!(kinds, [true, false, true]);
+    }
+
+    #[test]
+    fn bytes_are_kept_whatever_their_number() {
+        for len in 0..20 {
+            let bytes: Vec<u8> = (0..len).collect();
+            assert_eq!(&*Bytes::from(bytes.as_slice()), bytes.as_slice());
+        }
+    }
+
+    #[test]
+    fn no_call_to_wake_is_lost() {
+        let waker = Waker::new().expect("a waker");
+        let work = AtomicUsize::new(0);
+        const ROUNDS: usize = 20_000;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    work.fetch_add(1, Ordering::Release);
+                    waker.wake();
+                }
+            });
+            let mut done = 0;
+            while done < ROUNDS {
+                waker.doze();
+                let more = work.swap(0, Ordering::Acquire);
+                done += more;
+                if more > 0 {
+                    waker.rouse();
+                } else {
+                    let start = Instant::now();
+                    waker.sleep(Some(TIME));
+                    assert!(start.elapsed() < TIME, "slept through {done}");
+                }
+            }
+        });
+        let start = Instant::now();
+        waker.doze();
+        waker.sleep(Some(Duration::from_millis(20)));
+        // The last calls may have left one event behind.
+        waker.doze();
+        waker.sleep(Some(Duration::from_millis(20)));
+        assert!(start.elapsed() >= Duration::from_millis(20));
     }
 }

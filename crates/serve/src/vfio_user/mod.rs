@@ -21,11 +21,11 @@ mod socket;
 
 pub use connection::Connection;
 pub use device::{Device, Function, Region};
-pub use guest::{DmaError, GuestMemory, Lent, RANGES_MAX, Transfers};
+pub use guest::{DmaError, GuestMemory, Lent, RANGES_MAX, Reached, Transfers};
 pub use interrupts::{Interrupts, VECTORS_MAX};
 pub use mailbox::{Bytes, DEPTH, Letter, Mailbox, PATIENCE, Reply, Slot, Waker, mailbox};
 pub use memory::{Mapping, SharedMemory};
 pub use pci::{Pci, PciState};
 pub use server::{Server, ServerError};
 pub use session::DOORBELL_PAGE;
-pub use socket::{DESCRIPTORS_MAX, MESSAGE_MAX, Message, TRANSFER_MAX};
+pub use socket::{DESCRIPTORS_MAX, DESCRIPTORS_OFFERED, MESSAGE_MAX, Message, TRANSFER_MAX};

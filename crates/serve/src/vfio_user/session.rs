@@ -13,7 +13,7 @@ use tidewater_wire::vfio_user::{
 use super::connection::Connection;
 use super::device::{Device, Function};
 use super::guest::Lent;
-use super::socket::{DESCRIPTORS_ANNOUNCED, Message, TRANSFER_MAX};
+use super::socket::{DESCRIPTORS_OFFERED, Message, TRANSFER_MAX};
 
 /// What a command is answered with.
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
         }
         self.connection.set_transfer_max(u32::try_from(transfer_max).unwrap_or(u32::MAX));
         let mut capabilities = json!({
-            "max_msg_fds": DESCRIPTORS_ANNOUNCED,
+            "max_msg_fds": DESCRIPTORS_OFFERED,
             "max_data_xfer_size": TRANSFER_MAX,
             "max_dma_maps": self.device.memory.ranges_max(),
             "pgsizes": super::memory::PAGE,
@@ -235,7 +235,7 @@ impl<'a> Session<'a> {
 
     fn irq_info(&self, payload: &[u8]) -> Result<Answer<'a>, Errno> {
         let asked = IrqInfo::parse(payload).ok_or(Errno::EINVAL)?;
-        let index = IrqIndex::from_number(asked.index).ok_or(Errno::EINVAL)?;
+        let index = IrqIndex::from_number(asked.index).filter(|_| asked.index < IRQ_KINDS).ok_or(Errno::EINVAL)?;
         if (asked.argsz as usize) < IrqInfo::SIZE {
             return Err(Errno::EINVAL);
         }
@@ -272,6 +272,9 @@ impl<'a> Session<'a> {
     }
 }
 
+/// Pins, MSI and MSI-X. Errors and requests are kinds that this has not; QEMU warns of one that has no vectors.
+const IRQ_KINDS: u32 = 3;
+
 fn device_info(payload: &[u8]) -> Result<Answer<'static>, Errno> {
     let asked = DeviceInfo::parse(payload).ok_or(Errno::EINVAL)?;
     if (asked.argsz as usize) < DeviceInfo::SIZE {
@@ -281,7 +284,7 @@ fn device_info(payload: &[u8]) -> Result<Answer<'static>, Errno> {
         argsz: DeviceInfo::SIZE as u32,
         flags: DeviceInfo::RESET | DeviceInfo::PCI,
         regions: region::COUNT,
-        irqs: IrqIndex::COUNT,
+        irqs: IRQ_KINDS,
     };
     Ok(info.to_bytes().as_slice().into())
 }

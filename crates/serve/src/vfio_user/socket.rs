@@ -20,11 +20,11 @@ use tidewater_wire::vfio_user::Header;
 pub const TRANSFER_MAX: u32 = 1 << 20;
 /// Bytes of a message, at most: data with what stands before it, and padding.
 pub const MESSAGE_MAX: u32 = TRANSFER_MAX + 4096;
-/// Descriptors that come with a message, at most. Linux carries up to 253 at a time (SCM_MAX_FD): all of them are received, and closed.
+/// Descriptors that a side says it takes with one message. QEMU 11.1 calls a server malformed that says more than 16.
+pub const DESCRIPTORS_OFFERED: usize = 16;
+/// Descriptors that come with a message, at most: more than a peer should send, so that it gets a reply and not an end.
 pub const DESCRIPTORS_MAX: usize = 64;
-/// Descriptors that a message should have, at most, as it is announced: QEMU takes no larger number, and sends vectors in as many
-/// messages as it needs.
-pub const DESCRIPTORS_ANNOUNCED: usize = 16;
+/// What Linux carries with one message, at most: all of them are received, and closed.
 const SCM_MAX_FD: usize = 253;
 
 /// How long a message may take to be sent to a peer that doesn't read.

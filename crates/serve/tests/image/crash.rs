@@ -1,1 +1,224 @@
 //! Crashes at every write and every sync, with whatever the disk makes of what was not synced.
+
+use crate::model::Model;
+use crate::recording::{Disk, Event, Fate, Log, Recording};
+use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, tiny, wide};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use tidewater_base::Rng;
+use tidewater_core::profile::Profile;
+use tidewater_nand::FaultPlan;
+use tidewater_serve::image::{Flaw, ImageOptions, SyncMode, Target};
+
+/// One run, and how it is cut.
+#[derive(Clone)]
+pub struct Campaign {
+    pub profile: Profile,
+    pub mix: Mix,
+    pub sync: SyncMode,
+    pub seed: u64,
+    /// Commands before the run ends.
+    pub commands: u64,
+    /// One in so many events is cut; 1: every one.
+    pub one_in: u64,
+    /// Crashes at each with writes lost at random.
+    pub random: u32,
+    /// Every set of lost writes is tried while so many are loose.
+    pub exhaustive: usize,
+    /// One crash in so many is lived on from, and followed by another; 0: none.
+    pub live_on: u64,
+    pub flaw: Option<Flaw>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub events: u64,
+    pub syncs: u64,
+    pub crashes: u64,
+    pub lost: u64,
+    pub torn: u64,
+    pub second: u64,
+    pub loose_max: usize,
+}
+
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        self.events += other.events;
+        self.syncs += other.syncs;
+        self.crashes += other.crashes;
+        self.lost += other.lost;
+        self.torn += other.torn;
+        self.second += other.second;
+        self.loose_max = self.loose_max.max(other.loose_max);
+    }
+}
+
+impl Campaign {
+    fn how(&self) -> ImageOptions {
+        ImageOptions { sync: self.sync, punch: true, flaw: self.flaw }
+    }
+
+    /// Runs it.
+    pub fn run(&self) -> Result<Counts, String> {
+        let (storage, log) = Recording::new(Vec::new());
+        let mut rig = Rig::create(Target::Storage(Box::new(storage), "test"), &self.profile, self.seed, self.how())
+            .map_err(|error| error.to_string())?;
+        rig.mix(self.mix);
+        let len = rig.payload.image().file_len();
+        let mut disk = Disk::new(vec![0; len as usize]);
+        let mut counts = Counts::default();
+        // The making of an image is another test.
+        for event in std::mem::take(&mut log.lock().unwrap().events) {
+            disk.apply(&event);
+        }
+        self.cut_while_running(&mut rig, &log, &mut disk, &mut counts, self.commands, 0)?;
+        Ok(counts)
+    }
+
+    fn cut_while_running(
+        &self,
+        rig: &mut Rig,
+        log: &Arc<Mutex<Log>>,
+        disk: &mut Disk,
+        counts: &mut Counts,
+        commands: u64,
+        life: u64,
+    ) -> Result<(), String> {
+        let mut rng = Rng::new(self.seed ^ life, b"cuts");
+        while rig.completed < commands {
+            let before = rig.model.clone();
+            if !rig.step() {
+                return Err("the drive hangs".into());
+            }
+            let events = std::mem::take(&mut log.lock().unwrap().events);
+            for (i, event) in events.iter().enumerate() {
+                disk.apply(event);
+                counts.events += 1;
+                counts.syncs += u64::from(matches!(event, Event::SyncEnded(_)));
+                counts.loose_max = counts.loose_max.max(disk.loose());
+                let is_last = i + 1 == events.len();
+                if rng.below(self.one_in) == 0 {
+                    let before = if is_last { &rig.model } else { &before };
+                    self.crash(disk, before, &rig.model, &mut rng, counts, life)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn crash(
+        &self,
+        disk: &Disk,
+        before: &Model,
+        after: &Model,
+        rng: &mut Rng,
+        counts: &mut Counts,
+        life: u64,
+    ) -> Result<(), String> {
+        let mut fates = vec![Fate::All, Fate::None];
+        fates.extend((0..self.random).map(|_| Fate::Random(rng.next_u64())));
+        if disk.loose() <= self.exhaustive {
+            fates.extend((0..1 << disk.loose()).map(Fate::Set));
+        }
+        for fate in fates {
+            let bytes = disk.crash(fate);
+            let lives_on = life == 0 && self.live_on > 0 && rng.below(self.live_on) == 0;
+            let again = lives_on.then(|| bytes.clone());
+            let (storage, log) = Recording::new(bytes);
+            let target = Target::Storage(Box::new(storage), "test");
+            let seed = rng.next_u64();
+            let (mut rig, report) = Rig::reopen(target, self.how(), FaultPlan::default(), seed)
+                .map_err(|error| format!("{fate:?}: {error}"))?;
+            counts.crashes += 1;
+            counts.torn += report.torn;
+            counts.lost += u64::from(fate != Fate::All && disk.loose() > 0);
+            rig.check_after_crash_between(before, after).map_err(|e| format!("{fate:?} of {}: {e}", disk.loose()))?;
+            if let Some(bytes) = again {
+                counts.second += 1;
+                rig.mix(self.mix);
+                let mut disk = Disk::new(bytes);
+                let again = Campaign { one_in: 40, random: 2, exhaustive: 0, ..self.clone() };
+                again.cut_while_running(&mut rig, &log, &mut disk, counts, 60, seed | 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub fn campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec<Campaign> {
+    let mixes = [MIXED, OVERWRITE, DEALLOCATE];
+    let syncs = [SyncMode::Inline, SyncMode::Late(0), SyncMode::Late(4), SyncMode::Late(40)];
+    seeds
+        .map(|seed| Campaign {
+            profile: if seed % 2 == 0 { tiny() } else { wide() },
+            mix: mixes[seed as usize % 3],
+            sync: syncs[seed as usize / 2 % 4],
+            seed,
+            commands,
+            one_in,
+            random: 3,
+            exhaustive: 0,
+            live_on: 40,
+            flaw: None,
+        })
+        .collect()
+}
+
+fn run_all(campaigns: &[Campaign]) -> Counts {
+    let mut all = Counts::default();
+    for campaign in campaigns {
+        let counts = campaign.run();
+        all.add(counts.unwrap_or_else(|error| panic!("seed {} {:?}: {error}", campaign.seed, campaign.sync)));
+    }
+    println!("{} runs: {all:?}", campaigns.len());
+    all
+}
+
+#[test]
+fn a_crash_at_any_write_loses_nothing_that_was_flushed() {
+    let all = run_all(&campaigns(0..8, 400, 60));
+    assert!(all.crashes > 1_000 && all.lost > 400 && all.torn > 100 && all.second > 5, "{all:?}");
+}
+
+#[test]
+fn every_set_of_lost_writes_is_survived() {
+    let exhaustive: Vec<Campaign> = campaigns(20..22, 300, 50)
+        .into_iter()
+        .map(|campaign| Campaign { exhaustive: 7, random: 0, live_on: 0, sync: SyncMode::Late(2), ..campaign })
+        .collect();
+    assert!(run_all(&exhaustive).crashes > 300);
+}
+
+#[test]
+fn broken_rules_are_noticed() {
+    for flaw in [Flaw::NoSyncBeforeReuse, Flaw::EagerMap, Flaw::NoChecksums, Flaw::NoFlush] {
+        let noticed = campaigns(0..40, 600, 40).into_iter().enumerate().find_map(|(i, campaign)| {
+            let broken = Campaign { flaw: Some(flaw), ..campaign };
+            let result = catch_unwind(AssertUnwindSafe(|| broken.run()));
+            match result {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some((i, error)),
+                Err(_) => Some((i, "an assertion failed".into())),
+            }
+        });
+        println!("{flaw:?}: {noticed:?}");
+        assert!(noticed.is_some(), "nobody noticed {flaw:?}");
+    }
+}
+
+#[test]
+#[ignore = "long: make torture"]
+fn torture_crashes_at_every_write() {
+    let all = run_all(&campaigns(100..124, 500, 2));
+    assert!(all.crashes > 100_000, "{all:?}");
+}
+
+#[test]
+#[ignore = "long: make torture"]
+fn torture_every_set_of_lost_writes() {
+    let exhaustive: Vec<Campaign> = campaigns(200..204, 300, 4)
+        .into_iter()
+        .map(|campaign| Campaign { exhaustive: 10, random: 0, live_on: 0, ..campaign })
+        .collect();
+    assert!(run_all(&exhaustive).crashes > 20_000);
+}

@@ -25,7 +25,7 @@ fn what_is_read_is_what_was_written() {
     {
         for sync in [SyncMode::Inline, SyncMode::Threaded, SyncMode::Late(5)] {
             let mut rig = run(&profile, mix, sync, 7 + i as u64, 3_000);
-            let found = rig.contents();
+            let found = rig.contents().unwrap();
             assert!((0..).zip(&found).all(|(block, &id)| id == rig.model.now(block)));
             rig.payload.sweep(rig.device.unprogrammed());
             assert!(rig.payload.held() <= 64, "{} units are held by nobody", rig.payload.held());
@@ -35,7 +35,7 @@ fn what_is_read_is_what_was_written() {
                 "{} {sync:?}: {} commands, {} blocks read, {} collected, {} erases, {image:?}",
                 profile.name, rig.completed, rig.read_blocks, ftl.collected, ftl.erases
             );
-            assert!(rig.read_blocks > 1_000 && ftl.collected > 100 && ftl.erases > 100 && image.copied > 100);
+            assert!(rig.read_blocks > 500 && ftl.collected > 100 && ftl.erases > 100 && image.copied > 100);
         }
     }
 }
@@ -59,10 +59,10 @@ fn a_power_cut_inside_keeps_what_was_flushed() {
 fn flash_that_fails_loses_no_payload() {
     for seed in 0..8 {
         let mut profile = wide();
-        profile.nand.program_fail_rate = 2e-4;
-        profile.nand.erase_fail_rate = 2e-4;
-        let mut rig = run(&profile, if seed % 2 == 0 { OVERWRITE } else { DEALLOCATE }, SyncMode::Late(2), seed, 3_000);
-        let found = rig.contents();
+        profile.nand.program_fail_rate = 6e-4;
+        profile.nand.erase_fail_rate = 6e-4;
+        let mut rig = run(&profile, if seed % 2 == 0 { OVERWRITE } else { DEALLOCATE }, SyncMode::Late(2), seed, 2_500);
+        let found = rig.contents().unwrap();
         assert!((0..).zip(&found).all(|(block, &id)| id == rig.model.now(block)));
         println!("{:?}", rig.device.ftl().statistics);
     }

@@ -2,6 +2,9 @@
 //! machine is tried.
 mod crash;
 mod end_to_end;
+mod faults;
+mod hostile;
+mod kill;
 mod model;
 mod recording;
 mod rig;

@@ -75,11 +75,11 @@ impl Storage for Recording {
         })
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.bytes.len() as u64)
     }
 
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
+    fn set_size(&mut self, len: u64) -> io::Result<()> {
         self.bytes.resize(len as usize, 0);
         Ok(())
     }

@@ -6,7 +6,7 @@ use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Input, Options, Output};
 use tidewater_core::host::Submission;
 use tidewater_core::profile::Profile;
-use tidewater_core::subsystem::{Slot, Unit};
+use tidewater_core::subsystem::{MoveError, Slot, Unit};
 use tidewater_core::{Device, SetupError};
 use tidewater_nand::{Cell, Changes, FaultPlan, FaultyNand, Nand, Recorder};
 use tidewater_serve::image::{Image, ImageError, ImageOptions, Made, OpenReport, Opened, Payload, Target};
@@ -108,6 +108,9 @@ pub enum Told {
     },
 }
 
+/// Whoever is told.
+type Teller = Box<dyn FnMut(&Told)>;
+
 /// The rig.
 pub struct Rig {
     pub device: Drive,
@@ -122,7 +125,7 @@ pub struct Rig {
     commands: BTreeMap<(u16, u16), Command>,
     cid: u16,
     /// Called with all that the host does and sees, before it counts.
-    pub tell: Option<Box<dyn FnMut(&Told)>>,
+    pub tell: Option<Teller>,
     pub completed: u64,
     pub read_blocks: u64,
     /// The store has failed: what is refused or ends badly is not held against the drive.
@@ -193,7 +196,7 @@ impl Rig {
     }
 
     /// Reads all blocks, and says what is in each.
-    pub fn contents(&mut self) -> Vec<u64> {
+    pub fn contents(&mut self) -> Result<Vec<u64>, String> {
         let blocks = self.model.blocks();
         let mut found = Vec::with_capacity(blocks as usize);
         let mut bytes = [0; UNIT as usize];
@@ -201,26 +204,28 @@ impl Rig {
             let place = self.device.locate(lpn);
             let unit = Unit { lpn, skip: 0, len: UNIT, at: 0 };
             let read = self.payload.read(unit, place, &mut bytes);
-            assert!(read.is_ok(), "unit {lpn} can't be read: {read:?} at {place:?}");
+            read.map_err(|error| format!("unit {lpn} can't be read: {error:?} at {place:?}"))?;
             for (i, bytes) in bytes.chunks_exact(BLOCK).enumerate() {
                 let block = u64::from(lpn) * 8 + i as u64;
                 let id = identify(block, bytes);
-                found.push(id.unwrap_or_else(|| panic!("block {block} holds what nobody wrote, at {place:?}")));
+                found.push(id.ok_or_else(|| format!("block {block} holds what nobody wrote, at {place:?}"))?);
             }
         }
-        found
+        Ok(found)
     }
 
     /// After a crash: every block holds what it may. The drive goes on with what was found.
     pub fn check_after_crash(&mut self, before: &Model) -> Result<(), String> {
-        let found = self.contents();
-        for (block, &id) in found.iter().enumerate() {
-            if !before.may_hold(block as u64, id) {
-                let place = self.device.locate(block as u32 / 8);
-                return Err(format!(
-                    "block {block} holds {id}, may hold {} ({place:?})",
-                    before.describe(block as u64)
-                ));
+        self.check_after_crash_between(before, before)
+    }
+
+    /// As [`Rig::check_after_crash`], when the crash came somewhere between two moments.
+    pub fn check_after_crash_between(&mut self, before: &Model, after: &Model) -> Result<(), String> {
+        let found = self.contents()?;
+        for (block, &id) in (0..).zip(&found) {
+            if !before.may_hold(block, id) && !after.may_hold(block, id) {
+                let place = self.device.locate((block / 8) as u32);
+                return Err(format!("block {block} holds {id}, may hold {} ({place:?})", after.describe(block)));
             }
         }
         self.model = Model::after_crash(&found);
@@ -271,6 +276,23 @@ impl Rig {
     pub fn come_to_rest(&mut self) {
         while self.tick() {}
         assert!(self.commands.is_empty(), "commands never end: {}", self.device.describe_outstanding());
+    }
+
+    /// A write, until it has ended. False: it ended badly.
+    pub fn write(&mut self, blocks: std::ops::Range<u64>, fua: bool) -> bool {
+        let (cid, refused) = (self.free_cid(0), self.refused);
+        self.submit_command((0, cid), What::Write { fua }, blocks);
+        while self.commands.contains_key(&(0, cid)) {
+            assert!(self.tick(), "the write hangs");
+        }
+        self.refused == refused
+    }
+
+    /// Reads a unit.
+    pub fn read_unit(&mut self, lpn: u32) -> Result<Vec<u8>, MoveError> {
+        let mut bytes = vec![0; UNIT as usize];
+        let place = self.device.locate(lpn);
+        self.payload.read(Unit { lpn, skip: 0, len: UNIT, at: 0 }, place, &mut bytes).map(|()| bytes)
     }
 
     /// A flush, until it has ended.

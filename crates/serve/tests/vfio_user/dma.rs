@@ -10,7 +10,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 use tidewater_serve::vfio_user::client::{Client, ClientError};
-use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent, RANGES_MAX, SharedMemory};
+use tidewater_serve::vfio_user::{DmaError, GuestMemory, Lent, RANGES_MAX, Reached, SharedMemory};
 use tidewater_wire::vfio_user::{DmaAccess, DmaMap, Header, command};
 
 use crate::support::{Bench, Raw, eventually};
@@ -40,7 +40,8 @@ fn bytes_span_ranges_of_every_kind() {
     client.lend_file(0x1000, 0x1000, sealed.as_fd(), 0x1000).expect("its second page");
     client.lend_file(0x2000, 0x2000, file.as_fd(), 0x1000).expect("a file that is not sealed");
     client.lend_file(0x4000, 0x1000, sealed.as_fd(), 0).expect("its first page");
-    assert_eq!(bench.memory.len(), 3);
+    let reached: Vec<Reached> = bench.memory.list().into_iter().map(|(_, _, reached)| reached).collect();
+    assert_eq!(reached, [Reached::Mapped, Reached::File, Reached::Mapped]);
 
     let pattern: Vec<u8> = (0..0x4000u32).map(|at| (at % 251) as u8).collect();
     bench.memory.write(0x1000, &pattern).expect("all four pages");

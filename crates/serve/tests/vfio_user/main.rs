@@ -6,5 +6,6 @@ mod life;
 mod noise;
 mod nvme;
 mod protocol;
+mod qemu;
 mod support;
 mod trial;

@@ -1,14 +1,14 @@
 //! A trial controller: enough of NVMe to carry commands between a client and some memory, without any firmware.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use tempfile::TempDir;
 use tidewater_serve::vfio_user::{
-    GuestMemory, Interrupts, Letter, Mailbox, Pci, Region, Server, SharedMemory, Waker, mailbox,
+    Connection, GuestMemory, Interrupts, Letter, Mailbox, Pci, Region, Server, SharedMemory, Waker, mailbox,
 };
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
@@ -24,14 +24,15 @@ pub const BLOCKS: u64 = 1024;
 const QUEUES: usize = 5;
 const PAGE: u64 = 4096;
 /// Rounds without work before the thread sleeps.
-const IDLE_ROUNDS: u32 = 20_000;
+pub const IDLE_ROUNDS: u32 = 20_000;
 
 /// A served trial controller.
 pub struct Trial {
     pub server: Option<Server>,
     pub folder: TempDir,
-    pub interrupts: Arc<Interrupts>,
     pub memory: Arc<GuestMemory>,
+    /// Whoever is connected.
+    pub connection: Arc<Mutex<Option<Arc<Connection>>>>,
     /// How often the engine has slept.
     pub sleeps: Arc<AtomicU64>,
     waker: Arc<Waker>,
@@ -41,7 +42,13 @@ pub struct Trial {
 
 impl Trial {
     /// `mapped`: the doorbell page can be mapped.
-    pub fn new(mapped: bool, memory: GuestMemory) -> Trial {
+    pub fn new(mapped: bool) -> Trial {
+        Trial::sleeping_after(mapped, IDLE_ROUNDS)
+    }
+
+    /// One that sleeps after so many rounds without work.
+    pub fn sleeping_after(mapped: bool, idle_rounds: u32) -> Trial {
+        let memory = GuestMemory::default();
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options { vectors: VECTORS, msi: true, ..Options::default() };
         let waker = Arc::new(Waker::new().expect("a waker"));
@@ -51,13 +58,14 @@ impl Trial {
         let size = ConfigSpace::new(&options).bar_bytes(0);
         let doorbells = mapped.then(|| Arc::new(SharedMemory::new("doorbells", size).expect("a memfd")));
         let device = pci.device(Arc::clone(&memory), doorbells.clone(), Region::NONE, Region::NONE);
-        let interrupts = pci.interrupts();
+        let connection = Arc::new(Mutex::new(None));
         let (sleeps, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let mut engine = Engine {
             mailbox,
             waker: Arc::clone(&waker),
             memory: Arc::clone(&memory),
-            interrupts: Arc::clone(&interrupts),
+            interrupts: pci.interrupts(),
+            connection: Arc::clone(&connection),
             doorbells,
             registers: [0; 0x1000],
             sq: std::array::from_fn(|_| None),
@@ -66,9 +74,9 @@ impl Trial {
             data: vec![0; (BLOCK * BLOCKS) as usize],
         };
         let theirs = (Arc::clone(&sleeps), Arc::clone(&over));
-        let thread = std::thread::spawn(move || engine.run(&theirs.0, &theirs.1));
+        let thread = std::thread::spawn(move || engine.run(&theirs.0, &theirs.1, idle_rounds));
         let server = Server::start(&folder.path().join("cntrl"), device, pci).expect("a server");
-        Trial { server: Some(server), folder, interrupts, memory, sleeps, waker, over, thread: Some(thread) }
+        Trial { server: Some(server), folder, memory, connection, sleeps, waker, over, thread: Some(thread) }
     }
 
     pub fn path(&self) -> std::path::PathBuf {
@@ -111,6 +119,7 @@ struct Engine {
     waker: Arc<Waker>,
     memory: Arc<GuestMemory>,
     interrupts: Arc<Interrupts>,
+    connection: Arc<Mutex<Option<Arc<Connection>>>>,
     doorbells: Option<Arc<SharedMemory>>,
     registers: [u8; 0x1000],
     sq: [Option<Submission>; QUEUES],
@@ -121,13 +130,13 @@ struct Engine {
 }
 
 impl Engine {
-    fn run(&mut self, sleeps: &AtomicU64, over: &AtomicBool) {
+    fn run(&mut self, sleeps: &AtomicU64, over: &AtomicBool, idle_rounds: u32) {
         self.put(offset::CAP, &(1023u64 | 1 << 16 | 10 << 24 | 1 << 37).to_le_bytes());
         self.put(offset::VS, &0x0001_0400u32.to_le_bytes());
         let mut idle = 0;
         while !over.load(Ordering::SeqCst) {
-            idle = if self.round(false) { 0 } else { idle + 1 };
-            if idle < IDLE_ROUNDS {
+            idle = if self.round(false) { 0 } else { (idle + 1).min(idle_rounds) };
+            if idle < idle_rounds {
                 std::hint::spin_loop();
                 continue;
             }
@@ -195,13 +204,18 @@ impl Engine {
                 self.control();
                 reply.send(Ok(&[]));
             }
-            Letter::Connected(_) => {}
+            Letter::Connected(connection) => self.connect(Some(connection)),
             // A driver that is gone leaves queues that nobody may touch any more.
             Letter::Disconnected => {
+                self.connect(None);
                 self.put(offset::CC, &[0; 4]);
                 self.control();
             }
         }
+    }
+
+    fn connect(&self, connection: Option<Arc<Connection>>) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = connection;
     }
 
     fn control(&mut self) {
@@ -236,9 +250,11 @@ impl Engine {
         let at = queue as u64 * 8;
         if let Some((doorbells, events)) = self.shadow.filter(|_| queue > 0) {
             let mut transfers = self.memory.enter();
-            // One behind what was seen: nothing that comes is an event. When it sleeps, the next one is.
+            // One behind what was seen: nothing that comes is an event. When it sleeps, the next command is.
             let event = if sleepy { sq.tail } else { sq.tail.wrapping_sub(1) };
             let _ = transfers.store_u32(events + at, event.into());
+            let head = transfers.load_u32(doorbells + at + 4).unwrap_or(0) as u16;
+            let _ = transfers.store_u32(events + at + 4, head.wrapping_sub(1).into());
             fence(Ordering::SeqCst);
             if let Ok(tail) = transfers.load_u32(doorbells + at) {
                 sq.tail = tail as u16 % sq.entries;

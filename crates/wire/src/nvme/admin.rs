@@ -3,7 +3,7 @@
 use super::{NSID_ALL, Sqe, Status};
 use crate::vendor;
 
-/// Opcodes of admin commands (figure 139), those with a meaning here. Others get Invalid Command Opcode.
+/// Opcodes of admin commands, those with a meaning here. Others get Invalid Command Opcode.
 pub mod admin_opcode {
     /// Delete I/O Submission Queue (section 5.6).
     pub const DELETE_IO_SQ: u8 = 0x00;
@@ -31,7 +31,7 @@ pub mod admin_opcode {
     pub const DEVICE_SELF_TEST: u8 = 0x14;
     /// Namespace Attachment (section 5.19).
     pub const NAMESPACE_ATTACHMENT: u8 = 0x15;
-    /// Keep Alive (section 5.18).
+    /// Keep Alive (section 5.16).
     pub const KEEP_ALIVE: u8 = 0x18;
     /// Doorbell Buffer Config (section 5.7).
     pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7C;
@@ -62,7 +62,7 @@ pub mod admin_opcode {
     ];
 }
 
-/// Priority class of a submission queue (QPRIO, figure 152), for weighted round robin arbitration.
+/// Priority class of a submission queue (QPRIO), for weighted round robin arbitration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum QueuePriority {
     /// 00b.
@@ -87,7 +87,7 @@ impl QueuePriority {
     }
 }
 
-/// Create I/O Completion Queue (figures 148 and 149).
+/// Create I/O Completion Queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CreateCq {
     /// Its identifier, not 0.
@@ -100,7 +100,7 @@ pub struct CreateCq {
     pub vector: Option<u16>,
 }
 
-/// Create I/O Submission Queue (figures 152 and 153).
+/// Create I/O Submission Queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CreateSq {
     /// Its identifier, not 0.
@@ -115,7 +115,7 @@ pub struct CreateSq {
     pub priority: QueuePriority,
 }
 
-/// Get Log Page (figures 190 to 194).
+/// Get Log Page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GetLogPage {
     /// Namespace: 0 or FFFFFFFFh is the controller; any.
@@ -136,7 +136,7 @@ pub struct GetLogPage {
     pub csi: u8,
 }
 
-/// What Identify returns (CNS, figure 244; those from revision 2.0 say so).
+/// What Identify returns (CNS; those from revision 2.0 say so).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cns {
     /// 00h: an attached namespace, or with FFFFFFFFh what is common to all.
@@ -214,7 +214,7 @@ impl Cns {
     }
 }
 
-/// Identify (figures 241 to 243).
+/// Identify.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Identify {
     /// What.
@@ -227,7 +227,7 @@ pub struct Identify {
     pub csi: u8,
 }
 
-/// Which value of a feature Get Features returns (SEL, figure 186).
+/// Which value of a feature Get Features returns (SEL).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Select {
     /// 000b: the value in use.
@@ -240,7 +240,7 @@ pub enum Select {
     Supported,
 }
 
-/// Get Features (figures 185 to 187).
+/// Get Features.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GetFeatures {
     /// Feature identifier (FID): any.
@@ -253,7 +253,7 @@ pub struct GetFeatures {
     pub cdw11: u32,
 }
 
-/// Set Features (figures 270 to 272).
+/// Set Features.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SetFeatures {
     /// Feature identifier (FID): any.
@@ -288,7 +288,7 @@ pub struct FormatNvm {
     pub secure_erase: SecureErase,
 }
 
-/// What Sanitize does (SANACT, figure 332).
+/// What Sanitize does (SANACT).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SanitizeAction {
     /// 001b: leave the failure mode.
@@ -308,7 +308,7 @@ pub enum SanitizeAction {
     CryptoErase,
 }
 
-/// Sanitize (figures 332 and 333).
+/// Sanitize.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sanitize {
     /// What.
@@ -317,11 +317,22 @@ pub struct Sanitize {
     pub unrestricted_exit: bool,
     /// No Deallocate After Sanitize (NDAS).
     pub no_deallocate: bool,
-    /// Command double word 10, for the log.
-    pub cdw10: u32,
 }
 
-/// What Device Self-test does (STC, figure 170).
+impl Sanitize {
+    /// Command double word 10, as the log tells it too.
+    pub const fn cdw10(&self) -> u32 {
+        let action = match self.action {
+            SanitizeAction::ExitFailureMode => 1,
+            SanitizeAction::BlockErase => 2,
+            SanitizeAction::Overwrite { passes, invert, .. } => 3 | (passes as u32 & 0xF) << 4 | (invert as u32) << 8,
+            SanitizeAction::CryptoErase => 4,
+        };
+        action | (self.unrestricted_exit as u32) << 3 | (self.no_deallocate as u32) << 9
+    }
+}
+
+/// What Device Self-test does (STC).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SelfTestAction {
     /// 1h: start a short one.
@@ -639,5 +650,5 @@ fn sanitize(sqe: &Sqe) -> Result<Sanitize, Status> {
         4 => SanitizeAction::CryptoErase,
         _ => return Err(Status::INVALID_FIELD),
     };
-    Ok(Sanitize { action, unrestricted_exit: cdw10 >> 3 & 1 != 0, no_deallocate: cdw10 >> 9 & 1 != 0, cdw10 })
+    Ok(Sanitize { action, unrestricted_exit: cdw10 >> 3 & 1 != 0, no_deallocate: cdw10 >> 9 & 1 != 0 })
 }

@@ -2,7 +2,7 @@
 
 use super::log::log_page;
 
-/// An asynchronous event, as double word 0 of the completion tells it (figures 146 to 151).
+/// An asynchronous event, as double word 0 of the completion tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Event {
     /// A doorbell of a queue that does not exist was written.
@@ -101,7 +101,7 @@ impl Event {
     }
 }
 
-/// Shadow doorbells and event indices (section 5.7, figures 165 and 166): each of the two pages holds 4 bytes for each doorbell, in
+/// Shadow doorbells and event indices (section 5.7): each of the two pages holds 4 bytes for each doorbell, in
 /// the order of the doorbells, `4 << CAP.DSTRD` bytes apart.
 pub mod doorbell_buffer {
     use crate::nvme::register::{Doorbell, offset};

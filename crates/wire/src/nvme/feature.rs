@@ -70,7 +70,7 @@ pub const fn data_bytes(fid: u8, cdw11: u32) -> u32 {
     }
 }
 
-/// What Get Features with SEL 011b returns in double word 0 (figure 188).
+/// What Get Features with SEL 011b returns in double word 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Capabilities {
     /// It can be saved.
@@ -93,7 +93,7 @@ impl Capabilities {
     }
 }
 
-/// Which bound of a temperature is meant (THSEL, figure 278).
+/// Which bound of a temperature is meant (THSEL).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Bound {
     /// 00b: an event when it is reached from below.
@@ -102,7 +102,7 @@ pub enum Bound {
     Under,
 }
 
-/// Write protection of a namespace (figure 313).
+/// Write protection of a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Protection {
     /// 000b: none.
@@ -129,7 +129,7 @@ impl Protection {
     }
 }
 
-/// What Set Features says of the host memory buffer (figures 291 to 296).
+/// What Set Features says of the host memory buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct HostMemoryBuffer {
     /// Enable Host Memory (EHM).
@@ -145,7 +145,7 @@ pub struct HostMemoryBuffer {
 }
 
 layout! {
-    /// An entry of the host memory descriptor list (figure 298).
+    /// An entry of the host memory descriptor list.
     pub struct HmbDescriptor [16] {
         /// Buffer Address (BADD): a multiple of the memory page size.
         0 address: u64,
@@ -155,7 +155,7 @@ layout! {
 }
 
 layout! {
-    /// What Get Features returns for the host memory buffer (figure 299).
+    /// What Get Features returns for the host memory buffer.
     pub struct HmbAttributes [4096] {
         /// Host Memory Buffer Size, in memory pages.
         0 size: u32,
@@ -168,7 +168,7 @@ layout! {
     }
 }
 
-/// The data of Timestamp (figures 300 and 301): milliseconds since 1970.
+/// The data of Timestamp: milliseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Timestamp {
     /// Milliseconds, 48 bits.
@@ -199,21 +199,21 @@ impl Timestamp {
 /// of Get Features does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Feature {
-    /// Weights and burst (figure 273).
+    /// Weights and burst.
     Arbitration {
         /// Arbitration Burst (AB), as a power of two; 7 is no limit.
         burst: u8,
         /// High, medium and low priority weights, each counts from 0.
         weights: [u8; 3],
     },
-    /// Power state (figure 274).
+    /// Power state.
     PowerManagement {
         /// Power State (PS), 0 to 31: any.
         state: u8,
         /// Workload Hint (WH), 3 bits.
         workload: u8,
     },
-    /// Threshold of a temperature (figure 278).
+    /// Threshold of a temperature.
     TemperatureThreshold {
         /// Kelvins.
         kelvins: u16,
@@ -222,45 +222,45 @@ pub enum Feature {
         /// Which bound.
         bound: Bound,
     },
-    /// Error recovery (figure 279).
+    /// Error recovery.
     ErrorRecovery {
         /// Time Limited Error Recovery (TLER), in 100 ms; 0 is no limit.
         limit: u16,
         /// Deallocated or Unwritten Logical Block Error Enable (DULBE).
         dulbe: bool,
     },
-    /// Volatile write cache (figure 280).
+    /// Volatile write cache.
     VolatileWriteCache {
         /// Write Cache Enable (WCE).
         enabled: bool,
     },
-    /// Number of I/O queues (figures 281 and 282), counting from 0: asked for, or allocated.
+    /// Number of I/O queues, counting from 0: asked for, or allocated.
     NumberOfQueues {
         /// Submission queues, at most 65,534.
         submission: u16,
         /// Completion queues, at most 65,534.
         completion: u16,
     },
-    /// Interrupt coalescing (figure 283).
+    /// Interrupt coalescing.
     InterruptCoalescing {
         /// Aggregation Threshold (THR), entries, counts from 0.
         threshold: u8,
         /// Aggregation Time (TIME), in 100 us; 0 is no delay.
         time: u8,
     },
-    /// Interrupt vector configuration (figure 284).
+    /// Interrupt vector configuration.
     InterruptVector {
         /// Interrupt Vector (IV): any.
         vector: u16,
         /// Coalescing Disable (CD).
         no_coalescing: bool,
     },
-    /// Write atomicity (figure 285).
+    /// Write atomicity.
     WriteAtomicity {
         /// Disable Normal (DN): the host needs AWUPF only.
         disable_normal: bool,
     },
-    /// Which asynchronous events are told (figure 286).
+    /// Which asynchronous events are told.
     AsyncEvents {
         /// Critical warnings, as in SMART (bits 7:0 of the double word).
         critical_warnings: u8,
@@ -273,17 +273,17 @@ pub enum Feature {
     HostMemoryBuffer(HostMemoryBuffer),
     /// Timestamp; the value is the data.
     Timestamp,
-    /// Keep alive timer (figure 302).
+    /// Keep alive timer.
     KeepAlive {
         /// Keep Alive Timeout (KATO), in milliseconds; 0 is none.
         timeout_ms: u32,
     },
-    /// Sanitize config (figure 310).
+    /// Sanitize config.
     SanitizeConfig {
         /// No-Deallocate Response Mode (NODRM): Sanitize with NDAS runs all the same, and deallocates; else it is refused.
         warn: bool,
     },
-    /// Software progress marker (figure 311).
+    /// Software progress marker.
     SoftwareProgress {
         /// Pre-boot Software Load Count (PBSLC).
         count: u8,
@@ -293,7 +293,7 @@ pub enum Feature {
         /// It has 128 bits (EXHID), else 64.
         extended: bool,
     },
-    /// Write protection of the namespace that NSID names (figure 313).
+    /// Write protection of the namespace that NSID names.
     WriteProtection(Protection),
 }
 

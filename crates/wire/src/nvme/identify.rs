@@ -10,7 +10,7 @@ use crate::vendor::layout::layout;
 pub const IDENTIFY_BYTES: usize = 4096;
 
 layout! {
-    /// A power state (figure 249): 32 bytes.
+    /// A power state: 32 bytes.
     pub struct PowerState [32] {
         /// Maximum Power (MP), in centiwatts.
         0 max_power: u16,
@@ -248,7 +248,7 @@ pub mod controller {
 }
 
 layout! {
-    /// An LBA format (figure 250).
+    /// An LBA format.
     pub struct LbaFormat [4] {
         /// Metadata Size (MS), in bytes.
         0 metadata: u16,
@@ -260,7 +260,7 @@ layout! {
 }
 
 layout! {
-    /// Identify Namespace (CNS 00h and 11h, figure 249). Sizes are in blocks where nothing else is said.
+    /// Identify Namespace (CNS 00h and 11h, figure 245). Sizes are in blocks where nothing else is said.
     pub struct IdentifyNamespace [4096] {
         /// Namespace Size (NSZE).
         0 nsze: u64,
@@ -359,7 +359,7 @@ impl IdentifyNamespace {
 }
 
 layout! {
-    /// Data of Namespace Management, create (section 5.20.1, figure 267): fields of Identify Namespace that the host chooses.
+    /// Data of Namespace Management, create (section 5.20.1): fields of Identify Namespace that the host chooses.
     pub struct NamespaceManagement [4096] {
         /// Namespace Size (NSZE), in blocks.
         0 nsze: u64,
@@ -458,7 +458,7 @@ pub fn parse_namespace_list(page: &[u8]) -> Vec<u32> {
     entries.map(|entry| u32::from_le_bytes(*entry)).take_while(|&id| id != 0).collect()
 }
 
-/// A list of up to 2,047 controllers (CNS 12h and 13h, section 4.11): those from `first` on, of `ids`, which ascend.
+/// A list of up to 2,047 controllers (CNS 12h and 13h): those from `first` on, of `ids`, which ascend.
 pub fn controller_list(ids: impl IntoIterator<Item = u16>, first: u16) -> [u8; IDENTIFY_BYTES] {
     let mut page = [0; IDENTIFY_BYTES];
     let mut count = 0u16;
@@ -471,8 +471,7 @@ pub fn controller_list(ids: impl IntoIterator<Item = u16>, first: u16) -> [u8; I
     page
 }
 
-/// The identifiers of a controller list; `None` if it counts more than its bytes hold, or than 2,047, or does not ascend
-/// (section 4.11).
+/// The identifiers of a controller list; `None` if it counts more than its bytes hold, or than 2,047, or does not ascend.
 pub fn parse_controller_list(page: &[u8]) -> Option<Vec<u16>> {
     let mut numbers = page.as_chunks::<2>().0.iter().map(|number| u16::from_le_bytes(*number));
     let count = usize::from(numbers.next()?);
@@ -480,7 +479,7 @@ pub fn parse_controller_list(page: &[u8]) -> Option<Vec<u16>> {
     (ids.len() == count && ids.is_sorted_by(|a, b| a < b)).then_some(ids)
 }
 
-/// A descriptor that identifies a namespace (CNS 03h, figure 251).
+/// A descriptor that identifies a namespace (CNS 03h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NamespaceDescriptor {
     /// NIDT 1h.

@@ -5,7 +5,7 @@ use super::text::Text;
 use super::{GetLogPage, Status};
 use crate::vendor::layout::{Part, layout};
 
-/// Log page identifiers (figure 195).
+/// Log page identifiers.
 pub mod log_page {
     /// Supported Log Pages (revision 2.0).
     pub const SUPPORTED_PAGES: u8 = 0x00;
@@ -52,7 +52,7 @@ impl GetLogPage {
 }
 
 layout! {
-    /// An entry of Error Information (figure 196). An entry whose count is 0 is empty.
+    /// An entry of Error Information. An entry whose count is 0 is empty.
     pub struct ErrorEntry [64] {
         /// Error Count: a number of its own, from 1.
         0 count: u64,
@@ -80,7 +80,7 @@ layout! {
 }
 
 layout! {
-    /// SMART / Health Information (figure 197). Temperatures are in kelvins; a data unit is 1,000 times 512 bytes, rounded up.
+    /// SMART / Health Information. Temperatures are in kelvins; a data unit is 1,000 times 512 bytes, rounded up.
     pub struct SmartLog [512] {
         /// Critical Warning ([`critical_warning`]).
         0 critical_warning: u8,
@@ -138,7 +138,7 @@ pub mod critical_warning {
 }
 
 layout! {
-    /// Firmware Slot Information (figure 198).
+    /// Firmware Slot Information.
     pub struct FirmwareSlot [512] {
         /// Active Firmware Info (AFI): the slot that runs in bits 2:0, that of the next reset in 6:4.
         0 active: u8,
@@ -147,7 +147,7 @@ layout! {
     }
 }
 
-/// Commands Supported and Effects (figures 201 and 202): 4,096 bytes.
+/// Commands Supported and Effects: 4,096 bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EffectsLog {
     /// Admin commands by opcode.
@@ -280,7 +280,7 @@ layout! {
 }
 
 layout! {
-    /// Sanitize Status (figure 216). Times are in seconds; FFFFFFFFh: not told.
+    /// Sanitize Status. Times are in seconds; FFFFFFFFh: not told.
     pub struct SanitizeLog [512] {
         /// Sanitize Progress (SPROG): in 65,536ths; FFFFh when none runs.
         0 progress: u16,

@@ -6,6 +6,7 @@
 //! [`AdminCommand::parse`] does for the admin queue.
 
 mod admin;
+mod admin_emit;
 #[cfg(test)]
 mod admin_tests;
 mod command;

@@ -2,7 +2,7 @@
 //! Base Specification 2.0, section 3.1.3). A register that the device makes up is a structure with `bits()`; one that the host
 //! writes is a view of any bits.
 
-/// Offsets in BAR0 (figure 68), in bytes.
+/// Offsets in BAR0, in bytes.
 pub mod offset {
     /// Controller Capabilities (CAP), 8 bytes, read only.
     pub const CAP: u32 = 0x00;
@@ -78,7 +78,7 @@ const fn flag(value: bool, bit: u32) -> u64 {
     (value as u64) << bit
 }
 
-/// Controller Capabilities (section 3.1.1, figure 69).
+/// Controller Capabilities (section 3.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cap {
     /// Maximum Queue Entries Supported (MQES), counts from 0: at least 1.
@@ -143,7 +143,7 @@ impl Cap {
     }
 }
 
-/// What CC.SHN asks for (figure 71).
+/// What CC.SHN asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShutdownNotification {
     /// Nothing.
@@ -156,7 +156,7 @@ pub enum ShutdownNotification {
     Reserved,
 }
 
-/// Controller Configuration (section 3.1.5, figure 71): any bits.
+/// Controller Configuration (section 3.1.5): any bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cc(pub u32);
 
@@ -205,7 +205,7 @@ impl Cc {
     }
 }
 
-/// CSTS.SHST (figure 72).
+/// CSTS.SHST.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ShutdownStatus {
     /// Normal operation.
@@ -217,7 +217,7 @@ pub enum ShutdownStatus {
     Complete = 2,
 }
 
-/// Controller Status (section 3.1.6, figure 72).
+/// Controller Status (section 3.1.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Csts {
     /// Ready (RDY).
@@ -246,7 +246,7 @@ impl Csts {
     }
 }
 
-/// Admin Queue Attributes (section 3.1.8, figure 74): any bits.
+/// Admin Queue Attributes (section 3.1.8): any bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Aqa(pub u32);
 
@@ -265,7 +265,7 @@ impl Aqa {
     }
 }
 
-/// Controller Memory Buffer Location (section 3.1.11, figure 77).
+/// Controller Memory Buffer Location (section 3.1.11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CmbLoc {
     /// Base Indicator Register (BIR): the BAR, 0, 2, 3, 4 or 5.
@@ -278,7 +278,7 @@ pub struct CmbLoc {
 }
 
 impl CmbLoc {
-    /// Everything in a CMB may be mixed with what is in the host's memory: bits 3 to 8 (figure 77).
+    /// Everything in a CMB may be mixed with what is in the host's memory: bits 3 to 8.
     pub const ANYTHING_GOES: u8 = 0x3F;
 
     /// The register.
@@ -292,7 +292,7 @@ impl CmbLoc {
     }
 }
 
-/// Controller Memory Buffer Size (section 3.1.12, figure 78).
+/// Controller Memory Buffer Size (section 3.1.12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CmbSz {
     /// Submission Queue Support (SQS).
@@ -343,7 +343,7 @@ impl CmbSz {
     }
 }
 
-/// Memory space control of the CMB (section 3.1.16, figure 82) or, as PMRMSCU:PMRMSCL, of the PMR (section 3.1.22): any bits.
+/// Memory space control of the CMB (section 3.1.16) or, as PMRMSCU:PMRMSCL, of the PMR (section 3.1.23): any bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemorySpaceControl(pub u64);
 
@@ -369,10 +369,10 @@ impl MemorySpaceControl {
     }
 }
 
-/// CMBSTS.CBAI: the controller base address is invalid (section 3.1.17, figure 83).
+/// CMBSTS.CBAI: the controller base address is invalid (section 3.1.17).
 pub const CMBSTS_CBAI: u32 = 1;
 
-/// Elasticity buffer of the PMR or CMB (PMREBS, figure 87; CMBEBS).
+/// Elasticity buffer of the PMR or CMB (PMREBS; CMBEBS).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ElasticityBuffer {
     /// Size units: 0 bytes, 1 KiB, 2 MiB, 3 GiB.
@@ -390,7 +390,7 @@ impl ElasticityBuffer {
     }
 }
 
-/// Sustained write throughput of the PMR or CMB (PMRSWTP, figure 88; CMBSWTP).
+/// Sustained write throughput of the PMR or CMB (PMRSWTP; CMBSWTP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SustainedThroughput {
     /// Units per second: 0 bytes, 1 KiB, 2 MiB, 3 GiB.
@@ -417,7 +417,7 @@ impl SustainedThroughput {
     }
 }
 
-/// Persistent Memory Region Capabilities (section 3.1.18, figure 84).
+/// Persistent Memory Region Capabilities (section 3.1.18).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PmrCap {
     /// Read Data Support (RDS).
@@ -452,10 +452,10 @@ impl PmrCap {
     }
 }
 
-/// PMRCTL.EN: the region is enabled (section 3.1.19, figure 85). The one bit that a host can set.
+/// PMRCTL.EN: the region is enabled (section 3.1.19). The one bit that a host can set.
 pub const PMRCTL_EN: u32 = 1;
 
-/// PMRSTS.HSTS (figure 86).
+/// PMRSTS.HSTS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PmrHealth {
     /// Normal operation.
@@ -469,7 +469,7 @@ pub enum PmrHealth {
     Unreliable = 3,
 }
 
-/// Persistent Memory Region Status (section 3.1.20, figure 86).
+/// Persistent Memory Region Status (section 3.1.20).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PmrSts {
     /// Error (ERR): anything but 0 since the region was last made ready.

@@ -2,7 +2,7 @@
 
 use super::Status;
 
-/// What the address of a data block is (SGL descriptor subtype, figure 116).
+/// What the address of a data block is (SGL descriptor subtype).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
     /// 0h: an address in memory.
@@ -14,33 +14,33 @@ pub enum Address {
 /// A descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SglDescriptor {
-    /// Type 0h: bytes of data (figure 117).
+    /// Type 0h: bytes of data.
     DataBlock {
         /// Where.
         address: Address,
         /// Bytes; 0 is allowed.
         len: u32,
     },
-    /// Type 1h: bytes of a read that are thrown away (figure 118). Of a write it counts for nothing.
+    /// Type 1h: bytes of a read that are thrown away. Of a write it counts for nothing.
     BitBucket {
         /// Bytes.
         len: u32,
     },
-    /// Type 2h: the next segment of descriptors (figure 119), after which another one comes.
+    /// Type 2h: the next segment of descriptors, after which another one comes.
     Segment {
         /// Where.
         address: Address,
         /// Bytes: a multiple of 16, not 0.
         len: u32,
     },
-    /// Type 3h: the last segment of descriptors (figure 120).
+    /// Type 3h: the last segment of descriptors.
     LastSegment {
         /// Where.
         address: Address,
         /// Bytes: a multiple of 16, not 0.
         len: u32,
     },
-    /// Type 4h: bytes of data behind a key (figure 121), of RDMA.
+    /// Type 4h: bytes of data behind a key, of RDMA.
     Keyed {
         /// Address.
         address: u64,
@@ -49,7 +49,7 @@ pub enum SglDescriptor {
         /// Key.
         key: u32,
     },
-    /// Type 5h, subtype Ah: data that the transport carries (figure 122).
+    /// Type 5h, subtype Ah: data that the transport carries.
     Transport {
         /// Bytes.
         len: u32,

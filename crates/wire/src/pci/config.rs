@@ -43,9 +43,9 @@ pub struct Options {
     pub bar2_bytes: u64,
     /// Bytes of BAR4 (prefetchable); 0: there is none. Rounded up to a power of two.
     pub bar4_bytes: u64,
-    /// MSI-X vectors, 1 to 2,048.
+    /// MSI-X vectors, up to 2,048; 0: MSI-X is not offered (some virtual machine monitors can't unplug a device that has it).
     pub vectors: u16,
-    /// Offer MSI as well, with one message.
+    /// Offer MSI, with one message.
     pub msi: bool,
     /// Offer INTA.
     pub intx: bool,
@@ -100,6 +100,8 @@ const MSIX_CONTROL: u16 = offset::MSIX + 2;
 /// The table follows registers and doorbells of 512 queue pairs.
 const MSIX_TABLE: u32 = 0x2000;
 const PAGE: u64 = 4096;
+/// Bits 13:4 of BAR0 are not writable (NVM Express 1.4, section 2.1.10).
+const BAR0_MIN: u64 = 0x4000;
 
 /// The configuration space of a function: 4,096 bytes, most of which only read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,12 +123,13 @@ impl ConfigSpace {
 
     /// A function after power-on. Asserts the ranges of [`Options`].
     pub fn new(options: &Options) -> ConfigSpace {
-        assert!((1..=2048).contains(&options.vectors), "{} MSI-X vectors", options.vectors);
+        assert!(options.vectors <= 2048, "{} MSI-X vectors", options.vectors);
         assert!((1..=5).contains(&options.link_speed), "link speed {}", options.link_speed);
         assert!((1..=32).contains(&options.link_width), "{} lanes", options.link_width);
         let round = |bytes: u64| if bytes == 0 { 0 } else { bytes.max(PAGE).next_power_of_two() };
         let pba = u64::from(MSIX_TABLE) + table_bytes(options.vectors);
-        let bars = [round(pba + PAGE), round(options.bar2_bytes), round(options.bar4_bytes)];
+        let end = if options.vectors > 0 { pba + PAGE } else { pba };
+        let bars = [round(end.max(BAR0_MIN)), round(options.bar2_bytes), round(options.bar4_bytes)];
         let zeroes = || vec![0; ConfigSpace::SIZE];
         let mut space = ConfigSpace {
             bytes: zeroes(),
@@ -186,11 +189,13 @@ impl ConfigSpace {
             self.set16(offset::MSI + 12, 0, !0);
         }
         self.express(options);
-        self.capability(offset::MSIX, 0x11, 0);
-        self.set16(MSIX_CONTROL, self.vectors - 1, 0xC000);
-        // Both are in BAR0 (BIR 0).
-        self.fixed32(offset::MSIX + 4, MSIX_TABLE);
-        self.fixed32(offset::MSIX + 8, self.msix_pba() as u32);
+        if let Some(last) = self.vectors.checked_sub(1) {
+            self.capability(offset::MSIX, 0x11, 0);
+            self.set16(MSIX_CONTROL, last, 0xC000);
+            // Both are in BAR0 (BIR 0).
+            self.fixed32(offset::MSIX + 4, MSIX_TABLE);
+            self.fixed32(offset::MSIX + 8, self.msix_pba() as u32);
+        }
         self.fixed32(offset::SERIAL, 0x0001_0003);
         self.fixed32(offset::SERIAL + 4, options.serial as u32);
         self.fixed32(offset::SERIAL + 8, (options.serial >> 32) as u32);
@@ -199,7 +204,7 @@ impl ConfigSpace {
     /// The PCI Express capability of an endpoint, version 2 (PCIe 7.5.3).
     fn express(&mut self, options: &Options) {
         let at = offset::EXPRESS;
-        self.capability(at, 0x10, offset::MSIX);
+        self.capability(at, 0x10, if self.vectors > 0 { offset::MSIX } else { 0 });
         self.fixed16(at + 2, 0x0002);
         // Payloads up to 256 bytes, role-based error reporting, function level reset.
         self.fixed32(at + 0x04, 1 | 1 << 15 | 1 << 28);
@@ -342,7 +347,8 @@ impl ConfigSpace {
         self.vectors
     }
 
-    /// The byte of BAR0 at which the MSI-X table lies: 16 bytes for each vector, on pages of its own.
+    /// The byte of BAR0 at which the MSI-X table lies: 16 bytes for each vector, on pages of its own. Without vectors: the end of
+    /// registers and doorbells, as for [`ConfigSpace::msix_pba`].
     pub fn msix_table(&self) -> u64 {
         u64::from(MSIX_TABLE)
     }
@@ -393,6 +399,11 @@ mod tests {
         assert_eq!((plain.msix_pba(), plain.bar_bytes(0)), (0xA000, 0x10000));
         assert_eq!(dword(&plain, u64::from(offset::POWER)) >> 8 & 0xFF, u32::from(offset::EXPRESS));
         assert!(!plain.msi_enabled());
+        let mut simple = ConfigSpace::new(&Options { vectors: 0, msi: true, ..Options::default() });
+        assert_eq!(dword(&simple, u64::from(offset::EXPRESS)) >> 8 & 0xFF, 0, "MSI-X is not there");
+        assert_eq!((simple.bar_bytes(0), simple.msix_pba()), (0x4000, 0x2000));
+        assert_eq!(simple.write(u64::from(offset::MSIX), &[0xFF; 12]), Change::default());
+        assert!(!simple.msix_enabled());
     }
 
     #[test]

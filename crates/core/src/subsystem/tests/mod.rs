@@ -252,7 +252,7 @@ impl Rig {
                 let good = self.scatter(slot, at as usize, &mut bytes, true);
                 self.input(Input::Moved { slot, result: if good { Ok(()) } else { Err(MoveError::Host) } });
             }
-            Output::Sync { slot } => {
+            Output::Sync { slot } | Output::Purge { slot } => {
                 self.syncs += 1;
                 let result = if self.sync_fails { Err(StoreFault) } else { Ok(()) };
                 self.input(Input::Synced { slot, result });
@@ -365,7 +365,9 @@ impl Rig {
             q.head = 0;
             q.phase = !q.phase;
         }
-        Some(cqe)
+        // What has more in the Error Information log says so.
+        assert_eq!(cqe.status.more(), !cqe.status.is_success());
+        Some(Cqe { status: cqe.status.with_more(false), ..cqe })
     }
 
     pub(super) fn ring_head(&mut self, function: u8, queue: u16) {

@@ -18,7 +18,7 @@ use tidewater_wire::vfio_user::{
 };
 
 use super::memory::{Mapping, SharedMemory};
-use super::socket::{DESCRIPTORS_MAX, Message, Received, Receiver, SEND_TIME, TRANSFER_MAX, readable, send};
+use super::socket::{DESCRIPTORS_OFFERED, Message, Received, Receiver, SEND_TIME, TRANSFER_MAX, readable, send};
 
 /// How long the server may take for a reply.
 pub const REPLY_TIME: Duration = Duration::from_secs(5);
@@ -127,7 +127,7 @@ impl Client {
     /// As [`ClientError`] says.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let text = format!(
-            r#"{{"capabilities":{{"max_msg_fds":{DESCRIPTORS_MAX},"max_data_xfer_size":{TRANSFER_MAX},"write_multiple":true}}}}"#
+            r#"{{"capabilities":{{"max_msg_fds":{DESCRIPTORS_OFFERED},"max_data_xfer_size":{TRANSFER_MAX},"write_multiple":true}}}}"#
         );
         Client::connect_saying(path, text.as_bytes())
     }

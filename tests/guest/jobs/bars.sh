@@ -1,0 +1,118 @@
+# shellcheck shell=bash
+# What is behind the base address registers, mapped through sysfs: registers, the controller memory buffer with the driver's
+# queues, the persistent memory region, and the fast side.
+
+kernel_may_say "resetting controller"
+
+for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combined fast-flash; do
+    differs emulated $name "QEMU's controller has no fast side"
+done
+
+disk=/dev/nvme0n1
+pci=/sys/bus/pci/devices/$(cat /sys/class/nvme/nvme0/address)
+bar() { /run/guest/bar "$@"; }
+
+check namespace wait_for 30 test -b $disk
+lspci -vvs "$(basename "$pci")"
+region() { shows "Region $1: Memory at .*\(64-bit, $2\)" lspci -vs "$(basename "$pci")" -vv; }
+
+# --- BAR0 ---
+check bar0 region 0 non-prefetchable
+# CAP.CSS says that the NVM command set is there, CSTS that the controller is ready.
+capabilities() {
+    local cap
+    cap=$(bar "$pci/resource0" r64 0) || return 1
+    echo "CAP $cap"
+    [ $((0x$cap >> 37 & 1)) = 1 ] && [ "$(bar "$pci/resource0" r32 0x1c)" = 1 ]
+}
+check bar0-registers capabilities
+version() { [ "0x$(bar "$pci/resource0" r32 8)" = "$(nvme show-regs /dev/nvme0 -o json | jq -r '.vs // .version' | xargs printf '0x%x')" ]; }
+check bar0-version version
+
+# --- BAR2: the queues that the driver put there, and the rest through both mappings ---
+check bar2 region 2 prefetchable
+check cmb-offered shows '^cmbsz *: 0x0*[1-9a-f]' cat /sys/class/nvme/nvme0/cmb
+p2p=$(cat "$pci/p2pmem/size") free=$(cat "$pci/p2pmem/available")
+note "controller memory buffer: $p2p bytes, $((p2p - free)) of them taken by the driver's submission queues"
+queues_in_cmb() { [ "$p2p" -gt 0 ] && [ "$free" -lt "$p2p" ]; }
+check cmb-holds-queues queues_in_cmb
+verified() {
+    fio --name=cmb --filename=$disk --size=8M --rw=randwrite --bs=4k --iodepth=32 --ioengine=libaio --direct=1 \
+        --verify=crc32c --do_verify=1 --verify_fatal=1 --minimal
+}
+check cmb-io verified
+# The last page of the buffer: the driver takes its queues from the first.
+cmb_offset=$(($(nvme show-regs /dev/nvme0 -o json | jq -r .cmbloc) >> 12 << 12))
+last=$((cmb_offset + p2p - 4096))
+head -c 4096 /dev/urandom >/tmp/page
+plain_to_combined() {
+    bar "$pci/resource2" put $last /tmp/page && bar "$pci/resource2_wc" get $last 4096 | cmp - /tmp/page
+}
+combined_to_plain() {
+    tac /tmp/page >/tmp/reversed
+    truncate -s 4096 /tmp/reversed
+    bar "$pci/resource2_wc" put $last /tmp/reversed && bar "$pci/resource2" get $last 4096 | cmp - /tmp/reversed
+}
+check cmb-mapped plain_to_combined
+check cmb-combined combined_to_plain
+
+# --- BAR4: the persistent memory region ---
+check bar4 region 4 prefetchable
+pmr_status() { echo $((0x$(bar "$pci/resource0" r32 0xe08))); }
+pmr_is() { [ $(($(pmr_status) >> 8 & 1)) = "$1" ]; }
+enable_pmr() {
+    # PMRCAP is not zero; PMRCTL.EN; PMRSTS.NRDY (bit 8) goes.
+    [ "$(bar "$pci/resource0" r32 0xe00)" != 0 ] || return 1
+    bar "$pci/resource0" w32 0xe04 1
+    wait_for 30 pmr_is 0
+}
+check pmr-ready enable_pmr
+pmr_holds() { bar "$pci/resource4" get 0x2000 4096 | cmp - /tmp/page; }
+pmr_store() {
+    bar "$pci/resource4" put 0x2000 /tmp/page || return 1
+    # A read of PMRSTS is the barrier behind which it is persistent (CAP.PMRS, PMRCAP.PMRWBM bit 1); error bits stay zero.
+    [ $(($(pmr_status) & 0xff)) = 0 ] && pmr_holds
+}
+check pmr-store pmr_store
+pmr_outlives_reset() {
+    nvme reset /dev/nvme0 && wait_for 30 grep -q '^live$' /sys/class/nvme/nvme0/state && pmr_holds
+}
+check pmr-outlives-reset pmr_outlives_reset
+
+# --- the fast side, where it is set up: log pages say where, stores go through BAR2, the control page counts ---
+log_page() { nvme get-log /dev/nvme0 -i "$1" -l "$2" -b >"/tmp/log$1"; }
+number() { od -An -t u"$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
+check fast-status log_page 0xc0 1664
+check fast-layout log_page 0xc1 576
+if [ "$device" = tidewater ]; then
+    layout=/tmp/log0xc1
+    control=$(number $layout 16 8) window=$(number $layout 64 8) window_bytes=$(number $layout 72 8)
+    lane_page=$(number $layout 80 8)
+    note "fast side: $(number $layout 4 2) lanes, window of $window_bytes bytes at $window of BAR2"
+fi
+fast_ready() {
+    [ "$(number $layout 6 2)" -ge 1 ] && [ "$(bar "$pci/resource2" get "$control" 8)" = TIDECTRL ]
+}
+check fast-ready fast_ready
+credit() { echo $((0x$(bar "$pci/resource2" r64 $((control + 128))))); }
+# Bytes of the stream up to an offset are on the device for good.
+credited() { [ "$(credit)" -ge "$1" ]; }
+# fast_append RESOURCE: stores a page behind the credit, says so in the lane page, and waits for the credit.
+fast_append() {
+    local start
+    start=$(credit)
+    bar "$pci/$1" put $((window + start % window_bytes)) /tmp/page || return 1
+    bar "$pci/resource2" w64 $((lane_page + 8)) $((start + 4096))
+    wait_for 30 credited $((start + 4096))
+}
+check fast-store fast_append resource2
+check fast-combined fast_append resource2_wc
+check fast-credit credited 8192
+# Destaged to the ring of logical pages, where the block side reads it.
+on_flash() {
+    local first
+    log_page 0xc0 1664
+    first=$(number /tmp/log0xc0 24 8)
+    dd if=$disk bs=4096 skip="$first" count=4 iflag=direct status=none | grep -qa TIDELOG1
+}
+check fast-flash wait_for 30 on_flash
