@@ -1,6 +1,6 @@
 //! What whoever serves a subsystem asks of it, besides what it says by itself.
 
-use super::Subsystem;
+use super::{Outstanding, Slot, Subsystem};
 use tidewater_nand::Medium;
 
 impl<M: Medium> Subsystem<M> {
@@ -20,14 +20,34 @@ impl<M: Medium> Subsystem<M> {
         self.options.vectors
     }
 
-    /// Bytes of a block of a namespace, by its identifier.
+    /// Bytes of a block of a namespace, by its identifier; of one that is not there, of the device.
     pub fn block_size(&self, nsid: u32) -> u64 {
-        let _ = nsid;
-        1 << self.block_shift
+        let shift = self.namespaces().at(nsid).map_or(self.block_shift, |namespace| namespace.block_shift.into());
+        1 << shift
     }
 
     /// The controller identifier that Identify tells of a controller (CNTLID).
     pub fn controller_id(&self, function: u8) -> u16 {
         u16::from(function)
+    }
+
+    /// What a doorbell of a controller says, as far as the controller has heard: the tail of a submission queue, or the head of a
+    /// completion queue.
+    #[inline]
+    pub fn doorbell(&self, function: u8, queue: u16, completion: bool) -> u16 {
+        let Some(controller) = self.controllers.get(usize::from(function)) else { return 0 };
+        let (submission, completions) = (controller.submission.get(usize::from(queue)), &controller.completion);
+        let value = match completion {
+            true => completions.get(usize::from(queue)).map_or(0, |queue| queue.head),
+            false => submission.map_or(0, |queue| queue.tail),
+        };
+        value as u16
+    }
+
+    /// The command that a slot held last, also when it has just ended: until the next input.
+    #[inline]
+    pub fn last_command(&self, slot: Slot) -> Outstanding {
+        let command = &self.slots[slot];
+        Outstanding { function: command.function, queue: command.queue, sqe: command.sqe }
     }
 }

@@ -65,6 +65,8 @@ pub struct Smart {
     power_cycles: u64,
     /// Power-on time before this power cycle, in seconds: picoseconds last 213 days only.
     seconds_before: u64,
+    /// When this power cycle began.
+    on_since: Instant,
     /// Controller busy time before this power cycle, in seconds.
     busy_before: u64,
     unsafe_shutdowns: u64,
@@ -145,7 +147,11 @@ impl Smart {
 
     /// Power-on hours.
     pub fn power_on_hours(&self, now: Instant) -> u64 {
-        (self.seconds_before + seconds(now.since(Instant::ZERO))) / 3600
+        self.power_on_seconds(now) / 3600
+    }
+
+    fn power_on_seconds(&self, now: Instant) -> u64 {
+        self.seconds_before + seconds(now.since(self.on_since))
     }
 
     fn busy(&self, now: Instant) -> u64 {
@@ -206,7 +212,7 @@ impl Smart {
             self.writes,
             self.busy(now),
             self.power_cycles,
-            self.seconds_before + seconds(now.since(Instant::ZERO)),
+            self.power_on_seconds(now),
             self.unsafe_shutdowns,
             self.media_errors,
             self.errors,
@@ -218,12 +224,12 @@ impl Smart {
         KIND.seal(&out)
     }
 
-    /// Counters as they were saved, at the next power-on, when time begins at 0 again: a power cycle more, and an unsafe shutdown if
-    /// the last one was none in order.
+    /// Counters as they were saved, at the next power-on, which is now: a power cycle more, and an unsafe shutdown if the last one was
+    /// none in order.
     ///
     /// # Errors
     /// When the bytes are not what [`Smart::to_bytes`] gave.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Smart, StateError> {
+    pub fn from_bytes(bytes: &[u8], now: Instant) -> Result<Smart, StateError> {
         let mut fields = KIND.open(bytes)?;
         let mut smart = Smart {
             read_bytes: fields.u128()?,
@@ -238,6 +244,7 @@ impl Smart {
             errors: fields.u64()?,
             spares_initial: fields.u64()?,
             clean: fields.u8()? != 0,
+            on_since: now,
             ..Smart::default()
         };
         fields.end()?;
@@ -322,18 +329,19 @@ mod tests {
         assert_eq!((smart.error(), smart.error()), (1, 2));
         smart.started(at(0));
         smart.ended(at(1800), Done::Read(1), Status::SUCCESS);
-        let early = Smart::from_bytes(&smart.to_bytes(at(1800))).unwrap();
-        let log = early.log(at(1800), &NEW, false);
+        // Time goes on where it was, or begins anew.
+        let early = Smart::from_bytes(&smart.to_bytes(at(1800)), at(9000)).unwrap();
+        let log = early.log(at(10_800), &NEW, false);
         assert_eq!((log.power_cycles, log.unsafe_shutdowns), (2, 0), "no controller was enabled");
         assert_eq!((log.power_on_hours, log.busy_minutes, log.error_entries), (1, 30, 2));
         smart.enabled();
-        let mut cut = Smart::from_bytes(&smart.to_bytes(at(0))).unwrap();
+        let mut cut = Smart::from_bytes(&smart.to_bytes(at(0)), at(0)).unwrap();
         assert_eq!(cut.log(at(0), &NEW, false).unsafe_shutdowns, 1);
         assert_eq!(cut.error(), 3, "numbers go on");
         smart.shut_down();
-        let shut = Smart::from_bytes(&smart.to_bytes(at(0))).unwrap();
+        let shut = Smart::from_bytes(&smart.to_bytes(at(0)), at(0)).unwrap();
         assert_eq!(shut.log(at(0), &NEW, false).unsafe_shutdowns, 0);
-        saved::try_damage(&smart.to_bytes(at(7)), Smart::from_bytes);
-        assert!(matches!(Smart::from_bytes(&KIND.seal(&[0xFF; 105])), Err(StateError::Field { .. })));
+        saved::try_damage(&smart.to_bytes(at(7)), |bytes| Smart::from_bytes(bytes, at(0)));
+        assert!(matches!(Smart::from_bytes(&KIND.seal(&[0xFF; 105]), at(0)), Err(StateError::Field { .. })));
     }
 }

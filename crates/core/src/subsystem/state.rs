@@ -93,7 +93,7 @@ impl State {
         Ok(State {
             namespaces: Namespaces::from_bytes(namespaces, geometry)?,
             features: Features::from_bytes(features, limits(options))?,
-            smart: Smart::from_bytes(smart)?,
+            smart: Smart::from_bytes(smart, now)?,
             self_test: SelfTest::from_bytes(self_test, now)?,
             sanitize: Sanitize::from_bytes(sanitize)?,
         })

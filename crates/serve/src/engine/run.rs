@@ -6,7 +6,7 @@ use super::served::Served;
 use super::setup::{DriveSetup, Setup, TcpSetup};
 use super::start::{Event, ServeError, recover, target, wrong};
 use super::status;
-use super::world::{Counters, Pending, World};
+use super::world::{Counters, Pending, World, is_kick};
 use crate::control::{Answer, Request};
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::Border;
@@ -339,6 +339,7 @@ impl Server {
 
     fn reset_function(&mut self, function: usize) {
         self.world.ports[function].config.reset();
+        self.world.registers_written();
         self.world.push(Input::FunctionReset { function: function as u8 });
     }
 
@@ -397,6 +398,10 @@ impl Server {
                     bytes.fill(0);
                     bytes[..piece.len()].copy_from_slice(piece);
                     let (value, len) = (u64::from_le_bytes(bytes), piece.len() as u8);
+                    if is_kick(self.machine.as_ref().expect("there is power"), function as u8, at) {
+                        continue;
+                    }
+                    self.world.registers_written();
                     self.world.push(Input::Register { function: function as u8, offset: at as u32, len, value });
                 }
             }
@@ -433,6 +438,8 @@ impl Server {
 
     fn sleep(&mut self) {
         self.waker.doze();
+        // Hosts that ring by memory are told to ring by message from now on; what they rang before is seen by the look.
+        self.world.tell_event_indices();
         let machine = self.machine.as_ref();
         let found = self.world.has_mail() || machine.is_some_and(|machine| self.world.look_at_doorbells(machine));
         if found {
@@ -498,7 +505,10 @@ impl Server {
     fn power_on(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
         let Some(Dark { remains, state, next_version, .. }) = self.dark.take() else { return Ok(()) };
         let device = Device::power_on(&self.profile, remains).map_err(wrong)?;
-        let options = self.drive_setup.subsystem_options(&self.profile, self.identity, next_version, state);
+        let options = {
+            let capacity = device.capacity();
+            self.drive_setup.subsystem_options(&self.profile, capacity, self.identity, next_version, state)
+        };
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
         let mut machine = Served { subsystem, timing: Timing::None, log: None };
         recover(&mut machine, &mut self.world.payload, tell)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tidewater_core::device::Device;
 use tidewater_core::profile::Profile;
+use tidewater_core::subsystem::namespaces::Initial;
 use tidewater_core::subsystem::{Options, Subsystem};
 use tidewater_nand::{Nand, Recorder};
 
@@ -119,7 +120,14 @@ impl DriveSetup {
 
     /// How the controllers are run, in front of a drive whose next version is `first_version`. `identity` makes serial number and
     /// NQN: those of one drive stay.
-    pub fn subsystem_options(&self, profile: &Profile, identity: u64, first_version: u64, state: Vec<u8>) -> Options {
+    pub fn subsystem_options(
+        &self,
+        profile: &Profile,
+        capacity: u64,
+        identity: u64,
+        first_version: u64,
+        state: Vec<u8>,
+    ) -> Options {
         let serve = &profile.serve;
         Options {
             functions: self.functions.max(1),
@@ -131,9 +139,25 @@ impl DriveSetup {
             pmr: serve.pmr_size,
             hmb_preferred: (serve.hmb_preferred >> 12) as u32,
             hmb_minimum: (serve.hmb_min >> 12) as u32,
+            namespaces: self.initial_namespaces(capacity),
             state,
             ..Options::of(profile)
         }
+    }
+
+    /// Namespaces of a new drive of `capacity` bytes; those without a size share what is left, in whole MiB.
+    fn initial_namespaces(&self, capacity: u64) -> Vec<Initial> {
+        let open = self.namespaces.iter().filter(|one| one.bytes.is_none()).count() as u64;
+        let given: u64 = self.namespaces.iter().filter_map(|one| one.bytes).sum();
+        let left = capacity.saturating_sub(given);
+        let share = if open > 1 { left / open >> 20 << 20 } else { left >> 12 << 12 };
+        let several = u32::from(self.functions.max(1)) + u32::from(self.fabrics) > 1;
+        let one = |one: &NamespaceSetup| Initial {
+            bytes: one.bytes.unwrap_or(share),
+            block_shift: one.block_shift,
+            shared: several,
+        };
+        self.namespaces.iter().map(one).collect()
     }
 
     /// A new drive without payload, for a run that only compares what is said.
@@ -143,7 +167,7 @@ impl DriveSetup {
     pub fn fresh_subsystem(&self) -> Result<Subsystem<Recorder<Nand>>, String> {
         let profile = Profile::parse(&self.profile, "the log's profile").map_err(|error| error.to_string())?;
         let device = Device::over(&profile, self.device_options(), Recorder::new).map_err(|error| error.to_string())?;
-        let options = self.subsystem_options(&profile, self.seed, 1, Vec::new());
+        let options = self.subsystem_options(&profile, device.capacity(), self.seed, 1, Vec::new());
         Subsystem::new(device, options).map_err(|error| error.to_string())
     }
 }

@@ -308,7 +308,7 @@ impl Server {
         for note in device.notes() {
             tell(Event::Note(note.to_string()));
         }
-        let options = drive_setup.subsystem_options(&profile, identity, next_version, state);
+        let options = drive_setup.subsystem_options(&profile, device.capacity(), identity, next_version, state);
         let nqn = options.nqn.clone();
         let (unit_size, transfer_max) = (profile.ftl.unit_size, options.transfer_max);
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;

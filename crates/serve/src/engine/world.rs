@@ -15,7 +15,8 @@ use tidewater_core::fast::{Content, Place};
 use tidewater_core::subsystem::{
     Input, LogPiece, MoveError, Output, Outstanding, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
 };
-use tidewater_nand::Changes;
+use tidewater_nand::{Block, Changes, Medium as _};
+use tidewater_wire::nvme::register::offset::DOORBELLS;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
 
 /// An input that waits for its turn, with its bytes.
@@ -25,6 +26,17 @@ pub(super) enum Pending {
     DmaRead(Token, Option<Vec<u8>>),
     Gathered(Slot, Option<Vec<u8>>),
     Store { function: u8, address: u64, bytes: Vec<u8> },
+}
+
+/// A doorbell in a host's memory (Doorbell Buffer Config).
+#[derive(Clone, Copy, Debug)]
+struct Shadow {
+    function: u8,
+    queue: u16,
+    completion: bool,
+    address: u64,
+    /// What was told last, and what the controller had heard then.
+    told: (u16, u16),
 }
 
 /// Data of a command that comes over a connection, for the firmware itself.
@@ -65,8 +77,11 @@ pub struct World<M> {
     scratch: Vec<u8>,
     /// Buffers that come back after use.
     spare: Vec<Vec<u8>>,
-    /// Shadow doorbells as they were when last looked at, by function.
-    shadows: Vec<Vec<[u16; 2]>>,
+    /// Event indices that hosts are told before the thread sleeps: while it looks at their doorbells they need not ring.
+    event_indices: Vec<(u8, u64, u32)>,
+    /// The shadow doorbells of all functions, until something may have changed which those are.
+    shadows: Vec<Shadow>,
+    shadows_changed: bool,
     pub(super) save_state: bool,
     pub(super) counters: Counters,
     pub(super) trace: Option<TraceWriter>,
@@ -85,7 +100,6 @@ impl<M> World<M> {
         mail: Mailbox<M>,
         unit_size: u32,
     ) -> World<M> {
-        let shadows = ports.iter().map(|_| vec![[0; 2]; 128]).collect();
         World {
             ports,
             target,
@@ -98,7 +112,9 @@ impl<M> World<M> {
             changes: Changes::default(),
             scratch: vec![0; unit_size.max(4096) as usize],
             spare: Vec::new(),
-            shadows,
+            event_indices: Vec::new(),
+            shadows: Vec::new(),
+            shadows_changed: true,
             save_state: false,
             counters: Counters::default(),
             trace: None,
@@ -327,9 +343,8 @@ impl<M> World<M> {
 
     /// Counts a command that has ended, and writes it to the trace.
     fn note(&mut self, machine: &Served, now: Instant, queue: u16, slot: Option<Slot>) {
-        let Some(command) = slot.and_then(|slot| machine.subsystem.command(slot)).filter(|_| queue != 0) else {
-            return;
-        };
+        let Some(slot) = slot.filter(|_| queue != 0) else { return };
+        let command = machine.subsystem.last_command(slot);
         let kind = match command.sqe.opcode() {
             opcode::READ => 0,
             opcode::WRITE => 1,
@@ -361,34 +376,85 @@ impl<M> World<M> {
     }
 
     /// Looks at the shadow doorbells of all functions. True: one has changed.
+    #[inline]
     pub(super) fn look_at_doorbells(&mut self, machine: &Served) -> bool {
-        let mut changed = false;
-        for function in 0..self.ports.len() {
-            let Some(shadow) = machine.subsystem.shadow_doorbells(function as u8) else { continue };
-            changed |= self.look_at_shadow(function as u8, shadow);
+        if std::mem::take(&mut self.shadows_changed) {
+            self.find_shadows(machine);
         }
+        if self.shadows.is_empty() {
+            return false;
+        }
+        let mut shadows = std::mem::take(&mut self.shadows);
+        let mut changed = false;
+        for shadow in &mut shadows {
+            let Some(value) = self.ports[usize::from(shadow.function)].load_u32(shadow.address) else { continue };
+            let heard = machine.subsystem.doorbell(shadow.function, shadow.queue, shadow.completion);
+            // A value that was told and not taken is no better when it is told again.
+            if value as u16 != heard && (value as u16, heard) != shadow.told {
+                shadow.told = (value as u16, heard);
+                changed = true;
+                let Shadow { function, queue, completion, .. } = *shadow;
+                self.push(Input::Doorbell { function, queue, completion, value: value as u16 });
+            }
+        }
+        self.shadows = shadows;
         changed
     }
 
-    fn look_at_shadow(&mut self, function: u8, shadow: ShadowDoorbells) -> bool {
-        let mut changed = false;
-        for (completion, mut queues) in [(false, shadow.submission), (true, shadow.completion)] {
-            while queues != 0 {
-                let queue = queues.trailing_zeros() as u16;
-                queues &= queues - 1;
-                let index = usize::from(queue) * 2 + usize::from(completion);
-                let address = shadow.address + 4 * index as u64;
-                let Some(value) = self.ports[usize::from(function)].load_u32(address) else { continue };
-                let value = value as u16;
-                let last = &mut self.shadows[usize::from(function)][usize::from(queue)][usize::from(completion)];
-                if value != *last {
-                    *last = value;
-                    changed = true;
-                    self.put(Pending::Plain(Input::Doorbell { function, queue, completion, value }));
+    /// Finds out which shadow doorbells there are.
+    #[cold]
+    fn find_shadows(&mut self, machine: &Served) {
+        self.shadows.clear();
+        for function in 0..self.ports.len() as u8 {
+            let Some(ShadowDoorbells { address, submission, completion }) =
+                machine.subsystem.shadow_doorbells(function)
+            else {
+                continue;
+            };
+            for (completion, mut queues) in [(false, submission), (true, completion)] {
+                while queues != 0 {
+                    let queue = queues.trailing_zeros() as u16;
+                    queues &= queues - 1;
+                    let address = address + 4 * (2 * u64::from(queue) + u64::from(completion));
+                    self.shadows.push(Shadow { function, queue, completion, address, told: (0, 0) });
                 }
             }
         }
-        changed
+    }
+
+    /// A register was written: perhaps there are other shadow doorbells now, when that is handled.
+    pub(super) fn registers_written(&mut self) {
+        self.shadows_changed = true;
+    }
+
+    /// Tells hosts up to where their doorbells have been seen.
+    pub(super) fn tell_event_indices(&mut self) {
+        for (function, address, value) in std::mem::take(&mut self.event_indices) {
+            if let Some(port) = self.ports.get(usize::from(function)) {
+                port.store_u32(address, value);
+            }
+        }
+    }
+
+    /// Nothing that no page of the drive stands for any more is left in the image.
+    fn purge(&mut self, machine: &Served) {
+        let device = machine.subsystem.device();
+        let medium = device.medium();
+        let nand = medium.config();
+        let units = nand.page_size / device.profile().ftl.unit_size;
+        for die in 0..nand.dies() {
+            for (plane, block) in (0..nand.planes).flat_map(|p| (0..nand.blocks_per_plane).map(move |b| (p, b))) {
+                let at = Block { die, plane, block };
+                for (page, unit) in (0..medium.programmed(at)).flat_map(|p| (0..units).map(move |u| (p, u))) {
+                    let Some(stamp) = medium.stamp(at, page, unit) else { continue };
+                    let here = Whereabouts::Flash { version: stamp.version, at, page, unit };
+                    let place = tidewater_nand::Place { at, page, unit };
+                    if device.locate(stamp.lpn) != here && self.payload.image_mut().scrub_unit(place).is_err() {
+                        return self.fail_store();
+                    }
+                }
+            }
+        }
     }
 
     /// Commands whose syncs have ended go on.
@@ -405,9 +471,8 @@ impl<M> World<M> {
     pub(super) fn power_lost(&mut self) {
         self.pending.clear();
         self.gathering.clear();
-        for shadow in &mut self.shadows {
-            shadow.fill([0; 2]);
-        }
+        self.event_indices.clear();
+        self.shadows_changed = true;
     }
 
     /// Whether somebody outside wants something.
@@ -422,6 +487,15 @@ fn command_of(machine: &Served, slot: Slot) -> Outstanding {
 
 fn id_of(command: &Outstanding) -> CommandId {
     CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() }
+}
+
+/// Whether a register write is a doorbell that only says that its shadow has changed. Its value may be older than the shadow's, and
+/// is not looked at.
+pub(super) fn is_kick(machine: &Served, function: u8, offset: u64) -> bool {
+    let Some(index) = offset.checked_sub(u64::from(DOORBELLS)).map(|from| from / 4) else { return false };
+    let shadow = machine.subsystem.shadow_doorbells(function).filter(|_| index < 2 * 128);
+    let of = |shadow: ShadowDoorbells| if index % 2 == 1 { shadow.completion } else { shadow.submission };
+    shadow.is_some_and(|shadow| of(shadow) >> (index / 2) & 1 == 1)
 }
 
 /// Copies bytes that a bus address of a PCI function stands for. False: nothing is there.
@@ -500,8 +574,9 @@ impl<M> Surroundings<Served> for World<M> {
                 }
             }
             Output::EventIndex { function, address, value } => {
-                if let Some(port) = self.ports.get(usize::from(function)) {
-                    port.store_u32(address, value);
+                match self.event_indices.iter_mut().find(|index| (index.0, index.1) == (function, address)) {
+                    Some(index) => index.2 = value,
+                    None => self.event_indices.push((function, address, value)),
                 }
             }
             Output::Fetch { slot, len } => self.fetch(machine, slot, len),
@@ -513,9 +588,15 @@ impl<M> Surroundings<Served> for World<M> {
                 self.counters.syncs += 1;
                 self.payload.request_sync(slot);
             }
+            Output::Purge { slot } => {
+                self.purge(machine);
+                self.payload.request_sync(slot);
+            }
             Output::Send { slot, at, bytes, log } => self.send(machine, slot, at, &bytes, log),
             Output::SaveState => self.save_state = true,
             Output::Complete { function, queue, cqe, address, slot } => {
+                // Queues come and go by admin commands.
+                self.shadows_changed |= queue == 0;
                 self.note(machine, now, queue, slot);
                 self.complete(machine, function, queue, &cqe, address);
             }

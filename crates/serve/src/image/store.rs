@@ -256,6 +256,17 @@ impl Image {
         }
     }
 
+    /// Overwrites what is stored for a unit with zeroes: whoever looks into the file finds nothing there.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn scrub_unit(&mut self, place: Place) -> Result<(), StoreFault> {
+        let at = self.data_at + self.unit(place) * u64::from(self.geometry.unit_size);
+        let zeroes = vec![0; self.geometry.unit_size as usize];
+        let result = self.storage.write_at(at, &zeroes);
+        self.wrote(result)
+    }
+
     /// Stores a page of data: `units` with their payload in `bytes`, one behind the other. `poisoned` has a bit for each unit
     /// whose payload is lost.
     ///
