@@ -11,6 +11,7 @@ use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Server, Setup, Tcp
 use tidewater_serve::nvme_tcp::initiator::{Controller, Error, Host, Queue, Transfer, discover};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::{Sqe, Status};
+use tidewater_wire::vendor::{ControlPage, IoCommand, ReadLogHeader};
 
 const BLOCK: usize = 4_096;
 
@@ -42,7 +43,7 @@ impl Drive {
                 address: "127.0.0.1:0".parse().unwrap(),
                 insecure_bind: false,
                 allowed_hosts: Vec::new(),
-                allow_destructive: false,
+                allow_destructive: true,
             }),
             runtime_directory: None,
             control,
@@ -80,6 +81,7 @@ impl Drive {
 fn tiny() -> Profile {
     let mut profile = builtin("tiny").expect("there is a profile of this name");
     profile.serve.timing = Timing::None;
+    profile.host.block_size = BLOCK as u32;
     profile
 }
 
@@ -140,14 +142,14 @@ fn a_host_finds_the_drive_and_uses_it() {
                     .call(Sqe::compare(0, i as u64 * 64, 0), Transfer::Out(pattern(round * 1_000 + i as u64 * 64, 1)));
                 assert_eq!(same.unwrap().status, Status::SUCCESS);
                 let other = queue.call(Sqe::compare(0, i as u64 * 64, 0), Transfer::Out(vec![0; BLOCK]));
-                assert_eq!(other.unwrap().status, Status::COMPARE_FAILURE);
+                assert!(other.unwrap().status.same_code(Status::COMPARE_FAILURE));
                 // Dataset Management: its ranges are data that the firmware itself reads.
                 let range = tidewater_wire::nvme::DsmRange::new(i as u64 * 64 + 16, 32).to_bytes().to_vec();
                 let trim = queue.call(Sqe::dataset_management(0, 0, true), Transfer::Out(range)).unwrap();
                 assert_eq!(trim.status, Status::SUCCESS);
                 assert!(read(queue, i as u64 * 64 + 16, 32) == vec![0; 32 * BLOCK]);
                 let beyond = queue.call(Sqe::read(0, blocks, 0), Transfer::In(BLOCK as u32)).unwrap();
-                assert_eq!(beyond.status, Status::LBA_OUT_OF_RANGE);
+                assert!(beyond.status.same_code(Status::LBA_OUT_OF_RANGE));
             }
         }
         controller.keep_alive().unwrap();
@@ -267,4 +269,114 @@ fn what_was_flushed_is_there_when_the_drive_is_served_again() {
         drive.stop();
         assert!(queue.call(Sqe::flush(0), Transfer::None).is_err());
     }
+}
+
+/// The tiny drive, with a fast side.
+fn tiny_fast() -> Profile {
+    let text = r#"
+        base = "tiny"
+        name = "tiny-fast"
+        [host]
+        block_size = 4096
+        [memory.sram]
+        size = "96KiB"
+        survives = "by-capacitors"
+        [fast]
+        size = "32KiB"
+        memory = "sram"
+        queue_size = "16KiB"
+        queue_memory = "sram"
+        log_size = "1MiB"
+        "#;
+    let mut profile = Profile::parse(text, "tiny-fast").unwrap();
+    profile.serve.timing = Timing::None;
+    profile
+}
+
+#[test]
+fn a_log_is_appended_to_and_read_over_a_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = Drive::start(tiny_fast(), Backing::Memory, folder.path());
+    let controller = drive.controller(&Host { data_digest: true, ..host() });
+    let mut queue = controller.queue(1, 16).unwrap();
+    let control = |queue: &mut Queue| {
+        let page = queue
+            .call(IoCommand::ReadControlPage.emit(0), Transfer::In(ControlPage::SIZE as u32))
+            .unwrap()
+            .good()
+            .unwrap();
+        ControlPage::parse(&page.data).unwrap()
+    };
+    let epoch = control(&mut queue).epoch;
+    let log = pattern(5, 8);
+    let mut offset = 0;
+    // In the capsule and by R2T, in pieces that are no multiple of anything.
+    for bytes in [1_usize, 1_003, 4_096, 9_001, 12_289, 3] {
+        let append = IoCommand::Append { lane: 0, epoch, offset: offset as u64, bytes: bytes as u32 };
+        let data = log[offset..offset + bytes].to_vec();
+        queue.call(append.emit(0), Transfer::Out(data)).unwrap().good().unwrap();
+        offset += bytes;
+        let wait = IoCommand::WaitCredit { lane: 0, offset: offset as u64, timeout_ns: 5_000_000_000 };
+        queue.call(wait.emit(0), Transfer::None).unwrap().good().unwrap();
+    }
+    let stale = IoCommand::Append { lane: 0, epoch: tidewater_wire::vendor::Epoch(epoch.0 + 256), offset: 0, bytes: 4 };
+    let refused = queue.call(stale.emit(0), Transfer::Out(vec![0; 4])).unwrap();
+    assert!(!refused.status.is_success());
+    // What is on flash comes back: less than there is room for, after which the queue goes on.
+    let mut read = 0;
+    while read < 16 << 10 {
+        let want = 32 << 10;
+        let command = IoCommand::ReadLog { lane: 0, offset: read as u64, bytes: want, wait_ns: 100_000_000 };
+        let len = ReadLogHeader::SIZE as u32 + want;
+        let done = queue.call(command.emit(0), Transfer::In(len)).unwrap().good().unwrap();
+        let bytes = &done.data[ReadLogHeader::SIZE..];
+        assert!(!bytes.is_empty() && bytes == &log[read..read + bytes.len()], "{} bytes from {read}", bytes.len());
+        read += bytes.len();
+    }
+    write(&mut queue, 0, pattern(8, 2));
+    let back = queue.call(Sqe::read(0, 0, 1), Transfer::In(2 * BLOCK as u32)).unwrap().good().unwrap();
+    assert!(back.data == pattern(8, 2));
+    drive.stop();
+}
+
+/// Run with `cargo test --release -p tidewater-serve --test nvme_tcp_served -- --ignored --nocapture speed`.
+#[test]
+#[ignore = "measures, and is worth nothing on a busy machine"]
+fn speed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut profile = tiny();
+    profile.host.queue_entries = 256;
+    let drive = Drive::start(profile, Backing::Memory, folder.path());
+    let controller = drive.controller(&host());
+    let mut queue = controller.queue(1, 129).unwrap();
+    for block in (0..512).step_by(8) {
+        write(&mut queue, block, pattern(block, 8));
+    }
+    for (depth, writes) in [(1, false), (32, false), (128, false), (32, true)] {
+        let (start, mut done, mut state) = (std::time::Instant::now(), 0_u64, 1_u64);
+        while start.elapsed() < Duration::from_secs(2) {
+            while queue.outstanding() < depth {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let block = (state >> 33) % 512;
+                let submitted = if writes {
+                    queue.submit(Sqe::write(0, block, 0), Transfer::Out(vec![7; BLOCK]))
+                } else {
+                    queue.submit(Sqe::read(0, block, 0), Transfer::In(BLOCK as u32))
+                };
+                submitted.unwrap();
+            }
+            let mut next = Some(queue.wait().unwrap());
+            while let Some(completion) = next {
+                queue.recycle(completion.good().unwrap().data);
+                done += 1;
+                next = queue.ready();
+            }
+        }
+        let rate = done as f64 / start.elapsed().as_secs_f64();
+        println!("4 KiB random {} at depth {depth}: {rate:.0}/s", if writes { "writes" } else { "reads" });
+        while queue.outstanding() > 0 {
+            queue.wait().unwrap();
+        }
+    }
+    drive.stop();
 }

@@ -355,7 +355,7 @@ impl Connection {
         self.commands.remove(place);
         // Without a count of entries to tell, success needs no response of its own (section 7.4.5.2).
         let silent = !self.flow_control && all && response.status == Status::SUCCESS && response.value == 0;
-        if !(silent && self.sender.close_successful(place)) {
+        if !self.sender.finish(place, silent) {
             self.sender.send(&Pdu::CapsuleResp(response.to_bytes()), &[]);
         }
     }

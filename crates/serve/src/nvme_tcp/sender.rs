@@ -86,14 +86,15 @@ impl Sender {
         filled
     }
 
-    /// Ends the open data PDU, if it is of this command, as the one that tells of the command's success; says whether it was.
-    pub(super) fn close_successful(&mut self, place: u16) -> bool {
-        let complete = |open: &Open| open.place == place && open.offset + open.len == open.expected;
-        let open = self.open.is_some_and(|open| complete(&open));
-        if open {
-            self.close(true);
-        }
-        open
+    /// A command ends: if the open data PDU is of it, that is the last one. With `success` it tells of the command's success, too, if
+    /// it ends what the command transfers. Says whether it does.
+    pub(super) fn finish(&mut self, place: u16, success: bool) -> bool {
+        let Some(open) = self.open.as_mut().filter(|open| open.place == place) else { return false };
+        let success = success && open.offset + open.len == open.expected;
+        // The host may have made room for more than there was.
+        open.expected = open.offset + open.len;
+        self.close(success);
+        success
     }
 
     fn close(&mut self, success: bool) {

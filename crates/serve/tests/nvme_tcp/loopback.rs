@@ -319,10 +319,10 @@ fn a_target_that_starts_again_is_found_again() {
 #[test]
 fn a_host_that_is_not_heard_loses_its_controller_and_one_that_is_does_not() {
     let served = Served::start(options(), 16);
-    let mut quiet = served.controller(&Host { keep_alive_ms: 300, ..host() });
+    let mut quiet = served.controller(&Host { keep_alive_ms: 1_000, ..host() });
     let mut quiet_queue = quiet.queue(1, 16).unwrap();
-    let mut alive = served.controller(&Host { keep_alive_ms: 300, ..host() });
-    let mut busy = served.controller(&Host { keep_alive_ms: 300, ..host() });
+    let mut alive = served.controller(&Host { keep_alive_ms: 1_000, ..host() });
+    let mut busy = served.controller(&Host { keep_alive_ms: 1_000, ..host() });
     let mut busy_queue = busy.queue(1, 16).unwrap();
     let mut without = served.controller(&Host { keep_alive_ms: 0, ..host() });
     // The feature: read, set, its capabilities; it can't be saved.
@@ -332,13 +332,13 @@ fn a_host_that_is_not_heard_loses_its_controller_and_one_that_is_does_not() {
     let get = |controller: &mut Controller, select: u32| {
         controller.admin.call(feature(0x0A, select << 8, 0), Transfer::None).unwrap().good().unwrap().value
     };
-    assert_eq!((get(&mut alive, 0), get(&mut alive, 1), get(&mut alive, 3)), (300, 0, 4));
-    alive.admin.call(feature(0x09, 0, 400), Transfer::None).unwrap().good().unwrap();
-    assert_eq!(get(&mut alive, 0), 400);
+    assert_eq!((get(&mut alive, 0), get(&mut alive, 1), get(&mut alive, 3)), (1_000, 0, 4));
+    alive.admin.call(feature(0x09, 0, 1_200), Transfer::None).unwrap().good().unwrap();
+    assert_eq!(get(&mut alive, 0), 1_200);
     let saved = alive.admin.call(feature(0x09, 1 << 31, 400), Transfer::None).unwrap();
     assert_eq!(saved.status, Status::new(1, 0x0D, true));
 
-    let until = Instant::now() + Duration::from_millis(1_500);
+    let until = Instant::now() + Duration::from_millis(3_000);
     while Instant::now() < until {
         alive.keep_alive().unwrap();
         read(&mut busy_queue, 0, 1);
