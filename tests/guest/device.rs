@@ -16,6 +16,9 @@ const START_MAX: Duration = Duration::from_secs(120);
 /// How long it may take to end in order.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
+/// The NQN of the kit's guests (`scripts/guest-kit.sh`): the only one that may connect over NVMe/TCP.
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:6b8d1f7a-7c3e-4d5e-9a51-0c1f6f2d9c11";
+
 /// Which device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -47,7 +50,9 @@ impl Kind {
 pub struct Setup {
     /// The profile that is served.
     pub profile: &'static str,
-    /// Namespaces, in MiB each. A served drive begins with one of all their size: a job that needs more makes them.
+    /// Settings of the profile, as of `--set`.
+    pub settings: &'static [&'static str],
+    /// Namespaces, in MiB each.
     pub namespaces: &'static [u64],
     /// An emulated device has a controller memory buffer and a persistent memory region: a served one as its profile says.
     pub memory_buffers: bool,
@@ -58,8 +63,14 @@ pub struct Setup {
 }
 
 /// A PCI function with one namespace of 256 MiB.
-pub const PLAIN: Setup =
-    Setup { profile: "generic", namespaces: &[256], memory_buffers: false, tcp: false, unreadable: false };
+pub const PLAIN: Setup = Setup {
+    profile: "generic",
+    settings: &[],
+    namespaces: &[256],
+    memory_buffers: false,
+    tcp: false,
+    unreadable: false,
+};
 
 /// A device with its image, which outlives guests.
 pub struct Device {
@@ -92,6 +103,11 @@ impl Device {
     /// Where the served function listens.
     fn socket(&self) -> PathBuf {
         self.folder.join("cntrl")
+    }
+
+    /// Where it is told of faults.
+    fn control(&self) -> PathBuf {
+        self.folder.join("control.sock")
     }
 
     /// Its kind's name.
@@ -171,20 +187,26 @@ impl Device {
                 ended => Err(format!("it ended before it was told to: {ended:?}")),
             };
         }
-        let size: u64 = self.setup.namespaces.iter().sum();
+        let sizes: Vec<String> = self.setup.namespaces.iter().map(|mib| format!("{mib}MiB")).collect();
+        let total: u64 = self.setup.namespaces.iter().sum();
         let log = File::options().create(true).append(true).open(self.log_file()).map_err(|error| error.to_string())?;
+        let said = self.ready();
         let mut command = tethered(binary(Build::Same));
-        command.args(["serve", "--profile", self.setup.profile, "--size", &format!("{size}MiB"), "--image"]);
-        command.arg(self.folder.join("drive.img"));
+        command.args(["serve", "--profile", self.setup.profile, "--size", &format!("{total}MiB")]);
+        command.args(["--namespaces", &sizes.join(",")]).arg("--image").arg(self.folder.join("drive.img"));
+        command.arg("--control").arg(self.control());
+        for setting in self.setup.settings {
+            command.args(["--set", setting]);
+        }
         if self.setup.tcp {
-            command.args(["--nvme-tcp", &format!("127.0.0.1:{}", self.port)]);
+            command.args(["--nvme-tcp", &format!("127.0.0.1:{}", self.port), "--allow-host", HOST]);
         } else {
             command.arg("--vfio-user").arg(self.socket());
         }
         let both = log.try_clone().map_err(|error| error.to_string())?;
         let mut server = command.stdin(Stdio::null()).stdout(both).stderr(log).spawn().map_err(|e| e.to_string())?;
         let deadline = Instant::now() + START_MAX;
-        while !self.listens() {
+        while self.ready() == said {
             if let Ok(Some(status)) = server.try_wait() {
                 return Err(format!("it ended with {status}"));
             }
@@ -197,12 +219,10 @@ impl Device {
         Ok(())
     }
 
-    fn listens(&self) -> bool {
-        if self.setup.tcp {
-            std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok()
-        } else {
-            self.socket().exists()
-        }
+    /// How often it has said, in all its lives, that it can be attached.
+    fn ready(&self) -> usize {
+        std::fs::read(self.log_file())
+            .map_or(0, |log| String::from_utf8_lossy(&log).matches("\nWhat survives: ").count())
     }
 
     /// Ends it in order, as its operator would (SIGTERM).
@@ -256,12 +276,31 @@ impl Device {
 
     /// Tells a served device to have a fault. `words` are those of `tests/guest/README.md`.
     fn fault(&self, words: &[&str]) -> Result<String, String> {
-        let output = Command::new(binary(Build::Same))
-            .arg("fault")
-            .args(words)
-            .current_dir(&self.folder)
-            .output()
-            .map_err(|error| error.to_string())?;
+        let options: Vec<String> = match words {
+            ["status", nsid, first, end, code, count] => {
+                let range = format!("{first}..{end}");
+                let code = format!("0x{code}");
+                ["status", "--nsid", *nsid, "--lba", &range, "--code", &code, "--count", *count]
+                    .map(str::to_owned)
+                    .into()
+            }
+            ["delay", function, ms, count] => {
+                let by = format!("{ms}ms");
+                ["delay", "--function", *function, "--by", &by, "--count", *count].map(str::to_owned).into()
+            }
+            [kind @ ("lose" | "duplicate"), function, count] => {
+                [*kind, "--function", *function, "--count", *count].map(str::to_owned).into()
+            }
+            [kind @ ("fatal" | "stuck-shutdown"), function] => {
+                [*kind, "--function", *function].map(str::to_owned).into()
+            }
+            [kind @ ("power-cut" | "clear")] => vec![(*kind).to_owned()],
+            _ => return Err(format!("no such fault: {}", words.join(" "))),
+        };
+        let (kind, options) = options.split_first().expect("a fault has a name");
+        let mut command = Command::new(binary(Build::Same));
+        command.args(["fault", "--control"]).arg(self.control()).arg(kind).args(options);
+        let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).replace('\n', " "))
         } else {

@@ -78,9 +78,9 @@ pub fn scenarios() -> Vec<Scenario> {
         ),
         scenario(
             "bars",
-            "registers, controller memory buffer, persistent memory region and fast side, by mapped BARs",
+            "registers, controller memory buffer, persistent memory region and fast side, by mapped BARs; a kill",
             Setup { profile: "villars", namespaces: &[64], memory_buffers: true, ..PLAIN },
-            vec![step(&["bars"], "")],
+            vec![step(&["bars"], ""), step(&["bars-after"], "")],
         ),
         scenario(
             "fio",
@@ -110,6 +110,7 @@ pub fn scenarios() -> Vec<Scenario> {
             vec![step(&["faults"], IMPATIENT)],
         ),
         Scenario {
+            time_max_s: LONG_TIME_MAX_S,
             folder: Some(("TIDEWATER_BLKTESTS", "../shared/blktests")),
             // Disks that are named after a subsystem keep tests that pass commands through from running.
             ..scenario(
