@@ -65,6 +65,8 @@ bench: ## Measure speed: requests per second and instructions per request
 torture: ## Run the long tests: power cut at every event, and the like
 	@scripts/setup.sh
 	@scripts/torture.sh $(ARGS)
+	@# Names of tests choose among those alone: test-guest ARGS='--long NAME' runs one long guest.
+	@if [ -z '$(ARGS)' ]; then scripts/guest.sh --long; fi
 
 clean: ## Remove what was built
 	rm -rf '$(TARGET_DIR)' report.html papers.html

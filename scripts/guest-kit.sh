@@ -21,7 +21,7 @@ newer=trixie-backports
 host_packages=(qemu-system-x86)
 guest_packages=(nvme-cli fio pciutils e2fsprogs xfsprogs kmod bash coreutils util-linux mount grep sed gawk findutils diffutils
     hostname procps iproute2 busybox-static zstd xz-utils bsdutils bsdextrautils
-    debianutils bc jq)
+    debianutils gzip libc-bin bc jq)
 kernel_package=linux-image-cloud-amd64
 
 say() { printf 'guest-kit: %s\n' "$*"; }

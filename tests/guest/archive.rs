@@ -66,6 +66,25 @@ impl Archive {
         Ok(())
     }
 
+    /// Adds a folder with all that is in it, but for what version control keeps; a link becomes the file that it leads to.
+    pub fn folder(&mut self, folder: &Path, name: &str) -> io::Result<()> {
+        self.entry(name, FOLDER, &[]);
+        let mut found = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+        found.sort();
+        for path in found {
+            let Some(file) = path.file_name().and_then(|file| file.to_str()).filter(|file| *file != ".git") else {
+                continue;
+            };
+            let name = format!("{name}/{file}");
+            if path.is_dir() {
+                self.folder(&path, &name)?;
+            } else if let Ok(content) = fs::read(&path) {
+                self.file(&name, &content);
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the disk.
     pub fn write(mut self, disk: &Path) -> io::Result<()> {
         self.entry("TRAILER!!!", 0, &[]);

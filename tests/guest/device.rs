@@ -1,37 +1,60 @@
 //! The device under test: what is attached to a guest, and what can be done to it from outside.
 
+use std::fs::File;
 use std::io;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::machine::Machine;
+use tidewater_tests::{Build, binary};
+
+use crate::machine::{Machine, tethered};
+
+/// How long the served device may take until it listens: it may have an image to recover.
+const START_MAX: Duration = Duration::from_secs(120);
+/// How long it may take to end in order.
+const STOP_MAX: Duration = Duration::from_secs(60);
+
+/// The NQN of the kit's guests (`scripts/guest-kit.sh`): the only one that may connect over NVMe/TCP.
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:6b8d1f7a-7c3e-4d5e-9a51-0c1f6f2d9c11";
 
 /// Which device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// QEMU's own: shows that a job is right about the guest's tools and kernel.
     Emulated,
+    /// `tidewater serve`.
+    Tidewater,
 }
 
 impl Kind {
+    const ALL: [Self; 2] = [Self::Emulated, Self::Tidewater];
+
     /// As in `--device` and in the guest's file `device`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Emulated => "emulated",
+            Self::Tidewater => "tidewater",
         }
     }
 
     /// The opposite of `name`.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Emulated].into_iter().find(|kind| kind.name() == name)
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
 /// What a scenario asks of its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
+    /// The profile that is served.
+    pub profile: &'static str,
+    /// Settings of the profile, as of `--set`.
+    pub settings: &'static [&'static str],
     /// Namespaces, in MiB each.
     pub namespaces: &'static [u64],
-    /// With controller memory buffer and persistent memory region.
+    /// An emulated device has a controller memory buffer and a persistent memory region: a served one as its profile says.
     pub memory_buffers: bool,
     /// As a target of NVMe/TCP, and not as a PCI function.
     pub tcp: bool,
@@ -39,26 +62,52 @@ pub struct Setup {
     pub unreadable: bool,
 }
 
+/// A PCI function with one namespace of 256 MiB.
+pub const PLAIN: Setup = Setup {
+    profile: "generic",
+    settings: &[],
+    namespaces: &[256],
+    memory_buffers: false,
+    tcp: false,
+    unreadable: false,
+};
+
 /// A device with its image, which outlives guests.
 pub struct Device {
     kind: Kind,
     setup: Setup,
     folder: PathBuf,
+    /// Of the target of NVMe/TCP.
+    port: u16,
+    server: Option<Child>,
 }
 
 impl Device {
     /// A new device with empty media. Its files are in `folder`.
     pub fn new(kind: Kind, setup: Setup, folder: &Path) -> io::Result<Self> {
-        let device = Self { kind, setup, folder: folder.to_path_buf() };
-        for (index, mib) in setup.namespaces.iter().enumerate() {
-            let image = device.image(index);
-            std::fs::File::create(image)?.set_len(mib << 20)?;
+        // A port that nobody has now.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let device = Self { kind, setup, folder: folder.to_path_buf(), port, server: None };
+        if kind == Kind::Emulated {
+            for (index, mib) in setup.namespaces.iter().enumerate() {
+                File::create(device.image(index))?.set_len(mib << 20)?;
+            }
         }
         Ok(device)
     }
 
     fn image(&self, namespace: usize) -> PathBuf {
         self.folder.join(format!("namespace{}.img", namespace + 1))
+    }
+
+    /// Where the served function listens.
+    fn socket(&self) -> PathBuf {
+        self.folder.join("cntrl")
+    }
+
+    /// Where it is told of faults.
+    fn control(&self) -> PathBuf {
+        self.folder.join("control.sock")
     }
 
     /// Its kind's name.
@@ -68,72 +117,203 @@ impl Device {
 
     /// QEMU's arguments.
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments: Vec<String> = [
-            "-device",
-            "nvme-subsys,id=subsystem,nqn=tidewater-guest",
-            "-device",
-            "pcie-root-port,id=port0,chassis=1,slot=1",
-        ]
-        .map(str::to_owned)
-        .into();
+        match self.kind {
+            Kind::Emulated => self.emulated(),
+            Kind::Tidewater if self.setup.tcp => {
+                // The host's loopback is 10.0.2.2 to the guest.
+                ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"].map(str::to_owned).into()
+            }
+            Kind::Tidewater => {
+                let function = format!(
+                    r#"{{"driver":"vfio-user-pci","bus":"port0","socket":{{"type":"unix","path":"{}"}}}}"#,
+                    self.socket().display()
+                );
+                let port = "pcie-root-port,id=port0,chassis=1,slot=1".to_owned();
+                vec!["-device".to_owned(), port, "-device".to_owned(), function]
+            }
+        }
+    }
+
+    fn emulated(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+        add("-device", "nvme-subsys,id=subsystem,nqn=tidewater-guest".to_owned());
+        add("-device", "pcie-root-port,id=port0,chassis=1,slot=1".to_owned());
         let mut controller = "nvme,id=controller,bus=port0,subsys=subsystem,serial=EMULATED1,mdts=7".to_owned();
         if self.setup.memory_buffers {
             let file = self.folder.join("persistent-memory-region");
-            arguments.push("-object".to_owned());
-            arguments.push(format!("memory-backend-file,id=region,share=on,mem-path={},size=16M", file.display()));
+            add("-object", format!("memory-backend-file,id=region,share=on,mem-path={},size=16M", file.display()));
             controller.push_str(",cmb_size_mb=16,pmrdev=region");
         }
-        arguments.push("-device".to_owned());
-        arguments.push(controller);
+        add("-device", controller);
         for index in 0..self.setup.namespaces.len() {
-            arguments.push("-drive".to_owned());
             let file = self.image(index).display().to_string();
-            arguments.push(if self.setup.unreadable {
+            let medium = if self.setup.unreadable {
                 // 64 KiB from 2 MiB, in sectors of 512 bytes, one rule for each.
                 let rules: String = (0..128)
                     .map(|rule| {
-                        let rule_of = format!("file.inject-error.{rule}");
-                        format!(",{rule_of}.event=none,{rule_of}.iotype=read,{rule_of}.sector={}", 4096 + rule)
+                        let name = format!("file.inject-error.{rule}");
+                        format!(",{name}.event=none,{name}.iotype=read,{name}.sector={}", 4096 + rule)
                     })
                     .collect();
-                format!("if=none,id=medium{index},format=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename={file}{rules}")
+                format!("format=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename={file}{rules}")
             } else {
-                format!("if=none,id=medium{index},file={file},format=raw,discard=unmap")
-            });
-            arguments.push("-device".to_owned());
-            arguments.push(format!("nvme-ns,drive=medium{index},bus=controller,nsid={}", index + 1));
+                format!("file={file},format=raw,discard=unmap")
+            };
+            add("-drive", format!("if=none,id=medium{index},{medium}"));
+            add("-device", format!("nvme-ns,drive=medium{index},bus=controller,nsid={}", index + 1));
         }
         arguments
     }
 
-    /// The guest's file `target`: address, port, and name of a target of NVMe/TCP.
+    /// The guest's file `target`: address, port, and name of a target of NVMe/TCP (`-`: as discovery says).
     pub fn target(&self) -> String {
         match self.kind {
             // The kernel's own target, inside of the guest.
             Kind::Emulated => "127.0.0.1 4420 nqn.2026-01.test:emulated".to_owned(),
+            Kind::Tidewater => format!("10.0.2.2 {} -", self.port),
         }
     }
 
-    /// Makes it ready for a guest.
+    /// Makes it ready for a guest. A served device that still runs is left as it is.
     pub fn start(&mut self) -> Result<(), String> {
-        match self.kind {
-            // It lives in the guest's QEMU.
-            Kind::Emulated => Ok(()),
+        // An emulated one lives in the guest's QEMU.
+        if self.kind == Kind::Emulated {
+            return Ok(());
         }
+        if let Some(server) = self.server.as_mut() {
+            return match server.try_wait() {
+                Ok(None) => Ok(()),
+                ended => Err(format!("it ended before it was told to: {ended:?}")),
+            };
+        }
+        let sizes: Vec<String> = self.setup.namespaces.iter().map(|mib| format!("{mib}MiB")).collect();
+        let total: u64 = self.setup.namespaces.iter().sum();
+        let log = File::options().create(true).append(true).open(self.log_file()).map_err(|error| error.to_string())?;
+        let said = self.ready();
+        let mut command = tethered(binary(Build::Same));
+        command.args(["serve", "--profile", self.setup.profile, "--size", &format!("{total}MiB")]);
+        command.args(["--namespaces", &sizes.join(",")]).arg("--image").arg(self.folder.join("drive.img"));
+        command.arg("--control").arg(self.control());
+        for setting in self.setup.settings {
+            command.args(["--set", setting]);
+        }
+        if self.setup.tcp {
+            command.args(["--nvme-tcp", &format!("127.0.0.1:{}", self.port), "--allow-host", HOST]);
+        } else {
+            command.arg("--vfio-user").arg(self.socket());
+        }
+        let both = log.try_clone().map_err(|error| error.to_string())?;
+        let mut server = command.stdin(Stdio::null()).stdout(both).stderr(log).spawn().map_err(|e| e.to_string())?;
+        let deadline = Instant::now() + START_MAX;
+        while self.ready() == said {
+            if let Ok(Some(status)) = server.try_wait() {
+                return Err(format!("it ended with {status}"));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("it does not listen after {} s", START_MAX.as_secs()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// How often it has said, in all its lives, that it can be attached.
+    fn ready(&self) -> usize {
+        std::fs::read(self.log_file())
+            .map_or(0, |log| String::from_utf8_lossy(&log).matches("\nWhat survives: ").count())
+    }
+
+    /// Ends it in order, as its operator would (SIGTERM).
+    pub fn stop(&mut self) -> Result<(), String> {
+        let Some(mut server) = self.server.take() else { return Ok(()) };
+        let told = Command::new("kill").args(["-TERM", &server.id().to_string()]).status();
+        let deadline = Instant::now() + STOP_MAX;
+        while told.as_ref().is_ok_and(|status| status.success()) && Instant::now() < deadline {
+            match server.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(format!("it ended with {status}")),
+                _ => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        let _ = server.kill();
+        let _ = server.wait();
+        Err("it did not end when it was told to".to_owned())
     }
 
     /// Kills device and guest at once, as a loss of the host would.
     pub fn kill(&mut self, machine: Machine) {
-        drop(machine);
+        if let Some(mut server) = self.server.take() {
+            // Fails only when it is gone already.
+            let _ = server.kill();
+            drop(machine);
+            let _ = server.wait();
+        }
+        // A socket that nobody listens at would be taken for the next server's.
+        let _ = std::fs::remove_file(self.socket());
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.join("serve.log")
     }
 
     /// What it said.
     pub fn log(&self) -> String {
-        String::new()
+        let text = std::fs::read(self.log_file()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        text.map(|text| format!("--- what the device said:\n{text}---")).unwrap_or_default()
     }
 
     /// Carries out what a guest asks for.
     pub fn act(&mut self, words: &[String]) -> Result<String, String> {
-        Err(format!("{} can't: {}", self.kind.name(), words.join(" ")))
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match (self.kind, words.as_slice()) {
+            (Kind::Tidewater, ["restart"]) => self.stop().and_then(|()| self.start()).map(|()| String::new()),
+            (Kind::Tidewater, ["fault", fault @ ..]) => self.fault(fault),
+            _ => Err(format!("{} can't: {}", self.kind.name(), words.join(" "))),
+        }
+    }
+
+    /// Tells a served device to have a fault. `words` are those of `tests/guest/README.md`.
+    fn fault(&self, words: &[&str]) -> Result<String, String> {
+        let options: Vec<String> = match words {
+            ["status", nsid, first, end, code, count] => {
+                let range = format!("{first}..{end}");
+                let code = format!("0x{code}");
+                ["status", "--nsid", *nsid, "--lba", &range, "--code", &code, "--count", *count]
+                    .map(str::to_owned)
+                    .into()
+            }
+            ["delay", function, ms, count] => {
+                let by = format!("{ms}ms");
+                ["delay", "--function", *function, "--by", &by, "--count", *count].map(str::to_owned).into()
+            }
+            [kind @ ("lose" | "duplicate"), function, count] => {
+                [*kind, "--function", *function, "--count", *count].map(str::to_owned).into()
+            }
+            [kind @ ("fatal" | "stuck-shutdown"), function] => {
+                [*kind, "--function", *function].map(str::to_owned).into()
+            }
+            [kind @ ("power-cut" | "clear")] => vec![(*kind).to_owned()],
+            _ => return Err(format!("no such fault: {}", words.join(" "))),
+        };
+        let (kind, options) = options.split_first().expect("a fault has a name");
+        let mut command = Command::new(binary(Build::Same));
+        command.args(["fault", "--control"]).arg(self.control()).arg(kind).args(options);
+        let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).replace('\n', " "))
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).replace('\n', " "))
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
     }
 }

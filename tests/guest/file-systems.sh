@@ -4,22 +4,11 @@
 disk=
 journal_disk=
 
-# A device with one namespace is cut into two: the second is for a journal.
-split_namespaces() {
-    local controller blocks
-    controller=$(nvme id-ctrl /dev/nvme0 -o json | jq -r .cntlid)
-    blocks=$(($(blockdev --getsize64 "$(disk_of 1)") / 4096 / 4))
-    nvme delete-ns /dev/nvme0 -n 1 && wait_for 30 gone 1 || return 1
-    nvme create-ns /dev/nvme0 -s $((blocks * 3)) -c $((blocks * 3)) -b 4096 && nvme attach-ns /dev/nvme0 -n 1 -c "$controller" || return 1
-    nvme create-ns /dev/nvme0 -s $blocks -c $blocks -b 4096 && nvme attach-ns /dev/nvme0 -n 2 -c "$controller"
-}
 # file_system_devices FS: finds `disk` and, of a journal, `journal_disk`.
 file_system_devices() {
     wait_for 30 there 1 || return 1
     if [ "$1" = journal ]; then
-        # Both appear together, or there is but one.
-        nvme list-ns /dev/nvme0 | grep -q ':0x2$' || split_namespaces || return 1
-        wait_for 30 there 1 && wait_for 30 there 2 || return 1
+        wait_for 30 there 2 || return 1
         journal_disk=$(disk_of 2)
     fi
     disk=$(disk_of 1)

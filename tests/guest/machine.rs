@@ -21,7 +21,7 @@ pub struct Kit {
 /// What a guest is to do.
 pub struct Task<'a> {
     /// Jobs of `tests/guest/jobs`, and their arguments.
-    pub jobs: &'a [&'a str],
+    pub jobs: &'a [String],
     /// What an earlier guest said with `keep`.
     pub kept: &'a [String],
     /// Which device is attached: the guest's checks differ.
@@ -32,6 +32,8 @@ pub struct Task<'a> {
     pub arguments: &'a [String],
     /// More of the kernel's command line.
     pub kernel: &'a str,
+    /// A folder for `/run/guest`.
+    pub folder: Option<&'a Path>,
     /// Programs for `/run/guest`.
     pub programs: &'a [PathBuf],
 }
@@ -79,6 +81,9 @@ impl Machine {
         for program in task.programs {
             let file = program.file_name().and_then(|name| name.to_str()).expect("a program has a name");
             archive.file(file, &std::fs::read(program)?);
+        }
+        if let Some(folder) = task.folder {
+            archive.folder(folder, folder.file_name().and_then(|name| name.to_str()).unwrap_or("folder"))?;
         }
         archive.write(&jobs)?;
 

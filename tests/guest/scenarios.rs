@@ -1,15 +1,17 @@
 //! Which guests there are.
 
-use crate::device::Setup;
+use crate::device::{PLAIN, Setup};
+
+/// Seconds that guests may take, beyond their start: several times what they take on a busy machine.
+const TIME_MAX_S: u64 = 400;
+const LONG_TIME_MAX_S: u64 = 3600;
 
 /// A guest's life on a device.
 pub struct Step {
     /// Jobs of `tests/guest/jobs`, with their arguments, one after another.
-    pub jobs: &'static [&'static str],
+    pub jobs: Vec<String>,
     /// More of the kernel's command line.
     pub kernel: &'static str,
-    /// Seconds after which the guest is given up, beyond its start: several times what it takes on a busy machine.
-    pub time_max_s: u64,
 }
 
 /// A device, and guests on it one after another.
@@ -20,103 +22,117 @@ pub struct Scenario {
     pub what: &'static str,
     /// Only in `make torture`.
     pub long: bool,
+    /// Seconds after which a guest is given up, beyond its start.
+    pub time_max_s: u64,
+    /// A folder that the guest gets: a variable of the environment that names it, and where else it may be, beside the checkout.
+    pub folder: Option<(&'static str, &'static str)>,
     /// The device.
     pub setup: Setup,
     /// The guests.
-    pub steps: &'static [Step],
+    pub steps: Vec<Step>,
+}
+
+/// With commands that are given up after 3 s in place of 30: guests that lose their drive notice soon.
+const IMPATIENT: &str = "nvme_core.io_timeout=3 nvme_core.admin_timeout=3 nvme_core.shutdown_timeout=3";
+
+fn step(jobs: &[&str], kernel: &'static str) -> Step {
+    Step { jobs: jobs.iter().map(|job| (*job).to_owned()).collect(), kernel }
+}
+
+fn scenario(name: &'static str, what: &'static str, setup: Setup, steps: Vec<Step>) -> Scenario {
+    Scenario { name, what, long: false, time_max_s: TIME_MAX_S, folder: None, setup, steps }
+}
+
+/// A file system is made, and cut `cuts` times in turn: killed with its guest, and its drive's power cut.
+fn file_system(name: &'static str, what: &'static str, kind: &str, setup: Setup, cuts: usize) -> Scenario {
+    let check = format!("files-check {kind}");
+    let mut steps = Vec::new();
+    for cut in 0..cuts {
+        let way = if cut % 2 == 0 { "kill" } else { "power-cut" };
+        if cut == 0 {
+            steps.push(step(&[&format!("files-write {kind} fresh {way}")], IMPATIENT));
+        } else {
+            steps.push(step(&[&check, &format!("files-write {kind} again {way}")], IMPATIENT));
+        }
+    }
+    steps.push(step(&[&check], ""));
+    scenario(name, what, setup, steps)
 }
 
 /// All of them, in the order in which they run.
-pub const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "bind",
-        what: "the kernel's driver binds, and what nvme-cli asks is answered",
-        long: false,
-        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false, unreadable: false },
-        steps: &[Step { jobs: &["bind"], kernel: "", time_max_s: 400 }],
-    },
-    Scenario {
-        name: "manage",
-        what: "format, namespace management, self-test, sanitize, and resets",
-        long: false,
-        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false, unreadable: false },
-        steps: &[Step { jobs: &["manage"], kernel: "", time_max_s: 400 }],
-    },
-    Scenario {
-        name: "bars",
-        what: "registers, queues in the controller memory buffer, the persistent memory region, and the fast side, by mapped BARs",
-        long: false,
-        setup: Setup { namespaces: &[64], memory_buffers: true, tcp: false, unreadable: false },
-        steps: &[Step { jobs: &["bars"], kernel: "", time_max_s: 400 }],
-    },
-    Scenario {
-        name: "fio",
-        what: "writes, trims, flushes and forced unit access over all queues, verified by fio",
-        long: false,
-        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false, unreadable: false },
-        steps: &[Step { jobs: &["fio 16"], kernel: "", time_max_s: 400 }],
-    },
-    Scenario {
-        name: "ext4",
-        what: "ext4: synced files outlive a kill of drive and guest, and a power cut of the drive",
-        long: false,
-        setup: Setup { namespaces: &[256], memory_buffers: false, tcp: false, unreadable: false },
-        steps: &[
-            Step { jobs: &["files-write ext4 fresh kill"], kernel: "", time_max_s: 400 },
-            Step {
-                jobs: &["files-check ext4", "files-write ext4 again power-cut"],
-                kernel: "nvme_core.io_timeout=3 nvme_core.admin_timeout=3",
-                time_max_s: 400,
-            },
-            Step { jobs: &["files-check ext4"], kernel: "", time_max_s: 400 },
-        ],
-    },
-    Scenario {
-        name: "xfs",
-        what: "xfs: synced files outlive a kill of drive and guest, and a power cut of the drive",
-        long: false,
-        setup: Setup { namespaces: &[512], memory_buffers: false, tcp: false, unreadable: false },
-        steps: &[
-            Step { jobs: &["files-write xfs fresh kill"], kernel: "", time_max_s: 400 },
-            Step {
-                jobs: &["files-check xfs", "files-write xfs again power-cut"],
-                kernel: "nvme_core.io_timeout=3 nvme_core.admin_timeout=3",
-                time_max_s: 400,
-            },
-            Step { jobs: &["files-check xfs"], kernel: "", time_max_s: 400 },
-        ],
-    },
-    Scenario {
-        name: "journal",
-        what: "ext4 with an external journal on a second namespace: synced files outlive a kill of drive and guest, and a power cut of the drive",
-        long: false,
-        setup: Setup { namespaces: &[192, 64], memory_buffers: false, tcp: false, unreadable: false },
-        steps: &[
-            Step { jobs: &["files-write journal fresh kill"], kernel: "", time_max_s: 400 },
-            Step {
-                jobs: &["files-check journal", "files-write journal again power-cut"],
-                kernel: "nvme_core.io_timeout=3 nvme_core.admin_timeout=3",
-                time_max_s: 400,
-            },
-            Step { jobs: &["files-check journal"], kernel: "", time_max_s: 400 },
-        ],
-    },
-    Scenario {
-        name: "tcp",
-        what: "NVMe/TCP: discovery, connection, digests, files, and a restart of the target",
-        long: false,
-        setup: Setup { namespaces: &[128], memory_buffers: false, tcp: true, unreadable: false },
-        steps: &[Step { jobs: &["tcp"], kernel: "", time_max_s: 400 }],
-    },
-    Scenario {
-        name: "faults",
-        what: "what the driver makes of a failing range, of late, doubled and lost completions, and of a fatal status",
-        long: false,
-        setup: Setup { namespaces: &[64], memory_buffers: false, tcp: false, unreadable: true },
-        steps: &[Step {
-            jobs: &["faults"],
-            kernel: "nvme_core.io_timeout=3 nvme_core.admin_timeout=3 nvme_core.shutdown_timeout=3",
-            time_max_s: 400,
-        }],
-    },
-];
+pub fn scenarios() -> Vec<Scenario> {
+    let two_namespaces = Setup { namespaces: &[192, 64], ..PLAIN };
+    let large = Setup { namespaces: &[512], ..PLAIN };
+    let mut all = vec![
+        scenario(
+            "bind",
+            "the kernel's driver binds, and what nvme-cli asks is answered",
+            PLAIN,
+            vec![step(&["bind"], "")],
+        ),
+        scenario(
+            "manage",
+            "format, namespace management, self-test, sanitize, and resets",
+            PLAIN,
+            vec![step(&["manage"], "")],
+        ),
+        scenario(
+            "bars",
+            "registers, controller memory buffer, persistent memory region and fast side, by mapped BARs; a kill",
+            Setup { profile: "villars", namespaces: &[64], memory_buffers: true, ..PLAIN },
+            vec![step(&["bars"], ""), step(&["bars-after"], "")],
+        ),
+        scenario(
+            "fio",
+            "writes, trims, flushes and forced unit access over all queues, verified by fio",
+            PLAIN,
+            vec![step(&["fio 16"], "")],
+        ),
+        file_system("ext4", "files that ext4 synced outlive a kill and a power cut", "ext4", PLAIN, 2),
+        file_system("xfs", "files that xfs synced outlive a kill and a power cut", "xfs", large, 2),
+        file_system(
+            "journal",
+            "files of ext4 with its journal on a second namespace outlive a kill and a power cut",
+            "journal",
+            two_namespaces,
+            2,
+        ),
+        scenario(
+            "tcp",
+            "NVMe/TCP: discovery, connection, digests, files, and a restart of the target",
+            Setup { namespaces: &[128], tcp: true, ..PLAIN },
+            vec![step(&["tcp"], "")],
+        ),
+        scenario(
+            "faults",
+            "what the driver makes of a failing range, of late, doubled and lost completions, and of a fatal status",
+            Setup { namespaces: &[64], unreadable: true, ..PLAIN },
+            vec![step(&["faults"], IMPATIENT)],
+        ),
+        Scenario {
+            time_max_s: LONG_TIME_MAX_S,
+            folder: Some(("TIDEWATER_BLKTESTS", "../shared/blktests")),
+            // Disks that are named after a subsystem keep tests that pass commands through from running.
+            ..scenario(
+                "blktests",
+                "those tests of blktests' block and nvme groups that run on a given device",
+                large,
+                vec![step(&["blktests"], "nvme_core.multipath=N")],
+            )
+        },
+    ];
+    let long = [
+        scenario("fio-long", "the same as fio, over 384 MiB", large, vec![step(&["fio 96"], "")]),
+        file_system("ext4-long", "twelve cuts of ext4", "ext4", PLAIN, 12),
+        file_system("xfs-long", "twelve cuts of xfs", "xfs", large, 12),
+        file_system(
+            "journal-long",
+            "twelve cuts of ext4 with its journal on a second namespace",
+            "journal",
+            two_namespaces,
+            12,
+        ),
+    ];
+    all.extend(long.map(|scenario| Scenario { long: true, time_max_s: LONG_TIME_MAX_S, ..scenario }));
+    all
+}

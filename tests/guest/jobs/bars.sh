@@ -8,11 +8,9 @@ for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combi
     differs emulated $name "QEMU's controller has no fast side"
 done
 
-disk=/dev/nvme0n1
-pci=/sys/bus/pci/devices/$(cat /sys/class/nvme/nvme0/address)
-bar() { /run/guest/bar "$@"; }
-
-check namespace wait_for 30 test -b $disk
+check namespace wait_for 30 there 1
+disk=$(disk_of 1)
+. ./bars.sh
 lspci -vvs "$(basename "$pci")"
 region() { shows "Region $1: Memory at .*\(64-bit, $2\)" lspci -vs "$(basename "$pci")" -vv; }
 
@@ -58,14 +56,6 @@ check cmb-combined combined_to_plain
 
 # --- BAR4: the persistent memory region ---
 check bar4 region 4 prefetchable
-pmr_status() { echo $((0x$(bar "$pci/resource0" r32 0xe08))); }
-pmr_is() { [ $(($(pmr_status) >> 8 & 1)) = "$1" ]; }
-enable_pmr() {
-    # PMRCAP is not zero; PMRCTL.EN; PMRSTS.NRDY (bit 8) goes.
-    [ "$(bar "$pci/resource0" r32 0xe00)" != 0 ] || return 1
-    bar "$pci/resource0" w32 0xe04 1
-    wait_for 30 pmr_is 0
-}
 check pmr-ready enable_pmr
 pmr_holds() { bar "$pci/resource4" get 0x2000 4096 | cmp - /tmp/page; }
 pmr_store() {
@@ -80,23 +70,16 @@ pmr_outlives_reset() {
 check pmr-outlives-reset pmr_outlives_reset
 
 # --- the fast side, where it is set up: log pages say where, stores go through BAR2, the control page counts ---
-log_page() { nvme get-log /dev/nvme0 -i "$1" -l "$2" -b >"/tmp/log$1"; }
-number() { od -An -t u"$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
 check fast-status log_page 0xc0 1664
 check fast-layout log_page 0xc1 576
 if [ "$device" = tidewater ]; then
-    layout=/tmp/log0xc1
-    control=$(number $layout 16 8) window=$(number $layout 64 8) window_bytes=$(number $layout 72 8)
-    lane_page=$(number $layout 80 8)
-    note "fast side: $(number $layout 4 2) lanes, window of $window_bytes bytes at $window of BAR2"
+    fast_places /tmp/log0xc1
+    note "fast side: a window of $window_bytes bytes at $window of BAR2"
 fi
 fast_ready() {
-    [ "$(number $layout 6 2)" -ge 1 ] && [ "$(bar "$pci/resource2" get "$control" 8)" = TIDECTRL ]
+    [ "$lanes" -ge 1 ] && [ "$(bar "$pci/resource2" get "$control" 8)" = TIDECTRL ]
 }
 check fast-ready fast_ready
-credit() { echo $((0x$(bar "$pci/resource2" r64 $((control + 128))))); }
-# Bytes of the stream up to an offset are on the device for good.
-credited() { [ "$(credit)" -ge "$1" ]; }
 # fast_append RESOURCE: stores a page behind the credit, says so in the lane page, and waits for the credit.
 fast_append() {
     local start
@@ -116,3 +99,9 @@ on_flash() {
     dd if=$disk bs=4096 skip="$first" count=4 iflag=direct status=none | grep -qa TIDELOG1
 }
 check fast-flash wait_for 30 on_flash
+
+# What the next guest looks for, when drive and guest were killed.
+say keep "region $(sha256sum </tmp/page | cut -c 1-64)"
+if [ "$device" = tidewater ]; then say keep "credit $(credit)"; fi
+kernel_is_content
+ask kill

@@ -20,6 +20,8 @@ check mounts mount_file_system "$fs" || return 1
 
 # Each way of making a file last, in turn; then the harness is told of it. Contents are pieces of /tmp/random.
 head -c 16M /dev/urandom >/tmp/random
+# Files that earlier guests synced.
+before=$(grep -c . /run/guest/kept)
 synced=0
 sync_file() {
     local name=$1 way=$2 sum
@@ -39,17 +41,17 @@ files_sync() {
     local turn folder
     RANDOM=$((10#$(date +%N) % 32768))
     for turn in $(seq 40); do
-        folder=/mnt/$state-$cut/$((turn / 8))
+        folder=/mnt/$cut-$before/$((turn / 8))
         [ -d "$folder" ] || mkdir -p "$folder" || return 1
         sync_file "$folder/file$turn" $((turn % 5)) || return 1
     done
 }
 # Never synced: something to lose, so that the drive always has writes of its own to forget.
-mkdir -p "/mnt/load-$state-$cut"
+mkdir -p "/mnt/load-$cut-$before"
 load() {
     local turn
     for turn in $(seq 100000); do
-        cp /tmp/lost "/mnt/load-$state-$cut/$((turn % 50))" || return
+        cp /tmp/lost "/mnt/load-$cut-$before/$((turn % 50))" || return
         sleep 0.05
     done
 }

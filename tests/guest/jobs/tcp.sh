@@ -41,6 +41,11 @@ prepare() {
     fi
 }
 check target prepare || return 1
+# A target that names itself.
+if [ "$subsystem" = - ]; then
+    subsystem=$(nvme discover -t tcp -a "$address" -s "$port" -o json | jq -r '[.records[].subnqn | select(endswith(":discovery") or endswith(".discovery") | not)][0]')
+    note "the target is called $subsystem"
+fi
 # Takes the target away, and brings it back.
 restart_target() {
     if [ "$device" = emulated ]; then

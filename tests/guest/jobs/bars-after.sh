@@ -1,0 +1,21 @@
+# shellcheck shell=bash
+# After drive and guest were killed: what was stored into the persistent memory region is there, and the log ends no earlier than its
+# credit said.
+
+for name in log-credit log-page; do differs emulated $name "QEMU's controller has no fast side"; done
+
+check namespace wait_for 30 there 1
+. ./bars.sh
+told() { sed -n "s/^$1 //p" /run/guest/kept; }
+check pmr-ready enable_pmr
+region_kept() { [ "$(bar "$pci/resource4" get 0x2000 4096 | sha256sum | cut -c 1-64)" = "$(told region)" ]; }
+check pmr-kept region_kept
+if [ "$device" = tidewater ]; then
+    log_page 0xc1 576 && fast_places /tmp/log0xc1
+fi
+check log-credit credited "$(told credit)"
+on_flash() {
+    log_page 0xc0 1664 || return 1
+    dd if="$(disk_of 1)" bs=4096 skip="$(number /tmp/log0xc0 24 8)" count=4 iflag=direct status=none | grep -qa TIDELOG1
+}
+check log-page on_flash
