@@ -133,7 +133,7 @@ fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, ser
 pub fn status(of: &StatusOf) -> Result<(), Failure> {
     let answer = ask(&of.served, &Request::Status)?;
     if of.json {
-        let text = serde_json::to_string_pretty(&answer).map_err(|error| Failure::run(error))?;
+        let text = serde_json::to_string_pretty(&answer).map_err(Failure::run)?;
         return output::print(&(text + "\n"));
     }
     let mut text = String::new();

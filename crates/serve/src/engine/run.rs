@@ -17,7 +17,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_base::{Duration, Instant};
@@ -440,6 +440,7 @@ impl Server {
         self.waker.doze();
         // Hosts that ring by memory are told to ring by message from now on; what they rang before is seen by the look.
         self.world.tell_event_indices();
+        fence(Ordering::SeqCst);
         let machine = self.machine.as_ref();
         let found = self.world.has_mail() || machine.is_some_and(|machine| self.world.look_at_doorbells(machine));
         if found {
@@ -496,8 +497,8 @@ impl Server {
         }
         let stored = self.world.payload.apply(&changes);
         let lost = self.world.payload.held();
-        self.world.payload.power_lost();
-        stored.map_err(|_| wrong("the image could not be written"))?;
+        let forgotten = self.world.payload.power_lost();
+        stored.and(forgotten).map_err(|_| wrong("the image could not be written"))?;
         self.dark = Some(Dark { until: Wall::now() + off, remains, state, next_version });
         Ok(lost)
     }
@@ -517,7 +518,7 @@ impl Server {
         if let Some(tcp) = &self.setup.nvme_tcp {
             let address = self.tcp_address.unwrap_or(tcp.address);
             let tcp = TcpSetup { address, ..tcp.clone() };
-            self.world.target = Some(target(&tcp, &machine.subsystem.options().nqn, machine.subsystem.functions())?);
+            self.world.target = Some(target(&tcp, machine.subsystem.options())?);
         }
         self.machine = Some(machine);
         Ok(())
@@ -610,7 +611,7 @@ struct Engine<'a> {
 
 impl Border for Engine<'_> {
     fn input(&mut self, input: Input<'_>) {
-        self.world.from_target(input);
+        self.world.hear_target(input);
     }
 
     fn register(&mut self, function: u8, offset: u32, len: u8) -> u64 {

@@ -150,7 +150,7 @@ impl DriveSetup {
         let open = self.namespaces.iter().filter(|one| one.bytes.is_none()).count() as u64;
         let given: u64 = self.namespaces.iter().filter_map(|one| one.bytes).sum();
         let left = capacity.saturating_sub(given);
-        let share = if open > 1 { left / open >> 20 << 20 } else { left >> 12 << 12 };
+        let share = if open > 1 { (left / open) & !0xf_ffff } else { left & !0xfff };
         let several = u32::from(self.functions.max(1)) + u32::from(self.fabrics) > 1;
         let one = |one: &NamespaceSetup| Initial {
             bytes: one.bytes.unwrap_or(share),

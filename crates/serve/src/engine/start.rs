@@ -21,7 +21,7 @@ use tidewater_core::Device;
 use tidewater_core::drive::Machine as _;
 use tidewater_core::ftl::RecoveryReport;
 use tidewater_core::profile::{Access, Interrupts as Kind, Profile, Timing};
-use tidewater_core::subsystem::Subsystem;
+use tidewater_core::subsystem::{Options, Subsystem};
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};
@@ -100,10 +100,12 @@ struct Drive {
 }
 
 fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Result<Drive, ServeError> {
-    let target = |backing| match backing {
-        &Backing::File(ref path) => ImageTarget::Path(path),
-        Backing::Memory => ImageTarget::Memory,
-    };
+    fn target(backing: &Backing) -> ImageTarget<'_> {
+        match backing {
+            Backing::File(path) => ImageTarget::Path(path),
+            Backing::Memory => ImageTarget::Memory,
+        }
+    }
     let is_there = match &setup.backing {
         // A link that leads nowhere is somebody's mistake: opening it says so.
         Backing::File(path) => path.symlink_metadata().is_ok(),
@@ -238,7 +240,7 @@ fn function(
     Ok((port, VfioDevice { regions, memory, interrupts }, slot))
 }
 
-pub(super) fn target(tcp: &TcpSetup, nqn: &str, first: u8) -> Result<Target, ServeError> {
+pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, ServeError> {
     let name = |name: &str| {
         Nqn::new(name)
             .ok_or_else(|| wrong(format!("`{name}` is no NVMe qualified name, such as nqn.2014-08.org.example:host")))
@@ -251,12 +253,15 @@ pub(super) fn target(tcp: &TcpSetup, nqn: &str, first: u8) -> Result<Target, Ser
             Hosts::Listed(rules.collect::<Result<_, ServeError>>()?)
         }
     };
-    let options = TargetOptions {
+    let first = controllers.functions;
+    let mut options = TargetOptions {
         listen: vec![tcp.address],
         insecure_bind: tcp.insecure_bind,
         hosts,
-        ..TargetOptions::new(name(nqn)?, first..first + FABRICS_MAX)
+        queues_max: controllers.queues,
+        ..TargetOptions::new(name(&controllers.nqn)?, first..first + FABRICS_MAX)
     };
+    options.limits.transfer_max = controllers.transfer_max;
     Target::bind(options).map_err(wrong)
 }
 
@@ -329,8 +334,8 @@ impl Server {
             ports.push(port);
             functions.push((path, device, slot));
         }
-        let first = machine.subsystem.functions();
-        let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, &nqn, first)).transpose()?;
+        let controllers = machine.subsystem.options();
+        let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, controllers)).transpose()?;
         let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
         let mut world = World::new(ports, target, payload, mail.clone(), unit_size);

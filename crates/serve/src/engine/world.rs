@@ -248,7 +248,7 @@ impl<M> World<M> {
     }
 
     /// What a connection says; the end of data that the firmware gathers is told with the data.
-    pub(super) fn from_target(&mut self, input: Input<'_>) {
+    pub(super) fn hear_target(&mut self, input: Input<'_>) {
         let input = match input {
             Input::Moved { slot, result } => {
                 let place = self.gathering.iter().position(|gathering| gathering.slot == slot);
@@ -275,16 +275,26 @@ impl<M> World<M> {
         let result = if compare {
             self.payload.compare(slot, unit, place)
         } else {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            let bytes = &mut scratch[..unit.len as usize];
-            let result = self.payload.read(unit, place, bytes).and_then(|()| {
-                let good = self.take_to_host(machine, slot, unit.at, bytes);
-                if good { Ok(()) } else { Err(MoveError::Host) }
-            });
-            self.scratch = scratch;
-            result
+            self.read_to_host(machine, slot, unit, place)
         };
         self.push(Input::Moved { slot, result });
+    }
+
+    fn read_to_host(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts) -> Result<(), MoveError> {
+        if machine.subsystem.segments(slot) == Segments::Connection {
+            let id = id_of(&command_of(machine, slot));
+            let target = self.target.as_mut().ok_or(MoveError::Host)?;
+            self.counters.bytes[0] += u64::from(unit.len);
+            return target.data(id, unit.at, unit.len, |to| self.payload.read(unit, place, to));
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let bytes = &mut scratch[..unit.len as usize];
+        let result = self.payload.read(unit, place, bytes).and_then(|()| {
+            let good = self.take_to_host(machine, slot, unit.at, bytes);
+            if good { Ok(()) } else { Err(MoveError::Host) }
+        });
+        self.scratch = scratch;
+        result
     }
 
     fn send(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
