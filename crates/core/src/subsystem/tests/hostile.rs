@@ -330,7 +330,7 @@ fn whatever_happens_a_reset_heals() {
         }
     }
     // The lives were lived.
-    println!("{seen:?}");
+    println!("24 lives: {seen:?}");
     for kind in ["DmaRead", "Fetch", "Taken", "Data", "Sync", "Send", "Gather", "Complete", "Interrupt", "SaveState"] {
         assert!(seen.get(kind).is_some_and(|&count| count > 20), "{kind}: {seen:?}");
     }
