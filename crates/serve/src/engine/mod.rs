@@ -6,6 +6,7 @@ mod rerun;
 mod run;
 mod served;
 mod setup;
+mod slice;
 mod start;
 mod status;
 mod world;

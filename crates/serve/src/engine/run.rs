@@ -147,6 +147,7 @@ impl Server {
     /// # Errors
     /// When the drive can't be brought back after a power cut, or its end could not be stored.
     pub fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Ended, ServeError> {
+        super::slice::shorten();
         let mut last = Wall::now();
         loop {
             let mut active = self.turn(tell)?;
