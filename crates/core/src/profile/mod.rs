@@ -57,6 +57,14 @@ pub struct DriveProfile {
     pub capacity: u64,
 }
 
+impl Profile {
+    /// Logical pages of a logical block, as buffer policies over blocks know it: as many as a flash block holds.
+    pub fn block_units(&self) -> u32 {
+        let pages = u64::from(self.nand.pages_per_block) * u64::from(self.nand.page_size / self.ftl.unit_size);
+        pages.min(u16::MAX.into()) as u32
+    }
+}
+
 /// `[host]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostProfile {
@@ -217,7 +225,7 @@ pub enum Survives {
 /// `[buffer]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BufferProfile {
-    /// Replacement policy of the write buffer: a name registered in `core::buffer` (`none`, `lru`).
+    /// Replacement policy of the write buffer: a name registered in `core::buffer`.
     pub write_policy: String,
     /// The memory that the write buffer lives in.
     pub write_memory: String,
@@ -225,7 +233,7 @@ pub struct BufferProfile {
     pub write_size: u64,
     /// Share of the write buffer that may be dirty before it is destaged in the background, 0 to 1.
     pub write_watermark: f64,
-    /// Replacement policy of the read cache (`none`, `lru`).
+    /// Replacement policy of the read cache: one of `core::buffer::READ_POLICIES`.
     pub read_policy: String,
     /// The memory that the read cache lives in.
     pub read_memory: String,

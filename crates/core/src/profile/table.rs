@@ -129,9 +129,14 @@ const CELL_TIME: Kind = Kind::Time { min: Duration::from_ns(1), max: SECOND };
 const PROBABILITY: Kind = Kind::Number { min: 0.0, max: 1.0 };
 const RATE: Kind = Kind::Rate { min: 1_000, max: 1_000_000_000_000 };
 
-/// The policies of the write buffer and of the read cache.
+/// The policies of the write buffer.
 fn policies() -> Vec<&'static str> {
     crate::buffer::POLICIES.to_vec()
+}
+
+/// The policies of the read cache.
+fn read_policies() -> Vec<&'static str> {
+    crate::buffer::READ_POLICIES.to_vec()
 }
 
 macro_rules! keys {
@@ -255,7 +260,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         write_watermark, Kind::Share { min: 0.0, max: 1.0 },
             "Share of the write buffer that may be dirty before it is destaged in the background.",
             "A quarter stays free for bursts. An assumption; 100 % keeps everything until space is needed.";
-        read_policy, Kind::Policy(policies),
+        read_policy, Kind::Policy(read_policies),
             "Replacement policy of the read cache; `none` has no read cache.",
             "Hosts cache reads better than a drive does; the drives measured in PLOS ONE 2020 have 32 to 768 KB, which is prefetch more than cache.";
         read_memory, Kind::Name,
