@@ -9,7 +9,7 @@ use tidewater_base::Rng;
 
 /// A buffer of `capacity` pages over blocks of `block`.
 pub(super) fn setting(capacity: usize, block: u32) -> Setting {
-    Setting { capacity, block, units: 1 << 20, cached: 8, profile: Profile::generic().buffer }
+    Setting { block, ..Setting::of(&Profile::generic(), capacity, 1 << 20, 8) }
 }
 
 /// The dirty pages that leave next.

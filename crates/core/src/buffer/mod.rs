@@ -3,11 +3,18 @@
 //! A policy says which pages leave together; it is one file here and one line in `registry`. What becomes of pages that
 //! leave, and what survives a power loss, is the same for all. `docs/internals/buffers.md` states the rules of each.
 
+mod bpac;
+mod bplru;
+mod cbm;
+mod cflru;
 #[cfg(test)]
 mod conformance;
+mod fab;
+mod lb_clock;
 mod lru;
 mod none;
 mod policy;
+mod structure;
 
 pub use policy::{Leaving, Part, Policy, Run, Setting, Victim};
 use std::collections::BTreeMap;
@@ -31,6 +38,12 @@ macro_rules! registry {
 registry! {
     "none" => none::NoBuffer,
     "lru" => lru::Lru,
+    "cflru" => cflru::Cflru,
+    "fab" => fab::Fab,
+    "bplru" => bplru::Bplru,
+    "lb-clock" => lb_clock::LbClock,
+    "bpac" => bpac::Bpac,
+    "cbm" => cbm::Cbm,
 }
 
 /// The names of the policies that a read cache can have.

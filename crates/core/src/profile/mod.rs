@@ -239,6 +239,16 @@ pub struct BufferProfile {
     pub read_memory: String,
     /// Bytes of the read cache.
     pub read_size: u64,
+    /// `cbm`: dirty pages of a block that make it one for the block region, 0 (dynamic) to 65,535.
+    pub cbm_threshold: u32,
+    /// `cbm`: bytes of a run of writes that is sequential.
+    pub cbm_sequential: u64,
+    /// `cbm`: a block leaves with its pages in the read cache (merge-on-flush).
+    pub cbm_merge: bool,
+    /// `bplru`: a block leaves with all its pages, read from flash if need be (page padding).
+    pub bplru_padding: bool,
+    /// `cflru`: the clean-first region as a share of the buffer, 0 to 1.
+    pub cflru_window: f64,
 }
 
 /// `[fast]`: the log side of X-SSD. What it says of rings, lanes and destage is how functions are set up at power-on;

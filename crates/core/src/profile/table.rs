@@ -269,6 +269,21 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         read_size, bytes(0, 64 * GIB),
             "Bytes of the read cache.",
             "As large as the write buffer, once a policy turns it on.";
+        cbm_threshold, integer(0, 65_535),
+            "`cbm`: dirty pages of a block that make it one for the block region, at most a whole block. 0: dynamic, by the share that the block region has of the buffer.",
+            "The paper adjusts it to the workload (CBM, MSST 2014). How, its slides do not say: docs/internals/buffers.md.";
+        cbm_sequential, bytes(512, 64 << 20),
+            "`cbm`: bytes of a run of writes, in one command or in commands that follow each other, that is sequential: its blocks go to the block region at once.",
+            "A quarter of the 256 KB block of the paper's drive (CBM, MSST 2014). An assumption: its slides tell that writes are classified, not from which length on.";
+        cbm_merge, Kind::Switch,
+            "`cbm`: a block leaves with its clean pages in the read cache (merge-on-flush).",
+            "The paper's scheme (CBM, MSST 2014); `false` shows what it gains.";
+        bplru_padding, Kind::Switch,
+            "`bplru`: a block leaves with all its pages, read from flash where the buffer does not have them (page padding).",
+            "The paper's scheme (BPLRU, FAST 2008); `false` shows what it costs and gains.";
+        cflru_window, Kind::Share { min: 0.0, max: 1.0 },
+            "`cflru`: the clean-first region, from which clean pages leave before all others, as a share of the buffer.",
+            "A third. An assumption: the paper (CFLRU, CASES 2006) tunes it to the workload.";
     }
     fast {
         size, bytes(0, 16 * GIB),
