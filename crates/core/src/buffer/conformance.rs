@@ -152,7 +152,7 @@ impl Rig {
         self.uncache(lpn);
         self.version += 1;
         let (version, hits) = (self.version, self.buffer.statistics.hits);
-        let held = self.buffer.contains(lpn);
+        let (held, dirty) = (self.buffer.contains(lpn), self.buffer.is_dirty(lpn));
         let mut rounds = 0;
         while !self.buffer.write(lpn, version, run) {
             assert!(!held, "{}: a page that is held needs room", self.name);
@@ -162,7 +162,7 @@ impl Rig {
             rounds += 1;
             assert!(rounds < 1_000, "{}: there is never room", self.name);
         }
-        assert_eq!(self.buffer.statistics.hits > hits, held, "{}", self.name);
+        assert_eq!(self.buffer.statistics.hits > hits, dirty, "{}", self.name);
         self.newest.insert(lpn, version);
         assert!(self.buffer.is_dirty(lpn) && self.buffer.version(lpn) == Some(version), "{}", self.name);
     }

@@ -17,15 +17,17 @@ pub struct LbClock {
     blocks: Blocks,
     /// Blocks that are no candidates, in the order in which the hand meets them.
     clock: List,
-    recent: Vec<bool>,
     candidates: Heap,
-    /// When each candidate became one, by a count of them.
-    since: Vec<u64>,
-    count: u64,
+    /// When each candidate became one, by a count of them; of other blocks, the recency bit.
+    since: Vec<u32>,
+    count: u32,
 }
 
+/// The recency bit is set.
+const RECENT: u32 = u32::MAX;
+
 /// The most pages first, then the oldest candidate.
-fn key<'a>(blocks: &'a Blocks, since: &'a [u64]) -> impl Fn(u32) -> (Reverse<u32>, u64) + 'a {
+fn key<'a>(blocks: &'a Blocks, since: &'a [u32]) -> impl Fn(u32) -> (Reverse<u32>, u32) + 'a {
     |n| (Reverse(blocks.dirty(n)), since[n as usize])
 }
 
@@ -34,7 +36,6 @@ impl LbClock {
         LbClock {
             blocks: Blocks::new(setting.capacity, setting.block),
             clock: List::new(setting.capacity),
-            recent: Vec::with_capacity(setting.capacity),
             candidates: Heap::new(setting.capacity),
             since: Vec::with_capacity(setting.capacity),
             count: 0,
@@ -43,7 +44,8 @@ impl LbClock {
 
     fn make_candidate(&mut self, number: u32) {
         self.clock.remove(number);
-        self.count += 1;
+        // After four thousand million candidates, equals leave in another order once.
+        self.count = self.count.wrapping_add(1);
         self.since[number as usize] = self.count;
         self.candidates.push(number, key(&self.blocks, &self.since));
     }
@@ -52,7 +54,7 @@ impl LbClock {
     fn go_round(&mut self) {
         for _ in 0..self.clock.len() {
             let number = self.clock.oldest().expect("as many as there were");
-            if std::mem::take(&mut self.recent[number as usize]) {
+            if std::mem::take(&mut self.since[number as usize]) == RECENT {
                 self.clock.renew(number);
             } else {
                 self.make_candidate(number);
@@ -81,8 +83,7 @@ impl Policy for LbClock {
             Some(n) => self.blocks.number_of(n),
             None if room => {
                 let number = self.blocks.insert(lpn).1;
-                if number as usize >= self.recent.len() {
-                    self.recent.push(false);
+                if number as usize >= self.since.len() {
                     self.since.push(0);
                 }
                 if self.blocks.dirty(number) == 1 {
@@ -96,9 +97,8 @@ impl Policy for LbClock {
             self.candidates.remove(number, key(&self.blocks, &self.since));
             self.clock.push_newest(number);
         }
-        self.recent[number as usize] = true;
+        self.since[number as usize] = RECENT;
         if self.blocks.count_sequence(lpn, number) {
-            self.recent[number as usize] = false;
             self.make_candidate(number);
         }
         held.is_some()

@@ -52,7 +52,7 @@ pub const READ_POLICIES: &[&str] = &["none", "lru"];
 /// Counters of a buffer, in pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferStatistics {
-    /// Accesses that found their page: of a write buffer, writes.
+    /// Accesses that found their page: of a write buffer, writes that replaced a dirty page.
     pub hits: u64,
     /// Accesses that did not.
     pub misses: u64,
@@ -241,9 +241,10 @@ impl Buffer {
                 return false;
             }
         } else if self.clean > 0 && self.policy.is_clean(lpn) {
+            // No hit: a hit of a write saves a program.
             self.policy.write(lpn, run, room);
             self.clean -= 1;
-            self.statistics.hits += 1;
+            self.statistics.misses += 1;
         } else if self.policy.write(lpn, run, room) {
             self.statistics.hits += 1;
         } else if room {
