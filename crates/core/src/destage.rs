@@ -52,14 +52,13 @@ impl<M: Medium> Device<M> {
     /// Lets the policy choose, and asks flash for what it wants beside.
     fn choose_leaving(&mut self) {
         self.write_buffer.choose(self.ftl.row_room() as usize);
-        let leaving = self.write_buffer.leaving();
-        let mut of_part = [0u64; 3];
-        leaving.iter().for_each(|page| of_part[page.part as usize] += 1);
-        let [dirty, cached, padding] = of_part;
-        if cached + padding > 0 {
+        if self.write_buffer.leaving().iter().any(|page| page.part != Part::Dirty) {
             self.complete_leaving();
         }
         self.write_buffer.count_leaving();
+        let mut of_part = [0u64; 3];
+        self.write_buffer.leaving().iter().for_each(|page| of_part[page.part as usize] += 1);
+        let [dirty, cached, padding] = of_part;
         // Nobody waits for the pages to leave the memory, but they take its bandwidth.
         self.memories[self.write_port].read(self.now, (dirty + padding) << self.unit_shift);
         if cached > 0 {
@@ -92,6 +91,7 @@ impl<M: Medium> Device<M> {
             if page.part == Part::Padding && self.ftl.map().is_virgin(page.lpn) && !self.ftl.premap(page.lpn, PAST) {
                 let queued = self.ftl.read_past(self.now, &mut self.events, page.lpn, PADDING_READ);
                 self.padding_reads += u32::from(queued);
+                self.write_buffer.statistics.padding_reads += u64::from(queued);
             }
         }
         self.ftl.wake_collection(self.now, &mut self.events);

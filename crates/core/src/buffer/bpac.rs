@@ -3,48 +3,42 @@
 //! drives*, MSST 2010).
 
 use super::policy::{Policy, Run, Setting, Victim};
-use super::structure::{Blocks, Heap, List, Pages};
+use super::structure::{Blocks, Heap, List, Place};
 use std::cmp::Reverse;
 
 /// A page list for temporal locality and a block list of clusters for spatial locality. What is written first is in the page
 /// list; its least recent page moves to the cluster of its block when the list is longer than its share. A page of a cluster
-/// that is written again moves back. The cluster that has the most pages leaves; of equals, the one that has not changed for
-/// longest.
+/// that is written again moves back. The cluster that has the most pages leaves; of equals, the one with the lowest number.
 ///
 /// The share of the page list grows by a page when a cluster's page is written again (it was moved too early), and shrinks by a
 /// page when a write moves a page to a cluster that there is already (its block is one of spatial locality). O(log n) for a
 /// page.
 #[derive(Clone, Debug)]
 pub struct Bpac {
-    pages: Pages,
+    /// All pages by block, those of the page list aside.
+    blocks: Blocks,
     list: List,
     /// Pages that the page list may have.
     share: usize,
     share_range: (usize, usize),
-    clusters: Blocks,
-    order: Heap,
-    changed_at: Vec<u64>,
-    clock: u64,
+    clusters: Heap,
 }
 
-/// The most pages first, then the least recently changed.
-fn key<'a>(clusters: &'a Blocks, changed_at: &'a [u64]) -> impl Fn(u32) -> (Reverse<u32>, u64) + 'a {
-    |n| (Reverse(clusters.dirty(n)), changed_at[n as usize])
+/// The most pages first.
+fn key<'a>(blocks: &'a Blocks) -> impl Fn(u32) -> Place<'a, Reverse<u32>> {
+    |number| blocks.place(number, Reverse(blocks.count(number)))
 }
 
 impl Bpac {
     pub(super) fn new(setting: &Setting) -> Bpac {
         let capacity = setting.capacity;
         Bpac {
-            pages: Pages::new(capacity),
+            blocks: Blocks::new(capacity, setting.block),
             list: List::new(capacity),
             share: capacity / 2,
             // Neither list may starve the other for good.
             share_range: (capacity / 10, capacity - capacity / 10),
-            clusters: Blocks::new(capacity, setting.block),
-            order: Heap::new(capacity),
-            changed_at: Vec::with_capacity(capacity),
-            clock: 0,
+            clusters: Heap::new(capacity),
         }
     }
 
@@ -55,56 +49,56 @@ impl Bpac {
     /// The least recent page of the list moves to its cluster. True: there was one.
     fn demote(&mut self) -> bool {
         let Some(n) = self.list.oldest() else { return false };
-        let lpn = self.pages.lpn(n);
         self.list.remove(n);
-        self.pages.remove(n);
-        let number = self.clusters.insert(lpn).1;
-        self.clock += 1;
-        match self.changed_at.get_mut(number as usize) {
-            Some(at) => *at = self.clock,
-            None => self.changed_at.push(self.clock),
-        }
-        let joins = self.order.contains(number);
+        let number = self.blocks.insert(self.blocks.lpn(n)).1;
+        let joins = self.clusters.contains(number);
         if joins {
-            self.order.update(number, key(&self.clusters, &self.changed_at));
+            self.clusters.update(number, key(&self.blocks));
         } else {
-            self.order.push(number, key(&self.clusters, &self.changed_at));
+            self.clusters.push(number, key(&self.blocks));
         }
         joins
     }
 
-    fn leave_cluster(&mut self, n: u32) {
-        let number = self.clusters.number_of(n);
-        if self.clusters.dirty(number) == 1 {
-            self.order.remove(number, key(&self.clusters, &self.changed_at));
-            self.clusters.remove(n);
-        } else {
-            self.clusters.remove(n);
-            self.order.update(number, key(&self.clusters, &self.changed_at));
+    /// A page is about to leave its cluster. Returns the cluster's number if it stays.
+    fn before_leaving(&mut self, n: u32) -> Option<u32> {
+        let number = self.blocks.number_of(n);
+        if self.blocks.count(number) > 1 {
+            return Some(number);
+        }
+        self.clusters.remove(number, key(&self.blocks));
+        None
+    }
+
+    fn after_leaving(&mut self, number: Option<u32>) {
+        if let Some(number) = number {
+            self.clusters.update(number, key(&self.blocks));
         }
     }
 }
 
 impl Policy for Bpac {
     fn contains(&self, lpn: u32) -> bool {
-        self.pages.find(lpn).is_some() || self.clusters.contains(lpn)
+        self.blocks.find_any(lpn).is_some()
     }
 
     fn write(&mut self, lpn: u32, _run: Run, room: bool) -> bool {
-        if let Some(n) = self.pages.find(lpn) {
-            self.list.renew(n);
-            return true;
-        }
-        let held = self.clusters.find(lpn);
-        match held {
-            Some(n) => {
-                self.leave_cluster(n);
-                self.set_share(self.share + 1);
+        let held = self.blocks.find_any(lpn);
+        let n = match held {
+            Some(n) if self.blocks.is_aside(n) => {
+                self.list.renew(n);
+                return true;
             }
-            None if room => {}
+            Some(n) => {
+                let number = self.before_leaving(n);
+                self.blocks.set_aside(n);
+                self.after_leaving(number);
+                self.set_share(self.share + 1);
+                n
+            }
+            None if room => self.blocks.insert_aside(lpn),
             None => return false,
-        }
-        let n = self.pages.insert(lpn);
+        };
         self.list.push_newest(n);
         let too_many = self.list.len().saturating_sub(self.share.max(1));
         if (0..too_many).fold(false, |joined, _| self.demote() | joined) {
@@ -114,33 +108,37 @@ impl Policy for Bpac {
     }
 
     fn remove(&mut self, lpn: u32) -> bool {
-        if let Some(n) = self.pages.find(lpn) {
+        let Some(n) = self.blocks.find_any(lpn) else { return false };
+        if self.blocks.is_aside(n) {
             self.list.remove(n);
-            self.pages.remove(n);
-            return true;
+            self.blocks.remove_aside(lpn);
+        } else {
+            let number = self.before_leaving(n);
+            self.blocks.remove(n);
+            self.after_leaving(number);
         }
-        self.clusters.find(lpn).map(|n| self.leave_cluster(n)).is_some()
+        true
     }
 
     fn evict(&mut self, _most: usize, victim: &mut Victim) {
-        if self.order.is_empty() {
+        if self.clusters.is_empty() {
             // The buffer is emptied: half of the list, so that what leaves are clusters still.
             for _ in 0..self.list.len().div_ceil(2) {
                 self.demote();
             }
         }
-        let Some(number) = self.order.first() else { return };
-        self.order.remove(number, key(&self.clusters, &self.changed_at));
-        self.clusters.evict(number, false, victim);
+        let Some(number) = self.clusters.first() else { return };
+        self.clusters.remove(number, key(&self.blocks));
+        self.blocks.evict(number, false, victim);
     }
 
     fn len(&self) -> usize {
-        self.pages.len() + self.clusters.len()
+        self.blocks.len_with_aside()
     }
 
     fn pages(&self) -> Vec<u32> {
-        let mut pages = self.clusters.pages();
-        pages.extend(self.list.iter().map(|n| self.pages.lpn(n)));
+        let mut pages = self.blocks.pages();
+        pages.extend(self.list.iter().map(|n| self.blocks.lpn(n)));
         pages
     }
 
@@ -154,7 +152,7 @@ mod tests {
     use super::*;
     use crate::buffer::conformance::{Model, same_order, setting, victims};
 
-    /// The page list from its oldest, and the clusters from the least recently changed.
+    /// The page list from its oldest, and the clusters.
     struct Naive {
         list: Vec<u32>,
         share: usize,
@@ -200,8 +198,8 @@ mod tests {
                     self.demote();
                 }
             }
-            let most = self.clusters.iter().map(|(_, pages)| pages.len()).max();
-            let at = self.clusters.iter().position(|(_, pages)| Some(pages.len()) == most).expect("a cluster");
+            let order = |&at: &usize| (usize::MAX - self.clusters[at].1.len(), self.clusters[at].0);
+            let at = (0..self.clusters.len()).min_by_key(order).expect("there is one");
             let mut pages = self.clusters.remove(at).1;
             pages.sort_unstable();
             pages

@@ -50,7 +50,7 @@ impl Policy for Bplru {
             Some(n) => (self.blocks.number_of(n), false),
             None if room => {
                 let number = self.blocks.insert(lpn).1;
-                (number, self.blocks.dirty(number) == 1)
+                (number, self.blocks.count(number) == 1)
             }
             None => return false,
         };

@@ -4,8 +4,7 @@
 mod threshold;
 
 use super::policy::{Policy, Run, Setting, Victim};
-use super::structure::{Blocks, Heap, List};
-use std::cmp::Ordering;
+use super::structure::{Blocks, Heap, List, Place};
 use threshold::Threshold;
 
 /// The page region holds blocks that were written at random, its pages in LRU order; the block region holds blocks that
@@ -38,40 +37,11 @@ pub struct Cbm {
     run: u32,
 }
 
-/// The place of a block in the block popularity list. Its number is looked at only between equals, which takes longer.
-struct Place<'a> {
-    blocks: &'a Blocks,
-    number: u32,
-    /// The least popular first, then the most dirty pages.
-    key: u32,
-}
-
-impl Ord for Place<'_> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let block = |place: &Self| place.blocks.block(place.number);
-        self.key.cmp(&other.key).then_with(|| block(self).cmp(&block(other)))
-    }
-}
-
-impl PartialOrd for Place<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Place<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Place<'_> {}
-
-/// The mark of a block is its popularity.
-fn key<'a>(blocks: &'a Blocks) -> impl Fn(u32) -> Place<'a> {
+/// The block popularity list: the least popular first, then the most dirty pages. The mark of a block is its popularity.
+fn key<'a>(blocks: &'a Blocks) -> impl Fn(u32) -> Place<'a, u32> {
     |number| {
-        let key = u32::from(blocks.mark(number)) << 16 | (u32::from(u16::MAX) - blocks.dirty(number));
-        Place { blocks, number, key }
+        let key = u32::from(blocks.mark(number)) << 16 | (u32::from(u16::MAX) - blocks.count(number));
+        blocks.place(number, key)
     }
 }
 
@@ -106,11 +76,6 @@ impl Cbm {
         }
         self.popularity.push(number, key(&self.blocks));
     }
-
-    /// Dirty pages of the block region.
-    fn block_region(&self) -> usize {
-        self.blocks.len() - self.recency.len()
-    }
 }
 
 impl Policy for Cbm {
@@ -125,6 +90,7 @@ impl Policy for Cbm {
             None if room => self.blocks.insert(lpn),
             None => return false,
         };
+        self.threshold.count_write();
         let (continues, sequential) = self.classify(lpn, run);
         if !continues || self.blocks.split(lpn).1 == 0 || self.blocks.mark(number) == 0 {
             self.blocks.set_mark(number, self.blocks.mark(number).saturating_add(1));
@@ -138,7 +104,7 @@ impl Policy for Cbm {
         } else {
             self.recency.push_newest(n);
         }
-        if sequential || self.blocks.dirty(number) >= self.threshold.now(self.block_region()) {
+        if sequential || self.blocks.count(number) >= self.threshold.now() {
             self.migrate(number);
         }
         held.is_some()
@@ -150,7 +116,7 @@ impl Policy for Cbm {
         if !self.popularity.contains(number) {
             self.recency.remove(n);
             self.blocks.remove(n);
-        } else if self.blocks.dirty(number) == 1 {
+        } else if self.blocks.count(number) == 1 {
             self.popularity.remove(number, key(&self.blocks));
             self.blocks.remove(n);
         } else {
@@ -175,6 +141,7 @@ impl Policy for Cbm {
                 number
             }
         };
+        self.threshold.count_victim();
         self.blocks.evict(number, self.merge, victim);
     }
 
@@ -195,11 +162,11 @@ impl Policy for Cbm {
     }
 
     fn cached(&mut self, lpn: u32) {
-        self.blocks.insert_clean(lpn);
+        self.blocks.insert_aside(lpn);
     }
 
     fn uncached(&mut self, lpn: u32) {
-        self.blocks.remove_clean(lpn);
+        self.blocks.remove_aside(lpn);
     }
 }
 

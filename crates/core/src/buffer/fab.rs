@@ -20,7 +20,7 @@ pub struct Fab {
 
 /// The most pages first, then the least recent.
 fn key<'a>(blocks: &'a Blocks, written_at: &'a [u64]) -> impl Fn(u32) -> (Reverse<u32>, u64) + 'a {
-    |n| (Reverse(blocks.dirty(n)), written_at[n as usize])
+    |n| (Reverse(blocks.count(n)), written_at[n as usize])
 }
 
 impl Fab {
@@ -68,7 +68,7 @@ impl Policy for Fab {
     fn remove(&mut self, lpn: u32) -> bool {
         let Some(n) = self.blocks.find(lpn) else { return false };
         let number = self.blocks.number_of(n);
-        if self.blocks.dirty(number) == 1 {
+        if self.blocks.count(number) == 1 {
             self.drop_empty(number);
             self.blocks.remove(n);
         } else {

@@ -2,13 +2,13 @@
 //! *Large block CLOCK (LB-CLOCK): a write caching algorithm for solid state disks*, MASCOTS 2009).
 
 use super::policy::{Policy, Run, Setting, Victim};
-use super::structure::{Blocks, Heap, List};
+use super::structure::{Blocks, Heap, List, Place};
 use std::cmp::Reverse;
 
 /// Every block has a recency bit, set by each write. When there is no candidate, the hand goes round once: it clears bits that
 /// are set, and makes candidates of blocks whose bit is clear. The candidate that has the most pages leaves; of equals, the
-/// one that became a candidate first. A write to a candidate makes it a block like others again; a block written from its
-/// first page to its last becomes a candidate at once.
+/// one with the lowest number. A write to a candidate makes it a block like others again; a block written from its first page
+/// to its last becomes a candidate at once.
 ///
 /// O(log n) for a page. A round visits every block, but each write lets the hand change its block no more than twice, so
 /// that a round is paid for by the writes before it.
@@ -17,18 +17,14 @@ pub struct LbClock {
     blocks: Blocks,
     /// Blocks that are no candidates, in the order in which the hand meets them.
     clock: List,
+    /// The recency bits.
+    recent: Vec<bool>,
     candidates: Heap,
-    /// When each candidate became one, by a count of them; of other blocks, the recency bit.
-    since: Vec<u32>,
-    count: u32,
 }
 
-/// The recency bit is set.
-const RECENT: u32 = u32::MAX;
-
-/// The most pages first, then the oldest candidate.
-fn key<'a>(blocks: &'a Blocks, since: &'a [u32]) -> impl Fn(u32) -> (Reverse<u32>, u32) + 'a {
-    |n| (Reverse(blocks.dirty(n)), since[n as usize])
+/// The most pages first.
+fn key<'a>(blocks: &'a Blocks) -> impl Fn(u32) -> Place<'a, Reverse<u32>> {
+    |number| blocks.place(number, Reverse(blocks.count(number)))
 }
 
 impl LbClock {
@@ -36,25 +32,21 @@ impl LbClock {
         LbClock {
             blocks: Blocks::new(setting.capacity, setting.block),
             clock: List::new(setting.capacity),
+            recent: Vec::with_capacity(setting.capacity),
             candidates: Heap::new(setting.capacity),
-            since: Vec::with_capacity(setting.capacity),
-            count: 0,
         }
     }
 
     fn make_candidate(&mut self, number: u32) {
         self.clock.remove(number);
-        // After four thousand million candidates, equals leave in another order once.
-        self.count = self.count.wrapping_add(1);
-        self.since[number as usize] = self.count;
-        self.candidates.push(number, key(&self.blocks, &self.since));
+        self.candidates.push(number, key(&self.blocks));
     }
 
     /// The hand goes round once.
     fn go_round(&mut self) {
         for _ in 0..self.clock.len() {
             let number = self.clock.oldest().expect("as many as there were");
-            if std::mem::take(&mut self.since[number as usize]) == RECENT {
+            if std::mem::take(&mut self.recent[number as usize]) {
                 self.clock.renew(number);
             } else {
                 self.make_candidate(number);
@@ -65,7 +57,7 @@ impl LbClock {
     /// Takes a block out of the order that it is in.
     fn take_out(&mut self, number: u32) {
         if self.candidates.contains(number) {
-            self.candidates.remove(number, key(&self.blocks, &self.since));
+            self.candidates.remove(number, key(&self.blocks));
         } else {
             self.clock.remove(number);
         }
@@ -83,10 +75,10 @@ impl Policy for LbClock {
             Some(n) => self.blocks.number_of(n),
             None if room => {
                 let number = self.blocks.insert(lpn).1;
-                if number as usize >= self.since.len() {
-                    self.since.push(0);
+                if number as usize >= self.recent.len() {
+                    self.recent.push(true);
                 }
-                if self.blocks.dirty(number) == 1 {
+                if self.blocks.count(number) == 1 {
                     self.clock.push_newest(number);
                 }
                 number
@@ -94,11 +86,12 @@ impl Policy for LbClock {
             None => return false,
         };
         if self.candidates.contains(number) {
-            self.candidates.remove(number, key(&self.blocks, &self.since));
+            self.candidates.remove(number, key(&self.blocks));
             self.clock.push_newest(number);
         }
-        self.since[number as usize] = RECENT;
+        self.recent[number as usize] = true;
         if self.blocks.count_sequence(lpn, number) {
+            self.recent[number as usize] = false;
             self.make_candidate(number);
         }
         held.is_some()
@@ -107,13 +100,13 @@ impl Policy for LbClock {
     fn remove(&mut self, lpn: u32) -> bool {
         let Some(n) = self.blocks.find(lpn) else { return false };
         let number = self.blocks.number_of(n);
-        if self.blocks.dirty(number) == 1 {
+        if self.blocks.count(number) == 1 {
             self.take_out(number);
             self.blocks.remove(n);
         } else {
             self.blocks.remove(n);
             if self.candidates.contains(number) {
-                self.candidates.update(number, key(&self.blocks, &self.since));
+                self.candidates.update(number, key(&self.blocks));
             }
         }
         true
@@ -155,7 +148,7 @@ mod tests {
         recent: bool,
     }
 
-    /// The clock from where the hand is, and the candidates from the oldest.
+    /// The clock from where the hand is, and the candidates.
     #[derive(Default)]
     struct Naive {
         clock: Vec<Entry>,
@@ -204,8 +197,8 @@ mod tests {
                     to.push(entry);
                 }
             }
-            let most = self.candidates.iter().map(|entry| entry.pages.len()).max();
-            let at = self.candidates.iter().position(|entry| Some(entry.pages.len()) == most).expect("not empty");
+            let order = |&at: &usize| (usize::MAX - self.candidates[at].pages.len(), self.candidates[at].block);
+            let at = (0..self.candidates.len()).min_by_key(order).expect("there is one");
             let mut pages = self.candidates.remove(at).pages;
             pages.sort_unstable();
             pages

@@ -3,11 +3,12 @@
 
 use super::{NONE, Pages};
 use crate::buffer::policy::{Part, Victim};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Set in [`Links::previous`] of a page that is clean: the read cache has it.
-const CLEAN: u32 = 1 << 31;
-const NO_PAGE: u32 = !CLEAN;
+/// Set in [`Links::previous`] of a page that is aside.
+const ASIDE: u32 = 1 << 31;
+const NO_PAGE: u32 = !ASIDE;
 
 /// A page among those of its block, in no particular order.
 #[derive(Clone, Copy, Debug)]
@@ -20,14 +21,15 @@ struct Links {
 #[derive(Clone, Copy, Debug)]
 struct Block {
     first: u32,
-    /// Dirty pages.
-    dirty: u16,
-    /// For the policy: what it counts of the block as long as it has dirty pages.
+    /// Pages, those aside not counted.
+    count: u16,
+    /// For the policy: what it counts of the block as long as it has such pages.
     mark: u16,
 }
 
-/// Dirty pages, and clean ones of the read cache if a policy wants them, by page and by block. A page is found in O(1), its
-/// block in O(log n); blocks have small numbers of their own, over which other structures are arrays.
+/// Pages by number and by block. A page is found in O(1), its block in O(log n); blocks have small numbers of their own, over
+/// which other structures are arrays. Some pages may be *aside*: known with their block, but not counted among those that
+/// leave with it (the read cache's, for `cbm`; those of the page list, for `bpac`).
 #[derive(Clone, Debug)]
 pub(in crate::buffer) struct Blocks {
     /// Pages of a block.
@@ -39,7 +41,7 @@ pub(in crate::buffer) struct Blocks {
     links: Vec<Links>,
     blocks: Vec<Block>,
     free: u32,
-    dirty: usize,
+    len: usize,
 }
 
 impl Blocks {
@@ -53,7 +55,7 @@ impl Blocks {
             links: Vec::with_capacity(capacity),
             blocks: Vec::with_capacity(capacity.min(1 << 20)),
             free: NONE,
-            dirty: 0,
+            len: 0,
         }
     }
 
@@ -62,9 +64,14 @@ impl Blocks {
         self.size
     }
 
-    /// Dirty pages.
+    /// Pages that are not aside.
     pub fn len(&self) -> usize {
-        self.dirty
+        self.len
+    }
+
+    /// All pages.
+    pub fn len_with_aside(&self) -> usize {
+        self.pages.len()
     }
 
     /// The logical block of a page, and which of its pages it is.
@@ -73,10 +80,16 @@ impl Blocks {
         (lpn / self.size, lpn % self.size)
     }
 
-    /// The node of a page that is here and dirty.
+    /// The node of a page, aside or not.
+    #[inline]
+    pub fn find_any(&self, lpn: u32) -> Option<u32> {
+        self.pages.find(lpn)
+    }
+
+    /// The node of a page that is here and not aside.
     #[inline]
     pub fn find(&self, lpn: u32) -> Option<u32> {
-        self.pages.find(lpn).filter(|&n| !self.is_clean(n))
+        self.pages.find(lpn).filter(|&n| !self.is_aside(n))
     }
 
     #[inline]
@@ -85,8 +98,8 @@ impl Blocks {
     }
 
     #[inline]
-    fn is_clean(&self, n: u32) -> bool {
-        self.links[n as usize].previous & CLEAN != 0
+    pub fn is_aside(&self, n: u32) -> bool {
+        self.links[n as usize].previous & ASIDE != 0
     }
 
     /// The number of a block that has a page here.
@@ -112,10 +125,22 @@ impl Blocks {
         self.number(block).expect("the block of a page that is here")
     }
 
-    /// Dirty pages of a block.
+    /// Pages of a block that are not aside.
     #[inline]
-    pub fn dirty(&self, number: u32) -> u32 {
-        self.blocks[number as usize].dirty.into()
+    pub fn count(&self, number: u32) -> u32 {
+        self.blocks[number as usize].count.into()
+    }
+
+    /// A key by which blocks are ordered; of equals, the one with the lowest number comes first.
+    #[inline]
+    pub fn place<K: Ord>(&self, number: u32, key: K) -> Place<'_, K> {
+        Place { blocks: self, number, key }
+    }
+
+    /// The page of a node.
+    #[inline]
+    pub fn lpn(&self, n: u32) -> u32 {
+        self.pages.lpn(n)
     }
 
     /// The policy's count of a block.
@@ -138,60 +163,61 @@ impl Blocks {
         u32::from(block.mark) == self.size
     }
 
-    /// Takes in a dirty page that is not here, or is clean. Returns its node and its block.
+    /// Takes in a page that is not here, or is aside. Returns its node and its block.
     pub fn insert(&mut self, lpn: u32) -> (u32, u32) {
         match self.pages.find(lpn) {
             Some(n) => {
                 let number = self.number_of(n);
-                self.links[n as usize].previous &= !CLEAN;
-                self.count_dirty(number);
+                self.links[n as usize].previous &= !ASIDE;
+                self.count_in(number);
                 (n, number)
             }
             None => {
                 let (n, number) = self.link(lpn, false);
-                self.count_dirty(number);
+                self.count_in(number);
                 (n, number)
             }
         }
     }
 
-    /// Takes in a clean page, unless the page is here.
-    pub fn insert_clean(&mut self, lpn: u32) {
-        if self.pages.find(lpn).is_none() {
-            self.link(lpn, true);
-        }
+    /// Takes in a page aside, unless the page is here. Returns its node.
+    pub fn insert_aside(&mut self, lpn: u32) -> u32 {
+        self.pages.find(lpn).unwrap_or_else(|| self.link(lpn, true).0)
     }
 
-    /// Lets go of a clean page, if it is here.
-    pub fn remove_clean(&mut self, lpn: u32) {
-        if let Some(n) = self.pages.find(lpn).filter(|&n| self.is_clean(n)) {
+    /// Puts a page aside that is not.
+    pub fn set_aside(&mut self, n: u32) {
+        let number = self.number_of(n);
+        self.links[n as usize].previous |= ASIDE;
+        self.count_out(number);
+    }
+
+    /// Lets go of a page that is aside, if it is here.
+    pub fn remove_aside(&mut self, lpn: u32) {
+        if let Some(n) = self.pages.find(lpn).filter(|&n| self.is_aside(n)) {
             let number = self.number_of(n);
             self.unlink(n, number);
         }
     }
 
-    /// Lets go of a dirty page. Returns its block, and whether that has no dirty page any more.
+    /// Lets go of a page that is not aside. Returns its block, and whether that has no other page left but such.
     pub fn remove(&mut self, n: u32) -> (u32, bool) {
         let number = self.number_of(n);
-        self.blocks[number as usize].dirty -= 1;
-        self.dirty -= 1;
-        let empty = self.blocks[number as usize].dirty == 0;
-        if empty {
-            self.blocks[number as usize].mark = 0;
-        }
+        let empty = self.count_out(number);
         self.unlink(n, number);
         (number, empty)
     }
 
-    /// Takes out every dirty page of a block, in the order of pages; `merged`: its clean pages go along, and stay here too.
+    /// Takes out every page of a block that is not aside, in the order of pages; `merged`: the others go along as pages of the
+    /// read cache, and stay here too.
     pub fn evict(&mut self, number: u32, merged: bool, victim: &mut Victim) {
-        self.dirty -= usize::from(self.blocks[number as usize].dirty);
-        self.blocks[number as usize].dirty = 0;
+        self.len -= usize::from(self.blocks[number as usize].count);
+        self.blocks[number as usize].count = 0;
         self.blocks[number as usize].mark = 0;
         let mut n = self.blocks[number as usize].first;
         while n != NO_PAGE {
             let (next, lpn) = (self.links[n as usize].next, self.pages.lpn(n));
-            if !self.is_clean(n) {
+            if !self.is_aside(n) {
                 victim.push(lpn);
                 self.unlink(n, number);
             } else if merged {
@@ -202,24 +228,35 @@ impl Blocks {
         victim.sort();
     }
 
-    /// The nodes of a block's dirty pages.
+    /// The nodes of a block's pages that are not aside.
     pub fn nodes(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
         let first = Some(self.blocks[number as usize].first).filter(|&n| n != NO_PAGE);
         let next = |&n: &u32| Some(self.links[n as usize].next).filter(|&n| n != NO_PAGE);
-        std::iter::successors(first, next).filter(|&n| !self.is_clean(n))
+        std::iter::successors(first, next).filter(|&n| !self.is_aside(n))
     }
 
-    /// All dirty pages, block by block.
+    /// All pages that are not aside, block by block.
     pub fn pages(&self) -> Vec<u32> {
         self.tree.values().flat_map(|&number| self.nodes(number)).map(|n| self.pages.lpn(n)).collect()
     }
 
-    fn count_dirty(&mut self, number: u32) {
-        self.blocks[number as usize].dirty += 1;
-        self.dirty += 1;
+    fn count_in(&mut self, number: u32) {
+        self.blocks[number as usize].count += 1;
+        self.len += 1;
     }
 
-    fn link(&mut self, lpn: u32, clean: bool) -> (u32, u32) {
+    /// True: it was the last of its block.
+    fn count_out(&mut self, number: u32) -> bool {
+        let block = &mut self.blocks[number as usize];
+        block.count -= 1;
+        self.len -= 1;
+        if block.count == 0 {
+            block.mark = 0;
+        }
+        block.count == 0
+    }
+
+    fn link(&mut self, lpn: u32, aside: bool) -> (u32, u32) {
         let block = lpn / self.size;
         let number = match self.number(block) {
             Some(number) => number,
@@ -229,9 +266,9 @@ impl Blocks {
         let first = self.blocks[number as usize].first;
         if first != NO_PAGE {
             let previous = &mut self.links[first as usize].previous;
-            *previous = *previous & CLEAN | n;
+            *previous = *previous & ASIDE | n;
         }
-        let links = Links { next: first, previous: NO_PAGE | if clean { CLEAN } else { 0 } };
+        let links = Links { next: first, previous: NO_PAGE | if aside { ASIDE } else { 0 } };
         match self.links.get_mut(n as usize) {
             Some(place) => *place = links,
             None => self.links.push(links),
@@ -241,7 +278,7 @@ impl Blocks {
     }
 
     fn add_block(&mut self, block: u32) -> u32 {
-        let new = Block { first: NO_PAGE, dirty: 0, mark: 0 };
+        let new = Block { first: NO_PAGE, count: 0, mark: 0 };
         let number = self.free;
         let number = if number == NONE {
             self.blocks.push(new);
@@ -259,7 +296,7 @@ impl Blocks {
 
     fn unlink(&mut self, n: u32, number: u32) {
         let Links { next, previous } = self.links[n as usize];
-        let previous = previous & !CLEAN;
+        let previous = previous & !ASIDE;
         if previous == NO_PAGE {
             self.blocks[number as usize].first = next;
         } else {
@@ -267,7 +304,7 @@ impl Blocks {
         }
         if next != NO_PAGE {
             let back = &mut self.links[next as usize].previous;
-            *back = *back & CLEAN | previous;
+            *back = *back & ASIDE | previous;
         }
         if self.blocks[number as usize].first == NO_PAGE {
             self.tree.remove(&(self.pages.lpn(n) / self.size));
@@ -278,3 +315,33 @@ impl Blocks {
         self.pages.remove(n);
     }
 }
+
+/// The place of a block in an order. Its number is looked at only between equals, which takes longer.
+pub(in crate::buffer) struct Place<'a, K> {
+    blocks: &'a Blocks,
+    number: u32,
+    key: K,
+}
+
+impl<K: Ord> Ord for Place<'_, K> {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        let block = |place: &Self| place.blocks.block(place.number);
+        self.key.cmp(&other.key).then_with(|| block(self).cmp(&block(other)))
+    }
+}
+
+impl<K: Ord> PartialOrd for Place<'_, K> {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<K: Ord> PartialEq for Place<'_, K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<K: Ord> Eq for Place<'_, K> {}

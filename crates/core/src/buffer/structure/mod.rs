@@ -6,7 +6,7 @@ mod heap;
 mod list;
 mod pages;
 
-pub(super) use blocks::Blocks;
+pub(super) use blocks::{Blocks, Place};
 pub(super) use heap::Heap;
 pub(super) use list::List;
 pub(super) use pages::Pages;
