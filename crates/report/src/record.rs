@@ -84,7 +84,7 @@ pub struct Record {
     pub write_buffer: Cache,
     /// The read cache.
     pub read_cache: Cache,
-    /// Pages that left the write buffer together, to consecutive addresses.
+    /// Pages that went from the write buffer to flash together, those that only complete a block included.
     pub destage_length_pages: Distribution,
     /// Erase counts of all blocks at the end.
     pub wear: Wear,
@@ -237,6 +237,8 @@ pub struct Flash {
     pub units_meta: u64,
     /// Units programmed with nothing, because a page or row could not wait to fill.
     pub units_padding: u64,
+    /// Units programmed with what flash or the read cache had, beside pages of the write buffer that share their block.
+    pub units_rewritten: u64,
     /// Program operations; one may program several planes.
     pub programs: u64,
     /// Pages read for the host.
@@ -260,7 +262,7 @@ pub struct Flash {
 impl Flash {
     /// Units programmed, whatever their reason.
     pub fn units_total(&self) -> u64 {
-        [self.units_collected, self.units_meta, self.units_padding]
+        [self.units_collected, self.units_meta, self.units_padding, self.units_rewritten]
             .into_iter()
             .fold(self.units_host, u64::saturating_add)
     }
@@ -345,6 +347,12 @@ pub struct Cache {
     pub insertions: u64,
     /// Pages that left to make room, or were destaged.
     pub evictions: u64,
+    /// Pages of reads that a write buffer had; `hits` are of writes.
+    pub read_hits: u64,
+    /// Pages of the read cache that were written beside dirty ones of their block (merge-on-flush).
+    pub pages_merged: u64,
+    /// Pages read from flash to be written beside dirty ones of their block (page padding).
+    pub padding_reads: u64,
     /// The most pages it held at once.
     pub pages_max: u64,
     /// Time that commands waited for room in it, added up.

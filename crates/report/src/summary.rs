@@ -76,6 +76,11 @@ pub fn summary(record: &Record) -> String {
         if let Some(mut text) = cached(cache) {
             if name == "write buffer" && destage.count > 0 {
                 let _ = write!(text, ", destages of {} pages", significant(destage.mean));
+                for (pages, what) in [(cache.pages_merged, "merged"), (cache.padding_reads, "read for padding")] {
+                    if pages > 0 {
+                        let _ = write!(text, ", {} {what}", grouped(pages));
+                    }
+                }
             }
             line(name, text);
         }

@@ -8,7 +8,7 @@ use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::Profile;
-use tidewater_sim::torture::{Counts, Effort, Scenario, all_scenarios, fragile, torture, worn_out};
+use tidewater_sim::torture::{Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, torture, worn_out};
 use tidewater_wire::nvme::Sqe;
 
 /// Runs a scenario with each seed, and prints what was done.
@@ -45,6 +45,13 @@ fn promises_are_kept_when_the_power_fails_after_any_event() {
         "{counts}"
     );
     assert!(!counts.read_only, "{counts}");
+}
+
+/// Whatever leaves the buffer, with whatever goes along, and wherever the buffer is.
+#[test]
+fn every_buffer_policy_keeps_the_promises_in_every_memory() {
+    let counts = campaign(&buffer_scenarios(), Effort { warm_up: 1_500, ..Effort::sampled(500) }, 1..2);
+    assert!(counts.cuts >= 10_000 && counts.reads_checked > 0 && counts.collections > 0, "{counts}");
 }
 
 #[test]
@@ -169,6 +176,13 @@ fn zeroes_without_a_buffer_are_durable_when_they_complete() {
 #[ignore = "a long run, for `make torture`"]
 fn every_event_of_the_recovery_is_cut() {
     campaign(&all_scenarios(), Effort::exhaustive(300), 1_000..1_001);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn every_buffer_policy_keeps_the_promises_for_many_seeds() {
+    campaign(&buffer_scenarios(), Effort::sampled(4_000), 100..105);
+    campaign(&buffer_scenarios(), Effort { warm_up: 500, ..Effort::exhaustive(100) }, 200..201);
 }
 
 #[test]

@@ -52,6 +52,11 @@ impl Profile {
                 read_policy: "none".into(),
                 read_memory: "dram".into(),
                 read_size: 16 * MIB,
+                cbm_threshold: 0,
+                cbm_sequential: 64 * KIB,
+                cbm_merge: true,
+                bplru_padding: true,
+                cflru_window: 0.33,
             },
             fast: FastProfile {
                 size: 0,

@@ -57,6 +57,14 @@ pub struct DriveProfile {
     pub capacity: u64,
 }
 
+impl Profile {
+    /// Logical pages of a logical block, as buffer policies over blocks know it: as many as a flash block holds.
+    pub fn block_units(&self) -> u32 {
+        let pages = u64::from(self.nand.pages_per_block) * u64::from(self.nand.page_size / self.ftl.unit_size);
+        pages.min(u16::MAX.into()) as u32
+    }
+}
+
 /// `[host]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostProfile {
@@ -217,7 +225,7 @@ pub enum Survives {
 /// `[buffer]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BufferProfile {
-    /// Replacement policy of the write buffer: a name registered in `core::buffer` (`none`, `lru`).
+    /// Replacement policy of the write buffer: a name registered in `core::buffer`.
     pub write_policy: String,
     /// The memory that the write buffer lives in.
     pub write_memory: String,
@@ -225,12 +233,22 @@ pub struct BufferProfile {
     pub write_size: u64,
     /// Share of the write buffer that may be dirty before it is destaged in the background, 0 to 1.
     pub write_watermark: f64,
-    /// Replacement policy of the read cache (`none`, `lru`).
+    /// Replacement policy of the read cache: one of `core::buffer::READ_POLICIES`.
     pub read_policy: String,
     /// The memory that the read cache lives in.
     pub read_memory: String,
     /// Bytes of the read cache.
     pub read_size: u64,
+    /// `cbm`: dirty pages of a block that make it one for the block region, 0 (dynamic) to 65,535.
+    pub cbm_threshold: u32,
+    /// `cbm`: bytes of a run of writes that is sequential.
+    pub cbm_sequential: u64,
+    /// `cbm`: a block leaves with its pages in the read cache (merge-on-flush).
+    pub cbm_merge: bool,
+    /// `bplru`: a block leaves with all its pages, read from flash if need be (page padding).
+    pub bplru_padding: bool,
+    /// `cflru`: the clean-first region as a share of the buffer, 0 to 1.
+    pub cflru_window: f64,
 }
 
 /// `[fast]`: the log side of X-SSD. What it says of rings, lanes and destage is how functions are set up at power-on;

@@ -129,9 +129,14 @@ const CELL_TIME: Kind = Kind::Time { min: Duration::from_ns(1), max: SECOND };
 const PROBABILITY: Kind = Kind::Number { min: 0.0, max: 1.0 };
 const RATE: Kind = Kind::Rate { min: 1_000, max: 1_000_000_000_000 };
 
-/// The policies of the write buffer and of the read cache.
+/// The policies of the write buffer.
 fn policies() -> Vec<&'static str> {
     crate::buffer::POLICIES.to_vec()
+}
+
+/// The policies of the read cache.
+fn read_policies() -> Vec<&'static str> {
+    crate::buffer::READ_POLICIES.to_vec()
 }
 
 macro_rules! keys {
@@ -255,7 +260,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         write_watermark, Kind::Share { min: 0.0, max: 1.0 },
             "Share of the write buffer that may be dirty before it is destaged in the background.",
             "A quarter stays free for bursts. An assumption; 100 % keeps everything until space is needed.";
-        read_policy, Kind::Policy(policies),
+        read_policy, Kind::Policy(read_policies),
             "Replacement policy of the read cache; `none` has no read cache.",
             "Hosts cache reads better than a drive does; the drives measured in PLOS ONE 2020 have 32 to 768 KB, which is prefetch more than cache.";
         read_memory, Kind::Name,
@@ -264,6 +269,21 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         read_size, bytes(0, 64 * GIB),
             "Bytes of the read cache.",
             "As large as the write buffer, once a policy turns it on.";
+        cbm_threshold, integer(0, 65_535),
+            "`cbm`: dirty pages of a block that make it one for the block region, at most a whole block. 0: dynamic, by the share that the block region has of the buffer.",
+            "The paper adjusts it to the workload (CBM, MSST 2014). How, its slides do not say: docs/internals/buffers.md.";
+        cbm_sequential, bytes(512, 64 << 20),
+            "`cbm`: bytes of a run of writes, in one command or in commands that follow each other, that is sequential: its blocks go to the block region at once.",
+            "A quarter of the 256 KB block of the paper's drive (CBM, MSST 2014). An assumption: its slides tell that writes are classified, not from which length on.";
+        cbm_merge, Kind::Switch,
+            "`cbm`: a block leaves with its clean pages in the read cache (merge-on-flush).",
+            "The paper's scheme (CBM, MSST 2014); `false` shows what it gains.";
+        bplru_padding, Kind::Switch,
+            "`bplru`: a block leaves with all its pages, read from flash where the buffer does not have them (page padding).",
+            "The paper's scheme (BPLRU, FAST 2008); `false` shows what it costs and gains.";
+        cflru_window, Kind::Share { min: 0.0, max: 1.0 },
+            "`cflru`: the clean-first region, from which clean pages leave before all others, as a share of the buffer.",
+            "A third. An assumption: the paper (CFLRU, CASES 2006) tunes it to the workload.";
     }
     fast {
         size, bytes(0, 16 * GIB),

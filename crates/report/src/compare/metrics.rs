@@ -93,7 +93,11 @@ pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
     let hits = |cache: &Cache| cache.was_asked().then_some(cache.hit_ratio);
     add("write buffer hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.write_buffer));
     add("read cache hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.read_cache));
-    add("destage length", Quantity::Ratio, Better::Higher, false, &|r| positive(r.destage_length_pages.mean));
+    add("destage length", Quantity::Ratio, Better::Higher, true, &|r| positive(r.destage_length_pages.mean));
+    add("pages merged on flush", Quantity::Count, Better::Neither, false, &|r| {
+        positive(r.write_buffer.pages_merged as f64)
+    });
+    add("padding reads", Quantity::Count, Better::Lower, false, &|r| positive(r.write_buffer.padding_reads as f64));
     add("most worn block", Quantity::Count, Better::Lower, false, &|r| positive(r.wear.max as f64));
     add("die busy, mean", Quantity::Share, Better::Neither, false, &|r| {
         let dies = &r.utilization.dies;

@@ -11,7 +11,7 @@ mod scenario;
 
 pub use host::Mix;
 pub use log::{LogCounts, LogEffort, LogScenario, group_scenarios, log_scenarios, torture_log, torture_split};
-pub use scenario::{Scenario, all_scenarios, fragile, worn_out};
+pub use scenario::{Scenario, all_scenarios, buffer_scenarios, fragile, worn_out};
 
 use crate::oracle::{Content, Durability, Oracle};
 use host::Host;

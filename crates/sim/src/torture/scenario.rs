@@ -3,6 +3,7 @@
 use super::Mix;
 use crate::oracle::Durability;
 use tidewater_base::Duration;
+use tidewater_core::buffer::POLICIES;
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::{GcVictim, MemoryKind, MemoryProfile, Profile, Survives};
 use tidewater_nand::{Cell, Fault, FaultPlan};
@@ -209,6 +210,33 @@ pub fn all_scenarios() -> Vec<Scenario> {
     p.nand.blocks_per_plane = 20;
     p.ftl.spare_blocks = 0.15;
     all.push(Scenario { faults: failing(3), mix: Mix::OVERWRITE, ..scenario("failing flash, buffer in NVM", p) });
+    all
+}
+
+/// Every policy of the write buffer, in each kind of memory: a volatile one, one that capacitors back, and one that keeps its
+/// content by itself. The buffer has room for two blocks; beside it is a read cache, so that pages are merged on flush.
+pub fn buffer_scenarios() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for &policy in POLICIES.iter().filter(|&&policy| policy != "none") {
+        for memory in ["volatile", "capacitors", "NVM"] {
+            let mut p = tiny();
+            match memory {
+                "capacitors" => set_memory(&mut p, MemoryKind::Dram, Survives::ByCapacitors),
+                "NVM" => set_memory(&mut p, MemoryKind::Nvm, Survives::ByItself),
+                _ => {}
+            }
+            p.buffer.write_policy = policy.into();
+            p.buffer.write_watermark = if memory == "volatile" { 0.5 } else { 1.0 };
+            p.buffer.read_policy = "lru".into();
+            p.buffer.read_size = 32 << 10;
+            p.buffer.read_memory = "sram".into();
+            all.push(Scenario {
+                precondition: Precondition::Filled(if memory == "volatile" { 0.5 } else { 0.9 }),
+                mix: if memory == "NVM" { Mix::DEALLOCATE } else { Mix::ALL },
+                ..scenario(&format!("{policy}, {memory}"), p)
+            });
+        }
+    }
     all
 }
 

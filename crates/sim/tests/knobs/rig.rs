@@ -149,6 +149,9 @@ metrics! {
     FLUSH_MEAN: "mean flush latency", |r| latency(r, "flush", |l| l.mean);
     WRITE_HITS: "hit ratio of the write buffer", |r| r.write_buffer.hit_ratio;
     READ_HITS: "hit ratio of the read cache", |r| r.read_cache.hit_ratio;
+    DESTAGE_LENGTH: "mean destage length", |r| r.destage_length_pages.mean;
+    PAGES_MERGED: "pages merged on flush", |r| r.write_buffer.pages_merged as f64;
+    PADDING_READS: "padding reads", |r| r.write_buffer.padding_reads as f64;
     FLASH_READS: "flash reads for the host", |r| r.flash.reads_host as f64;
     MAP_UNITS: "units of the map programmed", |r| r.flash.units_meta as f64;
     GROWN_BAD: "grown bad blocks", |r| r.flash.grown_bad_blocks as f64;
