@@ -74,7 +74,7 @@ pub struct Record {
     pub flash: Flash,
     /// Blocks erased: the same as `flash.erases_total`.
     pub erases: u64,
-    /// Superblocks collected.
+    /// Superblocks collected; random log blocks reclaimed, where the mapping is hybrid.
     pub collections: u64,
     /// Latency by operation as in `requests_by_operation`, and `all`. Operations that did not happen are absent.
     pub latency_us: BTreeMap<String, Latency>,
@@ -231,7 +231,7 @@ pub struct Flash {
     pub unit_bytes: u64,
     /// Units programmed with data of the host.
     pub units_host: u64,
-    /// Units programmed with data that collection or wear levelling moved.
+    /// Units programmed with data that collection, merges or wear levelling moved.
     pub units_collected: u64,
     /// Units programmed with the map and its checkpoints.
     pub units_meta: u64,
@@ -241,9 +241,17 @@ pub struct Flash {
     pub units_rewritten: u64,
     /// Program operations; one may program several planes.
     pub programs: u64,
+    /// Merges of a hybrid mapping in which a full sequential log block became the data block as it was.
+    pub merges_switch: u64,
+    /// Merges in which the rest of the logical block was copied behind a sequential log block.
+    pub merges_partial: u64,
+    /// Merges in which a logical block was gathered in a free superblock. What merges copied is in `units_collected`.
+    pub merges_full: u64,
+    /// Units of random log blocks that got a second chance (FASTer): part of `units_collected`.
+    pub second_chances: u64,
     /// Pages read for the host.
     pub reads_host: u64,
-    /// Pages read by collection and wear levelling.
+    /// Pages read by collection, merges and wear levelling.
     pub reads_collected: u64,
     /// Pages of the map read.
     pub reads_meta: u64,
@@ -260,6 +268,11 @@ pub struct Flash {
 }
 
 impl Flash {
+    /// Merges of log blocks with data blocks; 0 where every page is mapped by itself.
+    pub fn merges_total(&self) -> u64 {
+        [self.merges_partial, self.merges_full].into_iter().fold(self.merges_switch, u64::saturating_add)
+    }
+
     /// Units programmed, whatever their reason.
     pub fn units_total(&self) -> u64 {
         [self.units_collected, self.units_meta, self.units_padding, self.units_rewritten]

@@ -3,7 +3,7 @@
 
 use super::{
     Access, Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, GcVictim,
-    HostProfile, Interrupts, LinkProfile, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Release,
+    HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Release,
     ServeProfile, Survives, Timing,
 };
 use tidewater_base::Duration;
@@ -75,9 +75,13 @@ impl Profile {
                 program_energy: 60e-6,
             },
             ftl: FtlProfile {
+                mapping: Mapping::Page,
                 unit_size: (4 * KIB) as u32,
                 over_provisioning: 0.07,
                 spare_blocks: 0.02,
+                log_blocks: 0,
+                log_write_points: 0,
+                merges_max: 4,
                 gc_victim: GcVictim::Greedy,
                 gc_start: 4,
                 gc_reserve: 2,

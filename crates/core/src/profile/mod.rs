@@ -305,12 +305,20 @@ pub enum Release {
 /// `[ftl]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FtlProfile {
+    /// What is mapped by page, and what by block.
+    pub mapping: Mapping,
     /// Bytes that one map entry covers: 512 to the page size, a power of two.
     pub unit_size: u32,
     /// Flash beyond the usable capacity, as a share of the capacity (0.07 is 7 %).
     pub over_provisioning: f64,
     /// Share of each plane's blocks kept to replace bad ones, 0 to 0.2.
     pub spare_blocks: f64,
+    /// Random (RW) log blocks of a hybrid mapping, in superblocks. 0: as many as `over_provisioning` says.
+    pub log_blocks: u32,
+    /// RW log blocks that are filled at once, at most half of them. 0: one for each die.
+    pub log_write_points: u32,
+    /// Logical blocks that are merged at once, 1 to 64.
+    pub merges_max: u32,
     /// How a collection victim is chosen.
     pub gc_victim: GcVictim,
     /// Free superblocks of a die at which collection starts, at least `gc_reserve + 1`.
@@ -327,6 +335,18 @@ pub struct FtlProfile {
     pub checkpoint_interval: u32,
     /// A program row that does not fill is padded and programmed after this time.
     pub fill_timeout: Duration,
+}
+
+/// Flash translation layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// Every page is mapped by itself.
+    Page,
+    /// FAST: data blocks, one sequential log block and random log blocks that are shared by all (Lee et al., ACM TECS 6(3),
+    /// 2007).
+    Fast,
+    /// FASTer: FAST, with a second chance for what is valid in a log block that is reclaimed (Lim, Lee and Moon, SNAPI 2010).
+    Faster,
 }
 
 /// Collection victim policies.

@@ -4,8 +4,8 @@
 use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
 use super::{
-    Access as HostAccess, Arbitration, DestagePriority, GcVictim, Interrupts, MemoryKind, OnWrap, QueuePriority,
-    Release, Survives, Timing,
+    Access as HostAccess, Arbitration, DestagePriority, GcVictim, Interrupts, Mapping, MemoryKind, OnWrap,
+    QueuePriority, Release, Survives, Timing,
 };
 use tidewater_base::Duration;
 use tidewater_nand::Cell;
@@ -19,6 +19,11 @@ choices!(QueuePriority {
     High = "high": "by the first weight",
     Medium = "medium": "by the second weight",
     Low = "low": "by the third weight",
+});
+choices!(Mapping {
+    Page = "page": "every page by itself",
+    Fast = "fast": "data by block, and a log by page that all blocks share (FAST)",
+    Faster = "faster": "FAST, with a second chance for what is valid in a log block that is reclaimed (FASTer)",
 });
 choices!(GcVictim {
     Greedy = "greedy": "the superblock with the fewest valid units",
@@ -330,6 +335,9 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "25 mA at 3.3 V for 650 us and the transfer: 60 uJ. An assumption, of the order of ONFI's ICC2.";
     }
     ftl {
+        mapping, Kind::Choice(Mapping::WORDS),
+            "What is mapped by page, and what by block. The hybrid ones merge instead of collecting: `gc_victim`, `gc_start`, `gc_reserve` and `gc_stream` are of the page-mapped one.",
+            "What drives with DRAM have. FAST: Lee et al., ACM TECS 6(3), 2007. FASTer: Lim, Lee and Moon, SNAPI 2010.";
         unit_size, bytes(512, 64 * KIB),
             "Bytes that one map entry covers: a power of two, from the logical block to the page.",
             "File systems and databases write 4 KiB; 4 bytes of map for each keep DRAM at a thousandth of the flash.";
@@ -339,6 +347,15 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         spare_blocks, Kind::Share { min: 0.0, max: 0.2 },
             "Share of each plane's blocks kept to replace bad ones.",
             "NAND data sheets warrant that at most about 2 % of the blocks are bad by the end of the rated life.";
+        log_blocks, integer(0, 1 << 20),
+            "Random (RW) log blocks of a hybrid mapping, in superblocks: 0 or at least 2. 0: as many as `over_provisioning` says.",
+            "So that a hybrid and a page-mapped drive of the same profile have the same flash to spare.";
+        log_write_points, integer(0, 4_096),
+            "RW log blocks that are filled at once, a row on each in turn; at most half of them. 0: one for each die.",
+            "Random writes then use all dies, as under page mapping. 1 is FAST as published.";
+        merges_max, integer(1, 64),
+            "Logical blocks that are merged at once.",
+            "Enough that reads, transfers and programs of merges overlap. 1 is FAST as published. An assumption.";
         gc_victim, Kind::Choice(GcVictim::WORDS),
             "How a collection victim is chosen.",
             "Greedy is the best for uniform traffic and the one that analytic models describe. Cost-benefit: Rosenblum and Ousterhout, ACM TOCS 10(1), 1992.";

@@ -112,6 +112,13 @@ fn counters(out: &mut String, record: &Record) {
         ("blocks gone bad", count(flash.grown_bad_blocks as f64)),
         ("commands that failed", count(record.commands_failed as f64)),
     ];
+    if flash.merges_total() > 0 {
+        rows.push(("switch merges", count(flash.merges_switch as f64)));
+        rows.push(("partial merges", count(flash.merges_partial as f64)));
+        rows.push(("full merges", count(flash.merges_full as f64)));
+        rows.push(("units copied by merges", count(flash.units_collected as f64)));
+        rows.push(("of these for a second chance", count(flash.second_chances as f64)));
+    }
     if let Some(recovery) = &record.recovery {
         rows.push(("recovery after the power cut", crate::units::seconds(recovery.seconds)));
         rows.push(("pages read for it", count(recovery.pages_read as f64)));

@@ -5,7 +5,7 @@ use crate::oracle::Durability;
 use tidewater_base::Duration;
 use tidewater_core::buffer::POLICIES;
 use tidewater_core::ftl::Precondition;
-use tidewater_core::profile::{GcVictim, MemoryKind, MemoryProfile, Profile, Survives};
+use tidewater_core::profile::{GcVictim, Mapping, MemoryKind, MemoryProfile, Profile, Survives};
 use tidewater_nand::{Cell, Fault, FaultPlan};
 
 /// A drive and what is done to it.
@@ -238,6 +238,28 @@ pub fn buffer_scenarios() -> Vec<Scenario> {
         }
     }
     all
+}
+
+/// The same drives with hybrid mapping: FAST and FASTer in turn, logs of several sizes.
+pub fn hybrid_scenarios() -> Vec<Scenario> {
+    let hybrid = |(i, scenario): (u32, Scenario)| with_hybrid_mapping(scenario, i);
+    (0..).zip(all_scenarios()).map(hybrid).collect()
+}
+
+/// The same drive with hybrid mapping, FAST or FASTer by whether `i` is even.
+pub fn with_hybrid_mapping(mut scenario: Scenario, i: u32) -> Scenario {
+    let ftl = &mut scenario.profile.ftl;
+    ftl.mapping = if i.is_multiple_of(2) { Mapping::Fast } else { Mapping::Faster };
+    ftl.log_blocks = 4 + i % 5;
+    ftl.log_write_points = i % 3;
+    ftl.merges_max = 1 + i % 3;
+    scenario.name = format!("{}, {:?}", scenario.name, ftl.mapping);
+    // Merges program much for little that the host writes: as many failures come in fewer of its commands.
+    if ftl.spare_blocks > 0.0 && !scenario.may_wear_out {
+        ftl.spare_blocks = 0.2;
+        scenario.profile.nand.blocks_per_plane += 10;
+    }
+    scenario
 }
 
 /// Programs, erases and reads that fail, few enough that the spares last for some thousand operations.

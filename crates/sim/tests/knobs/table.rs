@@ -59,6 +59,8 @@ const LARGE_WRITES: Load = load("rw=write,bs=256k,iodepth=4,size=16m,number_ios=
 // Four of five writes go to a fifth of the drive, and more.
 const SKEWED_WRITES: Load =
     load("rw=randwrite,bs=4k,iodepth=8,size=16m,number_ios=40000,random_distribution=zipf:1.1,norandommap=1");
+// Random writes all over a drive whose log takes a part of them, now and then the first page of a logical block.
+const HYBRID_WRITES: Load = load("rw=randwrite,bs=4k,iodepth=8,size=16m,number_ios=3000,norandommap=1");
 const MIXED: Load = load("rw=randrw,rwmixread=50,bs=4k,iodepth=16,size=16m,number_ios=6000,norandommap=1").steady();
 const SKEWED_MIX: Load =
     load("rw=randrw,rwmixread=50,bs=4k,iodepth=8,size=16m,number_ios=20000,random_distribution=zipf:1.1,norandommap=1");
@@ -144,6 +146,12 @@ pub const KNOBS: &[Knob] = knobs! {
     "ftl.over_provisioning", &[], MANY_WRITES => "28%": Fall(WRITE_AMPLIFICATION);
     // Without spares the drive goes read-only early, with spares it serves on.
     "ftl.spare_blocks", &["ftl.spare_blocks=0", "ftl.over_provisioning=0", "nand.program_fail_rate=3e-3"], MANY_WRITES => "20%": Fall(COMMANDS_FAILED);
+    "ftl.mapping", &[], HYBRID_WRITES => "fast": Rise(WRITE_AMPLIFICATION), Rise(MERGES);
+    "ftl.log_blocks", &["ftl.mapping=fast", "ftl.log_blocks=8"], HYBRID_WRITES => "64": Fall(WRITE_AMPLIFICATION), Fall(MERGES);
+    // Few enough writes that none has to wait for a merge.
+    "ftl.log_write_points", &["ftl.mapping=fast", "ftl.log_blocks=32", "ftl.log_write_points=1"],
+        load("rw=randwrite,bs=4k,iodepth=32,size=16m,number_ios=900,norandommap=1") => "4": Rise(WRITE_BANDWIDTH);
+    "ftl.merges_max", &["ftl.mapping=fast", "ftl.merges_max=1"], HYBRID_WRITES => "4": Rise(IOPS);
     "ftl.gc_victim", &[], SKEWED_WRITES => "cost-benefit": Fall(WRITE_AMPLIFICATION);
     "ftl.gc_start", &["nand.blocks_per_plane=40"], MANY_WRITES => "9": Rise(WRITE_AMPLIFICATION);
     "ftl.gc_reserve", &[], MANY_WRITES => "2": Change(WRITE_P999);
