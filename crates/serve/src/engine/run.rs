@@ -199,12 +199,6 @@ impl Server {
     /// What is to be done now and then: state to store, versions that nobody needs, bytes for connections.
     fn keep_house(&mut self) {
         let machine = self.machine.as_ref().expect("there is power");
-        if std::mem::take(&mut self.world.save_state) {
-            let state = machine.subsystem.state();
-            if self.world.payload.image_mut().save_metadata(&state).is_err() {
-                self.world.fail_store();
-            }
-        }
         if self.world.payload.needs_sweep() {
             self.world.payload.sweep(machine.subsystem.device().unprogrammed());
         }
