@@ -127,7 +127,7 @@ pub fn rerun(log: &[u8]) -> Result<Rerun, RerunError> {
     let setup: DriveSetup =
         serde_json::from_slice(setup).map_err(|error| RerunError(format!("its header: {error}")))?;
     let subsystem = setup.fresh_subsystem().map_err(RerunError)?;
-    let mut machine = Served { subsystem, timing: Timing::Model, log: None };
+    let mut machine = Served { subsystem, timing: Timing::Model, log: None, passed: Instant::ZERO };
     let entries = Entries::new(log, MAGIC.len() + 4 + len);
     let result = Rerun { inputs: 0, outputs: 0, time: Duration::ZERO };
     let mut world =
