@@ -25,7 +25,7 @@ use tidewater_core::Device;
 use tidewater_core::Remains;
 use tidewater_core::drive::{Clock as _, drive};
 use tidewater_core::profile::{Profile, Timing};
-use tidewater_core::subsystem::{Input, Slot, Subsystem};
+use tidewater_core::subsystem::{Fault, Input, Slot, Subsystem};
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::nvme::register::{ShutdownStatus, offset};
 use tidewater_wire::vfio_user::region;
@@ -557,6 +557,8 @@ impl Server {
                         Input::Disconnect { function }
                     });
                 }
+                // A shutdown that is to be stuck is one of a host's.
+                self.world.push(Input::Inject(Fault::Clear));
                 // A shutdown empties the write buffer, whoever asks for it.
                 let value = 1 << 14;
                 self.world.push(Input::Register { function: 0, offset: offset::CC, len: 4, value });
