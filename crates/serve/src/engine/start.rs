@@ -196,7 +196,7 @@ fn function(
     let config = ConfigSpace::new(&PciOptions {
         bar2_bytes: bar2.size,
         bar4_bytes: serve.pmr_size,
-        vectors,
+        vectors: if msi { 0 } else { vectors },
         msi,
         multi_function: several,
         link_speed: profile.link.generation as u8,
