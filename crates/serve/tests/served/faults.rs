@@ -105,7 +105,9 @@ fn a_delayed_completion_comes_while_others_go_on() {
             host.run(Sqe::flush(1)).expect("a flush");
             others += 1;
         };
-        assert!(cqe.cid == 77 && others > 0 && begin.elapsed() >= delay, "{timing:?}: {:?}", begin.elapsed());
+        assert!(cqe.cid == 77 && others > 0, "{cqe:?}");
+        // Without pacing, the time that the model takes for the others passes at once.
+        assert!(timing == Timing::None || begin.elapsed() >= delay, "{:?}", begin.elapsed());
     }
 }
 
@@ -171,6 +173,7 @@ fn a_shutdown_that_is_stuck_stays_so_until_a_reset() {
     assert_eq!(host.register(offset::CSTS).expect("CSTS") >> 2 & 3, 1, "shutdown processing occurs");
     host.restart().expect("a reset");
     assert!(host.read(0, 8 * BLOCK) == blocks_of(0, 8, 3));
+    drive.ask(&Request::FaultClear);
     host.nvme.shut_down().expect("the next shutdown ends");
     drive.stop();
 }

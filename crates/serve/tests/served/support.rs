@@ -154,7 +154,8 @@ impl Host {
         Host::over(nvme, true)
     }
 
-    fn over(mut nvme: Nvme, shadow: bool) -> Host {
+    /// With an I/O queue pair and a buffer.
+    pub fn over(mut nvme: Nvme, shadow: bool) -> Host {
         if shadow {
             nvme.use_shadow_doorbells().expect("shadow doorbells");
         }
