@@ -12,8 +12,8 @@ pub struct Bplru {
     order: List,
     padding: bool,
     units: u32,
-    /// Pages that are missing of the block that leaves.
-    missing: Vec<u32>,
+    /// Dirty pages of the block that leaves.
+    held: Vec<u32>,
 }
 
 impl Bplru {
@@ -23,7 +23,7 @@ impl Bplru {
             order: List::new(setting.capacity),
             padding: setting.profile.bplru_padding,
             units: setting.units,
-            missing: Vec::with_capacity(setting.block as usize),
+            held: Vec::with_capacity(setting.block as usize),
         }
     }
 
@@ -31,11 +31,14 @@ impl Bplru {
     fn pad(&mut self, block: u32, victim: &mut Victim) {
         let first = block * self.blocks.size();
         let end = first.saturating_add(self.blocks.size()).min(self.units);
-        let mut held = victim.rest().iter().map(|page| page.lpn).peekable();
-        self.missing.clear();
-        self.missing.extend((first..end).filter(|lpn| held.next_if_eq(lpn).is_none()));
-        self.missing.iter().for_each(|&lpn| victim.push_clean(lpn, Part::Padding));
-        victim.sort();
+        self.held.clear();
+        self.held.extend(victim.rest().iter().map(|page| page.lpn));
+        victim.clear();
+        let mut held = self.held.iter().copied().peekable();
+        for lpn in first..end {
+            if held.next_if_eq(&lpn).is_some() { victim.push(lpn) } else { victim.push_clean(lpn, Part::Padding) }
+        }
+        victim.set_sorted();
     }
 }
 

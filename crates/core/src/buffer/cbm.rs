@@ -141,7 +141,7 @@ impl Policy for Cbm {
                 number
             }
         };
-        self.threshold.count_victim();
+        self.threshold.count_victim(self.blocks.count(number));
         self.blocks.evict(number, self.merge, victim);
     }
 

@@ -2,29 +2,32 @@
 //! *Large block CLOCK (LB-CLOCK): a write caching algorithm for solid state disks*, MASCOTS 2009).
 
 use super::policy::{Policy, Run, Setting, Victim};
-use super::structure::{Blocks, Heap, List, Place};
+use super::structure::{Blocks, Heap, List};
 use std::cmp::Reverse;
 
 /// Every block has a recency bit, set by each write. When there is no candidate, the hand goes round once: it clears bits that
 /// are set, and makes candidates of blocks whose bit is clear. The candidate that has the most pages leaves; of equals, the
-/// one with the lowest number. A write to a candidate makes it a block like others again; a block written from its first page
-/// to its last becomes a candidate at once.
+/// one that became a candidate first. A write to a candidate makes it a block like others again; a block written from its
+/// first page to its last becomes a candidate at once.
 ///
 /// O(log n) for a page. A round visits every block, but each write lets the hand change its block no more than twice, so
 /// that a round is paid for by the writes before it.
 #[derive(Clone, Debug)]
 pub struct LbClock {
     blocks: Blocks,
-    /// Blocks that are no candidates, in the order in which the hand meets them.
+    /// Blocks that are no candidates, in the order in which the hand meets them. Candidates keep here which they are, by
+    /// `count`.
     clock: List,
     /// The recency bits.
     recent: Vec<bool>,
     candidates: Heap,
+    /// Candidates so far.
+    count: u32,
 }
 
-/// The most pages first.
-fn key<'a>(blocks: &'a Blocks) -> impl Fn(u32) -> Place<'a, Reverse<u32>> {
-    |number| blocks.place(number, Reverse(blocks.count(number)))
+/// The most pages first, then the oldest candidate.
+fn key<'a>(blocks: &'a Blocks, clock: &'a List) -> impl Fn(u32) -> (Reverse<u32>, u32) + 'a {
+    |number| (Reverse(blocks.count(number)), clock.kept(number))
 }
 
 impl LbClock {
@@ -34,12 +37,16 @@ impl LbClock {
             clock: List::new(setting.capacity),
             recent: Vec::with_capacity(setting.capacity),
             candidates: Heap::new(setting.capacity),
+            count: 0,
         }
     }
 
     fn make_candidate(&mut self, number: u32) {
         self.clock.remove(number);
-        self.candidates.push(number, key(&self.blocks));
+        // After four thousand million candidates, equals leave in another order once.
+        self.count = self.count.wrapping_add(1);
+        self.clock.keep(number, self.count);
+        self.candidates.push(number, key(&self.blocks, &self.clock));
     }
 
     /// The hand goes round once.
@@ -57,7 +64,7 @@ impl LbClock {
     /// Takes a block out of the order that it is in.
     fn take_out(&mut self, number: u32) {
         if self.candidates.contains(number) {
-            self.candidates.remove(number, key(&self.blocks));
+            self.candidates.remove(number, key(&self.blocks, &self.clock));
         } else {
             self.clock.remove(number);
         }
@@ -86,7 +93,7 @@ impl Policy for LbClock {
             None => return false,
         };
         if self.candidates.contains(number) {
-            self.candidates.remove(number, key(&self.blocks));
+            self.candidates.remove(number, key(&self.blocks, &self.clock));
             self.clock.push_newest(number);
         }
         self.recent[number as usize] = true;
@@ -106,7 +113,7 @@ impl Policy for LbClock {
         } else {
             self.blocks.remove(n);
             if self.candidates.contains(number) {
-                self.candidates.update(number, key(&self.blocks));
+                self.candidates.update(number, key(&self.blocks, &self.clock));
             }
         }
         true
@@ -148,7 +155,7 @@ mod tests {
         recent: bool,
     }
 
-    /// The clock from where the hand is, and the candidates.
+    /// The clock from where the hand is, and the candidates from the oldest.
     #[derive(Default)]
     struct Naive {
         clock: Vec<Entry>,
@@ -197,8 +204,8 @@ mod tests {
                     to.push(entry);
                 }
             }
-            let order = |&at: &usize| (usize::MAX - self.candidates[at].pages.len(), self.candidates[at].block);
-            let at = (0..self.candidates.len()).min_by_key(order).expect("there is one");
+            let most = self.candidates.iter().map(|entry| entry.pages.len()).max();
+            let at = self.candidates.iter().position(|entry| Some(entry.pages.len()) == most).expect("not empty");
             let mut pages = self.candidates.remove(at).pages;
             pages.sort_unstable();
             pages

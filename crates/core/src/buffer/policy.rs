@@ -72,6 +72,12 @@ impl Victim {
         self.sorted = true;
     }
 
+    /// The pages were pushed in the order of their numbers.
+    pub fn set_sorted(&mut self) {
+        debug_assert!(self.pages.is_sorted_by_key(|page| page.lpn));
+        self.sorted = true;
+    }
+
     /// Forgets everything.
     #[inline]
     pub fn clear(&mut self) {

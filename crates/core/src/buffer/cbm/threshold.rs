@@ -38,18 +38,19 @@ impl Threshold {
         }
     }
 
-    /// A victim was chosen.
+    /// A victim was chosen, of so many dirty pages.
     #[inline]
-    pub fn count_victim(&mut self) {
+    pub fn count_victim(&mut self, pages: u32) {
         if let Threshold::Dynamic(search) = self {
             search.victims += 1;
+            search.cost += u64::from(search.block + pages);
         }
     }
 }
 
 /// A period tells something when it has so many victims at least.
 const VICTIMS_MIN: u64 = 32;
-/// A threshold is better than another when a victim stands for so many more written pages, as a share of them in percent.
+/// A threshold is better than another when the same cost stands for so many more written pages, in percent.
 const BETTER_PERCENT: u64 = 2;
 /// Periods that are measured at the best threshold known before a neighbour is tried.
 const STAY: u32 = 4;
@@ -69,8 +70,8 @@ enum Phase {
     Try,
 }
 
-/// Hill climbing over powers of two, from 2 to a whole block. The score of a threshold is how many pages the host wrote for one
-/// victim: each victim costs the flash a merge, whatever its length, so the best threshold is the one that makes fewest.
+/// Hill climbing over powers of two, from 2 to a whole block. The score of a threshold is how many pages the host wrote for
+/// what its victims cost: each its own pages, and as many as a block has for the merge that it causes sooner or later.
 ///
 /// Every few periods a neighbour is tried, above and below in turn. If it is better it becomes the best, and the next in
 /// that direction is tried at once.
@@ -85,7 +86,8 @@ pub(super) struct Search {
     period: u64,
     written: u64,
     victims: u64,
-    /// Pages written and victims of the last period at the best threshold.
+    cost: u64,
+    /// Pages written and the cost of the last period at the best threshold.
     score: (u64, u64),
 }
 
@@ -102,6 +104,7 @@ impl Search {
             period: capacity.max(1) as u64,
             written: 0,
             victims: 0,
+            cost: 0,
             score: (0, 1),
         }
     }
@@ -111,8 +114,8 @@ impl Search {
     }
 
     fn end_period(&mut self) {
-        let score = (self.written, self.victims);
-        (self.written, self.victims) = (0, 0);
+        let score = (self.written, self.cost);
+        (self.written, self.victims, self.cost) = (0, 0, 0);
         match self.phase {
             Phase::Settle { trying: true } => self.phase = Phase::Try,
             Phase::Settle { trying: false } => self.phase = Phase::Stay(STAY),
@@ -145,7 +148,7 @@ impl Search {
     }
 }
 
-/// Whether a score of pages written and victims is better than another.
+/// Whether a score of pages written and cost is better than another.
 fn is_better(new: (u64, u64), old: (u64, u64)) -> bool {
     100 * new.0 as u128 * old.1 as u128 > (100 + BETTER_PERCENT) as u128 * old.0 as u128 * new.1 as u128
 }
@@ -168,7 +171,7 @@ mod tests {
             *used.entry(threshold.now()).or_insert(0u32) += 1;
             debt += victims(threshold.now());
             while debt >= 1_000 {
-                threshold.count_victim();
+                threshold.count_victim(0);
                 debt -= 1_000;
             }
             threshold.count_write();

@@ -77,6 +77,18 @@ impl List {
         }
     }
 
+    /// A number that is not in the list may keep a value in its place.
+    pub fn keep(&mut self, n: u32, value: u32) {
+        self.make_place(n);
+        self.links[n as usize].newer = value;
+    }
+
+    /// The value that a number keeps.
+    #[inline]
+    pub fn kept(&self, n: u32) -> u32 {
+        self.links[n as usize].newer
+    }
+
     #[inline]
     pub fn oldest(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)
