@@ -1,5 +1,5 @@
 //! The flash translation layer: where host data goes, and how space comes back. What follows is the page-mapped one, and
-//! what the hybrid one ([`hybrid`]) shares with it.
+//! what the hybrid one (`hybrid`) shares with it.
 //!
 //! Host data fills one *row* at a time (see [`Layout`]), row after row over the dies; every die has a superblock open for
 //! host data and one for collected data. Collection works within a die, in steps of a row.

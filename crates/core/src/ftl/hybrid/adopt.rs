@@ -38,7 +38,7 @@ impl<M: Medium> Ftl<M> {
                 self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
                 continue;
             };
-            self.hybrid().points[point] = superblock;
+            self.hybrid().set_point(point, superblock);
             let s = &mut self.superblocks[superblock as usize];
             s.state = State::Open;
             s.stream = Stream::Host;

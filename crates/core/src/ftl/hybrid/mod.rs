@@ -110,6 +110,8 @@ pub(super) struct Hybrid {
     log: VecDeque<u32>,
     /// RW log blocks that are being filled, row by row in turn.
     points: Vec<u32>,
+    /// How many of them are open.
+    open_points: u32,
     next_point: usize,
     /// The row of an RW log block that is being filled, or [`NONE`].
     random_row: u32,
@@ -157,6 +159,7 @@ impl Hybrid {
             retired: VecDeque::new(),
             log: VecDeque::with_capacity(log_blocks as usize + 1),
             points: vec![NONE; points.max(1) as usize],
+            open_points: 0,
             next_point: 0,
             random_row: NONE,
             log_blocks,
@@ -175,9 +178,17 @@ impl Hybrid {
         self.merges.iter().filter(|m| m.block != NONE).map(|m| m.first_sequence).min()
     }
 
+    /// Another superblock, or none, is open at a write point.
+    fn set_point(&mut self, point: usize, superblock: u32) {
+        let old = std::mem::replace(&mut self.points[point], superblock);
+        self.open_points = self.open_points + u32::from(superblock != NONE) - u32::from(old != NONE);
+    }
+
     /// A superblock takes no more rows of the log, because a program failed in it.
     pub(super) fn forget_open(&mut self, superblock: u32) {
-        self.points.iter_mut().filter(|p| **p == superblock).for_each(|p| *p = NONE);
+        if let Some(point) = self.points.iter().position(|&p| p == superblock) {
+            self.set_point(point, NONE);
+        }
     }
 }
 
@@ -220,6 +231,9 @@ impl<M: Medium> Ftl<M> {
     fn ready_point(&self, hybrid: &Hybrid) -> Option<usize> {
         let points = hybrid.points.len();
         let may_open = self.free_superblocks > RESERVE && (hybrid.log.len() as u32) < self.log_limit(hybrid);
+        if hybrid.open_points == 0 && !may_open {
+            return None; // As long as merges don't keep up: this is asked after every event.
+        }
         (hybrid.next_point..points).chain(0..hybrid.next_point).find(|&point| match hybrid.points[point] {
             NONE => may_open,
             superblock => self.flash.programs(self.layout.die_of(superblock)) < self.programs_per_die,
@@ -324,7 +338,7 @@ impl<M: Medium> Ftl<M> {
         let row = self.open_log_row(superblock, RowRole::Log);
         let full = self.is_full(superblock);
         let hybrid = self.hybrid();
-        hybrid.points[point] = if full { NONE } else { superblock };
+        hybrid.set_point(point, if full { NONE } else { superblock });
         hybrid.next_point = if point + 1 == hybrid.points.len() { 0 } else { point + 1 };
         hybrid.random_row = row;
         row
@@ -449,6 +463,8 @@ impl<M: Medium> Ftl<M> {
         let free: usize = self.dies.iter().map(|d| d.free.len()).sum();
         assert_eq!(self.free_superblocks as usize, free, "free superblocks are counted wrong");
         let role = |superblock: u32| hybrid.roles[superblock as usize];
+        let open = hybrid.points.iter().filter(|&&p| p != NONE).count();
+        assert_eq!(hybrid.open_points as usize, open, "write points are counted wrong");
         assert!(hybrid.log.iter().all(|&s| role(s) == Role::Log), "{:?}", hybrid.log);
         for (block, &superblock) in (0..).zip(&hybrid.data) {
             assert!(superblock == NONE || role(superblock) == Role::InPlace(block), "block {block} in {superblock}");

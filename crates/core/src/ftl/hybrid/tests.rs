@@ -1,5 +1,6 @@
+use super::Role;
 use crate::events::{Event, EventQueue};
-use crate::ftl::{Ftl, Plan, Precondition, plan};
+use crate::ftl::{Ftl, NOT_A_CANDIDATE, Plan, Precondition, plan};
 use crate::profile::{Mapping, Profile};
 use tidewater_base::{Instant, Rng};
 use tidewater_nand::{Block, Cell, Fault, FaultPlan, FaultyNand, Medium, Nand, Stamps};
@@ -386,6 +387,35 @@ fn losses_in_quick_succession_leave_room_to_merge() {
         drive = drive.after_power_loss();
     }
     drive = campaign(drive, 500, 9, false);
+    assert!(!drive.ftl.is_read_only());
+}
+
+/// No merge gets to its end between two losses: if what they copied counted, every loss would leave another superblock with
+/// a part of a logical block.
+#[test]
+fn merges_that_are_cut_again_and_again_leave_nothing_behind() {
+    let mut drive = healthy(Mapping::Fast, Precondition::Filled(1.0));
+    let mut rng = Rng::new(7, b"again");
+    let units = u64::from(drive.ftl.units());
+    // Not the first page of a block: nothing is in sequence.
+    (0..300).for_each(|_| drive.write(rng.below(units) as u32 / 8 * 8 + 1 + rng.below(7) as u32));
+    let mut merging = 0;
+    for loss in 0..60 {
+        (0..8 + loss % 12).all(|_| drive.step());
+        merging += u32::from(drive.ftl.hybrid.as_ref().unwrap().first_uncommitted().is_some());
+        drive = drive.after_power_loss();
+        let roles = (0..).zip(&drive.ftl.hybrid.as_ref().unwrap().roles);
+        let holds = roles.filter(|&(superblock, _): &(usize, _)| drive.ftl.valid[superblock] & !NOT_A_CANDIDATE > 0);
+        let mut blocks = std::collections::BTreeSet::new();
+        for (_, role) in holds {
+            assert!(
+                !matches!(role, Role::InPlace(block) if !blocks.insert(*block)),
+                "loss {loss}: {role:?} lies in two places"
+            );
+        }
+    }
+    assert!(merging > 50, "{merging}");
+    let drive = campaign(drive, 300, 6, false);
     assert!(!drive.ftl.is_read_only());
 }
 
