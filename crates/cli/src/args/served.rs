@@ -190,7 +190,7 @@ pub enum FaultCommand {
     #[command(after_help = examples::FAULT_POWER_CUT)]
     PowerCut {
         /// How long there is no power
-        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = values::time)]
+        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = values::time_or_none)]
         off: Duration,
     },
     /// Forget all faults that are still to come
