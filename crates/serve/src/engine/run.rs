@@ -25,7 +25,7 @@ use tidewater_core::Device;
 use tidewater_core::Remains;
 use tidewater_core::drive::{Clock as _, drive};
 use tidewater_core::profile::{Profile, Timing};
-use tidewater_core::subsystem::{Input, Slot, Subsystem};
+use tidewater_core::subsystem::{Fault, Input, Slot, Subsystem};
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::nvme::register::{ShutdownStatus, offset};
 use tidewater_wire::vfio_user::region;
@@ -536,6 +536,8 @@ impl Server {
             self.refuse_letters();
             if let Some(machine) = &self.machine {
                 self.world.now = self.clock.now();
+                // Faults are for hosts to see: one that keeps a shutdown from ending must not keep the operator's.
+                self.world.push(Input::Inject(Fault::Clear));
                 let functions = machine.subsystem.options().functions;
                 for function in 0..functions + machine.subsystem.options().fabrics {
                     self.world.push(if function < functions {
