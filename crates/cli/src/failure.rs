@@ -63,7 +63,19 @@ impl Failure {
 
     /// Input that cannot be used, in words of another crate that may end with what to do about it.
     pub fn refused(error: impl fmt::Display) -> Failure {
-        const ADVICE: [&str; 7] = ["give ", "choose ", "use ", "name ", "ask ", "did you mean ", "store "];
+        const ADVICE: [&str; 11] = [
+            "give ",
+            "choose ",
+            "use ",
+            "name ",
+            "ask ",
+            "did you mean ",
+            "store ",
+            "stop ",
+            "leave ",
+            "restore ",
+            "allow ",
+        ];
         let text = without_number(&error.to_string());
         match text.rsplit_once("; ") {
             Some((message, help)) if ADVICE.iter().any(|verb| help.starts_with(verb)) => {

@@ -1,9 +1,10 @@
 //! What each NVMe command does, step by step, from the command pipeline to its completion.
 
+use crate::buffer::Run;
 use crate::device::{Device, Output, PAST, Whereabouts};
 use crate::events::{Event, lane};
 use crate::fast::LOG_OWNER;
-use crate::ftl::{Entry, NO_OWNER};
+use crate::ftl::Entry;
 use crate::host::{Permit, Slot};
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
@@ -152,8 +153,8 @@ impl<M: Medium> Device<M> {
         let (buffer, cache) = (&mut self.write_buffer, &mut self.read_cache);
         // The write buffer's hit ratio is that of writes; its read hits only spare the flash.
         let wanted = (first..end).filter(|&lpn| {
-            let in_buffer = buffer.contains(lpn);
-            let in_cache = !in_buffer && cache.read(lpn);
+            let in_buffer = buffer.read(lpn);
+            let in_cache = !in_buffer && cache.look_up(lpn);
             from_buffer += u32::from(in_buffer);
             from_cache += u32::from(in_cache);
             !(in_buffer || in_cache)
@@ -228,20 +229,13 @@ impl<M: Medium> Device<M> {
     fn send(&mut self, slot: u16) {
         // A command that reads keeps its pages: only writes move on.
         let &Work { action, blocks, next: first, end, .. } = &self.work[slot as usize];
-        let lost = |lpn| self.ftl.map().get(lpn) == Entry::Lost && !self.write_buffer.contains(lpn);
+        let lost = |lpn| self.ftl.map().get(lpn) == Entry::Lost && !self.write_buffer.is_dirty(lpn);
         if self.ftl.statistics.lost > 0 && (first..end).any(lost) {
             // Collection found out while it was read.
             self.work[slot as usize].status = Status::UNRECOVERED_READ_ERROR;
         }
-        if self.read_cache.is_enabled() && self.work[slot as usize].status.is_success() {
-            let mut filled = 0u64;
-            for lpn in (first..end).filter(|&lpn| !self.write_buffer.contains(lpn)) {
-                self.read_cache.fill(lpn, &mut self.leaving);
-                filled += 1;
-            }
-            if filled > 0 {
-                self.memories[self.read_port].write(self.now, filled << self.unit_shift);
-            }
+        if self.work[slot as usize].status.is_success() {
+            self.keep_pages(first, end);
         }
         match action {
             Action::Read => {
@@ -325,12 +319,14 @@ impl<M: Medium> Device<M> {
     }
 
     fn write_pages(&mut self, slot: u16) -> bool {
-        let &Work { fua, blocks, next, end, .. } = &self.work[slot as usize];
+        let &Work { fua, first_block, blocks, next, end, .. } = &self.work[slot as usize];
         let through = fua && !self.buffer_survives || !self.write_buffer.is_enabled();
         let version = self.tag(slot);
+        let run = Run { first: (first_block >> self.page_shift) as u32, end };
         for lpn in next..end {
             let previous = self.options.payload.then(|| self.locate(lpn));
-            let taken = if through { self.write_through(slot, lpn, version) } else { self.write_back(lpn, version) };
+            let taken =
+                if through { self.write_through(slot, lpn, version) } else { self.write_back(lpn, version, run) };
             if taken {
                 self.tell_taken(slot, lpn, previous);
             } else {
@@ -358,12 +354,10 @@ impl<M: Medium> Device<M> {
         self.outputs.push_back(Output::Taken { queue, cid, lpn, previous });
     }
 
-    fn write_back(&mut self, lpn: u32, version: u64) -> bool {
-        if self.read_cache.is_enabled() {
-            self.read_cache.remove(lpn);
-        }
-        while !self.write_buffer.write(lpn, version) {
-            if !self.destage() {
+    fn write_back(&mut self, lpn: u32, version: u64, run: Run) -> bool {
+        self.uncache(lpn);
+        while !self.write_buffer.write(lpn, version, run) {
+            if !(self.write_buffer.drop_clean() || self.destage()) {
                 return false;
             }
         }
@@ -374,9 +368,7 @@ impl<M: Medium> Device<M> {
         if !self.ftl.can_write() {
             return false;
         }
-        if self.read_cache.is_enabled() {
-            self.read_cache.remove(lpn);
-        }
+        self.uncache(lpn);
         self.write_buffer.remove(lpn);
         self.work[slot as usize].pending += 1;
         self.ftl.write(self.now, &mut self.events, lpn, version, u32::from(slot));
@@ -391,35 +383,6 @@ impl<M: Medium> Device<M> {
         if work.pending == 0 && work.step == Step::Program {
             self.finish(slot, self.now);
         }
-    }
-
-    /// Moves pages from the write buffer to flash, about a row of them. False: flash can't take any now.
-    fn destage(&mut self) -> bool {
-        if !self.ftl.can_write() {
-            return false;
-        }
-        let mut leaving = std::mem::take(&mut self.leaving);
-        self.write_buffer.evict(self.ftl.row_room() as usize, &mut leaving);
-        // Nobody waits for the pages to leave the memory, but they take its bandwidth.
-        self.memories[self.write_port].read(self.now, (leaving.len() as u64) << self.unit_shift);
-        // All entries are asked for before the first is needed: their latencies overlap.
-        leaving.iter().for_each(|&lpn| self.ftl.prefetch(lpn));
-        leaving.iter().for_each(|&lpn| self.ftl.prefetch_overwritten(lpn));
-        for &lpn in &leaving {
-            let version = if self.options.stamps { self.write_buffer.take_version(lpn) } else { 0 };
-            if !self.ftl.can_write() {
-                // The policy gave more than the row had room for, and no die has room for another: back it goes.
-                self.write_buffer.restore(lpn, version);
-                continue;
-            }
-            self.ftl.write(self.now, &mut self.events, lpn, version, NO_OWNER);
-        }
-        self.leaving = leaving;
-        true
-    }
-
-    fn background_destage(&mut self) {
-        while self.write_buffer.len() > self.destage_above && self.destage() {}
     }
 
     fn write_zeroes(&mut self, slot: u16) -> bool {
@@ -464,13 +427,15 @@ impl<M: Medium> Device<M> {
             if (count as usize) <= 4 * held {
                 for lpn in first..first + count {
                     self.write_buffer.remove(lpn);
-                    self.read_cache.remove(lpn);
+                    self.uncache(lpn);
                 }
             } else {
                 let range = first..first + count;
                 let gone = |pages: Vec<u32>| pages.into_iter().filter(|l| range.contains(l)).collect::<Vec<_>>();
-                gone(self.write_buffer.pages()).into_iter().for_each(|l| self.write_buffer.remove(l));
-                gone(self.read_cache.pages()).into_iter().for_each(|l| self.read_cache.remove(l));
+                for lpn in gone(self.write_buffer.pages()) {
+                    self.write_buffer.remove(lpn);
+                }
+                gone(self.read_cache.pages()).into_iter().for_each(|lpn| self.uncache(lpn));
             }
         }
         self.ftl.deallocate(first, count);
@@ -495,7 +460,7 @@ impl<M: Medium> Device<M> {
     /// Writes that come later wait behind it until the buffer is empty.
     fn drain(&mut self, slot: u16) -> bool {
         if !self.buffer_survives {
-            while !self.write_buffer.is_empty() {
+            while self.write_buffer.dirty() > 0 {
                 if !self.destage() {
                     return false;
                 }

@@ -3,9 +3,10 @@
 //! Sans-IO: [`Device::handle`] takes what happens outside and the time, [`Device::poll`] gives what the device has to
 //! say, [`Device::deadline`] tells when it wants to be woken. One thing happens at a time.
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Setting};
 use crate::commands::Work;
 use crate::cost::{Link, Rate, SharedServer};
+use crate::destage::PADDING_READ;
 use crate::events::{Event, EventQueue, lane};
 use crate::fast::{self, Content, ControlBlock, Fast, LOG_OWNER, LOG_READ, LogPage, Place};
 use crate::flash::{Operation, Source};
@@ -328,7 +329,9 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) is_stuck: bool,
     /// Commands that wait until what came before them is on flash.
     pub(crate) flushing: Vec<u16>,
-    pub(crate) leaving: Vec<u32>,
+    /// Flash reads under way for pages that leave the write buffer beside dirty ones, and whether one has failed.
+    pub(crate) padding_reads: u32,
+    pub(crate) padding_failed: bool,
     pub(crate) destage_above: usize,
     pub(crate) unit_shift: u32,
     pub(crate) block_shift: u32,
@@ -419,9 +422,10 @@ impl<M: Medium> Device<M> {
         let (write_port, read_port) = (port(Use::WriteBuffer), port(Use::ReadCache));
         let fast_ports = (port(Use::FastRing), port(Use::IntakeQueue));
         ftl.flash.set_destage_priority(profile.fast.priority);
-        let write_buffer =
-            Buffer::new(&profile.buffer.write_policy, pages(placement.of(Use::WriteBuffer)), options.stamps);
-        let read_cache = Buffer::new(&profile.buffer.read_policy, pages(placement.of(Use::ReadCache)), false);
+        let (buffered, cached) = (pages(placement.of(Use::WriteBuffer)), pages(placement.of(Use::ReadCache)));
+        let setting = |capacity| Setting::of(&profile, capacity, ftl.data_units(), cached);
+        let write_buffer = Buffer::new(&profile.buffer.write_policy, &setting(buffered), options.stamps);
+        let read_cache = Buffer::new(&profile.buffer.read_policy, &setting(cached), false);
         let slots = profile.host.outstanding_max as usize;
         if options.payload {
             ftl.keep_sources();
@@ -455,7 +459,8 @@ impl<M: Medium> Device<M> {
             stalled: VecDeque::with_capacity(slots),
             is_stuck: false,
             flushing: Vec::with_capacity(slots),
-            leaving: Vec::with_capacity(64),
+            padding_reads: 0,
+            padding_failed: false,
             unit_shift,
             block_shift,
             page_shift: unit_shift - block_shift,
@@ -569,6 +574,7 @@ impl<M: Medium> Device<M> {
         let &Operation { source, owner, uncorrectable, .. } = self.ftl.flash.operation(done);
         match source {
             Source::HostRead if owner & LOG_READ == LOG_READ => self.on_log_read(owner, uncorrectable != 0),
+            Source::HostRead if owner == PADDING_READ => self.on_padding_read(uncorrectable != 0),
             Source::HostRead => {
                 self.on_read_done(owner as u16, uncorrectable != 0);
                 if self.ftl.flash.outstanding() == 0 {
@@ -717,8 +723,8 @@ impl<M: Medium> Device<M> {
     pub fn reset_statistics(&mut self) {
         self.ftl.flash.reset_statistics(self.now);
         self.ftl.statistics = Default::default();
-        self.write_buffer.statistics = Default::default();
-        self.read_cache.statistics = Default::default();
+        self.write_buffer.statistics.reset();
+        self.read_cache.statistics.reset();
     }
 
     /// The version of what a logical page holds, as a read would find it now; needs stamps.

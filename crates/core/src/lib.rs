@@ -6,6 +6,7 @@
 pub mod buffer;
 mod commands;
 pub mod cost;
+mod destage;
 pub mod device;
 pub mod drive;
 pub mod events;

@@ -38,7 +38,7 @@ pub struct PageHeader {
     pub program_sequence: u64,
     /// The superblock that the block stands in for, so that recovery finds replaced blocks.
     pub superblock: u32,
-    /// What it describes: the segment of a map page.
+    /// What it describes: the segment of a map page; of data, what a hybrid mapping wrote it for.
     pub index: u32,
 }
 

@@ -74,7 +74,7 @@ pub struct Record {
     pub flash: Flash,
     /// Blocks erased: the same as `flash.erases_total`.
     pub erases: u64,
-    /// Superblocks collected.
+    /// Superblocks collected; random log blocks reclaimed, where the mapping is hybrid.
     pub collections: u64,
     /// Latency by operation as in `requests_by_operation`, and `all`. Operations that did not happen are absent.
     pub latency_us: BTreeMap<String, Latency>,
@@ -84,7 +84,7 @@ pub struct Record {
     pub write_buffer: Cache,
     /// The read cache.
     pub read_cache: Cache,
-    /// Pages that left the write buffer together, to consecutive addresses.
+    /// Pages that went from the write buffer to flash together, those that only complete a block included.
     pub destage_length_pages: Distribution,
     /// Erase counts of all blocks at the end.
     pub wear: Wear,
@@ -231,17 +231,27 @@ pub struct Flash {
     pub unit_bytes: u64,
     /// Units programmed with data of the host.
     pub units_host: u64,
-    /// Units programmed with data that collection or wear levelling moved.
+    /// Units programmed with data that collection, merges or wear levelling moved.
     pub units_collected: u64,
     /// Units programmed with the map and its checkpoints.
     pub units_meta: u64,
     /// Units programmed with nothing, because a page or row could not wait to fill.
     pub units_padding: u64,
+    /// Units programmed with what flash or the read cache had, beside pages of the write buffer that share their block.
+    pub units_rewritten: u64,
     /// Program operations; one may program several planes.
     pub programs: u64,
+    /// Merges of a hybrid mapping in which a full sequential log block became the data block as it was.
+    pub merges_switch: u64,
+    /// Merges in which the rest of the logical block was copied behind a sequential log block.
+    pub merges_partial: u64,
+    /// Merges in which a logical block was gathered in a free superblock. What merges copied is in `units_collected`.
+    pub merges_full: u64,
+    /// Units of random log blocks that got a second chance (FASTer): part of `units_collected`.
+    pub second_chances: u64,
     /// Pages read for the host.
     pub reads_host: u64,
-    /// Pages read by collection and wear levelling.
+    /// Pages read by collection, merges and wear levelling.
     pub reads_collected: u64,
     /// Pages of the map read.
     pub reads_meta: u64,
@@ -258,9 +268,14 @@ pub struct Flash {
 }
 
 impl Flash {
+    /// Merges of log blocks with data blocks; 0 where every page is mapped by itself.
+    pub fn merges_total(&self) -> u64 {
+        [self.merges_partial, self.merges_full].into_iter().fold(self.merges_switch, u64::saturating_add)
+    }
+
     /// Units programmed, whatever their reason.
     pub fn units_total(&self) -> u64 {
-        [self.units_collected, self.units_meta, self.units_padding]
+        [self.units_collected, self.units_meta, self.units_padding, self.units_rewritten]
             .into_iter()
             .fold(self.units_host, u64::saturating_add)
     }
@@ -345,6 +360,12 @@ pub struct Cache {
     pub insertions: u64,
     /// Pages that left to make room, or were destaged.
     pub evictions: u64,
+    /// Pages of reads that a write buffer had; `hits` are of writes.
+    pub read_hits: u64,
+    /// Pages of the read cache that were written beside dirty ones of their block (merge-on-flush).
+    pub pages_merged: u64,
+    /// Pages read from flash to be written beside dirty ones of their block (page padding).
+    pub padding_reads: u64,
     /// The most pages it held at once.
     pub pages_max: u64,
     /// Time that commands waited for room in it, added up.

@@ -71,11 +71,29 @@ pub fn summary(record: &Record) -> String {
             significant(wear.mean)
         ),
     );
+    let flash = &record.flash;
+    if flash.merges_total() > 0 {
+        line(
+            "merges",
+            format!(
+                "{} switch, {} partial, {} full; {} units copied",
+                grouped(flash.merges_switch),
+                grouped(flash.merges_partial),
+                grouped(flash.merges_full),
+                grouped(flash.units_collected)
+            ),
+        );
+    }
     let destage = &record.destage_length_pages;
     for (name, cache) in [("write buffer", &record.write_buffer), ("read cache", &record.read_cache)] {
         if let Some(mut text) = cached(cache) {
             if name == "write buffer" && destage.count > 0 {
                 let _ = write!(text, ", destages of {} pages", significant(destage.mean));
+                for (pages, what) in [(cache.pages_merged, "merged"), (cache.padding_reads, "read for padding")] {
+                    if pages > 0 {
+                        let _ = write!(text, ", {} {what}", grouped(pages));
+                    }
+                }
             }
             line(name, text);
         }

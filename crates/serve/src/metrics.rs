@@ -50,7 +50,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.ip().is_loopback() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "metrics are served on loopback only, such as 127.0.0.1:9464",
+            "metrics are served on loopback only; give an address such as 127.0.0.1:9464",
         ));
     }
     TcpListener::bind(address)

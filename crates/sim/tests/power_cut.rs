@@ -8,7 +8,10 @@ use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::Profile;
-use tidewater_sim::torture::{Counts, Effort, Scenario, all_scenarios, fragile, torture, worn_out};
+use tidewater_sim::torture::{
+    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, torture, with_hybrid_mapping,
+    worn_out,
+};
 use tidewater_wire::nvme::Sqe;
 
 /// Runs a scenario with each seed, and prints what was done.
@@ -47,6 +50,13 @@ fn promises_are_kept_when_the_power_fails_after_any_event() {
     assert!(!counts.read_only, "{counts}");
 }
 
+/// Whatever leaves the buffer, with whatever goes along, and wherever the buffer is.
+#[test]
+fn every_buffer_policy_keeps_the_promises_in_every_memory() {
+    let counts = campaign(&buffer_scenarios(), Effort { warm_up: 1_500, ..Effort::sampled(500) }, 1..2);
+    assert!(counts.cuts >= 10_000 && counts.reads_checked > 0 && counts.collections > 0, "{counts}");
+}
+
 #[test]
 fn what_is_lost_for_good_is_said_and_the_rest_is_kept() {
     campaign(&[fragile()], Effort::sampled(4_000), 1..2);
@@ -59,10 +69,33 @@ fn a_worn_out_drive_refuses_writes_and_keeps_what_it_has() {
     assert!(counts.read_only, "it never wore out: {counts}");
 }
 
+#[test]
+fn merges_that_are_cut_at_any_event_lose_nothing() {
+    let counts = campaign(&hybrid_scenarios(), Effort::sampled(1_500), 1..2);
+    assert!(counts.cuts >= 18_000 && counts.nested_cuts >= 8_000 && counts.states.len() >= 1_200, "{counts}");
+    let [switch, partial, full] = counts.merges;
+    assert!(switch > 0 && partial > 50 && full > 100, "{counts}");
+    assert!(counts.map_units > 0 && counts.failures > 0 && counts.reads_checked > 0, "{counts}");
+    assert!(!counts.read_only, "{counts}");
+}
+
+#[test]
+fn a_hybrid_drive_says_what_is_lost_and_keeps_the_rest() {
+    let drives = [with_hybrid_mapping(fragile(), 0), with_hybrid_mapping(fragile(), 1)];
+    campaign(&drives, Effort::sampled(1_500), 1..2);
+}
+
+#[test]
+fn a_worn_out_hybrid_drive_refuses_writes_and_keeps_what_it_has() {
+    let effort = Effort { cut_every: 20, life: 0, nested_every: 100, ..Effort::sampled(40_000) };
+    let counts = campaign(&[with_hybrid_mapping(worn_out(), 0), with_hybrid_mapping(worn_out(), 1)], effort, 1..2);
+    assert!(counts.read_only, "it never wore out: {counts}");
+}
+
 /// A recovery that is broken on purpose must not get through.
 fn is_caught(flaw: Flaw) {
     let effort = Effort { flaw: Some(flaw), nested_every: 0, ..Effort::sampled(3_000) };
-    for scenario in all_scenarios() {
+    for scenario in all_scenarios().into_iter().chain(hybrid_scenarios()) {
         match catch_unwind(AssertUnwindSafe(|| torture(&scenario, effort, 1))) {
             Ok(Ok(counts)) => panic!("{flaw:?} was not noticed: {counts}"),
             Ok(Err(failure)) => println!("{flaw:?}: {failure}"),
@@ -169,6 +202,14 @@ fn zeroes_without_a_buffer_are_durable_when_they_complete() {
 #[ignore = "a long run, for `make torture`"]
 fn every_event_of_the_recovery_is_cut() {
     campaign(&all_scenarios(), Effort::exhaustive(300), 1_000..1_001);
+    campaign(&hybrid_scenarios(), Effort::exhaustive(300), 1_000..1_001);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn every_buffer_policy_keeps_the_promises_for_many_seeds() {
+    campaign(&buffer_scenarios(), Effort::sampled(4_000), 100..105);
+    campaign(&buffer_scenarios(), Effort { warm_up: 500, ..Effort::exhaustive(100) }, 200..201);
 }
 
 #[test]
@@ -176,6 +217,7 @@ fn every_event_of_the_recovery_is_cut() {
 fn promises_are_kept_for_many_seeds() {
     campaign(&[fragile()], Effort::sampled(4_000), 100..140);
     campaign(&all_scenarios(), Effort::sampled(4_000), 100..120);
+    campaign(&hybrid_scenarios(), Effort::sampled(4_000), 100..120);
     let to_the_end = Effort { cut_every: 10, life: 0, ..Effort::sampled(40_000) };
     campaign(&[worn_out()], to_the_end, 100..110);
 }

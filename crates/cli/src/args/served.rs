@@ -96,7 +96,7 @@ impl std::str::FromStr for NamespaceSize {
 #[derive(Clone, Debug, Args)]
 pub struct Served {
     /// Its control socket [default: control.sock in the runtime directory]
-    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     pub control: Option<PathBuf>,
 }
 
@@ -190,7 +190,7 @@ pub enum FaultCommand {
     #[command(after_help = examples::FAULT_POWER_CUT)]
     PowerCut {
         /// How long there is no power
-        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = values::time_or_none)]
+        #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         off: Duration,
     },
     /// Forget all faults that are still to come
@@ -221,6 +221,9 @@ pub struct Nvme {
     /// Namespace, for id-ns
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub nsid: u32,
+    /// This host's name, where the server allows only some (by NVMe/TCP)
+    #[arg(long, value_name = "NQN")]
+    pub host_nqn: Option<String>,
     /// Print as JSON
     #[arg(long)]
     pub json: bool,
@@ -243,6 +246,10 @@ pub enum NvmeWhat {
     FastStatus,
     /// Where the fast side lies in BAR2 (vendor log page C1h)
     FastLayout,
+}
+
+fn time_or_none(text: &str) -> Result<Duration, String> {
+    if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { values::time(text) }
 }
 
 fn blocks(text: &str) -> Result<Range<u64>, String> {

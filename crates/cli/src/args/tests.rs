@@ -121,17 +121,6 @@ fn a_wrong_command_line_is_refused_in_a_line_with_the_way_out() {
     }
 }
 
-/// A default that its own parser refuses would be found only by who leaves the option out.
-#[test]
-fn a_power_cut_may_be_without_a_pause() {
-    let off = |line: &str| match parse(line).unwrap().command {
-        Command::Fault(served::FaultArgs { what: served::FaultCommand::PowerCut { off }, .. }) => off,
-        other => panic!("{other:?}"),
-    };
-    assert!(off("tidewater fault power-cut").is_zero());
-    assert_eq!(off("tidewater fault power-cut --off 1s"), tidewater_base::Duration::from_ms(1000));
-}
-
 #[test]
 fn help_and_version_are_no_mistakes() {
     for line in ["tidewater --help", "tidewater replay --help", "tidewater trace convert -h", "tidewater --version"] {

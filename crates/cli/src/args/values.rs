@@ -111,11 +111,6 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("it must be above 0".into()) } else { Ok(time) }
 }
 
-/// A time with its unit, which may be zero.
-pub(super) fn time_or_none(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| error.to_string())
-}
-
 /// A factor above 0.
 pub(super) fn factor(text: &str) -> Result<f64, String> {
     match text.trim_end_matches(['x', 'X']).parse::<f64>() {

@@ -1,6 +1,6 @@
 //! `lru`: the page that was not used for longest leaves first.
 
-use super::Policy;
+use super::policy::{Policy, Run, Setting, Victim};
 
 const NONE: u32 = u32::MAX;
 
@@ -29,7 +29,8 @@ pub struct Lru {
 }
 
 impl Lru {
-    pub(super) fn new(capacity: usize) -> Lru {
+    pub(super) fn new(setting: &Setting) -> Lru {
+        let capacity = setting.capacity;
         // Twice as many buckets as pages: most chains have one node at most.
         let bits = (2 * capacity).next_power_of_two().trailing_zeros().max(1);
         Lru {
@@ -152,17 +153,13 @@ impl Policy for Lru {
         self.find(lpn).is_some()
     }
 
-    fn touch(&mut self, lpn: u32) -> bool {
+    fn read(&mut self, lpn: u32) -> bool {
         let Some(n) = self.find(lpn) else { return false };
         self.use_again(n);
         true
     }
 
-    fn insert(&mut self, lpn: u32) {
-        self.put_in(self.bucket(lpn), lpn);
-    }
-
-    fn touch_or_insert(&mut self, lpn: u32, room: bool) -> bool {
+    fn write(&mut self, lpn: u32, _run: Run, room: bool) -> bool {
         let bucket = self.bucket(lpn);
         match self.find_in(bucket, lpn) {
             Some(n) => {
@@ -181,11 +178,11 @@ impl Policy for Lru {
         true
     }
 
-    fn evict(&mut self, most: usize, leaving: &mut Vec<u32>) {
+    fn evict(&mut self, most: usize, victim: &mut Victim) {
         let leave = most.min(self.len);
         for _ in 0..leave {
             let n = self.oldest;
-            leaving.push(self.unchain(n));
+            victim.push(self.unchain(n));
             self.oldest = self.nodes[n as usize].newer;
             self.free.push(n);
         }
@@ -209,20 +206,24 @@ impl Policy for Lru {
     fn boxed_clone(&self) -> Box<dyn Policy> {
         Box::new(self.clone())
     }
+
+    // As a read cache, where all pages are clean.
+    fn fill(&mut self, lpn: u32) {
+        self.put_in(self.bucket(lpn), lpn);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::conformance::{setting, victims};
 
     #[test]
     fn the_least_recently_used_page_leaves_first() {
-        let mut lru = Lru::new(4);
-        (1..=4).for_each(|l| lru.insert(l));
-        assert!(lru.touch(1) && !lru.touch(9));
-        let mut leaving = Vec::new();
-        lru.evict(3, &mut leaving);
-        assert_eq!(leaving, [2, 3, 4]);
+        let mut lru = Lru::new(&setting(4, 4));
+        (1..=4).for_each(|l| assert!(!lru.write(l, Run::of_one(l), true)));
+        assert!(lru.read(1) && !lru.read(9));
+        assert_eq!(victims(&mut lru, 3), [2, 3, 4]);
         assert!(lru.contains(1) && lru.len() == 1);
     }
 }

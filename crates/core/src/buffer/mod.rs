@@ -1,63 +1,34 @@
 //! The controller's page buffers: a write buffer in front of the translation layer, and a read cache.
 //!
-//! A policy says which page leaves; it is one file here and one line in `registry`. What the buffer does with pages
-//! that leave, and what survives a power loss, is the same for all.
+//! A policy says which pages leave together; it is one file here and one line in `registry`. What becomes of pages that
+//! leave, and what survives a power loss, is the same for all. `docs/internals/buffers.md` states the rules of each.
 
+mod bpac;
+mod bplru;
+mod cbm;
+mod cflru;
+#[cfg(test)]
+mod conformance;
+mod fab;
+mod lb_clock;
 mod lru;
 mod none;
+mod policy;
+mod structure;
 
+pub use policy::{Leaving, Part, Policy, Run, Setting, Victim};
 use std::collections::BTreeMap;
-use std::fmt;
 
-/// A replacement policy over logical pages. The buffer keeps to its capacity; the policy keeps the order.
-pub trait Policy: fmt::Debug + Send {
-    /// Whether the page is held.
-    fn contains(&self, lpn: u32) -> bool;
-    /// The page was read or written again: false when it is not held.
-    fn touch(&mut self, lpn: u32) -> bool;
-    /// Takes in a page that is not held.
-    fn insert(&mut self, lpn: u32);
-    /// As [`Policy::touch`], and if the page is not held and there is `room`, [`Policy::insert`]. False: it was not held.
-    /// A policy that can do both with one look-up should: every write needs it.
-    fn touch_or_insert(&mut self, lpn: u32, room: bool) -> bool {
-        let held = self.touch(lpn);
-        if !held && room {
-            self.insert(lpn);
-        }
-        held
-    }
-    /// Lets go of a page: false when it is not held.
-    fn remove(&mut self, lpn: u32) -> bool;
-    /// Takes out the pages that leave together next, at least one if any is held, and about `most`.
-    fn evict(&mut self, most: usize, leaving: &mut Vec<u32>);
-    /// Pages held.
-    fn len(&self) -> usize;
-    /// Whether no page is held.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Every page held, in no particular order.
-    fn pages(&self) -> Vec<u32>;
-    /// A copy.
-    fn boxed_clone(&self) -> Box<dyn Policy>;
-}
-
-impl Clone for Box<dyn Policy> {
-    fn clone(&self) -> Self {
-        self.boxed_clone()
-    }
-}
-
-/// Lists every policy: its name, and how it is made for a capacity in pages.
+/// Lists every policy: its name, and how it is made.
 macro_rules! registry {
     ($($name:literal => $policy:ty),* $(,)?) => {
-        /// The names of all policies.
+        /// The names of all policies of the write buffer.
         pub const POLICIES: &[&str] = &[$($name),*];
 
         /// Makes a policy by name.
-        fn make(name: &str, capacity: usize) -> Option<Box<dyn Policy>> {
+        fn make(name: &str, setting: &Setting) -> Option<Box<dyn Policy>> {
             match name {
-                $($name => Some(Box::new(<$policy>::new(capacity))),)*
+                $($name => Some(Box::new(<$policy>::new(setting))),)*
                 _ => None,
             }
         }
@@ -67,36 +38,71 @@ macro_rules! registry {
 registry! {
     "none" => none::NoBuffer,
     "lru" => lru::Lru,
+    "cflru" => cflru::Cflru,
+    "fab" => fab::Fab,
+    "bplru" => bplru::Bplru,
+    "lb-clock" => lb_clock::LbClock,
+    "bpac" => bpac::Bpac,
+    "cbm" => cbm::Cbm,
 }
 
+/// The names of the policies that a read cache can have.
+pub const READ_POLICIES: &[&str] = &["none", "lru"];
+
 /// Counters of a buffer, in pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferStatistics {
-    /// Accesses that found their page.
+    /// Accesses that found their page: of a write buffer, writes that replaced a dirty page.
     pub hits: u64,
     /// Accesses that did not.
     pub misses: u64,
-    /// Pages that left.
+    /// Reads that found their page in a write buffer.
+    pub read_hits: u64,
+    /// Dirty pages that left.
     pub evicted: u64,
     /// Times pages left together.
     pub evictions: u64,
+    /// Clean pages of the read cache that were written beside dirty ones of their block.
+    pub merged: u64,
+    /// Pages that were read from flash to be written beside dirty ones of their block.
+    pub padding_reads: u64,
+    /// Of these, pages that were written.
+    pub padded: u64,
     /// The most pages held at once.
     pub pages_max: u64,
-    /// How many pages left together, by number: index 63 counts 63 and more.
-    pub lengths: [u64; 64],
-}
-
-impl Default for BufferStatistics {
-    fn default() -> BufferStatistics {
-        BufferStatistics { hits: 0, misses: 0, evicted: 0, evictions: 0, pages_max: 0, lengths: [0; 64] }
-    }
+    /// How many pages went to flash together, whatever their part, by number: the last index counts longer ones too.
+    pub lengths: Box<[u64]>,
 }
 
 impl BufferStatistics {
+    fn new(longest: usize) -> BufferStatistics {
+        BufferStatistics {
+            hits: 0,
+            misses: 0,
+            read_hits: 0,
+            evicted: 0,
+            evictions: 0,
+            merged: 0,
+            padding_reads: 0,
+            padded: 0,
+            pages_max: 0,
+            lengths: vec![0; longest + 1].into_boxed_slice(),
+        }
+    }
+
+    /// Forgets everything, at the end of a warm-up.
+    pub fn reset(&mut self) {
+        *self = BufferStatistics::new(self.lengths.len() - 1);
+    }
+
     /// Hits of all accesses, 0 when there were none.
     pub fn hit_ratio(&self) -> f64 {
         let all = self.hits + self.misses;
         if all == 0 { 0.0 } else { self.hits as f64 / all as f64 }
+    }
+
+    fn count_length(&mut self, pages: usize) {
+        self.lengths[pages.min(self.lengths.len() - 1)] += 1;
     }
 }
 
@@ -105,26 +111,38 @@ impl BufferStatistics {
 pub struct Buffer {
     policy: Box<dyn Policy>,
     capacity: usize,
-    /// Pages held: what the policy would say, without asking it.
+    /// Pages held, those that leave included.
     held: usize,
+    /// Of these, clean ones.
+    clean: usize,
+    keeps_clean: bool,
+    cooperates: bool,
+    /// Pages that leave, and are on their way to flash only as it takes them.
+    victim: Victim,
     versions: Option<BTreeMap<u32, u64>>,
     /// Counters.
     pub statistics: BufferStatistics,
 }
 
 impl Buffer {
-    /// An empty buffer of `capacity` pages. `versions`: keep what was written, not only where.
+    /// An empty buffer. `versions`: keep what was written, not only where.
     ///
     /// # Panics
     /// When there is no policy of that name; the profile's check lets none through.
-    pub fn new(policy: &str, capacity: usize, versions: bool) -> Buffer {
-        let capacity = if policy == "none" { 0 } else { capacity };
+    pub fn new(name: &str, setting: &Setting, versions: bool) -> Buffer {
+        let setting = Setting { capacity: if name == "none" { 0 } else { setting.capacity }, ..setting.clone() };
+        let policy = make(name, &setting).unwrap_or_else(|| panic!("no buffer policy is named {name}"));
+        let longest = (setting.block as usize).max(64);
         Buffer {
-            policy: make(policy, capacity).unwrap_or_else(|| panic!("no buffer policy is named {policy}")),
-            capacity,
+            keeps_clean: policy.keeps_clean(),
+            cooperates: policy.cooperates(),
+            policy,
+            capacity: setting.capacity,
             held: 0,
+            clean: 0,
+            victim: Victim::with_capacity(longest),
             versions: versions.then(BTreeMap::new),
-            statistics: BufferStatistics::default(),
+            statistics: BufferStatistics::new(longest),
         }
     }
 
@@ -151,34 +169,83 @@ impl Buffer {
         self.held == 0
     }
 
+    /// Pages held that flash does not have.
+    #[inline]
+    pub fn dirty(&self) -> usize {
+        self.held - self.clean
+    }
+
+    /// Whether it takes in clean pages that were read from flash.
+    #[inline]
+    pub fn keeps_clean(&self) -> bool {
+        self.keeps_clean
+    }
+
+    /// Whether it wants to know what the read cache holds.
+    #[inline]
+    pub fn cooperates(&self) -> bool {
+        self.cooperates
+    }
+
     /// Whether a page is held; not counted as an access.
     #[inline]
     pub fn contains(&self, lpn: u32) -> bool {
-        self.held > 0 && self.policy.contains(lpn)
+        self.held > 0 && (self.policy.contains(lpn) || self.is_leaving_dirty(lpn))
     }
 
-    /// What a page holds, when versions are kept.
+    /// Whether a page is held that flash does not have.
+    #[inline]
+    pub fn is_dirty(&self, lpn: u32) -> bool {
+        self.contains(lpn) && !(self.clean > 0 && self.policy.is_clean(lpn))
+    }
+
+    #[inline]
+    fn is_leaving_dirty(&self, lpn: u32) -> bool {
+        !self.victim.is_empty() && self.victim.find(lpn).is_some_and(|at| self.victim.part(at) == Part::Dirty)
+    }
+
+    /// What a dirty page holds, when versions are kept.
     pub fn version(&self, lpn: u32) -> Option<u64> {
         self.versions.as_ref()?.get(&lpn).copied()
     }
 
-    /// A page is read: true and counted as a hit when it is held.
+    /// A page of a read cache is looked for: true and counted as a hit when it is held.
     #[inline]
-    pub fn read(&mut self, lpn: u32) -> bool {
+    pub fn look_up(&mut self, lpn: u32) -> bool {
         if self.capacity == 0 {
             return false;
         }
-        let hit = self.policy.touch(lpn);
+        let hit = self.policy.read(lpn);
         self.statistics.hits += u64::from(hit);
         self.statistics.misses += u64::from(!hit);
         hit
     }
 
-    /// A page is written. False: it is not held and there is no room; nothing has changed.
+    /// A page is read that a write buffer may hold.
     #[inline]
-    pub fn write(&mut self, lpn: u32, version: u64) -> bool {
+    pub fn read(&mut self, lpn: u32) -> bool {
+        let found = self.held > 0 && (self.policy.read(lpn) || self.is_leaving_dirty(lpn));
+        self.statistics.read_hits += u64::from(found);
+        found
+    }
+
+    /// A page is written by a command that writes `run`. False: it is not held and there is no room; nothing has changed
+    /// but, maybe, what the policy thinks of it.
+    #[inline]
+    pub fn write(&mut self, lpn: u32, version: u64, run: Run) -> bool {
         let room = self.held < self.capacity;
-        if self.policy.touch_or_insert(lpn, room) {
+        if !self.victim.is_empty()
+            && let Some(at) = self.victim.find(lpn)
+        {
+            if !self.write_leaving(at, room) {
+                return false;
+            }
+        } else if self.clean > 0 && self.policy.is_clean(lpn) {
+            // No hit: a hit of a write saves a program.
+            self.policy.write(lpn, run, room);
+            self.clean -= 1;
+            self.statistics.misses += 1;
+        } else if self.policy.write(lpn, run, room) {
             self.statistics.hits += 1;
         } else if room {
             self.statistics.misses += 1;
@@ -192,10 +259,23 @@ impl Buffer {
         true
     }
 
+    /// A page that leaves is written once more: the newer version leaves in its place.
+    fn write_leaving(&mut self, at: usize, room: bool) -> bool {
+        if self.victim.part(at) == Part::Dirty {
+            self.statistics.hits += 1;
+        } else if room {
+            self.victim.set_dirty(at);
+            self.statistics.misses += 1;
+            self.count_taken_in();
+        } else {
+            return false;
+        }
+        true
+    }
+
     /// Puts a page back that survived a power loss, whatever the capacity: it was held before.
     pub fn restore(&mut self, lpn: u32, version: u64) {
-        if !self.policy.touch(lpn) {
-            self.policy.insert(lpn);
+        if !self.policy.write(lpn, Run::of_one(lpn), true) {
             self.count_taken_in();
         }
         if let Some(versions) = &mut self.versions {
@@ -203,19 +283,58 @@ impl Buffer {
         }
     }
 
-    /// Takes in a clean page, letting others go to make room.
+    /// A read cache takes in a page, letting others go to make room; `gone` is told which.
     #[inline]
-    pub fn fill(&mut self, lpn: u32, leaving: &mut Vec<u32>) {
-        if self.capacity == 0 || self.policy.touch(lpn) {
-            return;
+    pub fn fill(&mut self, lpn: u32, mut gone: impl FnMut(u32)) -> bool {
+        if self.capacity == 0 || self.policy.read(lpn) {
+            return false;
         }
         if self.held >= self.capacity {
-            leaving.clear();
-            self.policy.evict(1, leaving);
-            self.held -= leaving.len();
+            self.policy.evict(1, &mut self.victim);
+            self.held -= self.victim.rest().len();
+            self.victim.rest().iter().for_each(|page| gone(page.lpn));
+            self.victim.clear();
         }
-        self.policy.insert(lpn);
+        self.policy.fill(lpn);
         self.count_taken_in();
+        true
+    }
+
+    /// A write buffer that keeps clean pages takes one in, which was read from flash. False: there is no room.
+    pub fn keep(&mut self, lpn: u32) -> bool {
+        if self.held >= self.capacity && !self.drop_clean() {
+            return false;
+        }
+        // What is about to be written to flash may be read meanwhile.
+        if !self.contains(lpn) {
+            self.policy.fill(lpn);
+            self.clean += 1;
+            self.count_taken_in();
+        }
+        true
+    }
+
+    /// Lets go of a clean page that leaves before any dirty one. False: there is none.
+    #[inline]
+    pub fn drop_clean(&mut self) -> bool {
+        if self.clean == 0 || self.policy.drop_clean().is_none() {
+            return false;
+        }
+        self.clean -= 1;
+        self.held -= 1;
+        true
+    }
+
+    /// The read cache has taken in a page.
+    #[inline]
+    pub fn cached(&mut self, lpn: u32) {
+        self.policy.cached(lpn);
+    }
+
+    /// The read cache has let go of a page.
+    #[inline]
+    pub fn uncached(&mut self, lpn: u32) {
+        self.policy.uncached(lpn);
     }
 
     #[inline]
@@ -224,96 +343,103 @@ impl Buffer {
         self.statistics.pages_max = self.statistics.pages_max.max(self.held as u64);
     }
 
-    /// Lets go of a page without writing it anywhere.
+    /// Lets go of a page without writing it anywhere. True: it was held.
     #[inline]
-    pub fn remove(&mut self, lpn: u32) {
-        if self.held > 0 && self.policy.remove(lpn) {
-            self.held -= 1;
-            if let Some(versions) = &mut self.versions {
-                versions.remove(&lpn);
+    pub fn remove(&mut self, lpn: u32) -> bool {
+        if !self.victim.is_empty()
+            && let Some(at) = self.victim.find(lpn)
+        {
+            let dirty = self.victim.part(at) == Part::Dirty;
+            self.victim.remove(at);
+            if !dirty {
+                return false;
             }
+        } else if self.held > 0 && self.clean > 0 && self.policy.is_clean(lpn) {
+            self.policy.remove(lpn);
+            self.clean -= 1;
+        } else if self.held == 0 || !self.policy.remove(lpn) {
+            return false;
         }
+        self.held -= 1;
+        if let Some(versions) = &mut self.versions {
+            versions.remove(&lpn);
+        }
+        true
     }
 
-    /// Takes out the pages that leave together next, with their versions.
+    /// Chooses the dirty pages that leave together next, with those that go along. They are held until
+    /// [`Buffer::take_leaving`] takes them one by one; until the last, nothing else is chosen.
     #[inline]
-    pub fn evict(&mut self, most: usize, leaving: &mut Vec<u32>) {
-        leaving.clear();
-        self.policy.evict(most, leaving);
-        let n = leaving.len();
-        self.held -= n;
-        if n > 0 {
-            self.statistics.evicted += n as u64;
+    pub fn choose(&mut self, most: usize) {
+        assert!(self.victim.is_empty(), "pages are leaving already");
+        self.policy.evict(most, &mut self.victim);
+    }
+
+    /// Of the pages that leave, keeps some: clean ones may stay behind.
+    #[inline]
+    pub fn trim_leaving(&mut self, keep: impl FnMut(&Leaving) -> bool) {
+        self.victim.retain(keep);
+    }
+
+    /// What was to be read from flash to go along stays behind.
+    pub fn drop_padding(&mut self) {
+        self.victim.retain(|page| page.part != Part::Padding);
+    }
+
+    /// Counts what leaves together.
+    #[inline]
+    pub fn count_leaving(&mut self) {
+        let pages = self.victim.rest().len();
+        if pages > 0 {
             self.statistics.evictions += 1;
-            self.statistics.lengths[n.min(63)] += 1;
+            self.statistics.count_length(pages);
         }
     }
 
-    /// The version of a page that has just left.
+    /// Pages that leave, in the order in which they go.
     #[inline]
-    pub fn take_version(&mut self, lpn: u32) -> u64 {
-        self.versions.as_mut().and_then(|v| v.remove(&lpn)).unwrap_or(0)
+    pub fn leaving(&self) -> &[Leaving] {
+        self.victim.rest()
     }
 
-    /// Every page held, in no particular order.
+    /// Whether pages are on their way.
+    #[inline]
+    pub fn is_leaving(&self) -> bool {
+        !self.victim.is_empty()
+    }
+
+    /// The first page that leaves goes to flash now; of a dirty page, returns the version. `written`: it was needed.
+    #[inline]
+    pub fn take_leaving(&mut self, written: bool) -> u64 {
+        let Leaving { lpn, part } = self.victim.rest()[0];
+        self.victim.take();
+        let statistics = &mut self.statistics;
+        match part {
+            Part::Dirty => {
+                self.held -= 1;
+                statistics.evicted += 1;
+                return self.versions.as_mut().and_then(|v| v.remove(&lpn)).unwrap_or(0);
+            }
+            Part::Cached => statistics.merged += u64::from(written),
+            Part::Padding => statistics.padded += u64::from(written),
+        }
+        0
+    }
+
+    /// Every page held, in no particular order, those that only go along included.
     pub fn pages(&self) -> Vec<u32> {
-        self.policy.pages()
-    }
-
-    /// Every page held and its version, by page.
-    pub fn contents(&self) -> Vec<(u32, u64)> {
-        let mut pages: Vec<_> = self.policy.pages().into_iter().map(|l| (l, self.version(l).unwrap_or(0))).collect();
-        pages.sort_unstable();
+        let mut pages = self.policy.pages();
+        pages.extend(self.victim.rest().iter().map(|page| page.lpn));
         pages
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tidewater_base::Rng;
-
-    /// Every policy, under random operations, against a set: no page is lost, none appears, capacity is kept.
-    #[test]
-    fn policies_conform() {
-        for name in POLICIES.iter().filter(|&&n| n != "none") {
-            let mut rng = Rng::new(11, name.as_bytes());
-            let mut buffer = Buffer::new(name, 32, true);
-            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
-            let mut leaving = Vec::new();
-            for version in 0..20_000u64 {
-                let lpn = rng.below(100) as u32;
-                match rng.below(10) {
-                    0..5 => {
-                        if buffer.write(lpn, version) {
-                            model.insert(lpn, version);
-                        } else {
-                            assert_eq!(buffer.len(), 32);
-                            buffer.evict(1 + rng.below(8) as usize, &mut leaving);
-                            assert!(!leaving.is_empty());
-                            for &l in &leaving {
-                                assert_eq!(model.remove(&l), Some(buffer.take_version(l)), "{name}");
-                            }
-                        }
-                    }
-                    5..8 => assert_eq!(buffer.read(lpn), model.contains_key(&lpn), "{name}"),
-                    8 => {
-                        buffer.remove(lpn);
-                        model.remove(&lpn);
-                    }
-                    _ => assert_eq!(buffer.version(lpn), model.get(&lpn).copied(), "{name}"),
-                }
-                assert_eq!((buffer.len(), buffer.policy.len()), (model.len(), model.len()), "{name}");
-            }
-            let mut expected: Vec<_> = model.into_iter().collect();
-            expected.sort_unstable();
-            assert_eq!(buffer.contents(), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn no_buffer_holds_nothing() {
-        let mut buffer = Buffer::new("none", 32, true);
-        assert!(!buffer.is_enabled() && !buffer.write(1, 1) && !buffer.read(1) && buffer.contents().is_empty());
+    /// Every dirty page and its version, by page.
+    pub fn contents(&self) -> Vec<(u32, u64)> {
+        let mut pages = self.policy.pages();
+        pages.retain(|&lpn| self.clean == 0 || !self.policy.is_clean(lpn));
+        pages.extend(self.victim.rest().iter().filter(|page| page.part == Part::Dirty).map(|page| page.lpn));
+        let mut pages: Vec<_> = pages.into_iter().map(|l| (l, self.version(l).unwrap_or(0))).collect();
+        pages.sort_unstable();
+        pages
     }
 }

@@ -1,13 +1,13 @@
 //! `none`: no buffer at all.
 
-use super::Policy;
+use super::policy::{Policy, Run, Setting, Victim};
 
 /// Holds nothing.
 #[derive(Clone, Debug)]
 pub struct NoBuffer;
 
 impl NoBuffer {
-    pub(super) fn new(_capacity: usize) -> NoBuffer {
+    pub(super) fn new(_setting: &Setting) -> NoBuffer {
         NoBuffer
     }
 }
@@ -16,16 +16,14 @@ impl Policy for NoBuffer {
     fn contains(&self, _lpn: u32) -> bool {
         false
     }
-    fn touch(&mut self, _lpn: u32) -> bool {
+    fn write(&mut self, _lpn: u32, _run: Run, room: bool) -> bool {
+        assert!(!room, "a buffer without capacity takes in nothing");
         false
-    }
-    fn insert(&mut self, _lpn: u32) {
-        unreachable!("a buffer without capacity takes in nothing")
     }
     fn remove(&mut self, _lpn: u32) -> bool {
         false
     }
-    fn evict(&mut self, _most: usize, _leaving: &mut Vec<u32>) {}
+    fn evict(&mut self, _most: usize, _victim: &mut Victim) {}
     fn len(&self) -> usize {
         0
     }

@@ -24,6 +24,9 @@ impl<M: Medium> Ftl<M> {
             die.collect_superblock = NONE;
         }
         self.checkpoint.forget_open(superblock);
+        if let Some(hybrid) = &mut self.hybrid {
+            hybrid.forget_open(superblock);
+        }
         let die = u32::from(self.superblocks[superblock as usize].die);
         self.update_ready(die);
     }
@@ -32,7 +35,7 @@ impl<M: Medium> Ftl<M> {
     /// them before what overtook them is on flash.
     pub(super) fn rewrite(&mut self, now: Instant, events: &mut EventQueue, row: u32) {
         let failed = self.rows[row as usize].clone();
-        if failed.stream == Stream::Map {
+        if matches!(failed.stream, Stream::Map | Stream::Merge) {
             return; // Its owner writes it again, with what the map says by then.
         }
         let die = u32::from(self.superblocks[failed.superblock as usize].die);
@@ -120,6 +123,9 @@ impl<M: Medium> Ftl<M> {
 
     /// The open host row, or one opened wherever there is a superblock, the reserve included; `die` first.
     pub(super) fn any_host_row(&mut self, die: u32) -> Option<u32> {
+        if self.hybrid.is_some() {
+            return self.any_random_row();
+        }
         if self.host_row != NONE {
             return Some(self.host_row);
         }
@@ -243,6 +249,10 @@ impl<M: Medium> Ftl<M> {
     /// The drive goes read-only while there is still room for what the buffer holds and for collection to end.
     pub(super) fn check_end_of_life(&mut self) {
         let data = self.map.units().div_ceil(self.layout.units_per_superblock);
+        if let Some(hybrid) = &self.hybrid {
+            self.read_only |= self.good_superblocks < self.least_superblocks(hybrid);
+            return;
+        }
         let least = data + self.layout.dies * (self.profile.gc_reserve + 2 + self.log_reserve) + self.map_superblocks();
         if self.good_superblocks < least {
             self.read_only = true;

@@ -175,7 +175,9 @@ impl<M: Medium> Ftl<M> {
     /// The program sequence through which every row is programmed.
     fn complete_through(&self) -> u64 {
         let open = self.rows.iter().filter(|r| r.in_use && r.stream != Stream::Map).map(|r| r.program_sequence);
-        open.min().map_or(self.row_sequence, |first| first - 1)
+        // The map knows nothing yet of rows whose merge is not committed.
+        let uncommitted = self.hybrid.as_ref().and_then(|hybrid| hybrid.first_uncommitted());
+        open.chain(uncommitted).min().map_or(self.row_sequence, |first| first - 1)
     }
 
     /// A segment as it is on flash now: units that are still in the controller's memory are named where they were.

@@ -56,6 +56,9 @@ impl<M: Medium> Ftl<M> {
 
     /// Collects on a die as far as it may now.
     pub(super) fn collect(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        if self.hybrid.is_some() {
+            return self.go_on_merging(now, events);
+        }
         loop {
             if self.emergency || self.recovery.is_some() || self.dies[die as usize].reads >= READS {
                 return;
@@ -233,7 +236,8 @@ impl<M: Medium> Ftl<M> {
             let superblock = self.draining[i];
             let s = &self.superblocks[superblock as usize];
             let die = u32::from(s.die);
-            if self.host_rows.is_settled(s.host_hazard)
+            if self.programmed[superblock as usize] == s.rows
+                && self.host_rows.is_settled(s.host_hazard)
                 && self.log_rows.is_settled(s.log_row_hazard)
                 && self.dies[die as usize].collected.is_settled(s.collect_hazard)
                 && self.checkpoint.is_logged(s.log_hazard)

@@ -3,7 +3,7 @@
 //! A *superblock* is one block of every plane of one die: they are programmed and erased together. A *row* is one page of
 //! each of its planes, the unit of programming. A *unit* is what one map entry covers.
 
-use crate::profile::{FtlProfile, Profile};
+use crate::profile::{FtlProfile, Mapping, Profile};
 use tidewater_nand::{Block, Medium};
 
 /// The shape of the physical address space, and which blocks stand in for bad ones.
@@ -211,10 +211,16 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
     let dies = u64::from(nand.dies());
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
     let reserve = u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile)) * dies;
+    let held_back = u64::from(super::hybrid::superblocks_beside(&profile.ftl));
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;
     let superblocks = |blocks_per_plane: u64| blocks_per_plane.saturating_sub(spares(blocks_per_plane));
     let fits = |blocks_per_plane: u64, units: u64| {
         let usable = superblocks(blocks_per_plane) * dies;
+        if profile.ftl.mapping != Mapping::Page {
+            let data = units.div_ceil(per_superblock);
+            let log = super::hybrid::log_blocks(&profile.ftl, data);
+            return data + log + held_back + map_superblocks(profile, units) <= usable;
+        }
         let data = (units as f64 * (1.0 + profile.ftl.over_provisioning) / per_superblock as f64).ceil() as u64;
         data + reserve + map_superblocks(profile, units) <= usable
     };
@@ -229,6 +235,12 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
             if fits(blocks, middle) { low = middle } else { high = middle - 1 }
         }
         if low == 0 {
+            if profile.ftl.mapping != Mapping::Page {
+                let log = super::hybrid::log_blocks(&profile.ftl, 1);
+                return Err(format!(
+                    "[nand] blocks_per_plane = {blocks} leaves no usable capacity: {log} superblocks are RW log blocks and {held_back} are held back; give more blocks, or a smaller [ftl] log_blocks or merges_max"
+                ));
+            }
             return Err(format!(
                 "[nand] blocks_per_plane = {blocks} leaves no usable capacity: {reserve} superblocks are reserve; give more blocks or a smaller [ftl] gc_start"
             ));

@@ -1,4 +1,5 @@
-//! The page-mapped flash translation layer: where host data goes, and how space comes back.
+//! The flash translation layer: where host data goes, and how space comes back. What follows is the page-mapped one, and
+//! what the hybrid one (`hybrid`) shares with it.
 //!
 //! Host data fills one *row* at a time (see [`Layout`]), row after row over the dies; every die has a superblock open for
 //! host data and one for collected data. Collection works within a die, in steps of a row.
@@ -15,6 +16,8 @@
 mod bad;
 pub mod checkpoint;
 mod collect;
+mod dies;
+mod hybrid;
 mod layout;
 mod log;
 mod map;
@@ -22,6 +25,7 @@ mod precondition;
 mod recover;
 mod write;
 
+pub use hybrid::LOG_BLOCKS_MIN;
 pub use precondition::write_amplification;
 pub use write::NO_OWNER;
 
@@ -36,6 +40,8 @@ use crate::events::EventQueue;
 use crate::flash::{Flash, Kind, NONE, Operation, Source};
 use crate::profile::{FtlProfile, Profile};
 use checkpoint::Checkpoint;
+use dies::DieSet;
+use hybrid::Hybrid;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tidewater_base::Instant;
@@ -69,6 +75,8 @@ pub enum Stream {
     Collected,
     /// Destaged from the fast side.
     Log,
+    /// Copied by a merge, where the mapping is hybrid.
+    Merge,
     /// The map's checkpoints.
     Map,
 }
@@ -154,6 +162,8 @@ struct Row {
     number: u64,
     /// The order of all rows on the drive; goes into the page header.
     program_sequence: u64,
+    /// The `index` of its page headers.
+    index: u32,
     generation: u32,
     in_use: bool,
     /// A timer runs that pads it.
@@ -196,14 +206,22 @@ pub struct FtlStatistics {
     pub host: u64,
     /// Pages that the fast side destaged.
     pub log: u64,
-    /// Moved by collection.
+    /// Moved by collection or copied by merges.
     pub collected: u64,
     /// Filler that completed rows.
     pub padding: u64,
     /// Programmed for checkpoints and the deallocation log.
     pub map: u64,
-    /// Superblocks collected.
+    /// Superblocks collected; RW log blocks reclaimed where the mapping is hybrid.
     pub collections: u64,
+    /// Merges of log blocks with data blocks, where the mapping is hybrid: the log block became the data block as it was.
+    pub merges_switch: u64,
+    /// Its rest was copied behind it.
+    pub merges_partial: u64,
+    /// All of a logical block was gathered in a free superblock.
+    pub merges_full: u64,
+    /// Units of RW log blocks that got a second chance (FASTer).
+    pub second_chances: u64,
     /// Of these, for static wear levelling.
     pub wear_moves: u64,
     /// Block erases (planes counted one by one).
@@ -239,6 +257,10 @@ pub struct Ftl<M> {
     /// One bit for each physical unit.
     valid_bits: ValidBits,
     dies: Vec<DieSpace>,
+    /// Free superblocks of all dies.
+    free_superblocks: u32,
+    /// `None`: every page is mapped by itself.
+    hybrid: Option<Box<Hybrid>>,
     /// Dies that are starved.
     starved: u32,
     /// Dies on which collection has more to do, or more reason to, than when it looked last.
@@ -295,39 +317,6 @@ pub struct Ftl<M> {
 
 /// Set in `valid` while a superblock is not a candidate for collection.
 const NOT_A_CANDIDATE: u32 = 1 << 31;
-
-/// A set of dies, with a way to find the next one after another.
-#[derive(Clone, Debug)]
-struct DieSet {
-    words: Vec<u64>,
-}
-
-impl DieSet {
-    fn new(dies: u32) -> DieSet {
-        DieSet { words: vec![0; dies.div_ceil(64) as usize] }
-    }
-
-    #[inline]
-    fn set(&mut self, die: u32, member: bool) {
-        let (word, bit) = ((die / 64) as usize, 1u64 << (die % 64));
-        if member { self.words[word] |= bit } else { self.words[word] &= !bit }
-    }
-
-    /// The first member at or after `from`, going round.
-    #[inline]
-    fn next(&self, from: u32) -> Option<u32> {
-        let start = (from / 64) as usize;
-        let ahead = self.words[start] & u64::MAX << (from % 64);
-        if ahead != 0 {
-            return Some(start as u32 * 64 + ahead.trailing_zeros());
-        }
-        let n = self.words.len();
-        (1..=n)
-            .map(|i| (start + i) % n)
-            .find(|&i| self.words[i] != 0)
-            .map(|i| i as u32 * 64 + self.words[i].trailing_zeros())
-    }
-}
 
 /// Where a logical page was found.
 enum Found {
@@ -386,6 +375,8 @@ impl<M: Medium> Ftl<M> {
             valid: vec![NOT_A_CANDIDATE; count],
             valid_bits: ValidBits::new(layout.address_space(), units),
             dies: vec![space; dies as usize],
+            free_superblocks: 0,
+            hybrid: Hybrid::new(profile, &layout, units),
             starved: 0,
             wake: Vec::new(),
             draining: Vec::new(),
@@ -460,6 +451,7 @@ impl<M: Medium> Ftl<M> {
         s.collect_hazard = 0;
         s.log_hazard = 0;
         let wear = if self.profile.wear_aware_allocation { s.erases } else { 0 };
+        self.free_superblocks += 1;
         let die = &mut self.dies[s.die as usize];
         die.erases_max = die.erases_max.max(s.erases);
         die.free.push(Reverse((wear, self.free_order, superblock)));
@@ -634,6 +626,7 @@ impl<M: Medium> Ftl<M> {
             Source::HostProgram | Source::CollectProgram | Source::Destage | Source::Map => {
                 self.on_programmed(now, events, operation);
             }
+            Source::CollectRead if self.hybrid.is_some() => self.on_merge_read(now, events, operation),
             Source::CollectRead => self.on_collect_read(now, events, operation),
             Source::Erase => self.on_erased(now, events, operation),
             Source::Recovery => self.on_recovery_read(now, events, operation),
@@ -753,6 +746,9 @@ impl<M: Medium> Ftl<M> {
     /// Flash beyond the logical capacity that may hold data, as a share of the capacity. On a small drive it is far more
     /// than `[ftl] over_provisioning`, because every die has whole superblocks.
     pub fn spare_share(&self) -> f64 {
+        if let Some(hybrid) = &self.hybrid {
+            return self.log_share(hybrid);
+        }
         let reserve =
             self.layout.dies * (layout::reserve_per_die(&self.profile) + self.log_reserve) + self.map_superblocks();
         let data = self.good_superblocks.saturating_sub(reserve) * self.layout.units_per_superblock;
@@ -781,6 +777,9 @@ impl<M: Medium> Ftl<M> {
                 assert!(self.valid_bits.get(ppn), "{lpn} maps to invalid unit {ppn}");
                 valid[self.layout.superblock_of(ppn) as usize] += 1;
             }
+        }
+        if let Some(hybrid) = self.hybrid.as_ref().filter(|_| self.recovery.is_none()) {
+            self.assert_hybrid_consistent(hybrid);
         }
         for (i, s) in self.superblocks.iter().enumerate() {
             assert_eq!(

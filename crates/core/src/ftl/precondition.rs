@@ -26,6 +26,7 @@ impl<M: Medium> Ftl<M> {
         assert_eq!(self.map.mapped(), 0, "only a new drive can be given a past");
         match past {
             Precondition::Fresh => {}
+            _ if self.hybrid.is_some() => self.construct_blocks(past, seed, tag)?,
             Precondition::Filled(share) => {
                 let units = (f64::from(self.data_units()) * share.clamp(0.0, 1.0)) as u32;
                 let mut lpn = 0;
@@ -54,6 +55,11 @@ impl<M: Medium> Ftl<M> {
     /// written before the run. False: there is no room to do so without collecting first.
     pub fn premap(&mut self, lpn: u32, tag: u64) -> bool {
         let units = self.layout.units_per_row;
+        if self.hybrid.is_some() {
+            let placed = self.place_block(lpn / self.layout.units_per_superblock, self.data_units(), tag);
+            self.statistics.premapped += u64::from(placed.unwrap_or(0));
+            return placed.is_some();
+        }
         let first = lpn / units * units;
         let row: Vec<u32> = (first..self.data_units().min(first + units)).filter(|&l| self.map.is_virgin(l)).collect();
         let placed = self.place_row(&row, tag);
@@ -97,7 +103,7 @@ impl<M: Medium> Ftl<M> {
         self.superblocks[superblock as usize].rows += 1;
         let full = self.is_full(superblock);
         self.dies[die as usize].past_superblock = if full { NONE } else { superblock };
-        self.place(superblock, row, lpns, tag);
+        self.place(superblock, row, lpns, 0, tag);
         if full {
             self.settle(superblock);
         }
@@ -106,7 +112,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Programs a row with these units; all that are not [`Nand::NO_LPN`] and not mapped yet become valid.
-    fn place(&mut self, superblock: u32, row: u32, lpns: &[u32], tag: u64) {
+    pub(super) fn place(&mut self, superblock: u32, row: u32, lpns: &[u32], index: u32, tag: u64) {
         self.row_sequence += 1;
         let mut units = [Nand::NO_LPN; 64];
         units[..lpns.len()].copy_from_slice(lpns);
@@ -124,7 +130,7 @@ impl<M: Medium> Ftl<M> {
             self.valid_bits.set(ppn);
             self.valid[superblock as usize] += 1;
         }
-        let header = PageHeader { kind: PageKind::Data, program_sequence: self.row_sequence, superblock, index: 0 };
+        let header = PageHeader { kind: PageKind::Data, program_sequence: self.row_sequence, superblock, index };
         let per_page = self.layout.units_per_page as usize;
         for plane in 0..self.layout.planes() {
             let part = plane as usize * per_page..(plane as usize + 1) * per_page;
@@ -140,7 +146,7 @@ impl<M: Medium> Ftl<M> {
         self.programmed[superblock as usize] += 1;
     }
 
-    fn settle(&mut self, superblock: u32) {
+    pub(super) fn settle(&mut self, superblock: u32) {
         let s = &mut self.superblocks[superblock as usize];
         s.state = State::Closed;
         s.closed_at = self.host_clock;
@@ -221,7 +227,7 @@ impl<M: Medium> Ftl<M> {
                     left -= u32::from(take);
                 }
                 self.superblocks[superblock as usize].rows += 1;
-                self.place(superblock, index, &row[..units], tag);
+                self.place(superblock, index, &row[..units], 0, tag);
             }
             self.settle(superblock);
         }

@@ -87,6 +87,7 @@ impl<M: Medium> Ftl<M> {
             die.erases_max = 0;
         }
         ftl.good_superblocks = 0;
+        ftl.free_superblocks = 0;
         ftl.checkpoint.pending = deallocations;
         ftl.recovery = Some(Box::new(Recovery {
             began: now,
@@ -124,7 +125,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Rows of a superblock that a program reached, torn ones included.
-    fn rows_programmed(&self, superblock: u32) -> u32 {
+    pub(super) fn rows_programmed(&self, superblock: u32) -> u32 {
         (0..self.layout.planes()).map(|p| self.medium.programmed(self.layout.block(superblock, p))).max().unwrap_or(0)
     }
 
@@ -142,7 +143,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// The newest header of a row; planes of one program agree.
-    fn row_header(&self, superblock: u32, row: u32) -> Option<tidewater_nand::PageHeader> {
+    pub(super) fn row_header(&self, superblock: u32, row: u32) -> Option<tidewater_nand::PageHeader> {
         let planes = 0..self.layout.planes();
         planes
             .filter_map(|p| self.medium.header(self.layout.block(superblock, p), row))
@@ -278,9 +279,10 @@ impl<M: Medium> Ftl<M> {
             }
         }
         for &superblock in &recovery.scanned {
-            for row in 0..self.rows_programmed(superblock) {
+            let rows = self.rows_programmed(superblock);
+            for row in 0..rows {
                 let Some(header) = self.row_header(superblock, row) else { continue };
-                if header.program_sequence <= recovery.floor {
+                if header.program_sequence <= recovery.floor || self.is_uncommitted_copy(superblock, row, rows) {
                     continue;
                 }
                 for unit in 0..self.layout.units_per_row {
@@ -385,7 +387,12 @@ impl<M: Medium> Ftl<M> {
                 }
             }
         }
-        self.reopen(&mut partial);
+        if self.hybrid.is_some() {
+            self.reopen_log(&partial);
+            self.adopt_roles(now, events);
+        } else {
+            self.reopen(&mut partial);
+        }
         map_superblocks.sort_unstable();
         for (_, superblock) in map_superblocks {
             let images = recovery.images.iter().filter(|(_, image)| image.2 == superblock);

@@ -19,18 +19,27 @@ impl<M: Medium> Ftl<M> {
     /// Whether a host unit can be taken now. When not, ask again after a program or an erase is done.
     #[inline]
     pub fn can_write(&mut self) -> bool {
-        self.host_row != NONE || self.open_host_row()
+        match &self.hybrid {
+            None => self.host_row != NONE || self.open_host_row(),
+            Some(hybrid) => self.takes_any(hybrid),
+        }
     }
 
     /// Whether a host row is open, or a die is ready for one: as [`Ftl::can_write`], but without opening it.
     #[inline]
     pub fn has_ready_die(&self) -> bool {
-        self.host_row != NONE || self.ready.next(0).is_some()
+        match &self.hybrid {
+            None => self.host_row != NONE || self.ready.next(0).is_some(),
+            Some(hybrid) => self.takes_any(hybrid),
+        }
     }
 
     /// Units that the open host row still takes, 0 when none is open.
     #[inline]
     pub fn row_room(&self) -> u32 {
+        if let Some(hybrid) = &self.hybrid {
+            return self.random_row_room(hybrid);
+        }
         match self.host_row {
             NONE => 0,
             row => self.layout.units_per_row - self.rows[row as usize].count,
@@ -44,13 +53,16 @@ impl<M: Medium> Ftl<M> {
         self.write_sequence += 1;
         self.statistics.host += 1;
         self.host_clock += 1;
+        let stamp = (version, self.write_sequence);
+        if self.hybrid.is_some() {
+            return self.write_to_log(now, events, lpn, stamp, owner);
+        }
         let row = self.host_row;
         if owner != NO_OWNER && !self.rows[row as usize].timed {
             self.rows[row as usize].timed = true;
             let generation = self.rows[row as usize].generation;
             events.push(now + self.profile.fill_timeout, lane::SUSPEND, Event::Fill { row, generation });
         }
-        let stamp = (version, self.write_sequence);
         if self.put(row, lpn, stamp, owner) {
             self.submit(now, events, row);
         }
@@ -120,6 +132,7 @@ impl<M: Medium> Ftl<M> {
     /// Takes a free superblock of a die; the caller has checked what it must leave.
     pub(super) fn open_superblock(&mut self, die: u32, stream: Stream) -> Option<u32> {
         let Reverse((_, _, superblock)) = self.dies[die as usize].free.pop()?;
+        self.free_superblocks -= 1;
         let s = &mut self.superblocks[superblock as usize];
         debug_assert_eq!(s.state, State::Free);
         s.state = State::Open;
@@ -157,6 +170,7 @@ impl<M: Medium> Ftl<M> {
                     count: 0,
                     number: 0,
                     program_sequence: 0,
+                    index: 0,
                     generation: 0,
                     in_use: false,
                     timed: false,
@@ -174,6 +188,7 @@ impl<M: Medium> Ftl<M> {
             count: 0,
             number,
             program_sequence: self.row_sequence,
+            index: 0,
             generation,
             in_use: true,
             timed: false,
@@ -199,19 +214,20 @@ impl<M: Medium> Ftl<M> {
         let die = u32::from(self.superblocks[superblock as usize].die);
         let source = match stream {
             Stream::Host => Source::HostProgram,
-            Stream::Collected => Source::CollectProgram,
+            Stream::Collected | Stream::Merge => Source::CollectProgram,
             Stream::Log => Source::Destage,
             Stream::Map => Source::Map,
         };
         match stream {
+            Stream::Host if self.hybrid.is_some() => self.forget_row(row),
             Stream::Host => self.host_row = NONE,
             Stream::Collected => self.dies[die as usize].collect_row = NONE,
             Stream::Log => self.log_row = NONE,
-            Stream::Map => {}
+            Stream::Merge | Stream::Map => {}
         }
         let all = u64::MAX >> (64 - units);
         self.flash.enqueue(now, events, Kind::Program, source, die, superblock, index, all, row);
-        if matches!(stream, Stream::Host | Stream::Log) && !self.emergency {
+        if matches!(stream, Stream::Host | Stream::Log) && !self.emergency && self.hybrid.is_none() {
             self.update_ready(die);
             self.pace_collection(now, events, die, units);
             self.wake_collection(now, events);
@@ -223,6 +239,9 @@ impl<M: Medium> Ftl<M> {
 
     /// The open host row is programmed as it is, if it holds anything.
     pub fn pad_host_row(&mut self, now: Instant, events: &mut EventQueue) {
+        if self.hybrid.is_some() {
+            return self.pad_log_rows(now, events);
+        }
         if self.host_row != NONE && self.rows[self.host_row as usize].count > 0 {
             self.submit(now, events, self.host_row);
         }
@@ -230,7 +249,9 @@ impl<M: Medium> Ftl<M> {
 
     /// A row's time to be filled is over.
     pub fn on_fill_timeout(&mut self, now: Instant, events: &mut EventQueue, row: u32, generation: u32) {
-        if self.host_row == row && self.rows[row as usize].generation == generation {
+        if self.hybrid.is_some() {
+            self.pad_log_row_in_time(now, events, row, generation);
+        } else if self.host_row == row && self.rows[row as usize].generation == generation {
             self.submit(now, events, row);
         }
     }
@@ -286,6 +307,7 @@ impl<M: Medium> Ftl<M> {
                 self.dies[die as usize].collected.finish(number);
             }
             Stream::Log => self.log_rows.finish(number),
+            Stream::Merge => self.on_merged_row(now, events, number as usize, failed),
             Stream::Map => {
                 self.on_own_row_programmed(now, events, superblock, program_sequence, own, failed);
             }
@@ -298,13 +320,13 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A superblock takes no more rows: it may be collected.
-    fn close(&mut self, superblock: u32) {
+    pub(super) fn close(&mut self, superblock: u32) {
         let s = &mut self.superblocks[superblock as usize];
         s.state = State::Closed;
         s.closed_at = self.host_clock;
         if s.stream != Stream::Map {
             self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
-            if s.failed {
+            if s.failed && self.hybrid.is_none() {
                 self.dies[s.die as usize].failed.push(superblock);
             }
         }
@@ -318,7 +340,7 @@ impl<M: Medium> Ftl<M> {
             return false;
         }
         let (kind, index) = match &r.own {
-            None => (PageKind::Data, 0),
+            None => (PageKind::Data, r.index),
             Some(own) => own.kind(),
         };
         let header = PageHeader { kind, program_sequence: r.program_sequence, superblock, index };

@@ -1,7 +1,8 @@
 //! Whether the values of a profile can stand together.
 
 use super::error::{Downgrade, Problem, ProfileError};
-use super::{Arbitration, MemoryKind, MemoryProfile, Profile, QueuePriority, Survives};
+use super::{Arbitration, Mapping, MemoryKind, MemoryProfile, Profile, QueuePriority, Survives};
+use crate::ftl::LOG_BLOCKS_MIN;
 use crate::memory;
 use tidewater_base::units::{format_bytes, format_share};
 
@@ -207,6 +208,18 @@ impl Profile {
         require(host.transfer_max >= ftl.unit_size, "host.transfer_max", || {
             format!("{} is less than a unit of {}", size(host.transfer_max), size(ftl.unit_size))
         })?;
+        let least = LOG_BLOCKS_MIN.max(2 * ftl.log_write_points);
+        require(ftl.log_blocks == 0 || ftl.log_blocks >= least, "ftl.log_blocks", || {
+            format!(
+                "{} are too few: at least {least}, so that half of them can be reclaimed while {} take what is written",
+                ftl.log_blocks,
+                ftl.log_write_points.max(1)
+            )
+        })?;
+        let is_page_mapped = ftl.mapping == Mapping::Page;
+        require(is_page_mapped || !self.fast.is_enabled(), "ftl.mapping", || {
+            "the fast side's log needs rows of its own, which only \"page\" has".into()
+        })?;
         require(ftl.gc_start > ftl.gc_reserve, "ftl.gc_start", || {
             format!(
                 "collection must start before only the reserve is left: {} with gc_reserve {}",
@@ -253,6 +266,9 @@ impl Profile {
             return require(blocks <= BLOCKS_MAX, "drive.capacity", || {
                 format!("{} are {blocks} blocks, at most {BLOCKS_MAX} can be simulated", format_bytes(capacity))
             });
+        }
+        if ftl.mapping != Mapping::Page {
+            return Ok(()); // What it holds back is counted over all dies: `crate::ftl::plan` says whether that fits.
         }
         // One superblock open for the host, one for collection, and one to be collected.
         let spares = (f64::from(nand.blocks_per_plane) * ftl.spare_blocks).ceil() as u32;

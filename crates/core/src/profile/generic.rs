@@ -3,7 +3,7 @@
 
 use super::{
     Access, Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, GcVictim,
-    HostProfile, Interrupts, LinkProfile, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Release,
+    HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Release,
     ServeProfile, Survives, Timing,
 };
 use tidewater_base::Duration;
@@ -52,6 +52,11 @@ impl Profile {
                 read_policy: "none".into(),
                 read_memory: "dram".into(),
                 read_size: 16 * MIB,
+                cbm_threshold: 0,
+                cbm_sequential: 64 * KIB,
+                cbm_merge: true,
+                bplru_padding: true,
+                cflru_window: 0.33,
             },
             fast: FastProfile {
                 size: 0,
@@ -70,9 +75,13 @@ impl Profile {
                 program_energy: 60e-6,
             },
             ftl: FtlProfile {
+                mapping: Mapping::Page,
                 unit_size: (4 * KIB) as u32,
                 over_provisioning: 0.07,
                 spare_blocks: 0.02,
+                log_blocks: 0,
+                log_write_points: 0,
+                merges_max: 4,
                 gc_victim: GcVictim::Greedy,
                 gc_start: 4,
                 gc_reserve: 2,

@@ -57,6 +57,14 @@ pub struct DriveProfile {
     pub capacity: u64,
 }
 
+impl Profile {
+    /// Logical pages of a logical block, as buffer policies over blocks know it: as many as a flash block holds.
+    pub fn block_units(&self) -> u32 {
+        let pages = u64::from(self.nand.pages_per_block) * u64::from(self.nand.page_size / self.ftl.unit_size);
+        pages.min(u16::MAX.into()) as u32
+    }
+}
+
 /// `[host]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostProfile {
@@ -217,7 +225,7 @@ pub enum Survives {
 /// `[buffer]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BufferProfile {
-    /// Replacement policy of the write buffer: a name registered in `core::buffer` (`none`, `lru`).
+    /// Replacement policy of the write buffer: a name registered in `core::buffer`.
     pub write_policy: String,
     /// The memory that the write buffer lives in.
     pub write_memory: String,
@@ -225,12 +233,22 @@ pub struct BufferProfile {
     pub write_size: u64,
     /// Share of the write buffer that may be dirty before it is destaged in the background, 0 to 1.
     pub write_watermark: f64,
-    /// Replacement policy of the read cache (`none`, `lru`).
+    /// Replacement policy of the read cache: one of `core::buffer::READ_POLICIES`.
     pub read_policy: String,
     /// The memory that the read cache lives in.
     pub read_memory: String,
     /// Bytes of the read cache.
     pub read_size: u64,
+    /// `cbm`: dirty pages of a block that make it one for the block region, 0 (dynamic) to 65,535.
+    pub cbm_threshold: u32,
+    /// `cbm`: bytes of a run of writes that is sequential.
+    pub cbm_sequential: u64,
+    /// `cbm`: a block leaves with its pages in the read cache (merge-on-flush).
+    pub cbm_merge: bool,
+    /// `bplru`: a block leaves with all its pages, read from flash if need be (page padding).
+    pub bplru_padding: bool,
+    /// `cflru`: the clean-first region as a share of the buffer, 0 to 1.
+    pub cflru_window: f64,
 }
 
 /// `[fast]`: the log side of X-SSD. What it says of rings, lanes and destage is how functions are set up at power-on;
@@ -287,12 +305,20 @@ pub enum Release {
 /// `[ftl]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FtlProfile {
+    /// What is mapped by page, and what by block.
+    pub mapping: Mapping,
     /// Bytes that one map entry covers: 512 to the page size, a power of two.
     pub unit_size: u32,
     /// Flash beyond the usable capacity, as a share of the capacity (0.07 is 7 %).
     pub over_provisioning: f64,
     /// Share of each plane's blocks kept to replace bad ones, 0 to 0.2.
     pub spare_blocks: f64,
+    /// Random (RW) log blocks of a hybrid mapping, in superblocks. 0: as many as `over_provisioning` says.
+    pub log_blocks: u32,
+    /// RW log blocks that are filled at once, at most half of them. 0: one for each die.
+    pub log_write_points: u32,
+    /// Logical blocks that are merged at once, 1 to 64.
+    pub merges_max: u32,
     /// How a collection victim is chosen.
     pub gc_victim: GcVictim,
     /// Free superblocks of a die at which collection starts, at least `gc_reserve + 1`.
@@ -309,6 +335,18 @@ pub struct FtlProfile {
     pub checkpoint_interval: u32,
     /// A program row that does not fill is padded and programmed after this time.
     pub fill_timeout: Duration,
+}
+
+/// Flash translation layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// Every page is mapped by itself.
+    Page,
+    /// FAST: data blocks, one sequential log block and random log blocks that are shared by all (Lee et al., ACM TECS 6(3),
+    /// 2007).
+    Fast,
+    /// FASTer: FAST, with a second chance for what is valid in a log block that is reclaimed (Lim, Lee and Moon, SNAPI 2010).
+    Faster,
 }
 
 /// Collection victim policies.

@@ -4,8 +4,8 @@
 use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
 use super::{
-    Access as HostAccess, Arbitration, DestagePriority, GcVictim, Interrupts, MemoryKind, OnWrap, QueuePriority,
-    Release, Survives, Timing,
+    Access as HostAccess, Arbitration, DestagePriority, GcVictim, Interrupts, Mapping, MemoryKind, OnWrap,
+    QueuePriority, Release, Survives, Timing,
 };
 use tidewater_base::Duration;
 use tidewater_nand::Cell;
@@ -19,6 +19,11 @@ choices!(QueuePriority {
     High = "high": "by the first weight",
     Medium = "medium": "by the second weight",
     Low = "low": "by the third weight",
+});
+choices!(Mapping {
+    Page = "page": "every page by itself",
+    Fast = "fast": "data by block, and a log by page that all blocks share (FAST)",
+    Faster = "faster": "FAST, with a second chance for what is valid in a log block that is reclaimed (FASTer)",
 });
 choices!(GcVictim {
     Greedy = "greedy": "the superblock with the fewest valid units",
@@ -129,9 +134,14 @@ const CELL_TIME: Kind = Kind::Time { min: Duration::from_ns(1), max: SECOND };
 const PROBABILITY: Kind = Kind::Number { min: 0.0, max: 1.0 };
 const RATE: Kind = Kind::Rate { min: 1_000, max: 1_000_000_000_000 };
 
-/// The policies of the write buffer and of the read cache.
+/// The policies of the write buffer.
 fn policies() -> Vec<&'static str> {
     crate::buffer::POLICIES.to_vec()
+}
+
+/// The policies of the read cache.
+fn read_policies() -> Vec<&'static str> {
+    crate::buffer::READ_POLICIES.to_vec()
 }
 
 macro_rules! keys {
@@ -255,7 +265,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         write_watermark, Kind::Share { min: 0.0, max: 1.0 },
             "Share of the write buffer that may be dirty before it is destaged in the background.",
             "A quarter stays free for bursts. An assumption; 100 % keeps everything until space is needed.";
-        read_policy, Kind::Policy(policies),
+        read_policy, Kind::Policy(read_policies),
             "Replacement policy of the read cache; `none` has no read cache.",
             "Hosts cache reads better than a drive does; the drives measured in PLOS ONE 2020 have 32 to 768 KB, which is prefetch more than cache.";
         read_memory, Kind::Name,
@@ -264,6 +274,21 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         read_size, bytes(0, 64 * GIB),
             "Bytes of the read cache.",
             "As large as the write buffer, once a policy turns it on.";
+        cbm_threshold, integer(0, 65_535),
+            "`cbm`: dirty pages of a block that make it one for the block region, at most a whole block. 0: dynamic, by the share that the block region has of the buffer.",
+            "The paper adjusts it to the workload (CBM, MSST 2014). How, its slides do not say: docs/internals/buffers.md.";
+        cbm_sequential, bytes(512, 64 << 20),
+            "`cbm`: bytes of a run of writes, in one command or in commands that follow each other, that is sequential: its blocks go to the block region at once.",
+            "A quarter of the 256 KB block of the paper's drive (CBM, MSST 2014). An assumption: its slides tell that writes are classified, not from which length on.";
+        cbm_merge, Kind::Switch,
+            "`cbm`: a block leaves with its clean pages in the read cache (merge-on-flush).",
+            "The paper's scheme (CBM, MSST 2014); `false` shows what it gains.";
+        bplru_padding, Kind::Switch,
+            "`bplru`: a block leaves with all its pages, read from flash where the buffer does not have them (page padding).",
+            "The paper's scheme (BPLRU, FAST 2008); `false` shows what it costs and gains.";
+        cflru_window, Kind::Share { min: 0.0, max: 1.0 },
+            "`cflru`: the clean-first region, from which clean pages leave before all others, as a share of the buffer.",
+            "A third. An assumption: the paper (CFLRU, CASES 2006) tunes it to the workload.";
     }
     fast {
         size, bytes(0, 16 * GIB),
@@ -310,6 +335,9 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "25 mA at 3.3 V for 650 us and the transfer: 60 uJ. An assumption, of the order of ONFI's ICC2.";
     }
     ftl {
+        mapping, Kind::Choice(Mapping::WORDS),
+            "What is mapped by page, and what by block. The hybrid ones merge instead of collecting: `gc_victim`, `gc_start`, `gc_reserve` and `gc_stream` are of the page-mapped one.",
+            "What drives with DRAM have. FAST: Lee et al., ACM TECS 6(3), 2007. FASTer: Lim, Lee and Moon, SNAPI 2010.";
         unit_size, bytes(512, 64 * KIB),
             "Bytes that one map entry covers: a power of two, from the logical block to the page.",
             "File systems and databases write 4 KiB; 4 bytes of map for each keep DRAM at a thousandth of the flash.";
@@ -319,6 +347,15 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         spare_blocks, Kind::Share { min: 0.0, max: 0.2 },
             "Share of each plane's blocks kept to replace bad ones.",
             "NAND data sheets warrant that at most about 2 % of the blocks are bad by the end of the rated life.";
+        log_blocks, integer(0, 1 << 20),
+            "Random (RW) log blocks of a hybrid mapping, in superblocks: 0 or at least 2. 0: as many as `over_provisioning` says.",
+            "So that a hybrid and a page-mapped drive of the same profile have the same flash to spare.";
+        log_write_points, integer(0, 4_096),
+            "RW log blocks that are filled at once, a row on each in turn; at most half of them. 0: one for each die.",
+            "Random writes then use all dies, as under page mapping. 1 is FAST as published.";
+        merges_max, integer(1, 64),
+            "Logical blocks that are merged at once.",
+            "Enough that reads, transfers and programs of merges overlap. 1 is FAST as published. An assumption.";
         gc_victim, Kind::Choice(GcVictim::WORDS),
             "How a collection victim is chosen.",
             "Greedy is the best for uniform traffic and the one that analytic models describe. Cost-benefit: Rosenblum and Ousterhout, ACM TOCS 10(1), 1992.";

@@ -168,10 +168,9 @@ fn mistakes_are_told_with_their_place_and_a_suggestion() {
         "drive.toml:2:13: [ftl] gc_victim: expected one of `greedy`, `cost-benefit`, found \"greedi\"; did you mean \
          `greedy`?"
     );
-    assert_eq!(
-        error("[buffer]\nwrite_policy = true"),
-        "drive.toml:2:16: [buffer] write_policy: expected one of `none`, `lru`, found boolean without quotes"
-    );
+    let policy = error("[buffer]\nwrite_policy = true");
+    assert!(policy.starts_with("drive.toml:2:16: [buffer] write_policy: expected one of `none`, `lru`, "), "{policy}");
+    assert!(policy.ends_with(", found boolean without quotes"), "{policy}");
     assert!(error("[nand]\nchannels = ").starts_with("drive.toml:2:12: "));
     assert!(error("nand = 3").starts_with("drive.toml:1:8: nand: expected a table, `[nand]`, found integer"));
     assert!(error("[nand]\nread_time = [\"1us\", \"2us\"]").ends_with("found 2 values"));

@@ -52,7 +52,7 @@ impl State {
         } else {
             let mut namespaces = Namespaces::new(geometry, seed);
             for initial in &options.namespaces {
-                namespaces.add(*initial).map_err(|status| SetupError(format!("namespace {initial:?}: {status}")))?;
+                namespaces.add(*initial).map_err(|status| SetupError(format!("a namespace of {} bytes: {status}; choose smaller ones", initial.bytes)))?;
             }
             namespaces
         };

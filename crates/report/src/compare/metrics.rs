@@ -2,7 +2,7 @@
 
 use super::Labelled;
 use crate::page::{operation, operation_rank};
-use crate::record::{Cache, Latency, Record, ratio};
+use crate::record::{Cache, Flash, Latency, Record, ratio};
 use crate::units::Quantity;
 use std::collections::BTreeSet;
 
@@ -90,10 +90,19 @@ pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
     add("write amplification", Quantity::Ratio, Better::Lower, true, &|r| positive(r.write_amplification));
     add("blocks erased", Quantity::Count, Better::Lower, true, &|r| Some(r.erases as f64));
     add("collections", Quantity::Count, Better::Lower, false, &|r| Some(r.collections as f64));
+    let merges =
+        |count: fn(&Flash) -> u64| move |r: &Record| (r.flash.merges_total() > 0).then(|| count(&r.flash) as f64);
+    add("switch merges", Quantity::Count, Better::Higher, false, &merges(|f| f.merges_switch));
+    add("partial merges", Quantity::Count, Better::Lower, false, &merges(|f| f.merges_partial));
+    add("full merges", Quantity::Count, Better::Lower, false, &merges(|f| f.merges_full));
     let hits = |cache: &Cache| cache.was_asked().then_some(cache.hit_ratio);
     add("write buffer hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.write_buffer));
     add("read cache hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.read_cache));
-    add("destage length", Quantity::Ratio, Better::Higher, false, &|r| positive(r.destage_length_pages.mean));
+    add("destage length", Quantity::Ratio, Better::Higher, true, &|r| positive(r.destage_length_pages.mean));
+    add("pages merged on flush", Quantity::Count, Better::Neither, false, &|r| {
+        positive(r.write_buffer.pages_merged as f64)
+    });
+    add("padding reads", Quantity::Count, Better::Lower, false, &|r| positive(r.write_buffer.padding_reads as f64));
     add("most worn block", Quantity::Count, Better::Lower, false, &|r| positive(r.wear.max as f64));
     add("die busy, mean", Quantity::Share, Better::Neither, false, &|r| {
         let dies = &r.utilization.dies;

@@ -18,12 +18,13 @@ pub(super) fn section(out: &mut String, record: &Record) {
 }
 
 /// The parts of what was programmed, in the order of the page.
-pub(crate) fn programmed(flash: &Flash) -> [(&'static str, usize, u64); 4] {
+pub(crate) fn programmed(flash: &Flash) -> [(&'static str, usize, u64); 5] {
     [
         ("host", 0, flash.units_host),
         ("collected", 1, flash.units_collected),
         ("map", 2, flash.units_meta),
         ("padding", 6, flash.units_padding),
+        ("rewritten", 3, flash.units_rewritten),
     ]
 }
 
@@ -45,8 +46,8 @@ fn traffic(out: &mut String, record: &Record) {
     }
     let how = format!(
         "Everything programmed, by its reason. Only the first part carries new data of the host. Collection copies live data \
-         out of blocks before they are erased, the map says where data is, and padding fills what could not wait. The write \
-         amplification is all of it per unit that the host wrote: {}.",
+         out of blocks before they are erased, the map says where data is, padding fills what could not wait, and what is \
+         rewritten completes blocks that the write buffer lets go. The write amplification is all of it per unit that the host wrote: {}.",
         significant(record.write_amplification)
     );
     figure(out, "What was written to the flash", &how, &svg);
@@ -111,6 +112,13 @@ fn counters(out: &mut String, record: &Record) {
         ("blocks gone bad", count(flash.grown_bad_blocks as f64)),
         ("commands that failed", count(record.commands_failed as f64)),
     ];
+    if flash.merges_total() > 0 {
+        rows.push(("switch merges", count(flash.merges_switch as f64)));
+        rows.push(("partial merges", count(flash.merges_partial as f64)));
+        rows.push(("full merges", count(flash.merges_full as f64)));
+        rows.push(("units copied by merges", count(flash.units_collected as f64)));
+        rows.push(("of these for a second chance", count(flash.second_chances as f64)));
+    }
     if let Some(recovery) = &record.recovery {
         rows.push(("recovery after the power cut", crate::units::seconds(recovery.seconds)));
         rows.push(("pages read for it", count(recovery.pages_read as f64)));

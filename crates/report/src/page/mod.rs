@@ -228,9 +228,18 @@ fn buffers(out: &mut String, record: &Record) {
     out.push_str("</tbody></table></div>\n");
     let destage = &record.destage_length_pages;
     if destage.count > 0 {
+        let buffer = &record.write_buffer;
+        let along = match (buffer.pages_merged, buffer.padding_reads) {
+            (0, 0) => String::new(),
+            (merged, padding) => format!(
+                " {} of these pages came from the read cache to complete a block, and {} were read from flash for that.",
+                count(merged as f64),
+                count(padding as f64)
+            ),
+        };
         let how = format!(
-            "Pages that left the write buffer together, to consecutive addresses: {} on average over {} destages. Further \
-             right is better for the flash: long runs mean large programs.",
+            "Pages that went from the write buffer to flash together: {} on average over {} destages. Further right is better \
+             for the flash: long runs mean large programs, and blocks that are replaced whole.{along}",
             significant(destage.mean),
             count(destage.count as f64)
         );

@@ -31,7 +31,7 @@ impl DeviceClock {
         self.last = now;
     }
 
-    /// Lets a time pass that only the host's timers wait for, when the device itself has nothing to do and is not paced.
+    /// Lets time pass, up to what is due at most, for a device that is not paced.
     pub fn skip_to(&mut self, until: Instant) {
         self.last = self.last.max(until);
     }

@@ -2,13 +2,14 @@
 
 use super::served::Served;
 use super::setup::DriveSetup;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::drive::{VirtualClock, World, drive};
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::input_log::{Entries, Entry, MAGIC, Outputs};
-use tidewater_core::subsystem::{Input, Output};
+use tidewater_core::subsystem::{Input, Output, Slot, Token};
 use tidewater_nand::Changes;
 
 /// What was run again.
@@ -34,11 +35,70 @@ impl fmt::Display for RerunError {
 
 impl std::error::Error for RerunError {}
 
+/// A log's instants are before this, about a hundred days: what the drive does then still has an instant.
+const TIME_MAX: Instant = Instant::from_ps(1 << 63);
+
+/// What the drive has asked for and was not told yet: an answer in a log counts only when there was a question. Of what is read
+/// and gathered, the bytes; of moves and syncs, how many.
+#[derive(Debug, Default)]
+struct Asked {
+    reads: HashMap<Token, u32>,
+    gathers: HashMap<Slot, u32>,
+    moves: HashMap<Slot, u32>,
+    syncs: HashMap<Slot, u32>,
+}
+
+impl Asked {
+    fn by(&mut self, output: &Output) {
+        match *output {
+            Output::DmaRead { token, len, .. } => {
+                self.reads.insert(token, len);
+            }
+            Output::Gather { slot, len } => {
+                self.gathers.insert(slot, len);
+            }
+            Output::Fetch { slot, .. } | Output::Data { slot, .. } | Output::Send { slot, .. } => {
+                *self.moves.entry(slot).or_default() += 1;
+            }
+            Output::Sync { slot } | Output::Purge { slot } => *self.syncs.entry(slot).or_default() += 1,
+            _ => {}
+        }
+    }
+
+    /// Whether an input answers a question, or needs none.
+    fn answered(&mut self, input: &Input<'_>, functions: u8) -> bool {
+        fn one(asked: &mut HashMap<Slot, u32>, slot: Slot) -> bool {
+            asked.get_mut(&slot).filter(|left| **left > 0).map(|left| *left -= 1).is_some()
+        }
+        let fits = |len: u32, bytes: Option<&[u8]>| bytes.is_none_or(|bytes| bytes.len() == len as usize);
+        match *input {
+            Input::DmaRead { token, bytes } => self.reads.remove(&token).is_some_and(|len| fits(len, bytes)),
+            Input::Gathered { slot, bytes } => self.gathers.remove(&slot).is_some_and(|len| fits(len, bytes)),
+            Input::Moved { slot, .. } => one(&mut self.moves, slot),
+            Input::Synced { slot, .. } => one(&mut self.syncs, slot),
+            Input::Register { function, .. }
+            | Input::Doorbell { function, .. }
+            | Input::PostFailed { function }
+            | Input::Capsule { function, .. }
+            | Input::Connect { function, .. }
+            | Input::ConnectQueue { function, .. }
+            | Input::Disconnect { function }
+            | Input::FunctionReset { function }
+            | Input::Store { function, .. }
+            | Input::Announce { function, .. }
+            | Input::Frame { function, .. } => function < functions,
+            Input::StoreFailed | Input::Inject(_) | Input::Timer => true,
+        }
+    }
+}
+
 /// What is in a log, as the world of the drive loop.
 struct Recorded<'a> {
     entries: Entries<'a>,
     next: Option<Next<'a>>,
     outputs: Outputs,
+    asked: Asked,
+    functions: u8,
     /// What nobody keeps.
     changes: Changes,
     result: Rerun,
@@ -59,6 +119,10 @@ impl Recorded<'_> {
         for entry in self.entries.by_ref() {
             match entry {
                 Ok(Entry::Check { count, checksum }) => said = (count, checksum),
+                Ok(Entry::Input(at, _)) if at >= TIME_MAX => {
+                    self.wrong = Some(format!("an input is from {at:?}: no run is that long"));
+                    return;
+                }
                 Ok(Entry::Input(at, input)) => {
                     self.next = Some(Next { at, input, said });
                     return;
@@ -88,6 +152,11 @@ impl World<Served> for Recorded<'_> {
                 "before input {number} at {at:?} the drive said {} things (checksum {:08x}), and now {count} ({checksum:08x})",
                 said.0, said.1
             ));
+        } else if !self.asked.answered(&input, self.functions) {
+            self.wrong = Some(format!("input {number} at {at:?} answers what the drive did not ask, or is to nobody"));
+        }
+        if self.wrong.is_some() {
+            return None;
         }
         self.result.inputs = number;
         self.result.outputs += count;
@@ -102,6 +171,7 @@ impl World<Served> for Recorded<'_> {
     fn take(&mut self, _: Instant, output: Output, machine: &Served) {
         machine.subsystem.device().medium().take_changes(&mut self.changes);
         self.outputs.add(&output);
+        self.asked.by(&output);
     }
 
     fn stop(&mut self, _: Instant, _: &Served) -> bool {
@@ -127,11 +197,20 @@ pub fn rerun(log: &[u8]) -> Result<Rerun, RerunError> {
     let setup: DriveSetup =
         serde_json::from_slice(setup).map_err(|error| RerunError(format!("its header: {error}")))?;
     let subsystem = setup.fresh_subsystem().map_err(RerunError)?;
-    let mut machine = Served { subsystem, timing: Timing::Model, log: None };
+    let functions = setup.functions.max(1) + setup.fabrics;
+    let mut machine = Served { subsystem, timing: Timing::Model, log: None, passed: Instant::ZERO };
     let entries = Entries::new(log, MAGIC.len() + 4 + len);
     let result = Rerun { inputs: 0, outputs: 0, time: Duration::ZERO };
-    let mut world =
-        Recorded { entries, next: None, outputs: Outputs::default(), changes: Changes::default(), result, wrong: None };
+    let mut world = Recorded {
+        entries,
+        next: None,
+        outputs: Outputs::default(),
+        asked: Asked::default(),
+        functions,
+        changes: Changes::default(),
+        result,
+        wrong: None,
+    };
     let mut clock = VirtualClock::at(Instant::ZERO);
     drive(&mut machine, &mut clock, &mut world);
     match world.wrong {

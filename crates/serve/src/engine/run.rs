@@ -79,6 +79,8 @@ pub struct Server {
     dark: Option<Dark>,
     tcp_address: Option<SocketAddr>,
     power_cuts: u64,
+    /// When time was last let pass, while the drive is not paced and something is due.
+    looked: Option<Wall>,
 }
 
 /// A drive without power.
@@ -139,6 +141,7 @@ impl Server {
             dark: None,
             tcp_address: None,
             power_cuts: 0,
+            looked: None,
         }
     }
 
@@ -176,6 +179,7 @@ impl Server {
             self.refuse_letters();
             return Ok(active);
         }
+        self.pass_time();
         self.world.now = self.clock.now();
         active |= self.take_letters();
         active |= self.poll_target();
@@ -186,6 +190,23 @@ impl Server {
         active |= self.drive();
         self.keep_house();
         Ok(active)
+    }
+
+    /// A drive that is not paced does its work at once, but what a host's timers wait for comes in its time: the wall's, up to the
+    /// next thing that is due.
+    fn pass_time(&mut self) {
+        let machine = self.machine.as_mut().expect("there is power");
+        let due = machine.subsystem.deadline().filter(|_| self.profile.serve.timing == Timing::None);
+        let Some(due) = due else {
+            self.looked = None;
+            return;
+        };
+        let wall = Wall::now();
+        if let Some(before) = self.looked.replace(wall) {
+            let passed = Duration::from_ps(((wall - before).as_nanos() as u64).saturating_mul(1_000));
+            self.clock.skip_to(due.min(self.clock.now() + passed));
+        }
+        machine.passed = self.clock.now();
     }
 
     /// Runs the drive loop until nothing is due. True: it did something.
@@ -199,12 +220,6 @@ impl Server {
     /// What is to be done now and then: state to store, versions that nobody needs, bytes for connections.
     fn keep_house(&mut self) {
         let machine = self.machine.as_ref().expect("there is power");
-        if std::mem::take(&mut self.world.save_state) {
-            let state = machine.subsystem.state();
-            if self.world.payload.image_mut().save_metadata(&state).is_err() {
-                self.world.fail_store();
-            }
-        }
         if self.world.payload.needs_sweep() {
             self.world.payload.sweep(machine.subsystem.device().unprogrammed());
         }
@@ -458,7 +473,6 @@ impl Server {
             let left = if due > now { (due - now).as_ps() / 1_000 } else { 0 };
             time = time.min(WallDuration::from_nanos(left));
         }
-        let start = Wall::now();
         let image = self.world.payload.image().event();
         let target = self.world.target.as_ref().map(|target| target.as_fd());
         let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.waker.as_fd()).chain(image).chain(target).collect();
@@ -466,12 +480,6 @@ impl Server {
         // Interrupted or not, whoever calls looks around.
         let _ = ppoll(&mut polled, Some(TimeSpec::from_duration(time)), None);
         self.waker.rouse();
-        if let (Some(due), Timing::None) = (due, self.profile.serve.timing)
-            && start.elapsed() >= time
-            && time < SLEEP_MAX
-        {
-            self.clock.skip_to(due);
-        }
     }
 
     // --- power ---
@@ -512,7 +520,7 @@ impl Server {
             self.drive_setup.subsystem_options(&self.profile, capacity, self.identity, next_version, state)
         };
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
-        let mut machine = Served { subsystem, timing: Timing::None, log: None };
+        let mut machine = Served { subsystem, timing: Timing::None, log: None, passed: Instant::ZERO };
         recover(&mut machine, &mut self.world.payload, tell)?;
         machine.timing = self.profile.serve.timing;
         self.clock.reset(machine.subsystem.device().now());
@@ -536,8 +544,6 @@ impl Server {
             self.refuse_letters();
             if let Some(machine) = &self.machine {
                 self.world.now = self.clock.now();
-                // Faults are for hosts to see: one that keeps a shutdown from ending must not keep the operator's.
-                self.world.push(Input::Inject(Fault::Clear));
                 let functions = machine.subsystem.options().functions;
                 for function in 0..functions + machine.subsystem.options().fabrics {
                     self.world.push(if function < functions {
@@ -546,6 +552,8 @@ impl Server {
                         Input::Disconnect { function }
                     });
                 }
+                // A shutdown that is to be stuck is one of a host's.
+                self.world.push(Input::Inject(Fault::Clear));
                 // A shutdown empties the write buffer, whoever asks for it.
                 let value = 1 << 14;
                 self.world.push(Input::Register { function: 0, offset: offset::CC, len: 4, value });

@@ -17,6 +17,8 @@ pub struct Served {
     pub subsystem: Subsystem<Recorder<Nand>>,
     pub(super) timing: Timing,
     pub(super) log: Option<InputLog>,
+    /// Without pacing: up to where time has passed that a host's timers wait for.
+    pub(super) passed: Instant,
 }
 
 impl Served {
@@ -63,7 +65,7 @@ impl Machine for Served {
     #[inline]
     fn deadline(&self) -> Option<Instant> {
         match self.timing {
-            Timing::None if !self.has_work() => None,
+            Timing::None if !self.has_work() => self.subsystem.deadline().filter(|at| *at <= self.passed),
             _ => self.subsystem.deadline(),
         }
     }

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration as WallDuration, Instant as Wall};
+use tidewater_base::Instant;
 use tidewater_core::Device;
 use tidewater_core::drive::Machine as _;
 use tidewater_core::ftl::RecoveryReport;
@@ -195,7 +196,7 @@ fn function(
     let config = ConfigSpace::new(&PciOptions {
         bar2_bytes: bar2.size,
         bar4_bytes: serve.pmr_size,
-        vectors,
+        vectors: if msi { 0 } else { vectors },
         msi,
         multi_function: several,
         link_speed: profile.link.generation as u8,
@@ -243,7 +244,7 @@ fn function(
 pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, ServeError> {
     let name = |name: &str| {
         Nqn::new(name)
-            .ok_or_else(|| wrong(format!("`{name}` is no NVMe qualified name, such as nqn.2014-08.org.example:host")))
+            .ok_or_else(|| wrong(format!("`{name}` is no NVMe qualified name; give one such as nqn.2014-08.org.example:host")))
     };
     let privileged = tcp.allow_destructive;
     let hosts = match tcp.allowed_hosts.as_slice() {
@@ -319,7 +320,7 @@ impl Server {
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
         let mut payload = Payload::new(image, subsystem.slots(), transfer_max, unit_size);
         let timing = profile.serve.timing;
-        let mut machine = Served { subsystem, timing: Timing::None, log };
+        let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO };
         recover(&mut machine, &mut payload, tell)?;
         machine.timing = timing;
 

@@ -82,7 +82,6 @@ pub struct World<M> {
     /// The shadow doorbells of all functions, until something may have changed which those are.
     shadows: Vec<Shadow>,
     shadows_changed: bool,
-    pub(super) save_state: bool,
     pub(super) counters: Counters,
     pub(super) trace: Option<TraceWriter>,
     /// The store has failed: said once.
@@ -115,7 +114,6 @@ impl<M> World<M> {
             event_indices: Vec::new(),
             shadows: Vec::new(),
             shadows_changed: true,
-            save_state: false,
             counters: Counters::default(),
             trace: None,
             store_failed: false,
@@ -446,6 +444,13 @@ impl<M> World<M> {
         }
     }
 
+    /// Stores what of the subsystem outlives a power cut: before the sync that makes it safe is asked for.
+    fn save_state(&mut self, machine: &Served) {
+        if self.payload.image_mut().save_metadata(&machine.subsystem.state()).is_err() {
+            self.fail_store();
+        }
+    }
+
     /// Nothing that no page of the drive stands for any more is left in the image.
     fn purge(&mut self, machine: &Served) {
         let device = machine.subsystem.device();
@@ -603,7 +608,7 @@ impl<M> Surroundings<Served> for World<M> {
                 self.payload.request_sync(slot);
             }
             Output::Send { slot, at, bytes, log } => self.send(machine, slot, at, &bytes, log),
-            Output::SaveState => self.save_state = true,
+            Output::SaveState => self.save_state(machine),
             Output::Complete { function, queue, cqe, address, slot } => {
                 // Queues come and go by admin commands.
                 self.shadows_changed |= queue == 0;

@@ -93,7 +93,7 @@ impl fmt::Display for ImageError {
                 write!(f, "{name}: there is a file already; open it, or give another name for a new drive")
             }
             ImageError::Kind { name, found } => {
-                write!(f, "{name}: is {found}; an image is a regular file or a block device, given by its own path")
+                write!(f, "{name}: is {found}; give the path of a regular file or a block device itself")
             }
             ImageError::NotAnImage { name, why } => {
                 write!(

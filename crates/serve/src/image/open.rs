@@ -10,7 +10,7 @@ use std::path::Path;
 use tidewater_core::device::resolve;
 use tidewater_core::fast::log_pages;
 use tidewater_core::ftl::{Plan, Precondition};
-use tidewater_core::profile::Profile;
+use tidewater_core::profile::{Mapping, Profile};
 use tidewater_core::{Device, Identity, Options, Remains};
 use tidewater_nand::{Medium, Nand, Recorder};
 
@@ -18,7 +18,7 @@ use tidewater_nand::{Medium, Nand, Recorder};
 pub const METADATA_MAX: u32 = 256 << 10;
 
 /// Keys of a profile that say where things are on flash: an image is only read with those that it was made with.
-const SHAPE: [&str; 12] = [
+const SHAPE: [&str; 13] = [
     "nand.channels",
     "nand.ways",
     "nand.dies_per_way",
@@ -26,6 +26,7 @@ const SHAPE: [&str; 12] = [
     "nand.pages_per_block",
     "nand.page_size",
     "ftl.unit_size",
+    "ftl.mapping",
     "host.block_size",
     "fast.size",
     "fast.functions",
@@ -97,6 +98,10 @@ impl Image {
     ) -> Result<Made<M>, ImageError> {
         if options.precondition != Precondition::Fresh {
             let why = "a drive that is stored starts fresh: what it has been through is what it goes through".into();
+            return Err(ImageError::Unsupported { why });
+        }
+        if profile.ftl.mapping != Mapping::Page {
+            let why = "a drive with hybrid mapping is only simulated: use ftl.mapping = \"page\" to serve it".into();
             return Err(ImageError::Unsupported { why });
         }
         let options = Options { stamps: true, payload: true, ..options };

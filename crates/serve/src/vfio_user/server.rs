@@ -38,10 +38,10 @@ impl std::fmt::Display for ServerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ServerError::InUse(path) => {
-                write!(f, "{} is served by another process: stop it, or choose another place", path.display())
+                write!(f, "{} is served by another process; stop it, or choose another place", path.display())
             }
             ServerError::NoSocket(path) => {
-                write!(f, "{} is there and is no socket: choose another place", path.display())
+                write!(f, "{} is there and is no socket; choose another place", path.display())
             }
             ServerError::Io(what, path, error) => write!(f, "can't {what} {}: {error}", path.display()),
         }

@@ -146,15 +146,22 @@ fn options(options: &RunOptions, text: &mut BTreeMap<String, String>) {
 fn flash(device: &Device) -> Flash {
     let ftl = &device.ftl().statistics;
     let flash = &device.ftl().flash.statistics;
+    let buffer = &device.write_buffer().statistics;
+    let rewritten = (buffer.merged + buffer.padded).min(ftl.host);
     let planes = u64::from(device.ftl().layout().planes());
     let programs = [FlashSource::HostProgram, FlashSource::CollectProgram, FlashSource::Map];
     Flash {
         unit_bytes: u64::from(device.profile().ftl.unit_size),
-        units_host: ftl.host,
+        units_host: ftl.host - rewritten,
         units_collected: ftl.collected,
         units_meta: ftl.map,
         units_padding: ftl.padding,
+        units_rewritten: rewritten,
         programs: programs.map(|source| flash.operations_of(source)).iter().sum(),
+        merges_switch: ftl.merges_switch,
+        merges_partial: ftl.merges_partial,
+        merges_full: ftl.merges_full,
+        second_chances: ftl.second_chances,
         reads_host: flash.operations_of(FlashSource::HostRead),
         reads_collected: flash.operations_of(FlashSource::CollectRead),
         reads_meta: flash.operations_of(FlashSource::Recovery),
@@ -230,6 +237,9 @@ fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> C
         hit_ratio: counts.hit_ratio(),
         insertions: counts.misses,
         evictions: counts.evicted,
+        read_hits: counts.read_hits,
+        pages_merged: counts.merged,
+        padding_reads: counts.padding_reads,
         pages_max: counts.pages_max,
         ..Cache::default()
     }
@@ -242,7 +252,7 @@ fn destage_lengths(buffer: &Buffer) -> Distribution {
     let mut below = 0;
     Distribution {
         count: counts.evictions,
-        mean: ratio(counts.evicted as f64, counts.evictions as f64),
+        mean: ratio(lengths.iter().map(|&(length, count)| length as f64 * count as f64).sum(), counts.evictions as f64),
         max: lengths.last().map_or(0.0, |&(length, _)| length as f64),
         cdf: lengths
             .iter()

@@ -11,7 +11,9 @@ mod scenario;
 
 pub use host::Mix;
 pub use log::{LogCounts, LogEffort, LogScenario, group_scenarios, log_scenarios, torture_log, torture_split};
-pub use scenario::{Scenario, all_scenarios, fragile, worn_out};
+pub use scenario::{
+    Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, with_hybrid_mapping, worn_out,
+};
 
 use crate::oracle::{Content, Durability, Oracle};
 use host::Host;
@@ -100,6 +102,8 @@ pub struct Counts {
     pub states: HashSet<u64>,
     /// Superblocks collected in the workload.
     pub collections: u64,
+    /// Merges by kind in the workload, where the mapping is hybrid: switch, partial, full.
+    pub merges: [u64; 3],
     /// Collections for wear levelling in the workload.
     pub wear_moves: u64,
     /// Units of the map's checkpoints and the deallocation log that were programmed in the workload.
@@ -121,6 +125,7 @@ impl Counts {
         self.reads_checked += other.reads_checked;
         self.states.extend(other.states);
         self.collections += other.collections;
+        (0..3).for_each(|kind| self.merges[kind] += other.merges[kind]);
         self.wear_moves += other.wear_moves;
         self.map_units += other.map_units;
         self.failures += other.failures;
@@ -133,7 +138,7 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{} events, {} cuts, {} nested cuts, {} distinct states, {} aftermaths, {} commands, {} reads checked, \
-             {} collections, {} for wear, {} map units, {} failed operations{}",
+             {} collections, merges {:?}, {} for wear, {} map units, {} failed operations{}",
             self.events,
             self.cuts,
             self.nested_cuts,
@@ -142,6 +147,7 @@ impl fmt::Display for Counts {
             self.commands,
             self.reads_checked,
             self.collections,
+            self.merges,
             self.wear_moves,
             self.map_units,
             self.failures,
@@ -266,6 +272,8 @@ impl Campaign<'_> {
     fn collect_counts(&mut self, device: &Victim, host: &Host) {
         let s = &device.ftl().statistics;
         self.counts.collections += s.collections;
+        let merges = [s.merges_switch, s.merges_partial, s.merges_full];
+        (0..3).for_each(|kind| self.counts.merges[kind] += merges[kind]);
         self.counts.wear_moves += s.wear_moves;
         self.counts.map_units += s.map;
         self.counts.failures += s.program_failures + s.erase_failures;

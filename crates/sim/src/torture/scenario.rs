@@ -3,8 +3,9 @@
 use super::Mix;
 use crate::oracle::Durability;
 use tidewater_base::Duration;
+use tidewater_core::buffer::POLICIES;
 use tidewater_core::ftl::Precondition;
-use tidewater_core::profile::{GcVictim, MemoryKind, MemoryProfile, Profile, Survives};
+use tidewater_core::profile::{GcVictim, Mapping, MemoryKind, MemoryProfile, Profile, Survives};
 use tidewater_nand::{Cell, Fault, FaultPlan};
 
 /// A drive and what is done to it.
@@ -210,6 +211,55 @@ pub fn all_scenarios() -> Vec<Scenario> {
     p.ftl.spare_blocks = 0.15;
     all.push(Scenario { faults: failing(3), mix: Mix::OVERWRITE, ..scenario("failing flash, buffer in NVM", p) });
     all
+}
+
+/// Every policy of the write buffer, in each kind of memory: a volatile one, one that capacitors back, and one that keeps its
+/// content by itself. The buffer has room for two blocks; beside it is a read cache, so that pages are merged on flush.
+pub fn buffer_scenarios() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for &policy in POLICIES.iter().filter(|&&policy| policy != "none") {
+        for memory in ["volatile", "capacitors", "NVM"] {
+            let mut p = tiny();
+            match memory {
+                "capacitors" => set_memory(&mut p, MemoryKind::Dram, Survives::ByCapacitors),
+                "NVM" => set_memory(&mut p, MemoryKind::Nvm, Survives::ByItself),
+                _ => {}
+            }
+            p.buffer.write_policy = policy.into();
+            p.buffer.write_watermark = if memory == "volatile" { 0.5 } else { 1.0 };
+            p.buffer.read_policy = "lru".into();
+            p.buffer.read_size = 32 << 10;
+            p.buffer.read_memory = "sram".into();
+            all.push(Scenario {
+                precondition: Precondition::Filled(if memory == "volatile" { 0.5 } else { 0.9 }),
+                mix: if memory == "NVM" { Mix::DEALLOCATE } else { Mix::ALL },
+                ..scenario(&format!("{policy}, {memory}"), p)
+            });
+        }
+    }
+    all
+}
+
+/// The same drives with hybrid mapping: FAST and FASTer in turn, logs of several sizes.
+pub fn hybrid_scenarios() -> Vec<Scenario> {
+    let hybrid = |(i, scenario): (u32, Scenario)| with_hybrid_mapping(scenario, i);
+    (0..).zip(all_scenarios()).map(hybrid).collect()
+}
+
+/// The same drive with hybrid mapping, FAST or FASTer by whether `i` is even.
+pub fn with_hybrid_mapping(mut scenario: Scenario, i: u32) -> Scenario {
+    let ftl = &mut scenario.profile.ftl;
+    ftl.mapping = if i.is_multiple_of(2) { Mapping::Fast } else { Mapping::Faster };
+    ftl.log_blocks = 4 + i % 5;
+    ftl.log_write_points = i % 3;
+    ftl.merges_max = 1 + i % 3;
+    scenario.name = format!("{}, {:?}", scenario.name, ftl.mapping);
+    // Merges program much for little that the host writes: as many failures come in fewer of its commands.
+    if ftl.spare_blocks > 0.0 && !scenario.may_wear_out {
+        ftl.spare_blocks = 0.2;
+        scenario.profile.nand.blocks_per_plane += 10;
+    }
+    scenario
 }
 
 /// Programs, erases and reads that fail, few enough that the spares last for some thousand operations.

@@ -23,6 +23,8 @@ const CAPS: &[(&str, u64)] = &[
     ("nand.pages_per_block", 64),
     ("ftl.gc_start", 12),
     ("ftl.gc_reserve", 8),
+    ("ftl.log_blocks", 64),
+    ("ftl.log_write_points", 32),
 ];
 
 /// A value of the key's kind, as text, from random bits.

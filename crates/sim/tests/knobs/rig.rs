@@ -149,11 +149,15 @@ metrics! {
     FLUSH_MEAN: "mean flush latency", |r| latency(r, "flush", |l| l.mean);
     WRITE_HITS: "hit ratio of the write buffer", |r| r.write_buffer.hit_ratio;
     READ_HITS: "hit ratio of the read cache", |r| r.read_cache.hit_ratio;
+    DESTAGE_LENGTH: "mean destage length", |r| r.destage_length_pages.mean;
+    PAGES_MERGED: "pages merged on flush", |r| r.write_buffer.pages_merged as f64;
+    PADDING_READS: "padding reads", |r| r.write_buffer.padding_reads as f64;
     FLASH_READS: "flash reads for the host", |r| r.flash.reads_host as f64;
     MAP_UNITS: "units of the map programmed", |r| r.flash.units_meta as f64;
     GROWN_BAD: "grown bad blocks", |r| r.flash.grown_bad_blocks as f64;
     WEAR_MOVES: "erases by wear levelling", |r| r.flash.erases_wear_levelling as f64;
     WEAR_SPREAD: "standard deviation of wear", |r| r.wear.stddev;
+    MERGES: "merges", |r| r.flash.merges_total() as f64;
     SUSPENSIONS: "suspensions", |r| r.suspends as f64;
     RETRIES: "read retries", |r| r.read_retries as f64;
     UNCORRECTABLE: "uncorrectable pages", |r| r.uncorrectable as f64;

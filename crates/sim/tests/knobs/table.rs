@@ -59,10 +59,15 @@ const LARGE_WRITES: Load = load("rw=write,bs=256k,iodepth=4,size=16m,number_ios=
 // Four of five writes go to a fifth of the drive, and more.
 const SKEWED_WRITES: Load =
     load("rw=randwrite,bs=4k,iodepth=8,size=16m,number_ios=40000,random_distribution=zipf:1.1,norandommap=1");
+// Random writes all over a drive whose log takes a part of them, now and then the first page of a logical block.
+const HYBRID_WRITES: Load = load("rw=randwrite,bs=4k,iodepth=8,size=16m,number_ios=3000,norandommap=1");
 const MIXED: Load = load("rw=randrw,rwmixread=50,bs=4k,iodepth=16,size=16m,number_ios=6000,norandommap=1").steady();
+const SKEWED_MIX: Load =
+    load("rw=randrw,rwmixread=50,bs=4k,iodepth=8,size=16m,number_ios=20000,random_distribution=zipf:1.1,norandommap=1");
 // Both queues are never empty, and few commands are worked on at once: the order of fetching decides.
 const CLASSES: Load =
     load("rw=randrw,rwmixread=30,bs=4k,iodepth=64,size=16m,number_ios=6000,norandommap=1").queue_by_operation();
+const CBM: &[&str] = &["buffer.write_policy=cbm", "buffer.read_policy=lru", "buffer.write_watermark=100%"];
 const CROWDED: &[&str] = &["host.queues=2", "host.outstanding_max=4", "buffer.write_policy=none"];
 const CROWDED_WEIGHTED: &[&str] = &[
     "host.queues=2",
@@ -126,12 +131,27 @@ pub const KNOBS: &[Knob] = knobs! {
         load("rw=randread,bs=4k,iodepth=1,size=128k,number_ios=1000,norandommap=1") => "sram": Rise(READ_MEAN);
     "buffer.read_size", &["buffer.read_policy=lru"],
         load("rw=randread,bs=4k,iodepth=1,size=1m,number_ios=2000,norandommap=1") => "1MiB": Rise(READ_HITS);
+    // A threshold of a whole block leaves everything in the page region, by least recent use instead of popularity.
+    "buffer.cbm_threshold", CBM, SKEWED_WRITES => "64": Change(WRITE_HITS), Change(DESTAGE_LENGTH);
+    "buffer.cbm_sequential", &["buffer.write_policy=cbm", "buffer.write_size=1MiB", "buffer.cbm_threshold=64"],
+        load("rw=randwrite,bs=64k,iodepth=1,size=16m,number_ios=4000,random_distribution=zipf:1.1,norandommap=1") => "64MiB":
+        Change(WRITE_HITS);
+    "buffer.cbm_merge", CBM, SKEWED_MIX => "false": Fall(PAGES_MERGED), Fall(DESTAGE_LENGTH);
+    "buffer.bplru_padding", &["buffer.write_policy=bplru"], WRITES => "false": Fall(PADDING_READS), Fall(DESTAGE_LENGTH);
+    // What is read is let go sooner, and leaves room for what is written.
+    "buffer.cflru_window", &["buffer.write_policy=cflru"], SKEWED_MIX => "100%": Rise(WRITE_HITS);
 
     // A random write of 4 KiB into a unit of 16 KiB reads and writes the rest of it.
     "ftl.unit_size", &[], WRITES => "16KiB": Rise(FLASH_READS);
     "ftl.over_provisioning", &[], MANY_WRITES => "28%": Fall(WRITE_AMPLIFICATION);
     // Without spares the drive goes read-only early, with spares it serves on.
     "ftl.spare_blocks", &["ftl.spare_blocks=0", "ftl.over_provisioning=0", "nand.program_fail_rate=3e-3"], MANY_WRITES => "20%": Fall(COMMANDS_FAILED);
+    "ftl.mapping", &[], HYBRID_WRITES => "fast": Rise(WRITE_AMPLIFICATION), Rise(MERGES);
+    "ftl.log_blocks", &["ftl.mapping=fast", "ftl.log_blocks=8"], HYBRID_WRITES => "64": Fall(WRITE_AMPLIFICATION), Fall(MERGES);
+    // Few enough writes that none has to wait for a merge.
+    "ftl.log_write_points", &["ftl.mapping=fast", "ftl.log_blocks=32", "ftl.log_write_points=1"],
+        load("rw=randwrite,bs=4k,iodepth=32,size=16m,number_ios=900,norandommap=1") => "4": Rise(WRITE_BANDWIDTH);
+    "ftl.merges_max", &["ftl.mapping=fast", "ftl.merges_max=1"], HYBRID_WRITES => "4": Rise(IOPS);
     "ftl.gc_victim", &[], SKEWED_WRITES => "cost-benefit": Fall(WRITE_AMPLIFICATION);
     "ftl.gc_start", &["nand.blocks_per_plane=40"], MANY_WRITES => "9": Rise(WRITE_AMPLIFICATION);
     "ftl.gc_reserve", &[], MANY_WRITES => "2": Change(WRITE_P999);

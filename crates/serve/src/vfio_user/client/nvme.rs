@@ -333,8 +333,7 @@ impl Nvme {
         let admin = queue_pair(&memory, &mut used, &doorbells, 0, entries).ok_or(NvmeError::Memory)?;
         let mut nvme = Nvme { client, memory, used, admin, doorbells, cap, cid: 0, queues: 0 };
         nvme.enable()?;
-        let asked = Sqe::from_dwords([0; 16]).with_dword(0, admin::SET_FEATURES).with_dword(10, FEATURE_QUEUES);
-        nvme.admin(asked.with_dword(11, 0xFFFE_FFFE))?;
+        nvme.ask_for_queues()?;
         Ok(nvme)
     }
 
@@ -381,6 +380,31 @@ impl Nvme {
         // Entries of 64 and 16 bytes, pages of 4 KiB, the NVM command set.
         self.write_u32(u64::from(register::CC), 4 << 20 | 6 << 16 | 1)?;
         self.wait_ready(true)
+    }
+
+    /// Resets the controller and enables it once more, as drivers do after a fatal status or a loss of power. Queue pairs that were
+    /// made before are of no use afterwards, and doorbells are no longer rung in memory; buffers stay.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn restart(&mut self) -> Result<(), NvmeError> {
+        self.doorbells.shadow = None;
+        self.queues = 0;
+        let command = pci::command::MEMORY | pci::command::BUS_MASTER;
+        self.client().write(region::CONFIG, pci::offset::COMMAND.into(), &command.to_le_bytes())?;
+        self.write_u32(u64::from(register::CC), 0)?;
+        self.wait_ready(false)?;
+        // Old completions must not be taken for new ones.
+        self.admin = queue_pair(&self.memory, &mut { self.admin.sq }, &self.doorbells, 0, ADMIN_ENTRIES)
+            .ok_or(NvmeError::Memory)?;
+        self.enable()?;
+        self.ask_for_queues()
+    }
+
+    /// Asks for as many I/O queues as there are.
+    fn ask_for_queues(&mut self) -> Result<(), NvmeError> {
+        let asked = Sqe::from_dwords([0; 16]).with_dword(0, admin::SET_FEATURES).with_dword(10, FEATURE_QUEUES);
+        self.admin(asked.with_dword(11, 0xFFFE_FFFE)).map(drop)
     }
 
     fn write_u32(&self, offset: u64, value: u32) -> Result<(), ClientError> {

@@ -1,0 +1,174 @@
+//! `cbm`: a page region and a block region, which write and read cache together fill and empty (Wei, Chen and Yang, *CBM: a
+//! cooperative buffer management for SSD*, MSST 2014).
+
+mod threshold;
+
+use super::policy::{Policy, Run, Setting, Victim};
+use super::structure::{Blocks, Heap, List, Place};
+use threshold::Threshold;
+
+/// The page region holds blocks that were written at random, its pages in LRU order; the block region holds blocks that
+/// were written sequentially, in the order of the *block popularity list*. A block is in one of them, with all its dirty
+/// pages.
+///
+/// - A new block goes to the page region. It migrates to the block region when its dirty pages reach the threshold, or when
+///   it is written sequentially: by a run of at least `cbm_sequential` bytes, in one command or in commands that follow
+///   each other.
+/// - A write makes its block more popular by one, but a page that follows the page before it, in the same block, does not.
+/// - The least popular block of the block region leaves; of equals, the one that has the most dirty pages,
+///   then the one with the lowest number. When the block
+///   region is empty, the least recently written page of the page region leaves with its block's other pages.
+/// - With them go the block's pages in the read cache (merge-on-flush).
+///
+/// O(log n) for a page: one tree finds the block of pages in both regions and in the read cache.
+#[derive(Clone, Debug)]
+pub struct Cbm {
+    blocks: Blocks,
+    /// The page region.
+    recency: List,
+    /// The block region.
+    popularity: Heap,
+    threshold: Threshold,
+    /// Pages of a run that is sequential.
+    sequential: u32,
+    merge: bool,
+    /// The page that was written last, and the pages of the run that it ends.
+    last: u32,
+    run: u32,
+}
+
+/// The block popularity list: the least popular first, then the most dirty pages. The mark of a block is its popularity.
+fn key<'a>(blocks: &'a Blocks) -> impl Fn(u32) -> Place<'a, u32> {
+    |number| {
+        let key = u32::from(blocks.mark(number)) << 16 | (u32::from(u16::MAX) - blocks.count(number));
+        blocks.place(number, key)
+    }
+}
+
+impl Cbm {
+    pub(super) fn new(setting: &Setting) -> Cbm {
+        let capacity = setting.capacity;
+        Cbm {
+            blocks: Blocks::new(capacity + setting.cached, setting.block),
+            recency: List::new(capacity + setting.cached),
+            popularity: Heap::new(capacity),
+            threshold: Threshold::new(setting.profile.cbm_threshold, setting.block, capacity),
+            sequential: setting.sequential,
+            merge: setting.profile.cbm_merge,
+            last: u32::MAX,
+            run: 0,
+        }
+    }
+
+    /// Whether a page continues the run before it; and whether its run is sequential, as far as its command tells.
+    fn classify(&mut self, lpn: u32, run: Run) -> (bool, bool) {
+        let continues = lpn == self.last.wrapping_add(1);
+        self.run = if continues { self.run.saturating_add(1) } else { 1 };
+        self.last = lpn;
+        let to_come = run.end.saturating_sub(lpn + 1);
+        (continues, self.run.saturating_add(to_come) >= self.sequential)
+    }
+
+    /// A block moves from the page region to the block region.
+    fn migrate(&mut self, number: u32) {
+        for n in self.blocks.nodes(number) {
+            self.recency.remove(n);
+        }
+        self.popularity.push(number, key(&self.blocks));
+    }
+}
+
+impl Policy for Cbm {
+    fn contains(&self, lpn: u32) -> bool {
+        self.blocks.contains(lpn)
+    }
+
+    fn write(&mut self, lpn: u32, run: Run, room: bool) -> bool {
+        let held = self.blocks.find(lpn);
+        let (n, number) = match held {
+            Some(n) => (n, self.blocks.number_of(n)),
+            None if room => self.blocks.insert(lpn),
+            None => return false,
+        };
+        self.threshold.count_write();
+        let (continues, sequential) = self.classify(lpn, run);
+        if !continues || self.blocks.split(lpn).1 == 0 || self.blocks.mark(number) == 0 {
+            self.blocks.set_mark(number, self.blocks.mark(number).saturating_add(1));
+        }
+        if self.popularity.contains(number) {
+            self.popularity.update(number, key(&self.blocks));
+            return held.is_some();
+        }
+        if held.is_some() {
+            self.recency.renew(n);
+        } else {
+            self.recency.push_newest(n);
+        }
+        if sequential || self.blocks.count(number) >= self.threshold.now() {
+            self.migrate(number);
+        }
+        held.is_some()
+    }
+
+    fn remove(&mut self, lpn: u32) -> bool {
+        let Some(n) = self.blocks.find(lpn) else { return false };
+        let number = self.blocks.number_of(n);
+        if !self.popularity.contains(number) {
+            self.recency.remove(n);
+            self.blocks.remove(n);
+        } else if self.blocks.count(number) == 1 {
+            self.popularity.remove(number, key(&self.blocks));
+            self.blocks.remove(n);
+        } else {
+            self.blocks.remove(n);
+            self.popularity.update(number, key(&self.blocks));
+        }
+        true
+    }
+
+    fn evict(&mut self, _most: usize, victim: &mut Victim) {
+        let number = match self.popularity.first() {
+            Some(number) => {
+                self.popularity.remove(number, key(&self.blocks));
+                number
+            }
+            None => {
+                let Some(n) = self.recency.oldest() else { return };
+                let number = self.blocks.number_of(n);
+                for n in self.blocks.nodes(number) {
+                    self.recency.remove(n);
+                }
+                number
+            }
+        };
+        self.threshold.count_victim(self.blocks.count(number));
+        self.blocks.evict(number, self.merge, victim);
+    }
+
+    fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn pages(&self) -> Vec<u32> {
+        self.blocks.pages()
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+
+    fn cooperates(&self) -> bool {
+        self.merge
+    }
+
+    fn cached(&mut self, lpn: u32) {
+        self.blocks.insert_aside(lpn);
+    }
+
+    fn uncached(&mut self, lpn: u32) {
+        self.blocks.remove_aside(lpn);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! Reclaiming RW log blocks, oldest first, and static wear levelling.
+//!
+//! FAST merges every logical block that has a unit in the victim. FASTer gives units that are in a victim for the first time
+//! a second chance: they go to the log's end, where overwriting may spare their merge; those that were there already are
+//! cold, and their logical blocks are merged. Of a victim at most half gets a second chance, so that every victim gives
+//! space back: the paper leaves open what happens when nearly all of the log is valid.
+
+use super::{Ftl, Hybrid};
+use crate::events::EventQueue;
+use crate::flash::{Kind, NONE, Operation, Source};
+use crate::ftl::{Layout, NO_OWNER, NOT_A_CANDIDATE, State, ValidBits};
+use tidewater_base::Instant;
+use tidewater_nand::Medium;
+
+/// The owner of reads for a second chance: no merge has it.
+pub(super) const SECOND_CHANCE: u32 = u32::MAX;
+/// Rows read ahead for a second chance.
+const READS: u32 = 2;
+/// Static wear levelling looks once in so many victims, at so many data blocks in turn.
+const WEAR_LOOK: u64 = 8;
+const WEAR_BLOCKS: usize = 2_048;
+
+/// The RW log block that is being reclaimed.
+#[derive(Clone, Debug)]
+pub(super) struct Reclaim {
+    /// It, or [`NONE`].
+    victim: u32,
+    /// The row to look at next.
+    row: u32,
+    /// All logical blocks in it are being merged: there is nothing to start before one of them is.
+    exhausted: bool,
+    /// Reads for a second chance under way.
+    reads: u32,
+    /// Units that may still get one.
+    chances: u32,
+    /// Rows before this one have been looked at for a second chance.
+    chance_row: u32,
+    /// One bit for each physical unit: it was put there for its second chance. `None`: nothing gets one.
+    had_chance: Option<ValidBits>,
+    victims: u64,
+    /// The data block that static wear levelling looks at next.
+    wear_next: usize,
+}
+
+impl Reclaim {
+    /// Nothing is being reclaimed.
+    pub(super) fn new(had_chance: Option<ValidBits>) -> Reclaim {
+        Reclaim {
+            victim: NONE,
+            row: 0,
+            exhausted: false,
+            reads: 0,
+            chances: 0,
+            chance_row: 0,
+            had_chance,
+            victims: 0,
+            wear_next: 0,
+        }
+    }
+
+    /// A merge has ended.
+    pub(super) fn on_merged(&mut self) {
+        self.exhausted = false;
+    }
+
+    /// What is written to a superblock from now on has had no second chance.
+    pub(super) fn forget_chances(&mut self, layout: &Layout, superblock: u32) {
+        let Some(bits) = &mut self.had_chance else { return };
+        for row in 0..layout.rows {
+            (0..layout.units_per_row).for_each(|unit| bits.clear(layout.ppn(superblock, row, unit)));
+        }
+    }
+}
+
+impl<M: Medium> Ftl<M> {
+    /// Merges the next logical block of the victim, chosen if need be. False: there is nothing to do now, or no room.
+    pub(super) fn reclaim_next(&mut self, now: Instant, events: &mut EventQueue, slot: usize) -> bool {
+        loop {
+            let victim = self.hybrid().reclaim.victim;
+            if victim == NONE {
+                if !self.choose_log_victim() {
+                    return false;
+                }
+                continue;
+            }
+            if self.valid[victim as usize] & !NOT_A_CANDIDATE == 0 && self.hybrid().reclaim.reads == 0 {
+                self.end_reclaim(now, events, victim);
+                if let Some(block) = self.coldest_block() {
+                    if !self.merge_fully(now, events, slot, block) {
+                        return false;
+                    }
+                    self.statistics.wear_moves += 1;
+                    return true;
+                }
+                continue;
+            }
+            if self.give_second_chances(now, events, victim) {
+                return false;
+            }
+            if self.hybrid().reclaim.exhausted {
+                return false;
+            }
+            let Some(block) = self.next_block_of(victim) else {
+                self.hybrid().reclaim.exhausted = true;
+                return false;
+            };
+            return self.merge_fully(now, events, slot, block);
+        }
+    }
+
+    /// The oldest RW log block becomes the victim when only the ones that are being filled are left before the limit.
+    fn choose_log_victim(&mut self) -> bool {
+        let hybrid = self.hybrid.as_ref().expect("only called under hybrid mapping");
+        if (hybrid.log.len() + hybrid.points.len()) as u32 <= self.log_limit(hybrid) {
+            return false;
+        }
+        let Some(&oldest) = hybrid.log.front().filter(|&&s| self.superblocks[s as usize].state == State::Closed) else {
+            return false;
+        };
+        let half = self.layout.units_per_superblock / 2;
+        self.superblocks[oldest as usize].state = State::Victim;
+        self.valid[oldest as usize] |= NOT_A_CANDIDATE;
+        self.statistics.collections += 1;
+        let Hybrid { reclaim, .. } = self.hybrid();
+        reclaim.victim = oldest;
+        reclaim.row = 0;
+        reclaim.exhausted = false;
+        reclaim.chances = if reclaim.had_chance.is_some() { half } else { 0 };
+        reclaim.chance_row = 0;
+        reclaim.victims += 1;
+        true
+    }
+
+    fn end_reclaim(&mut self, now: Instant, events: &mut EventQueue, victim: u32) {
+        let hybrid = self.hybrid();
+        hybrid.reclaim.victim = NONE;
+        let oldest = hybrid.log.pop_front();
+        assert_eq!(oldest, Some(victim), "the oldest RW log block is the victim");
+        self.drain(now, events, victim);
+        self.erase_drained(now, events);
+    }
+
+    /// The next logical block that has a unit in the victim and is not being merged.
+    fn next_block_of(&mut self, victim: u32) -> Option<u32> {
+        let per_page = self.layout.units_per_page;
+        let from = self.hybrid().reclaim.row;
+        let hybrid = self.hybrid.as_ref().expect("only called under hybrid mapping");
+        let rows = self.layout.rows;
+        // From the top again, for merges that failed.
+        for row in (from..rows).chain(0..from) {
+            let mut units = self.valid_bits.row(self.layout.ppn(victim, row, 0), self.layout.units_per_row);
+            while units != 0 {
+                let unit = units.trailing_zeros();
+                units &= units - 1;
+                let lpn = self.medium.lpn(self.layout.block(victim, unit / per_page), row, unit % per_page);
+                let block = lpn / self.layout.units_per_superblock;
+                if !hybrid.is_merging(block) {
+                    self.hybrid().reclaim.row = row;
+                    return Some(block);
+                }
+            }
+        }
+        None
+    }
+
+    /// Reads what of the victim gets a second chance. True: that is still under way.
+    fn give_second_chances(&mut self, now: Instant, events: &mut EventQueue, victim: u32) -> bool {
+        let (rows, per_row) = (self.layout.rows, self.layout.units_per_row);
+        loop {
+            let has_room = self.has_room_in_log();
+            let reclaim = &mut self.hybrid().reclaim;
+            if reclaim.chances == 0 || reclaim.chance_row == rows || !has_room {
+                reclaim.chances = 0;
+                return reclaim.reads > 0;
+            }
+            if reclaim.reads == READS {
+                return true;
+            }
+            let row = reclaim.chance_row;
+            reclaim.chance_row += 1;
+            let valid = self.valid_bits.row(self.layout.ppn(victim, row, 0), per_row);
+            let first = self.layout.ppn(victim, row, 0);
+            let reclaim = &mut self.hybrid().reclaim;
+            let cold = reclaim.had_chance.as_ref().map_or(valid, |bits| bits.row(first, per_row));
+            let warm = (0..per_row).filter(|unit| (valid & !cold) >> unit & 1 == 1);
+            let units = warm.take(reclaim.chances as usize).fold(0u64, |all, unit| all | 1 << unit);
+            if units == 0 {
+                continue;
+            }
+            reclaim.reads += 1;
+            reclaim.chances -= units.count_ones();
+            let die = self.layout.die_of(victim);
+            self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, victim, row, units, SECOND_CHANCE);
+        }
+    }
+
+    /// Whether the log takes another row without a superblock that merges need.
+    fn has_room_in_log(&self) -> bool {
+        let hybrid = self.hybrid.as_ref().expect("only called under hybrid mapping");
+        hybrid.random_row != NONE
+            || hybrid.points.iter().any(|&point| point != NONE)
+            || self.free_superblocks > super::RESERVE
+    }
+
+    /// Units of the victim have been read: what is still valid goes to the end of the log.
+    pub(super) fn on_second_chance_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
+        let per_page = self.layout.units_per_page;
+        let mut left = operation.units;
+        while left != 0 {
+            let unit = left.trailing_zeros();
+            left &= left - 1;
+            let ppn = self.layout.ppn(operation.superblock, operation.row, unit);
+            // Overwritten while it was read, lost, or moved by a merge.
+            if !self.valid_bits.get(ppn) {
+                continue;
+            }
+            let lpn = {
+                let at = self.layout.block(operation.superblock, unit / per_page);
+                self.medium.lpn(at, operation.row, unit % per_page)
+            };
+            let stamp = self.stamp(lpn).filter(|_| self.stamps).map_or((0, 0), |s| (s.version, s.sequence));
+            let Some(row) = self.has_room_in_log().then(|| self.any_random_row()).flatten() else { break };
+            let r = &self.rows[row as usize];
+            let to = self.layout.ppn(r.superblock, r.row, r.count);
+            self.statistics.collected += 1;
+            self.statistics.second_chances += 1;
+            if let Some(bits) = &mut self.hybrid().reclaim.had_chance {
+                bits.set(to);
+            }
+            if self.put(row, lpn, stamp, NO_OWNER) {
+                self.submit(now, events, row);
+            }
+        }
+        self.hybrid().reclaim.reads -= 1;
+        self.go_on_merging(now, events);
+    }
+
+    /// The logical block whose data block is left behind in wear by more than the allowed gap, now and then.
+    fn coldest_block(&mut self) -> Option<u32> {
+        let gap = self.profile.wear_gap;
+        let most = self.dies.iter().map(|d| d.erases_max).max()?;
+        let hybrid = self.hybrid.as_deref_mut().expect("only called under hybrid mapping");
+        if gap == 0 || most <= gap || !hybrid.reclaim.victims.is_multiple_of(WEAR_LOOK) {
+            return None;
+        }
+        let from = std::mem::take(&mut hybrid.reclaim.wear_next);
+        let end = (from + WEAR_BLOCKS).min(hybrid.data.len());
+        hybrid.reclaim.wear_next = if end == hybrid.data.len() { 0 } else { end };
+        let erases = |superblock: u32| self.superblocks[superblock as usize].erases;
+        let cold = (from..end).filter(|&block| {
+            let superblock = hybrid.data[block];
+            superblock != NONE && most.saturating_sub(erases(superblock)) > gap && !hybrid.is_merging(block as u32)
+        });
+        cold.min_by_key(|&block| erases(hybrid.data[block])).map(|block| block as u32)
+    }
+}

@@ -1,0 +1,308 @@
+//! Faults that the user injects through the control socket, and what the device tells of itself.
+
+use crate::support::{BLOCK, Drive, Host, TIME, blocks_of, setup, tiny};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tidewater_core::profile::Timing;
+use tidewater_serve::control::Request;
+use tidewater_serve::engine::Backing;
+use tidewater_serve::vfio_user::client::nvme::{NvmeError, QueuePair};
+use tidewater_wire::nvme::register::offset;
+use tidewater_wire::nvme::{Cqe, Sqe, Status};
+
+fn start(timing: Timing, functions: usize) -> (TempDir, Drive) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let drive = Drive::start(&setup(tiny(timing), folder.path(), Backing::Memory, functions));
+    (folder, drive)
+}
+
+const BOTH: [Timing; 2] = [Timing::None, Timing::Model];
+
+fn poll_for(pair: &mut QueuePair, time: Duration) -> Option<Cqe> {
+    let begin = Instant::now();
+    loop {
+        match pair.poll() {
+            Some(cqe) => return Some(cqe),
+            None if begin.elapsed() > time => return None,
+            None => std::hint::spin_loop(),
+        }
+    }
+}
+
+fn status<T: std::fmt::Debug>(result: Result<T, NvmeError>) -> Status {
+    match result {
+        Err(NvmeError::Status(status)) => status,
+        other => panic!("no status: {other:?}"),
+    }
+}
+
+#[test]
+fn blocks_end_with_the_status_that_was_asked_for() {
+    for timing in BOTH {
+        let (_folder, drive) = start(timing, 1);
+        let mut host = Host::attach(&drive, 0);
+        let data = blocks_of(0, 32, 1);
+        host.write(0, &data);
+        let unrecovered = Status::UNRECOVERED_READ_ERROR.bits() & 0x7FF;
+        drive.ask(&Request::FaultStatus { nsid: 1, first: 10, end: 12, status: unrecovered, count: 2 });
+        assert!(host.read(0, 10 * BLOCK) == data[..10 * BLOCK]);
+        assert!(host.read(12, 8 * BLOCK) == data[12 * BLOCK..20 * BLOCK]);
+        for first in [3, 11] {
+            assert!(status(host.try_read(first, 8 * BLOCK)).same_code(Status::UNRECOVERED_READ_ERROR));
+        }
+        assert!(host.read(0, data.len()) == data, "two commands were asked for");
+        let fault = Status::WRITE_FAULT.bits() & 0x7FF;
+        drive.ask(&Request::FaultStatus { nsid: 1, first: 0, end: 8, status: fault, count: 0 });
+        for _ in 0..5 {
+            assert!(status(host.try_write(7, &data[..BLOCK], false)).same_code(Status::WRITE_FAULT));
+        }
+        drive.ask(&Request::FaultClear);
+        assert!(host.read(0, data.len()) == data, "a write that failed has written");
+        assert_eq!(drive.count("errors"), 7);
+    }
+}
+
+#[test]
+fn a_completion_that_is_delayed_comes_when_it_was_asked_to() {
+    for timing in BOTH {
+        let (_folder, drive) = start(timing, 1);
+        let mut host = Host::attach(&drive, 0);
+        // Longer and shorter than the longest sleep of the device's thread.
+        for delay in [Duration::from_millis(30), Duration::from_millis(350)] {
+            drive.ask(&Request::FaultDelay { function: 0, by_ns: delay.as_nanos() as u64, count: 1 });
+            let begin = Instant::now();
+            host.read(0, BLOCK);
+            let took = begin.elapsed();
+            assert!(took >= delay && took < delay + Duration::from_secs(5), "{timing:?}, {delay:?}: {took:?}");
+            let begin = Instant::now();
+            host.read(0, BLOCK);
+            assert!(begin.elapsed() < delay.max(Duration::from_secs(2)));
+        }
+    }
+}
+
+#[test]
+fn a_delayed_completion_comes_while_others_go_on() {
+    for timing in BOTH {
+        let (_folder, drive) = start(timing, 1);
+        let mut host = Host::attach(&drive, 0);
+        let mut slow = host.nvme.queue_pair(8, None).expect("a queue pair");
+        let delay = Duration::from_millis(120);
+        drive.ask(&Request::FaultDelay { function: 0, by_ns: delay.as_nanos() as u64, count: 1 });
+        let begin = Instant::now();
+        assert!(slow.submit(&Sqe::flush(77).with_nsid(1)));
+        slow.ring().expect("a doorbell");
+        // A queue of its own: it is the next to complete.
+        std::thread::sleep(Duration::from_millis(20));
+        let mut others = 0;
+        let cqe = loop {
+            if let Some(cqe) = slow.poll() {
+                break cqe;
+            }
+            assert!(begin.elapsed() < TIME, "{timing:?}: {others} others, and never the delayed one");
+            host.run(Sqe::flush(1)).expect("a flush");
+            others += 1;
+        };
+        assert!(cqe.cid == 77 && others > 0, "{cqe:?}");
+        // Without pacing, the time that the model takes for the others passes at once.
+        assert!(timing == Timing::None || begin.elapsed() >= delay, "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn completions_are_lost_and_come_twice() {
+    for timing in BOTH {
+        let (_folder, drive) = start(timing, 2);
+        let (mut host, mut other) = (Host::attach(&drive, 0), Host::attach(&drive, 1));
+        drive.ask(&Request::FaultLose { function: 0, count: 2 });
+        other.flush();
+        for cid in [50, 51, 52] {
+            assert!(host.pair.submit(&Sqe::flush(cid).with_nsid(1)));
+        }
+        host.pair.ring().expect("a doorbell");
+        let come = poll_for(&mut host.pair, TIME).expect("the third");
+        assert_eq!(come.cid, 52);
+        assert!(poll_for(&mut host.pair, Duration::from_millis(50)).is_none());
+        drive.ask(&Request::FaultDuplicate { function: 0, count: 1 });
+        assert!(host.pair.submit(&Sqe::flush(53).with_nsid(1)));
+        host.pair.ring().expect("a doorbell");
+        let twice = [poll_for(&mut host.pair, TIME), poll_for(&mut host.pair, TIME)].map(|cqe| cqe.expect("twice").cid);
+        assert_eq!(twice, [53, 53]);
+        assert!(poll_for(&mut host.pair, Duration::from_millis(50)).is_none());
+        host.pair.ring().expect("a doorbell");
+        host.flush();
+        other.flush();
+        // What a driver does that has waited for too long.
+        host.restart().expect("a reset");
+        host.flush();
+    }
+}
+
+#[test]
+fn after_a_fatal_status_nothing_completes_until_a_reset() {
+    for timing in BOTH {
+        let (_folder, drive) = start(timing, 2);
+        let (mut host, mut other) = (Host::attach(&drive, 0), Host::attach(&drive, 1));
+        host.write(0, &blocks_of(0, 8, 3));
+        drive.ask(&Request::FaultFatal { function: 0 });
+        let until = Instant::now() + TIME;
+        while host.register(offset::CSTS).expect("CSTS") & 2 == 0 {
+            assert!(Instant::now() < until, "CSTS.CFS is not set");
+        }
+        assert!(host.pair.submit(&Sqe::flush(1).with_nsid(1)));
+        host.pair.ring().expect("a doorbell");
+        assert!(poll_for(&mut host.pair, Duration::from_millis(50)).is_none());
+        assert!(other.read(0, 8 * BLOCK) == blocks_of(0, 8, 3), "the other function goes on");
+        host.restart().expect("a reset");
+        assert_eq!(host.register(offset::CSTS).expect("CSTS") & 3, 1);
+        assert!(host.read(0, 8 * BLOCK) == blocks_of(0, 8, 3));
+    }
+}
+
+#[test]
+fn a_shutdown_that_is_stuck_stays_so_until_a_reset() {
+    let (_folder, drive) = start(Timing::None, 1);
+    let mut host = Host::attach(&drive, 0);
+    host.write(0, &blocks_of(0, 8, 3));
+    drive.ask(&Request::FaultStuckShutdown { function: 0 });
+    let cc = host.register(offset::CC).expect("CC");
+    host.set_register(offset::CC, cc | 1 << 14);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(host.register(offset::CSTS).expect("CSTS") >> 2 & 3, 1, "shutdown processing occurs");
+    host.restart().expect("a reset");
+    assert!(host.read(0, 8 * BLOCK) == blocks_of(0, 8, 3));
+    drive.ask(&Request::FaultClear);
+    host.nvme.shut_down().expect("the next shutdown ends");
+    drive.stop();
+}
+
+/// The fault is meant for a host's shutdown: the device itself still ends when it is told to.
+#[test]
+fn a_stuck_shutdown_does_not_keep_the_device_from_ending() {
+    for shutting_down in [false, true] {
+        let (_folder, drive) = start(Timing::None, 1);
+        let host = Host::attach(&drive, 0);
+        drive.ask(&Request::FaultStuckShutdown { function: 0 });
+        if shutting_down {
+            let cc = host.register(offset::CC).expect("CC");
+            host.set_register(offset::CC, cc | 1 << 14);
+            assert_eq!(host.register(offset::CSTS).expect("CSTS") >> 2 & 3, 1);
+        }
+        let begin = Instant::now();
+        drive.stop();
+        assert!(begin.elapsed() < TIME);
+    }
+}
+
+#[test]
+fn a_link_that_is_lost_takes_the_client_away_and_no_data() {
+    let (_folder, drive) = start(Timing::None, 2);
+    let mut host = Host::attach(&drive, 0);
+    let mut other = Host::attach(&drive, 1);
+    for round in 0..10 {
+        host.write(round * 8, &blocks_of(round * 8, 8, round + 1));
+        drive.ask(&Request::LinkLoss { function: 0 });
+        let until = Instant::now() + TIME;
+        while host.register(offset::CSTS).is_ok() {
+            assert!(Instant::now() < until, "the client is still there");
+        }
+        other.flush();
+        host = Host::attach_again(host, &drive);
+        for before in 0..=round {
+            assert!(host.read(before * 8, 8 * BLOCK) == blocks_of(before * 8, 8, before + 1));
+        }
+    }
+    assert!(drive.try_ask(&Request::LinkLoss { function: 2 }).expect_err("no function").contains("no function 2"));
+    drop(other);
+    let until = Instant::now() + TIME;
+    while drive.count("attached_functions") != 1 {
+        assert!(Instant::now() < until);
+    }
+    assert!(drive.try_ask(&Request::LinkLoss { function: 1 }).expect_err("nobody").contains("nobody is attached"));
+}
+
+fn metrics(drive: &Drive) -> String {
+    let mut stream = TcpStream::connect(drive.ready.metrics.expect("metrics")).expect("a connection");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("a page");
+    page
+}
+
+fn metric(page: &str, name: &str) -> f64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
+}
+
+#[test]
+fn status_and_metrics_tell_what_was_done() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut setup = setup(tiny(Timing::None), folder.path(), Backing::File(folder.path().join("drive")), 1);
+    setup.metrics = Some(([127, 0, 0, 1], 0).into());
+    setup.trace = Some(folder.path().join("trace"));
+    let drive = Drive::start(&setup);
+    let mut host = Host::attach(&drive, 0);
+    let (mut from_host, mut to_host) = (0, 0);
+    let admin = drive.count("bytes_to_hosts");
+    for i in 0..20u64 {
+        host.write(i * 8, &blocks_of(i * 8, 8, 1));
+        from_host += 8 * BLOCK as u64;
+    }
+    for i in 0..30u64 {
+        host.read(i, BLOCK);
+        to_host += BLOCK as u64;
+    }
+    (0..5).for_each(|_| host.flush());
+    host.zero(0, 8);
+    let _ = host.compare(8, &blocks_of(8, 1, 1)).expect("equal");
+    from_host += BLOCK as u64;
+    let blocks = host.blocks();
+    let _ = host.try_read(blocks, BLOCK).expect_err("beyond the end");
+    // Identify, in `blocks`.
+    to_host += 4096;
+    let expected = [
+        ("writes", 20),
+        ("reads", 31),
+        ("flushes", 5),
+        ("other_commands", 2),
+        ("errors", 1),
+        ("bytes_from_hosts", from_host),
+        ("bytes_to_hosts", admin + to_host),
+        ("syncs", 5),
+        ("attached_functions", 1),
+        ("power_cuts", 0),
+        ("outstanding_commands", 0),
+    ];
+    let told = drive.ask(&Request::Status);
+    for (name, count) in expected {
+        assert_eq!(told[name].as_u64(), Some(count), "{name} of {told:?}");
+    }
+    assert_eq!(
+        (&told["state"], &told["timing"], &told["profile"]),
+        (&"serving".into(), &"none".into(), &"tiny".into())
+    );
+    let page = metrics(&drive);
+    for (name, value) in [
+        ("tidewater_powered", 1),
+        ("tidewater_commands_total{kind=\"read\"}", 31),
+        ("tidewater_commands_total{kind=\"write\"}", 20),
+        ("tidewater_commands_total{kind=\"flush\"}", 5),
+        ("tidewater_commands_total{kind=\"other\"}", 2),
+        ("tidewater_errors_total", 1),
+        ("tidewater_bytes_total{to=\"device\"}", from_host),
+        ("tidewater_capacity_bytes", blocks * BLOCK as u64),
+        ("tidewater_syncs_total", 5),
+    ] {
+        assert_eq!(metric(&page, name), value as f64, "{name}");
+    }
+    let told = drive.ask(&Request::Metrics);
+    assert_eq!(metric(told["text"].as_str().expect("text"), "tidewater_syncs_total"), 5.0);
+    drop(host);
+    let ended = drive.stop();
+    assert_eq!(ended.counters.commands, [31, 20, 5, 2]);
+    let trace = std::fs::read_to_string(folder.path().join("trace")).expect("a trace");
+    let words = |word: &str| trace.lines().filter(|line| line.split(' ').nth(2) == Some(word)).count();
+    assert_eq!((words("read"), words("write"), words("sync"), words("trim")), (31, 20, 5, 1));
+}

@@ -1,0 +1,8 @@
+//! A whole drive, firmware and image, behind vfio-user: what a host's driver sees of it, and what its user does to it.
+
+mod doorbells;
+mod faults;
+mod integrity;
+mod kill;
+mod power;
+mod support;

@@ -1,0 +1,427 @@
+//! `tidewater serve` and the commands that talk to it, as a user meets them.
+
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tidewater_serve::nvme_tcp::initiator::{Controller, Host, Queue, Transfer};
+use tidewater_serve::vfio_user::client::Client;
+use tidewater_tests::{Build, run, run_well, tidewater};
+use tidewater_wire::fabrics::Nqn;
+use tidewater_wire::nvme::{Sqe, register::offset as register};
+use tidewater_wire::vfio_user::region;
+
+/// Bytes of a block of the namespaces that are written here.
+const BLOCK: usize = 4_096;
+/// How long a drive may take to end.
+const STOP_MAX: Duration = Duration::from_secs(60);
+/// What every server here is told.
+const PLAIN: [&str; 7] =
+    ["serve", "--set", "serve.timing=none", "--control", "control.sock", "--namespaces", "rest:4k"];
+
+/// A server. It is killed when this is dropped.
+struct Served {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// What it printed until hosts may come.
+    said: String,
+    folder: PathBuf,
+}
+
+impl Served {
+    /// Starts one of a tiny drive in `folder`, and waits until hosts may come.
+    fn start(folder: &Path, arguments: &[&str]) -> Served {
+        let errors = File::create(folder.join("stderr")).expect("the folder is writable");
+        let mut child = tidewater(Build::Same, folder)
+            .args(PLAIN)
+            .args(["--profile", "tiny"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .expect("the binary starts");
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut served = Served { child, stdout, said: String::new(), folder: folder.to_owned() };
+        while !served.said.contains("SIGTERM") {
+            let len = served.stdout.read_line(&mut served.said).expect("it prints UTF-8");
+            assert!(len > 0, "{arguments:?} does not serve: {}", served.errors());
+        }
+        served
+    }
+
+    fn errors(&self) -> String {
+        std::fs::read_to_string(self.folder.join("stderr")).unwrap_or_default()
+    }
+
+    /// What stands between two pieces of what it printed.
+    fn between(&self, before: &str, after: &str) -> &str {
+        let (_, rest) = self.said.split_once(before).unwrap_or_else(|| panic!("{before} in {}", self.said));
+        rest.split(after).next().expect("a split has a first piece")
+    }
+
+    /// Where it serves NVMe/TCP.
+    fn address(&self) -> SocketAddr {
+        let command = self.between("nvme connect -t tcp -a ", "\n");
+        let parts: Vec<&str> = command.split(' ').collect();
+        format!("{}:{}", parts[0], parts[2]).parse().expect("it prints address and port")
+    }
+
+    /// As `tidewater nvme` wants it.
+    fn target(&self) -> String {
+        format!("tcp:{}", self.address())
+    }
+
+    /// A controller by NVMe/TCP, and an I/O queue.
+    fn connect(&self) -> (Controller, Queue) {
+        let name = Nqn::new(self.between(" -n ", "\n")).expect("it prints its name");
+        let host = Host::new(Nqn::new("nqn.2026-01.io.example:host").expect("it is a name"), [7; 16]);
+        let mut controller = Controller::connect(self.address(), &host, &name).expect("it takes hosts");
+        controller.enable().expect("the controller gets ready");
+        controller.set_queues(1).expect("it has queues");
+        let queue = controller.queue(1, 16).expect("the queue connects");
+        (controller, queue)
+    }
+
+    /// Ends it as an operator would. Tells how it ended, and what it printed meanwhile.
+    fn end(mut self) -> (ExitStatus, String) {
+        let told = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill starts");
+        assert!(told.success());
+        let until = Instant::now() + STOP_MAX;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                break status;
+            }
+            assert!(Instant::now() < until, "it does not end: {}", self.errors());
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).expect("it prints UTF-8");
+        (status, rest)
+    }
+
+    /// Ends it, and expects that it went well.
+    fn end_well(self) -> String {
+        let folder = self.folder.clone();
+        let (status, said) = self.end();
+        let errors = std::fs::read_to_string(folder.join("stderr")).unwrap_or_default();
+        assert_eq!(status.code(), Some(0), "{said}{errors}");
+        assert!(said.contains("shut down in good order"), "{said}");
+        assert!(!errors.contains("panicked"), "{errors}");
+        said
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // One that has ended can't be killed, and that is well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+/// Runs `tidewater`, expects that it ends with `status`, a message with all of `words`, and nothing else; returns the help.
+fn refusal(folder: &Path, arguments: &[&str], status: i32, words: &[&str]) -> String {
+    let output = run(folder, arguments);
+    let said = String::from_utf8(output.stderr).expect("messages are UTF-8");
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty(), "{arguments:?} printed {}", String::from_utf8_lossy(&output.stdout));
+    let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default().to_owned();
+    let message = line("error: ");
+    assert!(words.iter().all(|word| message.contains(word)), "{arguments:?}: {said}");
+    line("help: ")
+}
+
+/// [`refusal`] that says what to do.
+fn refused_with_help(folder: &Path, arguments: &[&str], status: i32, words: &[&str]) {
+    let help = refusal(folder, arguments, status, words);
+    assert!(!help.is_empty(), "{arguments:?} is refused without help");
+}
+
+fn json(folder: &Path, arguments: &[&str]) -> Value {
+    let said = run_well(folder, arguments);
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{arguments:?}: {error}\n{said}"))
+}
+
+/// Blocks that differ from each other and from those of other seeds.
+fn pattern(seed: u8, blocks: usize) -> Vec<u8> {
+    (0..blocks * BLOCK).map(|at| (at / BLOCK * 7 + at % 251) as u8 ^ seed).collect()
+}
+
+fn write(queue: &mut Queue, block: u64, data: Vec<u8>) {
+    let sqe = Sqe::write(0, block, (data.len() / BLOCK - 1) as u16);
+    queue.call(sqe, Transfer::Out(data)).expect("the queue lives").good().expect("a write");
+}
+
+fn read(queue: &mut Queue, block: u64, blocks: usize) -> Vec<u8> {
+    let sqe = Sqe::read(0, block, (blocks - 1) as u16);
+    let transfer = Transfer::In((blocks * BLOCK) as u32);
+    queue.call(sqe, transfer).expect("the queue lives").good().expect("a read").data
+}
+
+#[test]
+fn a_drive_is_attached_asked_broken_and_ended() {
+    let folder = folder();
+    let here = folder.path();
+    let hosts = ["--nvme-tcp", "127.0.0.1:0", "--vfio-user", "vfio.sock", "--metrics", "127.0.0.1:0"];
+    let served = Served::start(here, &[&["--image", "memory"], hosts.as_slice()].concat());
+    for words in ["vfio-user-pci", "vfio.sock", "nvme connect -t tcp", "Metrics: http://127.0.0.1:", "What survives: "]
+    {
+        assert!(served.said.contains(words), "{words} in {}", served.said);
+    }
+    // What it printed is what works.
+    let control = served.between("Control: tidewater ", "\n");
+    let asked: Vec<&str> = control.split(' ').collect();
+    assert!(run_well(here, &asked).lines().count() > 3);
+    assert!(json(here, &[asked.as_slice(), &["--json"]].concat()).is_object());
+
+    run_well(here, &["fault", "status", "--control", "control.sock", "--lba", "0..1", "--count", "1"]);
+    let (mut controller, mut queue) = served.connect();
+    let failed = queue.call(Sqe::read(0, 0, 0), Transfer::In(BLOCK as u32)).unwrap();
+    assert_eq!((failed.status.sct(), failed.status.sc()), (2, 0x81), "Unrecovered Read Error");
+    assert!(!read(&mut queue, 0, 1).is_empty(), "it was one command");
+    write(&mut queue, 3, pattern(1, 2));
+    assert!(read(&mut queue, 3, 2) == pattern(1, 2));
+    drop(queue);
+    controller.shutdown().unwrap();
+    for fault in [["delay", "--by", "1ms"].as_slice(), &["lose"], &["duplicate"], &["stuck-shutdown"], &["clear"]] {
+        run_well(here, &[&["fault"], fault, &["--control", "control.sock"]].concat());
+    }
+    // The power comes back, and the drive with it.
+    run_well(here, &["fault", "power-cut", "--control", "control.sock"]);
+    run_well(here, &["status", "--control", "control.sock"]);
+    refused_with_help(here, &["status", "--control", "none.sock"], 1, &["none.sock"]);
+    served.end_well();
+}
+
+#[test]
+fn a_drive_says_what_it_is() {
+    let folder = folder();
+    let here = folder.path();
+    let hosts = ["--nvme-tcp", "127.0.0.1:0", "--vfio-user", "vfio.sock"];
+    let served = Served::start(here, &[&["--image", "memory"], hosts.as_slice()].concat());
+    let by_tcp = served.target();
+    for target in [by_tcp.as_str(), "vfio-user:vfio.sock"] {
+        let controller = json(here, &["nvme", "id-ctrl", target, "--json"]);
+        assert_eq!(controller["subnqn"], served.between(" -n ", "\n"), "{target}");
+        let text = run_well(here, &["nvme", "id-ctrl", target]);
+        assert!(text.lines().all(|line| line.split_once(" : ").is_some()), "{text}");
+        assert!(text.contains(controller["sn"].as_str().unwrap()), "{text}");
+
+        let list = json(here, &["nvme", "list", target, "--json"]);
+        let namespace = json(here, &["nvme", "id-ns", target, "--json"]);
+        assert_eq!(list["namespace"][0]["nsid"], 1);
+        assert_eq!(list["namespace"][0]["sector_size"], BLOCK);
+        let bytes = namespace["nsze"].as_u64().unwrap() * BLOCK as u64;
+        assert_eq!(list["namespace"][0]["physical_size"], bytes);
+        assert!(namespace["lbaf"].as_array().unwrap().iter().any(|format| format["in_use"] == true));
+
+        let health = json(here, &["nvme", "smart-log", target, "--json"]);
+        assert_eq!((&health["critical_warning"], &health["avail_spare"]), (&0.into(), &100.into()), "{target}");
+        assert!(run_well(here, &["nvme", "smart-log", target]).contains("temperature"));
+        assert_eq!(json(here, &["nvme", "error-log", target, "--json"])["entry"], Value::Array(Vec::new()));
+        refused_with_help(here, &["nvme", "id-ns", target, "--nsid", "9"], 1, &["namespace 9"]);
+    }
+    // Reading by vfio-user is no unsafe shutdown, and leaves nothing that the next one trips over.
+    let health = json(here, &["nvme", "smart-log", &by_tcp, "--json"]);
+    assert_eq!(health["unsafe_shutdowns"], 0);
+
+    // Remote hosts may not, and nobody may disturb who is there.
+    refused_with_help(here, &["nvme", "fast-status", &by_tcp], 1, &["Fast Status", "Operation Denied"]);
+    let mut client = Client::connect(&here.join("vfio.sock")).unwrap();
+    let version = u64::from(register::VS);
+    let before = client.read_u32(region::BAR0, version).unwrap();
+    refused_with_help(here, &["nvme", "id-ctrl", "vfio-user:vfio.sock"], 1, &["in use", "one at a time"]);
+    assert_eq!(client.read_u32(region::BAR0, version).unwrap(), before, "the first client is still served");
+    drop(client);
+
+    refused_with_help(here, &["nvme", "id-ctrl", "vfio-user:none.sock"], 1, &["none.sock"]);
+    refused_with_help(here, &["nvme", "id-ctrl", "tcp:127.0.0.1:1"], 1, &["127.0.0.1:1"]);
+    refused_with_help(here, &["nvme", "id-ctrl", "tcp:127.0.0.1"], 2, &["no host and port"]);
+    refused_with_help(here, &["nvme", "id-ctrl", "nvme0"], 2, &["no device"]);
+    refused_with_help(here, &["nvme", "id-ctrl", &by_tcp, "--host-nqn", "me"], 2, &["no NQN"]);
+    served.end_well();
+}
+
+#[test]
+fn the_fast_side_says_how_it_is() {
+    let folder = folder();
+    let here = folder.path();
+    let fast = [
+        "--image",
+        "memory",
+        "--set",
+        "fast.size=32KiB",
+        "--set",
+        "fast.queue_size=16KiB",
+        "--set",
+        "fast.log_size=1MiB",
+        "--allow-destructive",
+    ];
+    let hosts = ["--nvme-tcp", "127.0.0.1:0", "--vfio-user", "vfio.sock"];
+    let served = Served::start(here, &[fast.as_slice(), &hosts].concat());
+    for target in [served.target().as_str(), "vfio-user:vfio.sock"] {
+        let status = json(here, &["nvme", "fast-status", target, "--json"]);
+        assert_eq!((status["function"].as_u64(), status["status"].as_str()), (Some(0), Some("ok")), "{status}");
+        let layout = json(here, &["nvme", "fast-layout", target, "--json"]);
+        assert!(layout["bar_bytes"].as_u64() > Some(0), "{layout}");
+        assert_eq!(layout["lanes"], status["lanes"]);
+        assert_eq!(layout["lane"].as_array().map(Vec::len), Some(layout["lanes"].as_u64().unwrap() as usize));
+    }
+    served.end_well();
+}
+
+#[test]
+fn only_hosts_that_are_named_are_let_in() {
+    let folder = folder();
+    let here = folder.path();
+    let name = "nqn.2026-01.io.example:mine";
+    let served = Served::start(here, &["--image", "memory", "--nvme-tcp", "127.0.0.1:0", "--allow-host", name]);
+    let target = served.target();
+    refused_with_help(here, &["nvme", "id-ctrl", &target], 1, &["Invalid Host"]);
+    run_well(here, &["nvme", "id-ctrl", &target, "--host-nqn", name]);
+    served.end_well();
+}
+
+#[test]
+fn an_image_keeps_what_was_written() {
+    let folder = folder();
+    let here = folder.path();
+    let image = ["--image", "drive.img", "--nvme-tcp", "127.0.0.1:0"];
+    let served = Served::start(here, &image);
+    let serial = json(here, &["nvme", "id-ctrl", &served.target(), "--json"])["sn"].clone();
+    let (_controller, mut queue) = served.connect();
+    write(&mut queue, 0, pattern(1, 16));
+    write(&mut queue, 100, pattern(2, 8));
+    // The host has said nothing of an end: ending in good order writes it all the same.
+    served.end_well();
+
+    let served = Served::start(here, &image);
+    assert_eq!(json(here, &["nvme", "id-ctrl", &served.target(), "--json"])["sn"], serial, "it is the same drive");
+    let (_controller, mut queue) = served.connect();
+    assert!(read(&mut queue, 0, 16) == pattern(1, 16));
+    assert!(read(&mut queue, 100, 8) == pattern(2, 8));
+    write(&mut queue, 4, pattern(3, 4));
+    queue.call(Sqe::flush(0), Transfer::None).unwrap().good().unwrap();
+    // Killed: what was flushed is there.
+    drop(served);
+
+    let served = Served::start(here, &image);
+    assert!(served.errors().contains("recovered"), "{}", served.errors());
+    let (_controller, mut queue) = served.connect();
+    assert!(read(&mut queue, 4, 4) == pattern(3, 4));
+    assert!(read(&mut queue, 0, 4) == pattern(1, 4));
+    served.end_well();
+}
+
+#[test]
+fn a_second_server_is_turned_away() {
+    let folder = folder();
+    let here = folder.path();
+    let first = Served::start(here, &["--image", "drive.img", "--vfio-user", "vfio.sock", "--nvme-tcp", "127.0.0.1:0"]);
+    let address = first.address().to_string();
+    let second = |arguments: &[&str], words: &[&str]| {
+        let own = ["serve", "--profile", "tiny", "--control", "other.sock"];
+        refused_with_help(here, &[own.as_slice(), arguments].concat(), 2, words);
+    };
+    second(&["--image", "drive.img", "--vfio-user", "other-vfio.sock"], &["drive.img", "another process"]);
+    second(&["--image", "memory", "--vfio-user", "vfio.sock"], &["vfio.sock", "another process"]);
+    second(&["--image", "memory", "--nvme-tcp", &address], &[&address]);
+    let control =
+        ["serve", "--profile", "tiny", "--image", "memory", "--vfio-user", "v.sock", "--control", "control.sock"];
+    refusal(here, &control, 2, &["control.sock"]);
+    // The first has noticed nothing.
+    run_well(here, &["status", "--control", "control.sock"]);
+    run_well(here, &["nvme", "id-ctrl", "vfio-user:vfio.sock"]);
+    first.end_well();
+}
+
+#[test]
+fn what_cannot_be_served_is_said() {
+    let folder = folder();
+    let here = folder.path();
+    let served = Served::start(here, &["--image", "drive.img", "--nvme-tcp", "127.0.0.1:0"]);
+    served.end_well();
+    std::fs::write(here.join("garbage.img"), b"#!/bin/sh\n".repeat(4_000)).unwrap();
+    std::os::unix::fs::symlink("drive.img", here.join("link.img")).unwrap();
+    std::fs::write(here.join("plain"), "no socket").unwrap();
+
+    let wrong = |arguments: &[&str], words: &[&str]| {
+        let own = ["serve", "--control", "other.sock"];
+        refused_with_help(here, &[own.as_slice(), arguments].concat(), 2, words);
+    };
+    let tiny = |image| ["--profile", "tiny", "--vfio-user", "v.sock", "--image", image];
+    let with = |image, more: &[&'static str]| [tiny(image).as_slice(), more].concat();
+    wrong(&["--profile", "tiny", "--image", "memory"], &["nobody could reach"]);
+    wrong(&["--vfio-user", "v.sock"], &["--image"]);
+    wrong(&["--profile", "none", "--vfio-user", "v.sock", "--image", "memory"], &["no profile `none`"]);
+    wrong(&["--profile", "generic", "--vfio-user", "v.sock", "--image", "drive.img"], &["drive.img", "was made with"]);
+    wrong(&tiny("garbage.img"), &["garbage.img", "no image of a drive"]);
+    wrong(&tiny("link.img"), &["link.img", "symbolic link"]);
+    wrong(&tiny("."), &["folder"]);
+    wrong(&with("memory", &["--nvme-tcp", "0.0.0.0:4420"]), &["0.0.0.0:4420"]);
+    wrong(&with("memory", &["--nvme-tcp", "nowhere"]), &["nowhere"]);
+    wrong(&with("memory", &["--metrics", "192.0.2.1:9464"]), &["loopback"]);
+    wrong(&with("memory", &["--insecure-bind"]), &["--nvme-tcp"]);
+    wrong(&with("memory", &["--nvme-tcp", "127.0.0.1:0", "--allow-host", "me"]), &["`me`"]);
+    wrong(&with("memory", &["--size", "8MiB", "--namespaces", "1GiB"]), &["namespace"]);
+    wrong(&with("memory", &["--size", "none"]), &["none"]);
+    wrong(&with("memory", &["--namespaces", "1GiB:3k"]), &["512 or 4k"]);
+    let setting = with("memory", &["--set", "serve.timing=soon"]);
+    refusal(
+        here,
+        &[&["serve", "--control", "other.sock"], setting.as_slice()].concat(),
+        2,
+        &["[serve] timing", "soon"],
+    );
+    wrong(&with("drive.img", &["--input-log", "run.log"]), &["input log", "new drive"]);
+    assert!(!here.join("run.log").exists(), "nothing half-written is left");
+    wrong(&["--profile", "tiny", "--image", "memory", "--vfio-user", "plain"], &["plain", "no socket"]);
+    assert_eq!(std::fs::read_to_string(here.join("plain")).unwrap(), "no socket");
+    // None of them has harmed the drive.
+    Served::start(here, &["--image", "drive.img", "--nvme-tcp", "127.0.0.1:0"]).end_well();
+}
+
+#[test]
+fn what_was_served_can_be_replayed_and_run_again() {
+    let folder = folder();
+    let here = folder.path();
+    let files = ["--trace", "run.trace", "--input-log", "run.log"];
+    let served = Served::start(here, &[&["--image", "memory", "--nvme-tcp", "127.0.0.1:0"], files.as_slice()].concat());
+    let (mut controller, mut queue) = served.connect();
+    for round in 0..8 {
+        write(&mut queue, round * 16, pattern(round as u8, 16));
+        assert!(read(&mut queue, round * 8, 4).len() == 4 * BLOCK);
+    }
+    queue.call(Sqe::flush(0), Transfer::None).unwrap().good().unwrap();
+    drop(queue);
+    controller.shutdown().unwrap();
+    let ended = served.end_well();
+    assert!(ended.contains("8 reads, 8 writes"), "{ended}");
+
+    let record = json(here, &["replay", "--profile", "tiny", "--trace", "run.trace", "--json", "-"]);
+    assert_eq!(record["requests"], 17, "reads, writes and the flush");
+
+    let said = run_well(here, &["rerun", "run.log"]);
+    assert!(said.contains("all the same"), "{said}");
+    let log = std::fs::read(here.join("run.log")).unwrap();
+    // A log that was cut is none, and what is no log is none.
+    let text = String::from_utf8_lossy(&log).into_owned();
+    assert!(text.contains("\"seed\":1"), "the header says what drive it was");
+    std::fs::write(here.join("cut.log"), &log[..20]).unwrap();
+    std::fs::write(here.join("noise.log"), b"no log at all").unwrap();
+    refusal(here, &["rerun", "cut.log"], 1, &["cut.log", "ends"]);
+    refusal(here, &["rerun", "noise.log"], 1, &["noise.log", "no input log"]);
+    refusal(here, &["rerun", "none.log"], 2, &["none.log"]);
+    let mut changed = log.clone();
+    changed.remove(log.len() / 2);
+    std::fs::write(here.join("changed.log"), &changed).unwrap();
+    refusal(here, &["rerun", "changed.log"], 1, &["changed.log"]);
+}
