@@ -66,8 +66,8 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut all = vec![
         scenario(
             "bind",
-            "the kernel's driver binds, and what nvme-cli asks is answered",
-            PLAIN,
+            "the kernel's driver binds and lends memory, and what nvme-cli asks is answered",
+            Setup { settings: &["serve.hmb_preferred=32MiB"], ..PLAIN },
             vec![step(&["bind"], "")],
         ),
         scenario(

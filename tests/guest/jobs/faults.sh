@@ -80,7 +80,7 @@ pci=$(cat /sys/class/nvme/nvme0/address)
 stuck() {
     ask fault stuck-shutdown 0 || return 1
     echo "$pci" >/sys/bus/pci/drivers/nvme/unbind || return 1
-    dmesg | grep -i 'shutdown incomplete' || return 1
+    dmesg | grep -iE 'aborting shutdown|shutdown incomplete' || return 1
     echo "$pci" >/sys/bus/pci/drivers/nvme/bind
     wait_for 30 there 1
 }

@@ -221,7 +221,7 @@ pub enum Fault {
         /// The controller.
         function: u8,
     },
-    /// The next shutdown does not end.
+    /// The next shutdown does not end, until the host resets the controller.
     StuckShutdown {
         /// The controller.
         function: u8,

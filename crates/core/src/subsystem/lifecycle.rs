@@ -154,6 +154,10 @@ impl<M: Medium> Subsystem<M> {
         c.generation = c.generation.wrapping_add(1);
         c.power = Power::Resetting;
         c.csts.fatal = false;
+        // The fault is one shutdown's: a host that gives up waiting resets the controller, and its next one ends.
+        if c.csts.shutdown == ShutdownStatus::Occurring {
+            c.stuck_shutdown = false;
+        }
         c.csts.shutdown = ShutdownStatus::None;
         let fabrics = c.transport == Transport::Fabrics;
         for (i, sq) in c.submission.iter_mut().enumerate() {

@@ -319,6 +319,22 @@ fn faults_do_what_they_say() {
 }
 
 #[test]
+fn a_stuck_shutdown_is_one_shutdown_and_ends_with_a_reset() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    let shutdown = |rig: &mut Rig| {
+        rig.write(0, offset::CC, 0x0046_4001);
+        rig.run();
+        rig.read(0, offset::CSTS) >> 2 & 3
+    };
+    inject(&mut rig, Fault::StuckShutdown { function: 0 });
+    assert_eq!(shutdown(&mut rig), 1);
+    rig.write(0, offset::CC, 0);
+    rig.enable(0);
+    assert_eq!(shutdown(&mut rig), 2);
+}
+
+#[test]
 fn a_self_test_takes_its_time() {
     let mut rig = Rig::new();
     rig.enable(0);
