@@ -27,7 +27,7 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
     let state = match machine {
         _ if about.ending => "shutting down",
         None => "without power",
-        Some(machine) if machine.subsystem.device().ftl().is_read_only() => "read-only",
+        Some(machine) if world.store_failed || machine.subsystem.device().ftl().is_read_only() => "read-only",
         Some(_) => "serving",
     };
     put("state", state.into());

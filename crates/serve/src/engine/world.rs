@@ -85,7 +85,7 @@ pub struct World<M> {
     pub(super) counters: Counters,
     pub(super) trace: Option<TraceWriter>,
     /// The store has failed: said once.
-    store_failed: bool,
+    pub(super) store_failed: bool,
 }
 
 /// Buffers kept for reuse, at most.

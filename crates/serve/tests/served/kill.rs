@@ -1,16 +1,19 @@
 //! A process that serves is killed while a host writes: what was flushed is there when it is served again.
 
 use crate::support::{BLOCK, Drive, Host, Model, blocks_of, setup, tiny};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::Timing;
+use tidewater_serve::control::{Request, ask};
 use tidewater_serve::engine::{Backing, Event, Server};
 use tidewater_serve::vfio_user::client::Client;
-use tidewater_serve::vfio_user::client::nvme::Nvme;
-use tidewater_wire::nvme::Sqe;
+use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError};
+use tidewater_wire::nvme::{Sqe, Status};
 
 /// The folder that the child serves from.
 const JOB: &str = "TIDEWATER_TEST_SERVE";
@@ -20,8 +23,17 @@ fn serve(folder: &Path) -> tidewater_serve::engine::Setup {
     setup(tiny(Timing::None), folder, Backing::File(folder.join("drive")), 1)
 }
 
+/// Serves from a disk on which files end at this byte.
+const LIMIT: &str = "TIDEWATER_TEST_SERVE_LIMIT";
+
 /// Serves until it is killed.
 fn child(folder: &str) {
+    if let Ok(limit) = std::env::var(LIMIT) {
+        // Writes beyond it fail, as on a full disk, and no signal comes.
+        SigSet::from(Signal::SIGXFSZ).thread_block().expect("a mask");
+        let limit = limit.parse().expect("bytes");
+        setrlimit(Resource::RLIMIT_FSIZE, limit, limit).expect("a limit");
+    }
     let mut tell = |event: Event| {
         if matches!(event, Event::Ready(_)) {
             println!("@ready");
@@ -32,10 +44,11 @@ fn child(folder: &str) {
     let _ = server.run(&mut tell);
 }
 
-fn spawn(test: &str, folder: &Path) -> Child {
+fn spawn(test: &str, folder: &Path, limit: Option<u64>) -> Child {
     let mut child = Command::new(std::env::current_exe().expect("a path"))
         .args([test, "--exact", "--include-ignored", "--nocapture"])
         .env(JOB, folder)
+        .envs(limit.map(|limit| (LIMIT, limit.to_string())))
         .stdout(Stdio::piped())
         .spawn()
         .expect("a child");
@@ -94,7 +107,7 @@ fn lives(test: &str, seed: u64, number: u64) {
     let mut rng = Rng::new(seed, b"served kill");
     let (mut completed, mut lost) = (0, 0);
     for life in 0..number {
-        let mut process = spawn(test, folder.path());
+        let mut process = spawn(test, folder.path(), None);
         let client = Client::connect(&serve(folder.path()).vfio_user[0]).expect("a client");
         let mut host = Host::over(Nvme::start(client, 8 << 20).expect("a controller"), false);
         lost += model.check_all(&mut host, BLOCKS);
@@ -134,4 +147,47 @@ fn torture_what_was_flushed_outlives_the_process() {
         Ok(folder) => child(&folder),
         Err(_) => lives("kill::torture_what_was_flushed_outlives_the_process", 2, 1_000),
     }
+}
+
+/// A store that takes nothing any more: writes and flushes fail, the drive only reads, and what was flushed before is there.
+#[test]
+fn a_full_disk_makes_a_drive_that_only_reads() {
+    if let Ok(folder) = std::env::var(JOB) {
+        return child(&folder);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = serve(folder.path());
+    let drive = Drive::start(&served);
+    let mut host = Host::attach(&drive, 0);
+    let kept = blocks_of(0, 64, 1);
+    host.write(0, &kept);
+    drop(host);
+    drive.stop();
+    let len = std::fs::metadata(folder.path().join("drive")).expect("an image").len();
+    let mut process = spawn("kill::a_full_disk_makes_a_drive_that_only_reads", folder.path(), Some(len / 2));
+    let client = Client::connect(&served.vfio_user[0]).expect("a client");
+    let mut host = Host::over(Nvme::start(client, 8 << 20).expect("a controller"), false);
+    let blocks = host.blocks();
+    let mut failed = None;
+    for first in (64..blocks).step_by(64).take_while(|first| first + 64 <= blocks) {
+        let written = host.try_write(first, &blocks_of(first, 64, 2), false);
+        if let Err(error) = written.and_then(|_| host.run(Sqe::flush(1))) {
+            failed = Some(error);
+            break;
+        }
+    }
+    println!("the first error: {failed:?}");
+    assert!(matches!(failed, Some(NvmeError::Status(status)) if status.same_code(Status::WRITE_FAULT)), "{failed:?}");
+    assert!(host.try_write(0, &kept, false).is_err() && host.run(Sqe::flush(1)).is_err());
+    assert!(host.read(0, kept.len()) == kept);
+    let status = ask(&served.control, &Request::Status).expect("a status");
+    assert_eq!(status["state"], "read-only");
+    process.kill().expect("it is killed");
+    process.wait().expect("it has ended");
+    // With room again.
+    let drive = Drive::start(&served);
+    let mut host = Host::attach(&drive, 0);
+    assert!(host.read(0, kept.len()) == kept);
+    host.write(64, &blocks_of(64, 64, 3));
+    host.flush();
 }
