@@ -3,7 +3,7 @@
 use crate::failure::{Failure, reason};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tidewater_serve::nvme_tcp::initiator::{self, Controller, Host, Transfer};
 use tidewater_serve::vfio_user::client::nvme::{Buffer, Nvme, NvmeError};
 use tidewater_serve::vfio_user::client::{Client, ClientError};
@@ -145,7 +145,7 @@ fn refused(what: &str, status: Status) -> Failure {
     }
 }
 
-fn by_vfio_user(path: &PathBuf) -> Result<Device, Failure> {
+fn by_vfio_user(path: &Path) -> Result<Device, Failure> {
     let name = path.display();
     // Somebody else who is attached there is not disturbed: the server closes the newer connection before it has said anything.
     let client = Client::connect(path).map_err(|error| match error {

@@ -52,7 +52,9 @@ impl State {
         } else {
             let mut namespaces = Namespaces::new(geometry, seed);
             for initial in &options.namespaces {
-                namespaces.add(*initial).map_err(|status| SetupError(format!("a namespace of {} bytes: {status}; choose smaller ones", initial.bytes)))?;
+                namespaces.add(*initial).map_err(|status| {
+                    SetupError(format!("a namespace of {} bytes: {status}; choose smaller ones", initial.bytes))
+                })?;
             }
             namespaces
         };

@@ -242,8 +242,9 @@ fn function(
 
 pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, ServeError> {
     let name = |name: &str| {
-        Nqn::new(name)
-            .ok_or_else(|| wrong(format!("`{name}` is no NVMe qualified name; give one such as nqn.2014-08.org.example:host")))
+        Nqn::new(name).ok_or_else(|| {
+            wrong(format!("`{name}` is no NVMe qualified name; give one such as nqn.2014-08.org.example:host"))
+        })
     };
     let privileged = tcp.allow_destructive;
     let hosts = match tcp.allowed_hosts.as_slice() {

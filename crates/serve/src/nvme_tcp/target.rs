@@ -43,7 +43,9 @@ impl fmt::Display for BindError {
                 f,
                 "{address} is not a loopback address: NVMe/TCP is neither encrypted nor authenticated here; allow it with --insecure-bind"
             ),
-            BindError::Listen(address, error) => write!(f, "cannot listen on {address}: {error}; choose another address"),
+            BindError::Listen(address, error) => {
+                write!(f, "cannot listen on {address}: {error}; choose another address")
+            }
             BindError::System(error) => write!(f, "cannot wait for connections: {error}"),
         }
     }
