@@ -1,0 +1,4 @@
+//! `input_logs` for libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidewater_fuzz::input_logs(data));

@@ -1,0 +1,292 @@
+//! The fuzz targets (`fuzz/`) over seeds and mutations of them: a short run here, a long one in `make torture`.
+
+#[path = "../../fuzz/src/lib.rs"]
+mod targets;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+use tidewater_base::Rng;
+use tidewater_core::profile;
+use tidewater_tests::root;
+use tidewater_wire::nvme::identify::{IdentifyController, IdentifyNamespace};
+use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, Sqe, log_page};
+use tidewater_wire::nvme_tcp::{Framing, Pdu};
+use tidewater_wire::vfio_user::{DmaMap, Header, RegionAccess, command};
+
+/// How long a target runs in `cargo test`; all of them together take about a minute where nothing else runs.
+const SHORT: Duration = Duration::from_secs(6);
+/// How long a target runs in `make torture`.
+const LONG: Duration = Duration::from_secs(1_200);
+/// Inputs that every run tries, however slow the machine is.
+const INPUTS_MIN: u32 = 30;
+/// Bytes of an input, at most.
+const INPUT_MAX: usize = 64 << 10;
+/// Bytes of all seeds together, at most.
+const SEEDS_MAX: usize = 200 << 10;
+/// Bytes of a trace or profile that make a seed.
+const FILE_MAX: usize = 2 << 10;
+
+/// Inputs to start from.
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "wire" => wire_seeds(),
+        "controller" => controller_seeds(),
+        "vfio_user" => vfio_user_seeds(),
+        "nvme_tcp" => nvme_tcp_seeds(),
+        "traces" => files("traces", ""),
+        "profiles" => {
+            let shown = profile::names().filter_map(profile::builtin).map(|profile| profile.show().into_bytes());
+            files("profiles", "toml").into_iter().chain(shown).collect()
+        }
+        // As they are; changes of a good one, with a forged checksum; one that is cut.
+        "images" => {
+            let change = |how: u8, at: u32| [&[how][..], &at.to_le_bytes()[..3], &[3, 1, 2, 3, 4]].concat();
+            let kinds = [change(1, 8), change(2, 40), change(2, 4_096), change(1, 9_000), change(3, 0)];
+            [[b"\0".as_slice(), &[0x54; 4_096]].concat()].into_iter().chain(kinds).collect()
+        }
+        "input_logs" => {
+            // An instant, a kind, and fields: of every kind.
+            let entry = |kind: u8| [&1_000_u64.to_le_bytes()[..], &[kind], &[0; 24]].concat();
+            let all: Vec<u8> = (0..24).flat_map(entry).collect();
+            (0..24).map(|kind| [&[1][..], &entry(kind)].concat()).chain([[&[1][..], &all].concat()]).collect()
+        }
+        other => panic!("there is no target {other}"),
+    }
+}
+
+/// Files of a folder of the checkout, as far as they are short.
+fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
+    let mut paths: Vec<_> = std::fs::read_dir(root().join(folder))
+        .expect("the folder is there")
+        .map(|entry| entry.expect("it is read").path())
+        .filter(|path| path.is_file() && path.to_string_lossy().ends_with(ending))
+        .collect();
+    paths.sort();
+    let cut = |path| {
+        let mut bytes: Vec<u8> = std::fs::read(path).expect("the file is there");
+        bytes.truncate(FILE_MAX);
+        bytes
+    };
+    paths.iter().map(cut).collect()
+}
+
+/// Commands that a driver sends first.
+fn commands() -> Vec<Sqe> {
+    let identify = |cns, nsid| AdminCommand::Identify(Identify { cns, nsid, controller: 0, csi: 0 }).emit(1);
+    let log = |lid| {
+        let get = GetLogPage { nsid: 0, lid, specific: 0, retain: false, len: 512, offset: 0, identifier: 0, csi: 0 };
+        AdminCommand::GetLogPage(get).emit(2)
+    };
+    vec![
+        identify(Cns::Controller, 0),
+        identify(Cns::Namespace, 1),
+        log(log_page::SMART),
+        log(0xC0),
+        AdminCommand::KeepAlive.emit(3),
+        AdminCommand::AsynchronousEventRequest.emit(4),
+        Sqe::read(5, 0, 7),
+        Sqe::write(6, 8, 7),
+        Sqe::flush(7),
+        Sqe::dataset_management(8, 1, true),
+    ]
+}
+
+fn wire_seeds() -> Vec<Vec<u8>> {
+    let entries = commands().iter().flat_map(|sqe| sqe.to_bytes()).collect();
+    let framing = Framing::default();
+    let mut pdus = vec![0];
+    for sqe in commands() {
+        Pdu::CapsuleCmd(sqe).append(&framing, &[], &mut pdus);
+    }
+    let mut seeds: Vec<Vec<u8>> = vec![
+        entries,
+        pdus,
+        IdentifyController::default().to_bytes().to_vec(),
+        IdentifyNamespace::default().to_bytes().to_vec(),
+    ];
+    seeds.extend(vfio_user_seeds());
+    seeds
+}
+
+/// Operations: bringing the controller up, queues, then commands.
+fn controller_seeds() -> Vec<Vec<u8>> {
+    let up = vec![1, 2, 0, 2, 1];
+    let command = |opcode: u8, nsid: u8, queue: u8, dwords: [u8; 6]| {
+        [&[3, opcode, 0, 1, 0, nsid, 0, 0][..], &dwords, &[queue]].concat()
+    };
+    // Identify, Set Features, Get Log Page, Format, Sanitize, Namespace Management, Self-test; Read, Write, Flush, and others.
+    let admin: Vec<u8> = [0x06, 0x09, 0x0A, 0x02, 0x80, 0x84, 0x0D, 0x14, 0xC1, 0xC2]
+        .into_iter()
+        .flat_map(|opcode| [command(opcode, 1, 0, [1, 0, 0, 0, 0, 0]), vec![8, 200]].concat())
+        .collect();
+    let io: Vec<u8> = [0x02, 0x01, 0x00, 0x05, 0x08, 0x09, 0x0C, 0x80, 0x81]
+        .into_iter()
+        .flat_map(|opcode| [command(opcode, 1, 1, [8, 0, 7, 0, 0, 0]), vec![8, 50]].concat())
+        .collect();
+    let faults: Vec<u8> = (0..6).flat_map(|kind| [11, kind, 2, 9]).collect();
+    vec![
+        up.clone(),
+        [up.clone(), admin.clone()].concat(),
+        [up.clone(), io.clone()].concat(),
+        [up.clone(), faults, io.clone(), vec![10, 0], up.clone(), io.clone()].concat(),
+        [up, vec![12, 1], io.clone(), vec![12, 0x82], io, vec![12, 0], admin].concat(),
+    ]
+}
+
+fn vfio_user_seeds() -> Vec<Vec<u8>> {
+    let message = |number: u16, payload: &[u8]| {
+        [Header::command(7, number, payload.len()).to_bytes().as_slice(), payload].concat()
+    };
+    let map = DmaMap { argsz: DmaMap::SIZE as u32, flags: 3, offset: 0, address: 1 << 20, size: 1 << 16 };
+    let access = RegionAccess { offset: 0x14, region: 0, count: 4 };
+    let all: Vec<u8> = (1..19).flat_map(|number| message(number, &[32, 0, 0, 0, 0, 0, 0, 0])).collect();
+    vec![
+        [&[1][..], &message(command::DMA_MAP, &map.to_bytes())].concat(),
+        [&[1][..], &message(command::REGION_READ, &access.to_bytes())].concat(),
+        [&[1][..], &message(command::REGION_WRITE, &[access.to_bytes().as_slice(), &[1, 0, 0x46, 0]].concat())]
+            .concat(),
+        [&[1][..], &message(command::DEVICE_RESET, &[])].concat(),
+        [&[0][..], &message(command::VERSION, b"\0\0\x01\0{\"capabilities\":{\"max_msg_fds\":8}}\0")].concat(),
+        [&[1][..], &all].concat(),
+    ]
+}
+
+fn nvme_tcp_seeds() -> Vec<Vec<u8>> {
+    let framing = Framing::default();
+    let mut seeds = Vec::new();
+    for how in 0..8 {
+        let mut bytes = vec![how];
+        for sqe in commands() {
+            // A transport SGL, which has no address.
+            let sqe = tidewater_wire::fabrics::DataPointer::Transport { len: 4_096 }.put(sqe);
+            Pdu::CapsuleCmd(sqe).append(&framing, &[], &mut bytes);
+        }
+        seeds.push(bytes);
+    }
+    seeds
+}
+
+/// Numbers that are often a limit.
+const EDGES: [u64; 10] = [0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, i64::MAX as u64, u64::MAX];
+
+/// An input that is a seed, with some changes.
+fn mutate(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut below = |bound: usize| rng.below(bound.max(1) as u64) as usize;
+    let mut input = seeds[below(seeds.len())].clone();
+    for _ in 0..1 + below(8) {
+        let at = below(input.len() + 1);
+        let rest = input.len() - at;
+        match below(8) {
+            0 | 1 if rest > 0 => input[at] ^= 1 << below(8),
+            2 if rest > 0 => input[at] = below(256) as u8,
+            3 => {
+                let len = [1, 2, 4, 8][below(4)].min(rest);
+                let edge = EDGES[below(EDGES.len())].to_le_bytes();
+                input[at..at + len].copy_from_slice(&edge[..len]);
+            }
+            4 => {
+                let len = below(16).min(rest);
+                input.drain(at..at + len);
+            }
+            5 => {
+                let bytes: Vec<u8> = (0..1 + below(16)).map(|_| below(256) as u8).collect();
+                input.splice(at..at, bytes);
+            }
+            6 => {
+                // Something of it once more.
+                let from = below(input.len() + 1);
+                let piece = input[from..(from + below(64)).min(input.len())].to_vec();
+                input.splice(at..at, piece);
+            }
+            _ => {
+                // The end of another seed.
+                let other = &seeds[below(seeds.len())];
+                input.truncate(at);
+                input.extend_from_slice(&other[below(other.len() + 1)..]);
+            }
+        }
+    }
+    input.truncate(INPUT_MAX);
+    input
+}
+
+/// Runs a target on an input, and keeps it if that fails.
+fn try_input(name: &str, target: targets::Target, input: &[u8]) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(input))) else { return };
+    let path = std::env::temp_dir().join(format!("tidewater-fuzz-{name}-{}", std::process::id()));
+    match std::fs::write(&path, input) {
+        Ok(()) => eprintln!("{name}: the input that failed is in {}", path.display()),
+        Err(error) => eprintln!("{name}: the input that failed could not be kept ({error}): {input:02x?}"),
+    }
+    resume_unwind(panic);
+}
+
+/// Seeds, and then mutations of them for a while. With TIDEWATER_FUZZ_INPUT: that file alone.
+fn run(name: &str, time: Duration, seed: u64) {
+    let (_, target) = *targets::TARGETS.iter().find(|(known, _)| *known == name).expect("a target");
+    if let Some(path) = std::env::var_os("TIDEWATER_FUZZ_INPUT") {
+        return target(&std::fs::read(path).expect("the input is there"));
+    }
+    let seeds = seeds(name);
+    for input in &seeds {
+        try_input(name, target, input);
+    }
+    let (mut rng, start, mut inputs) = (Rng::new(seed, name.as_bytes()), Instant::now(), 0);
+    while inputs < INPUTS_MIN || start.elapsed() < time {
+        try_input(name, target, &mutate(&mut rng, &seeds));
+        inputs += 1;
+    }
+    println!("{name}: {} seeds, {inputs} mutations in {:.1} s", seeds.len(), start.elapsed().as_secs_f64());
+}
+
+macro_rules! targets {
+    ($($name:ident)+) => {
+        /// What has tests here.
+        const TESTED: &[&str] = &[$(stringify!($name)),+];
+
+        mod short {
+            $(#[test]
+            fn $name() {
+                super::run(stringify!($name), super::SHORT, 1);
+            })+
+        }
+
+        mod long {
+            $(#[test]
+            #[ignore = "a long run, for `make torture`"]
+            fn $name() {
+                // Another run is another search.
+                let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                let seed = seed.map_or(2, |since| since.as_secs());
+                println!("{}: seed {seed}", stringify!($name));
+                super::run(stringify!($name), super::LONG, seed);
+            })+
+        }
+    };
+}
+
+targets! { wire controller vfio_user nvme_tcp traces profiles images input_logs }
+
+#[test]
+fn every_target_has_seeds_a_test_and_a_binary() {
+    let known: Vec<&str> = targets::TARGETS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(known, TESTED);
+    let manifest = std::fs::read_to_string(root().join("fuzz/Cargo.toml")).expect("the manifest is there");
+    let mut bytes = 0;
+    for name in known {
+        let seeds = seeds(name);
+        assert!(!seeds.is_empty(), "{name} has no seeds");
+        bytes += seeds.iter().map(Vec::len).sum::<usize>();
+        assert!(manifest.contains(&format!("path = \"fuzz_targets/{name}.rs\"")), "{name} is in fuzz/Cargo.toml");
+        let binary = std::fs::read_to_string(root().join(format!("fuzz/fuzz_targets/{name}.rs")));
+        assert!(binary.is_ok_and(|text| text.contains(&format!("tidewater_fuzz::{name}(data)"))), "{name}");
+        if std::env::var_os("UPDATE_SEEDS").is_some() {
+            let folder = root().join("fuzz/seeds").join(name);
+            std::fs::create_dir_all(&folder).expect("the checkout is writable");
+            for (number, seed) in seeds.iter().enumerate() {
+                std::fs::write(folder.join(format!("{number:02}")), seed).expect("the checkout is writable");
+            }
+        }
+    }
+    assert!(bytes <= SEEDS_MAX, "{bytes} bytes of seeds");
+}
