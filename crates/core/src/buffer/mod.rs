@@ -221,10 +221,12 @@ impl Buffer {
         hit
     }
 
-    /// A page is read that a write buffer may hold.
+    /// A page is read that a write buffer may hold. Unless the policy keeps clean pages too, that is no use of the page that
+    /// it hears of: it orders writes.
     #[inline]
     pub fn read(&mut self, lpn: u32) -> bool {
-        let found = self.held > 0 && (self.policy.read(lpn) || self.is_leaving_dirty(lpn));
+        let found =
+            if self.keeps_clean { self.policy.read(lpn) || self.is_leaving_dirty(lpn) } else { self.contains(lpn) };
         self.statistics.read_hits += u64::from(found);
         found
     }

@@ -58,9 +58,11 @@ pub struct DriveProfile {
 }
 
 impl Profile {
-    /// Logical pages of a logical block, as buffer policies over blocks know it: as many as a flash block holds.
+    /// Logical pages of a logical block, as buffer policies over blocks know it: as many as the translation layer erases as
+    /// one, a block of every plane; at most 65,535.
     pub fn block_units(&self) -> u32 {
-        let pages = u64::from(self.nand.pages_per_block) * u64::from(self.nand.page_size / self.ftl.unit_size);
+        let units_per_page = u64::from(self.nand.page_size / self.ftl.unit_size);
+        let pages = u64::from(self.nand.planes) * u64::from(self.nand.pages_per_block) * units_per_page;
         pages.min(u16::MAX.into()) as u32
     }
 }
