@@ -77,6 +77,7 @@ impl Merge {
 
 impl<M: Medium> Ftl<M> {
     /// Starts whatever merges can be started now.
+    #[cold]
     pub(in crate::ftl) fn go_on_merging(&mut self, now: Instant, events: &mut EventQueue) {
         if self.recovery.is_some() {
             return;
@@ -269,6 +270,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A read for a merge, or for a second chance, is done.
+    #[cold]
     pub(in crate::ftl) fn on_merge_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
         let mut left = operation.uncorrectable;
         while left != 0 {
@@ -328,6 +330,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A row of a merge is on flash, or its program failed.
+    #[cold]
     pub(in crate::ftl) fn on_merged_row(&mut self, now: Instant, events: &mut EventQueue, slot: usize, failed: bool) {
         let m = &mut self.hybrid().merges[slot];
         m.programmed += 1;

@@ -15,6 +15,8 @@
 //! What is below is that of the page-mapped layer: rows, stamps, hazards, bad blocks, the log of deallocations, recovery,
 //! and an index from logical pages to units. What differs is where a unit goes, and how space comes back. ADR 9 says why.
 //!
+//! What the shared layer calls is marked cold, which keeps the page-mapped path as short as it was.
+//!
 //! A merge moves no map entry before all its rows are programmed: until then all that it copies from is in place, so an
 //! interrupted or failed merge leaves nothing behind but a superblock to erase.
 
@@ -214,7 +216,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Whether any logical page can be written now, wherever it has to go.
-    #[inline]
+    #[cold]
     pub(super) fn takes_any(&self, hybrid: &Hybrid) -> bool {
         let is_sequential_ready = match &hybrid.sequential {
             Some(s) => s.row != NONE || self.flash.programs(self.layout.die_of(s.superblock)) < self.programs_per_die,
@@ -241,7 +243,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Units that the row of random writes still takes; a new one is as good as open.
-    #[inline]
+    #[cold]
     pub(super) fn random_row_room(&self, hybrid: &Hybrid) -> u32 {
         match hybrid.random_row {
             NONE => self.layout.units_per_row,
@@ -250,6 +252,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Takes a host unit; [`Ftl::can_write`] has said that it can.
+    #[cold]
     pub(super) fn write_to_log(
         &mut self,
         now: Instant,
@@ -352,6 +355,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// The row of random writes, or one opened wherever there is a superblock, the reserve included.
+    #[cold]
     pub(super) fn any_random_row(&mut self) -> Option<u32> {
         let free = self.free_superblocks > 0;
         let hybrid = self.hybrid();
@@ -382,6 +386,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A row was submitted: it is no longer being filled.
+    #[cold]
     pub(super) fn forget_row(&mut self, row: u32) {
         let hybrid = self.hybrid();
         if hybrid.random_row == row {
@@ -394,6 +399,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Programs the rows that are being filled as they are.
+    #[cold]
     pub(super) fn pad_log_rows(&mut self, now: Instant, events: &mut EventQueue) {
         let hybrid = self.hybrid();
         let rows = [hybrid.random_row, hybrid.sequential.map_or(NONE, |s| s.row)];
@@ -414,6 +420,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// The time of a row is over, if it is still the one that the timer was set for.
+    #[cold]
     pub(super) fn pad_log_row_in_time(&mut self, now: Instant, events: &mut EventQueue, row: u32, generation: u32) {
         let hybrid = self.hybrid();
         let is_filled = hybrid.random_row == row || hybrid.sequential.is_some_and(|s| s.row == row);
