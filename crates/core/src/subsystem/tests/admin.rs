@@ -327,7 +327,7 @@ fn a_stuck_shutdown_is_one_shutdown_and_ends_with_a_reset() {
         rig.run();
         rig.read(0, offset::CSTS) >> 2 & 3
     };
-    inject(&mut rig, Fault::StuckShutdown { function: 0 });
+    rig.input(Input::Inject(Fault::StuckShutdown { function: 0 }));
     assert_eq!(shutdown(&mut rig), 1);
     rig.write(0, offset::CC, 0);
     rig.enable(0);
