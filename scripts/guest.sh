@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Boots guests that judge the device (tests/guest): `make test-guest`.
 #
-#   scripts/guest.sh [--device emulated] [--long] [--list] [NAME...]
+#   scripts/guest.sh [--device emulated|tidewater] [--long] [--list] [NAME...]
 #
 # Where the guest's packages can't be had it prints `SKIPPED (n): why` and ends well. TIDEWATER_GUEST_KIT names a kit that
 # scripts/guest-kit.sh has made elsewhere.

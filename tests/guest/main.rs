@@ -28,7 +28,7 @@ struct Options {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { kind: Kind::Emulated, long: false, list: false, filters: Vec::new() };
+    let mut options = Options { kind: Kind::Tidewater, long: false, list: false, filters: Vec::new() };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {

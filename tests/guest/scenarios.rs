@@ -79,7 +79,13 @@ pub fn scenarios() -> Vec<Scenario> {
         scenario(
             "bars",
             "registers, controller memory buffer, persistent memory region and fast side, by mapped BARs; a kill",
-            Setup { profile: "villars", namespaces: &[64], memory_buffers: true, ..PLAIN },
+            Setup {
+                profile: "villars",
+                settings: &["serve.cmb_size=16MiB", "serve.pmr_size=16MiB"],
+                namespaces: &[64],
+                memory_buffers: true,
+                ..PLAIN
+            },
             vec![step(&["bars"], ""), step(&["bars-after"], "")],
         ),
         scenario(

@@ -28,6 +28,8 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         _ => Backing::File(serve.image.clone()),
     };
     let _running = interrupt::Running::begin();
+    // A profile's blocks are the smallest that its drive takes.
+    let profile_shift = drive.profile.host.block_size.ilog2() as u8;
     let setup = Setup {
         profile: drive.profile,
         backing,
@@ -35,7 +37,10 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         namespaces: serve
             .namespaces
             .iter()
-            .map(|namespace| NamespaceSetup { bytes: namespace.bytes, block_shift: namespace.block_shift })
+            .map(|namespace| NamespaceSetup {
+                bytes: namespace.bytes,
+                block_shift: namespace.block_shift.unwrap_or(profile_shift),
+            })
             .collect(),
         seed: serve.seed,
         vfio_user: serve.vfio_user.clone(),

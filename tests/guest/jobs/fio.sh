@@ -30,14 +30,18 @@ trims() {
     fio "${common[@]}" --name=trims --rw=randtrimwrite --bs=64k --ioengine=libaio --iodepth=1 --numjobs=2 \
         --size="$((mib / 2))m" --offset_increment="${part}m" --fsync=64
 }
-# Random ranges of random data are written, discarded or zeroed, and the same is done to a file in memory.
+# Random ranges of random data are written, discarded or zeroed, and the same is done to a file in memory. Discards are of whole
+# granules: of a part of one a drive may keep what was there (NPDG, section 5.15.2.1), and ours does.
 mirrored() {
-    local block=$1 file=/tmp/mirror first count turn
+    local block=$1 file=/tmp/mirror first count turn granule
+    granule=$(cat /sys/block/nvme0n1/queue/discard_granularity)
+    [ "$granule" -ge "$block" ] && granule=$((granule / block)) || return 1
     RANDOM=7
     dd if=/dev/urandom of=$file bs=1M count=4 status=none
     dd if=$file of=$disk bs=1M oflag=direct status=none
     for turn in $(seq 60); do
         first=$((RANDOM % (4194304 / block))) count=$((RANDOM % 64 + 1))
+        if [ $((turn % 3)) = 1 ]; then first=$((first / granule * granule)) count=$(((count + granule - 1) / granule * granule)); fi
         [ $((first + count)) -le $((4194304 / block)) ] || continue
         case $((turn % 3)) in
             0)

@@ -22,7 +22,7 @@ pub struct Serve {
     /// Usable size of a new drive, such as 64GiB; an image that is there has its own
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Drive")]
     pub size: Option<u64>,
-    /// Namespaces of a new drive: sizes, separated by commas, each with :4k for blocks of 4 KiB, the last may be `rest`
+    /// Namespaces of a new drive: sizes, separated by commas, each with :4k or :512 for its blocks (else as in the profile), the last may be `rest`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rest", help_heading = "Drive")]
     pub namespaces: Vec<NamespaceSize>,
     /// Seed of a new drive: bad blocks, identifiers
@@ -73,19 +73,20 @@ pub struct Rerun {
 pub struct NamespaceSize {
     /// Bytes; `None`: what is left.
     pub bytes: Option<u64>,
-    /// Bytes of a block as a power of two: 9 or 12.
-    pub block_shift: u8,
+    /// Bytes of a block as a power of two: 9 or 12; `None`: those of the profile.
+    pub block_shift: Option<u8>,
 }
 
 impl std::str::FromStr for NamespaceSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<NamespaceSize, String> {
-        let (size, blocks) = text.split_once(':').unwrap_or((text, "512"));
+        let (size, blocks) = text.split_once(':').map_or((text, None), |(size, blocks)| (size, Some(blocks)));
         let block_shift = match blocks {
-            "512" => 9,
-            "4k" | "4K" | "4096" | "4KiB" => 12,
-            other => return Err(format!("blocks are 512 or 4k, and not `{other}`")),
+            None => None,
+            Some("512") => Some(9),
+            Some("4k" | "4K" | "4096" | "4KiB") => Some(12),
+            Some(other) => return Err(format!("blocks are 512 or 4k, and not `{other}`")),
         };
         let bytes = if size == "rest" { None } else { Some(values::size(size)?) };
         Ok(NamespaceSize { bytes, block_shift })
@@ -280,8 +281,9 @@ mod tests {
 
     #[test]
     fn namespaces_ranges_and_codes_are_read() {
-        assert_eq!("1g:4k".parse(), Ok(NamespaceSize { bytes: Some(1 << 30), block_shift: 12 }));
-        assert_eq!("rest".parse(), Ok(NamespaceSize { bytes: None, block_shift: 9 }));
+        assert_eq!("1g:4k".parse(), Ok(NamespaceSize { bytes: Some(1 << 30), block_shift: Some(12) }));
+        assert_eq!("1g:512".parse(), Ok(NamespaceSize { bytes: Some(1 << 30), block_shift: Some(9) }));
+        assert_eq!("rest".parse(), Ok(NamespaceSize { bytes: None, block_shift: None }));
         assert!("1g:3k".parse::<NamespaceSize>().is_err());
         assert_eq!(blocks("3..5"), Ok(3..5));
         assert_eq!(blocks("7"), Ok(7..8));
