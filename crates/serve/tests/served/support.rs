@@ -84,7 +84,17 @@ impl Drive {
 
     /// The client of a function.
     pub fn client(&self, function: usize) -> Client {
-        Client::connect(&self.ready.vfio_user[function]).expect("a client")
+        let until = Instant::now() + TIME;
+        loop {
+            match Client::connect(&self.ready.vfio_user[function]) {
+                Ok(client) => return client,
+                // A function has one client. The last one's socket may be open for a moment longer, in a process that another
+                // test is just making out of this one.
+                Err(ClientError::Io(error)) => assert!(Instant::now() < until, "no client: {error}"),
+                Err(error) => panic!("no client: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What the control socket answers.
