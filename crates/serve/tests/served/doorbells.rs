@@ -20,7 +20,7 @@ fn rounds(number: u64, seed: u64) {
     let mut rng = Rng::new(seed, b"doorbells");
     let sqe = host.buffer.attach(Sqe::read(1, 0, 0).with_nsid(1), BLOCK as u64);
     let before = host.pair.messages();
-    let mut late = 0;
+    let (mut slow, mut late) = (0, 0);
     for round in 0..number {
         // Around the time after which the device goes to sleep.
         let pause = Duration::from_nanos(match rng.below(8) {
@@ -35,10 +35,14 @@ fn rounds(number: u64, seed: u64) {
         }
         let begin = Instant::now();
         host.pair.run(&sqe, TIME).unwrap_or_else(|error| panic!("round {round}: {error}"));
-        // A wake-up that is lost shows as the device's longest sleep; so does a machine that is busy, now and then.
-        late += u64::from(begin.elapsed() > Duration::from_millis(185));
+        match begin.elapsed().as_millis() {
+            50..185 => slow += 1,
+            185.. => late += 1,
+            _ => {}
+        }
     }
-    assert!(late <= 2 + number / 5_000, "{late} commands of {number} waited until the device looked by itself");
+    // A wake-up that is lost shows as the device's longest sleep, 200 ms. A machine that is busy shows shorter times as well.
+    assert!(late <= 2 + slow, "{late} commands of {number} waited until the device looked by itself; {slow} were slow");
     let messages = host.pair.messages() - before;
     println!("{number} commands took {messages} messages");
     assert!(messages > 0, "the device never slept: this test has shown nothing");
