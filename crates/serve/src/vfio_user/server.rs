@@ -12,8 +12,6 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::geteuid;
 
 use super::connection::Connection;
 use super::device::{Device, Function};
@@ -150,10 +148,7 @@ fn listen(path: &Path) -> Result<UnixListener, ServerError> {
 /// Takes the next client, if there is one that may come.
 fn accept(listener: &UnixListener) -> Option<UnixStream> {
     let (stream, _) = listener.accept().ok()?;
-    let peer = getsockopt(&stream, PeerCredentials).ok()?;
-    // Root can do as it likes anyhow.
-    let allowed = peer.uid() == geteuid().as_raw() || peer.uid() == 0;
-    allowed.then_some(stream)
+    crate::runtime::is_allowed(&stream).then_some(stream)
 }
 
 /// The server's thread.
