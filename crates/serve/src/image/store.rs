@@ -9,9 +9,10 @@
 
 use super::ImageError;
 use super::format::{
-    self, BLOCK_RECORD, BlockRecord, Geometry, OWN_PREFIX, OwnRecord, PageRecord, PageState, Slot, Superblock,
+    self, BLOCK_RECORD, BlockRecord, Geometry, MemoryEntry, OWN_PREFIX, OwnRecord, PageRecord, PageState, Slot, Superblock,
     UnitRecord,
 };
+use super::log::StoredLog;
 use super::storage::Storage;
 use super::sync::{SyncMode, Syncs};
 use std::collections::VecDeque;
@@ -58,6 +59,8 @@ pub enum Flaw {
     NoChecksums,
     /// A flush does not sync.
     NoFlush,
+    /// Control blocks are written in two slots in turn, whether one of them is safe or not.
+    AnyControlBlock,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,6 +128,11 @@ pub struct Image {
     pub(super) metadata: Vec<u8>,
     pub(super) metadata_number: u64,
     pub(super) state_number: u64,
+    /// Where memories of the controller are, and the number of the list that says so.
+    pub(super) memories: Vec<MemoryEntry>,
+    pub(super) list_number: u64,
+    /// What is stored of the fast side.
+    pub(super) logs: Vec<StoredLog>,
     statistics: ImageStatistics,
 }
 
@@ -173,6 +181,9 @@ impl Image {
             metadata: Vec::new(),
             metadata_number: 0,
             state_number: 0,
+            memories: Vec::new(),
+            list_number: 0,
+            logs: Vec::new(),
             statistics: ImageStatistics::default(),
             geometry,
             superblock,
@@ -199,9 +210,14 @@ impl Image {
         self.geometry.page_size
     }
 
-    /// Bytes of the file, holes included.
+    /// Bytes of the file up to the end of the pages, holes included.
     pub fn file_len(&self) -> u64 {
         self.geometry.file_len()
+    }
+
+    /// The version of its format.
+    pub fn version(&self) -> u32 {
+        self.superblock.version
     }
 
     /// What it has done since it was opened.
@@ -223,7 +239,7 @@ impl Image {
 
     /// The result of a write that somebody may want to be safe.
     #[inline]
-    fn wrote(&mut self, result: io::Result<()>) -> Result<(), StoreFault> {
+    pub(super) fn wrote(&mut self, result: io::Result<()>) -> Result<(), StoreFault> {
         self.dirty = true;
         self.fail(result)
     }
@@ -545,6 +561,11 @@ impl Image {
         let number = self.syncs.began() + 1;
         self.advance()?;
         Ok(number)
+    }
+
+    /// The number of the sync that makes safe what is written now.
+    pub(super) fn sync_to_come(&self) -> u64 {
+        self.syncs.began() + 1
     }
 
     /// The number of the last sync that has ended.

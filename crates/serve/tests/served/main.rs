@@ -4,5 +4,6 @@ mod doorbells;
 mod faults;
 mod integrity;
 mod kill;
+mod log;
 mod power;
 mod support;
