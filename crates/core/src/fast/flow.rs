@@ -448,10 +448,17 @@ impl<M: Medium> Device<M> {
         let (first, count, reserve) = block.range;
         let mut head = block.head;
         if self.options.payload {
-            // Where what was stored last is lost, an older control block counts, and some of its pages may have been trimmed since,
-            // and their places used again.
-            let known: Vec<(usize, u64)> =
-                pages.iter().enumerate().filter(|(_, page)| page.sequence > 0).map(|(i, page)| (i, page.sequence)).collect();
+            // Where what was stored last is lost, an older control block counts, and its first pages may have been trimmed since, and
+            // their places used again.
+            let gone = pages.iter().take_while(|page| page.sequence == 0).count();
+            pages.drain(..gone);
+            head += gone as u64;
+            let known: Vec<(usize, u64)> = pages
+                .iter()
+                .enumerate()
+                .filter(|(_, page)| page.sequence > 0)
+                .map(|(i, page)| (i, page.sequence))
+                .collect();
             let newer = known.windows(2).rev().find(|pair| pair[0].1 > pair[1].1).map_or(0, |pair| pair[0].0 + 1);
             pages.drain(..newer);
             head += newer as u64;

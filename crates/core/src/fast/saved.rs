@@ -78,13 +78,8 @@ impl ControlBlock {
         let [lanes, on_wrap, destage_failed, _] = f.array()?;
         let on_wrap = OnWrap::from_code(on_wrap).ok_or_else(|| f.wrong("there is no such rule for a full ring"))?;
         let (ring_size, queue_size) = (f.u64()?, f.u64()?);
-        let setup = Setup {
-            lanes: lanes.into(),
-            ring_size,
-            queue_size,
-            partial_after: Duration::from_ps(f.u64()?),
-            on_wrap,
-        };
+        let setup =
+            Setup { lanes: lanes.into(), ring_size, queue_size, partial_after: Duration::from_ps(f.u64()?), on_wrap };
         let (head, settled) = (f.u64()?, f.u64()?);
         let range = (f.u32()?, f.u32()?, f.u32()?);
         if !(1..=LANES_MAX).contains(&usize::from(lanes)) || destage_failed > 1 {
@@ -197,8 +192,7 @@ fn transport(f: &mut Fields<'_>) -> Result<Persistent, StateError> {
         0 => None,
         _ => Some(group(f)?),
     };
-    let [floor, promised, synced, synced_in] =
-        [Epoch(f.u64()?), Epoch(f.u64()?), Epoch(f.u64()?), Epoch(f.u64()?)];
+    let [floor, promised, synced, synced_in] = [Epoch(f.u64()?), Epoch(f.u64()?), Epoch(f.u64()?), Epoch(f.u64()?)];
     let mut it = Persistent {
         node,
         role,

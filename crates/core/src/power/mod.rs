@@ -200,7 +200,8 @@ impl<M: Medium> Device<M> {
         device.restored = remains.buffered;
         let functions = device.fast.functions();
         let fast = &device.profile.fast;
-        let fits = remains.log.iter().zip(functions).all(|(of, function)| of.iter().all(|one| one.block.fits(function, fast)));
+        let fits =
+            remains.log.iter().zip(functions).all(|(of, function)| of.iter().all(|one| one.block.fits(function, fast)));
         // Where nothing of the fast side was stored, it is as it was when the drive was made.
         if !(remains.log.is_empty() || remains.log.len() == functions.len() && fits) {
             let text = "the profile's [fast] functions and log_size are not those of the drive that lost its power";

@@ -62,7 +62,6 @@ impl Pmr {
         Ok(pmr)
     }
 
-
     fn mark(&self, offset: u64, len: usize) {
         if let Changed::Bits(bits) = &mut *self.changed.borrow_mut() {
             let end = offset.saturating_add(len.max(1) as u64).min(self.bytes);
@@ -104,7 +103,6 @@ impl Pmr {
             let at = number as usize;
             let offset = number * PAGE;
             match &mut *changed {
-                Changed::Bits(bits) if bits[at / 64] == 0 && at % 64 == 0 => continue,
                 Changed::Bits(bits) => {
                     if bits[at / 64] >> (at % 64) & 1 == 0 {
                         continue;
@@ -154,4 +152,3 @@ impl Pmr {
         Ok(())
     }
 }
-

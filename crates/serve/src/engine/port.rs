@@ -76,10 +76,9 @@ impl Port {
             Region::Cmb { offset } => self.cmb.as_ref().is_some_and(|(memory, from)| {
                 memory.write(from + offset, first) && memory.store_u64(from + offset + 8, word)
             }),
-            Region::Pmr { offset } => self
-                .pmr
-                .as_ref()
-                .is_some_and(|pmr| pmr.write(offset, first) && pmr.store_u64(offset + 8, word)),
+            Region::Pmr { offset } => {
+                self.pmr.as_ref().is_some_and(|pmr| pmr.write(offset, first) && pmr.store_u64(offset + 8, word))
+            }
         }
     }
 

@@ -517,8 +517,8 @@ impl Server {
         let left = self.world.payload.image_mut().store_log_remains(remains.log());
         let lost = self.world.payload.held();
         let forgotten = self.world.payload.power_lost();
-        let pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
-        let pmrs = pmrs.map(|pmr| pmr.power_lost(self.world.payload.image())).collect::<Result<(), _>>();
+        let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
+        let pmrs = pmrs.try_for_each(|pmr| pmr.power_lost(self.world.payload.image()));
         stored.and(left).and(forgotten).and(pmrs).map_err(|_| wrong("the image could not be written"))?;
         self.dark = Some(Dark { until: Wall::now() + off, remains, state, next_version });
         Ok(lost)
@@ -591,8 +591,8 @@ impl Server {
         if let Some(Served { subsystem, log, .. }) = self.machine.take() {
             let state = subsystem.state();
             let image = self.world.payload.image_mut();
-            let pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
-            let pmrs = pmrs.map(|pmr| pmr.store(image).map(drop)).collect::<Result<(), _>>();
+            let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
+            let pmrs = pmrs.try_for_each(|pmr| pmr.store(image).map(drop));
             if pmrs.and_then(|()| image.save_metadata(&state)).and_then(|()| image.sync()).is_err() {
                 result = Err(wrong("the image could not be written: what was flushed before is safe"));
             }

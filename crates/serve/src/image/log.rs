@@ -184,9 +184,11 @@ impl Image {
     ) -> Result<(), StoreFault> {
         let goes_on = |(block, lanes): &(ControlBlock, Vec<StoredLane>)| {
             block.setup() == of.setup()
-                && lanes.iter().zip(of.lanes()).zip(block.ends()).all(|((stored, lane), &end)| {
-                    lane.released() >= stored.until && lane.durable() >= end
-                })
+                && lanes
+                    .iter()
+                    .zip(of.lanes())
+                    .zip(block.ends())
+                    .all(|((stored, lane), &end)| lane.released() >= stored.until && lane.durable() >= end)
         };
         let read = |lane: usize, offset: u64, into: &mut [u8]| fast.read_ring(function, lane, offset, into);
         if !log.current.as_ref().is_some_and(goes_on) {
@@ -211,7 +213,8 @@ impl Image {
         for (i, (stored, lane)) in lanes.iter_mut().zip(of.lanes()).enumerate() {
             if stored.until < lane.released() && result.is_ok() {
                 let place = log.place(log.generation, of.setup().ring_size, i);
-                result = self.store_ring(stored, (lane.durable(), lane.released()), place, |at, into| read(i, at, into));
+                result =
+                    self.store_ring(stored, (lane.durable(), lane.released()), place, |at, into| read(i, at, into));
             }
         }
         if let Some((_, stored)) = &mut log.current {
@@ -288,8 +291,7 @@ impl Image {
             sector[LOG_HEADER..].copy_from_slice(&stored.tail[..]);
             sector[LOG_HEADER + len as usize..].fill(0);
             let at = place.sector(offset);
-            let header =
-                LogSector { generation: place.generation, offset, skip: stored.skip as u16, len: len as u16 };
+            let header = LogSector { generation: place.generation, offset, skip: stored.skip as u16, len: len as u16 };
             header.seal(self.salt, at, &mut sector);
             let result = self.storage.write_at(at, &sector);
             self.wrote(result)?;
