@@ -191,6 +191,16 @@ impl Image {
         self.sync().map_err(write)
     }
 
+    /// The profile that the drive in the image at `path` was made with.
+    ///
+    /// # Errors
+    /// [`ImageError`], whatever the file holds.
+    pub fn profile(path: &Path) -> Result<Profile, ImageError> {
+        let storage = FileStorage::open(path)?;
+        let superblock = read_superblock(&storage, storage.name())?;
+        read_profile(&storage, storage.name(), &superblock)
+    }
+
     /// Opens the image of a drive. `given`: the profile to run it with, which must have the shape that it was made with.
     ///
     /// # Errors
