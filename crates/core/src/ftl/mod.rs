@@ -222,6 +222,10 @@ pub struct FtlStatistics {
     pub merges_full: u64,
     /// Units of RW log blocks that got a second chance (FASTer).
     pub second_chances: u64,
+    /// Units of RW log blocks that were cold and went to the isolation area (FASTer).
+    pub isolated: u64,
+    /// Of the full merges, those that made room in the isolation area (FASTer).
+    pub isolation_merges: u64,
     /// Of these, for static wear levelling.
     pub wear_moves: u64,
     /// Block erases (planes counted one by one).

@@ -82,7 +82,9 @@ impl<M: Medium> Ftl<M> {
         if self.recovery.is_some() {
             return;
         }
-        while let Some(slot) = self.hybrid().merges.iter().position(|m| m.block == NONE) {
+        loop {
+            self.go_on_reclaiming(now, events);
+            let Some(slot) = self.hybrid().merges.iter().position(|m| m.block == NONE) else { break };
             let retired = self.next_retired();
             if !match retired {
                 Some(i) => self.merge_retired(now, events, slot, i),
@@ -269,7 +271,7 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// A read for a merge, or for a second chance, is done.
+    /// A read for a merge, or of what leaves a victim for elsewhere in the log, is done.
     #[cold]
     pub(in crate::ftl) fn on_merge_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
         let mut left = operation.uncorrectable;
@@ -284,8 +286,8 @@ impl<M: Medium> Ftl<M> {
                 self.lose(lpn, ppn);
             }
         }
-        if operation.owner == super::reclaim::SECOND_CHANCE {
-            return self.on_second_chance_read(now, events, operation);
+        if operation.owner == super::reclaim::MOVE {
+            return self.on_victim_read(now, events, operation);
         }
         let (slot, row) = ((operation.owner / WINDOW) as usize, operation.owner % WINDOW);
         self.hybrid().merges[slot].reads[row as usize] -= 1;
@@ -366,8 +368,9 @@ impl<M: Medium> Ftl<M> {
         for superblock in m.absorbed.drain(..).chain((old != NONE).then_some(old)) {
             self.drain(now, events, superblock);
         }
-        let Hybrid { merges, reclaim, .. } = self.hybrid();
+        let Hybrid { merges, reclaim, isolation, .. } = self.hybrid();
         reclaim.on_merged();
+        isolation.on_merged();
         merges[slot].sources = m.sources;
         merges[slot].absorbed = m.absorbed;
         self.erase_drained(now, events);
@@ -384,8 +387,9 @@ impl<M: Medium> Ftl<M> {
             // The rows that the host wrote are still good: a full merge fetches them.
             self.hybrid().retired.push_front((m.block, m.to));
         }
-        let Hybrid { merges, reclaim, retired, .. } = self.hybrid();
+        let Hybrid { merges, reclaim, isolation, retired, .. } = self.hybrid();
         reclaim.on_merged();
+        isolation.on_merged();
         retired.extend(m.absorbed.drain(..).map(|superblock| (m.block, superblock)));
         merges[slot].sources = m.sources;
         merges[slot].absorbed = m.absorbed;
