@@ -4,7 +4,7 @@
 
 kernel_may_say "resetting controller"
 
-for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combined fast-namespace fast-flash fast-protected fast-read; do
+for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combined fast-namespace fast-flash fast-protected fast-read fast-trim fast-unknown; do
     differs emulated $name "QEMU's controller has no fast side"
 done
 
@@ -116,6 +116,14 @@ read_log() {
         --read --raw-binary >/tmp/read && tail -c +33 /tmp/read | cmp - <(cat /tmp/page /tmp/page)
 }
 check fast-read read_log
+# A vendor command of the admin queue: Trim Log up to page 1.
+trim_log() {
+    local before
+    before=$(oldest)
+    nvme admin-passthru /dev/nvme0 --opcode=0xd4 --cdw14=$((before + 1)) && [ "$(oldest)" = $((before + 1)) ]
+}
+check fast-trim trim_log
+check fast-unknown refused nvme admin-passthru /dev/nvme0 --opcode=0xc1 --cdw10=16 --cdw12=9 --data-len=64 --write --input-file=/dev/zero
 
 # What the next guest looks for, when drive and guest were killed.
 say keep "region $(sha256sum </tmp/page | cut -c 1-64)"
