@@ -62,7 +62,7 @@ pub fn wide() -> Profile {
 /// One of the two with hybrid mapping: FAST or FASTer, logs of several sizes, rows of two units or four.
 pub fn hybrid(i: u64) -> Profile {
     let mut p = if i % 4 < 2 { tiny() } else { wide() };
-    p.ftl.mapping = if i % 2 == 0 { Mapping::Fast } else { Mapping::Faster };
+    p.ftl.mapping = if i.is_multiple_of(2) { Mapping::Fast } else { Mapping::Faster };
     p.name = format!("{}-{:?}", p.name, p.ftl.mapping);
     p.ftl.log_blocks = 6 + i as u32 % 3;
     p.ftl.log_write_points = 1 + i as u32 % 2;
