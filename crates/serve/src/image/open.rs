@@ -10,7 +10,7 @@ use std::path::Path;
 use tidewater_core::device::resolve;
 use tidewater_core::fast::log_pages;
 use tidewater_core::ftl::{Plan, Precondition};
-use tidewater_core::profile::{Mapping, Profile};
+use tidewater_core::profile::Profile;
 use tidewater_core::{Device, Identity, Options, Remains};
 use tidewater_nand::{Medium, Nand, Recorder};
 
@@ -98,10 +98,6 @@ impl Image {
     ) -> Result<Made<M>, ImageError> {
         if options.precondition != Precondition::Fresh {
             let why = "a drive that is stored starts fresh: what it has been through is what it goes through".into();
-            return Err(ImageError::Unsupported { why });
-        }
-        if profile.ftl.mapping != Mapping::Page {
-            let why = "a drive with hybrid mapping is only simulated: use ftl.mapping = \"page\" to serve it".into();
             return Err(ImageError::Unsupported { why });
         }
         let options = Options { stamps: true, payload: true, ..options };

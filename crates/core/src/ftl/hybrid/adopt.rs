@@ -3,7 +3,7 @@
 use super::{Ftl, Hybrid, Role, RowRole};
 use crate::events::EventQueue;
 use crate::flash::NONE;
-use crate::ftl::{NOT_A_CANDIDATE, State, Stream};
+use crate::ftl::{Entry, NOT_A_CANDIDATE, State, Stream};
 use std::collections::BTreeMap;
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
@@ -26,6 +26,30 @@ impl<M: Medium> Ftl<M> {
         let is_last = |role| matches!(role, Some(RowRole::LastCopy(_)));
         let header = self.row_header(superblock, row).map(RowRole::of);
         is_copy(header) && !is_last(self.row_role(superblock, rows - 1))
+    }
+
+    /// For [`Flaw::CutMerges`](crate::ftl::Flaw): what data blocks hold of logical blocks whose merge was cut is gone.
+    pub(in crate::ftl) fn give_up_sources_of_cut_merges(&mut self) {
+        let per_block = self.layout.units_per_superblock;
+        for superblock in 0..self.layout.superblocks() {
+            let rows = if self.layout.is_whole(superblock) { self.rows_programmed(superblock) } else { 0 };
+            if rows == 0 || !self.is_uncommitted_copy(superblock, rows - 1, rows) {
+                continue;
+            }
+            let Some(RowRole::Copy(block) | RowRole::LastCopy(block)) =
+                self.row_header(superblock, rows - 1).map(RowRole::of)
+            else {
+                continue;
+            };
+            for lpn in block * per_block..((block + 1) * per_block).min(self.map.units()) {
+                let Entry::At(ppn) = self.map.get(lpn) else { continue };
+                let at = self.layout.superblock_of(ppn);
+                let role = self.row_header(at, self.layout.row_of(ppn)).map(RowRole::of);
+                if at != superblock && !matches!(role, Some(RowRole::Log | RowRole::Isolated)) {
+                    self.map.set(lpn, Entry::Unmapped);
+                }
+            }
+        }
     }
 
     /// RW log blocks that were being filled go on behind the torn row, as many as are filled at once.

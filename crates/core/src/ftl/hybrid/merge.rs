@@ -8,7 +8,7 @@ use crate::events::EventQueue;
 use crate::flash::{Kind, NONE, Operation, Source};
 use crate::ftl::{Entry, NO_OWNER, State, Stream};
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Nand};
+use tidewater_nand::{Medium, Nand, Origin, Place};
 
 /// Rows of a merge that are read ahead: as many as keep the array, the bus and a program busy at once.
 const WINDOW: u32 = 4;
@@ -329,6 +329,50 @@ impl<M: Medium> Ftl<M> {
         let (die, all) = (self.layout.die_of(to), u64::MAX >> (64 - per_row));
         self.flash.enqueue(now, events, Kind::Program, Source::CollectProgram, die, to, index, all, row);
         self.checkpoint_step(now, events);
+    }
+
+    /// Tells where the units of a merge's row come from, now that it is programmed: what was in the controller's memory when it was
+    /// read may be on flash by now. What was overwritten since is left out: the place that it was read from may be erased, and a copy
+    /// without bytes must not be found in place of what overwrote it.
+    #[cold]
+    pub(in crate::ftl) fn find_origins(&mut self, row: u32) {
+        let r = &self.rows[row as usize];
+        let (slot, index, per_row) = (r.number as usize, r.row, self.layout.units_per_row);
+        let block = self.hybrid().merges[slot].block;
+        for unit in 0..per_row {
+            let at = (row * per_row + unit) as usize;
+            let lpn = self.row_lpns[at];
+            if lpn == Nand::NO_LPN {
+                continue;
+            }
+            debug_assert_eq!(lpn / self.layout.units_per_superblock, block);
+            let source = self.hybrid().merges[slot].sources[(index * per_row + unit) as usize];
+            if source == NONE || self.map.get(lpn) != Entry::At(source) {
+                self.row_lpns[at] = Nand::NO_LPN;
+            } else {
+                self.row_origins[at] = self.origin_of(source);
+            }
+        }
+    }
+
+    /// Where a unit's bytes are that is mapped.
+    fn origin_of(&self, ppn: u32) -> Origin {
+        let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
+        if row < u32::from(self.programmed[superblock as usize]) {
+            return Origin::Copy(self.place_of(ppn));
+        }
+        let staged = self.row_at(superblock, row).expect("a row that is not programmed is staged");
+        match self.row_origins[(staged * self.layout.units_per_row + self.layout.unit_of(ppn)) as usize] {
+            Origin::Copy(place) => Origin::Copy(place),
+            _ => Origin::Shared,
+        }
+    }
+
+    /// Where on the medium a unit is.
+    pub(super) fn place_of(&self, ppn: u32) -> Place {
+        let (unit, per_page) = (self.layout.unit_of(ppn), self.layout.units_per_page);
+        let at = self.layout.block(self.layout.superblock_of(ppn), unit / per_page);
+        Place { at, page: self.layout.row_of(ppn), unit: unit % per_page }
     }
 
     /// A row of a merge is on flash, or its program failed.

@@ -10,7 +10,7 @@ use crate::events::EventQueue;
 use crate::flash::{Kind, NONE, Operation, Source};
 use crate::ftl::{Layout, NO_OWNER, NOT_A_CANDIDATE, State, ValidBits};
 use tidewater_base::Instant;
-use tidewater_nand::Medium;
+use tidewater_nand::{Medium, Origin};
 
 /// The owner of reads of what moves within the log: no merge has it.
 pub(super) const MOVE: u32 = u32::MAX;
@@ -263,7 +263,9 @@ impl<M: Medium> Ftl<M> {
                     bits.set(to);
                 }
             }
-            if self.put(row, lpn, stamp, NO_OWNER) {
+            let full = self.put(row, lpn, stamp, NO_OWNER);
+            self.set_origin(row, Origin::Copy(self.place_of(ppn)));
+            if full {
                 self.submit(now, events, row);
             }
         }
