@@ -3,7 +3,7 @@
 use crate::rig::{Rig, Told};
 use tidewater_base::Rng;
 use tidewater_core::device::Input;
-use tidewater_core::fast::{Content, bar};
+use tidewater_core::fast::{Content, PAGE_HEADER, bar};
 use tidewater_core::profile::Profile;
 use tidewater_core::subsystem::Unit;
 
@@ -142,7 +142,7 @@ impl Rig {
             ends[lane] = page.end();
             let lpn = self.device.fast().functions()[0].log().lpn(number);
             let mut found = vec![0; page.len as usize];
-            let unit = Unit { lpn, skip: 0, len: page.len, at: 0 };
+            let unit = Unit { lpn, skip: PAGE_HEADER, len: page.len, at: 0 };
             let place = self.device.locate(lpn);
             let read = self.payload.read(unit, place, &mut found);
             read.map_err(|error| format!("page {number}, {page:?}, can't be read: {error:?} at {place:?}"))?;

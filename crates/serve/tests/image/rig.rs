@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Input, Options, Output};
 use tidewater_core::host::Submission;
-use tidewater_core::profile::Profile;
+use tidewater_core::profile::{Mapping, Profile};
 use tidewater_core::subsystem::{MoveError, Slot, Unit};
 use tidewater_core::{Device, SetupError};
 use tidewater_nand::{Cell, Changes, FaultPlan, FaultyNand, Nand, Recorder};
@@ -57,6 +57,19 @@ pub fn wide() -> Profile {
     p.nand.blocks_per_plane = 16;
     p.ftl.spare_blocks = 0.12;
     p.nand.factory_bad_rate = 0.05;
+    p
+}
+
+/// One of the two with hybrid mapping: FAST or FASTer, logs of several sizes, rows of two units or four.
+pub fn hybrid(i: u64) -> Profile {
+    let mut p = if i % 4 < 2 { tiny() } else { wide() };
+    p.ftl.mapping = if i.is_multiple_of(2) { Mapping::Fast } else { Mapping::Faster };
+    p.name = format!("{}-{:?}", p.name, p.ftl.mapping);
+    p.ftl.log_blocks = 6 + i as u32 % 3;
+    p.ftl.log_write_points = 1 + i as u32 % 2;
+    p.ftl.merges_max = 1 + i as u32 % 3;
+    p.ftl.isolation_share = 0.3;
+    p.nand.blocks_per_plane += 8;
     p
 }
 
@@ -386,10 +399,10 @@ impl Rig {
                     self.end(key, good);
                 }
             }
-            Output::Store { function, lpn, page, .. } => {
+            Output::Store { function, lpn, number, page, epoch } => {
                 let mut bytes = vec![0; page.len as usize];
                 self.device.fast().read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
-                self.payload.keep_log(lpn, page.version(), &bytes);
+                self.payload.keep_log(lpn, &page.header(function, number, epoch, &bytes), &bytes);
             }
             other => panic!("{other:?} was not asked for"),
         }
@@ -512,7 +525,8 @@ impl Rig {
         let remains = device.cut_power();
         remains.medium().take_changes(&mut changes);
         for page in remains.destaged() {
-            payload.keep_log(page.lpn, page.page.version(), &page.bytes);
+            let header = page.page.header(page.function, page.number, page.epoch, &page.bytes);
+            payload.keep_log(page.lpn, &header, &page.bytes);
         }
         payload.apply(&changes).expect("the image takes it");
         payload.image_mut().store_log_remains(remains.log()).expect("the image takes it");
