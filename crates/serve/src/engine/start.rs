@@ -91,21 +91,28 @@ pub struct Ready {
     pub survives: String,
 }
 
-/// Files that a start has made. One that does not come to its end takes them away again, so that the next begins as it did.
+/// What a start has made. One that does not come to its end takes it away again, so that the next begins as it did.
 #[derive(Default)]
-struct Made(Vec<PathBuf>);
+struct Made {
+    image: Option<PathBuf>,
+    files: Vec<PathBuf>,
+}
 
 impl Made {
     fn keep(mut self) {
-        self.0.clear();
+        self.image = None;
+        self.files.clear();
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in &self.0 {
-            // What can't be removed is what the next start will speak of.
+        // What can't be removed is what the next start will speak of.
+        for path in &self.files {
             let _ = std::fs::remove_file(path);
+        }
+        if let Some(path) = &self.image {
+            let _ = Image::remove(path);
         }
     }
 }
@@ -128,8 +135,7 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
         }
     }
     let is_there = match &setup.backing {
-        // A link that leads nowhere is somebody's mistake: opening it says so.
-        Backing::File(path) => path.symlink_metadata().is_ok(),
+        Backing::File(path) => Image::is_there(path).map_err(wrong)?,
         Backing::Memory => false,
     };
     if !is_there {
@@ -328,7 +334,7 @@ impl Server {
         let Drive { device, mut image, profile, next_version, state, is_new } = make(&setup, &drive_setup, tell)?;
         let mut made = Made::default();
         if let (true, Backing::File(path)) = (is_new, &setup.backing) {
-            made.0.push(path.clone());
+            made.image = Some(path.clone());
         }
         let pmr_size = profile.serve.pmr_size;
         let pmrs = (0..setup.vfio_user.len()).map(|function| match pmr_size {
@@ -343,7 +349,7 @@ impl Server {
                 let log =
                     InputLog::create(path, &text).map_err(|error| wrong(format!("{}: {error}", path.display())))?;
                 if !was_there {
-                    made.0.push(path.clone());
+                    made.files.push(path.clone());
                 }
                 Some(log)
             }
@@ -395,7 +401,7 @@ impl Server {
         }
 
         let control = runtime::listen(&setup.control).map_err(wrong)?;
-        made.0.push(setup.control.clone());
+        made.files.push(setup.control.clone());
         let to_device = mail.clone();
         std::thread::Builder::new()
             .name("control".into())
