@@ -6,13 +6,14 @@
 
 use std::process::Command;
 use tidewater_core::ftl::Precondition;
-use tidewater_core::profile::Profile;
+use tidewater_core::profile::builtin;
 use tidewater_report::Record;
 use tidewater_sim::run::{Pacing, RunOptions, run};
 use tidewater_sim::workload::JobSpec;
 
 struct Case {
     name: &'static str,
+    profile: &'static str,
     job: &'static str,
     requests: u64,
     capacity_gib: u64,
@@ -24,6 +25,7 @@ struct Case {
 const CASES: &[Case] = &[
     Case {
         name: "random-writes",
+        profile: "generic",
         job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
         requests: 10_000_000,
         capacity_gib: 64,
@@ -33,6 +35,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "random-reads",
+        profile: "generic",
         job: "rw=randread,bs=4k,iodepth=32,size=64g,norandommap=1",
         requests: 10_000_000,
         capacity_gib: 64,
@@ -42,6 +45,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "mixed",
+        profile: "generic",
         job: "rw=randrw,rwmixread=70,bs=4k,iodepth=32,size=64g,norandommap=1",
         requests: 10_000_000,
         capacity_gib: 64,
@@ -51,6 +55,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "steady-writes",
+        profile: "generic",
         job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
         requests: 10_000_000,
         capacity_gib: 64,
@@ -60,6 +65,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "hybrid-writes",
+        profile: "generic",
         job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
         requests: 10_000_000,
         capacity_gib: 64,
@@ -69,6 +75,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "hybrid-merges",
+        profile: "generic",
         job: "rw=randwrite,bs=4k,iodepth=32,size=8g,norandommap=1",
         requests: 200_000,
         capacity_gib: 8,
@@ -83,7 +90,28 @@ const CASES: &[Case] = &[
         what: "4 KiB random writes over 8 GiB under FAST with blocks of 256 KiB, a log of 7 %: about a full merge for each write",
     },
     Case {
+        name: "hybrid-paper",
+        profile: "slc-cbm",
+        job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
+        requests: 3_000_000,
+        capacity_gib: 0,
+        settings: &[],
+        precondition: Precondition::Filled(1.0),
+        what: "4 KiB random writes over 64 GiB of the CBM paper's drive as it is: 320 GB of SLC, FAST, a log of 7 %, a buffer of 32 MiB",
+    },
+    Case {
+        name: "hybrid-skewed",
+        profile: "slc-cbm",
+        job: "rw=randwrite,bs=4k,iodepth=32,size=8g,norandommap=1,random_distribution=zipf:1.1",
+        requests: 2_000_000,
+        capacity_gib: 8,
+        settings: &[("nand.blocks_per_plane", "0"), ("drive.capacity", "8GiB")],
+        precondition: Precondition::Steady,
+        what: "skewed 4 KiB random writes over all of such a drive of 8 GiB, in the steady state: merges all the time",
+    },
+    Case {
         name: "terabytes",
+        profile: "generic",
         job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
         requests: 30_000_000,
         capacity_gib: 2_048,
@@ -94,7 +122,7 @@ const CASES: &[Case] = &[
 ];
 
 fn simulate(case: &Case, requests: u64) -> Record {
-    let mut profile = Profile::generic();
+    let mut profile = builtin(case.profile).expect("the profile of a case is built in");
     for (key, value) in case.settings {
         profile.set(key, value).expect("the settings of a case are valid");
     }

@@ -341,6 +341,8 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) restored: Vec<(u32, u64)>,
     /// What survived of the fast side, until then.
     pub(crate) restored_log: Vec<Vec<LogRemains>>,
+    /// Pages that the dump at the last power loss lacked.
+    pub(crate) dump_lost: u64,
     /// A completion that is said before everything in `outputs`: most are taken at once, and need no queue.
     completion: Option<Completion>,
     pub(crate) outputs: VecDeque<Output>,
@@ -465,6 +467,7 @@ impl<M: Medium> Device<M> {
             block_shift,
             page_shift: unit_shift - block_shift,
             restored: Vec::new(),
+            dump_lost: 0,
             restored_log: Vec::new(),
             completion: None,
             outputs: VecDeque::with_capacity(slots),
@@ -660,6 +663,11 @@ impl<M: Medium> Device<M> {
     /// What a reader of the results should know of the placement of buffers.
     pub fn notes(&self) -> &[Note] {
         &self.notes
+    }
+
+    /// Says that a placement does not keep what it promises.
+    pub(crate) fn note(&mut self, placed: Use, text: String) {
+        self.notes.push(Note { placed, downgrade: true, text });
     }
 
     /// The host room: queues and permits.

@@ -76,7 +76,7 @@ pub struct Checkpoint {
     /// Superblock of each segment's newest image.
     pub(super) locations: Vec<u32>,
     /// Program sequence through which each segment's newest image is complete.
-    pub(super) complete: Vec<u64>,
+    complete: Complete,
     /// First page, pages, write sequence.
     pub(super) pending: Vec<(u32, u32, u64)>,
     /// The lowest write sequence in each row of the log that is under way.
@@ -87,7 +87,53 @@ pub struct Checkpoint {
     ring_planned: usize,
 }
 
+/// Through which program sequence the newest image of each segment is complete. A large drive has a hundred thousand segments, and
+/// each image asks for the least of the others: so the least of every group of segments is kept.
+#[derive(Clone, Debug)]
+struct Complete {
+    segments: Vec<u64>,
+    groups: Vec<u64>,
+}
+
+impl Complete {
+    /// Segments of a group.
+    const GROUP: usize = 256;
+
+    fn new(segments: u32) -> Complete {
+        let segments = vec![0; segments as usize];
+        let groups = vec![0; segments.len().div_ceil(Self::GROUP)];
+        Complete { segments, groups }
+    }
+
+    fn set(&mut self, segment: u32, sequence: u64) {
+        self.segments[segment as usize] = sequence;
+        let group = segment as usize / Self::GROUP;
+        let end = self.segments.len().min((group + 1) * Self::GROUP);
+        self.groups[group] = self.segments[group * Self::GROUP..end].iter().copied().min().unwrap_or(u64::MAX);
+    }
+
+    fn fill(&mut self, sequence: u64) {
+        self.segments.fill(sequence);
+        self.groups.fill(sequence);
+    }
+
+    /// `u64::MAX`: there are no others.
+    fn least_of_others(&self, segment: u32) -> u64 {
+        let group = segment as usize / Self::GROUP;
+        let first = group * Self::GROUP;
+        let end = self.segments.len().min(first + Self::GROUP);
+        let near = (first..end).filter(|&i| i != segment as usize).map(|i| self.segments[i]);
+        let far = (0..self.groups.len()).filter(|&i| i != group).map(|i| self.groups[i]);
+        near.chain(far).min().unwrap_or(u64::MAX)
+    }
+}
+
 impl Checkpoint {
+    /// All images that were found count through the floor.
+    pub(super) fn begin_at(&mut self, floor: u64) {
+        self.complete.fill(floor);
+    }
+
     pub(super) fn new(profile: &Profile, units: u32) -> Checkpoint {
         let entries = entries_per_segment(profile);
         let segments = units.div_ceil(entries);
@@ -100,7 +146,7 @@ impl Checkpoint {
             open: NONE,
             ring: VecDeque::new(),
             locations: vec![NONE; segments as usize],
-            complete: vec![0; segments as usize],
+            complete: Complete::new(segments),
             pending: Vec::new(),
             logging: Vec::new(),
             floor: 0,
@@ -157,12 +203,11 @@ impl<M: Medium> Ftl<M> {
             let last = (first + (c.entries - 1)).min(self.map.units() - 1);
             if self.map.is_untouched(first, last) {
                 // Nothing is mapped there: that is as good as an image.
-                self.checkpoint.complete[segment as usize] = complete;
+                self.checkpoint.complete.set(segment, complete);
                 continue;
             }
             // Once this image is on flash, every row up to the floor is in some image.
-            let others = self.checkpoint.complete.iter().enumerate().filter(|&(i, _)| i != segment as usize);
-            let floor = others.map(|(_, &c)| c).min().unwrap_or(u64::MAX).min(complete);
+            let floor = self.checkpoint.complete.least_of_others(segment).min(complete);
             let payload = self.stamps.then(|| self.image(floor, first, last));
             let own = OwnRow { what: Own::Segment(segment), payload, mark: complete, floor };
             if !self.write_own(now, events, own, leave) {
@@ -296,7 +341,7 @@ impl<M: Medium> Ftl<M> {
             match own.what {
                 Own::Segment(segment) => {
                     let old = std::mem::replace(&mut c.locations[segment as usize], superblock);
-                    c.complete[segment as usize] = own.mark;
+                    c.complete.set(segment, own.mark);
                     c.floor = c.floor.max(own.floor);
                     for s in &mut c.ring {
                         s.live -= u32::from(s.superblock == old);
@@ -325,6 +370,30 @@ impl<M: Medium> Ftl<M> {
             let superblock = oldest.superblock;
             self.checkpoint.ring.pop_front();
             self.queue_erase(now, events, superblock);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Complete;
+    use tidewater_base::Rng;
+
+    #[test]
+    fn the_least_of_the_others_is_that_of_all_segments_but_one() {
+        let mut rng = Rng::new(4, b"complete");
+        for segments in [1, 2, 255, 256, 257, 700] {
+            let mut complete = Complete::new(segments);
+            complete.fill(5);
+            let mut model = vec![5; segments as usize];
+            for _ in 0..2_000 {
+                let (segment, sequence) = (rng.below(segments.into()) as u32, rng.below(1_000));
+                complete.set(segment, sequence);
+                model[segment as usize] = sequence;
+                let asked = rng.below(segments.into()) as u32;
+                let others = (0..segments).filter(|&i| i != asked).map(|i| model[i as usize]);
+                assert_eq!(complete.least_of_others(asked), others.min().unwrap_or(u64::MAX));
+            }
         }
     }
 }

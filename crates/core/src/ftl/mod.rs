@@ -690,6 +690,9 @@ impl<M: Medium> Ftl<M> {
     /// Decides anew whether a die can take another host row.
     #[inline]
     fn update_ready(&mut self, die: u32) {
+        if self.hybrid.is_some() {
+            return self.unstick();
+        }
         let space = &self.dies[die as usize];
         let room = space.host_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize;
         let paced = !self.is_behind(space);

@@ -410,7 +410,7 @@ impl<M: Medium> Ftl<M> {
             self.checkpoint.ring.push_back(MapSuperblock { superblock, live, log });
         }
         self.checkpoint.floor = recovery.floor;
-        self.checkpoint.complete.fill(recovery.floor);
+        self.checkpoint.begin_at(recovery.floor);
     }
 
     /// Superblocks that were not full go on where they were, behind the torn row: if each power loss closed one for the

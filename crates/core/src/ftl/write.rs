@@ -21,7 +21,7 @@ impl<M: Medium> Ftl<M> {
     pub fn can_write(&mut self) -> bool {
         match &self.hybrid {
             None => self.host_row != NONE || self.open_host_row(),
-            Some(hybrid) => self.takes_any(hybrid),
+            Some(_) => self.takes_any_now(),
         }
     }
 
@@ -30,7 +30,7 @@ impl<M: Medium> Ftl<M> {
     pub fn has_ready_die(&self) -> bool {
         match &self.hybrid {
             None => self.host_row != NONE || self.ready.next(0).is_some(),
-            Some(hybrid) => self.takes_any(hybrid),
+            Some(hybrid) => !hybrid.is_stuck() && self.takes_any(hybrid),
         }
     }
 

@@ -2,10 +2,15 @@
 //!
 //! A power cut leaves [`Remains`] and nothing else; [`Device::power_on`] is the only way back.
 
+mod dump;
+
+pub use dump::{Dump, buffer_energy_needed};
+
 use crate::device::{Device, Options, Output, SetupError};
 use crate::events::EventQueue;
 use crate::fast::{ControlBlock, LogPage, LogRemains};
 use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
+use crate::memory::Use;
 use crate::profile::Profile;
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand};
@@ -28,6 +33,8 @@ pub struct Remains<M = Nand> {
     log: Vec<Vec<LogRemains>>,
     destaged: Vec<Destaged>,
     energy: f64,
+    dump: Option<Dump>,
+    dump_lost: u64,
 }
 
 /// A page of the log that went to flash on stored energy, for whoever keeps the bytes of flash.
@@ -75,6 +82,8 @@ impl<M: Medium> Remains<M> {
             log,
             destaged: Vec::new(),
             energy: 0.0,
+            dump: None,
+            dump_lost: 0,
         }
     }
 
@@ -103,6 +112,11 @@ impl<M: Medium> Remains<M> {
         self.energy
     }
 
+    /// The dump of the write buffer, where capacitors back it and it held anything.
+    pub fn dump(&self) -> Option<Dump> {
+        self.dump
+    }
+
     /// Pages that survived in the write buffer.
     pub fn buffered(&self) -> &[(u32, u64)] {
         &self.buffered
@@ -119,7 +133,17 @@ impl<M: Medium> Device<M> {
     ///
     /// # Panics
     /// When the device keeps no stamps: it could not be brought back.
-    pub fn cut_power(mut self) -> Remains<M> {
+    pub fn cut_power(self) -> Remains<M> {
+        let energy = self.profile.buffer.energy;
+        self.cut_power_on(energy)
+    }
+
+    /// As [`Device::cut_power`], when the capacitors of the write buffer hold so many joules, less than `[buffer] energy` because they have
+    /// aged: the dump is cut short then, and what it lacks is lost.
+    ///
+    /// # Panics
+    /// As [`Device::cut_power`].
+    pub fn cut_power_on(mut self, joules: f64) -> Remains<M> {
         assert!(self.options.stamps, "a device without stamps can't be recovered: set Options::stamps");
         let mut energy = 0.0;
         // Before recovery has ended nothing has changed what it comes back from.
@@ -132,7 +156,9 @@ impl<M: Medium> Device<M> {
             log = self.fast.control_blocks().into_iter().map(left).collect();
         }
         let destaged = self.untaken_pages();
-        let (buffered, deallocations) = if self.buffer_survives {
+        // What came back before and was not taken yet is where it was dumped.
+        let restored = self.restored.len();
+        let (mut buffered, deallocations) = if self.buffer_survives {
             // Rows on their way to flash are in the same memory until they are programmed; so are deallocations, or what
             // they took from the buffer would leave older content behind.
             let mut pages = self.restored;
@@ -142,10 +168,31 @@ impl<M: Medium> Device<M> {
         } else {
             (Vec::new(), Vec::new())
         };
+        let dumps = buffer_energy_needed(&self.profile).is_some();
+        let dump = if dumps { Dump::of(&self.profile, (buffered.len() - restored) as u64, joules) } else { None };
+        // Nobody was told before recovery has ended.
+        let mut dump_lost = if self.ftl.is_recovering() { self.dump_lost } else { 0 };
+        if let Some(dump) = dump {
+            buffered.truncate(restored + dump.pages as usize);
+            dump_lost += dump.lost;
+        }
         let (options, plan, at) = (self.options, self.plan, self.now);
         let unit_size = self.profile.ftl.unit_size;
         let medium = self.ftl.cut_power();
-        Remains { options, plan, unit_size, at, buffered, deallocations, log, destaged, energy, medium }
+        Remains {
+            options,
+            plan,
+            unit_size,
+            at,
+            buffered,
+            deallocations,
+            log,
+            destaged,
+            energy,
+            dump,
+            dump_lost,
+            medium,
+        }
     }
 
     /// The log pages among the outputs that nobody has taken, with their bytes.
@@ -198,6 +245,15 @@ impl<M: Medium> Device<M> {
         let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw, deallocations);
         let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
         device.restored = remains.buffered;
+        if remains.dump_lost > 0 {
+            device.dump_lost = remains.dump_lost;
+            let text = format!(
+                "the dump at the last power loss was cut short: {} pages that had been promised are lost; the capacitors hold less \
+                 than [buffer] energy says",
+                remains.dump_lost
+            );
+            device.note(Use::WriteBuffer, text);
+        }
         let functions = device.fast.functions();
         let fast = &device.profile.fast;
         let fits =
@@ -212,6 +268,11 @@ impl<M: Medium> Device<M> {
             device.take_back();
         }
         Ok(device)
+    }
+
+    /// Pages of the write buffer that the dump at the last power loss lacked. 0: it was whole, or there was none.
+    pub fn dump_lost(&self) -> u64 {
+        self.dump_lost
     }
 
     /// Whether recovery is still under way.
@@ -239,8 +300,61 @@ impl<M: Medium> Device<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Use;
     use crate::profile::builtin;
+
+    /// A drive whose write buffer, backed by capacitors, holds this many pages.
+    fn with_buffered(pages: u64) -> Device<Nand> {
+        let mut profile = builtin("tiny").expect("it is built in");
+        profile.set("memory.dram.survives", "by-capacitors").expect("it may be set");
+        profile.buffer.write_watermark = 1.0;
+        let mut device = Device::new(&profile, Options { stamps: true, ..Options::default() }).expect("it fits");
+        for page in 0..pages {
+            let sqe = tidewater_wire::nvme::Sqe::write(page as u16, 8 * page, 7);
+            let submission = crate::host::Submission::new(sqe, 100 + page);
+            device.handle(device.now, crate::Input::Submit { queue: 0, submission }).expect("there is room");
+            while let Some(at) = device.deadline() {
+                device.handle(at, crate::Input::Timer).expect("a timer is taken");
+                while device.poll().is_some() {}
+            }
+        }
+        assert_eq!(device.write_buffer().len() as u64, pages);
+        device
+    }
+
+    fn back(profile: &Profile, remains: Remains<Nand>) -> Device<Nand> {
+        let mut device = Device::power_on(profile, remains).expect("the same profile");
+        while device.is_recovering() {
+            let at = device.deadline().expect("it recovers");
+            device.handle(at, crate::Input::Timer).expect("a timer is taken");
+        }
+        device
+    }
+
+    #[test]
+    fn a_dump_that_is_cut_short_never_counts_as_whole() {
+        let device = with_buffered(20);
+        let profile = device.profile.clone();
+        let whole = device.clone().cut_power();
+        let dump = whole.dump().expect("capacitors back it");
+        assert!(dump.is_whole() && dump.pages == 20 && dump.energy <= profile.buffer.energy, "{dump:?}");
+        assert!(dump.time >= profile.nand.program_time[0], "{dump:?}");
+        let safe = back(&profile, whole);
+        assert_eq!((safe.dump_lost(), safe.content(19)), (0, Some(119)));
+        for share in [0.0, 0.3, 0.6, 0.9, 0.999] {
+            let remains = device.clone().cut_power_on(dump.energy * share);
+            let cut = remains.dump().expect("it was begun");
+            assert!(!cut.is_whole() && remains.buffered().len() as u64 == cut.pages, "{cut:?}");
+            let aged = back(&profile, remains);
+            assert_eq!(aged.dump_lost(), cut.lost);
+            let kept = (0..20).filter(|&lpn| aged.content(lpn) == Some(100 + u64::from(lpn))).count() as u64;
+            assert_eq!(kept, cut.pages, "each page is there as a whole, or not at all");
+            assert!(
+                aged.notes().iter().any(|note| note.downgrade && note.text.contains("cut short")),
+                "{:?}",
+                aged.notes()
+            );
+        }
+    }
 
     #[test]
     fn a_buffer_that_is_taken_as_volatile_is_said_to_be_and_leaves_nothing() {

@@ -183,6 +183,15 @@ impl Profile {
     }
 
     fn check_ftl(&self) -> Checked {
+        if let Some(needed) = crate::power::buffer_energy_needed(self) {
+            require(needed <= self.buffer.energy, "buffer.energy", || {
+                format!(
+                    "{} J do not last for dumping a full write buffer of {}: {needed:.4} J are needed; give more energy, a smaller buffer or a memory that keeps its content by itself",
+                    self.buffer.energy,
+                    format_bytes(self.buffer.write_size)
+                )
+            })?;
+        }
         let (ftl, host, nand) = (&self.ftl, &self.host, &self.nand);
         let size = |bytes: u32| format_bytes(bytes.into());
         require(ftl.unit_size.is_power_of_two(), "ftl.unit_size", || {

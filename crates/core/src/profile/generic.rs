@@ -49,6 +49,7 @@ impl Profile {
                 write_memory: "dram".into(),
                 write_size: 16 * MIB,
                 write_watermark: 0.75,
+                energy: 0.17,
                 read_policy: "none".into(),
                 read_memory: "dram".into(),
                 read_size: 16 * MIB,

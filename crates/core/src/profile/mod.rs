@@ -235,6 +235,8 @@ pub struct BufferProfile {
     pub write_size: u64,
     /// Share of the write buffer that may be dirty before it is destaged in the background, 0 to 1.
     pub write_watermark: f64,
+    /// Joules that the capacitors hold for writing the write buffer out after a power loss, where they back its memory; above 0.
+    pub energy: f64,
     /// Replacement policy of the read cache: one of `core::buffer::READ_POLICIES`.
     pub read_policy: String,
     /// The memory that the read cache lives in.

@@ -265,6 +265,9 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         write_watermark, Kind::Share { min: 0.0, max: 1.0 },
             "Share of the write buffer that may be dirty before it is destaged in the background.",
             "A quarter stays free for bursts. An assumption; 100 % keeps everything until space is needed.";
+        energy, Kind::Number { min: 0.0, max: 1_000.0 },
+            "Joules that the capacitors hold for writing the write buffer out after a power loss, where they back its memory; what that takes is reckoned with `[fast] power` and `program_energy`, and a buffer that needs more is refused.",
+            "As `[fast] energy`: ten capacitors of 470 uF at 12 V, half of their energy usable. An assumption.";
         read_policy, Kind::Policy(read_policies),
             "Replacement policy of the read cache; `none` has no read cache.",
             "Hosts cache reads better than a drive does; the drives measured in PLOS ONE 2020 have 32 to 768 KB, which is prefetch more than cache.";

@@ -40,6 +40,8 @@ pub struct Flash {
     pub spares: u64,
     /// The drive only reads.
     pub read_only: bool,
+    /// At the last power loss the capacitors did not last for the write buffer.
+    pub backup_failed: bool,
 }
 
 impl Flash {
@@ -50,6 +52,7 @@ impl Flash {
             used_percent: sum * 100 / (u64::from(endurance.max(1)) * u64::max(count, 1)),
             spares: ftl.layout().spares() as u64,
             read_only: ftl.is_read_only(),
+            backup_failed: false,
         }
     }
 }
@@ -174,6 +177,7 @@ impl Smart {
         bit(self.available_spare(flash) < SPARE_THRESHOLD, critical_warning::SPARE)
             | bit(hot, critical_warning::TEMPERATURE)
             | bit(flash.read_only, critical_warning::READ_ONLY)
+            | bit(flash.backup_failed, critical_warning::BACKUP)
     }
 
     /// The log page.
@@ -277,7 +281,7 @@ mod tests {
     use super::*;
     use crate::subsystem::saved;
 
-    const NEW: Flash = Flash { used_percent: 0, spares: 40, read_only: false };
+    const NEW: Flash = Flash { used_percent: 0, spares: 40, read_only: false, backup_failed: false };
 
     fn at(seconds: u64) -> Instant {
         Instant::from_ns(seconds * 1_000_000_000)
@@ -313,12 +317,13 @@ mod tests {
     #[test]
     fn flash_wears_and_spares_run_out() {
         let smart = Smart::new(&NEW);
-        let worn = Flash { used_percent: 1000, spares: 3, read_only: false };
+        let worn = Flash { used_percent: 1000, spares: 3, ..NEW };
         let log = smart.log(at(0), &worn, true);
         assert_eq!((log.percentage_used, log.available_spare), (255, 7));
         assert_eq!(log.critical_warning, critical_warning::SPARE | critical_warning::TEMPERATURE);
         let dead = Flash { read_only: true, ..NEW };
         assert_eq!(smart.warnings(&dead, false), critical_warning::SPARE | critical_warning::READ_ONLY);
+        assert_eq!(smart.warnings(&Flash { backup_failed: true, ..NEW }, false), critical_warning::BACKUP);
         let bare = Smart::new(&Flash { spares: 0, ..NEW });
         assert_eq!(bare.log(at(0), &Flash { spares: 0, ..NEW }, false).available_spare, 100);
     }

@@ -27,7 +27,7 @@ pub(super) struct State {
 
 pub(super) fn flash_of<M: Medium>(device: &Device<M>, store_failed: bool) -> Flash {
     let flash = Flash::of(device.ftl(), device.profile().nand.endurance);
-    Flash { read_only: flash.read_only || store_failed, ..flash }
+    Flash { read_only: flash.read_only || store_failed, backup_failed: device.dump_lost() > 0, ..flash }
 }
 
 impl State {

@@ -23,7 +23,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use tidewater_base::{Instant, Rng};
 use tidewater_core::device::{Device, Input, Options};
 use tidewater_core::ftl::{Entry, Flaw};
-use tidewater_core::power::Remains;
+use tidewater_core::power::{Remains, buffer_energy_needed};
 use tidewater_nand::{FaultyNand, Nand};
 
 /// The device that is tortured: its medium can be made to fail.
@@ -114,6 +114,8 @@ pub struct Counts {
     pub map_units: u64,
     /// Programs and erases that failed in the workload.
     pub failures: u64,
+    /// The most joules that a dump of a write buffer took.
+    pub dump_energy_max: f64,
     /// The drive went read-only.
     pub read_only: bool,
 }
@@ -135,6 +137,7 @@ impl Counts {
         self.wear_moves += other.wear_moves;
         self.map_units += other.map_units;
         self.failures += other.failures;
+        self.dump_energy_max = self.dump_energy_max.max(other.dump_energy_max);
         self.read_only |= other.read_only;
     }
 }
@@ -144,7 +147,7 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{} events, {} cuts, {} nested cuts, {} distinct states, {} aftermaths, {} commands, {} reads checked, \
-             {} destaged, {} collections, merges {:?}, {} isolated, {} for wear, {} map units, {} failed operations{}",
+             {} destaged, {} collections, merges {:?}, {} isolated, {} for wear, {} map units, {} failed operations, {:.4} J for a dump{}",
             self.events,
             self.cuts,
             self.nested_cuts,
@@ -159,6 +162,7 @@ impl fmt::Display for Counts {
             self.wear_moves,
             self.map_units,
             self.failures,
+            self.dump_energy_max,
             if self.read_only { ", read-only in the end" } else { "" }
         )
     }
@@ -296,6 +300,13 @@ impl Campaign<'_> {
     fn cut(&mut self, device: &Victim, oracle: &Oracle) -> Result<Recovered, String> {
         self.counts.cuts += 1;
         let remains = device.clone().cut_power();
+        if let Some(dump) = remains.dump() {
+            self.counts.dump_energy_max = self.counts.dump_energy_max.max(dump.energy);
+            let bound = buffer_energy_needed(&self.scenario.profile).unwrap_or(0.0);
+            if !dump.is_whole() || dump.energy > bound {
+                return Err(format!("{dump:?}, and {bound} J were reckoned with"));
+            }
+        }
         let recovered = self.recover(remains.clone())?;
         let found = self.check(&recovered.device, oracle)?;
         let due = |every: u64| every > 0 && self.counts.cuts.is_multiple_of(every);

@@ -43,6 +43,23 @@ fn what_survives_is_there_after_a_power_cut() {
     }
 }
 
+/// Bytes of the largest write buffer that the stored energy is taken to last for.
+fn buffers_that_it_lasts_for(energy: &str) -> u64 {
+    let mut profile = small(&["memory.dram.survives=by-capacitors", "memory.dram.size=64GiB"]);
+    profile.set("buffer.energy", energy).expect("a number");
+    let mut lasts = |bytes: u64| {
+        profile.set("buffer.write_size", &format!("{bytes}")).expect("a size");
+        profile.check().is_ok()
+    };
+    (12..36).map(|bits| 1u64 << bits).take_while(|&bytes| lasts(bytes)).last().unwrap_or(0)
+}
+
+#[test]
+fn capacitors_bound_the_write_buffer_that_they_back() {
+    let [none, some, more] = ["0", "0.1", "10"].map(buffers_that_it_lasts_for);
+    assert!(none == 0 && some > 0 && more >= 16 * some, "{none}, {some} and {more} bytes");
+}
+
 #[test]
 fn a_buffer_that_survives_need_not_be_flushed_to_flash() {
     let flushes = load("rw=randwrite,bs=4k,iodepth=1,size=16m,number_ios=1000,fsync=10");

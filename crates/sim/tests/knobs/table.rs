@@ -36,6 +36,7 @@ pub const LABELS: &[(&str, &str)] =
 pub const ELSEWHERE: &[(&str, &str)] = &[
     ("memory.NAME.size", "a_memory_holds_what_fits"),
     ("memory.NAME.survives", "what_survives_is_there_after_a_power_cut"),
+    ("buffer.energy", "capacitors_bound_the_write_buffer_that_they_back"),
 ];
 
 /// The keys that only a served device has; `crates/serve/tests/knobs.rs` turns each.

@@ -126,6 +126,7 @@ impl<M: Medium> Ftl<M> {
             return self.merge_fully(now, events, slot, block);
         }
         self.hybrid().retired.remove(index);
+        self.unstick();
         let kind = if rows == self.layout.rows { MergeKind::Switch } else { MergeKind::Partial };
         let end = self.last_row(block, rows, true).max(rows);
         self.begin_merge(now, events, slot, Merge { kind, to: superblock, first: rows, end, ..Merge::idle(0) }, block);
@@ -185,6 +186,7 @@ impl<M: Medium> Ftl<M> {
         absorbed.clear();
         absorbed.extend(hybrid.retired.iter().filter(|r| r.0 == block).map(|r| r.1));
         hybrid.retired.retain(|r| r.0 != block);
+        hybrid.is_stuck = false;
         let end = self.last_row(block, 0, false);
         let mut to = NONE;
         if end > 0 {
@@ -235,6 +237,9 @@ impl<M: Medium> Ftl<M> {
         let m = &self.hybrid().merges[slot];
         let (block, row, is_partial) = (m.block, m.read, m.kind == MergeKind::Partial);
         let (per_block, per_row) = (self.layout.units_per_superblock, self.layout.units_per_row);
+        if per_row == 1 {
+            return self.read_unit(now, events, slot, row);
+        }
         let mut operations = [(NONE, 0, 0u64); 64];
         let mut count = 0;
         for unit in 0..per_row {
@@ -268,6 +273,31 @@ impl<M: Medium> Ftl<M> {
         for &(superblock, row, units) in &operations[..count] {
             let die = self.layout.die_of(superblock);
             self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, superblock, row, units, owner);
+        }
+    }
+
+    /// As [`Ftl::read_for_row`], where a row is one unit: merges of small blocks spend most of their time here.
+    fn read_unit(&mut self, now: Instant, events: &mut EventQueue, slot: usize, row: u32) {
+        let m = &mut self.hybrid.as_mut().expect("only called under hybrid mapping").merges[slot];
+        m.read += 1;
+        m.reads[(row % WINDOW) as usize] = 0;
+        let (block, is_partial) = (m.block, m.kind == MergeKind::Partial);
+        let lpn = block * self.layout.units_per_superblock + row;
+        if lpn >= self.map.units() {
+            return;
+        }
+        let Entry::At(ppn) = self.map.get(lpn) else { return };
+        if !self.is_copied(block, ppn, is_partial) {
+            return;
+        }
+        let (superblock, from) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
+        let is_on_flash = from < u32::from(self.programmed[superblock as usize]);
+        let m = &mut self.hybrid().merges[slot];
+        m.sources[row as usize] = ppn;
+        if is_on_flash {
+            m.reads[(row % WINDOW) as usize] = 1;
+            let (die, owner) = (self.layout.die_of(superblock), slot as u32 * WINDOW + row % WINDOW);
+            self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, superblock, from, 1, owner);
         }
     }
 

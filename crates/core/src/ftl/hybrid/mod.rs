@@ -130,6 +130,8 @@ pub(super) struct Hybrid {
     merges: Vec<Merge>,
     reclaim: reclaim::Reclaim,
     next_die: u32,
+    /// No write could be taken when that was asked last, and nothing has changed since that could change it.
+    is_stuck: bool,
 }
 
 /// RW log blocks of a drive with so many logical blocks.
@@ -189,7 +191,13 @@ impl Hybrid {
             merges: vec![Merge::idle(per_block); ftl.merges_max as usize],
             reclaim: reclaim::Reclaim::new(had_chance),
             next_die: 0,
+            is_stuck: false,
         }))
+    }
+
+    /// No write could be taken when that was asked last, and nothing has changed since.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck
     }
 
     fn is_merging(&self, block: u32) -> bool {
@@ -244,6 +252,25 @@ impl<M: Medium> Ftl<M> {
         f64::from(self.whole_log_limit(hybrid) * self.layout.units_per_superblock) / f64::from(self.units().max(1))
     }
 
+    /// As [`Ftl::takes_any`]; a no is remembered, because while merges don't keep up it is asked after every event.
+    pub(super) fn takes_any_now(&mut self) -> bool {
+        let hybrid = self.hybrid.as_ref().expect("only called under hybrid mapping");
+        if hybrid.is_stuck {
+            return false;
+        }
+        let takes = self.takes_any(hybrid);
+        self.hybrid().is_stuck = !takes;
+        takes
+    }
+
+    /// A program or an erase is done, or a superblock has left the log or its queue: writes may be taken again.
+    #[inline]
+    pub(super) fn unstick(&mut self) {
+        if let Some(hybrid) = &mut self.hybrid {
+            hybrid.is_stuck = false;
+        }
+    }
+
     /// Whether any logical page can be written now, wherever it has to go.
     #[cold]
     pub(super) fn takes_any(&self, hybrid: &Hybrid) -> bool {
@@ -263,7 +290,7 @@ impl<M: Medium> Ftl<M> {
         let points = hybrid.points.len();
         let may_open = self.free_superblocks > RESERVE && (hybrid.log.len() as u32) < self.log_limit(hybrid);
         if hybrid.open_points == 0 && !may_open {
-            return None; // As long as merges don't keep up: this is asked after every event.
+            return None; // As long as merges don't keep up.
         }
         (hybrid.next_point..points).chain(0..hybrid.next_point).find(|&point| match hybrid.points[point] {
             NONE => may_open,
@@ -509,6 +536,7 @@ impl<M: Medium> Ftl<M> {
         for (block, &superblock) in (0..).zip(&hybrid.data) {
             assert!(superblock == NONE || role(superblock) == Role::InPlace(block), "block {block} in {superblock}");
         }
+        assert!(!hybrid.is_stuck || !self.takes_any(hybrid), "a write could be taken, and nobody would know");
         assert!(hybrid.retired.iter().all(|&(block, s)| role(s) == Role::InPlace(block)), "{:?}", hybrid.retired);
     }
 }

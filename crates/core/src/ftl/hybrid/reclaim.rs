@@ -151,6 +151,7 @@ impl<M: Medium> Ftl<M> {
         hybrid.reclaim.looks_for_wear = true;
         let oldest = hybrid.log.pop_front();
         assert_eq!(oldest, Some(victim), "the oldest RW log block is the victim");
+        self.unstick();
         self.drain(now, events, victim);
         self.erase_drained(now, events);
     }
