@@ -422,6 +422,10 @@ pub struct ExperimentRun {
     /// Seed of every random choice: the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// A folder of public block traces, for the experiments that take some (cbm/real, cbm/sanity): what is not in it is skipped
+    /// and counted. Without it, the folder that TIDEWATER_TRACES in the environment names
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub traces: Option<PathBuf>,
     /// Write raw rows, checks and figures as JSON, of several experiments as one array; - is standard output, which then gets
     /// nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
