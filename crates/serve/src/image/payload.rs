@@ -10,7 +10,7 @@ use super::store::Image;
 use std::collections::VecDeque;
 use tidewater_core::device::{PAST, Whereabouts};
 use tidewater_core::subsystem::{MoveError, Slot, StoreFault, Unit};
-use tidewater_nand::{Change, Changes, Nand, PageHeader, PageKind, Place, StoredUnit};
+use tidewater_nand::{Change, Changes, Nand, Origin, PageHeader, PageKind, Place, StoredUnit};
 
 /// Leftovers of which there must be at least as many before anybody looks for them.
 const SWEEP_MIN: usize = 4_096;
@@ -276,22 +276,24 @@ impl Payload {
         let mut page = std::mem::take(&mut self.page);
         let mut poisoned = 0u64;
         for (i, (unit, into)) in units.iter().zip(page.chunks_exact_mut(self.unit_size)).enumerate() {
-            let StoredUnit { lpn, version, source, .. } = *unit;
+            let StoredUnit { lpn, version, origin, .. } = *unit;
             if lpn == Nand::NO_LPN {
                 into.fill(0);
                 continue;
             }
-            let is_good = match (source, self.pool.get((lpn, version))) {
-                (Some(source), _) => {
+            let is_good = match (origin, self.pool.get((lpn, version))) {
+                (Origin::Copy(source), _) => {
                     self.image.count_copied();
                     self.read_place(source, into).is_ok()
                 }
-                (None, Some(held)) => {
+                (Origin::Memory | Origin::Shared, Some(held)) => {
                     into.copy_from_slice(self.pool.bytes(held.buffer));
-                    self.row.push((lpn, version));
+                    if origin == Origin::Memory {
+                        self.row.push((lpn, version));
+                    }
                     !held.poisoned
                 }
-                (None, None) => {
+                (Origin::Memory | Origin::Shared, None) => {
                     // What was there before anybody wrote has no bytes.
                     assert_eq!(
                         version, PAST,
@@ -413,7 +415,7 @@ mod tests {
     fn programmed(page: u32, version: u64) -> Changes {
         let at = Block { die: 0, plane: 0, block: 0 };
         let header = PageHeader { kind: PageKind::Data, program_sequence: page.into(), superblock: 0, index: 0 };
-        let filler = StoredUnit { lpn: Nand::NO_LPN, version: 0, sequence: 0, source: None };
+        let filler = StoredUnit { lpn: Nand::NO_LPN, version: 0, sequence: 0, origin: Origin::Memory };
         let list = vec![Change::Program { at, page, header, units: 0..2, own_payload: None }];
         Changes { list, units: vec![StoredUnit { lpn: 3, version, ..filler }, filler] }
     }
