@@ -78,6 +78,7 @@ const ENTRIES: &[Entry] = entries! {
     "cbm/exchange" => cbm::by_size::run;
     "cbm/camwebdev" => cbm::by_size::run;
     "cbm/threshold" => cbm::threshold::run;
+    "cbm/mechanisms" => cbm::mechanisms::run;
     "cbm/openssd" => cbm::openssd::run;
     "cbm/real" => cbm::real::run;
     "cbm/sanity" => cbm::sanity::run;
@@ -108,6 +109,7 @@ pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, Experimen
     };
     let setting = Setting::parse(entry.name, entry.file)?;
     let Findings { columns, rows, mut checks, found, figures } = (entry.run)(&setting, &mut options)?;
+    setting.check_losses(checks.iter().map(|check| check.statement.as_str()))?;
     for check in checks.iter_mut().filter(|check| !check.ok) {
         check.because = setting.loss(&check.statement);
     }

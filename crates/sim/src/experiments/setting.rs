@@ -90,6 +90,21 @@ impl Setting {
         self.losses.iter().find(|loss| loss.statement == statement).map(|loss| loss.because.trim().to_owned())
     }
 
+    /// # Errors
+    /// When a loss is explained of which the experiment states nothing.
+    pub(super) fn check_losses<'s>(
+        &self,
+        stated: impl Iterator<Item = &'s str> + Clone,
+    ) -> Result<(), ExperimentError> {
+        match self.losses.iter().find(|loss| !stated.clone().any(|statement| statement == loss.statement)) {
+            Some(loss) => Err(ExperimentError(format!(
+                "experiments/{}.toml: losses: `{}` is no statement of this experiment",
+                self.name, loss.statement
+            ))),
+            None => Ok(()),
+        }
+    }
+
     fn wrong(&self, parameter: &str, expected: &str) -> ExperimentError {
         ExperimentError(format!("experiments/{}.toml: parameters.{parameter}: expected {expected}", self.name))
     }

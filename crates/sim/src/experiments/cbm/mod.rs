@@ -1,6 +1,7 @@
 //! CBM (Wei, Chen and Yang, *CBM: a cooperative buffer management for SSD*, MSST 2014): what its experiments have in common.
 
 pub(super) mod by_size;
+pub(super) mod mechanisms;
 pub(super) mod openssd;
 pub(super) mod real;
 pub(super) mod sanity;
