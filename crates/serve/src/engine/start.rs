@@ -368,7 +368,7 @@ impl Server {
         let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, controllers)).transpose()?;
         let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
-        let mut world = World::new(ports, target, payload, mail.clone(), unit_size);
+        let mut world = World::new(ports, target, payload, mail.clone());
         if let Some(path) = &setup.trace {
             let trace = TraceWriter::create(path);
             world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);
