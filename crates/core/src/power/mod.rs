@@ -7,6 +7,7 @@ use crate::events::EventQueue;
 use crate::fast::{ControlBlock, Function, LogPage};
 use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::profile::Profile;
+use crate::window::{Dumped, Window};
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand};
 use tidewater_wire::vendor::Epoch;
@@ -26,6 +27,11 @@ pub struct Remains<M = Nand> {
     /// What survives of each function of the fast side, besides its pages.
     control_blocks: Vec<ControlBlock>,
     destaged: Vec<Destaged>,
+    /// Pages of the byte window that went to flash, or were on their way.
+    dumped: Vec<Dumped>,
+    dump_events: u64,
+    /// The byte window, where its memory keeps its content by itself.
+    window: Option<Box<Window>>,
     energy: f64,
 }
 
@@ -72,6 +78,9 @@ impl<M: Medium> Remains<M> {
             deallocations: Vec::new(),
             control_blocks,
             destaged: Vec::new(),
+            dumped: Vec::new(),
+            dump_events: 0,
+            window: None,
             energy: 0.0,
         }
     }
@@ -91,7 +100,17 @@ impl<M: Medium> Remains<M> {
         &self.destaged
     }
 
-    /// Joules that destaging on stored energy took.
+    /// Pages of the byte window that were dumped on stored energy, or whose [`Output::WindowStore`] nobody had taken.
+    pub fn dumped(&self) -> &[Dumped] {
+        &self.dumped
+    }
+
+    /// Events of flash that the dump took: see [`Device::cut_power_in_dump`].
+    pub fn dump_events(&self) -> u64 {
+        self.dump_events
+    }
+
+    /// Joules that destaging and dumping on stored energy took.
     pub fn energy(&self) -> f64 {
         self.energy
     }
@@ -117,7 +136,16 @@ impl<M: Medium> Device<M> {
     ///
     /// # Panics
     /// When the device keeps no stamps: it could not be brought back.
-    pub fn cut_power(mut self) -> Remains<M> {
+    pub fn cut_power(self) -> Remains<M> {
+        self.cut_power_in_dump(u64::MAX)
+    }
+
+    /// As [`Device::cut_power`], but stored energy is used up after so many events of flash of the byte window's dump, because
+    /// the capacitors were not charged again yet, or have aged.
+    ///
+    /// # Panics
+    /// As for [`Device::cut_power`].
+    pub fn cut_power_in_dump(mut self, events: u64) -> Remains<M> {
         assert!(self.options.stamps, "a device without stamps can't be recovered: set Options::stamps");
         let mut energy = 0.0;
         let mut control_blocks = std::mem::take(&mut self.restored_log);
@@ -127,6 +155,10 @@ impl<M: Medium> Device<M> {
             }
             control_blocks = self.fast.control_blocks();
         }
+        let dump = self.dump_on_stored_energy(events);
+        energy += dump.energy;
+        let window = self.window.remains();
+        let (dumped, dump_events) = (dump.pages, dump.events);
         let destaged = self.untaken_pages();
         let (buffered, deallocations) = if self.buffer_survives {
             // Rows on their way to flash are in the same memory until they are programmed; so are deallocations, or what
@@ -141,7 +173,21 @@ impl<M: Medium> Device<M> {
         let (options, plan, at) = (self.options, self.plan, self.now);
         let unit_size = self.profile.ftl.unit_size;
         let medium = self.ftl.cut_power();
-        Remains { options, plan, unit_size, at, buffered, deallocations, control_blocks, destaged, energy, medium }
+        Remains {
+            options,
+            plan,
+            unit_size,
+            at,
+            buffered,
+            deallocations,
+            control_blocks,
+            destaged,
+            dumped,
+            dump_events,
+            window,
+            energy,
+            medium,
+        }
     }
 
     /// The log pages among the outputs that nobody has taken, with their bytes.
@@ -194,6 +240,10 @@ impl<M: Medium> Device<M> {
         let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw, deallocations);
         let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
         device.restored = remains.buffered;
+        if remains.window.is_some_and(|left| !device.window.resume(*left)) {
+            let text = "the profile's [window] size and entries are not those of the drive that lost its power";
+            return Err(SetupError(text.into()));
+        }
         let functions = device.fast.functions();
         if remains.control_blocks.is_empty() && !functions.is_empty() {
             // Nothing of the fast side was stored: it is as it was when the drive was made.
@@ -214,9 +264,10 @@ impl<M: Medium> Device<M> {
         Ok(device)
     }
 
-    /// Whether recovery is still under way.
+    /// Whether recovery is still under way: of the map, or of the byte window's entries.
+    #[inline]
     pub fn is_recovering(&self) -> bool {
-        self.ftl.is_recovering()
+        self.ftl.is_recovering() || self.window.is_restoring()
     }
 
     /// What the last recovery did, once it has ended.
@@ -231,6 +282,7 @@ impl<M: Medium> Device<M> {
         for (lpn, version) in std::mem::take(&mut self.restored) {
             self.write_buffer.restore(lpn, version);
         }
+        self.begin_restoring();
         self.fetch();
         self.after_flash();
     }

@@ -26,9 +26,7 @@ pub use pages::{ControlPage, LanePage, LaneRecord, NO_FLOOR, PAGE_BYTES};
 pub use record::{RECORD_ALIGN, RecordHeader, RecordKind};
 pub use setup::{AttachPeers, FastSetup, PeerAddress, Promote, TransportSetup};
 pub use types::{DestagePriority, Epoch, FlowState, Mode, NodeList, OnWrap, Role, TransportStatus};
-pub use window::{
-    ANYWHERE, DumpEntry, DumpTable, EntryInfo, WINDOW_ENTRIES_MAX, WindowCommand, WindowStatus,
-};
+pub use window::{ANYWHERE, DumpEntry, DumpTable, EntryInfo, WINDOW_ENTRIES_MAX, WindowCommand, WindowStatus};
 
 /// Lanes of a function, at most: 4 bits on media (ADR 7).
 pub const LANES_MAX: usize = 16;
