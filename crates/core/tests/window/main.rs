@@ -1,218 +1,13 @@
 //! The byte window through the front door: commands, stores and loads, as a front end brings them, beside block commands.
 
-use std::collections::HashMap;
-use tidewater_base::{Duration, Instant};
-use tidewater_core::device::{Device, Input, Options, Output, Whereabouts};
-use tidewater_core::fast::Content;
-use tidewater_core::host::Submission;
-use tidewater_core::power::Remains;
-use tidewater_core::profile::{Profile, builtin};
+mod power_cut;
+mod rig;
+
+use rig::{BLOCKS, PAGE, Rig, pattern, profile};
+use tidewater_core::device::Device;
 use tidewater_core::window::energy_needed;
 use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 use tidewater_wire::vendor::{ANYWHERE, EntryInfo, WindowCommand, status as vendor_status};
-
-const PAGE: u64 = 4096;
-/// Blocks of a page.
-const BLOCKS: u64 = 8;
-
-fn profile(settings: &[(&str, &str)]) -> Profile {
-    let mut profile = builtin("tiny").unwrap();
-    for (key, value) in
-        [("memory.ba.kind", "dram"), ("memory.ba.size", "64KiB"), ("memory.ba.survives", "by-capacitors")]
-            .into_iter()
-            .chain([("window.size", "32KiB"), ("window.memory", "ba"), ("window.entries", "3")])
-            .chain(settings.iter().copied())
-    {
-        profile.set(key, value).unwrap();
-    }
-    profile
-}
-
-/// A drive, and whoever keeps its payload.
-struct Rig {
-    device: Device,
-    profile: Profile,
-    now: Instant,
-    outputs: Vec<Output>,
-    /// Content by page and version.
-    content: HashMap<(u32, u64), Vec<u8>>,
-    cid: u16,
-    tag: u64,
-}
-
-fn pattern(lpn: u32, tag: u64) -> Vec<u8> {
-    (0..PAGE / 8).flat_map(|word| (tag << 32 | u64::from(lpn) << 16 | word).to_le_bytes()).collect()
-}
-
-impl Rig {
-    fn new(settings: &[(&str, &str)]) -> Rig {
-        let profile = profile(settings);
-        let device = Device::new(&profile, Options { stamps: true, ..Options::default() }).unwrap();
-        Rig { device, profile, now: Instant::ZERO, outputs: Vec::new(), content: HashMap::new(), cid: 0, tag: 0 }
-    }
-
-    fn handle(&mut self, input: Input<'_>) {
-        assert!(self.device.handle(self.now, input).is_ok());
-        while let Some(output) = self.device.poll() {
-            match output {
-                Output::WindowLoad { lpn, place } => {
-                    let bytes = place.version().and_then(|version| self.content.get(&(lpn, version)).cloned());
-                    let content = bytes.as_deref().map_or(Content::Absent(0), Content::Bytes);
-                    assert!(self.device.handle(self.now, Input::WindowFill { lpn, content }).is_ok());
-                }
-                Output::WindowStore { lpn, version, offset } => {
-                    let mut bytes = vec![0; PAGE as usize];
-                    self.device.window().read(offset, &mut bytes);
-                    self.content.insert((lpn, version), bytes);
-                }
-                output => self.outputs.push(output),
-            }
-        }
-    }
-
-    fn step(&mut self) -> bool {
-        let Some(at) = self.device.deadline() else { return false };
-        self.now = at.max(self.now);
-        self.handle(Input::Timer);
-        true
-    }
-
-    fn settle(&mut self) {
-        let end = self.now + Duration::from_ms(50);
-        while self.device.deadline().is_some_and(|at| at <= end) {
-            self.step();
-        }
-        self.now = end;
-    }
-
-    /// Gives a command of the window; its reply comes later.
-    fn give(&mut self, command: WindowCommand, data: &[u8]) -> u16 {
-        (self.cid, self.tag) = (self.cid + 1, self.tag + 1);
-        let (sqe, tag) = (command.emit(self.cid), self.tag);
-        self.handle(Input::Window { sqe, data, tag });
-        self.cid
-    }
-
-    fn reply(&mut self, cid: u16) -> Option<(Status, u32, Vec<u8>)> {
-        let place = self.outputs.iter().position(|o| matches!(o, Output::Reply { cid: of, .. } if *of == cid))?;
-        match self.outputs.remove(place) {
-            Output::Reply { status, result, data, .. } => Some((status, result, data)),
-            _ => None,
-        }
-    }
-
-    fn run(&mut self, command: WindowCommand, data: &[u8]) -> (Status, u32, Vec<u8>) {
-        let cid = self.give(command, data);
-        self.settle();
-        self.reply(cid).expect("it has ended")
-    }
-
-    fn status(&mut self, command: WindowCommand) -> Status {
-        self.run(command, &[]).0
-    }
-
-    /// Pins pages under a name; returns where.
-    fn pin(&mut self, entry: u16, first: u64, pages: u32) -> u64 {
-        let command =
-            WindowCommand::Pin { entry, offset: ANYWHERE, lba: first * BLOCKS, blocks: pages * BLOCKS as u32 };
-        let (status, offset, _) = self.run(command, &[]);
-        assert_eq!(status, Status::SUCCESS);
-        offset.into()
-    }
-
-    fn submit(&mut self, sqe: impl FnOnce(u16) -> Sqe, ranges: Option<Box<[DsmRange]>>) -> (u16, u64) {
-        (self.cid, self.tag) = (self.cid + 1, self.tag + 1);
-        let submission = Submission { ranges, ..Submission::new(sqe(self.cid), self.tag) };
-        let (cid, tag) = (self.cid, self.tag);
-        self.handle(Input::Submit { queue: 0, submission });
-        (cid, tag)
-    }
-
-    /// How a block command has ended, if it has.
-    fn completion(&mut self, cid: u16) -> Option<Status> {
-        let of = |o: &Output| matches!(o, Output::Complete(completion) if completion.cqe.cid == cid);
-        match self.outputs.remove(self.outputs.iter().position(of)?) {
-            Output::Complete(completion) => Some(completion.cqe.status),
-            _ => None,
-        }
-    }
-
-    fn begin_write(&mut self, lpn: u32) -> u16 {
-        let (cid, tag) = self.submit(|cid| Sqe::write(cid, u64::from(lpn) * BLOCKS, BLOCKS as u16 - 1), None);
-        self.content.insert((lpn, tag), pattern(lpn, tag));
-        cid
-    }
-
-    fn write(&mut self, lpn: u32) -> Status {
-        let cid = self.begin_write(lpn);
-        self.settle();
-        self.completion(cid).expect("it has ended")
-    }
-
-    fn read(&mut self, lpn: u32) -> Result<Vec<u8>, Status> {
-        let (cid, _) = self.submit(|cid| Sqe::read(cid, u64::from(lpn) * BLOCKS, BLOCKS as u16 - 1), None);
-        self.settle();
-        let status = self.completion(cid).expect("it has ended");
-        let place = self.outputs.iter().position(|o| matches!(o, Output::Data { cid: of, .. } if *of == cid));
-        if !status.is_success() {
-            return Err(status);
-        }
-        match self.outputs.remove(place.expect("a read that succeeds finds something")) {
-            Output::Data { place: Whereabouts::Zeroes, .. } => Ok(vec![0; PAGE as usize]),
-            Output::Data { place, .. } => Ok(self.content[&(lpn, place.version().expect("it is not lost"))].clone()),
-            _ => unreachable!(),
-        }
-    }
-
-    fn address(&self, offset: u64) -> u64 {
-        self.device.window().bar_offset() + offset
-    }
-
-    fn store(&mut self, offset: u64, bytes: &[u8]) {
-        let address = self.address(offset);
-        self.handle(Input::Store { function: 0, address, content: Content::Bytes(bytes) });
-    }
-
-    fn load(&mut self, offset: u64) -> u64 {
-        let address = self.address(offset);
-        self.handle(Input::Load { function: 0, address, len: 8, tag: 77 });
-        self.settle();
-        let place = self.outputs.iter().position(|o| matches!(o, Output::Loaded { tag: 77, .. }));
-        match self.outputs.remove(place.expect("a load is answered")) {
-            Output::Loaded { value, .. } => value,
-            _ => unreachable!(),
-        }
-    }
-
-    fn power_on(&mut self, remains: Remains) {
-        for page in remains.dumped() {
-            self.content.insert((page.lpn, page.version), page.bytes.to_vec());
-        }
-        self.now = remains.at();
-        self.device = Device::power_on(&self.profile, remains).unwrap();
-        self.outputs.clear();
-        self.handle_outputs();
-        while self.device.is_recovering() {
-            assert!(self.step(), "recovery hangs: {}", self.device.describe_outstanding());
-        }
-    }
-
-    /// Takes what the device says without being told something.
-    fn handle_outputs(&mut self) {
-        let address = self.address(0);
-        // A store that lies nowhere changes nothing but a counter.
-        self.handle(Input::Store { function: 1, address, content: Content::Bytes(&[]) });
-    }
-
-    fn lose_power(&mut self) {
-        let remains = self.device.clone().cut_power();
-        self.power_on(remains);
-    }
-
-    fn names(&self) -> Vec<u16> {
-        self.device.window().table().entries().map(|(_, entry)| entry.name).collect()
-    }
-}
 
 const WORD: [u8; 8] = *b"tideword";
 
@@ -454,12 +249,12 @@ fn a_second_loss_at_any_event_of_the_way_back_changes_nothing() {
     for page in remains.dumped() {
         rig.content.insert((page.lpn, page.version), page.bytes.to_vec());
     }
-    let mut way = Rig { content: rig.content.clone(), ..Rig::new(&[]) };
+    let mut way = Rig { content: rig.content.clone(), ..Rig::blank(&rig) };
     way.now = remains.at();
     way.device = Device::power_on(&way.profile, remains).unwrap();
     way.handle_outputs();
     loop {
-        let mut again = Rig { content: way.content.clone(), ..Rig::new(&[]) };
+        let mut again = Rig { content: way.content.clone(), ..Rig::blank(&rig) };
         again.power_on(way.device.clone().cut_power());
         assert_eq!((again.names(), again.load(at + PAGE)), (vec![9], u64::from_le_bytes(WORD)), "event {events}");
         if !way.device.is_recovering() {
