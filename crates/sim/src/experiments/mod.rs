@@ -8,6 +8,7 @@ mod fig13;
 mod fig9;
 mod movements;
 mod setting;
+mod window;
 
 pub use setting::ExperimentError;
 use setting::Setting;
@@ -68,6 +69,12 @@ const ENTRIES: &[Entry] = entries! {
     "x-ssd/fig12" => fig12::run;
     "x-ssd/fig13" => fig13::run;
     "x-ssd/movements" => movements::run;
+    "2b-ssd/write-latency" => window::latency::write;
+    "2b-ssd/read-latency" => window::latency::read;
+    "2b-ssd/write-bandwidth" => window::bandwidth::write;
+    "2b-ssd/read-bandwidth" => window::bandwidth::read;
+    "2b-ssd/databases" => window::databases::run;
+    "byte-sides" => window::sides::run;
 };
 
 /// Every experiment, in the order of the papers.

@@ -164,11 +164,17 @@ impl WindowClient {
                 self.order(now, WindowCommand::Flush { entry }, Some(pin), false);
                 self.finished = Some(now);
             }
-            WindowRequest::Await { entry } if self.orders.iter().any(|order| order.command.entry() == entry) => {
+            WindowRequest::Await { entry } if self.is_busy(entry) => {
                 self.awaited = Some(entry);
             }
             WindowRequest::Await { .. } => self.finished = Some(now),
         }
+    }
+
+    /// Whether something goes on of an entry.
+    fn is_busy(&self, entry: u16) -> bool {
+        let returning = self.returns.iter().map(|(_, order)| order);
+        self.orders.iter().chain(returning).any(|order| order.command.entry() == entry)
     }
 
     /// An entry that was pinned; one that was not has no bytes, so that every use of it is refused.
@@ -228,7 +234,7 @@ impl WindowClient {
                 None => {}
             }
             if let Some(entry) = self.awaited
-                && self.orders.iter().all(|order| order.command.entry() != entry)
+                && !self.is_busy(entry)
             {
                 self.awaited = None;
                 self.finished = Some(at);
@@ -279,10 +285,6 @@ impl WindowClient {
             _ => {}
         }
         self.returns.push_back((now + self.spec.return_time, order));
-        // Whoever waits for the entry waits for what follows, too.
-        if let Some(next) = order.next {
-            self.orders.push(Order { cid: self.cid.wrapping_add(0x8000), command: next, next: None, waited: false });
-        }
     }
 
     /// Gives the idle core what comes next.
