@@ -17,6 +17,14 @@ enable_pmr() {
     wait_for 30 pmr_is 0
 }
 
+# log_page_of NUMBER: a page of the fast side's log, as its namespace has it: the first behind the 128 that hosts make
+# (docs/reference/nvme.md). Page N is at N of the ring's pages; their length is the least that is well written.
+log_page_of() {
+    local log bytes pages
+    log=$(disk_of 129) bytes=$(cat "/sys/block/$(basename "$log")/queue/minimum_io_size") || return 1
+    pages=$(($(blockdev --getsize64 "$log") / bytes))
+    dd if="$log" bs="$bytes" skip=$(($1 % pages)) count=1 iflag=direct status=none
+}
 # fast_places FILE: of the vendor's log page Layout, what is in BAR2 of the first lane (docs/reference/vendor.md).
 fast_places() {
     lanes=$(number "$1" 6 2) control=$(number "$1" 16 8)

@@ -11,6 +11,10 @@ use crate::archive::Archive;
 /// Memory of a guest, in MiB.
 const MEMORY_MIB: u32 = 1024;
 
+/// A machine that is busy, or was stopped for a while, makes emulated timers late and processors stand still: no reason for a kernel to
+/// panic, or to complain.
+const BUSY: &str = "no_timer_check nosoftlockup rcupdate.rcu_cpu_stall_suppress=1";
+
 /// What `scripts/guest-kit.sh` made.
 #[derive(Clone, Debug)]
 pub struct Kit {
@@ -98,7 +102,7 @@ impl Machine {
             .args(["-nodefaults", "-no-reboot", "-display", "none"])
             .args(["-serial", &format!("file:{}", console.display()), "-serial", "stdio"])
             .args(["-kernel", &file("vmlinux"), "-initrd", &file("initrd")])
-            .args(["-append", &format!("console=ttyS0 panic=-1 iomem=relaxed {}", task.kernel)])
+            .args(["-append", &format!("console=ttyS0 panic=-1 iomem=relaxed {BUSY} {}", task.kernel)])
             .args(["-drive", &format!("if=none,id=root,file={},format=raw,readonly=on", file("root.img"))])
             .args(["-device", "virtio-blk-pci,drive=root"])
             .args(["-drive", &format!("if=none,id=jobs,file={},format=raw,readonly=on", jobs.display())])

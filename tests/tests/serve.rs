@@ -35,10 +35,14 @@ struct Served {
 impl Served {
     /// Starts one of a tiny drive in `folder`, and waits until hosts may come.
     fn start(folder: &Path, arguments: &[&str]) -> Served {
+        Served::start_plain(folder, &[&["--profile", "tiny"], arguments].concat())
+    }
+
+    /// The same, of a drive whose profile is as `arguments` say.
+    fn start_plain(folder: &Path, arguments: &[&str]) -> Served {
         let errors = File::create(folder.join("stderr")).expect("the folder is writable");
         let mut child = tidewater(Build::Same, folder)
             .args(PLAIN)
-            .args(["--profile", "tiny"])
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(errors)
@@ -374,19 +378,64 @@ fn what_cannot_be_served_is_said() {
     wrong(&with("memory", &["--size", "8MiB", "--namespaces", "1GiB"]), &["namespace"]);
     wrong(&with("memory", &["--size", "none"]), &["none"]);
     wrong(&with("memory", &["--namespaces", "1GiB:3k"]), &["512 or 4k"]);
-    let setting = with("memory", &["--set", "serve.timing=soon"]);
-    refusal(
-        here,
-        &[&["serve", "--control", "other.sock"], setting.as_slice()].concat(),
-        2,
-        &["[serve] timing", "soon"],
-    );
+    wrong(&with("memory", &["--set", "serve.timing=soon"]), &["[serve] timing", "soon"]);
     wrong(&with("drive.img", &["--input-log", "run.log"]), &["input log", "new drive"]);
     assert!(!here.join("run.log").exists(), "nothing half-written is left");
     wrong(&["--profile", "tiny", "--image", "memory", "--vfio-user", "plain"], &["plain", "no socket"]);
     assert_eq!(std::fs::read_to_string(here.join("plain")).unwrap(), "no socket");
     // None of them has harmed the drive.
     Served::start(here, &["--image", "drive.img", "--nvme-tcp", "127.0.0.1:0"]).end_well();
+}
+
+#[test]
+fn a_refused_start_leaves_nothing_behind() {
+    let folder = folder();
+    let here = folder.path();
+    std::fs::write(here.join("plain"), "no socket").unwrap();
+    let own = ["serve", "--profile", "tiny", "--image", "drive.img", "--control", "control.sock"];
+    let refused = |more: &[&str], words: &[&str]| {
+        refused_with_help(here, &[own.as_slice(), more].concat(), 2, words);
+        let left: Vec<_> = std::fs::read_dir(here).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["plain"], "{more:?}");
+    };
+    // The image has been made when these are noticed, and of the last the control socket too.
+    refused(&["--size", "8MiB", "--nvme-tcp", "192.0.2.1:4420"], &["192.0.2.1:4420"]);
+    refused(&["--size", "8MiB", "--vfio-user", "v.sock", "--namespaces", "1GiB"], &["namespace"]);
+    refused(
+        &["--size", "8MiB", "--vfio-user", "v.sock", "--vfio-user", "plain", "--input-log", "run.log"],
+        &["plain", "no socket"],
+    );
+    // So the next one is of the size that it asks for.
+    let served = Served::start(here, &["--image", "drive.img", "--size", "12MiB", "--nvme-tcp", "127.0.0.1:0"]);
+    let bytes = json(here, &["nvme", "list", &served.target(), "--json"])["namespace"][0]["physical_size"].clone();
+    assert!(bytes.as_u64() >= Some(12 << 20), "{bytes}");
+    served.end_well();
+    // What a refused start has found stays.
+    let again = ["serve", "--image", "drive.img", "--control", "control.sock", "--nvme-tcp", "192.0.2.1:4420"];
+    refused_with_help(here, &again, 2, &["192.0.2.1:4420"]);
+    assert!(here.join("drive.img").exists() && !here.join("control.sock").exists());
+}
+
+#[test]
+fn an_image_brings_its_profile() {
+    let folder = folder();
+    let here = folder.path();
+    let hosts = ["--image", "drive.img", "--nvme-tcp", "127.0.0.1:0"];
+    Served::start(here, &hosts).end_well();
+    // Without --profile, and with a setting of this time.
+    let served = Served::start_plain(here, &[hosts.as_slice(), &["--set", "serve.timing=none"]].concat());
+    let (_controller, mut queue) = served.connect();
+    write(&mut queue, 0, pattern(1, 4));
+    assert!(read(&mut queue, 0, 4) == pattern(1, 4));
+    drop(queue);
+    served.end_well();
+    // Another one's shape is refused, and a new drive is `generic`.
+    let generic = ["serve", "--profile", "generic", "--control", "other.sock"];
+    refused_with_help(here, &[generic.as_slice(), &hosts].concat(), 2, &["drive.img", "was made with"]);
+    let memory = ["--image", "memory", "--size", "64MiB", "--nvme-tcp", "127.0.0.1:0"];
+    let served = Served::start_plain(here, &memory);
+    assert_eq!(served.errors().matches("write buffer").count(), 1, "said once: {}", served.errors());
+    served.end_well();
 }
 
 #[test]

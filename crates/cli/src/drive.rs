@@ -48,7 +48,14 @@ pub fn find(given: &Path) -> Result<Profile, Failure> {
 /// # Errors
 /// When there is no such profile, a key or value is wrong, or the settings cannot stand together.
 pub fn prepare(given: &Path, settings: &[Setting]) -> Result<Drive, Failure> {
-    let mut profile = find(given)?;
+    change(find(given)?, settings)
+}
+
+/// A profile with these changes, checked as a whole.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn change(mut profile: Profile, settings: &[Setting]) -> Result<Drive, Failure> {
     for Setting { key, value } in settings {
         profile.set(key, value).map_err(|error| refusal(&profile, error))?;
     }
@@ -63,6 +70,8 @@ fn refusal(profile: &Profile, error: profile::ProfileError) -> Failure {
         profile::Problem::UnknownKey { meant: None } => {
             failure.help(format_args!("`tidewater profile show {}` lists every key", profile.name))
         }
+        profile::Problem::Value { meant: None, .. } => failure
+            .help(format_args!("`tidewater profile show {}` lists every key with a value that it takes", profile.name)),
         _ => failure,
     }
 }

@@ -7,8 +7,10 @@ use crate::{interrupt, output};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
+use tidewater_core::profile::Profile;
 use tidewater_serve::control::{self, Request};
 use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Server, Setup, TcpSetup};
+use tidewater_serve::image::Image;
 use tidewater_serve::runtime;
 
 /// `tidewater serve`.
@@ -16,17 +18,17 @@ use tidewater_serve::runtime;
 /// # Errors
 /// What cannot be served, and what ended it.
 pub fn serve(serve: &Serve) -> Result<(), Failure> {
-    let drive = drive::prepare(&serve.profile, &serve.set)?;
+    let backing = match serve.image.to_str() {
+        Some("memory") => Backing::Memory,
+        _ => Backing::File(serve.image.clone()),
+    };
+    let drive = drive::change(profile_of(serve, &backing)?, &serve.set)?;
     if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() {
         return Err(Failure::usage("nobody could reach the drive")
             .help("give a socket for virtual machines (--vfio-user SOCKET), an address for remote hosts (--nvme-tcp), or both"));
     }
     let folder = runtime_directory(serve.runtime_dir.as_deref());
     let control = serve.control.clone().unwrap_or_else(|| folder.join("control.sock"));
-    let backing = match serve.image.to_str() {
-        Some("memory") => Backing::Memory,
-        _ => Backing::File(serve.image.clone()),
-    };
     let _running = interrupt::Running::begin();
     // A profile's blocks are the smallest that its drive takes.
     let profile_shift = drive.profile.host.block_size.ilog2() as u8;
@@ -60,10 +62,26 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
     for note in &drive.notes {
         eprintln!("note: {note}");
     }
-    let mut tell = |event: Event| say(event, serve, &control);
+    let mut tell = |event: Event| match event {
+        // The profile's check has said it, with the key that it is about.
+        Event::Note(text) if drive.notes.iter().any(|note| note.ends_with(&text)) => {}
+        event => say(event, serve, &control),
+    };
     let server = Server::start(setup, &mut tell).map_err(|refused| Failure::refused(&refused))?;
     let end = server.run(&mut tell).map_err(|refused| Failure::run(&refused))?;
     output::print(&end.to_string())
+}
+
+/// The profile that is named, else that of the drive in the image, else `generic`.
+fn profile_of(serve: &Serve, backing: &Backing) -> Result<Profile, Failure> {
+    match (&serve.profile, backing) {
+        (Some(given), _) => drive::find(given),
+        // A link that leads nowhere is somebody's mistake: opening it says so.
+        (None, Backing::File(path)) if path.symlink_metadata().is_ok() => {
+            Image::profile(path).map_err(|refused| Failure::refused(&refused))
+        }
+        (None, _) => drive::find(Path::new("generic")),
+    }
 }
 
 fn runtime_directory(given: Option<&Path>) -> PathBuf {

@@ -53,6 +53,18 @@ pub struct Place {
     pub unit: u32,
 }
 
+/// Where a unit that is programmed comes from, for whoever keeps the payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The controller's memory, which lets go of it once it is programmed.
+    #[default]
+    Memory,
+    /// The controller's memory, from which another row will be programmed with it too.
+    Shared,
+    /// A place on flash.
+    Copy(Place),
+}
+
 /// What is programmed into a page.
 #[derive(Clone, Debug)]
 pub struct Page<'a> {
@@ -62,9 +74,8 @@ pub struct Page<'a> {
     pub lpns: &'a [u32],
     /// Version and sequence by unit; empty when the medium keeps no stamps.
     pub stamps: &'a [(u64, u64)],
-    /// Where each unit is copied from, for whoever keeps the payload: `None` for what the host or the log wrote. Empty when
-    /// nobody keeps payload.
-    pub sources: &'a [Option<Place>],
+    /// Where each unit comes from; empty when nobody keeps payload.
+    pub origins: &'a [Origin],
     /// What the firmware itself writes, for [`PageKind::Map`] and [`PageKind::Trim`].
     pub own_payload: Option<Arc<[u32]>>,
 }

@@ -9,7 +9,7 @@ mod errors;
 pub mod faults;
 mod recorder;
 
-pub use array::{Nand, Page, PageHeader, PageKind, Place, Read, Stamp, Stamps};
+pub use array::{Nand, Origin, Page, PageHeader, PageKind, Place, Read, Stamp, Stamps};
 pub use config::{Cell, Config};
 pub use faults::{Fault, FaultPlan, FaultyNand};
 pub use recorder::{Change, Changes, Recorder, StoredUnit};

@@ -1,6 +1,6 @@
 //! A medium that remembers what is done to it, for whoever keeps the payload.
 
-use crate::{Block, Config, Failed, Medium, Nand, Page, PageHeader, Place, Read, Stamp};
+use crate::{Block, Config, Failed, Medium, Nand, Origin, Page, PageHeader, Read, Stamp};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub struct StoredUnit {
     /// The order of its host write.
     pub sequence: u64,
     /// Where it was copied from; `None`: the host or the log wrote it.
-    pub source: Option<Place>,
+    pub origin: Origin,
 }
 
 /// Changes in the order in which they happened. Kept and handed in again, it needs no memory anew.
@@ -151,8 +151,8 @@ impl<M: Medium> Recorder<M> {
         let first = changes.units.len() as u32;
         changes.units.extend(content.lpns.iter().enumerate().map(|(i, &lpn)| {
             let (version, sequence) = content.stamps.get(i).copied().unwrap_or((0, 0));
-            let source = content.sources.get(i).copied().flatten().filter(|_| lpn != Nand::NO_LPN);
-            StoredUnit { lpn, version, sequence, source }
+            let origin = content.origins.get(i).copied().filter(|_| lpn != Nand::NO_LPN).unwrap_or_default();
+            StoredUnit { lpn, version, sequence, origin }
         }));
         let units = first..changes.units.len() as u32;
         let own_payload = content.own_payload.clone();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use tidewater_base::Duration;
 use tidewater_nand::{
-    Block, Cell, Change, Changes, Config, Failed, Fault, FaultPlan, FaultyNand, Medium, Nand, Page, PageHeader,
+    Block, Cell, Change, Changes, Config, Failed, Fault, FaultPlan, FaultyNand, Medium, Nand, Origin, Page, PageHeader,
     PageKind, Place, Read, Recorder, Stamps, StoredUnit,
 };
 
@@ -53,7 +53,7 @@ fn program<M: Medium>(nand: &mut M, page: u32) -> Result<(), Failed> {
     let lpns = [10 + page, 20 + page, 30 + page, Nand::NO_LPN];
     let stamps = [(7, 1), (8, 2), (9, 3), (0, 0)];
     let content =
-        Page { header: header(u64::from(page)), lpns: &lpns, stamps: &stamps, sources: &[], own_payload: None };
+        Page { header: header(u64::from(page)), lpns: &lpns, stamps: &stamps, origins: &[], own_payload: None };
     nand.program(AT, page, &content)
 }
 
@@ -136,7 +136,7 @@ fn what_the_firmware_writes_for_itself_comes_back() {
         header: PageHeader { kind: PageKind::Map, ..header(5) },
         lpns: &[Nand::NO_LPN; 4],
         stamps: &[(0, 0); 4],
-        sources: &[],
+        origins: &[],
         own_payload: Some(payload.clone()),
     };
     nand.program(AT, 0, &content).unwrap();
@@ -243,7 +243,7 @@ fn a_recorder_tells_what_was_done_and_its_clone_tells_nothing() {
         header: header(4),
         lpns: &[7, 8, Nand::NO_LPN, Nand::NO_LPN],
         stamps: &[(70, 1), (80, 2), (0, 0), (0, 0)],
-        sources: &[None, Some(source), Some(source), None],
+        origins: &[Origin::Memory, Origin::Copy(source), Origin::Copy(source), Origin::Shared],
         own_payload: None,
     };
     assert!(nand.program(AT, 0, &content).is_ok());
@@ -264,10 +264,10 @@ fn a_recorder_tells_what_was_done_and_its_clone_tells_nothing() {
             Change::TornErase { at: other },
         ]
     );
-    let filler = StoredUnit { lpn: Nand::NO_LPN, version: 0, sequence: 0, source: None };
+    let filler = StoredUnit { lpn: Nand::NO_LPN, version: 0, sequence: 0, origin: Origin::Memory };
     let units = [
-        StoredUnit { lpn: 7, version: 70, sequence: 1, source: None },
-        StoredUnit { lpn: 8, version: 80, sequence: 2, source: Some(source) },
+        StoredUnit { lpn: 7, version: 70, sequence: 1, origin: Origin::Memory },
+        StoredUnit { lpn: 8, version: 80, sequence: 2, origin: Origin::Copy(source) },
         filler,
         filler,
     ];

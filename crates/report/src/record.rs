@@ -249,6 +249,10 @@ pub struct Flash {
     pub merges_full: u64,
     /// Units of random log blocks that got a second chance (FASTer): part of `units_collected`.
     pub second_chances: u64,
+    /// Units of random log blocks that were cold and went to the isolation area (FASTer): part of `units_collected`.
+    pub units_isolated: u64,
+    /// Full merges that made room in the isolation area (FASTer): part of `merges_full`.
+    pub merges_isolation: u64,
     /// Pages read for the host.
     pub reads_host: u64,
     /// Pages read by collection, merges and wear levelling.

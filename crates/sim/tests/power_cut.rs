@@ -7,7 +7,7 @@ use tidewater_base::Instant;
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
-use tidewater_core::profile::Profile;
+use tidewater_core::profile::{Mapping, Profile};
 use tidewater_sim::torture::{
     Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, torture, with_hybrid_mapping,
     worn_out,
@@ -50,11 +50,37 @@ fn promises_are_kept_when_the_power_fails_after_any_event() {
     assert!(!counts.read_only, "{counts}");
 }
 
+/// A sample that is long enough for the flash to be full.
+fn sampled_buffers(events: u64) -> Effort {
+    Effort { warm_up: 1_500, ..Effort::sampled(events) }
+}
+
 /// Whatever leaves the buffer, with whatever goes along, and wherever the buffer is.
 #[test]
 fn every_buffer_policy_keeps_the_promises_in_every_memory() {
-    let counts = campaign(&buffer_scenarios(), Effort { warm_up: 1_500, ..Effort::sampled(500) }, 1..2);
-    assert!(counts.cuts >= 10_000 && counts.reads_checked > 0 && counts.collections > 0, "{counts}");
+    let counts = campaign(&buffer_scenarios(Mapping::Page), sampled_buffers(400), 1..2);
+    assert!(counts.cuts >= 8_800 && counts.nested_cuts >= 6_000 && counts.states.len() >= 500, "{counts}");
+    assert!(counts.reads_checked > 0 && counts.destaged > 0 && counts.collections > 0, "{counts}");
+}
+
+/// The same in front of log blocks and merges.
+fn every_buffer_policy_keeps_the_promises_on(mapping: Mapping) -> Counts {
+    let counts = campaign(&buffer_scenarios(mapping), sampled_buffers(250), 1..2);
+    assert!(counts.cuts >= 5_500 && counts.nested_cuts >= 3_000 && counts.states.len() >= 300, "{counts}");
+    let [switch, partial, full] = counts.merges;
+    assert!(switch > 0 && partial > 10 && full > 100 && counts.destaged > 0 && counts.reads_checked > 0, "{counts}");
+    counts
+}
+
+#[test]
+fn every_buffer_policy_keeps_the_promises_in_every_memory_on_fast() {
+    every_buffer_policy_keeps_the_promises_on(Mapping::Fast);
+}
+
+#[test]
+fn every_buffer_policy_keeps_the_promises_in_every_memory_on_faster() {
+    let counts = every_buffer_policy_keeps_the_promises_on(Mapping::Faster);
+    assert!(counts.isolated > 0, "{counts}");
 }
 
 #[test]
@@ -98,7 +124,9 @@ const SEEDS_OF_A_FLAW: u64 = 5;
 /// A recovery that is broken on purpose must not get through.
 fn is_caught(flaw: Flaw) {
     let effort = Effort { flaw: Some(flaw), nested_every: 0, ..Effort::sampled(3_000) };
-    for scenario in all_scenarios().into_iter().chain(hybrid_scenarios()) {
+    // Page mapping has no merges.
+    let page_mapped = if flaw == Flaw::CutMerges { Vec::new() } else { all_scenarios() };
+    for scenario in page_mapped.into_iter().chain(hybrid_scenarios()) {
         // What a run comes across is chance: on drives that hardly have what the flaw spoils, one of a few must.
         let noticed = (1..=SEEDS_OF_A_FLAW).any(|seed| {
             match catch_unwind(AssertUnwindSafe(|| torture(&scenario, effort, seed))) {
@@ -133,6 +161,11 @@ fn a_recovery_that_takes_any_copy_is_caught() {
 #[test]
 fn a_recovery_that_forgets_deallocations_is_caught() {
     is_caught(Flaw::NoDeallocations);
+}
+
+#[test]
+fn a_recovery_that_takes_cut_merges_for_done_is_caught() {
+    is_caught(Flaw::CutMerges);
 }
 
 fn named(name: &str) -> Scenario {
@@ -221,11 +254,28 @@ fn every_event_of_the_recovery_is_cut() {
     campaign(&hybrid_scenarios(), Effort::exhaustive(300), 1_000..1_001);
 }
 
+/// Many seeds, and every event of every recovery, of every policy in every memory.
+fn every_buffer_policy_for_many_seeds_on(mapping: Mapping) {
+    campaign(&buffer_scenarios(mapping), Effort::sampled(4_000), 100..102);
+    campaign(&buffer_scenarios(mapping), Effort { warm_up: 500, ..Effort::exhaustive(100) }, 200..201);
+}
+
 #[test]
 #[ignore = "a long run, for `make torture`"]
-fn every_buffer_policy_keeps_the_promises_for_many_seeds() {
-    campaign(&buffer_scenarios(), Effort::sampled(4_000), 100..105);
-    campaign(&buffer_scenarios(), Effort { warm_up: 500, ..Effort::exhaustive(100) }, 200..201);
+fn every_buffer_policy_for_many_seeds_on_page_mapping() {
+    every_buffer_policy_for_many_seeds_on(Mapping::Page);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn every_buffer_policy_for_many_seeds_on_fast() {
+    every_buffer_policy_for_many_seeds_on(Mapping::Fast);
+}
+
+#[test]
+#[ignore = "a long run, for `make torture`"]
+fn every_buffer_policy_for_many_seeds_on_faster() {
+    every_buffer_policy_for_many_seeds_on(Mapping::Faster);
 }
 
 #[test]

@@ -14,8 +14,10 @@ if [ "$device" = tidewater ]; then
     log_page 0xc1 576 && fast_places /tmp/log0xc1
 fi
 check log-credit credited "$(told credit)"
-on_flash() {
-    log_page 0xc0 1664 || return 1
-    dd if="$(disk_of 1)" bs=4096 skip="$(number /tmp/log0xc0 24 8)" count=4 iflag=direct status=none | grep -qa TIDELOG1
+page_kept() {
+    local sum page
+    wait_for 30 there 129 || return 1
+    read -r sum page <<<"$(told log)"
+    [ "$(log_page_of "$page" | sha256sum | cut -c 1-64)" = "$sum" ]
 }
-check log-page on_flash
+check log-page page_kept

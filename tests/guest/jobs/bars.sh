@@ -4,7 +4,7 @@
 
 kernel_may_say "resetting controller"
 
-for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combined fast-flash; do
+for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combined fast-namespace fast-flash fast-protected fast-read fast-trim fast-unknown; do
     differs emulated $name "QEMU's controller has no fast side"
 done
 
@@ -91,17 +91,45 @@ fast_append() {
 check fast-store fast_append resource2
 check fast-combined fast_append resource2_wc
 check fast-credit credited 8192
-# Destaged to the ring of logical pages, where the block side reads it.
+# Destaged to the ring of logical pages, where the block side reads it: in each page a header (64 bytes, docs/reference/vendor.md), then as
+# much as had been stored when the oldest of it had waited long enough.
+oldest() { log_page 0xc0 1664 && number /tmp/log0xc0 40 8; }
 on_flash() {
-    local first
-    log_page 0xc0 1664
-    first=$(number /tmp/log0xc0 24 8)
-    dd if=$disk bs=4096 skip="$first" count=4 iflag=direct status=none | grep -qa TIDELOG1
+    local page end
+    page=$(oldest) end=$(number /tmp/log0xc0 48 8)
+    : >/tmp/log
+    for (( ; page < end; page++)); do
+        log_page_of "$page" >/tmp/destaged || return 1
+        [ "$(head -c 8 /tmp/destaged)" = TIDELOG1 ] && [ "$(number /tmp/destaged 24 8)" = "$(stat -c %s /tmp/log)" ] || return 1
+        tail -c +65 /tmp/destaged | head -c "$(number /tmp/destaged 40 4)" >>/tmp/log
+    done
+    cmp /tmp/log <(cat /tmp/page /tmp/page)
 }
+check fast-namespace wait_for 30 there 129
 check fast-flash wait_for 30 on_flash
+# Nobody but the fast side writes there.
+log_disk=$(disk_of 129)
+check fast-protected refused dd if=/tmp/page of="$log_disk" bs=4096 count=1 oflag=direct
+# The same bytes by the vendor's command Read Log, behind its header of 32 bytes.
+read_log() {
+    nvme io-passthru $disk --opcode=0x82 --namespace-id=1 --cdw10=$(((32 + 8192) / 4)) --cdw13=8192 --data-len=$((32 + 8192)) \
+        --read --raw-binary >/tmp/read && tail -c +33 /tmp/read | cmp - <(cat /tmp/page /tmp/page)
+}
+check fast-read read_log
+# A vendor command of the admin queue: Trim Log up to page 1.
+trim_log() {
+    local before
+    before=$(oldest)
+    nvme admin-passthru /dev/nvme0 --opcode=0xd4 --cdw14=$((before + 1)) && [ "$(oldest)" = $((before + 1)) ]
+}
+check fast-trim trim_log
+check fast-unknown refused nvme admin-passthru /dev/nvme0 --opcode=0xc1 --cdw10=16 --cdw12=9 --data-len=64 --write --input-file=/dev/zero
 
 # What the next guest looks for, when drive and guest were killed.
 say keep "region $(sha256sum </tmp/page | cut -c 1-64)"
-if [ "$device" = tidewater ]; then say keep "credit $(credit)"; fi
+if [ "$device" = tidewater ]; then
+    say keep "credit $(credit)"
+    say keep "log $(sha256sum </tmp/destaged | cut -c 1-64) $(number /tmp/destaged 32 8)"
+fi
 kernel_is_content
 ask kill

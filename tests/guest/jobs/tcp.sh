@@ -4,7 +4,7 @@
 #
 # /run/guest/target: address, port, and name of the subsystem.
 
-kernel_may_say "nvme nvme[0-9]+: (starting error recovery|[Ff]ailed reconnect|Reconnecting|failed to connect|queue .* timeout|I/O tag|creating|reading non-mdts-limits|rescanning|Connect|Property|Keep.?Alive|failed nvme_keep_alive|long keepalive|Removing ctrl|new ctrl|resetting|failed to send request|receive failed|queue [0-9]+: )"
+kernel_may_say "nvme nvme[0-9]+: (starting error recovery|[Ff]ailed reconnect|Reconnecting|failed to connect|queue .* timeout|I/O tag|creating|reading non-mdts-limits|rescanning|Connect|Property|Keep.?Alive|failed nvme_keep_alive|long keepalive|Removing ctrl|new ctrl|resetting|failed to send request|receive failed|queue [0-9]+: )|[0-9]+ callbacks suppressed"
 kernel_may_say "nvme[0-9]+[cn][0-9n]*: .*(retryable|path error|no usable path|requeuing|no available path)"
 kernel_may_say "nvmet"
 

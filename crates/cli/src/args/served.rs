@@ -10,9 +10,9 @@ use tidewater_base::Duration;
 /// `tidewater serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The drive: a name from `tidewater profile list`, or a TOML file
-    #[arg(long, value_name = "PROFILE", default_value = "generic", value_hint = ValueHint::FilePath, help_heading = "Drive")]
-    pub profile: PathBuf,
+    /// The drive: a name from `tidewater profile list`, or a TOML file [default: that of the image; of a new one, generic]
+    #[arg(long, value_name = "PROFILE", value_hint = ValueHint::FilePath, help_heading = "Drive")]
+    pub profile: Option<PathBuf>,
     /// Change one setting of the profile, such as serve.timing=none; may be given several times
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Drive")]
     pub set: Vec<Setting>,

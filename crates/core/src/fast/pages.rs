@@ -1,7 +1,8 @@
 //! The LBA ring: pages of the log in the order in which they were destaged.
 
 use std::collections::VecDeque;
-use tidewater_wire::vendor::{OFFSET_BITS, PageHeader, StampVersion};
+use tidewater_base::checksum::crc32c;
+use tidewater_wire::vendor::{Epoch, OFFSET_BITS, PageHeader, StampVersion};
 
 /// Bytes of header in every destaged page (ADR 7).
 pub const PAGE_HEADER: u32 = PageHeader::SIZE as u32;
@@ -32,6 +33,19 @@ impl LogPage {
     pub fn from_stamp(version: u64, sequence: u64) -> LogPage {
         let StampVersion { lane, offset, valid } = StampVersion::unpack(version);
         LogPage { lane, offset, len: valid.into(), sequence }
+    }
+
+    /// What it begins with on flash, as page `number` of a function's log: its `bytes` follow.
+    pub fn header(&self, function: u8, number: u64, epoch: Epoch, bytes: &[u8]) -> PageHeader {
+        PageHeader {
+            function: function.into(),
+            lane: self.lane,
+            epoch,
+            offset: self.offset,
+            page: number,
+            valid: self.len,
+            data_checksum: crc32c(bytes),
+        }
     }
 
     /// The stream offset behind its last byte.

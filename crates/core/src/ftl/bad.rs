@@ -6,7 +6,7 @@ use super::{Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Nand};
+use tidewater_nand::{Medium, Nand, Origin};
 
 impl<M: Medium> Ftl<M> {
     /// A program failed in this superblock: it takes no more rows.
@@ -81,8 +81,8 @@ impl<M: Medium> Ftl<M> {
                 self.put_overtaken(to, lpn, stamp, owner)
             };
             // What it is a copy of has waited for this row, too.
-            let source = if self.payload { self.row_sources[at] } else { None };
-            self.set_source(to, source);
+            let origin = if self.payload { self.row_origins[at] } else { Origin::Memory };
+            self.set_origin(to, origin);
             if full {
                 self.submit(now, events, to);
             }

@@ -6,7 +6,7 @@ use crate::flash::{Kind, NONE, Operation, Source};
 use crate::profile::GcVictim;
 use std::cmp::Reverse;
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Place};
+use tidewater_nand::{Medium, Origin, Place};
 
 /// Fractions of a unit that credit is counted in.
 pub(super) const CREDIT: i64 = 256;
@@ -196,7 +196,7 @@ impl<M: Medium> Ftl<M> {
             };
             self.statistics.collected += 1;
             let full = self.put(row, lpn, stamp, super::write::NO_OWNER);
-            self.set_source(row, Some(Place { at, page: operation.row, unit: in_page }));
+            self.set_origin(row, Origin::Copy(Place { at, page: operation.row, unit: in_page }));
             if full {
                 self.submit(now, events, row);
             }

@@ -45,7 +45,7 @@ use hybrid::Hybrid;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tidewater_base::Instant;
-use tidewater_nand::{Block, Medium, Place, Stamp, Stamps};
+use tidewater_nand::{Block, Medium, Origin, Place, Stamp, Stamps};
 
 /// What a superblock is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -222,6 +222,10 @@ pub struct FtlStatistics {
     pub merges_full: u64,
     /// Units of RW log blocks that got a second chance (FASTer).
     pub second_chances: u64,
+    /// Units of RW log blocks that were cold and went to the isolation area (FASTer).
+    pub isolated: u64,
+    /// Of the full merges, those that made room in the isolation area (FASTer).
+    pub isolation_merges: u64,
     /// Of these, for static wear levelling.
     pub wear_moves: u64,
     /// Block erases (planes counted one by one).
@@ -278,8 +282,8 @@ pub struct Ftl<M> {
     row_previous: Vec<u32>,
     /// Version and write sequence, when the medium keeps stamps.
     row_stamps: Vec<(u64, u64)>,
-    /// Where each unit of a row is copied from, when somebody keeps payload.
-    row_sources: Vec<Option<Place>>,
+    /// Where each unit of a row comes from, when somebody keeps payload; of rows of merges it is known when they are programmed.
+    row_origins: Vec<Origin>,
     host_row: u32,
     host_rows: Outstanding,
     log_row: u32,
@@ -391,7 +395,7 @@ impl<M: Medium> Ftl<M> {
             row_owners: Vec::new(),
             row_previous: Vec::new(),
             row_stamps: Vec::new(),
-            row_sources: Vec::new(),
+            row_origins: Vec::new(),
             payload: false,
             host_row: NONE,
             host_rows: Outstanding::default(),
@@ -606,7 +610,7 @@ impl<M: Medium> Ftl<M> {
         }
         let staged = self.row_at(superblock, row).expect("a row that is not programmed is staged");
         let at = staged as usize * self.layout.units_per_row as usize + unit as usize;
-        if let Some(&Some(Place { at, page, unit })) = self.row_sources.get(at) {
+        if let Some(&Origin::Copy(Place { at, page, unit })) = self.row_origins.get(at) {
             // Payload is moved when the copy is programmed; until then the original stays where it is.
             let Some(stamp) = self.medium.stamp(at, page, unit) else { return Found::Unmapped };
             return Found::Flash { at, page, unit, stamp };

@@ -138,7 +138,7 @@ impl<M: Medium> Ftl<M> {
                 header,
                 lpns: &units[part.clone()],
                 stamps: if self.stamps { &stamps[part] } else { &[] },
-                sources: &[],
+                origins: &[],
                 own_payload: None,
             };
             self.medium.preset(self.layout.block(superblock, plane), row, &content);

@@ -26,6 +26,8 @@ pub enum Flaw {
     AnyCopy,
     /// Deallocations are forgotten.
     NoDeallocations,
+    /// A merge that was cut counts as done: what it had not copied yet is given up with the data block (hybrid mapping).
+    CutMerges,
 }
 
 /// What a recovery did.
@@ -282,7 +284,8 @@ impl<M: Medium> Ftl<M> {
             let rows = self.rows_programmed(superblock);
             for row in 0..rows {
                 let Some(header) = self.row_header(superblock, row) else { continue };
-                if header.program_sequence <= recovery.floor || self.is_uncommitted_copy(superblock, row, rows) {
+                let is_cut = recovery.flaw != Some(Flaw::CutMerges) && self.is_uncommitted_copy(superblock, row, rows);
+                if header.program_sequence <= recovery.floor || is_cut {
                     continue;
                 }
                 for unit in 0..self.layout.units_per_row {
@@ -313,6 +316,9 @@ impl<M: Medium> Ftl<M> {
                     self.map.set(lpn, entry);
                 }
             }
+        }
+        if recovery.flaw == Some(Flaw::CutMerges) {
+            self.give_up_sources_of_cut_merges();
         }
         self.adopt_all(now, events, &recovery);
         recovery.report.time = now - recovery.began;

@@ -5,7 +5,7 @@ use crate::events::{Event, EventQueue, lane};
 use crate::flash::{Kind, NONE, Operation, Source};
 use std::cmp::Reverse;
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Nand, Page, PageHeader, PageKind, Place};
+use tidewater_nand::{Medium, Nand, Origin, Page, PageHeader, PageKind};
 
 /// Nobody waits for this unit.
 pub const NO_OWNER: u32 = u32::MAX;
@@ -84,7 +84,7 @@ impl<M: Medium> Ftl<M> {
         if self.stamps {
             self.row_stamps[at] = stamp;
             if self.payload {
-                self.row_sources[at] = None;
+                self.row_origins[at] = Origin::Memory;
             }
         }
         let previous = match self.map.set(lpn, Entry::At(ppn)) {
@@ -161,7 +161,7 @@ impl<M: Medium> Ftl<M> {
                     self.row_stamps.resize(self.row_stamps.len() + units, (0, 0));
                 }
                 if self.payload {
-                    self.row_sources.resize(self.row_lpns.len(), None);
+                    self.row_origins.resize(self.row_lpns.len(), Origin::Memory);
                 }
                 self.rows.push(Row {
                     superblock: NONE,
@@ -345,6 +345,10 @@ impl<M: Medium> Ftl<M> {
         };
         let header = PageHeader { kind, program_sequence: r.program_sequence, superblock, index };
         let (first, per_page) = ((row * self.layout.units_per_row) as usize, self.layout.units_per_page as usize);
+        if self.payload && r.stream == Stream::Merge {
+            self.find_origins(row);
+        }
+        let r = &self.rows[row as usize];
         let mut good = true;
         for plane in 0..self.layout.planes() {
             let units = first + plane as usize * per_page..first + (plane as usize + 1) * per_page;
@@ -352,7 +356,7 @@ impl<M: Medium> Ftl<M> {
                 header,
                 lpns: &self.row_lpns[units.clone()],
                 stamps: if self.stamps { &self.row_stamps[units.clone()] } else { &[] },
-                sources: if self.payload { &self.row_sources[units] } else { &[] },
+                origins: if self.payload { &self.row_origins[units] } else { &[] },
                 own_payload: r.own.as_ref().filter(|_| plane == 0).and_then(|own| own.payload.clone()),
             };
             let at = self.layout.block(superblock, plane);
@@ -367,11 +371,11 @@ impl<M: Medium> Ftl<M> {
         good
     }
 
-    /// Pages say from now on what their units are copies of, for whoever keeps payload; needs stamps.
+    /// Pages say from now on where their units come from, for whoever keeps payload; needs stamps.
     pub fn keep_sources(&mut self) {
         assert!(self.stamps, "payload is kept by version, which only stamps tell");
         self.payload = true;
-        self.row_sources.resize(self.row_lpns.len(), None);
+        self.row_origins.resize(self.row_lpns.len(), Origin::Memory);
     }
 
     /// Every unit in a row that is not programmed yet, overtaken ones included, with its version; needs stamps.
@@ -384,11 +388,11 @@ impl<M: Medium> Ftl<M> {
         })
     }
 
-    /// The unit that was put into a row last is a copy of the one at `source`.
-    pub(super) fn set_source(&mut self, row: u32, source: Option<Place>) {
+    /// The unit that was put into a row last comes from there.
+    pub(super) fn set_origin(&mut self, row: u32, origin: Origin) {
         if self.payload {
             let last = row * self.layout.units_per_row + self.rows[row as usize].count - 1;
-            self.row_sources[last as usize] = source;
+            self.row_origins[last as usize] = origin;
         }
     }
 

@@ -92,6 +92,7 @@ impl Profile {
                 spare_blocks: 0.02,
                 log_blocks: 0,
                 log_write_points: 0,
+                isolation_share: 0.1,
                 merges_max: 4,
                 gc_victim: GcVictim::Greedy,
                 gc_start: 4,

@@ -360,6 +360,8 @@ pub struct FtlProfile {
     pub log_blocks: u32,
     /// RW log blocks that are filled at once, at most half of them. 0: one for each die.
     pub log_write_points: u32,
+    /// Share of the RW log blocks that FASTer keeps for cold pages, rounded up, 0 to 0.5. 0: none, cold pages are merged at once.
+    pub isolation_share: f64,
     /// Logical blocks that are merged at once, 1 to 64.
     pub merges_max: u32,
     /// How a collection victim is chosen.

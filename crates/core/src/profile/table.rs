@@ -23,7 +23,7 @@ choices!(QueuePriority {
 choices!(Mapping {
     Page = "page": "every page by itself",
     Fast = "fast": "data by block, and a log by page that all blocks share (FAST)",
-    Faster = "faster": "FAST, with a second chance for what is valid in a log block that is reclaimed (FASTer)",
+    Faster = "faster": "FAST, with a second chance for what is valid in a log block that is reclaimed, and an area for what is cold (FASTer)",
 });
 choices!(GcVictim {
     Greedy = "greedy": "the superblock with the fewest valid units",
@@ -386,6 +386,9 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         log_write_points, integer(0, 4_096),
             "RW log blocks that are filled at once, a row on each in turn; at most half of them. 0: one for each die.",
             "Random writes then use all dies, as under page mapping. 1 is FAST as published.";
+        isolation_share, Kind::Share { min: 0.0, max: 0.5 },
+            "Share of the RW log blocks that `faster` keeps for cold pages (its isolation area), rounded up; at least two for each write point stay for the others. 0: none, cold pages are merged at once.",
+            "FASTer has such an area; that it is a tenth is an assumption.";
         merges_max, integer(1, 64),
             "Logical blocks that are merged at once.",
             "Enough that reads, transfers and programs of merges overlap. 1 is FAST as published. An assumption.";

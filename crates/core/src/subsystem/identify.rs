@@ -3,7 +3,7 @@
 use super::features::HMB_ENTRIES_MAX;
 use super::interface::Transport;
 use super::logs::{ERRORS_MAX, FIRMWARE, FIRMWARE_SLOTS};
-use super::namespaces::{NAMESPACES_MAX, Namespace, Namespaces};
+use super::namespaces::{Namespace, Namespaces};
 use super::options::Options;
 use super::self_test::EXTENDED_MINUTES;
 use super::smart::{CRITICAL_K, WARNING_K};
@@ -76,7 +76,7 @@ impl Asked<'_> {
                 identify::namespace_list(namespaces.active(self.function), list_from()?)
             }
             Cns::AllocatedNamespaces | Cns::CommandSetAllocatedNamespaces => {
-                identify::namespace_list(namespaces.iter().map(|ns| ns.nsid), list_from()?)
+                identify::namespace_list(namespaces.allocated().map(|ns| ns.nsid), list_from()?)
             }
             Cns::NamespaceDescriptors => {
                 let ns = any(true)?.ok_or(Status::INVALID_NAMESPACE)?;
@@ -165,7 +165,7 @@ impl Asked<'_> {
             sqes: 0x66,
             cqes: 0x44,
             maxcmd: when(!pcie, options.queue_entries.min(u16::MAX.into()) as u16),
-            nn: NAMESPACES_MAX,
+            nn: namespaces.highest(),
             oncs: ONCS_COMPARE | ONCS_DATASET_MANAGEMENT | ONCS_WRITE_ZEROES | ONCS_SAVE | ONCS_TIMESTAMP | ONCS_VERIFY,
             // Format is of one namespace, and there is no key to throw away.
             fna: 0,
@@ -179,7 +179,7 @@ impl Asked<'_> {
             } else {
                 SGLS_SUPPORTED | SGLS_OFFSET | SGLS_TRANSPORT
             },
-            mnan: NAMESPACES_MAX,
+            mnan: namespaces.highest(),
             subnqn: Nqn::new(&options.nqn).unwrap_or_default(),
             ioccsz: if pcie { 0 } else { (Sqe::SIZE as u32 + IN_CAPSULE_BYTES) / 16 },
             iorcsz: if pcie { 0 } else { Cqe::SIZE as u32 / 16 },
@@ -234,7 +234,7 @@ impl Asked<'_> {
 mod tests {
     use super::*;
     use crate::profile;
-    use crate::subsystem::namespaces::{Geometry, Initial};
+    use crate::subsystem::namespaces::{Geometry, Initial, NAMESPACES_MAX};
     use tidewater_wire::nvme::NamespaceManagement;
     use tidewater_wire::nvme::feature::Protection;
     use tidewater_wire::nvme::identify::{parse_controller_list, parse_namespace_descriptors, parse_namespace_list};

@@ -3,6 +3,8 @@
 //!
 //! A namespace is one contiguous range of the device, so that an address is found by one addition. Ranges begin and end at units of
 //! the translation layer: no unit belongs to two namespaces, and deleting one deallocates it in whole.
+//!
+//! Behind them all lie the logs of the fast side, one for each function: namespaces that its controller reads and nobody writes.
 
 use super::saved::{Kind, StateError};
 use tidewater_base::rng::Rng;
@@ -179,6 +181,9 @@ pub struct Namespaces {
     generations: u64,
     /// By identifier, from 1.
     list: Vec<Option<Namespace>>,
+    /// Logs of the fast side, by function, with the identifiers behind those of `list`. They come with the device, and nothing of
+    /// them is saved.
+    logs: Vec<Namespace>,
 }
 
 impl Namespaces {
@@ -187,7 +192,38 @@ impl Namespaces {
         if let Err(must) = geometry.check() {
             panic!("{must}: {geometry:?}");
         }
-        Namespaces { geometry, seed, generations: 0, list: vec![None; NAMESPACES_MAX as usize] }
+        Namespaces { geometry, seed, generations: 0, list: vec![None; NAMESPACES_MAX as usize], logs: Vec::new() }
+    }
+
+    /// The same, and the logs of `functions` of the fast side, of `units` logical pages each, which lie one after another behind
+    /// what namespaces lie on. The one of a function is attached to its controller.
+    pub fn with_logs(self, functions: u8, units: u64) -> Namespaces {
+        let Geometry { block_shift, unit_shift, .. } = self.geometry;
+        let blocks = units << (unit_shift - block_shift);
+        let behind = self.geometry.bytes() >> block_shift;
+        let log = |function: u8| {
+            let mut attached = Controllers::default();
+            attached.set(function, true);
+            Namespace {
+                nsid: NAMESPACES_MAX + 1 + u32::from(function),
+                blocks,
+                block_shift,
+                extent: Extent { first: behind + u64::from(function) * blocks, blocks },
+                shared: false,
+                attached,
+                // The state that no host changes; here it begins anew with each power cycle.
+                protection: Protection::UntilPowerCycle,
+                // No namespace that is made ever gets there.
+                generation: u64::MAX - u64::from(function),
+                device_shift: block_shift,
+            }
+        };
+        Namespaces { logs: (0..functions).map(log).collect(), ..self }
+    }
+
+    /// The highest identifier that a namespace may have (NN of Identify Controller).
+    pub fn highest(&self) -> u32 {
+        NAMESPACES_MAX + self.logs.len() as u32
     }
 
     /// One namespace that takes everything, attached to every controller. It is shared if there may be several.
@@ -259,14 +295,19 @@ impl Namespaces {
         self.geometry.bytes() - self.iter().map(|ns| ns.capacity()).sum::<u64>()
     }
 
-    /// All namespaces, by identifier.
+    /// All namespaces that hosts make and delete, by identifier: all but logs.
     pub fn iter(&self) -> impl Iterator<Item = &Namespace> {
         self.list.iter().flatten()
     }
 
     /// Identifiers of what is attached to a controller, in ascending order.
     pub fn active(&self, controller: u8) -> impl Iterator<Item = u32> {
-        self.iter().filter(move |ns| ns.attached.has(controller)).map(|ns| ns.nsid)
+        self.allocated().filter(move |ns| ns.attached.has(controller)).map(|ns| ns.nsid)
+    }
+
+    /// All namespaces with the logs, by identifier.
+    pub fn allocated(&self) -> impl Iterator<Item = &Namespace> {
+        self.iter().chain(&self.logs)
     }
 
     /// A namespace that exists.
@@ -275,15 +316,20 @@ impl Namespaces {
     /// Invalid Namespace or Format for identifiers that no namespace can have; Invalid Field in Command for those that none
     /// has now (section 6.1).
     pub fn at(&self, nsid: u32) -> Result<&Namespace, Status> {
-        if nsid == 0 || nsid > NAMESPACES_MAX {
-            return Err(Status::INVALID_NAMESPACE);
+        let index = nsid.checked_sub(1).filter(|_| nsid <= self.highest()).ok_or(Status::INVALID_NAMESPACE)? as usize;
+        match self.list.get(index) {
+            Some(place) => place.as_ref().ok_or(Status::INVALID_FIELD),
+            None => Ok(&self.logs[index - self.list.len()]),
         }
-        self.list[nsid as usize - 1].as_ref().ok_or(Status::INVALID_FIELD)
     }
 
+    /// One that may be changed; a log may not.
     fn at_mut(&mut self, nsid: u32) -> Result<&mut Namespace, Status> {
         self.at(nsid)?;
-        self.list[nsid as usize - 1].as_mut().ok_or(Status::INVALID_FIELD)
+        match self.list.get_mut(nsid as usize - 1) {
+            Some(place) => place.as_mut().ok_or(Status::INVALID_FIELD),
+            None => Err(Status::NAMESPACE_WRITE_PROTECTED),
+        }
     }
 
     /// A namespace that is attached to a controller: what its commands may use.
@@ -400,14 +446,14 @@ impl Namespaces {
     }
 
     /// Which namespaces Format NVM is about (section 5.23), checked and not yet changed: one, or with FFFFFFFFh all that are
-    /// attached to the controller.
+    /// attached to the controller and are no logs.
     ///
     /// # Errors
     /// As for [`Namespaces::find`]; Invalid Format; Namespace is Write Protected; Invalid Field in Command for a cryptographic
     /// erase, which is not supported.
     pub fn check_format(&self, format: &FormatNvm, controller: u8) -> Result<Vec<u32>, Status> {
         let which: Vec<u32> = match format.nsid {
-            NSID_ALL => self.active(controller).collect(),
+            NSID_ALL => self.iter().filter(|ns| ns.attached.has(controller)).map(|ns| ns.nsid).collect(),
             // One that is not attached may be formatted too.
             nsid => vec![self.at(nsid)?.nsid],
         };
@@ -444,11 +490,11 @@ impl Namespaces {
     /// As for [`Namespaces::find`]; Feature Not Changeable while it is protected until a power cycle or for ever; Invalid Field
     /// in Command for protection for ever, which is not offered: a drive that is a file outlives mistakes.
     pub fn protect(&mut self, nsid: u32, controller: u8, protection: Protection) -> Result<(), Status> {
-        self.find(nsid, controller)?;
-        let ns = self.at_mut(nsid)?;
-        if matches!(ns.protection, Protection::UntilPowerCycle | Protection::Permanent) {
+        let now = self.find(nsid, controller)?.protection;
+        if matches!(now, Protection::UntilPowerCycle | Protection::Permanent) {
             return Err(Status::FEATURE_NOT_CHANGEABLE);
         }
+        let ns = self.at_mut(nsid)?;
         if protection == Protection::Permanent {
             return Err(Status::INVALID_FIELD);
         }

@@ -203,3 +203,40 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn logs_are_read_by_their_function_and_changed_by_nobody() {
+    let whole = Namespaces::whole(SMALL, 1, 12, true);
+    assert_eq!(whole.highest(), NAMESPACES_MAX);
+    let saved = whole.to_bytes();
+    let mut all = whole.clone().with_logs(2, 3);
+    let [first, second] = [NAMESPACES_MAX + 1, NAMESPACES_MAX + 2];
+    assert_eq!(all.highest(), second);
+    assert_eq!(all.active(0).collect::<Vec<_>>(), [1, first]);
+    assert_eq!(all.active(1).collect::<Vec<_>>(), [1, second]);
+    assert_eq!(all.active(2).collect::<Vec<_>>(), [1]);
+    assert_eq!(all.allocated().map(|ns| ns.nsid).collect::<Vec<_>>(), [1, first, second]);
+    // One after another behind the device's own blocks, three units of eight blocks each.
+    assert_eq!(all.resolve(first, 0, 0, 24), Ok(Extent { first: SMALL.blocks, blocks: 24 }));
+    assert_eq!(all.resolve(second, 1, 23, 1), Ok(Extent { first: SMALL.blocks + 47, blocks: 1 }));
+    assert_eq!(all.resolve(first, 0, 24, 1), Err(Status::LBA_OUT_OF_RANGE));
+    assert_eq!(all.resolve(first, 1, 0, 1), Err(Status::INVALID_FIELD));
+    assert_eq!(all.resolve(second + 1, 0, 0, 1), Err(Status::INVALID_NAMESPACE));
+    assert!(all.find(first, 0).is_ok_and(Namespace::is_protected));
+    let names: Vec<_> = all.allocated().map(|ns| all.identifiers(ns).uuid).collect();
+    assert!(names[0] != names[1] && names[1] != names[2]);
+
+    assert_eq!(all.check_format(&format(first, 0), 0), Err(Status::NAMESPACE_WRITE_PROTECTED));
+    assert_eq!(all.check_format(&format(NSID_ALL, 0), 0), Ok(vec![1]), "all that can be formatted");
+    assert_eq!(all.format(first, 0), Err(Status::NAMESPACE_WRITE_PROTECTED));
+    assert_eq!(all.delete(first), Err(Status::NAMESPACE_WRITE_PROTECTED));
+    assert_eq!(all.attach(first, true, &[1], |_| true), Err(Status::NAMESPACE_WRITE_PROTECTED));
+    assert_eq!(all.attach(first, false, &[0], |_| true), Err(Status::NAMESPACE_WRITE_PROTECTED));
+    assert_eq!(all.protect(first, 0, Protection::None), Err(Status::FEATURE_NOT_CHANGEABLE));
+    all.power_cycle();
+    assert!(all.find(first, 0).is_ok_and(Namespace::is_protected));
+    assert_eq!(all.delete(NSID_ALL).map(|gone| gone.len()), Ok(1));
+    assert_eq!(all.allocated().count(), 2);
+    // They come with the device, and nothing of them is saved.
+    assert_eq!(whole.with_logs(2, 3).to_bytes(), saved);
+}

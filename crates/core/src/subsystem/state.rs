@@ -42,7 +42,8 @@ impl State {
         };
         if !options.state.is_empty() {
             let text = |error: StateError| SetupError(error.to_string());
-            return State::from_bytes(&options.state, geometry, device.now(), options).map_err(text);
+            let saved = State::from_bytes(&options.state, geometry, device.now(), options).map_err(text)?;
+            return Ok(saved.with_logs(device, options));
         }
         // Identifiers are the same wherever the same drive is served.
         let seed = u64::from(crc32c(options.serial.as_bytes())) << 32 | u64::from(crc32c(options.nqn.as_bytes()));
@@ -64,7 +65,15 @@ impl State {
             smart: Smart::new(&flash_of(device, false)),
             self_test: SelfTest::default(),
             sanitize: Sanitize::default(),
-        })
+        }
+        .with_logs(device, options))
+    }
+
+    /// The logs of the fast side's functions, as far as they have a controller, are read as namespaces.
+    fn with_logs<M: Medium>(self, device: &Device<M>, options: &Options) -> State {
+        let functions = device.fast().functions().len().min(options.functions.into());
+        let units = device.profile().fast.log_size / u64::from(device.profile().ftl.unit_size);
+        State { namespaces: self.namespaces.with_logs(functions as u8, units), ..self }
     }
 
     pub(super) fn to_bytes(&self, now: Instant) -> Vec<u8> {

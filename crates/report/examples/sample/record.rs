@@ -160,6 +160,8 @@ pub fn scaled(slower: f64) -> Record {
             merges_partial: 0,
             merges_full: 0,
             second_chances: 0,
+            units_isolated: 0,
+            merges_isolation: 0,
             reads_host: 2_122_900,
             reads_collected: 1_355_000,
             reads_meta: 0,

@@ -118,6 +118,8 @@ fn counters(out: &mut String, record: &Record) {
         rows.push(("full merges", count(flash.merges_full as f64)));
         rows.push(("units copied by merges", count(flash.units_collected as f64)));
         rows.push(("of these for a second chance", count(flash.second_chances as f64)));
+        rows.push(("of these to the isolation area", count(flash.units_isolated as f64)));
+        rows.push(("full merges for the isolation area", count(flash.merges_isolation as f64)));
     }
     if let Some(recovery) = &record.recovery {
         rows.push(("recovery after the power cut", crate::units::seconds(recovery.seconds)));

@@ -502,7 +502,8 @@ impl Server {
         let mut changes = Default::default();
         remains.medium().take_changes(&mut changes);
         for page in remains.destaged() {
-            self.world.payload.keep_log(page.lpn, page.page.version(), &page.bytes);
+            let header = page.page.header(page.function, page.number, page.epoch, &page.bytes);
+            self.world.payload.keep_log(page.lpn, &header, &page.bytes);
         }
         let stored = self.world.payload.apply(&changes);
         let lost = self.world.payload.held();

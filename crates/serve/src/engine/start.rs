@@ -90,6 +90,25 @@ pub struct Ready {
     pub survives: String,
 }
 
+/// Files that a start has made. One that does not come to its end takes them away again, so that the next begins as it did.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // What can't be removed is what the next start will speak of.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 /// A drive and where its bytes are.
 struct Drive {
     device: Device<Recorder<Nand>>,
@@ -294,11 +313,20 @@ impl Server {
         }
         let drive_setup = DriveSetup::of(&setup);
         let Drive { device, image, profile, next_version, state, is_new } = make(&setup, &drive_setup, tell)?;
+        let mut made = Made::default();
+        if let (true, Backing::File(path)) = (is_new, &setup.backing) {
+            made.0.push(path.clone());
+        }
         let log = match &setup.input_log {
             Some(path) if is_new => {
                 let text = serde_json::to_string(&drive_setup).expect("a setup is an object of plain values");
-                let log = InputLog::create(path, &text);
-                Some(log.map_err(|error| wrong(format!("{}: {error}", path.display())))?)
+                let was_there = path.exists();
+                let log =
+                    InputLog::create(path, &text).map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+                if !was_there {
+                    made.0.push(path.clone());
+                }
+                Some(log)
             }
             Some(_) => {
                 return Err(wrong(
@@ -347,6 +375,7 @@ impl Server {
         }
 
         let control = runtime::listen(&setup.control).map_err(wrong)?;
+        made.0.push(setup.control.clone());
         let to_device = mail.clone();
         std::thread::Builder::new()
             .name("control".into())
@@ -365,6 +394,7 @@ impl Server {
         let sockets: Result<Vec<_>, _> =
             functions.into_iter().map(|(path, device, slot)| vfio_user::Server::start(path, device, slot)).collect();
         let sockets = sockets.map_err(wrong)?;
+        made.keep();
         tell(Event::Ready(Ready {
             vfio_user: setup.vfio_user.clone(),
             nvme_tcp,

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use tidewater_base::Instant;
 use tidewater_core::device::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
-use tidewater_core::fast::{Content, Place};
+use tidewater_core::fast::{Content, PAGE_HEADER, Place};
 use tidewater_core::subsystem::{
     Input, LogPiece, MoveError, Output, Outstanding, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
 };
@@ -323,7 +323,7 @@ impl<M> World<M> {
                 let log = device.fast().functions()[function].log();
                 let (number, _) = log.find(piece.lane, piece.offset).ok_or(MoveError::Medium)?;
                 let lpn = log.lpn(number);
-                let unit = Unit { lpn, skip, len: to.len() as u32, at: 0 };
+                let unit = Unit { lpn, skip: PAGE_HEADER + skip, len: to.len() as u32, at: 0 };
                 self.payload.read(unit, device.locate(lpn), to)
             }
         }
@@ -630,11 +630,11 @@ impl<M> Surroundings<Served> for World<M> {
             Output::KeepAliveExpired { .. } => {}
             // A served device has no peers yet: its replication is set up by nobody.
             Output::Frame { .. } => {}
-            Output::StoreLog { function, lpn, page, .. } => {
+            Output::StoreLog { function, lpn, number, page, epoch } => {
                 let mut bytes = self.buffer(page.len as usize);
                 let fast = machine.subsystem.device().fast();
                 fast.read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
-                self.payload.keep_log(lpn, page.version(), &bytes);
+                self.payload.keep_log(lpn, &page.header(function, number, epoch, &bytes), &bytes);
                 self.spare(bytes);
             }
         }

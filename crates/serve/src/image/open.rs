@@ -10,7 +10,7 @@ use std::path::Path;
 use tidewater_core::device::resolve;
 use tidewater_core::fast::log_pages;
 use tidewater_core::ftl::{Plan, Precondition};
-use tidewater_core::profile::{Mapping, Profile};
+use tidewater_core::profile::Profile;
 use tidewater_core::{Device, Identity, Options, Remains};
 use tidewater_nand::{Medium, Nand, Recorder};
 
@@ -100,10 +100,6 @@ impl Image {
             let why = "a drive that is stored starts fresh: what it has been through is what it goes through".into();
             return Err(ImageError::Unsupported { why });
         }
-        if profile.ftl.mapping != Mapping::Page {
-            let why = "a drive with hybrid mapping is only simulated: use ftl.mapping = \"page\" to serve it".into();
-            return Err(ImageError::Unsupported { why });
-        }
         let options = Options { stamps: true, payload: true, ..options };
         let device = Device::over(profile, options, |nand| Recorder::new(wrap(nand)))?;
         let (new, storage, name): (Option<NewFile>, Box<dyn Storage>, String) = match target {
@@ -189,6 +185,16 @@ impl Image {
         let bytes = self.superblock.encode();
         self.storage.write_at(0, &bytes).map_err(io_error(&name, "write it"))?;
         self.sync().map_err(write)
+    }
+
+    /// The profile that the drive in the image at `path` was made with.
+    ///
+    /// # Errors
+    /// [`ImageError`], whatever the file holds.
+    pub fn profile(path: &Path) -> Result<Profile, ImageError> {
+        let storage = FileStorage::open(path)?;
+        let superblock = read_superblock(&storage, storage.name())?;
+        read_profile(&storage, storage.name(), &superblock)
     }
 
     /// Opens the image of a drive. `given`: the profile to run it with, which must have the shape that it was made with.

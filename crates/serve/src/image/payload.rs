@@ -10,7 +10,8 @@ use super::store::Image;
 use std::collections::VecDeque;
 use tidewater_core::device::{PAST, Whereabouts};
 use tidewater_core::subsystem::{MoveError, Slot, StoreFault, Unit};
-use tidewater_nand::{Change, Changes, Nand, PageHeader, PageKind, Place, StoredUnit};
+use tidewater_nand::{Change, Changes, Nand, Origin, PageHeader, PageKind, Place, StoredUnit};
+use tidewater_wire::vendor;
 
 /// Leftovers of which there must be at least as many before anybody looks for them.
 const SWEEP_MIN: usize = 4_096;
@@ -131,19 +132,22 @@ impl Payload {
         is_good
     }
 
-    /// Keeps a page of the fast side's log until it is programmed (`Output::StoreLog`); `version` is what it is stamped with.
-    /// What `bytes` leave of the unit is zeroes.
+    /// Keeps a page of the fast side's log until it is programmed (`Output::StoreLog`). What its header and `bytes` leave of the unit is
+    /// zeroes.
     ///
     /// # Panics
     /// When they are more than a unit.
-    pub fn keep_log(&mut self, lpn: u32, version: u64, bytes: &[u8]) {
+    pub fn keep_log(&mut self, lpn: u32, header: &vendor::PageHeader, bytes: &[u8]) {
+        let version = header.stamp().pack();
         // A log that was cut may come by the same place again before it is programmed there: the newer bytes count.
         let is_held = self.pool.add_program((lpn, version));
         let buffer = if is_held { self.pool.get((lpn, version)).map(|held| held.buffer) } else { None };
         let buffer = buffer.unwrap_or_else(|| self.pool.take());
         let into = self.pool.bytes_mut(buffer);
-        into[..bytes.len()].copy_from_slice(bytes);
-        into[bytes.len()..].fill(0);
+        let (head, rest) = into.split_at_mut(vendor::PageHeader::SIZE);
+        head.copy_from_slice(&header.to_bytes());
+        rest[..bytes.len()].copy_from_slice(bytes);
+        rest[bytes.len()..].fill(0);
         if !is_held {
             self.pool.hold((lpn, version), Held::new(buffer, false));
         }
@@ -276,22 +280,24 @@ impl Payload {
         let mut page = std::mem::take(&mut self.page);
         let mut poisoned = 0u64;
         for (i, (unit, into)) in units.iter().zip(page.chunks_exact_mut(self.unit_size)).enumerate() {
-            let StoredUnit { lpn, version, source, .. } = *unit;
+            let StoredUnit { lpn, version, origin, .. } = *unit;
             if lpn == Nand::NO_LPN {
                 into.fill(0);
                 continue;
             }
-            let is_good = match (source, self.pool.get((lpn, version))) {
-                (Some(source), _) => {
+            let is_good = match (origin, self.pool.get((lpn, version))) {
+                (Origin::Copy(source), _) => {
                     self.image.count_copied();
                     self.read_place(source, into).is_ok()
                 }
-                (None, Some(held)) => {
+                (Origin::Memory | Origin::Shared, Some(held)) => {
                     into.copy_from_slice(self.pool.bytes(held.buffer));
-                    self.row.push((lpn, version));
+                    if origin == Origin::Memory {
+                        self.row.push((lpn, version));
+                    }
                     !held.poisoned
                 }
-                (None, None) => {
+                (Origin::Memory | Origin::Shared, None) => {
                     // What was there before anybody wrote has no bytes.
                     assert_eq!(
                         version, PAST,
@@ -413,7 +419,7 @@ mod tests {
     fn programmed(page: u32, version: u64) -> Changes {
         let at = Block { die: 0, plane: 0, block: 0 };
         let header = PageHeader { kind: PageKind::Data, program_sequence: page.into(), superblock: 0, index: 0 };
-        let filler = StoredUnit { lpn: Nand::NO_LPN, version: 0, sequence: 0, source: None };
+        let filler = StoredUnit { lpn: Nand::NO_LPN, version: 0, sequence: 0, origin: Origin::Memory };
         let list = vec![Change::Program { at, page, header, units: 0..2, own_payload: None }];
         Changes { list, units: vec![StoredUnit { lpn: 3, version, ..filler }, filler] }
     }
@@ -450,13 +456,16 @@ mod tests {
     #[test]
     fn a_log_page_that_comes_twice_is_there_for_both_programs() {
         let mut payload = payload();
-        payload.keep_log(3, 40, &[1; 100]);
-        payload.keep_log(3, 40, &[2; 50]);
+        let header = vendor::PageHeader { valid: 50, ..Default::default() };
+        let version = header.stamp().pack();
+        payload.keep_log(3, &header, &[1; 50]);
+        payload.keep_log(3, &header, &[2; 50]);
         for page in 0..2 {
-            payload.apply(&programmed(page, 40)).unwrap();
-            let mut bytes = [9; 60];
-            payload.read(unit(0, 60, 0), on_flash(page, 40), &mut bytes).unwrap();
-            assert_eq!((bytes[..50].to_vec(), bytes[50..].to_vec()), (vec![2; 50], vec![0; 10]));
+            payload.apply(&programmed(page, version)).unwrap();
+            let mut bytes = [9; 124];
+            payload.read(unit(0, 124, 0), on_flash(page, version), &mut bytes).unwrap();
+            assert_eq!(vendor::PageHeader::parse(&bytes), Ok(header));
+            assert_eq!((bytes[64..114].to_vec(), bytes[114..].to_vec()), (vec![2; 50], vec![0; 10]));
         }
         assert_eq!(payload.held(), 0);
     }

@@ -348,7 +348,7 @@ impl Image {
                 // The firmware looks for it on the first plane.
                 own_payload = rows.get(&header.program_sequence).filter(|_| at.plane == 0).and_then(OwnRow::whole);
             }
-            nand.preset(at, page as u32, &Page { header, lpns: &lpns, stamps: &stamps, sources: &[], own_payload });
+            nand.preset(at, page as u32, &Page { header, lpns: &lpns, stamps: &stamps, origins: &[], own_payload });
         }
     }
 

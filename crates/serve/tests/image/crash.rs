@@ -2,7 +2,7 @@
 
 use crate::model::Model;
 use crate::recording::{Disk, Event, Fate, Log, Recording};
-use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, tiny, wide};
+use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, hybrid, tiny, wide};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use tidewater_base::Rng;
@@ -164,6 +164,12 @@ pub fn campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec
         .collect()
 }
 
+/// The same over hybrid mapping.
+fn hybrid_campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec<Campaign> {
+    let of_hybrid = |campaign: Campaign| Campaign { profile: hybrid(campaign.seed), ..campaign };
+    campaigns(seeds, commands, one_in).into_iter().map(of_hybrid).collect()
+}
+
 fn run_all(campaigns: &[Campaign]) -> Counts {
     let mut all = Counts::default();
     for campaign in campaigns {
@@ -180,6 +186,12 @@ fn run_all(campaigns: &[Campaign]) -> Counts {
 fn a_crash_at_any_write_loses_nothing_that_was_flushed() {
     let all = run_all(&campaigns(0..8, 400, 60));
     assert!(all.crashes > 1_000 && all.lost > 400 && all.torn > 100 && all.second > 5, "{all:?}");
+}
+
+#[test]
+fn a_crash_at_any_write_of_a_merge_loses_nothing_that_was_flushed() {
+    let all = run_all(&hybrid_campaigns(60..68, 400, 300));
+    assert!(all.crashes > 800 && all.lost > 300 && all.torn > 50 && all.second > 3, "{all:?}");
 }
 
 #[test]
@@ -213,6 +225,8 @@ fn broken_rules_are_noticed() {
 fn torture_crashes_at_every_write() {
     let all = run_all(&campaigns(100..148, 500, 6));
     assert!(all.crashes > 80_000, "{all:?}");
+    let all = run_all(&hybrid_campaigns(160..184, 500, 12));
+    assert!(all.crashes > 40_000, "{all:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Random commands against a model, byte by byte, while the drive collects; over power cuts inside and restarts.
 
 use crate::recording::{Disk, Fate, Log, Recording};
-use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, tiny, wide};
+use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, hybrid, tiny, wide};
 use std::sync::{Arc, Mutex};
 use tidewater_core::profile::Profile;
 use tidewater_nand::FaultPlan;
@@ -42,10 +42,34 @@ fn what_is_read_is_what_was_written() {
     }
 }
 
+/// Pages that merges copy, from flash and from the controller's memory, and those that move within the log, keep their bytes.
+#[test]
+fn what_is_read_is_what_was_written_over_hybrid_mapping() {
+    for i in 0..8 {
+        let (mix, sync) =
+            ([MIXED, OVERWRITE, DEALLOCATE][i as usize % 3], [SyncMode::Inline, SyncMode::Late(5)][i as usize % 2]);
+        let (mut rig, _) = run(&hybrid(i), mix, sync, 70 + i, 3_000);
+        let found = rig.contents().unwrap();
+        assert!((0..).zip(&found).all(|(block, &id)| id == rig.model.now(block)));
+        rig.payload.sweep(rig.device.unprogrammed());
+        assert!(rig.payload.held() <= 64, "{} units are held by nobody", rig.payload.held());
+        let ftl = rig.device.ftl().statistics;
+        let image = rig.payload.image().statistics();
+        println!("{} {sync:?}: {} commands, {ftl:?}, {image:?}", hybrid(i).name, rig.completed);
+        assert!(ftl.merges_full > 50 && ftl.merges_partial > 5 && image.copied > 500, "{ftl:?}, {image:?}");
+        assert_eq!(ftl.second_chances > 0 && ftl.isolated > 0, i % 2 == 1, "{ftl:?}");
+    }
+}
+
 #[test]
 fn a_power_cut_inside_keeps_what_was_flushed() {
-    for seed in 0..12 {
-        let (mut rig, log) = run(&if seed % 2 == 0 { tiny() } else { wide() }, MIXED, SyncMode::Late(3), seed, 400);
+    for seed in 0..24 {
+        let profile = match seed {
+            0..12 if seed % 2 == 0 => tiny(),
+            0..12 => wide(),
+            _ => hybrid(seed),
+        };
+        let (mut rig, log) = run(&profile, MIXED, SyncMode::Late(3), seed, 400);
         for life in 0..4 {
             for _ in 0..500 + 100 * seed + 37 * life {
                 rig.step();
@@ -69,10 +93,12 @@ fn a_power_cut_inside_keeps_what_was_flushed() {
 
 #[test]
 fn flash_that_fails_loses_no_payload() {
-    for seed in 0..8 {
-        let mut profile = wide();
-        profile.nand.program_fail_rate = 6e-4;
-        profile.nand.erase_fail_rate = 6e-4;
+    for seed in 0..16 {
+        let mut profile = if seed < 8 { wide() } else { hybrid(seed) };
+        profile.ftl.spare_blocks = 0.12;
+        // Merges program and erase a few times as much for what the host writes.
+        profile.nand.program_fail_rate = if seed < 8 { 6e-4 } else { 2e-4 };
+        profile.nand.erase_fail_rate = profile.nand.program_fail_rate;
         let (mut rig, _) =
             run(&profile, if seed % 2 == 0 { OVERWRITE } else { DEALLOCATE }, SyncMode::Late(2), seed, 2_500);
         let found = rig.contents().unwrap();

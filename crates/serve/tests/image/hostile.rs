@@ -268,13 +268,3 @@ fn pages_that_outlive_the_record_of_their_block_never_come_back() {
     assert!(chosen.iter().all(|&at| opened.remains.medium().programmed(at) == 0));
     assert!(chosen.iter().all(|&at| opened.remains.medium().erase_count(at) == 9));
 }
-
-/// Merges of hybrid mapping don't tell where they copy from: such a drive is refused before a byte is at stake.
-#[test]
-fn a_drive_with_hybrid_mapping_is_refused() {
-    let mut profile = wide();
-    profile.set("ftl.mapping", "fast").unwrap();
-    let refused = Image::create(Target::Memory, &profile, options(), ImageOptions::default(), |nand: Nand| nand);
-    let why = refused.err().expect("it is refused").to_string();
-    assert!(why.contains("ftl.mapping"), "{why}");
-}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::device::{Input, Options, Output};
 use tidewater_core::host::Submission;
-use tidewater_core::profile::Profile;
+use tidewater_core::profile::{Mapping, Profile};
 use tidewater_core::subsystem::{MoveError, Slot, Unit};
 use tidewater_core::{Device, SetupError};
 use tidewater_nand::{Cell, Changes, FaultPlan, FaultyNand, Nand, Recorder};
@@ -56,6 +56,19 @@ pub fn wide() -> Profile {
     p.nand.blocks_per_plane = 16;
     p.ftl.spare_blocks = 0.12;
     p.nand.factory_bad_rate = 0.05;
+    p
+}
+
+/// One of the two with hybrid mapping: FAST or FASTer, logs of several sizes, rows of two units or four.
+pub fn hybrid(i: u64) -> Profile {
+    let mut p = if i % 4 < 2 { tiny() } else { wide() };
+    p.ftl.mapping = if i.is_multiple_of(2) { Mapping::Fast } else { Mapping::Faster };
+    p.name = format!("{}-{:?}", p.name, p.ftl.mapping);
+    p.ftl.log_blocks = 6 + i as u32 % 3;
+    p.ftl.log_write_points = 1 + i as u32 % 2;
+    p.ftl.merges_max = 1 + i as u32 % 3;
+    p.ftl.isolation_share = 0.3;
+    p.nand.blocks_per_plane += 8;
     p
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{BLOCK, Drive, Host, Model, TRANSFER, UNIT, block_of, blocks_of, setup, tiny};
 use tidewater_base::Rng;
-use tidewater_core::profile::Timing;
+use tidewater_core::profile::{Mapping, Timing};
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::Backing;
 use tidewater_serve::vfio_user::client::nvme::NvmeError;
@@ -104,6 +104,33 @@ fn every_command_leaves_what_it_should_at_the_models_pace() {
     let mut copy = vec![0; 4 << 20];
     mix(&mut host, &mut copy, 2, 500);
     check_all(&mut host, &copy);
+}
+
+/// What merges copied and what moved within the log is still what was written, in every life of the drive.
+#[test]
+fn every_command_leaves_what_it_should_on_hybrid_mapping() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for mapping in [Mapping::Fast, Mapping::Faster] {
+        let mut profile = tiny(Timing::None);
+        profile.ftl.mapping = mapping;
+        profile.ftl.log_blocks = 12;
+        profile.ftl.log_write_points = 2;
+        profile.buffer.write_policy = "cbm".into();
+        let backing = Backing::File(folder.path().join(format!("drive-{mapping:?}")));
+        let setup = setup(profile, folder.path(), backing, 1);
+        let mut copy = Vec::new();
+        for life in 0..3 {
+            let drive = Drive::start(&setup);
+            let mut host = Host::attach(&drive, 0);
+            copy.resize(host.blocks() as usize * BLOCK, 0);
+            check_all(&mut host, &copy);
+            mix(&mut host, &mut copy, 40 + life, 150);
+            check_all(&mut host, &copy);
+            host.flush();
+            drop(host);
+            drive.stop();
+        }
+    }
 }
 
 #[test]

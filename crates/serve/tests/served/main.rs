@@ -1,8 +1,10 @@
 //! A whole drive, firmware and image, behind vfio-user: what a host's driver sees of it, and what its user does to it.
 
+mod deallocate;
 mod doorbells;
 mod faults;
 mod integrity;
 mod kill;
+mod log_namespace;
 mod power;
 mod support;

@@ -162,6 +162,8 @@ fn flash(device: &Device) -> Flash {
         merges_partial: ftl.merges_partial,
         merges_full: ftl.merges_full,
         second_chances: ftl.second_chances,
+        units_isolated: ftl.isolated,
+        merges_isolation: ftl.isolation_merges,
         reads_host: flash.operations_of(FlashSource::HostRead),
         reads_collected: flash.operations_of(FlashSource::CollectRead),
         reads_meta: flash.operations_of(FlashSource::Recovery),

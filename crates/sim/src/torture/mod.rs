@@ -104,6 +104,10 @@ pub struct Counts {
     pub collections: u64,
     /// Merges by kind in the workload, where the mapping is hybrid: switch, partial, full.
     pub merges: [u64; 3],
+    /// Pages that were isolated in the workload, where the mapping is FASTer's.
+    pub isolated: u64,
+    /// Pages that left the write buffer for flash in the workload.
+    pub destaged: u64,
     /// Collections for wear levelling in the workload.
     pub wear_moves: u64,
     /// Units of the map's checkpoints and the deallocation log that were programmed in the workload.
@@ -126,6 +130,8 @@ impl Counts {
         self.states.extend(other.states);
         self.collections += other.collections;
         (0..3).for_each(|kind| self.merges[kind] += other.merges[kind]);
+        self.isolated += other.isolated;
+        self.destaged += other.destaged;
         self.wear_moves += other.wear_moves;
         self.map_units += other.map_units;
         self.failures += other.failures;
@@ -138,7 +144,7 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{} events, {} cuts, {} nested cuts, {} distinct states, {} aftermaths, {} commands, {} reads checked, \
-             {} collections, merges {:?}, {} for wear, {} map units, {} failed operations{}",
+             {} destaged, {} collections, merges {:?}, {} isolated, {} for wear, {} map units, {} failed operations{}",
             self.events,
             self.cuts,
             self.nested_cuts,
@@ -146,8 +152,10 @@ impl fmt::Display for Counts {
             self.aftermaths,
             self.commands,
             self.reads_checked,
+            self.destaged,
             self.collections,
             self.merges,
+            self.isolated,
             self.wear_moves,
             self.map_units,
             self.failures,
@@ -274,6 +282,8 @@ impl Campaign<'_> {
         self.counts.collections += s.collections;
         let merges = [s.merges_switch, s.merges_partial, s.merges_full];
         (0..3).for_each(|kind| self.counts.merges[kind] += merges[kind]);
+        self.counts.isolated += s.isolated;
+        self.counts.destaged += device.write_buffer().statistics.evicted;
         self.counts.wear_moves += s.wear_moves;
         self.counts.map_units += s.map;
         self.counts.failures += s.program_failures + s.erase_failures;

@@ -214,12 +214,25 @@ pub fn all_scenarios() -> Vec<Scenario> {
 }
 
 /// Every policy of the write buffer, in each kind of memory: a volatile one, one that capacitors back, and one that keeps its
-/// content by itself. The buffer has room for two blocks; beside it is a read cache, so that pages are merged on flush.
-pub fn buffer_scenarios() -> Vec<Scenario> {
+/// content by itself (`none`, which has no buffer, only once). The buffer has room for two blocks; beside it is a read cache, so that
+/// pages are merged on flush.
+pub fn buffer_scenarios(mapping: Mapping) -> Vec<Scenario> {
     let mut all = Vec::new();
-    for &policy in POLICIES.iter().filter(|&&policy| policy != "none") {
+    for &policy in POLICIES {
         for memory in ["volatile", "capacitors", "NVM"] {
+            if policy == "none" && memory != "volatile" {
+                continue;
+            }
             let mut p = tiny();
+            p.ftl.mapping = mapping;
+            if mapping != Mapping::Page {
+                // Logs of several sizes, with an isolation area and without.
+                let i = all.len() as u32;
+                p.ftl.log_blocks = 4 + i % 5;
+                p.ftl.log_write_points = 1 + i % 2;
+                p.ftl.merges_max = 1 + i % 3;
+                p.ftl.isolation_share = [0.0, 0.25, 0.5][i as usize % 3];
+            }
             match memory {
                 "capacitors" => set_memory(&mut p, MemoryKind::Dram, Survives::ByCapacitors),
                 "NVM" => set_memory(&mut p, MemoryKind::Nvm, Survives::ByItself),
@@ -233,7 +246,7 @@ pub fn buffer_scenarios() -> Vec<Scenario> {
             all.push(Scenario {
                 precondition: Precondition::Filled(if memory == "volatile" { 0.5 } else { 0.9 }),
                 mix: if memory == "NVM" { Mix::DEALLOCATE } else { Mix::ALL },
-                ..scenario(&format!("{policy}, {memory}"), p)
+                ..scenario(&format!("{policy}, {memory}, {mapping:?}"), p)
             });
         }
     }
@@ -253,6 +266,7 @@ pub fn with_hybrid_mapping(mut scenario: Scenario, i: u32) -> Scenario {
     ftl.log_blocks = 4 + i % 5;
     ftl.log_write_points = i % 3;
     ftl.merges_max = 1 + i % 3;
+    ftl.isolation_share = 0.25;
     scenario.name = format!("{}, {:?}", scenario.name, ftl.mapping);
     // Merges program much for little that the host writes: as many failures come in fewer of its commands.
     if ftl.spare_blocks > 0.0 && !scenario.may_wear_out {

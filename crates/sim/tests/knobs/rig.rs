@@ -158,6 +158,7 @@ metrics! {
     WEAR_MOVES: "erases by wear levelling", |r| r.flash.erases_wear_levelling as f64;
     WEAR_SPREAD: "standard deviation of wear", |r| r.wear.stddev;
     MERGES: "merges", |r| r.flash.merges_total() as f64;
+    UNITS_ISOLATED: "units that went to the isolation area", |r| r.flash.units_isolated as f64;
     SUSPENSIONS: "suspensions", |r| r.suspends as f64;
     RETRIES: "read retries", |r| r.read_retries as f64;
     UNCORRECTABLE: "uncorrectable pages", |r| r.uncorrectable as f64;

@@ -151,6 +151,8 @@ pub const KNOBS: &[Knob] = knobs! {
     // Few enough writes that none has to wait for a merge.
     "ftl.log_write_points", &["ftl.mapping=fast", "ftl.log_blocks=32", "ftl.log_write_points=1"],
         load("rw=randwrite,bs=4k,iodepth=32,size=16m,number_ios=900,norandommap=1") => "4": Rise(WRITE_BANDWIDTH);
+    "ftl.isolation_share", &["ftl.mapping=faster", "ftl.log_blocks=16", "ftl.log_write_points=1"], HYBRID_WRITES => "0%":
+        Fall(UNITS_ISOLATED);
     "ftl.merges_max", &["ftl.mapping=fast", "ftl.merges_max=1"], HYBRID_WRITES => "4": Rise(IOPS);
     "ftl.gc_victim", &[], SKEWED_WRITES => "cost-benefit": Fall(WRITE_AMPLIFICATION);
     "ftl.gc_start", &["nand.blocks_per_plane=40"], MANY_WRITES => "9": Rise(WRITE_AMPLIFICATION);

@@ -8,7 +8,7 @@ use crate::events::EventQueue;
 use crate::flash::{Kind, NONE, Operation, Source};
 use crate::ftl::{Entry, NO_OWNER, State, Stream};
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Nand};
+use tidewater_nand::{Medium, Nand, Origin, Place};
 
 /// Rows of a merge that are read ahead: as many as keep the array, the bus and a program busy at once.
 const WINDOW: u32 = 4;
@@ -82,7 +82,9 @@ impl<M: Medium> Ftl<M> {
         if self.recovery.is_some() {
             return;
         }
-        while let Some(slot) = self.hybrid().merges.iter().position(|m| m.block == NONE) {
+        loop {
+            self.go_on_reclaiming(now, events);
+            let Some(slot) = self.hybrid().merges.iter().position(|m| m.block == NONE) else { break };
             let retired = self.next_retired();
             if !match retired {
                 Some(i) => self.merge_retired(now, events, slot, i),
@@ -269,7 +271,7 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// A read for a merge, or for a second chance, is done.
+    /// A read for a merge, or of what leaves a victim for elsewhere in the log, is done.
     #[cold]
     pub(in crate::ftl) fn on_merge_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
         let mut left = operation.uncorrectable;
@@ -284,8 +286,8 @@ impl<M: Medium> Ftl<M> {
                 self.lose(lpn, ppn);
             }
         }
-        if operation.owner == super::reclaim::SECOND_CHANCE {
-            return self.on_second_chance_read(now, events, operation);
+        if operation.owner == super::reclaim::MOVE {
+            return self.on_victim_read(now, events, operation);
         }
         let (slot, row) = ((operation.owner / WINDOW) as usize, operation.owner % WINDOW);
         self.hybrid().merges[slot].reads[row as usize] -= 1;
@@ -329,6 +331,50 @@ impl<M: Medium> Ftl<M> {
         self.checkpoint_step(now, events);
     }
 
+    /// Tells where the units of a merge's row come from, now that it is programmed: what was in the controller's memory when it was
+    /// read may be on flash by now. What was overwritten since is left out: the place that it was read from may be erased, and a copy
+    /// without bytes must not be found in place of what overwrote it.
+    #[cold]
+    pub(in crate::ftl) fn find_origins(&mut self, row: u32) {
+        let r = &self.rows[row as usize];
+        let (slot, index, per_row) = (r.number as usize, r.row, self.layout.units_per_row);
+        let block = self.hybrid().merges[slot].block;
+        for unit in 0..per_row {
+            let at = (row * per_row + unit) as usize;
+            let lpn = self.row_lpns[at];
+            if lpn == Nand::NO_LPN {
+                continue;
+            }
+            debug_assert_eq!(lpn / self.layout.units_per_superblock, block);
+            let source = self.hybrid().merges[slot].sources[(index * per_row + unit) as usize];
+            if source == NONE || self.map.get(lpn) != Entry::At(source) {
+                self.row_lpns[at] = Nand::NO_LPN;
+            } else {
+                self.row_origins[at] = self.origin_of(source);
+            }
+        }
+    }
+
+    /// Where a unit's bytes are that is mapped.
+    fn origin_of(&self, ppn: u32) -> Origin {
+        let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
+        if row < u32::from(self.programmed[superblock as usize]) {
+            return Origin::Copy(self.place_of(ppn));
+        }
+        let staged = self.row_at(superblock, row).expect("a row that is not programmed is staged");
+        match self.row_origins[(staged * self.layout.units_per_row + self.layout.unit_of(ppn)) as usize] {
+            Origin::Copy(place) => Origin::Copy(place),
+            _ => Origin::Shared,
+        }
+    }
+
+    /// Where on the medium a unit is.
+    pub(super) fn place_of(&self, ppn: u32) -> Place {
+        let (unit, per_page) = (self.layout.unit_of(ppn), self.layout.units_per_page);
+        let at = self.layout.block(self.layout.superblock_of(ppn), unit / per_page);
+        Place { at, page: self.layout.row_of(ppn), unit: unit % per_page }
+    }
+
     /// A row of a merge is on flash, or its program failed.
     #[cold]
     pub(in crate::ftl) fn on_merged_row(&mut self, now: Instant, events: &mut EventQueue, slot: usize, failed: bool) {
@@ -366,8 +412,9 @@ impl<M: Medium> Ftl<M> {
         for superblock in m.absorbed.drain(..).chain((old != NONE).then_some(old)) {
             self.drain(now, events, superblock);
         }
-        let Hybrid { merges, reclaim, .. } = self.hybrid();
+        let Hybrid { merges, reclaim, isolation, .. } = self.hybrid();
         reclaim.on_merged();
+        isolation.on_merged();
         merges[slot].sources = m.sources;
         merges[slot].absorbed = m.absorbed;
         self.erase_drained(now, events);
@@ -384,8 +431,9 @@ impl<M: Medium> Ftl<M> {
             // The rows that the host wrote are still good: a full merge fetches them.
             self.hybrid().retired.push_front((m.block, m.to));
         }
-        let Hybrid { merges, reclaim, retired, .. } = self.hybrid();
+        let Hybrid { merges, reclaim, isolation, retired, .. } = self.hybrid();
         reclaim.on_merged();
+        isolation.on_merged();
         retired.extend(m.absorbed.drain(..).map(|superblock| (m.block, superblock)));
         merges[slot].sources = m.sources;
         merges[slot].absorbed = m.absorbed;

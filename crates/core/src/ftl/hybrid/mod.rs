@@ -10,7 +10,8 @@
 //! - *switch*: a full SW log block becomes the data block as it is;
 //! - *partial*: the rest of the logical block is copied behind what the SW log block has;
 //! - *full*: all units of a logical block are gathered into a free superblock. RW log blocks are reclaimed in the order in
-//!   which they were opened, by a full merge of every logical block that has a unit in them.
+//!   which they were opened, by a full merge of every logical block that has a unit in them. FASTer first moves what is still
+//!   valid to the log's end, and what has been there before to its isolation area.
 //!
 //! What is below is that of the page-mapped layer: rows, stamps, hazards, bad blocks, the log of deallocations, recovery,
 //! and an index from logical pages to units. What differs is where a unit goes, and how space comes back. ADR 9 says why.
@@ -21,6 +22,7 @@
 //! interrupted or failed merge leaves nothing behind but a superblock to erase.
 
 mod adopt;
+mod isolation;
 mod merge;
 mod past;
 mod reclaim;
@@ -31,6 +33,7 @@ use super::{Entry, Ftl, Layout, NOT_A_CANDIDATE, State, Stream, ValidBits};
 use crate::events::{Event, EventQueue, lane};
 use crate::flash::NONE;
 use crate::profile::{FtlProfile, Mapping, Profile};
+use isolation::Isolation;
 use merge::Merge;
 use std::collections::VecDeque;
 use tidewater_base::Instant;
@@ -58,6 +61,8 @@ pub(super) enum Role {
 enum RowRole {
     /// In an RW log block.
     Log,
+    /// In an RW log block of the isolation area.
+    Isolated,
     /// Written in sequence by the host.
     Sequential(u32),
     /// Copied by a merge that goes on.
@@ -70,6 +75,7 @@ impl RowRole {
     fn index(self) -> u32 {
         match self {
             RowRole::Log => 0,
+            RowRole::Isolated => 4,
             RowRole::Sequential(block) => block * 4 + 1,
             RowRole::Copy(block) => block * 4 + 2,
             RowRole::LastCopy(block) => block * 4 + 3,
@@ -79,7 +85,8 @@ impl RowRole {
     fn of(header: PageHeader) -> RowRole {
         let block = header.index / 4;
         match header.index % 4 {
-            0 => RowRole::Log,
+            0 if block == 0 => RowRole::Log,
+            0 => RowRole::Isolated,
             1 => RowRole::Sequential(block),
             2 => RowRole::Copy(block),
             _ => RowRole::LastCopy(block),
@@ -117,8 +124,9 @@ pub(super) struct Hybrid {
     next_point: usize,
     /// The row of an RW log block that is being filled, or [`NONE`].
     random_row: u32,
-    /// RW log blocks that the log may have while no block is missing.
+    /// RW log blocks that the log may have while no block is missing, the isolation area included.
     log_blocks: u32,
+    isolation: Isolation,
     merges: Vec<Merge>,
     reclaim: reclaim::Reclaim,
     next_die: u32,
@@ -130,6 +138,11 @@ pub(super) fn log_blocks(ftl: &FtlProfile, blocks: u64) -> u64 {
         0 => ((blocks as f64 * ftl.over_provisioning).ceil() as u64).max(LOG_BLOCKS_MIN.into()),
         given => given.into(),
     }
+}
+
+/// RW log blocks without which that many write points can't go on.
+fn least_log(points: u32) -> u32 {
+    LOG_BLOCKS_MIN.max(2 * points)
 }
 
 /// Superblocks besides data blocks, RW log blocks and the map's that a hybrid mapping must have so as never to run out: the
@@ -150,10 +163,17 @@ impl Hybrid {
         let blocks = units.div_ceil(per_block);
         let had_chance = (ftl.mapping == Mapping::Faster).then(|| ValidBits::new(layout.address_space(), units));
         let log_blocks = log_blocks(ftl, blocks.into()) as u32;
+        let isolated = match ftl.mapping {
+            Mapping::Faster if ftl.isolation_share > 0.0 => {
+                ((f64::from(log_blocks) * ftl.isolation_share).ceil() as u32).max(isolation::BLOCKS_MIN)
+            }
+            _ => 0,
+        };
         let points = match ftl.log_write_points {
-            0 => dies.min(log_blocks / 2),
+            0 => dies.min(log_blocks.saturating_sub(isolated) / 2).max(1),
             given => given.min(log_blocks / 2),
         };
+        let isolated = isolated.min(log_blocks.saturating_sub(least_log(points)));
         Some(Box::new(Hybrid {
             roles: vec![Role::None; superblocks as usize],
             data: vec![NONE; blocks as usize],
@@ -165,6 +185,7 @@ impl Hybrid {
             next_point: 0,
             random_row: NONE,
             log_blocks,
+            isolation: Isolation::new(isolated),
             merges: vec![Merge::idle(per_block); ftl.merges_max as usize],
             reclaim: reclaim::Reclaim::new(had_chance),
             next_die: 0,
@@ -191,6 +212,9 @@ impl Hybrid {
         if let Some(point) = self.points.iter().position(|&p| p == superblock) {
             self.set_point(point, NONE);
         }
+        if self.isolation.open == superblock {
+            self.isolation.open = NONE;
+        }
     }
 }
 
@@ -199,8 +223,13 @@ impl<M: Medium> Ftl<M> {
         self.hybrid.as_mut().expect("only called under hybrid mapping")
     }
 
-    /// RW log blocks that the log may have now: blocks that turned bad make it smaller.
+    /// RW log blocks that the log may have now besides the isolation area.
     fn log_limit(&self, hybrid: &Hybrid) -> u32 {
+        self.whole_log_limit(hybrid) - self.isolation_limit(hybrid)
+    }
+
+    /// RW log blocks that there may be now: blocks that turned bad make the log smaller.
+    fn whole_log_limit(&self, hybrid: &Hybrid) -> u32 {
         let others = hybrid.data.len() as u32 + superblocks_beside(&self.profile) + self.map_superblocks();
         hybrid.log_blocks.min(self.good_superblocks.saturating_sub(others)).max(LOG_BLOCKS_MIN)
     }
@@ -212,7 +241,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Flash beyond the logical capacity that may hold data: the RW log blocks, as a share of the capacity.
     pub(super) fn log_share(&self, hybrid: &Hybrid) -> f64 {
-        f64::from(self.log_limit(hybrid) * self.layout.units_per_superblock) / f64::from(self.units().max(1))
+        f64::from(self.whole_log_limit(hybrid) * self.layout.units_per_superblock) / f64::from(self.units().max(1))
     }
 
     /// Whether any logical page can be written now, wherever it has to go.
@@ -392,6 +421,9 @@ impl<M: Medium> Ftl<M> {
         if hybrid.random_row == row {
             hybrid.random_row = NONE;
         }
+        if hybrid.isolation.row == row {
+            hybrid.isolation.row = NONE;
+        }
         if let Some(s) = hybrid.sequential.as_mut().filter(|s| s.row == row) {
             s.row = NONE;
             // What was padded is a hole: whatever continues the run can't go there.
@@ -402,7 +434,7 @@ impl<M: Medium> Ftl<M> {
     #[cold]
     pub(super) fn pad_log_rows(&mut self, now: Instant, events: &mut EventQueue) {
         let hybrid = self.hybrid();
-        let rows = [hybrid.random_row, hybrid.sequential.map_or(NONE, |s| s.row)];
+        let rows = [hybrid.random_row, hybrid.isolation.row, hybrid.sequential.map_or(NONE, |s| s.row)];
         for row in rows.into_iter().filter(|&row| row != NONE) {
             self.pad_log_row_of(now, events, row);
         }
@@ -472,7 +504,8 @@ impl<M: Medium> Ftl<M> {
         let role = |superblock: u32| hybrid.roles[superblock as usize];
         let open = hybrid.points.iter().filter(|&&p| p != NONE).count();
         assert_eq!(hybrid.open_points as usize, open, "write points are counted wrong");
-        assert!(hybrid.log.iter().all(|&s| role(s) == Role::Log), "{:?}", hybrid.log);
+        let area = &hybrid.isolation.blocks;
+        assert!(hybrid.log.iter().chain(area).all(|&s| role(s) == Role::Log), "{:?}, {area:?}", hybrid.log);
         for (block, &superblock) in (0..).zip(&hybrid.data) {
             assert!(superblock == NONE || role(superblock) == Role::InPlace(block), "block {block} in {superblock}");
         }

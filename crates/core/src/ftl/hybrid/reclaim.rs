@@ -2,19 +2,19 @@
 //!
 //! FAST merges every logical block that has a unit in the victim. FASTer gives units that are in a victim for the first time
 //! a second chance: they go to the log's end, where overwriting may spare their merge; those that were there already are
-//! cold, and their logical blocks are merged. Of a victim at most half gets a second chance, so that every victim gives
-//! space back: the paper leaves open what happens when nearly all of the log is valid.
+//! cold, and go to the isolation area (`isolation`). Of a victim at most half gets a second chance, so that every victim gives
+//! space back: the paper leaves open what happens when nearly all of the log is valid. The rest counts as cold.
 
 use super::{Ftl, Hybrid};
 use crate::events::EventQueue;
 use crate::flash::{Kind, NONE, Operation, Source};
 use crate::ftl::{Layout, NO_OWNER, NOT_A_CANDIDATE, State, ValidBits};
 use tidewater_base::Instant;
-use tidewater_nand::Medium;
+use tidewater_nand::{Medium, Origin};
 
-/// The owner of reads for a second chance: no merge has it.
-pub(super) const SECOND_CHANCE: u32 = u32::MAX;
-/// Rows read ahead for a second chance.
+/// The owner of reads of what moves within the log: no merge has it.
+pub(super) const MOVE: u32 = u32::MAX;
+/// Rows of a victim read ahead, of what moves within the log.
 const READS: u32 = 2;
 /// Static wear levelling looks once in so many victims, at so many data blocks in turn.
 const WEAR_LOOK: u64 = 8;
@@ -29,15 +29,20 @@ pub(super) struct Reclaim {
     row: u32,
     /// All logical blocks in it are being merged: there is nothing to start before one of them is.
     exhausted: bool,
-    /// Reads for a second chance under way.
+    /// Units are being moved, or wait for room where they go: until they are gone nothing is merged for the victim.
+    moving: bool,
+    /// Reads of them under way.
     reads: u32,
-    /// Units that may still get one.
+    /// Units that may still get a second chance.
     chances: u32,
-    /// Rows before this one have been looked at for a second chance.
-    chance_row: u32,
-    /// One bit for each physical unit: it was put there for its second chance. `None`: nothing gets one.
+    /// Rows before this one have been looked at for units to move.
+    next_move: u32,
+    /// One bit for each physical unit: it was put there for its second chance, or goes to the isolation area. `None`: nothing
+    /// gets a second chance.
     had_chance: Option<ValidBits>,
     victims: u64,
+    /// A victim has ended since static wear levelling looked.
+    looks_for_wear: bool,
     /// The data block that static wear levelling looks at next.
     wear_next: usize,
 }
@@ -49,11 +54,13 @@ impl Reclaim {
             victim: NONE,
             row: 0,
             exhausted: false,
+            moving: false,
             reads: 0,
             chances: 0,
-            chance_row: 0,
+            next_move: 0,
             had_chance,
             victims: 0,
+            looks_for_wear: false,
             wear_next: 0,
         }
     }
@@ -73,39 +80,45 @@ impl Reclaim {
 }
 
 impl<M: Medium> Ftl<M> {
-    /// Merges the next logical block of the victim, chosen if need be. False: there is nothing to do now, or no room.
-    pub(super) fn reclaim_next(&mut self, now: Instant, events: &mut EventQueue, slot: usize) -> bool {
+    /// Takes reclaiming as far as it gets without a merge: chooses a victim, moves what of it stays in the log, ends it.
+    pub(super) fn go_on_reclaiming(&mut self, now: Instant, events: &mut EventQueue) {
         loop {
-            let victim = self.hybrid().reclaim.victim;
+            let Reclaim { victim, reads, .. } = self.hybrid().reclaim;
             if victim == NONE {
                 if !self.choose_log_victim() {
-                    return false;
+                    return;
                 }
-                continue;
-            }
-            if self.valid[victim as usize] & !NOT_A_CANDIDATE == 0 && self.hybrid().reclaim.reads == 0 {
+            } else if self.valid[victim as usize] & !NOT_A_CANDIDATE == 0 && reads == 0 {
                 self.end_reclaim(now, events, victim);
-                if let Some(block) = self.coldest_block() {
-                    if !self.merge_fully(now, events, slot, block) {
-                        return false;
-                    }
-                    self.statistics.wear_moves += 1;
-                    return true;
-                }
-                continue;
+            } else {
+                return self.move_units(now, events, victim);
             }
-            if self.give_second_chances(now, events, victim) {
-                return false;
-            }
-            if self.hybrid().reclaim.exhausted {
-                return false;
-            }
-            let Some(block) = self.next_block_of(victim) else {
-                self.hybrid().reclaim.exhausted = true;
-                return false;
-            };
-            return self.merge_fully(now, events, slot, block);
         }
+    }
+
+    /// Merges the next logical block that wear levelling, the isolation area or the victim has. False: there is nothing to do
+    /// now, or no room.
+    pub(super) fn reclaim_next(&mut self, now: Instant, events: &mut EventQueue, slot: usize) -> bool {
+        if std::mem::take(&mut self.hybrid().reclaim.looks_for_wear)
+            && let Some(block) = self.coldest_block()
+        {
+            let merges = self.merge_fully(now, events, slot, block);
+            self.statistics.wear_moves += u64::from(merges);
+            return merges;
+        }
+        if self.merge_isolated(now, events, slot) {
+            return true;
+        }
+        let Reclaim { victim, row, moving, exhausted, .. } = self.hybrid().reclaim;
+        if victim == NONE || moving || exhausted {
+            return false;
+        }
+        let Some((row, block)) = self.next_block_of(victim, row) else {
+            self.hybrid().reclaim.exhausted = true;
+            return false;
+        };
+        self.hybrid().reclaim.row = row;
+        self.merge_fully(now, events, slot, block)
     }
 
     /// The oldest RW log block becomes the victim when only the ones that are being filled are left before the limit.
@@ -126,7 +139,8 @@ impl<M: Medium> Ftl<M> {
         reclaim.row = 0;
         reclaim.exhausted = false;
         reclaim.chances = if reclaim.had_chance.is_some() { half } else { 0 };
-        reclaim.chance_row = 0;
+        reclaim.next_move = 0;
+        reclaim.moving = false;
         reclaim.victims += 1;
         true
     }
@@ -134,63 +148,74 @@ impl<M: Medium> Ftl<M> {
     fn end_reclaim(&mut self, now: Instant, events: &mut EventQueue, victim: u32) {
         let hybrid = self.hybrid();
         hybrid.reclaim.victim = NONE;
+        hybrid.reclaim.looks_for_wear = true;
         let oldest = hybrid.log.pop_front();
         assert_eq!(oldest, Some(victim), "the oldest RW log block is the victim");
         self.drain(now, events, victim);
         self.erase_drained(now, events);
     }
 
-    /// The next logical block that has a unit in the victim and is not being merged.
-    fn next_block_of(&mut self, victim: u32) -> Option<u32> {
+    /// The next logical block that has a unit in a superblock of the log and is not being merged, with the unit's row; from a
+    /// row on.
+    pub(super) fn next_block_of(&self, superblock: u32, from: u32) -> Option<(u32, u32)> {
         let per_page = self.layout.units_per_page;
-        let from = self.hybrid().reclaim.row;
         let hybrid = self.hybrid.as_ref().expect("only called under hybrid mapping");
-        let rows = self.layout.rows;
         // From the top again, for merges that failed.
-        for row in (from..rows).chain(0..from) {
-            let mut units = self.valid_bits.row(self.layout.ppn(victim, row, 0), self.layout.units_per_row);
+        for row in (from..self.layout.rows).chain(0..from) {
+            let mut units = self.valid_bits.row(self.layout.ppn(superblock, row, 0), self.layout.units_per_row);
             while units != 0 {
                 let unit = units.trailing_zeros();
                 units &= units - 1;
-                let lpn = self.medium.lpn(self.layout.block(victim, unit / per_page), row, unit % per_page);
+                let lpn = self.medium.lpn(self.layout.block(superblock, unit / per_page), row, unit % per_page);
                 let block = lpn / self.layout.units_per_superblock;
                 if !hybrid.is_merging(block) {
-                    self.hybrid().reclaim.row = row;
-                    return Some(block);
+                    return Some((row, block));
                 }
             }
         }
         None
     }
 
-    /// Reads what of the victim gets a second chance. True: that is still under way.
-    fn give_second_chances(&mut self, now: Instant, events: &mut EventQueue, victim: u32) -> bool {
+    /// Reads what of the victim gets a second chance, and what is cold and goes to the isolation area.
+    fn move_units(&mut self, now: Instant, events: &mut EventQueue, victim: u32) {
         let (rows, per_row) = (self.layout.rows, self.layout.units_per_row);
         loop {
-            let has_room = self.has_room_in_log();
-            let reclaim = &mut self.hybrid().reclaim;
-            if reclaim.chances == 0 || reclaim.chance_row == rows || !has_room {
-                reclaim.chances = 0;
-                return reclaim.reads > 0;
+            let reclaim = &self.hybrid().reclaim;
+            let (row, reads) = (reclaim.next_move, reclaim.reads);
+            if row == rows || reclaim.had_chance.is_none() {
+                self.hybrid().reclaim.moving = reads > 0;
+                return;
             }
-            if reclaim.reads == READS {
-                return true;
+            self.hybrid().reclaim.moving = true;
+            if reads == READS {
+                return;
             }
-            let row = reclaim.chance_row;
-            reclaim.chance_row += 1;
-            let valid = self.valid_bits.row(self.layout.ppn(victim, row, 0), per_row);
             let first = self.layout.ppn(victim, row, 0);
+            let valid = self.valid_bits.row(first, per_row);
+            let chances = if self.has_room_in_log() { self.hybrid().reclaim.chances } else { 0 };
+            let reclaim = &self.hybrid().reclaim;
+            let had_chance = reclaim.had_chance.as_ref().map_or(valid, |bits| bits.row(first, per_row));
+            let warm = (0..per_row).filter(|unit| (valid & !had_chance) >> unit & 1 == 1);
+            let warm = warm.take(chances as usize).fold(0u64, |all, unit| all | 1 << unit);
+            let mut cold = valid & !warm;
+            if cold != 0 && self.isolation_lags() {
+                return; // Until merges have made room.
+            }
+            if cold != 0 && !self.has_room_in_isolation() {
+                cold = 0; // Merged where they are.
+            }
             let reclaim = &mut self.hybrid().reclaim;
-            let cold = reclaim.had_chance.as_ref().map_or(valid, |bits| bits.row(first, per_row));
-            let warm = (0..per_row).filter(|unit| (valid & !cold) >> unit & 1 == 1);
-            let units = warm.take(reclaim.chances as usize).fold(0u64, |all, unit| all | 1 << unit);
-            if units == 0 {
+            reclaim.next_move += 1;
+            if warm | cold == 0 {
                 continue;
             }
             reclaim.reads += 1;
-            reclaim.chances -= units.count_ones();
+            reclaim.chances -= warm.count_ones();
+            if let Some(bits) = &mut reclaim.had_chance {
+                (0..per_row).filter(|unit| cold >> unit & 1 == 1).for_each(|unit| bits.set(first + unit));
+            }
             let die = self.layout.die_of(victim);
-            self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, victim, row, units, SECOND_CHANCE);
+            self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, victim, row, warm | cold, MOVE);
         }
     }
 
@@ -202,8 +227,8 @@ impl<M: Medium> Ftl<M> {
             || self.free_superblocks > super::RESERVE
     }
 
-    /// Units of the victim have been read: what is still valid goes to the end of the log.
-    pub(super) fn on_second_chance_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
+    /// Units of the victim have been read: what is still valid goes to the end of the log, or to the isolation area.
+    pub(super) fn on_victim_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
         let per_page = self.layout.units_per_page;
         let mut left = operation.units;
         while left != 0 {
@@ -219,15 +244,28 @@ impl<M: Medium> Ftl<M> {
                 self.medium.lpn(at, operation.row, unit % per_page)
             };
             let stamp = self.stamp(lpn).filter(|_| self.stamps).map_or((0, 0), |s| (s.version, s.sequence));
-            let Some(row) = self.has_room_in_log().then(|| self.any_random_row()).flatten() else { break };
-            let r = &self.rows[row as usize];
-            let to = self.layout.ppn(r.superblock, r.row, r.count);
+            let is_cold = self.hybrid().reclaim.had_chance.as_ref().is_some_and(|bits| bits.get(ppn));
+            let row = if is_cold {
+                self.has_room_in_isolation().then(|| self.isolated_row())
+            } else {
+                self.has_room_in_log().then(|| self.any_random_row()).flatten()
+            };
+            // Then it is merged.
+            let Some(row) = row else { continue };
             self.statistics.collected += 1;
-            self.statistics.second_chances += 1;
-            if let Some(bits) = &mut self.hybrid().reclaim.had_chance {
-                bits.set(to);
+            if is_cold {
+                self.statistics.isolated += 1;
+            } else {
+                self.statistics.second_chances += 1;
+                let r = &self.rows[row as usize];
+                let to = self.layout.ppn(r.superblock, r.row, r.count);
+                if let Some(bits) = &mut self.hybrid().reclaim.had_chance {
+                    bits.set(to);
+                }
             }
-            if self.put(row, lpn, stamp, NO_OWNER) {
+            let full = self.put(row, lpn, stamp, NO_OWNER);
+            self.set_origin(row, Origin::Copy(self.place_of(ppn)));
+            if full {
                 self.submit(now, events, row);
             }
         }

@@ -230,7 +230,8 @@ fn what_was_written_is_read_whatever_is_merged() {
             let s = &drive.ftl.statistics;
             assert!(s.merges_full > 100 && s.merges_partial > 20 && s.merges_switch > 20, "{s:?}");
             assert!(s.wear_moves > 0, "{s:?}");
-            assert_eq!(s.second_chances > 0, mapping == Mapping::Faster, "{s:?}");
+            let chances = [s.second_chances, s.isolated, s.isolation_merges].map(|count| count > 0);
+            assert_eq!(chances, [mapping == Mapping::Faster; 3], "{s:?}");
             assert!(!drive.ftl.is_read_only());
         }
     }
@@ -463,6 +464,77 @@ fn a_second_chance_spares_merges_of_what_is_overwritten_soon() {
     };
     let (fast, faster) = (merges(Mapping::Fast), merges(Mapping::Faster));
     assert!(faster < fast, "{faster} with a second chance, {fast} without");
+}
+
+/// FASTer with a log of four blocks and an isolation area of two, blocks of four pages, all of them written.
+fn isolating() -> Drive {
+    let mut p = tiny(Mapping::Faster);
+    p.nand.pages_per_block = 4;
+    p.ftl.log_blocks = 6;
+    p.ftl.log_write_points = 1;
+    p.ftl.isolation_share = 0.3;
+    p.ftl.checkpoint_interval = 0;
+    p.ftl.wear_gap = 0;
+    Drive::new(&p, FaultPlan::default(), Precondition::Filled(1.0))
+}
+
+#[test]
+fn what_comes_round_twice_is_isolated_and_merged_as_the_area_fills_up() {
+    let mut drive = isolating();
+    // Two pages that are written once, among writes of another one.
+    [1, 5].into_iter().chain([9; 40]).for_each(|lpn| drive.write(lpn));
+    drive.rest();
+    let s = drive.ftl.statistics;
+    assert_eq!((s.second_chances, s.isolated, drive.merges()), (2, 2, (0, 0, 0)), "they left the log, unmerged");
+    // Of the next ones, the first is of a logical block that has a page in the area already.
+    for lpn in [2, 13, 17, 21, 25, 29] {
+        [lpn, 9, 9, 9].into_iter().for_each(|lpn| drive.write(lpn));
+    }
+    (0..40).for_each(|_| drive.write(9));
+    drive.rest();
+    let s = drive.ftl.statistics;
+    // The area's last block has no room left: the four pages of its first one, of three logical blocks, were merged.
+    assert_eq!((s.second_chances, s.isolated), (8, 8));
+    assert_eq!((drive.merges(), s.isolation_merges, s.collected), ((0, 0, 3), 3, 8 + 8 + 3 * 4));
+    drive.check();
+}
+
+#[test]
+fn an_isolated_page_that_is_overwritten_is_not_merged() {
+    let mut drive = isolating();
+    [1, 5, 2, 13].into_iter().chain([9; 60]).for_each(|lpn| drive.write(lpn));
+    assert_eq!(drive.ftl.statistics.isolated, 4);
+    // The area's first block holds nothing that counts any more, and is erased.
+    [1, 5, 2, 13].into_iter().chain([9; 8]).for_each(|lpn| drive.write(lpn));
+    drive.rest();
+    assert!(drive.ftl.hybrid.as_ref().unwrap().isolation.blocks.is_empty());
+    assert_eq!(drive.merges(), (0, 0, 0));
+    drive.check();
+}
+
+#[test]
+fn isolation_spares_merges_of_logical_blocks_with_several_cold_pages() {
+    let merges = |share| {
+        let mut p = tiny(Mapping::Faster);
+        p.ftl.isolation_share = share;
+        p.ftl.log_blocks = 16;
+        p.ftl.log_write_points = 1;
+        p.nand.blocks_per_plane = 80;
+        p.nand.pages_per_block = 32;
+        let mut drive = Drive::new(&p, FaultPlan::default(), Precondition::Filled(1.0));
+        let mut rng = Rng::new(1, b"skew");
+        let units = u64::from(drive.ftl.units());
+        for _ in 0..20_000 {
+            // Nine of ten writes go to 48 pages in as many logical blocks.
+            let lpn = if rng.below(10) < 9 { rng.below(48) * 32 + 3 } else { rng.below(units) | 1 };
+            drive.write(lpn as u32);
+        }
+        drive.rest();
+        drive.check();
+        drive.ftl.statistics.merges_full
+    };
+    let (with, without) = (merges(0.25), merges(0.0));
+    assert!(with < without * 9 / 10, "{with} with an isolation area, {without} without");
 }
 
 #[test]
