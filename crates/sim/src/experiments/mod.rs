@@ -168,6 +168,16 @@ mod tests {
     }
 
     #[test]
+    fn the_latencies_of_the_byte_window_are_those_of_its_paper() {
+        for name in ["2b-ssd/write-latency", "2b-ssd/read-latency"] {
+            let experiment = run(name, Options { seed: 1, quick: true, progress: &mut |_| {} }).unwrap();
+            for check in &experiment.checks {
+                assert!(check.ok, "{name}: {}: {}, measured {}", check.statement, check.expected, check.measured);
+            }
+        }
+    }
+
+    #[test]
     fn an_unknown_name_is_answered_by_the_nearest() {
         let error = run("x-ssd/fig8", Options { seed: 1, quick: true, progress: &mut |_| {} }).unwrap_err();
         let text = error.to_string();

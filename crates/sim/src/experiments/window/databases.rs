@@ -75,7 +75,7 @@ fn measure(setting: &Setting, database: usize, to: To, options: &Options<'_>) ->
             return Ok(outcome.transactions_per_second());
         }
         To::Blocks(name) => {
-            let ring = ConventionalSpec { flush: true, size: 1 << 28, ..ConventionalSpec::default() };
+            let ring = ConventionalSpec { size: 1 << 28, ..ConventionalSpec::default() };
             (DeviceSink::conventional(ring), name)
         }
         To::Window => {

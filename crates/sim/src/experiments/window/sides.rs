@@ -68,9 +68,7 @@ fn measure(
             let segment_bytes = (setting.number("segment_kib")? as u64) << 10;
             DeviceSink::window(WindowLogSpec { entries: 2, segment_bytes, lba: 0, segments: 64, block_bytes: BLOCK })
         }
-        Side::Blocks => {
-            DeviceSink::conventional(ConventionalSpec { flush: true, size: 1 << 28, ..ConventionalSpec::default() })
-        }
+        Side::Blocks => DeviceSink::conventional(ConventionalSpec { size: 1 << 28, ..ConventionalSpec::default() }),
     };
     let fast = (side == Side::Fast).then(|| {
         let spec = pcie(&device, options.seed);
