@@ -51,8 +51,6 @@ fn a_drive_with_a_byte_window_is_refused_in_words() {
         profile.set(key, value).unwrap();
     }
     profile.set("window.size", "32KiB").unwrap();
-    let options = device::Options { stamps: true, payload: true, ..device::Options::default() };
-    let device = Device::new(&profile, options).unwrap();
-    let error = Subsystem::new(device, Options::default()).unwrap_err().to_string();
+    let error = Subsystem::new(device(&profile), Options::of(&profile)).unwrap_err().to_string();
     assert!(error.contains("[window] size"), "{error}");
 }
