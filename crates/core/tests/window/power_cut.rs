@@ -604,11 +604,13 @@ fn torture(settings: &[(&str, &str)], faults: &FaultPlan, effort: &Effort, seed:
 }
 
 fn failing() -> FaultPlan {
-    FaultPlan { faults: (1..40).map(|i| Fault::ProgramFails { nth: 60 * i }).collect() }
+    FaultPlan { faults: (1..40).map(|i| Fault::ProgramFails { nth: 25 * i }).collect() }
 }
 
+type Settings = Vec<(&'static str, &'static str)>;
+
 /// Scenarios by name.
-fn scenarios() -> Vec<(&'static str, Vec<(&'static str, &'static str)>, FaultPlan)> {
+fn scenarios() -> Vec<(&'static str, Settings, FaultPlan)> {
     let none = FaultPlan::default;
     vec![
         ("volatile write buffer, refusing gate", vec![], none()),

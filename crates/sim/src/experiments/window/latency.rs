@@ -65,12 +65,10 @@ fn measure(path: Path, size: u64, write: bool, options: &Options<'_>) -> Result<
     Ok(latency.mean().as_secs_f64() * 1e6)
 }
 
-fn table(
-    paths: &[Path],
-    write: bool,
-    setting: &Setting,
-    options: &mut Options<'_>,
-) -> Result<(Findings, Vec<Vec<f64>>, Vec<f64>), ExperimentError> {
+/// What was found so far, latencies by path and size, and the sizes.
+type Table = (Findings, Vec<Vec<f64>>, Vec<f64>);
+
+fn table(paths: &[Path], write: bool, setting: &Setting, options: &mut Options<'_>) -> Result<Table, ExperimentError> {
     let sizes = setting.numbers("sizes")?;
     let mut findings = Findings {
         columns: vec![
