@@ -1,7 +1,9 @@
 //! A served drive: 4 KiB reads per second through one vfio-user queue pair and over NVMe/TCP, and sequential bandwidth beside
-//! memcpy's. Memory backing, `timing = "none"`, a client that polls on the other core. Measurements, not tests.
+//! memcpy's. Memory backing, `timing = "none"`, a client that polls on the other core. Measurements, not tests. One of `random`,
+//! `sequential` and `tcp` as an argument measures that alone.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -10,7 +12,8 @@ use tidewater_base::Rng;
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Ready, Server, Setup, TcpSetup};
 use tidewater_serve::nvme_tcp::initiator::{Controller, Host, Transfer};
-use tidewater_serve::vfio_user::client::{Client, nvme::Nvme};
+use tidewater_serve::vfio_user::client::Client;
+use tidewater_serve::vfio_user::client::nvme::{Buffer, Nvme};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::Sqe;
 
@@ -18,6 +21,12 @@ const SIZE: u64 = 1 << 30;
 /// What is written first and then read.
 const FOOTPRINT: u64 = 256 << 20;
 const DEPTH: u16 = 32;
+/// Bytes of a sequential read.
+const PIECE: usize = 128 << 10;
+/// How many of them there are at a time, at most.
+const SEQUENTIAL_DEPTH: usize = 8;
+/// Rounds whose median counts, where a rate is compared with memory's.
+const ROUNDS: usize = 7;
 const TIME: Duration = Duration::from_secs(2);
 
 fn serve(folder: PathBuf, stop: Arc<AtomicBool>) -> (std::thread::JoinHandle<()>, Ready) {
@@ -56,19 +65,31 @@ fn serve(folder: PathBuf, stop: Arc<AtomicBool>) -> (std::thread::JoinHandle<()>
     (thread, receiver.recv().expect("it is ready"))
 }
 
-/// Random 4 KiB reads through one queue pair that is polled, with doorbells in memory.
-fn vfio(nvme: &mut Nvme) -> (f64, f64, f64) {
+/// A copy and what the drive reached behind it, at four depths: bytes per second.
+type Round = (f64, [f64; 4]);
+
+/// What one queue pair reaches that is polled, with doorbells in memory.
+struct Reached {
+    /// Random 4 KiB reads per second, at depth 32 and 1.
+    random: [f64; 2],
+    /// Sequential 128 KiB reads by depth: bytes per second, and that beside a copy to where they go, which took place just before.
+    sequential: Vec<(u16, f64, f64)>,
+    /// That copy, in bytes per second.
+    memcpy: f64,
+}
+
+fn vfio(nvme: &mut Nvme, only: Option<&str>) -> Reached {
     let mut pair = nvme.queue_pair(1_024, None).expect("a queue pair");
-    let buffers: Vec<_> = (0..DEPTH).map(|_| nvme.buffer(128 << 10).expect("memory")).collect();
+    let buffers: Vec<_> = (0..DEPTH).map(|_| nvme.buffer(PIECE as u64).expect("memory")).collect();
     let wait = Duration::from_secs(10);
     let blocks = |bytes: u64| (bytes / 512 - 1) as u16;
-    for at in (0..FOOTPRINT).step_by(128 << 10) {
-        let sqe = buffers[0].attach(Sqe::write(0, at / 512, blocks(128 << 10)).with_nsid(1), 128 << 10);
+    for at in (0..FOOTPRINT).step_by(PIECE) {
+        let sqe = buffers[0].attach(Sqe::write(0, at / 512, blocks(PIECE as u64)).with_nsid(1), PIECE as u64);
         pair.run(&sqe, wait).expect("a write");
     }
     pair.run(&Sqe::flush(0).with_nsid(1), wait).expect("a flush");
     let mut rng = Rng::new(1, b"serve bench");
-    let mut measure = |bytes: u64, depth: u16, random: bool| {
+    let mut measure = |bytes: u64, depth: u16, random: bool, time: Duration| {
         let (mut done, mut at) = (0u64, 0u64);
         let mut read = |slot: u16| {
             let offset = if random { rng.below(FOOTPRINT / bytes) * bytes } else { at % FOOTPRINT };
@@ -87,7 +108,7 @@ fn vfio(nvme: &mut Nvme) -> (f64, f64, f64) {
                 assert!(cqe.status.is_success(), "{cqe:?}");
                 any = true;
                 done += 1;
-                if start.elapsed() < TIME {
+                if start.elapsed() < time {
                     assert!(pair.submit(&read(cqe.cid)), "there is room");
                 } else {
                     busy -= 1;
@@ -95,24 +116,44 @@ fn vfio(nvme: &mut Nvme) -> (f64, f64, f64) {
             }
             if any {
                 pair.ring().expect("a doorbell");
+            } else {
+                std::hint::spin_loop(); // The device's core may be the other half of this one.
             }
         }
         done as f64 / start.elapsed().as_secs_f64()
     };
-    let reads = measure(4096, DEPTH, true);
-    let one = measure(4096, 1, true);
-    let sequential = measure(128 << 10, 8, false) * (128 << 10) as f64;
-    (reads, one, sequential)
+    let random = if only.is_none_or(|only| only == "random") { [DEPTH, 1] } else { [0; 2] };
+    let random = random.map(|depth| if depth > 0 { measure(4096, depth, true, TIME) } else { 0.0 });
+    let (mut sequential, mut memcpy) = (Vec::new(), 0.0);
+    if only.is_none_or(|only| only == "sequential") {
+        let depths = [1, 2, 4, SEQUENTIAL_DEPTH as u16];
+        // In turns: memory is shared with whatever else the machine does, and drifts.
+        let mut rounds: Vec<Round> = Vec::new();
+        for _ in 0..ROUNDS {
+            let copy = copy_to(&buffers[..SEQUENTIAL_DEPTH]);
+            let rates = depths.map(|depth| measure(PIECE as u64, depth, false, TIME / 4) * PIECE as f64);
+            rounds.push((copy, rates));
+        }
+        let median = |of: &dyn Fn(&Round) -> f64| {
+            let mut values: Vec<f64> = rounds.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        memcpy = median(&|round| round.0);
+        for (i, depth) in depths.into_iter().enumerate() {
+            sequential.push((depth, median(&|round| round.1[i]), median(&|round| round.1[i] / round.0)));
+        }
+    }
+    Reached { random, sequential, memcpy }
 }
 
-fn memcpy() -> f64 {
+/// Copies as much memory as is read, piece by piece, to these buffers in turn. Bytes per second.
+fn copy_to(buffers: &[Buffer]) -> f64 {
     let from = vec![1u8; FOOTPRINT as usize];
-    let mut to = vec![0u8; 1 << 20];
     let (start, mut bytes) = (Instant::now(), 0u64);
-    while start.elapsed() < TIME / 2 {
-        for piece in from.chunks(128 << 10) {
-            to[..piece.len()].copy_from_slice(piece);
-            std::hint::black_box(&mut to);
+    while start.elapsed() < TIME / 4 {
+        for (piece, to) in from.chunks(PIECE).zip(buffers.iter().cycle()) {
+            to.write(0, piece);
             bytes += piece.len() as u64;
         }
     }
@@ -152,10 +193,38 @@ fn tcp(ready: &Ready) -> f64 {
     done as f64 / start.elapsed().as_secs_f64()
 }
 
+/// A public peer: nbdkit keeps the same footprint in memory, and fio reads it over NBD and the loopback.
+fn nbd() -> Option<f64> {
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).ok()?.local_addr().ok()?.port();
+    let fio = |rw: &str, more: &[&str]| {
+        let uri = format!("--uri=nbd://127.0.0.1:{port}");
+        let size = format!("--size={FOOTPRINT}");
+        let common = ["--name=peer", "--ioengine=nbd", "--thread", "--output-format=json", &uri, &size];
+        let run = Command::new("fio").args(common).arg(format!("--rw={rw}")).args(more).output().ok()?;
+        // It greets before the report.
+        let text = String::from_utf8_lossy(&run.stdout);
+        serde_json::from_str::<serde_json::Value>(&text[text.find('{')?..]).ok()
+    };
+    let serve = ["-f", "-i", "127.0.0.1", "-p", &port.to_string(), "memory", &FOOTPRINT.to_string()].map(String::from);
+    let mut nbdkit = Command::new("nbdkit").args(serve).spawn().ok()?;
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let read = fio("write", &["--bs=1m"]).and_then(|_| {
+        let seconds = format!("--runtime={}", TIME.as_secs());
+        fio("randread", &["--bs=4k", &format!("--iodepth={DEPTH}"), "--time_based", &seconds])
+    });
+    let _ = nbdkit.kill();
+    let _ = nbdkit.wait();
+    read?["jobs"][0]["read"]["iops"].as_f64()
+}
+
 fn main() {
-    if std::env::args().any(|argument| argument == "--test") {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--test") {
         return;
     }
+    let only = arguments.iter().map(String::as_str).find(|argument| ["random", "sequential", "tcp"].contains(argument));
     let folder = std::env::temp_dir().join(format!("tidewater-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let stop = Arc::new(AtomicBool::new(false));
@@ -163,15 +232,28 @@ fn main() {
     let client = Client::connect(&ready.vfio_user[0]).expect("a client");
     let mut nvme = Nvme::start(client, 64 << 20).expect("a controller");
     nvme.use_shadow_doorbells().expect("shadow doorbells");
-    let (reads, one, sequential) = vfio(&mut nvme);
-    let copy = memcpy();
-    println!("vfio-user, 4 KiB random reads, depth {DEPTH}: {reads:9.0} /s ({:.2} us each)", 1e6 / reads);
-    println!("vfio-user, 4 KiB random reads, depth 1:  {one:9.0} /s ({:.2} us each)", 1e6 / one);
-    println!("vfio-user, 128 KiB sequential reads:     {:9.2} GB/s", sequential / 1e9);
-    println!("memcpy:                                  {:9.2} GB/s (ratio {:.2})", copy / 1e9, sequential / copy);
+    let Reached { random, sequential, memcpy } = vfio(&mut nvme, only);
+    for (depth, rate) in [DEPTH, 1].into_iter().zip(random).filter(|(_, rate)| *rate > 0.0) {
+        println!("vfio-user, 4 KiB random reads, depth {depth:2}:       {rate:9.0} /s ({:.2} us each)", 1e6 / rate);
+    }
+    if memcpy > 0.0 {
+        println!(
+            "memcpy, 128 KiB to {SEQUENTIAL_DEPTH} buffers in turn:         {:9.2} GB/s (median of {ROUNDS})",
+            memcpy / 1e9
+        );
+    }
+    for (depth, rate, ratio) in sequential {
+        let rate = rate / 1e9;
+        println!("vfio-user, 128 KiB sequential reads, depth {depth}: {rate:9.2} GB/s (median; {ratio:.2} of memcpy)");
+    }
     drop(nvme);
-    let tcp = tcp(&ready);
-    println!("NVMe/TCP, 4 KiB random reads, depth {DEPTH}:  {tcp:9.0} /s");
+    if only.is_none_or(|only| only == "tcp") {
+        println!("NVMe/TCP, 4 KiB random reads, depth {DEPTH}:        {:9.0} /s", tcp(&ready));
+        match nbd() {
+            Some(rate) => println!("nbdkit memory, fio over NBD, the same:         {rate:9.0} /s"),
+            None => println!("nbdkit memory, fio over NBD: one of the two is not installed"),
+        }
+    }
     stop.store(true, Ordering::Relaxed);
     thread.join().expect("it ends");
     let _ = std::fs::remove_dir_all(&folder);

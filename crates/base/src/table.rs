@@ -1,4 +1,4 @@
-//! Large tables of numbers, zeroed, in huge pages where the system has them.
+//! Large tables of numbers and bytes, zeroed, in huge pages where the system has them.
 //!
 //! A random access to a table of tens of megabytes misses not only the caches but the translation look-aside buffer too,
 //! and then waits for a walk through four levels of page tables. With huge pages it does not.
@@ -14,46 +14,93 @@ enum Memory {
     Mapped(MmapMut),
 }
 
-/// Bytes of a number.
-const SIZE: usize = size_of::<u32>();
-
-/// A table of `u32`, all zero at first. Memory is taken as it is touched: a page, or with `huge` a huge page, at a time.
-pub struct Table {
+/// Bytes, all zero at first. Memory is taken as it is touched: a page, or with `huge` a huge page, at a time.
+pub struct Bytes {
     memory: Memory,
     huge: bool,
 }
 
-impl Table {
-    /// A table of `len` zeroes. `huge` asks for huge pages; where they can't be had it is only slower.
-    pub fn zeroed(len: usize, huge: bool) -> Table {
-        let bytes = len * SIZE;
-        let mapped = (huge && bytes >= HUGE_PAGE).then(|| MmapMut::map_anon(bytes).ok()).flatten();
+impl Bytes {
+    /// `len` zeroes. `huge` asks for huge pages; where they can't be had it is only slower.
+    pub fn zeroed(len: usize, huge: bool) -> Bytes {
+        let mapped = (huge && len >= HUGE_PAGE).then(|| MmapMut::map_anon(len).ok()).flatten();
         let memory = match mapped {
             Some(map) => {
                 #[cfg(target_os = "linux")]
                 let _ = map.advise(memmap2::Advice::HugePage);
                 Memory::Mapped(map)
             }
-            None => Memory::Heap(vec![0; bytes].into_boxed_slice()),
+            None => Memory::Heap(vec![0; len].into_boxed_slice()),
         };
-        Table { memory, huge }
+        Bytes { memory, huge }
     }
+}
 
-    /// Its memory, four bytes for each number in the order of the machine.
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
     #[inline]
-    pub fn as_bytes(&self) -> &[u8] {
+    fn deref(&self) -> &[u8] {
         match &self.memory {
             Memory::Heap(bytes) => bytes,
             Memory::Mapped(map) => map,
         }
     }
+}
 
+impl std::ops::DerefMut for Bytes {
     #[inline]
-    fn as_mut_bytes(&mut self) -> &mut [u8] {
+    fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Heap(bytes) => bytes,
             Memory::Mapped(map) => map,
         }
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Bytes {
+        Bytes { memory: Memory::Heap(bytes.into_boxed_slice()), huge: false }
+    }
+}
+
+impl Default for Bytes {
+    fn default() -> Bytes {
+        Bytes::zeroed(0, false)
+    }
+}
+
+impl Clone for Bytes {
+    fn clone(&self) -> Bytes {
+        let mut copy = Bytes::zeroed(self.len(), self.huge);
+        copy.copy_from_slice(self);
+        copy
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+/// Bytes of a number.
+const SIZE: usize = size_of::<u32>();
+
+/// A table of `u32`, all zero at first. Memory is taken as it is touched: a page, or with `huge` a huge page, at a time.
+#[derive(Clone, Default)]
+pub struct Table(Bytes);
+
+impl Table {
+    /// A table of `len` zeroes. `huge` asks for huge pages; where they can't be had it is only slower.
+    pub fn zeroed(len: usize, huge: bool) -> Table {
+        Table(Bytes::zeroed(len * SIZE, huge))
+    }
+
+    /// Its memory, four bytes for each number in the order of the machine.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// How many numbers it holds.
@@ -80,22 +127,8 @@ impl Table {
     /// The number at `index`, to be changed. Asserts that there is one.
     #[inline]
     pub fn update(&mut self, index: usize, change: impl FnOnce(u32) -> u32) {
-        let bytes = self.as_mut_bytes()[index * SIZE..].first_chunk_mut().expect("numbers are whole");
+        let bytes = self.0[index * SIZE..].first_chunk_mut().expect("numbers are whole");
         *bytes = change(u32::from_ne_bytes(*bytes)).to_ne_bytes();
-    }
-}
-
-impl Default for Table {
-    fn default() -> Table {
-        Table { memory: Memory::Heap(Box::default()), huge: false }
-    }
-}
-
-impl Clone for Table {
-    fn clone(&self) -> Table {
-        let mut copy = Table::zeroed(self.len(), self.huge);
-        copy.as_mut_bytes().copy_from_slice(self.as_bytes());
-        copy
     }
 }
 

@@ -285,14 +285,14 @@ pub enum Output {
         /// What it held before and where.
         previous: Whereabouts,
     },
-    /// A unit of data for the host: from its place to `at` bytes behind the start of the slot's segments; or, of Compare, to
-    /// be compared with the slot's staging area.
+    /// A unit of data for the host, or several that follow each other both in the drive and on one page of flash: from their
+    /// place to `at` bytes behind the start of the slot's segments; or, of Compare, to be compared with the slot's staging area.
     Data {
         /// The command.
         slot: Slot,
-        /// What is read of the unit.
+        /// What is read of the unit; if that is more than the unit has, of those behind it too.
         unit: Unit,
-        /// Where it is.
+        /// Where the first is.
         place: Whereabouts,
         /// Compare it.
         compare: bool,

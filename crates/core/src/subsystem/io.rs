@@ -225,6 +225,21 @@ impl<M: Medium> Subsystem<M> {
             return;
         }
         let (unit, compare) = (self.unit(command, lpn), command.work == Work::Compare);
+        if let Some(Output::Data {
+            slot: of,
+            unit: before,
+            place: Whereabouts::Flash { at, page, unit: first, .. },
+            ..
+        }) = self.outputs.back_mut()
+            && *of == slot
+            && before.at + before.len == unit.at
+            && let Whereabouts::Flash { at: here, page: this, unit: next, .. } = place
+            && (*at, *page) == (here, this)
+            && *first + (lpn - before.lpn) == next
+        {
+            before.len += unit.len; // It follows on the same page: both move at once.
+            return;
+        }
         self.slots[slot].moving += 1;
         self.outputs.push_back(Output::Data { slot, unit, place, compare });
     }

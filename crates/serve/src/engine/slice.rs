@@ -18,9 +18,17 @@ struct Attributes {
 /// 100 us: on a busy machine a thread with a short slice waits less for its turn, and wake-ups are what a request costs there.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks for a short slice for this thread. False: this kernel does not know it, and the thread has the usual one.
+/// Asks for a short slice for this thread, whose nice value stays. False: it has the slice it had, because this kernel knows no
+/// other or because somebody has given the thread another policy (real time, idle).
 pub(super) fn shorten() -> bool {
-    let attributes = Attributes { size: size_of::<Attributes>() as u32, runtime_ns: SLICE_NS, ..Attributes::default() };
+    let mut attributes = Attributes::default();
+    let size = size_of::<Attributes>();
+    // SAFETY: the call writes at most `size` bytes into a structure that has as many.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0 };
+    if !got || attributes.policy != libc::SCHED_OTHER as u32 {
+        return false;
+    }
+    (attributes.size, attributes.runtime_ns) = (size as u32, SLICE_NS);
     // SAFETY: the call reads `size` bytes of a structure that lives until it returns, and changes only how this thread is scheduled.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) == 0 }
 }
@@ -28,8 +36,15 @@ pub(super) fn shorten() -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_is_granted_or_not_and_the_thread_goes_on() {
-        let _ = super::shorten();
-        assert!(std::thread::spawn(|| 7).join().is_ok_and(|seven| seven == 7));
+    fn it_is_granted_or_not_and_the_nice_value_stays() {
+        let nice = std::thread::spawn(|| {
+            // SAFETY: these calls take and give numbers only, and are about this thread alone.
+            let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            // SAFETY: as above.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 7) };
+            let _ = super::shorten();
+            nice()
+        });
+        assert_eq!(nice.join().expect("it does not panic"), 7);
     }
 }

@@ -90,21 +90,28 @@ pub struct Ready {
     pub survives: String,
 }
 
-/// Files that a start has made. One that does not come to its end takes them away again, so that the next begins as it did.
+/// What a start has made. One that does not come to its end takes it away again, so that the next begins as it did.
 #[derive(Default)]
-struct Made(Vec<PathBuf>);
+struct Made {
+    image: Option<PathBuf>,
+    files: Vec<PathBuf>,
+}
 
 impl Made {
     fn keep(mut self) {
-        self.0.clear();
+        self.image = None;
+        self.files.clear();
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in &self.0 {
-            // What can't be removed is what the next start will speak of.
+        // What can't be removed is what the next start will speak of.
+        for path in &self.files {
             let _ = std::fs::remove_file(path);
+        }
+        if let Some(path) = &self.image {
+            let _ = Image::remove(path);
         }
     }
 }
@@ -127,8 +134,7 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
         }
     }
     let is_there = match &setup.backing {
-        // A link that leads nowhere is somebody's mistake: opening it says so.
-        Backing::File(path) => path.symlink_metadata().is_ok(),
+        Backing::File(path) => Image::is_there(path).map_err(wrong)?,
         Backing::Memory => false,
     };
     if !is_there {
@@ -315,7 +321,7 @@ impl Server {
         let Drive { device, image, profile, next_version, state, is_new } = make(&setup, &drive_setup, tell)?;
         let mut made = Made::default();
         if let (true, Backing::File(path)) = (is_new, &setup.backing) {
-            made.0.push(path.clone());
+            made.image = Some(path.clone());
         }
         let log = match &setup.input_log {
             Some(path) if is_new => {
@@ -324,7 +330,7 @@ impl Server {
                 let log =
                     InputLog::create(path, &text).map_err(|error| wrong(format!("{}: {error}", path.display())))?;
                 if !was_there {
-                    made.0.push(path.clone());
+                    made.files.push(path.clone());
                 }
                 Some(log)
             }
@@ -368,14 +374,14 @@ impl Server {
         let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, controllers)).transpose()?;
         let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
-        let mut world = World::new(ports, target, payload, mail.clone(), unit_size);
+        let mut world = World::new(ports, target, payload, mail.clone());
         if let Some(path) = &setup.trace {
             let trace = TraceWriter::create(path);
             world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);
         }
 
         let control = runtime::listen(&setup.control).map_err(wrong)?;
-        made.0.push(setup.control.clone());
+        made.files.push(setup.control.clone());
         let to_device = mail.clone();
         std::thread::Builder::new()
             .name("control".into())

@@ -13,7 +13,7 @@ use tidewater_core::device::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
 use tidewater_core::fast::{Content, PAGE_HEADER, Place};
 use tidewater_core::subsystem::{
-    Input, LogPiece, MoveError, Output, Outstanding, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
+    Input, LogPiece, MoveError, Output, Outstanding, Segment, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
 };
 use tidewater_nand::{Block, Changes, Medium as _};
 use tidewater_wire::nvme::register::offset::DOORBELLS;
@@ -74,7 +74,6 @@ pub struct World<M> {
     /// The bytes of what was handed in last: they are borrowed until the next.
     current: Vec<u8>,
     changes: Changes,
-    scratch: Vec<u8>,
     /// Buffers that come back after use.
     spare: Vec<Vec<u8>>,
     /// Event indices that hosts are told before the thread sleeps: while it looks at their doorbells they need not ring.
@@ -92,13 +91,7 @@ pub struct World<M> {
 const SPARE_MAX: usize = 256;
 
 impl<M> World<M> {
-    pub(super) fn new(
-        ports: Vec<Port>,
-        target: Option<Target>,
-        payload: Payload,
-        mail: Mailbox<M>,
-        unit_size: u32,
-    ) -> World<M> {
+    pub(super) fn new(ports: Vec<Port>, target: Option<Target>, payload: Payload, mail: Mailbox<M>) -> World<M> {
         World {
             ports,
             target,
@@ -109,7 +102,6 @@ impl<M> World<M> {
             gathering: Vec::new(),
             current: Vec::new(),
             changes: Changes::default(),
-            scratch: vec![0; unit_size.max(4096) as usize],
             spare: Vec::new(),
             event_indices: Vec::new(),
             shadows: Vec::new(),
@@ -160,42 +152,18 @@ impl<M> World<M> {
         }
     }
 
-    fn dma_write(&self, machine: &Served, function: u8, address: u64, from: &[u8]) -> bool {
-        let region = machine.subsystem.region(function, address, from.len() as u32);
-        self.ports.get(usize::from(function)).is_some_and(|port| port.write(region, address, from))
-    }
-
     /// Takes data of a command to its host: `bytes` go to `at` of its data.
     fn take_to_host(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8]) -> bool {
-        let command = command_of(machine, slot);
         self.counters.bytes[0] += bytes.len() as u64;
-        let segments = match machine.subsystem.segments(slot) {
-            Segments::Host(segments) => segments,
-            Segments::Connection => {
-                let Some(target) = &mut self.target else { return false };
-                let fill = |to: &mut [u8]| {
-                    to.copy_from_slice(bytes);
-                    Ok(())
-                };
-                return target.data(id_of(&command), at, bytes.len() as u32, fill).is_ok();
-            }
+        let Segments::Host(segments) = machine.subsystem.segments(slot) else {
+            let Some(target) = &mut self.target else { return false };
+            let fill = |to: &mut [u8]| {
+                to.copy_from_slice(bytes);
+                Ok(())
+            };
+            return target.data(id_of(&command_of(machine, slot)), at, bytes.len() as u32, fill).is_ok();
         };
-        // Where the segment begins in the command's data.
-        let mut begins = 0u64;
-        let (first, end) = (u64::from(at), u64::from(at) + bytes.len() as u64);
-        for segment in segments {
-            let ends = begins + u64::from(segment.len);
-            if ends > first && begins < end {
-                let (from, to) = (first.max(begins), end.min(ends));
-                let piece = &bytes[(from - first) as usize..(to - first) as usize];
-                let address = segment.address.wrapping_add(from - begins);
-                if !segment.bit_bucket && !self.dma_write(machine, command.function, address, piece) {
-                    return false;
-                }
-            }
-            begins = ends;
-        }
-        begins >= end
+        carry(&self.ports, machine, slot, segments, at, bytes)
     }
 
     fn fetch(&mut self, machine: &Served, slot: Slot, len: u32) {
@@ -279,20 +247,14 @@ impl<M> World<M> {
     }
 
     fn read_to_host(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts) -> Result<(), MoveError> {
-        if machine.subsystem.segments(slot) == Segments::Connection {
+        self.counters.bytes[0] += u64::from(unit.len);
+        let Segments::Host(segments) = machine.subsystem.segments(slot) else {
             let id = id_of(&command_of(machine, slot));
             let target = self.target.as_mut().ok_or(MoveError::Host)?;
-            self.counters.bytes[0] += u64::from(unit.len);
             return target.data(id, unit.at, unit.len, |to| self.payload.read(unit, place, to));
-        }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let bytes = &mut scratch[..unit.len as usize];
-        let result = self.payload.read(unit, place, bytes).and_then(|()| {
-            let good = self.take_to_host(machine, slot, unit.at, bytes);
-            if good { Ok(()) } else { Err(MoveError::Host) }
-        });
-        self.scratch = scratch;
-        result
+        };
+        let bytes = self.payload.bytes(unit, place)?;
+        if carry(&self.ports, machine, slot, segments, unit.at, bytes) { Ok(()) } else { Err(MoveError::Host) }
     }
 
     fn send(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
@@ -518,6 +480,29 @@ pub(super) fn is_kick(machine: &Served, function: u8, offset: u64) -> bool {
 fn dma_read(ports: &[Port], machine: &Served, function: u8, address: u64, to: &mut [u8]) -> bool {
     let region = machine.subsystem.region(function, address, to.len() as u32);
     ports.get(usize::from(function)).is_some_and(|port| port.read(region, address, to))
+}
+
+/// Carries bytes to `at` of a command's data, in the memory of its host. False: not all of it is there.
+fn carry(ports: &[Port], machine: &Served, slot: Slot, segments: &[Segment], at: u32, bytes: &[u8]) -> bool {
+    let Outstanding { function, .. } = command_of(machine, slot);
+    let Some(port) = ports.get(usize::from(function)) else { return false };
+    // Where the segment begins in the command's data.
+    let mut begins = 0u64;
+    let (first, end) = (u64::from(at), u64::from(at) + bytes.len() as u64);
+    for segment in segments {
+        let ends = begins + u64::from(segment.len);
+        if ends > first && begins < end && !segment.bit_bucket {
+            let (from, to) = (first.max(begins), end.min(ends));
+            let piece = &bytes[(from - first) as usize..(to - first) as usize];
+            let address = segment.address.wrapping_add(from - begins);
+            let region = machine.subsystem.region(function, address, piece.len() as u32);
+            if !port.write(region, address, piece) {
+                return false;
+            }
+        }
+        begins = ends;
+    }
+    begins >= end
 }
 
 /// Brings a command's data from the host's memory.

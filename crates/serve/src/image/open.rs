@@ -187,6 +187,36 @@ impl Image {
         self.sync().map_err(write)
     }
 
+    /// Whether there is something at `path` to be opened, whatever it is: anything but a block device that begins with zeroes, on which a
+    /// drive can be made.
+    ///
+    /// # Errors
+    /// [`ImageError`], for a block device that can't be read.
+    pub fn is_there(path: &Path) -> Result<bool, ImageError> {
+        // A link that leads nowhere is somebody's mistake: opening it says so.
+        if !is_device(path) {
+            return Ok(path.symlink_metadata().is_ok());
+        }
+        let storage = FileStorage::open(path)?;
+        let mut begin = vec![0; HEADER];
+        storage.read_at(0, &mut begin).map_err(io_error(storage.name(), "read it"))?;
+        Ok(begin.iter().any(|&byte| byte != 0))
+    }
+
+    /// Takes a drive away that was made and not used: the file, or the beginning of a block device, which is then empty again.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn remove(path: &Path) -> Result<(), ImageError> {
+        let name = path.display().to_string();
+        if !is_device(path) {
+            return std::fs::remove_file(path).map_err(io_error(&name, "remove it"));
+        }
+        let mut storage = FileStorage::open(path)?;
+        storage.write_at(0, &[0; HEADER]).map_err(io_error(&name, "write it"))?;
+        storage.begin_sync()().map_err(io_error(&name, "sync it"))
+    }
+
     /// The profile that the drive in the image at `path` was made with.
     ///
     /// # Errors

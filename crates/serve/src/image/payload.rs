@@ -28,8 +28,10 @@ pub struct Payload {
     sweep_at: usize,
     /// A page on its way to the image.
     page: Vec<u8>,
-    /// A unit that is read in part.
-    scratch: Vec<u8>,
+    /// A page on its way from there.
+    room: Vec<u8>,
+    /// A unit that is written in part.
+    composed: Vec<u8>,
     /// What was programmed since the image failed, by its place.
     stranded: Table<u64, Held>,
     /// Versions of the row that is being told of: they leave the pool if none of its pages fails.
@@ -56,7 +58,8 @@ impl Payload {
             pool: Pool::new(unit_size as usize),
             sweep_at: SWEEP_MIN,
             page: vec![0; image.page_size() as usize],
-            scratch: vec![0; unit_size as usize],
+            room: vec![0; image.page_size() as usize],
+            composed: vec![0; unit_size as usize],
             stranded: Table::default(),
             row: Vec::new(),
             row_sequence: None,
@@ -125,10 +128,12 @@ impl Payload {
 
     /// Puts into a buffer what a unit held before it is written in part. False: it can't be read.
     fn compose(&mut self, lpn: u32, previous: Whereabouts, buffer: u32) -> bool {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let is_good = self.read_whole(lpn, previous, &mut scratch).is_ok();
-        self.pool.bytes_mut(buffer).copy_from_slice(&scratch);
-        self.scratch = scratch;
+        let whole = Unit { lpn, skip: 0, len: self.unit_size as u32, at: 0 };
+        // Out of the pool for a while: what it is composed of may be there too.
+        let mut composed = std::mem::take(&mut self.composed);
+        let is_good = self.read(whole, previous, &mut composed).is_ok();
+        self.pool.bytes_mut(buffer).copy_from_slice(&composed);
+        self.composed = composed;
         is_good
     }
 
@@ -153,21 +158,14 @@ impl Payload {
         }
     }
 
-    /// Reads part of a unit from where it is: `into` takes `unit.len` bytes from byte `unit.skip` on.
+    /// As [`Payload::bytes`], copied.
     ///
     /// # Errors
     /// [`MoveError::Medium`], when it is lost or can't be read.
     #[inline]
     pub fn read(&mut self, unit: Unit, place: Whereabouts, into: &mut [u8]) -> Result<(), MoveError> {
-        if unit.len as usize == self.unit_size {
-            return self.read_whole(unit.lpn, place, into);
-        }
-        // The checksum is over the whole unit.
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let result = self.read_whole(unit.lpn, place, &mut scratch);
-        into.copy_from_slice(&scratch[unit.skip as usize..][..unit.len as usize]);
-        self.scratch = scratch;
-        result
+        into.copy_from_slice(self.bytes(unit, place)?);
+        Ok(())
     }
 
     /// Compares part of a unit with what a command has staged.
@@ -175,43 +173,59 @@ impl Payload {
     /// # Errors
     /// [`MoveError::Differs`], [`MoveError::Medium`].
     pub fn compare(&mut self, slot: Slot, unit: Unit, place: Whereabouts) -> Result<(), MoveError> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let result = self.read_whole(unit.lpn, place, &mut scratch);
-        let staged = &self.staged(slot)[unit.at as usize..][..unit.len as usize];
-        let is_same = &scratch[unit.skip as usize..][..unit.len as usize] == staged;
-        self.scratch = scratch;
-        result.and(if is_same { Ok(()) } else { Err(MoveError::Differs) })
+        let from = usize::from(slot.0) * self.transfer_max + unit.at as usize;
+        let staging = std::mem::take(&mut self.staging);
+        let is_same = self.bytes(unit, place).map(|bytes| *bytes == staging[from..from + bytes.len()]);
+        self.staging = staging;
+        if is_same? { Ok(()) } else { Err(MoveError::Differs) }
     }
 
+    /// Part of a unit, or of units that follow each other, from where they are: `unit.len` bytes from byte `unit.skip` on.
+    ///
+    /// # Errors
+    /// [`MoveError::Medium`], when it is lost or can't be read.
     #[inline]
-    fn read_whole(&self, lpn: u32, place: Whereabouts, into: &mut [u8]) -> Result<(), MoveError> {
-        match place {
-            Whereabouts::Flash { at, page, unit, .. } => self.read_place(Place { at, page, unit }, into),
+    pub fn bytes(&mut self, unit: Unit, place: Whereabouts) -> Result<&[u8], MoveError> {
+        let Unit { lpn, skip, len, .. } = unit;
+        let (skip, len) = (skip as usize, len as usize);
+        let whole = match place {
+            Whereabouts::Flash { at, page, unit, .. } => {
+                // The checksum is over whole units.
+                let units = (skip + len).div_ceil(self.unit_size);
+                self.stored(Place { at, page, unit }, units)?
+            }
             Whereabouts::Buffered { version } | Whereabouts::Staged { version } => {
                 let held = self.pool.get((lpn, version)).expect("what is not on flash is in the pool");
-                into.copy_from_slice(self.pool.bytes(held.buffer));
-                if held.poisoned { Err(MoveError::Medium) } else { Ok(()) }
+                if held.poisoned {
+                    return Err(MoveError::Medium);
+                }
+                self.pool.bytes(held.buffer)
             }
             Whereabouts::Zeroes => {
-                into.fill(0);
-                Ok(())
+                self.room[..self.unit_size].fill(0);
+                &self.room
             }
-            Whereabouts::Lost => {
-                into.fill(0);
-                Err(MoveError::Medium)
-            }
-        }
+            Whereabouts::Lost => return Err(MoveError::Medium),
+        };
+        Ok(&whole[skip..skip + len])
     }
 
+    /// The bytes of units that follow each other on a page of flash.
     #[inline]
-    fn read_place(&self, place: Place, into: &mut [u8]) -> Result<(), MoveError> {
-        if !self.stranded.is_empty()
-            && let Some(held) = self.stranded.get(&self.image.unit(place))
-        {
-            into.copy_from_slice(self.pool.bytes(held.buffer));
-            return if held.poisoned { Err(MoveError::Medium) } else { Ok(()) };
+    fn stored(&mut self, first: Place, units: usize) -> Result<&[u8], MoveError> {
+        let room = &mut self.room[..units * self.unit_size];
+        if self.stranded.is_empty() {
+            return self.image.read_units(first, room);
         }
-        self.image.read_unit(place, into)
+        let number = self.image.unit(first);
+        for (i, into) in room.chunks_exact_mut(self.unit_size).enumerate() {
+            match self.stranded.get(&(number + i as u64)) {
+                Some(held) if held.poisoned => return Err(MoveError::Medium),
+                Some(held) => into.copy_from_slice(self.pool.bytes(held.buffer)),
+                None => self.image.copy_units(Place { unit: first.unit + i as u32, ..first }, into)?,
+            }
+        }
+        Ok(room)
     }
 
     /// Stores what has changed on flash. What can't be stored stays readable until the process ends, and the image stays as it
@@ -288,7 +302,7 @@ impl Payload {
             let is_good = match (origin, self.pool.get((lpn, version))) {
                 (Origin::Copy(source), _) => {
                     self.image.count_copied();
-                    self.read_place(source, into).is_ok()
+                    self.stored(source, 1).map(|bytes| into.copy_from_slice(bytes)).is_ok()
                 }
                 (Origin::Memory | Origin::Shared, Some(held)) => {
                     into.copy_from_slice(self.pool.bytes(held.buffer));

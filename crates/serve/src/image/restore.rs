@@ -265,12 +265,12 @@ impl Image {
             return Ok(true);
         }
         let mut payload = vec![0; self.geometry.page_size as usize];
-        self.storage.read_at(self.geometry.data_of(number), &mut payload).map_err(self.io_error("read its pages"))?;
+        self.storage.read_at(self.payload_at(number), &mut payload).map_err(self.io_error("read its pages"))?;
         let units = payload.chunks_exact(self.geometry.unit_size as usize).enumerate();
         let mut stored = units.map(|(i, bytes)| (UnitRecord::decode(record, i as u32), bytes));
         Ok(stored.all(|(unit, bytes)| {
             let sum = if unit.poisoned { !unit.sum } else { unit.sum };
-            unit.lpn == Nand::NO_LPN || sum == crc32c::crc32c(bytes)
+            unit.lpn == Nand::NO_LPN || sum == self.sum(bytes)
         }))
     }
 
@@ -282,7 +282,7 @@ impl Image {
         let rest = own.words.saturating_sub(own.prefix.len() as u32);
         let words = rest.saturating_sub(plane.saturating_mul(per_page)).min(per_page);
         let mut bytes = vec![0; words as usize * 4];
-        self.storage.read_at(self.geometry.data_of(number), &mut bytes).map_err(self.io_error("read its pages"))?;
+        self.storage.read_at(self.payload_at(number), &mut bytes).map_err(self.io_error("read its pages"))?;
         let is_good = crc32c::crc32c(&bytes) == own.sum;
         let words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
         Ok(is_good.then(|| words.collect()))
@@ -336,6 +336,7 @@ impl Image {
                 for unit in 0..per_page {
                     let stored = UnitRecord::decode(bytes, unit);
                     self.sums[(first + u64::from(unit)) as usize] = stored.sum;
+                    self.has_lost |= stored.poisoned;
                     lpns[unit as usize] = stored.lpn;
                     stamps[unit as usize] = (stored.version, stored.sequence);
                     if bounds.is_data(stored.lpn) {

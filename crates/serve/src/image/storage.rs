@@ -7,6 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidewater_base::table::Bytes;
 
 /// Makes safe what was written before it was asked for; it may run on another thread.
 pub type Syncing = Box<dyn FnOnce() -> io::Result<()> + Send>;
@@ -45,18 +46,29 @@ pub trait Storage: Send {
     fn syncs_at_once(&self) -> bool {
         false
     }
+    /// The bytes themselves, where they are in this process's memory anyhow and all there.
+    fn view(&self, at: u64, len: usize) -> Option<&[u8]> {
+        let _ = (at, len);
+        None
+    }
+    /// Whether a checksum could tell nothing: this process alone has written what there is, into its own memory.
+    fn is_own_memory(&self) -> bool {
+        false
+    }
 }
 
-/// Ordinary memory: gone with the process. For tests and measurements.
+/// Ordinary memory, in huge pages where there are any: gone with the process.
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
-    bytes: Vec<u8>,
+    bytes: Bytes,
+    /// What it held at first came from elsewhere.
+    is_foreign: bool,
 }
 
 impl MemoryStorage {
     /// Memory that holds this.
     pub fn from_bytes(bytes: Vec<u8>) -> MemoryStorage {
-        MemoryStorage { bytes }
+        MemoryStorage { bytes: bytes.into(), is_foreign: true }
     }
 
     fn range(&self, at: u64, len: usize) -> io::Result<std::ops::Range<usize>> {
@@ -88,12 +100,11 @@ impl Storage for MemoryStorage {
 
     fn set_size(&mut self, len: u64) -> io::Result<()> {
         let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        if self.bytes.is_empty() {
-            // Zeroed pages come from the system, and only when they are touched.
-            self.bytes = vec![0; len];
-        } else {
-            self.bytes.resize(len, 0);
-        }
+        // Zeroed pages come from the system, and only when they are touched.
+        let mut bytes = Bytes::zeroed(len, true);
+        let kept = len.min(self.bytes.len());
+        bytes[..kept].copy_from_slice(&self.bytes[..kept]);
+        self.bytes = bytes;
         Ok(())
     }
 
@@ -103,6 +114,15 @@ impl Storage for MemoryStorage {
 
     fn syncs_at_once(&self) -> bool {
         true
+    }
+
+    #[inline]
+    fn view(&self, at: u64, len: usize) -> Option<&[u8]> {
+        self.range(at, len).ok().map(|range| &self.bytes[range])
+    }
+
+    fn is_own_memory(&self) -> bool {
+        !self.is_foreign
     }
 }
 

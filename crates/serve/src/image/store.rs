@@ -98,10 +98,15 @@ pub struct Image {
     pub(super) superblock: Superblock,
     pub(super) geometry: Geometry,
     pub(super) salt: u32,
-    data_at: u64,
+    /// Planes among which pages are dealt out in turn, and the pages of each; 1: a block's pages lie behind each other.
+    dealt: (u64, u64),
+    /// Units have checksums that tell something.
+    has_sums: bool,
+    /// Units whose content is lost have been stored.
+    pub(super) has_lost: bool,
     pub(super) options: ImageOptions,
     pub(super) blocks: Vec<BlockState>,
-    /// CRC-32C of each unit that is stored.
+    /// The checksum ([`Image::sum`]) of each unit that is stored.
     pub(super) sums: Vec<u32>,
     /// What the epochs of this session are counted from.
     pub(super) epoch: u64,
@@ -152,10 +157,16 @@ impl Image {
         })?;
         let units = geometry.page(geometry.blocks(), 0) as usize * geometry.units_per_page() as usize;
         Ok(Image {
+            // What is written in one go goes to all dies: in memory, where nothing is punched out, that may as well lie together.
+            dealt: match storage.is_own_memory() {
+                true => (u64::from(geometry.dies * geometry.planes), geometry.page(geometry.blocks_per_plane, 0)),
+                false => (1, geometry.page(geometry.blocks(), 0)),
+            },
+            has_sums: !storage.is_own_memory(),
+            has_lost: false,
             storage,
             name,
             salt: superblock.salt(),
-            data_at: geometry.data_at(),
             options,
             blocks: vec![BlockState::default(); geometry.blocks() as usize],
             sums: vec![0; units],
@@ -239,24 +250,63 @@ impl Image {
     /// The number of a unit among all.
     #[inline]
     pub(super) fn unit(&self, place: Place) -> u64 {
-        let page = self.geometry.page(self.geometry.block(place.at), place.page);
-        page * u64::from(self.geometry.units_per_page()) + u64::from(place.unit)
+        self.find(place).1
     }
 
-    /// Reads a unit.
+    /// What stands for a unit's content: its CRC-32C, where that can tell anything. Inverted, that the content is lost.
+    #[inline]
+    pub(super) fn sum(&self, bytes: &[u8]) -> u32 {
+        if self.has_sums { crc32c::crc32c(bytes) } else { 0 }
+    }
+
+    /// Where a page's payload is.
+    #[inline]
+    pub(super) fn payload_at(&self, page: u64) -> u64 {
+        let (planes, pages) = self.dealt;
+        self.geometry.data_of(page % pages * planes + page / pages)
+    }
+
+    /// Where a unit's payload is, and the unit's number.
+    #[inline]
+    fn find(&self, place: Place) -> (u64, u64) {
+        let page = self.geometry.page(self.geometry.block(place.at), place.page);
+        let unit = page * u64::from(self.geometry.units_per_page()) + u64::from(place.unit);
+        (self.payload_at(page) + u64::from(place.unit) * u64::from(self.geometry.unit_size), unit)
+    }
+
+    /// The bytes of units that follow each other on a page: of the memory where they are, or brought to `room`, which is as long.
     ///
     /// # Errors
-    /// [`MoveError::Medium`]: it can't be read, or is not what was stored.
+    /// [`MoveError::Medium`]: one of them can't be read, or is not what was stored.
     #[inline]
-    pub fn read_unit(&self, place: Place, into: &mut [u8]) -> Result<(), MoveError> {
-        let unit = self.unit(place);
-        let at = self.data_at + unit * u64::from(self.geometry.unit_size);
+    pub fn read_units<'a>(&'a self, first: Place, room: &'a mut [u8]) -> Result<&'a [u8], MoveError> {
+        let (at, unit) = self.find(first);
+        let Some(bytes) = self.storage.view(at, room.len()) else {
+            self.copy_units(first, room)?;
+            return Ok(room);
+        };
+        if self.are_whole(unit, bytes) { Ok(bytes) } else { Err(MoveError::Medium) }
+    }
+
+    /// As [`Image::read_units`], but always copied.
+    ///
+    /// # Errors
+    /// [`MoveError::Medium`].
+    #[inline]
+    pub fn copy_units(&self, first: Place, into: &mut [u8]) -> Result<(), MoveError> {
+        let (at, unit) = self.find(first);
         self.storage.read_at(at, into).map_err(|_| MoveError::Medium)?;
-        if crc32c::crc32c(into) == self.sums[unit as usize] || self.options.flaw == Some(Flaw::NoChecksums) {
-            Ok(())
-        } else {
-            Err(MoveError::Medium)
+        if self.are_whole(unit, into) { Ok(()) } else { Err(MoveError::Medium) }
+    }
+
+    /// Whether these bytes are what was stored as the units from this one on.
+    #[inline]
+    fn are_whole(&self, unit: u64, bytes: &[u8]) -> bool {
+        if !self.has_sums && !self.has_lost {
+            return true;
         }
+        let mut units = bytes.chunks_exact(self.geometry.unit_size as usize).zip(&self.sums[unit as usize..]);
+        units.all(|(bytes, &sum)| self.sum(bytes) == sum) || self.options.flaw == Some(Flaw::NoChecksums)
     }
 
     /// Overwrites what is stored for a unit with zeroes: whoever looks into the file finds nothing there.
@@ -264,7 +314,7 @@ impl Image {
     /// # Errors
     /// [`StoreFault`].
     pub fn scrub_unit(&mut self, place: Place) -> Result<(), StoreFault> {
-        let at = self.data_at + self.unit(place) * u64::from(self.geometry.unit_size);
+        let (at, _) = self.find(place);
         let zeroes = vec![0; self.geometry.unit_size as usize];
         let result = self.storage.write_at(at, &zeroes);
         self.wrote(result)
@@ -300,8 +350,9 @@ impl Image {
             .encode(&mut record);
         for (i, unit) in units.iter().enumerate() {
             let is_poisoned = poisoned >> i & 1 == 1;
-            let mut sum = if i < used { crc32c::crc32c(&bytes[i * size..(i + 1) * size]) } else { 0 };
+            let mut sum = if i < used { self.sum(&bytes[i * size..(i + 1) * size]) } else { 0 };
             if is_poisoned {
+                self.has_lost = true;
                 sum = !sum;
             }
             self.sums[first as usize + i] = sum;
@@ -313,7 +364,7 @@ impl Image {
         self.statistics.pages += 1;
         let mut result = Ok(());
         if used > 0 {
-            result = self.storage.write_at(self.geometry.data_of(number), &bytes[..used * size]);
+            result = self.storage.write_at(self.payload_at(number), &bytes[..used * size]);
         }
         let result = result.and_then(|()| self.storage.write_at(self.geometry.record_of(number), &record));
         self.record = record;
@@ -370,7 +421,7 @@ impl Image {
         PageRecord::seal(self.salt, number, &mut record);
         self.blocks[block as usize].used = true;
         self.statistics.pages += 1;
-        let result = self.storage.write_at(self.geometry.data_of(number), &part);
+        let result = self.storage.write_at(self.payload_at(number), &part);
         let result = result.and_then(|()| self.storage.write_at(self.geometry.record_of(number), &record));
         self.record = record;
         self.wrote(result)
@@ -417,8 +468,8 @@ impl Image {
         state.record.erases = erases;
         let used = std::mem::take(&mut state.used);
         self.write_block(block)?;
-        if used && self.options.punch {
-            let first = self.geometry.data_of(self.geometry.page(block, 0));
+        if used && self.options.punch && self.dealt.0 == 1 {
+            let first = self.payload_at(self.geometry.page(block, 0));
             let len = u64::from(self.geometry.pages_per_block) * u64::from(self.geometry.page_size);
             let result = self.storage.punch(first, len);
             self.fail(result)?;

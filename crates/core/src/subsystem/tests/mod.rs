@@ -230,7 +230,11 @@ impl Rig {
                 assert!(before.is_none(), "version {version} of page {} came twice", unit.lpn);
             }
             Output::Data { slot, unit, place, compare } => {
-                let page = self.content(unit.lpn, place);
+                let mut page = self.content(unit.lpn, place);
+                let size = page.len() as u32;
+                for more in 1..(unit.skip + unit.len).div_ceil(size) {
+                    page.extend(self.content(unit.lpn + more, self.s.device().locate(unit.lpn + more)));
+                }
                 let mut part = page[unit.skip as usize..][..unit.len as usize].to_vec();
                 let result = if self.reads_fail {
                     Err(MoveError::Medium)
