@@ -1,5 +1,5 @@
 //! The host side of a two-sided drive, sans-IO: how a database writes its log to the fast side, waits for credit and
-//! reads the log back. Simulation and the real client run the same algorithms.
+//! reads the log back, and how it stores into blocks that are pinned in the byte window. Simulation and the real client run the same algorithms.
 //!
 //! A [`Lane`] holds what all operations of one writer share: the bytes written, the credit last seen, the open regions.
 //! An [`Operation`] says what to do next ([`Action`]) and is told how that went ([`Answer`]). Whoever drives it owns
@@ -49,6 +49,9 @@
 //! | `x_alloc`, `x_free` | [`Alloc`], [`Fill`], [`Free`] |
 //! | `x_abort` (ours) | [`Abort`] |
 //! | `append` (ours) | [`Pwrite::append`], read back by [`Records`] |
+//!
+//! The byte window (2B-SSD) has calls of its own, driven alike: a [`WindowCall`] pins, stores, syncs, flushes and reads
+//! (`examples/window.rs`).
 
 mod error;
 mod lane;
@@ -57,6 +60,7 @@ mod read;
 mod record;
 mod region;
 mod watch;
+mod window;
 mod write;
 
 pub use error::{Error, Stall};
@@ -65,4 +69,5 @@ pub use operation::{Action, Answer, Health, Operation, Outcome};
 pub use read::{Pread, Reader};
 pub use record::{Damage, End, Entry, Records, encode_record, fill_void};
 pub use region::{Abort, Alloc, Fill, Free};
+pub use window::{Carrier, WindowAction, WindowAnswer, WindowCall, WindowEntry, WindowError, WindowOutcome};
 pub use write::{Fsync, Pwrite};

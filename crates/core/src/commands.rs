@@ -54,6 +54,8 @@ enum Action {
 pub(crate) struct Work {
     action: Action,
     fua: bool,
+    /// It has passed the LBA gate.
+    pub(crate) begun: bool,
     pub(crate) step: Step,
     pub(crate) status: Status,
     first_block: u64,
@@ -111,7 +113,12 @@ impl<M: Medium> Device<M> {
     /// A command has left the pipeline.
     #[inline]
     pub(crate) fn begin(&mut self, slot: u16) {
-        let &Work { action, bytes_in, next, end, .. } = &self.work[slot as usize];
+        if self.window.table().used() > 0 && !self.passes_gate(slot) {
+            return;
+        }
+        let work = &mut self.work[slot as usize];
+        work.begun = true;
+        let &mut Work { action, bytes_in, next, end, .. } = work;
         match action {
             Action::Read | Action::Verify => self.read_pages(slot, next, end),
             Action::Write | Action::Compare | Action::Deallocate | Action::Hint => self.receive(slot, bytes_in.into()),
@@ -497,6 +504,10 @@ impl<M: Medium> Device<M> {
                 self.on_page_rejected(owner);
                 continue;
             }
+            if Self::is_window_owner(owner) {
+                self.on_window_programmed(owner, true);
+                continue;
+            }
             self.work[owner as usize].status = Status::WRITE_FAULT;
             self.on_unit_programmed(owner as u16);
         }
@@ -508,6 +519,8 @@ impl<M: Medium> Device<M> {
             self.end_flushes();
         }
         self.go_on_stalled();
+        self.go_on_flushing();
+        self.go_on_restoring();
         self.background_destage();
         if self.fast.is_enabled() {
             while let Some(owner) = self.ftl.take_rewritten() {
@@ -561,7 +574,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// A command ends at `at`: its completion entry is written.
-    fn finish(&mut self, slot: u16, at: Instant) {
+    pub(crate) fn finish(&mut self, slot: u16, at: Instant) {
         let arrives = at + self.profile.host.completion_time;
         self.events.push(arrives, lane::COMPLETE, Event::Complete { slot: slot.into() });
     }

@@ -14,6 +14,7 @@ use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
 use crate::memory::{Note, Placed, Use, place};
 use crate::profile::{MemoryProfile, Profile};
+use crate::window::{self, Window};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Block, Medium, Nand, Stamps};
@@ -71,6 +72,22 @@ pub enum Input<'a> {
         sqe: Sqe,
         /// Its data.
         data: &'a [u8],
+    },
+    /// A command of the byte window, with its data: answered by [`Output::Reply`].
+    Window {
+        /// The command.
+        sqe: Sqe,
+        /// Its data.
+        data: &'a [u8],
+        /// The version of what a Flush writes: as the tag of a [`Submission`].
+        tag: u64,
+    },
+    /// What [`Output::WindowLoad`] asked for. Content that is not there says that it can't be had.
+    WindowFill {
+        /// The logical page.
+        lpn: u32,
+        /// Its content.
+        content: Content<'a>,
     },
     /// A frame from a peer, with the bytes that it names.
     Frame {
@@ -149,7 +166,24 @@ pub enum Output {
         /// Where they are.
         from: Place,
     },
-    /// A command of the fast side has ended.
+    /// The byte window wants a page's bytes, answered by [`Input::WindowFill`]; only when stamps are kept.
+    WindowLoad {
+        /// The logical page.
+        lpn: u32,
+        /// Where they are.
+        place: Whereabouts,
+    },
+    /// A page of the byte window goes to flash: its bytes, which are in the buffer ([`Window::read`]) until something else
+    /// happens, are to be kept under its page and version; only when stamps are kept.
+    WindowStore {
+        /// The logical page.
+        lpn: u32,
+        /// Its version.
+        version: u64,
+        /// Where its bytes begin in the buffer.
+        offset: u64,
+    },
+    /// A command of the fast side or of the byte window has ended.
     Reply {
         /// Its identifier.
         cid: u16,
@@ -313,6 +347,7 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) buffer_survives: bool,
     pub(crate) ftl: Ftl<M>,
     pub(crate) fast: Fast,
+    pub(crate) window: Window,
     /// The power has failed, and stored energy is used up.
     pub(crate) power_fails: bool,
     pub(crate) link_in: Link,
@@ -404,7 +439,8 @@ impl<M: Medium> Device<M> {
         let block_shift = profile.host.block_size.trailing_zeros();
         let namespace = Namespace {
             id: 1,
-            blocks: u64::from(ftl.units()) << (unit_shift - block_shift),
+            // Nobody reads dumps as blocks.
+            blocks: (u64::from(ftl.units()) - 2 * window::dump_area_pages(&profile)) << (unit_shift - block_shift),
             writable_blocks: u64::from(ftl.data_units()) << (unit_shift - block_shift),
             block_shift: block_shift as u8,
             read_only: ftl.is_read_only(),
@@ -423,6 +459,8 @@ impl<M: Medium> Device<M> {
         };
         let (write_port, read_port) = (port(Use::WriteBuffer), port(Use::ReadCache));
         let fast_ports = (port(Use::FastRing), port(Use::IntakeQueue));
+        let window_port = port(Use::BaBuffer);
+        let dump_first = ftl.data_units() + fast::log_pages(&profile) as u32;
         ftl.flash.set_destage_priority(profile.fast.priority);
         let (buffered, cached) = (pages(placement.of(Use::WriteBuffer)), pages(placement.of(Use::ReadCache)));
         let setting = |capacity| Setting::of(&profile, capacity, ftl.data_units(), cached);
@@ -449,6 +487,7 @@ impl<M: Medium> Device<M> {
             read_cache,
             buffer_survives,
             fast: Fast::new(&profile, ftl.data_units(), fast_ports, placement.survives(Use::FastRing), options.stamps),
+            window: Window::new(&profile, window_port, dump_first, options.stamps),
             power_fails: false,
             ftl,
             link_in: Link::new(&profile.link),
@@ -488,13 +527,21 @@ impl<M: Medium> Device<M> {
         self.now = now;
         match input {
             Input::Submit { queue, submission } => {
-                if self.ftl.is_recovering() {
+                if self.is_recovering() {
                     self.host.submit(queue, submission)?;
                 } else if let Some(permit) = self.host.submit_and_fetch(queue, submission)? {
                     self.enter_pipeline(permit);
                     self.fetch();
                 }
             }
+            Input::Store { function, address, content } if self.is_window(function, address) => {
+                self.window_store(address, content);
+            }
+            Input::Load { function, address, len, tag } if self.is_window(function, address) => {
+                self.window_load(address, len, tag);
+            }
+            Input::Window { sqe, data, tag } => self.window_command(&sqe, data, tag),
+            Input::WindowFill { lpn, content } => self.window_fill(lpn, content),
             Input::Store { function, address, content } => {
                 let _ = self.store(function.into(), address, content); // A store is posted: the counters tell.
             }
@@ -565,6 +612,7 @@ impl<M: Medium> Device<M> {
             Event::Destage { function } => self.on_destage_timer(function as usize),
             Event::Transport { function } => self.on_transport_timer(function as usize),
             Event::LogWait { place, generation } => self.on_wait_timeout(place as usize, generation),
+            Event::Window { place, generation } => self.on_window(place, generation),
             Event::Fill { row, generation } => {
                 self.ftl.on_fill_timeout(self.now, &mut self.events, row, generation);
                 self.after_flash();
@@ -577,6 +625,7 @@ impl<M: Medium> Device<M> {
         let &Operation { source, owner, uncorrectable, .. } = self.ftl.flash.operation(done);
         match source {
             Source::HostRead if owner & LOG_READ == LOG_READ => self.on_log_read(owner, uncorrectable != 0),
+            Source::HostRead if Self::is_window_owner(owner) => self.on_window_read(owner, uncorrectable != 0),
             Source::HostRead if owner == PADDING_READ => self.on_padding_read(uncorrectable != 0),
             Source::HostRead => {
                 self.on_read_done(owner as u16, uncorrectable != 0);
@@ -599,6 +648,8 @@ impl<M: Medium> Device<M> {
         while let Some(owner) = self.ftl.take_acknowledged() {
             if owner & LOG_OWNER != 0 {
                 self.on_page_destaged(owner);
+            } else if Self::is_window_owner(owner) {
+                self.on_window_programmed(owner, false);
             } else {
                 self.on_unit_programmed(owner as u16);
             }
@@ -612,7 +663,7 @@ impl<M: Medium> Device<M> {
     /// Takes commands as far as permits allow, into the command pipeline.
     #[inline]
     pub(crate) fn fetch(&mut self) {
-        if self.host.has_waiting() && !self.ftl.is_recovering() {
+        if self.host.has_waiting() && !self.is_recovering() {
             while let Some(permit) = self.host.fetch() {
                 self.enter_pipeline(permit);
             }
@@ -637,6 +688,9 @@ impl<M: Medium> Device<M> {
         } else {
             self.completion = Some(completion);
         }
+        if self.is_draining() {
+            self.go_on_draining();
+        }
         self.fetch();
     }
 
@@ -655,7 +709,7 @@ impl<M: Medium> Device<M> {
         &self.options
     }
 
-    /// Usable bytes; the LBA rings of the fast side lie behind them.
+    /// Usable bytes; the LBA rings of the fast side and the byte window's dumps lie behind them.
     pub fn capacity(&self) -> u64 {
         u64::from(self.ftl.data_units()) << self.unit_shift
     }
@@ -680,12 +734,13 @@ impl<M: Medium> Device<M> {
         self.link_in.bytes()
     }
 
-    /// What crossed the port of the memory that a use lives in: the write buffer, the read cache or the fast side's ring.
+    /// What crossed the port of the memory that a use lives in: the write buffer, the read cache, the fast side's ring or the BA-buffer.
     pub fn traffic(&self, used: Use) -> Option<Traffic> {
         let port = match used {
             Use::WriteBuffer => self.write_port,
             Use::ReadCache => self.read_port,
             Use::FastRing => self.fast.port(),
+            Use::BaBuffer => self.window.port(),
             Use::MapCache | Use::IntakeQueue => return None,
         };
         self.memories.get(port).map(|memory| memory.traffic)
@@ -782,11 +837,12 @@ pub fn resolve(profile: &Profile, options: &Options) -> Result<(Profile, Plan), 
     profile.check().map_err(|e| SetupError(e.to_string()))?;
     let mut profile = profile.clone();
     let capacity = if options.capacity > 0 { options.capacity } else { profile.drive.capacity };
-    let log = fast::log_pages(&profile) * u64::from(profile.ftl.unit_size);
-    let plan = plan(&profile, if capacity > 0 { capacity + log } else { 0 }).map_err(SetupError)?;
-    if plan.units <= fast::log_pages(&profile) {
+    let reserved = window::reserved_pages(&profile);
+    let bytes = reserved * u64::from(profile.ftl.unit_size);
+    let plan = plan(&profile, if capacity > 0 { capacity + bytes } else { 0 }).map_err(SetupError)?;
+    if plan.units <= reserved {
         return Err(SetupError(format!(
-            "[fast] log_size leaves no usable capacity: the LBA rings take {log} bytes of flash"
+            "[fast] log_size and [window] size leave no usable capacity: LBA rings and dumps take {bytes} bytes of flash"
         )));
     }
     profile.nand.blocks_per_plane = plan.blocks_per_plane;

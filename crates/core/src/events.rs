@@ -95,6 +95,13 @@ pub enum Event {
         /// The place's generation when this was scheduled.
         generation: u32,
     },
+    /// Something of the byte window is due.
+    Window {
+        /// What: see `window::flow`.
+        place: u32,
+        /// The place's generation when this was scheduled.
+        generation: u32,
+    },
     /// Log bytes may have waited long enough to be destaged with filler.
     Destage {
         /// The function.
@@ -124,6 +131,7 @@ impl Event {
             Event::Destage { function } => (7, function, 0),
             Event::Transport { function } => (8, function, 0),
             Event::LogWait { place, generation } => (9, place, generation),
+            Event::Window { place, generation } => (10, place, generation),
         };
         debug_assert!(index < 1 << 24);
         u64::from(generation) << 32 | u64::from(index) << 8 | kind
@@ -142,7 +150,8 @@ impl Event {
             6 => Event::Persist { lane: index },
             7 => Event::Destage { function: index },
             8 => Event::Transport { function: index },
-            _ => Event::LogWait { place: index, generation },
+            9 => Event::LogWait { place: index, generation },
+            _ => Event::Window { place: index, generation },
         }
     }
 }

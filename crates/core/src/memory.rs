@@ -17,11 +17,14 @@ pub enum Use {
     FastRing,
     /// Takes log bytes from the link, until they are in the ring.
     IntakeQueue,
+    /// Holds logical blocks that the host has pinned into the byte window.
+    BaBuffer,
 }
 
 impl Use {
     /// All uses.
-    pub const ALL: [Use; 5] = [Use::WriteBuffer, Use::ReadCache, Use::MapCache, Use::FastRing, Use::IntakeQueue];
+    pub const ALL: [Use; 6] =
+        [Use::WriteBuffer, Use::ReadCache, Use::MapCache, Use::FastRing, Use::IntakeQueue, Use::BaBuffer];
 
     /// What it needs of its memory.
     pub const fn needs(self) -> Needs {
@@ -79,6 +82,16 @@ impl Use {
                 rewritable: Need::Must("a queue is written again and again"),
                 host_mappable: Need::Must("the host stores into it through a BAR"),
             },
+            Use::BaBuffer => Needs {
+                survives: Need::Wanted(
+                    "what was stored into pinned blocks and not flushed is lost on a power cut: a sync then means no more \
+                     than that the drive has it in memory",
+                ),
+                trusted: Need::Must("pinned blocks exist nowhere else in their newest form"),
+                byte_addressable: Need::Must("stores come in any size"),
+                rewritable: Need::Must("bytes are stored over others"),
+                host_mappable: Need::Must("the host stores into it through a BAR"),
+            },
         }
     }
 }
@@ -91,6 +104,7 @@ impl fmt::Display for Use {
             Use::MapCache => "mapping cache",
             Use::FastRing => "fast-side ring",
             Use::IntakeQueue => "intake queue",
+            Use::BaBuffer => "BA-buffer",
         })
     }
 }
@@ -183,6 +197,7 @@ pub struct Placement {
     read_cache: Option<Placed>,
     fast_ring: Option<Placed>,
     intake_queue: Option<Placed>,
+    ba_buffer: Option<Placed>,
     notes: Vec<Note>,
 }
 
@@ -196,6 +211,7 @@ impl Placement {
             Use::MapCache => None,
             Use::FastRing => self.fast_ring.as_ref(),
             Use::IntakeQueue => self.intake_queue.as_ref(),
+            Use::BaBuffer => self.ba_buffer.as_ref(),
         }
     }
 
@@ -313,6 +329,9 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
     let fast_ring = place_one(profile, Use::FastRing, policy, &fast.memory, ring_size, &mut notes)?;
     let queues_size = fast.queue_size.saturating_mul(lanes);
     let intake_queue = place_one(profile, Use::IntakeQueue, policy, &fast.queue_memory, queues_size, &mut notes)?;
+    let window = &profile.window;
+    let policy = if window.is_enabled() { "window" } else { "none" };
+    let ba_buffer = place_one(profile, Use::BaBuffer, policy, &window.memory, window.size, &mut notes)?;
     notes.push(Note {
         placed: Use::MapCache,
         downgrade: false,
@@ -324,6 +343,7 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
             (Use::ReadCache, &read_cache),
             (Use::FastRing, &fast_ring),
             (Use::IntakeQueue, &intake_queue),
+            (Use::BaBuffer, &ba_buffer),
         ]
         .into_iter()
         .filter_map(|(used, placed)| Some((used, placed.as_ref().filter(|p| p.memory.name == memory.name)?.size)))
@@ -333,7 +353,7 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
             return Err(PlacementError::Full { memory: memory.name.clone(), size: memory.size, uses });
         }
     }
-    Ok(Placement { write_buffer, read_cache, fast_ring, intake_queue, notes })
+    Ok(Placement { write_buffer, read_cache, fast_ring, intake_queue, ba_buffer, notes })
 }
 
 fn place_one(
@@ -374,10 +394,14 @@ fn place_one(
             _ => {}
         }
     }
-    if matches!(placed, Use::WriteBuffer | Use::FastRing) && offers.survives {
+    if matches!(placed, Use::WriteBuffer | Use::FastRing | Use::BaBuffer) && offers.survives {
         let how =
             if memory.survives == Survives::ByCapacitors { "capacitors write it out" } else { "it keeps its content" };
-        let what = if placed == Use::FastRing { "credited bytes" } else { "acknowledged writes" };
+        let what = match placed {
+            Use::FastRing => "credited bytes",
+            Use::BaBuffer => "synced bytes",
+            _ => "acknowledged writes",
+        };
         let text = format!("in [memory.{name}]: {what} survive a power cut ({how})");
         notes.push(Note { placed, downgrade: false, text });
     }

@@ -86,7 +86,7 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    pub(super) fn reply(&mut self, cid: u16, status: Status, result: u32, data: Vec<u8>) {
+    pub(crate) fn reply(&mut self, cid: u16, status: Status, result: u32, data: Vec<u8>) {
         self.outputs.push_back(Output::Reply { cid, status, result, data });
     }
 

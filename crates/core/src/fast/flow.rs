@@ -394,7 +394,7 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    fn programs_done(&self) -> u64 {
+    pub(crate) fn programs_done(&self) -> u64 {
         use crate::flash::Source;
         let sources = [Source::HostProgram, Source::CollectProgram, Source::Destage, Source::Map];
         sources.iter().map(|&source| self.ftl.flash.statistics.operations_of(source)).sum()

@@ -320,11 +320,17 @@ fn reserve_of(lanes: u64, ring_size: u64, unit_size: u32) -> u64 {
     lanes * (ring_size.div_ceil(u64::from(unit_size.max(2 * PAGE_HEADER) - PAGE_HEADER)) + 1)
 }
 
-/// Joules that destaging full rings takes at most: programs of all pages and of the rows under way on every die, and
-/// the controller's power for as long as that takes on the slowest pages, one erase before it.
+/// Joules that destaging full rings takes at most.
 pub fn energy_needed(profile: &Profile) -> f64 {
-    let (fast, nand) = (&profile.fast, &profile.nand);
+    let fast = &profile.fast;
     let pages = reserve_pages(fast, profile.ftl.unit_size) * u64::from(fast.functions);
+    energy_of_pages(profile, pages, fast.power, fast.program_energy)
+}
+
+/// Joules that writing so many logical pages on stored energy takes at most: programs of all of them and of the rows under
+/// way on every die, and the controller's power for as long as that takes on the slowest pages, one erase before it.
+pub(crate) fn energy_of_pages(profile: &Profile, pages: u64, power: f64, program_energy: f64) -> f64 {
+    let nand = &profile.nand;
     let units_per_row = u64::from((nand.page_size / profile.ftl.unit_size.max(1) * nand.planes).max(1));
     let dies = u64::from(nand.dies());
     let rows = pages.div_ceil(units_per_row) + 1;
@@ -334,5 +340,5 @@ pub fn energy_needed(profile: &Profile) -> f64 {
     let bus = row_bytes / nand.bus_rate as f64 * dies.div_ceil(u64::from(nand.channels)) as f64;
     let rounds = rows.div_ceil(dies) + under_way / dies;
     let time = rounds as f64 * (program + bus) + nand.erase_time.as_secs_f64();
-    (rows + under_way) as f64 * f64::from(nand.planes) * fast.program_energy + time * fast.power
+    (rows + under_way) as f64 * f64::from(nand.planes) * program_energy + time * power
 }

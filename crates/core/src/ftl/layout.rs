@@ -183,6 +183,14 @@ pub(super) fn log_reserve(profile: &Profile) -> u32 {
     u32::from(profile.fast.is_enabled())
 }
 
+/// Superblocks of a die that are kept erased for the byte window's dump, besides what collection works with.
+pub(super) fn dump_reserve(profile: &Profile) -> u32 {
+    let nand = &profile.nand;
+    let units_per_superblock = nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size);
+    let pages = crate::window::dump_area_pages(profile).div_ceil(nand.dies().into());
+    pages.div_ceil(units_per_superblock.max(1).into()) as u32
+}
+
 /// Superblocks that the map's checkpoints take on the whole drive.
 pub fn map_superblocks(profile: &Profile, units: u64) -> u64 {
     if profile.ftl.checkpoint_interval == 0 {
@@ -210,7 +218,7 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
     let unit = u64::from(profile.ftl.unit_size);
     let dies = u64::from(nand.dies());
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
-    let reserve = u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile)) * dies;
+    let reserve = u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump_reserve(profile)) * dies;
     let held_back = u64::from(super::hybrid::superblocks_beside(&profile.ftl));
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;
     let superblocks = |blocks_per_plane: u64| blocks_per_plane.saturating_sub(spares(blocks_per_plane));

@@ -355,6 +355,9 @@ impl<M: Medium> Ftl<M> {
             victims: 0,
             starved: false,
         };
+        // What is kept back for a dump is reserve like any other; collection goes on with what it has always had.
+        let dump = layout::dump_reserve(profile);
+        let (gc_start, gc_reserve) = (profile.ftl.gc_start + dump, profile.ftl.gc_reserve + dump);
         let mut ftl = Ftl {
             flash,
             statistics: FtlStatistics::default(),
@@ -401,7 +404,7 @@ impl<M: Medium> Ftl<M> {
             next_log_die: 0,
             emergency: false,
             log_reserve: layout::log_reserve(profile),
-            data_units: units - crate::fast::log_pages(profile) as u32,
+            data_units: units - crate::window::reserved_pages(profile) as u32,
             row_sequence: 0,
             write_sequence: 0,
             host_clock: 0,
@@ -412,7 +415,7 @@ impl<M: Medium> Ftl<M> {
             rewritten: Vec::new(),
             recovery: None,
             recovered: None,
-            profile: profile.ftl.clone(),
+            profile: FtlProfile { gc_start, gc_reserve, ..profile.ftl.clone() },
             stamps: stamps == Stamps::Full,
             read_only: false,
             good_superblocks: 0,
@@ -466,7 +469,7 @@ impl<M: Medium> Ftl<M> {
         self.map.units()
     }
 
-    /// Logical pages of the block side: the fast side's LBA rings lie behind them.
+    /// Logical pages of the block side: the fast side's LBA rings and the byte window's dumps lie behind them.
     pub fn data_units(&self) -> u32 {
         self.data_units
     }

@@ -12,6 +12,7 @@ use crate::fast::{ControlBlock, LogPage, LogRemains};
 use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::memory::Use;
 use crate::profile::Profile;
+use crate::window::{Dumped, Window};
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand};
 use tidewater_wire::vendor::Epoch;
@@ -32,6 +33,11 @@ pub struct Remains<M = Nand> {
     /// the newest first.
     log: Vec<Vec<LogRemains>>,
     destaged: Vec<Destaged>,
+    /// Pages of the byte window that went to flash, or were on their way.
+    dumped: Vec<Dumped>,
+    dump_events: u64,
+    /// The byte window, where its memory keeps its content by itself.
+    window: Option<Box<Window>>,
     energy: f64,
     dump: Option<Dump>,
     dump_lost: u64,
@@ -81,6 +87,9 @@ impl<M: Medium> Remains<M> {
             deallocations: Vec::new(),
             log,
             destaged: Vec::new(),
+            dumped: Vec::new(),
+            dump_events: 0,
+            window: None,
             energy: 0.0,
             dump: None,
             dump_lost: 0,
@@ -107,7 +116,17 @@ impl<M: Medium> Remains<M> {
         &self.destaged
     }
 
-    /// Joules that destaging on stored energy took.
+    /// Pages of the byte window that were dumped on stored energy, or whose [`Output::WindowStore`] nobody had taken.
+    pub fn dumped(&self) -> &[Dumped] {
+        &self.dumped
+    }
+
+    /// Events of flash that the dump took: see [`Device::cut_power_in_dump`].
+    pub fn dump_events(&self) -> u64 {
+        self.dump_events
+    }
+
+    /// Joules that destaging and dumping on stored energy took.
     pub fn energy(&self) -> f64 {
         self.energy
     }
@@ -134,8 +153,8 @@ impl<M: Medium> Device<M> {
     /// # Panics
     /// When the device keeps no stamps: it could not be brought back.
     pub fn cut_power(self) -> Remains<M> {
-        let energy = self.profile.buffer.energy;
-        self.cut_power_on(energy)
+        let joules = self.profile.buffer.energy;
+        self.cut_power_with(joules, u64::MAX)
     }
 
     /// As [`Device::cut_power`], when the capacitors of the write buffer hold so many joules, less than `[buffer] energy` because they have
@@ -143,7 +162,22 @@ impl<M: Medium> Device<M> {
     ///
     /// # Panics
     /// As [`Device::cut_power`].
-    pub fn cut_power_on(mut self, joules: f64) -> Remains<M> {
+    pub fn cut_power_on(self, joules: f64) -> Remains<M> {
+        self.cut_power_with(joules, u64::MAX)
+    }
+
+    /// As [`Device::cut_power`], but stored energy is used up after so many events of flash of the byte window's dump, because
+    /// the capacitors were not charged again yet, or have aged.
+    ///
+    /// # Panics
+    /// As for [`Device::cut_power`].
+    pub fn cut_power_in_dump(self, events: u64) -> Remains<M> {
+        let joules = self.profile.buffer.energy;
+        self.cut_power_with(joules, events)
+    }
+
+    /// The power fails: so many joules for the write buffer's dump, and energy for so many events of the byte window's.
+    fn cut_power_with(mut self, joules: f64, window_events: u64) -> Remains<M> {
         assert!(self.options.stamps, "a device without stamps can't be recovered: set Options::stamps");
         let mut energy = 0.0;
         // Before recovery has ended nothing has changed what it comes back from.
@@ -155,6 +189,10 @@ impl<M: Medium> Device<M> {
             let left = |block: ControlBlock| vec![LogRemains::destaged(block)];
             log = self.fast.control_blocks().into_iter().map(left).collect();
         }
+        let window_dump = self.dump_on_stored_energy(window_events);
+        energy += window_dump.energy;
+        let window = self.window.remains();
+        let (dumped, dump_events) = (window_dump.pages, window_dump.events);
         let destaged = self.untaken_pages();
         // What came back before and was not taken yet is where it was dumped.
         let restored = self.restored.len();
@@ -188,6 +226,9 @@ impl<M: Medium> Device<M> {
             deallocations,
             log,
             destaged,
+            dumped,
+            dump_events,
+            window,
             energy,
             dump,
             dump_lost,
@@ -254,6 +295,10 @@ impl<M: Medium> Device<M> {
             );
             device.note(Use::WriteBuffer, text);
         }
+        if remains.window.is_some_and(|left| !device.window.resume(*left)) {
+            let text = "the profile's [window] size and entries are not those of the drive that lost its power";
+            return Err(SetupError(text.into()));
+        }
         let functions = device.fast.functions();
         let fast = &device.profile.fast;
         let fits =
@@ -275,9 +320,10 @@ impl<M: Medium> Device<M> {
         self.dump_lost
     }
 
-    /// Whether recovery is still under way.
+    /// Whether recovery is still under way: of the map, or of the byte window's entries.
+    #[inline]
     pub fn is_recovering(&self) -> bool {
-        self.ftl.is_recovering()
+        self.ftl.is_recovering() || self.window.is_restoring()
     }
 
     /// What the last recovery did, once it has ended.
@@ -292,6 +338,7 @@ impl<M: Medium> Device<M> {
         for (lpn, version) in std::mem::take(&mut self.restored) {
             self.write_buffer.restore(lpn, version);
         }
+        self.begin_restoring();
         self.fetch();
         self.after_flash();
     }

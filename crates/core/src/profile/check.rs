@@ -38,6 +38,7 @@ impl Profile {
         self.memories.iter().try_for_each(|memory| self.check_memory(memory))?;
         self.check_ftl()?;
         self.check_fast()?;
+        self.check_window()?;
         self.check_nand()?;
         self.check_capacity()?;
         self.check_serve()?;
@@ -182,6 +183,31 @@ impl Profile {
         })
     }
 
+    fn check_window(&self) -> Checked {
+        let (window, unit) = (&self.window, u64::from(self.ftl.unit_size));
+        if !window.is_enabled() {
+            return Ok(());
+        }
+        require(window.size.is_multiple_of(unit), "window.size", || {
+            format!("expected a multiple of the unit of {}, found {}", format_bytes(unit), format_bytes(window.size))
+        })?;
+        require(unit >= 4096, "ftl.unit_size", || {
+            format!("the table of the byte window's dump needs a unit of 4KiB, found {}", format_bytes(unit))
+        })?;
+        require(self.ftl.mapping == Mapping::Page, "ftl.mapping", || {
+            "the byte window's dump needs rows of its own, which only \"page\" has".into()
+        })?;
+        let survives = self.memory(&window.memory).map(|memory| memory.survives);
+        let needed = crate::window::energy_needed(self);
+        require(survives != Some(Survives::ByCapacitors) || needed <= window.energy, "window.energy", || {
+            format!(
+                "{} J do not last for dumping a full buffer: {needed:.4} J are needed for {}; give more energy, a smaller buffer or a memory that keeps its content by itself",
+                window.energy,
+                format_bytes(window.size)
+            )
+        })
+    }
+
     fn check_ftl(&self) -> Checked {
         if let Some(needed) = crate::power::buffer_energy_needed(self) {
             require(needed <= self.buffer.energy, "buffer.energy", || {
@@ -308,5 +334,6 @@ fn key_of(used: memory::Use) -> &'static str {
         memory::Use::ReadCache => "buffer.read_",
         memory::Use::FastRing => "fast.",
         memory::Use::IntakeQueue => "fast.queue_",
+        memory::Use::BaBuffer => "window.",
     }
 }

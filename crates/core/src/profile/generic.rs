@@ -2,9 +2,9 @@
 //! (`keys.rs`), which `tidewater profile show` prints and `docs/reference/profile.md` lists.
 
 use super::{
-    Access, Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, GcVictim,
-    HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority, Release,
-    ServeProfile, Survives, Timing,
+    Access, Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, Gate,
+    GcVictim, HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority,
+    Release, ServeProfile, Survives, Timing, WindowProfile,
 };
 use tidewater_base::Duration;
 use tidewater_nand::{Cell, Config as NandProfile};
@@ -72,6 +72,17 @@ impl Profile {
                 priority: DestagePriority::Neutral,
                 on_wrap: OnWrap::WaitForTrim,
                 energy: 0.17,
+                power: 3.0,
+                program_energy: 60e-6,
+            },
+            window: WindowProfile {
+                size: 0,
+                memory: "dram".into(),
+                entries: 8,
+                gate: Gate::Refuse,
+                page_time: Duration::from_us(2),
+                dma_time: Duration::from_us(50),
+                energy: 0.16,
                 power: 3.0,
                 program_energy: 60e-6,
             },

@@ -40,6 +40,8 @@ pub struct Profile {
     pub buffer: BufferProfile,
     /// `[fast]`: the byte-addressable log side.
     pub fast: FastProfile,
+    /// `[window]`: logical blocks pinned into byte-addressable memory.
+    pub window: WindowProfile,
     /// `[ftl]`: mapping, collection, wear levelling, checkpoints.
     pub ftl: FtlProfile,
     /// `[flash]`: the scheduler.
@@ -294,6 +296,45 @@ impl FastProfile {
     pub fn is_enabled(&self) -> bool {
         self.size > 0
     }
+}
+
+/// `[window]`: the byte window of 2B-SSD.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WindowProfile {
+    /// Bytes of the BA-buffer, whole logical pages. 0: there is no window.
+    pub size: u64,
+    /// The memory that the buffer lives in.
+    pub memory: String,
+    /// Entries of the mapping table: ranges that are pinned at once.
+    pub entries: u32,
+    /// What becomes of block commands that touch pinned blocks.
+    pub gate: Gate,
+    /// Time of the firmware for each logical page that moves between the buffer and flash.
+    pub page_time: Duration,
+    /// Time of the firmware to set one transfer of the read DMA engine up.
+    pub dma_time: Duration,
+    /// Joules that the capacitors hold for the dump after a power loss.
+    pub energy: f64,
+    /// Watts that the controller draws while it runs on them, flash programs apart.
+    pub power: f64,
+    /// Joules of one page program.
+    pub program_energy: f64,
+}
+
+impl WindowProfile {
+    /// Whether the drive has a byte window.
+    pub fn is_enabled(&self) -> bool {
+        self.size > 0
+    }
+}
+
+/// What becomes of block commands that touch blocks that are pinned in the byte window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// They wait until the entry is let go of.
+    Hold,
+    /// They end with an error.
+    Refuse,
 }
 
 /// When the bytes of a page of the log leave their ring free.

@@ -4,7 +4,7 @@
 use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
 use super::{
-    Access as HostAccess, Arbitration, DestagePriority, GcVictim, Interrupts, Mapping, MemoryKind, OnWrap,
+    Access as HostAccess, Arbitration, DestagePriority, Gate, GcVictim, Interrupts, Mapping, MemoryKind, OnWrap,
     QueuePriority, Release, Survives, Timing,
 };
 use tidewater_base::Duration;
@@ -32,6 +32,10 @@ choices!(GcVictim {
 choices!(Release {
     Programmed = "programmed": "when the page is programmed",
     Transferred = "transferred": "when the page is in its die's register, from where stored energy programs it",
+});
+choices!(Gate {
+    Hold = "hold": "they wait until the entry is let go of",
+    Refuse = "refuse": "they end with LBA Pinned",
 });
 choices!(MemoryKind {
     Sram = "sram": "on the controller's die",
@@ -336,6 +340,35 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         program_energy, Kind::Number { min: 0.0, max: 1.0 },
             "Joules of one page program.",
             "25 mA at 3.3 V for 650 us and the transfer: 60 uJ. An assumption, of the order of ONFI's ICC2.";
+    }
+    window {
+        size, bytes(0, GIB),
+            "Bytes of the buffer that logical blocks are pinned into (the BA-buffer), whole logical pages. 0: there is no byte window.",
+            "Usual drives have none. 2B-SSD has 8 MB.";
+        memory, Kind::Name,
+            "The memory that the buffer lives in.",
+            "2B-SSD's is a part of its DRAM.";
+        entries, integer(1, 32),
+            "Entries of the mapping table: ranges that can be pinned at once.",
+            "2B-SSD has 8.";
+        gate, Kind::Choice(Gate::WORDS),
+            "What becomes of block commands that touch pinned blocks.",
+            "An error is seen at once; a host whose command waits for too long resets the drive.";
+        page_time, time(SECOND),
+            "Time of the firmware for each logical page that moves between the buffer and flash: the hardware that speeds block commands up has no part in it.",
+            "A fit: 4 KiB in 2 us are 2 GB/s, so that pinning is about as fast as PM963 reads (2B-SSD's read bandwidth).";
+        dma_time, time(SECOND),
+            "Time of the firmware to set one transfer of the read DMA engine up.",
+            "A fit: 2B-SSD's BA_READ_DMA of 4 KiB takes 58 us, of which the link needs 1.";
+        energy, Kind::Number { min: 0.0, max: 1_000.0 },
+            "Joules that the capacitors hold for the dump after a power loss.",
+            "2B-SSD has three of 270 uF and tells no voltage: at 28 V and half of the energy usable after conversion they hold 0.16 J. An assumption.";
+        power, Kind::Number { min: 0.0, max: 100.0 },
+            "Watts that the controller draws while it runs on them, flash programs apart.",
+            "With host, link and most cores off. An assumption.";
+        program_energy, Kind::Number { min: 0.0, max: 1.0 },
+            "Joules of one page program.",
+            "As `fast.program_energy`. An assumption.";
     }
     ftl {
         mapping, Kind::Choice(Mapping::WORDS),

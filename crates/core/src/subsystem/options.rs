@@ -103,6 +103,9 @@ impl Options {
                 "[ftl] unit_size of {} bytes: a served drive has units of 4 KiB to 1 MiB",
                 device.profile().ftl.unit_size
             )),
+            () if device.window().is_enabled() => {
+                wrong("[window] size: a served drive does not carry the byte window yet; set it to 0".into())
+            }
             () if self.first_version == 0 => wrong("version 0 is what was there before the first write".into()),
             () if self.serial.len() > 20 || !self.serial.is_ascii() => {
                 wrong(format!("serial number {:?}: at most 20 ASCII characters", self.serial))

@@ -9,6 +9,7 @@ mod fig13;
 mod fig9;
 mod movements;
 mod setting;
+mod window;
 
 pub use setting::ExperimentError;
 use setting::Setting;
@@ -82,6 +83,12 @@ const ENTRIES: &[Entry] = entries! {
     "cbm/openssd" => cbm::openssd::run;
     "cbm/real" => cbm::real::run;
     "cbm/sanity" => cbm::sanity::run;
+    "2b-ssd/write-latency" => window::latency::write;
+    "2b-ssd/read-latency" => window::latency::read;
+    "2b-ssd/write-bandwidth" => window::bandwidth::write;
+    "2b-ssd/read-bandwidth" => window::bandwidth::read;
+    "2b-ssd/databases" => window::databases::run;
+    "byte-sides" => window::sides::run;
 };
 
 /// Every experiment, in the order of the papers.
@@ -176,6 +183,16 @@ mod tests {
             let setting = Setting::parse(entry.name, entry.file).unwrap();
             assert!(!setting.title.is_empty() && !setting.description.trim().is_empty(), "{}", entry.name);
             assert!(setting.parameters().iter().all(|p| !p.doc.is_empty()), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn the_latencies_of_the_byte_window_are_those_of_its_paper() {
+        for name in ["2b-ssd/write-latency", "2b-ssd/read-latency"] {
+            let experiment = run(name, Options { seed: 1, quick: true, traces: None, progress: &mut |_| {} }).unwrap();
+            for check in &experiment.checks {
+                assert!(check.ok, "{name}: {}: {}, measured {}", check.statement, check.expected, check.measured);
+            }
         }
     }
 

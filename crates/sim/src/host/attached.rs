@@ -2,6 +2,7 @@
 
 use super::client::LogClient;
 use super::sink::{DeviceSink, Request};
+use super::window::{LOAD_TAG, WindowClient};
 use super::workers::Workers;
 use crate::metrics::Histogram;
 use std::collections::VecDeque;
@@ -245,6 +246,8 @@ pub struct Attached<A> {
     pub app: A,
     /// Its client of the fast side, if it uses that.
     pub client: Option<LogClient>,
+    /// Its client of the byte window, if it uses that.
+    pub window: Option<WindowClient>,
     /// Block writes beside it.
     pub blocks: Option<BlockWrites>,
     /// The commands of the application's block request that are to be submitted, and how many of it are under way.
@@ -263,6 +266,7 @@ impl<A: Application> Attached<A> {
         Attached {
             app,
             client,
+            window: None,
             blocks: None,
             submissions: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -282,16 +286,23 @@ impl<A: Application> Attached<A> {
     pub fn failure(&self) -> Option<String> {
         let client =
             self.client.as_ref().and_then(LogClient::failure).map(|error| format!("the fast side failed: {error}"));
-        client.or_else(|| self.refusal.map(|status| format!("the drive refused a block write of the log: {status}")))
+        let window = self
+            .window
+            .as_ref()
+            .and_then(WindowClient::failure)
+            .map(|error| format!("the byte window failed: {error}"));
+        client
+            .or(window)
+            .or_else(|| self.refusal.map(|status| format!("the drive refused a block write of the log: {status}")))
     }
 
-    /// Splits a block write into commands.
-    fn write_blocks(&mut self, offset: u64, length: u64) {
+    /// Splits a block write or read into commands.
+    fn move_blocks(&mut self, offset: u64, length: u64, sqe: impl Fn(u16, u64, u16) -> Sqe) {
         let (mut first, end) = (offset >> self.block_shift, (offset + length) >> self.block_shift);
         while first < end {
             let count = self.blocks_max.min(end - first);
             let cid = self.submissions.len() as u16;
-            self.submissions.push_back(Submission::new(Sqe::write(cid, first, (count - 1) as u16), 0));
+            self.submissions.push_back(Submission::new(sqe(cid, first, (count - 1) as u16), 0));
             first += count;
         }
         self.outstanding = self.submissions.len() as u32;
@@ -305,13 +316,23 @@ impl<A: Application> Attached<A> {
                 self.app.complete(at);
             }
         }
+        if let Some(window) = &mut self.window {
+            window.advance(now);
+            if let Some(at) = window.poll_finished() {
+                self.app.complete(at);
+            }
+        }
         self.app.advance(now);
         while let Some(request) = self.app.poll_request() {
             match (request, &mut self.client) {
                 (Request::Append { length }, Some(client)) => client.write(now, length),
                 (Request::Sync, Some(client)) => client.sync(now),
                 (Request::Write { offset, length }, _) => {
-                    self.write_blocks(offset, length);
+                    self.move_blocks(offset, length, Sqe::write);
+                }
+                (Request::Read { offset, length }, _) => self.move_blocks(offset, length, Sqe::read),
+                (Request::Window(request), _) => {
+                    self.window.as_mut().expect("the application has a window").begin(now, request);
                 }
                 (Request::Flush, _) => {
                     self.submissions.push_back(Submission::new(Sqe::flush(0), 0));
@@ -325,6 +346,11 @@ impl<A: Application> Attached<A> {
             {
                 self.app.complete(at);
             }
+            if let Some(window) = &mut self.window
+                && let Some(at) = window.poll_finished()
+            {
+                self.app.complete(at);
+            }
         }
     }
 }
@@ -335,8 +361,9 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
             return Instant::ZERO;
         }
         let client = self.client.as_ref().and_then(LogClient::deadline);
+        let window = self.window.as_ref().and_then(WindowClient::deadline);
         let blocks = self.blocks.as_ref().and_then(BlockWrites::due);
-        self.app.deadline().into_iter().chain(client).chain(blocks).min().unwrap_or(Instant::NEVER)
+        self.app.deadline().into_iter().chain(client).chain(window).chain(blocks).min().unwrap_or(Instant::NEVER)
     }
 
     fn submit(&mut self, now: Instant) -> Option<Input<'_>> {
@@ -345,6 +372,9 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
             return Some(Input::Submit { queue: 0, submission });
         }
         if let Some(input) = self.client.as_mut().and_then(|client| client.poll_arrival(now)) {
+            return Some(input);
+        }
+        if let Some(input) = self.window.as_mut().and_then(|window| window.poll_arrival(now)) {
             return Some(input);
         }
         let blocks = self.blocks.as_mut().filter(|blocks| blocks.due().is_some_and(|at| at <= now))?;
@@ -373,6 +403,16 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
             Output::Complete(completion) => {
                 if let Some(blocks) = &mut self.blocks {
                     blocks.complete(now, completion.cqe.cid);
+                }
+            }
+            Output::Loaded { tag: LOAD_TAG, .. } => {
+                if let Some(window) = &mut self.window {
+                    window.loaded(now);
+                }
+            }
+            Output::Reply { cid, status, result, .. } => {
+                if let Some(window) = &mut self.window {
+                    window.replied(now, cid, status, result);
                 }
             }
             Output::Loaded { value, .. } => {

@@ -9,12 +9,14 @@ mod log_run;
 mod sink;
 #[cfg(test)]
 mod tests;
+mod window;
 mod workers;
 
 pub use attached::{Appender, Application, Attached, BlockWrites, Database};
 pub use client::LogClient;
 pub use log_run::{LogOutcome, LogRun, LogRunError, LogTo, client_of};
-pub use sink::{ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, Request, Sink};
+pub use sink::{ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, Request, Sink, WindowLogSpec};
+pub use window::{CallSpec, WindowClient, WindowRequest};
 pub use workers::{Commit, Measured, Workers, WorkersSpec};
 
 use tidewater_base::Instant;

@@ -1,9 +1,11 @@
 //! Where groups become durable: nowhere, in the host's persistent memory, or in a device.
 
 use super::Commit;
+use super::window::WindowRequest;
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::cost::{Rate, Server};
+use tidewater_wire::vendor::{ANYWHERE, WindowCommand};
 
 /// A group is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +154,15 @@ pub enum Request {
     },
     /// Wait until what was appended is persistent (`x_fsync`).
     Sync,
+    /// Read blocks of the conventional side.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Bytes, whole blocks.
+        length: u64,
+    },
+    /// Something of the byte window.
+    Window(WindowRequest),
 }
 
 /// A log in a ring of blocks on the conventional side, as a database writes it with direct I/O.
@@ -185,6 +196,67 @@ impl Default for ConventionalSpec {
     }
 }
 
+/// A log in the byte window: some segments of it are pinned, one of them is filled; a full one is flushed and the next of the ring
+/// pinned behind the caller's back, while the others take stores (double buffering, where there are two).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowLogSpec {
+    /// Segments that are pinned at once, each an entry.
+    pub entries: u16,
+    /// Bytes of a segment, whole logical pages.
+    pub segment_bytes: u64,
+    /// First logical block of the ring of segments.
+    pub lba: u64,
+    /// Segments of the ring, at least `entries`.
+    pub segments: u64,
+    /// Bytes of a logical block.
+    pub block_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WindowLog {
+    spec: WindowLogSpec,
+    pinned: bool,
+    /// The entry that is filled, how far, and the segment that is pinned next.
+    entry: u16,
+    fill: u64,
+    next: u64,
+}
+
+impl WindowLog {
+    /// Where the next segment is.
+    fn take_segment(&mut self) -> (u64, u32) {
+        let blocks = self.spec.segment_bytes / self.spec.block_bytes;
+        let lba = self.spec.lba + self.next * blocks;
+        self.next = (self.next + 1) % self.spec.segments;
+        (lba, blocks as u32)
+    }
+
+    fn plan(&mut self, bytes: u64, requests: &mut VecDeque<Request>) {
+        if !self.pinned {
+            self.pinned = true;
+            for entry in 0..self.spec.entries {
+                let (lba, blocks) = self.take_segment();
+                let command = WindowCommand::Pin { entry, offset: ANYWHERE, lba, blocks };
+                requests.push_back(Request::Window(WindowRequest::Run(command)));
+            }
+        }
+        let mut left = bytes;
+        while left > 0 {
+            let (entry, at) = (self.entry, self.fill);
+            let length = left.min(self.spec.segment_bytes - at);
+            requests.push_back(Request::Window(WindowRequest::Store { entry, at, length }));
+            requests.push_back(Request::Window(WindowRequest::Sync { entry, at, length }));
+            (self.fill, left) = (at + length, left - length);
+            if self.fill == self.spec.segment_bytes {
+                let (lba, blocks) = self.take_segment();
+                requests.push_back(Request::Window(WindowRequest::Roll { entry, lba, blocks }));
+                (self.entry, self.fill) = ((entry + 1) % self.spec.entries, 0);
+                requests.push_back(Request::Window(WindowRequest::Await { entry: self.entry }));
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The requests go out at this instant.
@@ -199,8 +271,9 @@ enum Step {
 /// [`DeviceSink::poll_request`] and says when each is done.
 #[derive(Clone, Debug)]
 pub struct DeviceSink {
-    /// `None`: the fast side.
+    /// `None`: the fast side, or the byte window.
     conventional: Option<ConventionalSpec>,
+    window: Option<WindowLog>,
     tail: u64,
     queue: VecDeque<Commit>,
     /// The group under way and where it is.
@@ -216,6 +289,7 @@ impl DeviceSink {
     pub fn fast() -> DeviceSink {
         DeviceSink {
             conventional: None,
+            window: None,
             tail: 0,
             queue: VecDeque::new(),
             current: None,
@@ -229,6 +303,14 @@ impl DeviceSink {
     pub fn conventional(spec: ConventionalSpec) -> DeviceSink {
         assert!(spec.block_size > 0 && spec.size > 0 && spec.size.is_multiple_of(spec.block_size), "{spec:?}");
         DeviceSink { conventional: Some(spec), ..DeviceSink::fast() }
+    }
+
+    /// A log in the byte window: each group is stored and synced (2B-SSD). Asserts that segments are whole blocks.
+    pub fn window(spec: WindowLogSpec) -> DeviceSink {
+        let whole = spec.segment_bytes > 0 && spec.segment_bytes.is_multiple_of(spec.block_bytes);
+        assert!(whole && spec.entries > 0 && spec.segments >= spec.entries.into(), "{spec:?}");
+        let window = WindowLog { spec, pinned: false, entry: 0, fill: 0, next: 0 };
+        DeviceSink { window: Some(window), ..DeviceSink::fast() }
     }
 
     /// The next request for the device, once [`DeviceSink::advance`] has come to its time.
@@ -259,6 +341,9 @@ impl DeviceSink {
 
     /// The requests that a group becomes. One that passes the end of the ring is split there.
     fn plan(&mut self, commit: Commit) {
+        if let Some(window) = &mut self.window {
+            return window.plan(commit.bytes, &mut self.requests);
+        }
         let Some(spec) = self.conventional else {
             self.requests.extend([Request::Append { length: commit.bytes }, Request::Sync]);
             return;

@@ -275,7 +275,9 @@ proptest! {
         let mut expected = Summary::default();
         LogSource::synthesize(&log).for_each(|write| expected.add(&write.unwrap()));
         let commit_timeout = us(timeout);
-        let spec = WorkersSpec { workers: count, buffers, queue_depth, waits, commit_bytes, cut, commit_timeout };
+        let when_idle = false;
+        let spec =
+            WorkersSpec { workers: count, buffers, queue_depth, waits, commit_bytes, cut, commit_timeout, when_idle };
         let mut workers = workers(spec, &log);
         let rng = tidewater_base::Rng::new(seed, b"erratic");
         let mut sink = Erratic { rng, under_way: vec![], done: VecDeque::new(), bytes: 0, depth: 0 };

@@ -31,6 +31,9 @@ pub struct WorkersSpec {
     /// falls as workers are added (the paper's figure 9) means that a group fills without its members waiting for it.
     /// Clients of a database, one transaction each, wait.
     pub waits: bool,
+    /// Whether what has gathered is committed as soon as the sink may have one more, however little that is. Default false. So
+    /// do databases whose clients wait: PostgreSQL, RocksDB and Redis write what is there when the last write is done.
+    pub when_idle: bool,
 }
 
 impl Default for WorkersSpec {
@@ -43,6 +46,7 @@ impl Default for WorkersSpec {
             buffers: 4,
             queue_depth: 1,
             waits: false,
+            when_idle: false,
         }
     }
 }
@@ -226,6 +230,9 @@ impl Workers {
     pub fn poll_commit(&mut self, now: Instant) -> Option<Commit> {
         if self.committing.len() >= self.spec.queue_depth as usize {
             return None;
+        }
+        if self.spec.when_idle && self.closed.is_empty() {
+            self.close();
         }
         let mut group = self.closed.pop_front()?;
         (group.sequence, group.committed) = (self.sequence, now);

@@ -51,24 +51,26 @@ pub const KEYS: &[(&str, Knob)] = &[
 /// One key: settings that it needs, another value, what is measured, and whether that rises.
 #[derive(Clone, Copy)]
 pub struct Knob {
-    base: &'static [&'static str],
-    to: &'static str,
-    measure: fn(&Profile) -> f64,
-    rises: bool,
+    pub base: &'static [&'static str],
+    pub to: &'static str,
+    pub measure: fn(&Profile) -> f64,
+    pub rises: bool,
 }
 
-/// A small drive with a ring of 32 KiB.
-fn small(settings: &[&str]) -> Profile {
+/// A ring of 32 KiB.
+const COMMON: &[&str] = &[
+    "memory.sram.size=128KiB",
+    "memory.sram.survives=by-capacitors",
+    "nand.blocks_per_plane=64",
+    "fast.size=32KiB",
+    "fast.queue_size=4KiB",
+    "fast.log_size=256KiB",
+    "fast.on_wrap=overwrite-oldest",
+];
+
+/// A small drive with these settings.
+fn small(common: &[&str], settings: &[&str]) -> Profile {
     let mut profile = tidewater_core::profile::builtin("tiny").unwrap();
-    let common = [
-        "memory.sram.size=128KiB",
-        "memory.sram.survives=by-capacitors",
-        "nand.blocks_per_plane=64",
-        "fast.size=32KiB",
-        "fast.queue_size=4KiB",
-        "fast.log_size=256KiB",
-        "fast.on_wrap=overwrite-oldest",
-    ];
     for setting in common.iter().chain(settings) {
         let (key, value) = setting.split_once('=').unwrap();
         profile.set(key, value).unwrap_or_else(|error| panic!("{setting}: {error}"));
@@ -160,9 +162,14 @@ fn rings_that_it_lasts_for(profile: &Profile) -> f64 {
 
 #[test]
 fn every_key_of_the_fast_side_does_what_it_says() {
+    turn(KEYS, COMMON);
+}
+
+/// Turns each key on a small drive with these settings.
+pub fn turn(keys: &[(&str, Knob)], common: &[&str]) {
     let mut wrong = Vec::new();
-    for (key, knob) in KEYS {
-        let base = small(knob.base);
+    for (key, knob) in keys {
+        let base = small(common, knob.base);
         let mut changed = base.clone();
         changed.set(key, knob.to).unwrap_or_else(|error| panic!("{key}: {error}"));
         let (was, is) = ((knob.measure)(&base), (knob.measure)(&changed));

@@ -10,6 +10,7 @@ mod random;
 mod regressions;
 mod rig;
 mod table;
+mod window;
 
 use rig::{result, small, try_serve};
 use std::collections::BTreeSet;
@@ -23,7 +24,7 @@ fn every_key_has_an_entry() {
         .map(|knob| knob.key)
         .chain(LABELS.iter().map(|(key, _)| *key))
         .chain(ELSEWHERE.iter().map(|(key, _)| *key))
-        .chain(fast::KEYS.iter().map(|(key, _)| *key))
+        .chain(fast::KEYS.iter().chain(window::KEYS).map(|(key, _)| *key))
         .chain(SERVED.iter().copied())
         .collect();
     let listed_once: BTreeSet<String> = listed.iter().map(|key| (*key).to_owned()).collect();

@@ -64,24 +64,24 @@ pub enum AdminCommand {
 }
 
 /// Number of double words of a payload.
-const fn dwords(bytes: usize) -> u32 {
+pub(super) const fn dwords(bytes: usize) -> u32 {
     bytes.div_ceil(4) as u32
 }
 
-fn checked(sqe: &Sqe, ndt: u32) -> Result<(), Status> {
+pub(super) fn checked(sqe: &Sqe, ndt: u32) -> Result<(), Status> {
     let right = sqe.fuse() == 0 && sqe.psdt() == 0 && sqe.cdw10() == ndt && sqe.cdw11() == 0;
     if right { Ok(()) } else { Err(Status::INVALID_FIELD) }
 }
 
-fn pair(sqe: &Sqe, low: usize) -> u64 {
+pub(super) fn pair(sqe: &Sqe, low: usize) -> u64 {
     u64::from(sqe.dwords()[low]) | u64::from(sqe.dwords()[low + 1]) << 32
 }
 
-fn with_pair(sqe: Sqe, low: usize, value: u64) -> Sqe {
+pub(super) fn with_pair(sqe: Sqe, low: usize, value: u64) -> Sqe {
     sqe.with_dword(low, value as u32).with_dword(low + 1, (value >> 32) as u32)
 }
 
-fn bare(opcode: u8, cid: u16, ndt: u32) -> Sqe {
+pub(super) fn bare(opcode: u8, cid: u16, ndt: u32) -> Sqe {
     Sqe::default().with_dword(0, u32::from(opcode) | u32::from(cid) << 16).with_dword(10, ndt)
 }
 

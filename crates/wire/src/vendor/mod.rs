@@ -1,5 +1,5 @@
-//! Everything of the fast side that is specific to this vendor, in one registry: admin and I/O commands, log pages,
-//! status codes, the pages in BAR2, and what is left on media (ADR 7).
+//! Everything of the fast side and of the byte window that is specific to this vendor, in one registry: admin and I/O
+//! commands, log pages, status codes, the pages in BAR2, and what is left on media (ADR 7, ADR 12).
 //!
 //! [`REGISTRY`] is the table of opcodes and log pages, [`LAYOUTS`] that of byte layouts, [`status::NAMED`] that of
 //! status codes; `docs/reference/vendor.md` is generated from the three. Sections and figures are those of the NVM
@@ -16,6 +16,7 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 mod types;
+mod window;
 
 pub use command::{AdminCommand, IoCommand, NO_TIMEOUT, ReadLogHeader, TAIL, TrimTo};
 pub use layout::{Field, Layout, LayoutError};
@@ -25,6 +26,7 @@ pub use pages::{ControlPage, LanePage, LaneRecord, NO_FLOOR, PAGE_BYTES};
 pub use record::{RECORD_ALIGN, RecordHeader, RecordKind};
 pub use setup::{AttachPeers, FastSetup, PeerAddress, Promote, TransportSetup};
 pub use types::{DestagePriority, Epoch, FlowState, Mode, NodeList, OnWrap, Role, TransportStatus};
+pub use window::{ANYWHERE, DumpEntry, DumpTable, EntryInfo, WINDOW_ENTRIES_MAX, WindowCommand, WindowStatus};
 
 /// Lanes of a function, at most: 4 bits on media (ADR 7).
 pub const LANES_MAX: usize = 16;
@@ -155,6 +157,25 @@ registry! {
         SEAL_REGION = 0x8C, "Seal Region", None,
             ["2, 3" => "epoch", "12, 7:0" => "lane", "13" => "bytes of the region, a multiple of 64",
              "14, 15" => "stream offset of the region, a multiple of 64"], Option::None;
+        /// Pins logical blocks into the byte window. Double word 0 of the completion: the entry's first byte in the window.
+        BA_PIN = 0x90, "Pin", None,
+            ["2, 3" => "first byte in the buffer, a multiple of the logical page; all ones: the device chooses", "12, 15:0" => "entry",
+             "13" => "logical blocks", "14, 15" => "first logical block"], Option::None;
+        /// Writes an entry to its logical blocks, and lets go of it. Completes when it is on flash.
+        BA_FLUSH = 0x94, "Flush Entry", None, ["12, 15:0" => "entry"], Option::None;
+        /// Completes when all that was stored into an entry before is safe. With BARs the host needs none: it flushes its cache
+        /// lines, fences and loads.
+        BA_SYNC = 0x98, "Sync Entry", None, ["12, 15:0" => "entry"], Option::None;
+        /// Lets go of an entry, and of what was stored into it.
+        BA_UNPIN = 0x9C, "Unpin", None, ["12, 15:0" => "entry"], Option::None;
+        /// Stores bytes into an entry, for carriers without BARs.
+        BA_WRITE = 0xA1, "Write Entry", ToDevice,
+            ["12, 15:0" => "entry", "13" => "bytes", "14, 15" => "first byte, from the start of the entry"], Option::None;
+        /// Reads bytes of an entry by the device's DMA engine.
+        BA_READ_DMA = 0xA2, "Read Entry by DMA", ToHost,
+            ["12, 15:0" => "entry", "13" => "bytes", "14, 15" => "first byte, from the start of the entry"], Option::None;
+        /// Tells where an entry is.
+        BA_ENTRY_INFO = 0xA6, "Entry Info", ToHost, ["12, 15:0" => "entry"], Some(&EntryInfo::LAYOUT);
     }
     log_page LogPage "Identifiers of vendor specific log pages." {
         /// How the fast side of a function is doing.
@@ -163,6 +184,8 @@ registry! {
         LAYOUT = 0xC1, "Layout", ToHost, ["11, 31:16" => "function"], Some(&BarLayout::LAYOUT);
         /// The mirror flows of a primary.
         PEERS = 0xC2, "Peers", ToHost, ["11, 31:16" => "function"], Some(&Peers::LAYOUT);
+        /// Where the byte window is in BAR2, and how it is doing.
+        WINDOW = 0xC3, "Window", ToHost, [], Some(&WindowStatus::LAYOUT);
     }
 }
 
@@ -191,4 +214,8 @@ pub const LAYOUTS: &[&Layout] = &[
     &LanePage::LAYOUT,
     &PageHeader::LAYOUT,
     &RecordHeader::LAYOUT,
+    &EntryInfo::LAYOUT,
+    &WindowStatus::LAYOUT,
+    &DumpTable::LAYOUT,
+    &DumpEntry::LAYOUT,
 ];

@@ -57,4 +57,26 @@ vendor_statuses! {
     BUSY = 0x13, false, "Set-up Busy";
     /// The region to be sealed holds bytes that are released, or ends past credit + queue size.
     REGION_INVALID = 0x14, true, "Region Invalid";
+    /// The profile has no byte window.
+    WINDOW_ABSENT = 0x15, true, "Byte Window Absent";
+    /// No entry of the byte window has this name.
+    ENTRY_UNKNOWN = 0x16, true, "Entry Unknown";
+    /// The entry of the byte window is being pinned, flushed or read: wait for that command.
+    ENTRY_BUSY = 0x17, false, "Entry Busy";
+    /// An entry of the byte window has this name: flush or unpin it first.
+    ENTRY_EXISTS = 0x18, true, "Entry Exists";
+    /// The place in the buffer overlaps that of another entry.
+    BUFFER_OVERLAP = 0x19, true, "Buffer Overlap";
+    /// Another entry has some of the logical blocks.
+    LBA_OVERLAP = 0x1A, true, "LBA Overlap";
+    /// A range is not whole logical pages, ends past the buffer, the entry or the usable capacity, or is empty.
+    WINDOW_RANGE = 0x1B, true, "Window Range Invalid";
+    /// The buffer has no gap of this size: flush or unpin an entry first.
+    BUFFER_FULL = 0x1C, false, "Buffer Full";
+    /// All entries of the mapping table are in use: flush or unpin one first.
+    TABLE_FULL = 0x1D, false, "Mapping Table Full";
+    /// The command touches logical blocks that are pinned in the byte window: flush or unpin the entry first.
+    LBA_PINNED = 0x1E, false, "LBA Pinned";
+    /// A Flush of the entry has begun and was cut short: flush it again, so that its blocks are of one moment.
+    FLUSH_BEGUN = 0x1F, true, "Flush Begun";
 }

@@ -53,7 +53,10 @@ fn offset(layout: &Layout, name: &str) -> usize {
 fn command_of(set: Set, sqe: &Sqe) -> Result<u64, Status> {
     match set {
         Set::Admin => AdminCommand::parse(sqe).map(|command| command.data_bytes() as u64),
-        _ => IoCommand::parse(sqe).map(|command| command.data_bytes()),
+        _ => match IoCommand::parse(sqe) {
+            Err(Status::INVALID_OPCODE) => WindowCommand::parse(sqe).map(|command| command.data_bytes()),
+            other => other.map(|command| command.data_bytes()),
+        },
     }
 }
 
@@ -307,6 +310,10 @@ layouts_never_panic_and_come_back! {
     lane_page_comes_back LanePage;
     page_header_comes_back PageHeader;
     record_header_comes_back RecordHeader;
+    entry_info_comes_back EntryInfo;
+    window_status_comes_back WindowStatus;
+    dump_table_comes_back DumpTable;
+    dump_entry_comes_back DumpEntry;
 }
 
 proptest! {
@@ -326,6 +333,14 @@ proptest! {
                 let again = command.emit(sqe.cid());
                 prop_assert_eq!((again.opcode(), again.cid()), (sqe.opcode(), sqe.cid()));
                 prop_assert_eq!(IoCommand::parse(&again), Ok(command));
+            }
+            Err(status) => prop_assert!(refused(status)),
+        }
+        match WindowCommand::parse(&sqe) {
+            Ok(command) => {
+                let again = command.emit(sqe.cid());
+                prop_assert_eq!((again.opcode(), again.cid()), (sqe.opcode(), sqe.cid()));
+                prop_assert_eq!(WindowCommand::parse(&again), Ok(command));
             }
             Err(status) => prop_assert!(refused(status)),
         }

@@ -1,0 +1,421 @@
+//! The recovery manager: on stored energy the pinned pages and then the mapping table go to a dump area of flash; after
+//! power-on a dump that is whole brings the entries back.
+//!
+//! A dump has a *generation*, which no other has: it is the version in the stamps of its pages. The table is written when
+//! all other pages are on flash, so a dump that was cut short has none. Whether a table is there, says for which pages, and
+//! whether these have its generation, decides. When the entries are back in the buffer, the dump is let go of for good,
+//! before anything else is done: later it would be of the past. There are two areas, so that a power loss until then finds
+//! one of them untouched.
+
+use super::flow::{OWNER, OWNER_RESTORE, RESTORE};
+use super::{EntryState, Flaw, Window, dump_area_pages};
+use crate::device::{Device, Output};
+use crate::events::{Event, lane};
+use crate::fast::LOG_OWNER;
+use crate::flash::{Kind, Source};
+use crate::ftl::Entry as MapEntry;
+use crate::profile::Survives;
+use tidewater_nand::Medium;
+use tidewater_wire::vendor::{DumpEntry, DumpTable, WINDOW_ENTRIES_MAX};
+
+/// The owner of pages of a dump.
+const DUMP_OWNER: u32 = 1 << 28;
+
+/// A page whose bytes nobody had taken when the power failed, or that a dump has written since, for whoever keeps payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dumped {
+    /// The logical page.
+    pub lpn: u32,
+    /// Its version.
+    pub version: u64,
+    /// Its bytes.
+    pub bytes: Box<[u8]>,
+}
+
+/// What a dump took.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub pages: Vec<Dumped>,
+    pub energy: f64,
+    /// Events of flash.
+    pub events: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The table is read.
+    Table,
+    /// The pages are read.
+    Pages,
+    /// Both areas are let go of, up to this mark.
+    Clearing((u64, u64)),
+}
+
+/// A way back.
+#[derive(Clone, Debug)]
+pub(super) struct Restoring {
+    phase: Phase,
+    generation: u64,
+    table: Vec<u8>,
+    /// Pages of the buffer that come back, and the next of them.
+    pages: Vec<u32>,
+    next: usize,
+    pending: u32,
+    fills: u32,
+    failed: bool,
+}
+
+impl Window {
+    fn area_pages(&self) -> u32 {
+        self.table.pages() + 1
+    }
+
+    /// The first logical page of an area: that of the table.
+    fn area(&self, area: u32) -> u32 {
+        self.dump_first + area * self.area_pages()
+    }
+
+    /// The table as a dump has it.
+    fn dump_table(&self, generation: u64) -> DumpTable {
+        let mut table = DumpTable {
+            page_bytes: 1 << self.table.page_shift(),
+            generation,
+            buffer_bytes: u64::from(self.table.pages()) << self.table.page_shift(),
+            entry: [DumpEntry::default(); WINDOW_ENTRIES_MAX],
+        };
+        for (place, entry) in self.table.entries().filter(|(_, entry)| entry.state != EntryState::Pinning) {
+            table.entry[place] = DumpEntry {
+                entry: entry.name,
+                used: true,
+                flush_begun: entry.flush_begun,
+                pages: entry.pages,
+                offset: u64::from(entry.page) << self.table.page_shift(),
+                first_page: entry.first.into(),
+            };
+        }
+        table
+    }
+
+    /// What is left of the window in memory that keeps its content by itself.
+    pub(crate) fn remains(&self) -> Option<Box<Window>> {
+        if !self.is_enabled() || self.survives != Survives::ByItself {
+            return None;
+        }
+        let mut left = self.clone();
+        left.jobs.fill(super::flow::Job::default());
+        left.commands.clear();
+        left.loads.clear();
+        left.held.clear();
+        left.flaw = None;
+        for place in 0..left.table.places() {
+            match left.table.get(place).map(|entry| entry.state) {
+                Some(EntryState::Pinning) => left.table.remove(place),
+                Some(_) => left.table.get_mut(place).expect("it is there").state = EntryState::Pinned,
+                None => {}
+            }
+        }
+        Some(Box::new(left))
+    }
+
+    /// Goes on with what memory has kept. False: it is of another size.
+    pub(crate) fn resume(&mut self, left: Window) -> bool {
+        let fits = left.table.pages() == self.table.pages() && left.table.places() == self.table.places();
+        if fits {
+            (self.table, self.bytes) = (left.table, left.bytes);
+        }
+        fits
+    }
+}
+
+impl<M: Medium> Device<M> {
+    /// On stored energy: the window's pages and table go to flash. Nothing else happens. `events_max`: the energy is gone
+    /// after so many events of flash.
+    pub(crate) fn dump_on_stored_energy(&mut self, events_max: u64) -> Outcome {
+        let mut outcome = Outcome { pages: self.untaken_window_pages(), ..Outcome::default() };
+        let window = &self.window;
+        // Until a way back is at its end, what is on flash says all there is to say.
+        let on_flash = window.restoring.as_ref().is_some_and(|r| !matches!(r.phase, Phase::Clearing(_)));
+        let pinned = || window.table.entries().map(|(_, entry)| entry).filter(|e| e.state != EntryState::Pinning);
+        if !window.is_enabled() || window.survives != Survives::ByCapacitors || on_flash || pinned().next().is_none() {
+            return outcome;
+        }
+        let mut pages: Vec<u32> = pinned().flat_map(|entry| entry.page..entry.page + entry.pages).collect();
+        if window.flaw == Some(Flaw::ForgetLastPage) {
+            pages.pop();
+        }
+        let area = window.area(1 - window.dump_area);
+        let generation = self.ftl.write_sequence() + 1;
+        let (began, programs) = (self.now, self.programs_done());
+        let unit = 1usize << self.unit_shift;
+        let mut table = self.window.dump_table(generation).to_bytes().to_vec();
+        table.resize(unit, 0);
+        self.power_fails = true;
+        self.ftl.begin_emergency();
+        let (mut next, mut pending, mut has_table) = (0, 0u32, false);
+        loop {
+            while next < pages.len() && self.ftl.can_write_log() {
+                let mut bytes = vec![0; unit].into_boxed_slice();
+                self.window.read(u64::from(pages[next]) << self.unit_shift, &mut bytes);
+                self.dump_page(area + 1 + pages[next], generation, bytes, &mut outcome);
+                (next, pending) = (next + 1, pending + 1);
+            }
+            if next == pages.len() && pending == 0 {
+                if has_table || !self.ftl.can_write_log() {
+                    break;
+                }
+                self.dump_page(area, generation, std::mem::take(&mut table).into_boxed_slice(), &mut outcome);
+                (pending, has_table) = (1, true);
+            }
+            self.ftl.pad_log_row(self.now, &mut self.events);
+            // No room for a page, and no erase ends on stored energy: it can't be whole.
+            if pending == 0 || outcome.events >= events_max || !self.step_on_stored_energy() {
+                break;
+            }
+            outcome.events += 1;
+            let mut failed = false;
+            while let Some(owner) = self.ftl.take_acknowledged() {
+                pending -= u32::from(owner == DUMP_OWNER);
+            }
+            while let Some(owner) = self.ftl.take_rejected() {
+                failed |= owner == DUMP_OWNER;
+            }
+            if failed {
+                break;
+            }
+        }
+        let programs = (self.programs_done() - programs) * u64::from(self.profile.nand.planes);
+        let window = &self.profile.window;
+        outcome.energy = programs as f64 * window.program_energy + (self.now - began).as_secs_f64() * window.power;
+        outcome
+    }
+
+    fn dump_page(&mut self, lpn: u32, generation: u64, bytes: Box<[u8]>, outcome: &mut Outcome) {
+        self.ftl.write_log(self.now, &mut self.events, lpn, generation, DUMP_OWNER);
+        outcome.pages.push(Dumped { lpn, version: generation, bytes });
+    }
+
+    /// One event of flash, with host, link and all else gone. False: there is none.
+    fn step_on_stored_energy(&mut self) -> bool {
+        loop {
+            let Some(at) = self.events.next_at() else { return false };
+            self.now = self.now.max(at);
+            let done = match self.events.pop_due(self.now) {
+                Some(Event::Bus { channel }) => {
+                    let done = self.ftl.flash.on_bus(self.now, &mut self.events, channel);
+                    done.filter(|&id| self.ftl.flash.operation(id).kind == Kind::Read)
+                }
+                Some(Event::Cell { die, generation }) => self.ftl.on_cell(self.now, &mut self.events, die, generation),
+                _ => continue,
+            };
+            if let Some(id) = done {
+                let done = *self.ftl.flash.operation(id);
+                // Nobody waits for reads any more.
+                if !matches!(done.source, Source::HostRead | Source::CollectRead | Source::Recovery) {
+                    self.ftl.on_done(self.now, &mut self.events, &done);
+                }
+            }
+            return true;
+        }
+    }
+
+    /// Pages of flushes among the outputs that nobody has taken, with their bytes.
+    fn untaken_window_pages(&self) -> Vec<Dumped> {
+        let pages = self.outputs.iter().filter_map(|output| match *output {
+            Output::WindowStore { lpn, version, offset } => {
+                let mut bytes = vec![0; 1 << self.unit_shift].into_boxed_slice();
+                self.window.read(offset, &mut bytes);
+                Some(Dumped { lpn, version, bytes })
+            }
+            _ => None,
+        });
+        pages.collect()
+    }
+
+    /// The map is back: if flash has a dump, its entries come back before anything else happens.
+    pub(crate) fn begin_restoring(&mut self) {
+        let window = &self.window;
+        let (first, pages) = (window.dump_first, 2 * window.area_pages());
+        let mapped = |lpn: u32| self.ftl.map().get(lpn) != MapEntry::Unmapped;
+        if !window.is_enabled() || window.survives != Survives::ByCapacitors || !(first..first + pages).any(mapped) {
+            return;
+        }
+        let table = |area: u32| Some((self.ftl.stamp(window.area(area))?.version, area));
+        let newest = (0..2).filter_map(table).max();
+        let mut restoring = Restoring {
+            phase: Phase::Table,
+            generation: 0,
+            table: Vec::new(),
+            pages: Vec::new(),
+            next: 0,
+            pending: 0,
+            fills: 0,
+            failed: false,
+        };
+        let Some((generation, area)) = newest else {
+            // Pages without a table: the dump was cut short.
+            self.window.statistics.dumps_lost += 1;
+            self.window.restoring = Some(Box::new(restoring));
+            return self.clear_dumps();
+        };
+        restoring.generation = generation;
+        self.window.dump_area = area;
+        self.window.restoring = Some(Box::new(restoring));
+        self.ask_for_dumped(self.window.area(area));
+        self.go_on_restoring();
+    }
+
+    fn restoring(&mut self) -> &mut Restoring {
+        self.window.restoring.as_mut().expect("a way back is under way")
+    }
+
+    /// Reads a page of the dump.
+    fn ask_for_dumped(&mut self, lpn: u32) {
+        let read = self.ftl.read(self.now, &mut self.events, std::iter::once(lpn), OWNER | OWNER_RESTORE);
+        let place = self.ftl.locate(lpn);
+        let restoring = self.restoring();
+        match read {
+            Ok(queued) => restoring.pending += queued,
+            Err(queued) => {
+                restoring.pending += queued;
+                restoring.failed = true;
+            }
+        }
+        if place.version().is_some() {
+            restoring.fills += 1;
+            self.outputs.push_back(Output::WindowLoad { lpn, place });
+        } else {
+            restoring.failed = true;
+        }
+    }
+
+    pub(super) fn on_restore_read(&mut self, failed: bool) {
+        let Some(restoring) = &mut self.window.restoring else { return };
+        restoring.pending -= 1;
+        restoring.failed |= failed;
+        self.go_on_restoring();
+    }
+
+    pub(super) fn restore_fill(&mut self, lpn: u32, bytes: Option<&[u8]>) {
+        let table = self.window.area(self.window.dump_area);
+        let offset = u64::from(lpn.saturating_sub(table + 1)) << self.unit_shift;
+        let restoring = self.restoring();
+        if restoring.fills == 0 {
+            return;
+        }
+        restoring.fills -= 1;
+        match bytes {
+            None => restoring.failed = true,
+            Some(bytes) if lpn == table => restoring.table = bytes.to_vec(),
+            Some(bytes) => self.window.put(offset, bytes.len(), Some(bytes)),
+        }
+        self.go_on_restoring();
+    }
+
+    /// The firmware turns to the next page of the dump.
+    pub(super) fn restore_page(&mut self) {
+        let area = self.window.area(self.window.dump_area);
+        let restoring = self.restoring();
+        let page = restoring.pages[restoring.next];
+        restoring.next += 1;
+        let more = restoring.next < restoring.pages.len();
+        self.ask_for_dumped(area + 1 + page);
+        if more {
+            self.wake_restore();
+        }
+        self.go_on_restoring();
+    }
+
+    fn wake_restore(&mut self) {
+        let at = self.window.engine.serve(self.now, self.window.page_time);
+        self.events.push(at, lane::OTHER, Event::Window { place: RESTORE, generation: 0 });
+    }
+
+    /// Something that the way back waits for may have happened.
+    pub(crate) fn go_on_restoring(&mut self) {
+        let Some(restoring) = &self.window.restoring else { return };
+        match restoring.phase {
+            Phase::Table | Phase::Pages if restoring.pending > 0 || restoring.fills > 0 => {}
+            Phase::Table => {
+                if !restoring.failed && self.take_table() {
+                    return self.wake_restore();
+                }
+                self.lose_dump();
+            }
+            Phase::Pages if restoring.failed => self.lose_dump(),
+            Phase::Pages if restoring.next == restoring.pages.len() => self.clear_dumps(),
+            Phase::Pages => {}
+            Phase::Clearing(mark) => {
+                if self.ftl.is_durable(mark) || self.is_worn_out() {
+                    self.window.restoring = None;
+                    self.fetch();
+                } else if self.ftl.flash.outstanding() == 0 {
+                    self.ftl.log_deallocations(self.now, &mut self.events);
+                }
+            }
+        }
+    }
+
+    /// Takes the table of a dump, if the dump is whole. False: it is not.
+    fn take_table(&mut self) -> bool {
+        let unit_shift = self.unit_shift;
+        let restoring = self.restoring();
+        let (generation, bytes) = (restoring.generation, std::mem::take(&mut restoring.table));
+        let Ok(table) = DumpTable::parse(&bytes) else { return false };
+        let size = u64::from(self.window.table.pages()) << unit_shift;
+        if table.generation != generation || table.page_bytes != 1 << unit_shift || table.buffer_bytes != size {
+            return false;
+        }
+        let mut pages = Vec::new();
+        for (place, entry) in table.entry.iter().enumerate().filter(|(_, entry)| entry.used) {
+            let first = entry.first_page;
+            let inside = first + u64::from(entry.pages) <= self.ftl.data_units().into();
+            let page = entry.offset >> unit_shift;
+            if !inside || place >= self.window.table.places() || page > self.window.table.pages().into() {
+                return false;
+            }
+            let Ok(taken) = self.window.table.insert(entry.entry, Some(page as u32), first as u32, entry.pages) else {
+                return false;
+            };
+            let restored = self.window.table.get_mut(taken).expect("it was inserted");
+            (restored.state, restored.flush_begun) = (EntryState::Pinned, entry.flush_begun);
+            pages.extend(page as u32..page as u32 + entry.pages);
+        }
+        let area = self.window.area(self.window.dump_area);
+        let whole = |&page: &u32| self.ftl.stamp(area + 1 + page).is_some_and(|stamp| stamp.version == generation);
+        if pages.is_empty() || !pages.iter().all(whole) {
+            return false;
+        }
+        let restoring = self.restoring();
+        (restoring.pages, restoring.phase) = (pages, Phase::Pages);
+        true
+    }
+
+    /// The dump can't be used: its entries are gone, and blocks are what flash has of them.
+    fn lose_dump(&mut self) {
+        for place in 0..self.window.table.places() {
+            if self.window.table.get(place).is_some() {
+                self.window.table.remove(place);
+            }
+        }
+        self.window.statistics.dumps_lost += 1;
+        self.clear_dumps();
+    }
+
+    /// Lets go of all dumps for good.
+    fn clear_dumps(&mut self) {
+        if self.window.flaw != Some(Flaw::KeepDump) {
+            let pages = dump_area_pages(&self.profile) as u32;
+            self.ftl.deallocate(self.window.dump_first, 2 * pages);
+        }
+        let mark = self.ftl.begin_flush(self.now, &mut self.events);
+        self.restoring().phase = Phase::Clearing(mark);
+        self.ftl.wake_collection(self.now, &mut self.events);
+        self.go_on_restoring();
+    }
+
+    /// Whether the owner of a flash operation is an entry of the window.
+    #[inline]
+    pub(crate) fn is_window_owner(owner: u32) -> bool {
+        owner & (LOG_OWNER | OWNER) == OWNER
+    }
+}

@@ -1,0 +1,169 @@
+//! Write and read latency by path and size.
+
+use super::super::setting::{ExperimentError, Setting};
+use super::super::{Findings, Options, check, column, figure, series};
+use super::{PAGE, Timed, bytes, device, pin, profile, run_timed, us};
+use crate::host::{Request, WindowRequest};
+use tidewater_base::Rng;
+use tidewater_report::experiment::{Check, Form};
+use tidewater_wire::vendor::WindowCommand;
+
+/// A way to the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// Stores, or loads.
+    Mmio,
+    /// Stores and a sync.
+    Synced,
+    /// The read DMA engine.
+    Dma,
+    /// Block commands, of whole pages.
+    Blocks(&'static str),
+}
+
+impl Path {
+    fn name(self) -> &'static str {
+        match self {
+            Path::Mmio => "MMIO",
+            Path::Synced => "MMIO + BA_SYNC",
+            Path::Dma => "READ_DMA",
+            Path::Blocks("ull-ssd") => "ULL-SSD",
+            Path::Blocks(_) => "DC-SSD",
+        }
+    }
+}
+
+/// Bytes of the drives that block commands are spread over.
+const SPAN: u64 = 1 << 30;
+
+fn measure(path: Path, size: u64, write: bool, options: &Options<'_>) -> Result<f64, ExperimentError> {
+    let name = if let Path::Blocks(name) = path { name } else { "2b-ssd" };
+    let mut device = device(&profile(name), options.seed)?;
+    let cycles = if size > 65_536 || options.quick { 2 } else { 32 };
+    let mut rng = Rng::new(options.seed, b"window latency");
+    let prologue = if let Path::Blocks(_) = path { Vec::new() } else { vec![pin(0, 0, size)] };
+    let (entry, at, length) = (0, 0, size);
+    let cycle = move |_| match path {
+        Path::Mmio if write => vec![(Request::Window(WindowRequest::Store { entry, at, length }), true)],
+        Path::Mmio => vec![(Request::Window(WindowRequest::Load { entry, at, length }), true)],
+        Path::Synced => vec![
+            (Request::Window(WindowRequest::Store { entry, at, length }), true),
+            (Request::Window(WindowRequest::Sync { entry, at, length }), true),
+        ],
+        Path::Dma => {
+            let command = WindowCommand::ReadDma { entry, offset: at, bytes: length as u32 };
+            vec![(Request::Window(WindowRequest::Run(command)), true)]
+        }
+        Path::Blocks(_) => {
+            let length = length.next_multiple_of(PAGE);
+            let offset = rng.below(SPAN / length) * length;
+            let request = if write { Request::Write { offset, length } } else { Request::Read { offset, length } };
+            vec![(request, true)]
+        }
+    };
+    let latency = run_timed(&mut device, Timed::new(prologue, cycles, Box::new(cycle)), options.seed)?;
+    Ok(latency.mean().as_secs_f64() * 1e6)
+}
+
+/// What was found so far, latencies by path and size, and the sizes.
+type Table = (Findings, Vec<Vec<f64>>, Vec<f64>);
+
+fn table(paths: &[Path], write: bool, setting: &Setting, options: &mut Options<'_>) -> Result<Table, ExperimentError> {
+    let sizes = setting.numbers("sizes")?;
+    let mut findings = Findings {
+        columns: vec![
+            column("path", "how the bytes travel"),
+            column("bytes", "bytes of a request; block commands move whole pages of 4 KiB"),
+            column("latency_us", "mean microseconds as the host sees them"),
+        ],
+        ..Findings::default()
+    };
+    let mut measured = Vec::new();
+    for (i, &path) in paths.iter().enumerate() {
+        let mut of_path = Vec::new();
+        for (j, &size) in sizes.iter().enumerate() {
+            let latency = measure(path, size as u64, write, options)?;
+            findings.rows.push(vec![path.name().into(), size.into(), latency.into()]);
+            of_path.push(latency);
+            (options.progress)((i * sizes.len() + j + 1) as f64 / (paths.len() * sizes.len()) as f64);
+        }
+        measured.push(of_path);
+    }
+    let title = if write { "Write latency" } else { "Read latency" };
+    let mut plot = figure(title, Form::Lines, ("bytes", true), ("latency (us)", true));
+    for (path, latencies) in paths.iter().zip(&measured) {
+        plot.series.push(series(path.name(), sizes.iter().copied().zip(latencies.iter().copied())));
+    }
+    findings.figures.push(plot);
+    Ok((findings, measured, sizes))
+}
+
+/// A latency of the paper, met within 10 %.
+fn published(statement: &str, paper: f64, measured: f64) -> Check {
+    let apart = measured / paper - 1.0;
+    let words = format!("{} ({:+.1} %)", us(measured), apart * 100.0);
+    check(statement, format!("{}, within 10 %", us(paper)), words, apart.abs() <= 0.1)
+}
+
+fn at(sizes: &[f64], latencies: &[f64], size: f64) -> Result<f64, ExperimentError> {
+    let place = sizes.iter().position(|&s| s == size);
+    place.map(|i| latencies[i]).ok_or_else(|| ExperimentError::new(format!("sizes lack {}", bytes(size))))
+}
+
+pub(in super::super) fn write(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
+    let paths = [Path::Mmio, Path::Synced, Path::Blocks("ull-ssd"), Path::Blocks("dc-ssd")];
+    let (mut findings, measured, sizes) = table(&paths, true, setting, options)?;
+    let of = |path: usize, size: f64| at(&sizes, &measured[path], size);
+    findings.checks = vec![
+        published("8 bytes by MMIO take 630 ns", 0.63, of(0, 8.0)?),
+        published("1 KB by MMIO takes 930 ns", 0.93, of(0, 1024.0)?),
+        published("4 KB by MMIO take 2 us", 2.0, of(0, 4096.0)?),
+        published("4 KB by MMIO and BA_SYNC take 4 us", 4.0, of(1, 4096.0)?),
+        published("a block write of 4 KB to ULL-SSD takes 13.2 us", 13.2, of(2, 4096.0)?),
+    ];
+    let ratio = of(2, 4096.0)? / of(0, 4096.0)?;
+    findings.checks.push(check(
+        "4 KB by MMIO take 6.6 times less than by a block command to ULL-SSD",
+        "6.6, within 10 %",
+        format!("{ratio:.2}"),
+        (ratio / 6.6 - 1.0).abs() <= 0.1,
+    ));
+    let above = measured[1].iter().zip(&measured[0]).all(|(synced, stored)| synced > stored);
+    findings.checks.push(check("MMIO < MMIO + BA_SYNC", "at every size", words(above), above));
+    Ok(findings)
+}
+
+pub(in super::super) fn read(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
+    let paths = [Path::Mmio, Path::Dma, Path::Blocks("ull-ssd"), Path::Blocks("dc-ssd")];
+    let (mut findings, measured, sizes) = table(&paths, false, setting, options)?;
+    let of = |path: usize, size: f64| at(&sizes, &measured[path], size);
+    let (mmio, dma, ull, dc) = (of(0, 4096.0)?, of(1, 4096.0)?, of(2, 4096.0)?, of(3, 4096.0)?);
+    findings.checks = vec![
+        published("4 KB by MMIO take 150 us, since PCIe reads are non-posted", 150.0, mmio),
+        published("4 KB by READ_DMA take 58 us", 58.0, dma),
+        published("a block read of 4 KB from ULL-SSD takes 13.2 us", 13.2, ull),
+    ];
+    let words_of = format!("READ_DMA {}, MMIO {}, ULL-SSD {}", us(dma), us(mmio), us(ull));
+    findings.checks.push(check(
+        "Reading 4 KB by DMA is faster than MMIO, but still slower than block I/O",
+        "ULL-SSD < READ_DMA < MMIO",
+        words_of,
+        ull < dma && dma < mmio,
+    ));
+    for (path, name) in [(2, "ULL-SSD"), (3, "DC-SSD")] {
+        // Both lines rise with the size: the largest size at which loads win.
+        let wins = sizes.iter().zip(measured[0].iter().zip(&measured[path])).filter(|(_, (mmio, block))| mmio < block);
+        let last = wins.map(|(&size, _)| size).fold(0.0, f64::max);
+        findings.checks.push(check(
+            &format!("MMIO < {name}, where few bytes are read"),
+            "from the smallest size up to less than 4 KB",
+            format!("up to {} of the sizes here; 4 KB: {} against {}", bytes(last), us(mmio), us([ull, dc][path - 2])),
+            measured[0][0] < measured[path][0] && last < 4096.0,
+        ));
+    }
+    Ok(findings)
+}
+
+fn words(holds: bool) -> String {
+    if holds { "at every size" } else { "not at every size" }.into()
+}
