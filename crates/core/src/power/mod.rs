@@ -4,7 +4,7 @@
 
 use crate::device::{Device, Options, Output, SetupError};
 use crate::events::EventQueue;
-use crate::fast::{ControlBlock, Function, LogPage};
+use crate::fast::{ControlBlock, LogPage, LogRemains};
 use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::profile::Profile;
 use crate::window::{Dumped, Window};
@@ -24,8 +24,9 @@ pub struct Remains<M = Nand> {
     buffered: Vec<(u32, u64)>,
     /// Deallocations beside it that are not on flash: first page, pages, write sequence.
     deallocations: Vec<(u32, u32, u64)>,
-    /// What survives of each function of the fast side, besides its pages.
-    control_blocks: Vec<ControlBlock>,
+    /// What survives of each function of the fast side, besides its pages: of one that was stored somewhere all that may be meant,
+    /// the newest first.
+    log: Vec<Vec<LogRemains>>,
     destaged: Vec<Destaged>,
     /// Pages of the byte window that went to flash, or were on their way.
     dumped: Vec<Dumped>,
@@ -64,9 +65,10 @@ pub struct Identity {
 }
 
 impl<M: Medium> Remains<M> {
-    /// What is left of a drive of which only the flash was stored, and `control_blocks` of its fast side
-    /// ([`Device::control_blocks`]; empty: it starts anew).
-    pub fn from_flash(medium: M, identity: Identity, control_blocks: Vec<ControlBlock>) -> Remains<M> {
+    /// What is left of a drive whose flash was stored somewhere, and with it what is left of each function of its fast side: several
+    /// of these, the newest first, where storing may have been interrupted; none: that function starts anew. Of several the
+    /// first counts whose pages are all there.
+    pub fn from_flash(medium: M, identity: Identity, log: Vec<Vec<LogRemains>>) -> Remains<M> {
         let Identity { options, plan, unit_size } = identity;
         Remains {
             medium,
@@ -76,7 +78,7 @@ impl<M: Medium> Remains<M> {
             at: Instant::ZERO,
             buffered: Vec::new(),
             deallocations: Vec::new(),
-            control_blocks,
+            log,
             destaged: Vec::new(),
             dumped: Vec::new(),
             dump_events: 0,
@@ -93,6 +95,11 @@ impl<M: Medium> Remains<M> {
     /// When the power failed.
     pub fn at(&self) -> Instant {
         self.at
+    }
+
+    /// What is left of each function of the fast side, besides its pages.
+    pub fn log(&self) -> impl Iterator<Item = Option<&LogRemains>> {
+        self.log.iter().map(|function| function.first())
     }
 
     /// Pages of the log that were destaged on stored energy, or whose [`Output::Store`] nobody had taken.
@@ -127,11 +134,6 @@ impl<M: Medium> Device<M> {
         Identity { options: self.options, plan: self.plan, unit_size: self.profile.ftl.unit_size }
     }
 
-    /// What must survive of the fast side's functions besides their pages.
-    pub fn control_blocks(&self) -> Vec<ControlBlock> {
-        if self.restored_log.is_empty() { self.fast.control_blocks() } else { self.restored_log.clone() }
-    }
-
     /// The power fails now. Programs and erases under way are torn; whatever was only in volatile memory is gone.
     ///
     /// # Panics
@@ -148,12 +150,14 @@ impl<M: Medium> Device<M> {
     pub fn cut_power_in_dump(mut self, events: u64) -> Remains<M> {
         assert!(self.options.stamps, "a device without stamps can't be recovered: set Options::stamps");
         let mut energy = 0.0;
-        let mut control_blocks = std::mem::take(&mut self.restored_log);
-        if control_blocks.is_empty() {
+        // Before recovery has ended nothing has changed what it comes back from.
+        let mut log = std::mem::take(&mut self.restored_log);
+        if log.is_empty() {
             if self.fast.survives() {
                 energy = self.destage_on_stored_energy();
             }
-            control_blocks = self.fast.control_blocks();
+            let left = |block: ControlBlock| vec![LogRemains::destaged(block)];
+            log = self.fast.control_blocks().into_iter().map(left).collect();
         }
         let dump = self.dump_on_stored_energy(events);
         energy += dump.energy;
@@ -180,7 +184,7 @@ impl<M: Medium> Device<M> {
             at,
             buffered,
             deallocations,
-            control_blocks,
+            log,
             destaged,
             dumped,
             dump_events,
@@ -245,19 +249,15 @@ impl<M: Medium> Device<M> {
             return Err(SetupError(text.into()));
         }
         let functions = device.fast.functions();
-        if remains.control_blocks.is_empty() && !functions.is_empty() {
-            // Nothing of the fast side was stored: it is as it was when the drive was made.
-            if !device.is_recovering() {
-                device.take_back();
-            }
-            return Ok(device);
-        }
-        let fit = |(block, function): (&ControlBlock, &Function)| block.fits(function);
-        if functions.len() != remains.control_blocks.len() || !remains.control_blocks.iter().zip(functions).all(fit) {
+        let fast = &device.profile.fast;
+        let fits =
+            remains.log.iter().zip(functions).all(|(of, function)| of.iter().all(|one| one.block.fits(function, fast)));
+        // Where nothing of the fast side was stored, it is as it was when the drive was made.
+        if !(remains.log.is_empty() || remains.log.len() == functions.len() && fits) {
             let text = "the profile's [fast] functions and log_size are not those of the drive that lost its power";
             return Err(SetupError(text.into()));
         }
-        device.restored_log = remains.control_blocks;
+        device.restored_log = remains.log;
         if !device.is_recovering() {
             device.take_back();
         }
@@ -277,8 +277,8 @@ impl<M: Medium> Device<M> {
 
     /// Recovery has ended: what survived in the write buffer goes back there, and commands are taken.
     pub(crate) fn take_back(&mut self) {
-        let blocks = std::mem::take(&mut self.restored_log);
-        self.take_back_log(blocks);
+        let log = std::mem::take(&mut self.restored_log);
+        self.take_back_log(log);
         for (lpn, version) in std::mem::take(&mut self.restored) {
             self.write_buffer.restore(lpn, version);
         }

@@ -3,7 +3,7 @@
 //!
 //! [`Table`] is the mapping table with its address translation unit; `commands` what the host asks for; `flow` what happens
 //! when, between buffer, flash and link; `gate` what becomes of block commands that touch pinned blocks; `recovery` the dump
-//! on stored energy and the way back from it. ADR 11 has the reasons.
+//! on stored energy and the way back from it. ADR 12 has the reasons.
 
 mod commands;
 mod flow;

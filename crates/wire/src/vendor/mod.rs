@@ -1,5 +1,5 @@
 //! Everything of the fast side and of the byte window that is specific to this vendor, in one registry: admin and I/O
-//! commands, log pages, status codes, the pages in BAR2, and what is left on media (ADR 7, ADR 11).
+//! commands, log pages, status codes, the pages in BAR2, and what is left on media (ADR 7, ADR 12).
 //!
 //! [`REGISTRY`] is the table of opcodes and log pages, [`LAYOUTS`] that of byte layouts, [`status::NAMED`] that of
 //! status codes; `docs/reference/vendor.md` is generated from the three. Sections and figures are those of the NVM

@@ -1,4 +1,4 @@
-//! The byte window (2B-SSD): commands, what they carry, and what an emergency dump leaves on media (ADR 11).
+//! The byte window (2B-SSD): commands, what they carry, and what an emergency dump leaves on media (ADR 12).
 
 use super::layout::layout;
 use super::{command, opcode};
