@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidewater_serve::nvme_tcp::initiator::{Controller, Host, Queue, Transfer};
 use tidewater_serve::vfio_user::client::Client;
-use tidewater_tests::{Build, run, run_well, tidewater};
+use tidewater_tests::{Build, run, run_well, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::{Sqe, register::offset as register};
 use tidewater_wire::vfio_user::region;
@@ -414,6 +414,59 @@ fn a_refused_start_leaves_nothing_behind() {
     let again = ["serve", "--image", "drive.img", "--control", "control.sock", "--nvme-tcp", "192.0.2.1:4420"];
     refused_with_help(here, &again, 2, &["192.0.2.1:4420"]);
     assert!(here.join("drive.img").exists() && !here.join("control.sock").exists());
+}
+
+/// A block device of so many bytes, over a file. It goes when this is dropped.
+struct Loop(String);
+
+impl Loop {
+    /// `Err`: why there is none here.
+    fn new(file: &Path, bytes: u64) -> Result<Loop, String> {
+        File::create(file).and_then(|file| file.set_len(bytes)).expect("the folder is writable");
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let made = made.map_err(|error| format!("losetup: {error}"))?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).trim().to_owned());
+        }
+        Ok(Loop(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_holds_a_drive() {
+    let folder = folder();
+    let here = folder.path();
+    let device = match Loop::new(&here.join("medium"), 64 << 20) {
+        Ok(device) => device,
+        Err(why) => return skipped(1, &format!("a drive on a block device: {why}")),
+    };
+    let own = ["serve", "--profile", "tiny", "--image", &device.0, "--control", "control.sock"];
+    let begins = || std::fs::read(here.join("medium")).unwrap()[..4_096].iter().any(|&byte| byte != 0);
+    // A start that is refused leaves it as empty as it was.
+    refused_with_help(here, &[own.as_slice(), &["--nvme-tcp", "192.0.2.1:4420"]].concat(), 2, &["192.0.2.1:4420"]);
+    Command::new("sync").status().expect("sync starts");
+    assert!(!begins() && Path::new(&device.0).exists());
+    let hosts = ["--image", &device.0, "--nvme-tcp", "127.0.0.1:0"];
+    let served = Served::start(here, &hosts);
+    let (_controller, mut queue) = served.connect();
+    write(&mut queue, 0, pattern(1, 4));
+    drop(queue);
+    served.end_well();
+    assert!(begins());
+    let served = Served::start_plain(here, &hosts);
+    let (_controller, mut queue) = served.connect();
+    assert!(read(&mut queue, 0, 4) == pattern(1, 4));
+    drop(queue);
+    served.end_well();
+    // What holds something else is left alone.
+    std::fs::write(&device.0, b"a file system of somebody's".repeat(200)).unwrap();
+    refused_with_help(here, &[own.as_slice(), &["--nvme-tcp", "127.0.0.1:0"]].concat(), 2, &[&device.0, "no image"]);
 }
 
 #[test]

@@ -74,13 +74,16 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
 
 /// The profile that is named, else that of the drive in the image, else `generic`.
 fn profile_of(serve: &Serve, backing: &Backing) -> Result<Profile, Failure> {
-    match (&serve.profile, backing) {
-        (Some(given), _) => drive::find(given),
-        // A link that leads nowhere is somebody's mistake: opening it says so.
-        (None, Backing::File(path)) if path.symlink_metadata().is_ok() => {
-            Image::profile(path).map_err(|refused| Failure::refused(&refused))
-        }
-        (None, _) => drive::find(Path::new("generic")),
+    if let Some(given) = &serve.profile {
+        return drive::find(given);
+    }
+    let stored = match backing {
+        Backing::File(path) => Image::is_there(path).and_then(|there| there.then(|| Image::profile(path)).transpose()),
+        Backing::Memory => Ok(None),
+    };
+    match stored.map_err(|refused| Failure::refused(&refused))? {
+        Some(profile) => Ok(profile),
+        None => drive::find(Path::new("generic")),
     }
 }
 

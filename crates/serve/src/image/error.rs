@@ -98,7 +98,7 @@ impl fmt::Display for ImageError {
             ImageError::NotAnImage { name, why } => {
                 write!(
                     f,
-                    "{name}: is no image of a drive: {why}; give another path, or remove it to make a new drive there"
+                    "{name}: is no image of a drive: {why}; give another path (a new drive is made where no file is, and on a block device that begins with 4,096 zeroes)"
                 )
             }
             ImageError::Newer { name, found } => write!(
