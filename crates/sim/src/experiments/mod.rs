@@ -1,6 +1,7 @@
 //! Experiments: the figures of the papers, each described by a file in `experiments/` and run here. What is run stands in
 //! one file for each figure; what it is run with, what the paper says of it and what was fitted, in its TOML.
 
+mod cbm;
 mod fig10;
 mod fig11;
 mod fig12;
@@ -12,6 +13,7 @@ mod window;
 
 pub use setting::ExperimentError;
 use setting::Setting;
+use std::path::Path;
 use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form, Point, SCHEMA, Series};
 
 /// What there is to run.
@@ -31,6 +33,8 @@ pub struct Options<'a> {
     pub seed: u64,
     /// A tenth of the measurement, for tests: checks may fail.
     pub quick: bool,
+    /// A folder of traces, for experiments that take some.
+    pub traces: Option<&'a Path>,
     /// Called now and then with the share that is done.
     pub progress: &'a mut dyn FnMut(f64),
 }
@@ -41,6 +45,7 @@ struct Findings {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
     checks: Vec<Check>,
+    found: Vec<String>,
     figures: Vec<Figure>,
 }
 
@@ -69,6 +74,15 @@ const ENTRIES: &[Entry] = entries! {
     "x-ssd/fig12" => fig12::run;
     "x-ssd/fig13" => fig13::run;
     "x-ssd/movements" => movements::run;
+    "cbm/financial" => cbm::by_size::run;
+    "cbm/msnfs" => cbm::by_size::run;
+    "cbm/exchange" => cbm::by_size::run;
+    "cbm/camwebdev" => cbm::by_size::run;
+    "cbm/threshold" => cbm::threshold::run;
+    "cbm/mechanisms" => cbm::mechanisms::run;
+    "cbm/openssd" => cbm::openssd::run;
+    "cbm/real" => cbm::real::run;
+    "cbm/sanity" => cbm::sanity::run;
     "2b-ssd/write-latency" => window::latency::write;
     "2b-ssd/read-latency" => window::latency::read;
     "2b-ssd/write-bandwidth" => window::bandwidth::write;
@@ -101,7 +115,13 @@ pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, Experimen
         return Err(ExperimentError::unknown(name, ENTRIES.iter().map(|entry| entry.name)));
     };
     let setting = Setting::parse(entry.name, entry.file)?;
-    let Findings { columns, rows, checks, figures } = (entry.run)(&setting, &mut options)?;
+    let Findings { columns, rows, mut checks, found, mut figures } = (entry.run)(&setting, &mut options)?;
+    // Nothing left the buffers of a quick run, or no trace was there.
+    figures.retain(|figure| figure.series.iter().any(|series| !series.points.is_empty()));
+    setting.check_losses(checks.iter().map(|check| check.statement.as_str()))?;
+    for check in checks.iter_mut().filter(|check| !check.ok) {
+        check.because = setting.loss(&check.statement);
+    }
     Ok(Experiment {
         schema: SCHEMA.into(),
         name: name.into(),
@@ -114,6 +134,7 @@ pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, Experimen
         columns,
         rows,
         checks,
+        found,
         differences: setting.differences.clone(),
         fitted: setting.fitted.clone(),
         figures,
@@ -125,7 +146,7 @@ fn column(name: &str, doc: &str) -> Column {
 }
 
 fn check(statement: &str, expected: impl Into<String>, measured: impl Into<String>, ok: bool) -> Check {
-    Check { statement: statement.into(), expected: expected.into(), measured: measured.into(), ok }
+    Check { statement: statement.into(), expected: expected.into(), measured: measured.into(), ok, because: None }
 }
 
 /// A figure of lines or bars over logarithmic places.
@@ -170,7 +191,7 @@ mod tests {
     #[test]
     fn the_latencies_of_the_byte_window_are_those_of_its_paper() {
         for name in ["2b-ssd/write-latency", "2b-ssd/read-latency"] {
-            let experiment = run(name, Options { seed: 1, quick: true, progress: &mut |_| {} }).unwrap();
+            let experiment = run(name, Options { seed: 1, quick: true, traces: None, progress: &mut |_| {} }).unwrap();
             for check in &experiment.checks {
                 assert!(check.ok, "{name}: {}: {}, measured {}", check.statement, check.expected, check.measured);
             }
@@ -179,7 +200,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_by_the_nearest() {
-        let error = run("x-ssd/fig8", Options { seed: 1, quick: true, progress: &mut |_| {} }).unwrap_err();
+        let error =
+            run("x-ssd/fig8", Options { seed: 1, quick: true, traces: None, progress: &mut |_| {} }).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("x-ssd/fig8") && text.contains("did you mean"), "{text}");
     }
