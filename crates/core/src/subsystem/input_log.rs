@@ -409,6 +409,7 @@ mod tests {
             .enumerate()
             .map(|(i, input)| format!("{:?}", Entry::Input(Instant::from_ps(i as u64), input.clone())))
             .collect();
+        wanted.push(format!("{:?}", Entry::Cut { timers: 5 }));
         wanted.push(format!("{:?}", Entry::Check { count: 3, checksum: 4 }));
         assert_eq!(read, wanted);
         // Cut anywhere, what is left is told from what is missing.
