@@ -115,7 +115,9 @@ pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, Experimen
         return Err(ExperimentError::unknown(name, ENTRIES.iter().map(|entry| entry.name)));
     };
     let setting = Setting::parse(entry.name, entry.file)?;
-    let Findings { columns, rows, mut checks, found, figures } = (entry.run)(&setting, &mut options)?;
+    let Findings { columns, rows, mut checks, found, mut figures } = (entry.run)(&setting, &mut options)?;
+    // Nothing left the buffers of a quick run, or no trace was there.
+    figures.retain(|figure| figure.series.iter().any(|series| !series.points.is_empty()));
     setting.check_losses(checks.iter().map(|check| check.statement.as_str()))?;
     for check in checks.iter_mut().filter(|check| !check.ok) {
         check.because = setting.loss(&check.statement);
