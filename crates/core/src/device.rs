@@ -8,7 +8,7 @@ use crate::commands::Work;
 use crate::cost::{Link, Rate, SharedServer};
 use crate::destage::PADDING_READ;
 use crate::events::{Event, EventQueue, lane};
-use crate::fast::{self, Content, ControlBlock, Fast, LOG_OWNER, LOG_READ, LogPage, Place};
+use crate::fast::{self, Content, Fast, LOG_OWNER, LOG_READ, LogPage, LogRemains, Place};
 use crate::flash::{Operation, Source};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
@@ -339,10 +339,10 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) page_shift: u32,
     /// Logical pages that survived in the write buffer, until recovery can take them back.
     pub(crate) restored: Vec<(u32, u64)>,
-    /// What survived of the fast side, until then.
     /// Pages that the dump at the last power loss lacked.
     pub(crate) dump_lost: u64,
-    pub(crate) restored_log: Vec<ControlBlock>,
+    /// What survived of the fast side, until recovery can take it back.
+    pub(crate) restored_log: Vec<Vec<LogRemains>>,
     /// A completion that is said before everything in `outputs`: most are taken at once, and need no queue.
     completion: Option<Completion>,
     pub(crate) outputs: VecDeque<Output>,

@@ -1,7 +1,7 @@
 //! What happens when on the fast side: from a store to its page on flash.
 
 use super::transport::{self, Transport};
-use super::{Content, ControlBlock, Fast, Function, LbaRing, LogPage, Refusal, bar};
+use super::{Content, ControlBlock, Fast, Function, LbaRing, LogPage, LogRemains, Refusal, bar};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane as event_lane};
 use crate::flash::Kind;
@@ -257,7 +257,9 @@ impl<M: Medium> Device<M> {
 
     /// A row of the log is in its die's register.
     pub(crate) fn on_log_row_loaded(&mut self, row: u32) {
-        if self.profile.fast.release != Release::Transferred {
+        // Whoever keeps payload keeps that of the rings, too, and has no copy of a die's register: there bytes stay in the ring until
+        // they are on flash.
+        if self.profile.fast.release != Release::Transferred || self.options.payload {
             return;
         }
         let mut touched = 0u32;
@@ -398,36 +400,110 @@ impl<M: Medium> Device<M> {
         sources.iter().map(|&source| self.ftl.flash.statistics.operations_of(source)).sum()
     }
 
-    /// Recovery has brought the map back: the log's pages are found again where the control blocks say.
-    pub(crate) fn take_back_log(&mut self, blocks: Vec<ControlBlock>) {
-        for (function, block) in blocks.into_iter().enumerate() {
-            let f = &mut self.fast.functions[function];
-            let (first, count, reserve) = block.range;
-            f.log = LbaRing::new(first, count, reserve);
-            // A page that flash has lost holds nothing: whoever reads on finds the gap.
-            let pages = (block.head..block.settled).map(|number| {
-                let stamp = self.ftl.stamp(f.log.lpn(number));
-                let lost = LogPage { lane: 0, offset: 0, len: 0, sequence: 0 };
-                let mut page = stamp.map_or(lost, |stamp| LogPage::from_stamp(stamp.version, stamp.sequence));
-                for &(lane, end, sequence) in &block.cuts {
-                    if page.lane == lane && page.sequence <= sequence {
-                        page.len = end.saturating_sub(page.offset).min(page.len.into()) as u32;
-                    }
+    /// Recovery has brought the map back: the log's pages are found again where the control blocks say, and what was in rings is
+    /// there again.
+    pub(crate) fn take_back_log(&mut self, log: Vec<Vec<LogRemains>>) {
+        for (function, stored) in log.into_iter().enumerate() {
+            let mut found = None;
+            for (place, one) in stored.iter().enumerate() {
+                let pages = self.find_log_pages(&one.block);
+                // What the oldest of them knew of is safe.
+                let oldest = stored.last().filter(|_| place + 1 < stored.len());
+                if oldest.is_none_or(|oldest| is_whole(&one.block, &pages, &oldest.block)) {
+                    found = Some((place, pages));
+                    break;
                 }
-                page
-            });
-            let pages = pages.collect();
-            f.log.restore(block.head, pages);
-            let id = function as u8;
-            // Sequences that went with the power are given again, and a cut does not concern those who get them.
-            let newest = self.ftl.write_sequence();
-            let cuts = block.cuts.into_iter().map(|(lane, end, sequence)| (lane, end, sequence.min(newest))).collect();
-            let fresh = Function::new(id, block.setup, &block.ends, f.log.clone(), self.options.stamps);
-            let transport = Transport::resume(block.transport_config, block.transport, self.now);
-            let transport_config = block.transport_config;
-            let destage_failed = block.destage_failed;
-            *f = Function { transport, transport_config, cuts, trimmed: block.trimmed, destage_failed, ..fresh };
+            }
+            let Some((place, pages)) = found else { continue };
+            let Some(LogRemains { block, rings }) = stored.into_iter().nth(place) else { continue };
+            self.take_back_function(function, block, pages);
+            self.take_back_rings(function, &rings);
             self.tell_transport(function, transport::Event::Timer);
+            self.destage_log(function, false);
+            self.arm_destage(function);
         }
     }
+
+    /// What the log's pages hold, by their stamps. A page that flash has lost holds nothing: whoever reads on finds the gap.
+    fn find_log_pages(&self, block: &ControlBlock) -> Vec<LogPage> {
+        let (first, count, _) = block.range;
+        let pages = (block.head..block.settled).map(|number| {
+            let stamp = self.ftl.stamp(first + (number % u64::from(count)) as u32);
+            let lost = LogPage { lane: 0, offset: 0, len: 0, sequence: 0 };
+            let mut page = stamp.map_or(lost, |stamp| LogPage::from_stamp(stamp.version, stamp.sequence));
+            if u32::from(page.lane) >= block.setup.lanes || page.len > self.fast.payload {
+                return lost; // No page of this log.
+            }
+            for &(lane, end, sequence) in &block.cuts {
+                if page.lane == lane && page.sequence <= sequence {
+                    page.len = end.saturating_sub(page.offset).min(page.len.into()) as u32;
+                }
+            }
+            page
+        });
+        pages.collect()
+    }
+
+    fn take_back_function(&mut self, function: usize, block: ControlBlock, mut pages: Vec<LogPage>) {
+        let (first, count, reserve) = block.range;
+        let mut head = block.head;
+        if self.options.payload {
+            // Where what was stored last is lost, an older control block counts, and its first pages may have been trimmed since, and
+            // their places used again.
+            let gone = pages.iter().take_while(|page| page.sequence == 0).count();
+            pages.drain(..gone);
+            head += gone as u64;
+            let known: Vec<(usize, u64)> = pages
+                .iter()
+                .enumerate()
+                .filter(|(_, page)| page.sequence > 0)
+                .map(|(i, page)| (i, page.sequence))
+                .collect();
+            let newer = known.windows(2).rev().find(|pair| pair[0].1 > pair[1].1).map_or(0, |pair| pair[0].0 + 1);
+            pages.drain(..newer);
+            head += newer as u64;
+        }
+        let mut log = LbaRing::new(first, count, reserve);
+        log.restore(head, pages);
+        // Sequences that went with the power are given again, and a cut does not concern those who get them.
+        let newest = self.ftl.write_sequence();
+        let cuts = block.cuts.into_iter().map(|(lane, end, sequence)| (lane, end, sequence.min(newest))).collect();
+        let fresh = Function::new(function as u8, block.setup, &block.ends, log, self.options.stamps);
+        let transport = Transport::resume(block.transport_config, block.transport, self.now);
+        let transport_config = block.transport_config;
+        let destage_failed = block.destage_failed;
+        self.fast.functions[function] =
+            Function { transport, transport_config, cuts, trimmed: block.trimmed, destage_failed, ..fresh };
+    }
+
+    /// What was released and not on flash yet is in the rings again, if their memory survives.
+    fn take_back_rings(&mut self, function: usize, rings: &[Vec<u8>]) {
+        if !self.fast.survives {
+            return;
+        }
+        let now = self.now;
+        for (lane, bytes) in self.fast.functions[function].lanes.iter_mut().zip(rings) {
+            lane.take_back(now, bytes);
+        }
+    }
+}
+
+/// Whether all pages are there that a control block names beyond those of an older one, and lead to where it says that each lane
+/// ends.
+fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock) -> bool {
+    let same = block.range == older.range && block.setup == older.setup;
+    let known = if same { older.settled.saturating_sub(block.head).min(pages.len() as u64) as usize } else { 0 };
+    // A log that was cut has pages that hold less than was written, and others in place of those that were cut.
+    if !block.cuts.is_empty() {
+        return pages[known..].iter().all(|page| page.sequence > 0);
+    }
+    let mut ends: Vec<Option<u64>> = vec![None; block.ends.len()];
+    for page in &pages[known..] {
+        let end = &mut ends[usize::from(page.lane)];
+        if page.sequence == 0 || end.is_some_and(|end| end != page.offset) {
+            return false;
+        }
+        *end = Some(page.end());
+    }
+    ends.iter().zip(&block.ends).all(|(found, &end)| found.is_none_or(|found| found == end))
 }

@@ -181,6 +181,17 @@ impl Lane {
         }
     }
 
+    /// A new lane finds in its ring what was released and not on flash when its predecessor ended, as far as there is room.
+    pub(super) fn take_back(&mut self, now: Instant, bytes: &[u8]) {
+        debug_assert!(self.is_idle() && self.persisted == self.start);
+        let room = self.ring_size.min(OFFSET_END.saturating_sub(self.start));
+        let bytes = &bytes[..bytes.len().min(room as usize)];
+        self.ring.put(self.start, bytes);
+        let end = self.start + bytes.len() as u64;
+        (self.persisted, self.reached, self.arrived) = (end, end, end);
+        self.waits_since = now;
+    }
+
     /// Bytes of its part of the ring's memory.
     pub fn ring_size(&self) -> u64 {
         self.ring_size

@@ -10,12 +10,14 @@ mod flow;
 mod lane;
 mod pages;
 mod replication;
+mod saved;
 mod status;
 pub mod transport;
 mod window;
 
 pub use lane::{Content, Lane, LaneStatistics, Refusal};
 pub use pages::{LbaRing, LogPage, OFFSET_END, PAGE_HEADER};
+pub use saved::{BLOCK_BYTES_MAX, LogRemains};
 
 pub use commands::Place;
 
@@ -140,7 +142,7 @@ impl Function {
         self.setup.on_wrap == OnWrap::OverwriteOldest || needed <= self.log.free().into()
     }
 
-    fn control_block(&self) -> ControlBlock {
+    fn save(&self) -> ControlBlock {
         let mut block = ControlBlock {
             ends: self.lanes.iter().map(Lane::durable).collect(),
             trimmed: self.trimmed.clone(),
@@ -228,15 +230,6 @@ pub struct Fast {
     /// Commands that wait for credit or for log bytes, and how many of them there are.
     waits: Vec<commands::Wait>,
     waiting: usize,
-}
-
-impl ControlBlock {
-    /// Whether a function's ring of logical pages lies where the block says.
-    pub(crate) fn fits(&self, function: &Function) -> bool {
-        let (first, count, _) = self.range;
-        let log = &function.log;
-        first >= log.first_lpn() && first + count <= log.first_lpn() + log.count()
-    }
 }
 
 impl Fast {

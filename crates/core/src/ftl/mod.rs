@@ -26,14 +26,13 @@ mod recover;
 mod write;
 
 pub use hybrid::LOG_BLOCKS_MIN;
-pub use precondition::write_amplification;
-pub use write::NO_OWNER;
-
 pub use layout::{Layout, Plan, plan};
 use map::ValidBits;
 pub use map::{Entry, Map};
 pub use precondition::Precondition;
+pub use precondition::write_amplification;
 pub use recover::{Flaw, RecoveryReport};
+pub use write::NO_OWNER;
 
 use crate::device::Whereabouts;
 use crate::events::EventQueue;

@@ -8,7 +8,7 @@ pub use dump::{Dump, buffer_energy_needed};
 
 use crate::device::{Device, Options, Output, SetupError};
 use crate::events::EventQueue;
-use crate::fast::{ControlBlock, Function, LogPage};
+use crate::fast::{ControlBlock, LogPage, LogRemains};
 use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::memory::Use;
 use crate::profile::Profile;
@@ -28,8 +28,9 @@ pub struct Remains<M = Nand> {
     buffered: Vec<(u32, u64)>,
     /// Deallocations beside it that are not on flash: first page, pages, write sequence.
     deallocations: Vec<(u32, u32, u64)>,
-    /// What survives of each function of the fast side, besides its pages.
-    control_blocks: Vec<ControlBlock>,
+    /// What survives of each function of the fast side, besides its pages: of one that was stored somewhere all that may be meant,
+    /// the newest first.
+    log: Vec<Vec<LogRemains>>,
     destaged: Vec<Destaged>,
     energy: f64,
     dump: Option<Dump>,
@@ -65,9 +66,10 @@ pub struct Identity {
 }
 
 impl<M: Medium> Remains<M> {
-    /// What is left of a drive of which only the flash was stored, and `control_blocks` of its fast side
-    /// ([`Device::control_blocks`]; empty: it starts anew).
-    pub fn from_flash(medium: M, identity: Identity, control_blocks: Vec<ControlBlock>) -> Remains<M> {
+    /// What is left of a drive whose flash was stored somewhere, and with it what is left of each function of its fast side: several
+    /// of these, the newest first, where storing may have been interrupted; none: that function starts anew. Of several the
+    /// first counts whose pages are all there.
+    pub fn from_flash(medium: M, identity: Identity, log: Vec<Vec<LogRemains>>) -> Remains<M> {
         let Identity { options, plan, unit_size } = identity;
         Remains {
             medium,
@@ -77,7 +79,7 @@ impl<M: Medium> Remains<M> {
             at: Instant::ZERO,
             buffered: Vec::new(),
             deallocations: Vec::new(),
-            control_blocks,
+            log,
             destaged: Vec::new(),
             energy: 0.0,
             dump: None,
@@ -93,6 +95,11 @@ impl<M: Medium> Remains<M> {
     /// When the power failed.
     pub fn at(&self) -> Instant {
         self.at
+    }
+
+    /// What is left of each function of the fast side, besides its pages.
+    pub fn log(&self) -> impl Iterator<Item = Option<&LogRemains>> {
+        self.log.iter().map(|function| function.first())
     }
 
     /// Pages of the log that were destaged on stored energy, or whose [`Output::Store`] nobody had taken.
@@ -122,11 +129,6 @@ impl<M: Medium> Device<M> {
         Identity { options: self.options, plan: self.plan, unit_size: self.profile.ftl.unit_size }
     }
 
-    /// What must survive of the fast side's functions besides their pages.
-    pub fn control_blocks(&self) -> Vec<ControlBlock> {
-        if self.restored_log.is_empty() { self.fast.control_blocks() } else { self.restored_log.clone() }
-    }
-
     /// The power fails now. Programs and erases under way are torn; whatever was only in volatile memory is gone.
     ///
     /// # Panics
@@ -144,12 +146,14 @@ impl<M: Medium> Device<M> {
     pub fn cut_power_on(mut self, joules: f64) -> Remains<M> {
         assert!(self.options.stamps, "a device without stamps can't be recovered: set Options::stamps");
         let mut energy = 0.0;
-        let mut control_blocks = std::mem::take(&mut self.restored_log);
-        if control_blocks.is_empty() {
+        // Before recovery has ended nothing has changed what it comes back from.
+        let mut log = std::mem::take(&mut self.restored_log);
+        if log.is_empty() {
             if self.fast.survives() {
                 energy = self.destage_on_stored_energy();
             }
-            control_blocks = self.fast.control_blocks();
+            let left = |block: ControlBlock| vec![LogRemains::destaged(block)];
+            log = self.fast.control_blocks().into_iter().map(left).collect();
         }
         let destaged = self.untaken_pages();
         // What came back before and was not taken yet is where it was dumped.
@@ -182,7 +186,7 @@ impl<M: Medium> Device<M> {
             at,
             buffered,
             deallocations,
-            control_blocks,
+            log,
             destaged,
             energy,
             dump,
@@ -251,19 +255,15 @@ impl<M: Medium> Device<M> {
             device.note(Use::WriteBuffer, text);
         }
         let functions = device.fast.functions();
-        if remains.control_blocks.is_empty() && !functions.is_empty() {
-            // Nothing of the fast side was stored: it is as it was when the drive was made.
-            if !device.is_recovering() {
-                device.take_back();
-            }
-            return Ok(device);
-        }
-        let fit = |(block, function): (&ControlBlock, &Function)| block.fits(function);
-        if functions.len() != remains.control_blocks.len() || !remains.control_blocks.iter().zip(functions).all(fit) {
+        let fast = &device.profile.fast;
+        let fits =
+            remains.log.iter().zip(functions).all(|(of, function)| of.iter().all(|one| one.block.fits(function, fast)));
+        // Where nothing of the fast side was stored, it is as it was when the drive was made.
+        if !(remains.log.is_empty() || remains.log.len() == functions.len() && fits) {
             let text = "the profile's [fast] functions and log_size are not those of the drive that lost its power";
             return Err(SetupError(text.into()));
         }
-        device.restored_log = remains.control_blocks;
+        device.restored_log = remains.log;
         if !device.is_recovering() {
             device.take_back();
         }
@@ -287,8 +287,8 @@ impl<M: Medium> Device<M> {
 
     /// Recovery has ended: what survived in the write buffer goes back there, and commands are taken.
     pub(crate) fn take_back(&mut self) {
-        let blocks = std::mem::take(&mut self.restored_log);
-        self.take_back_log(blocks);
+        let log = std::mem::take(&mut self.restored_log);
+        self.take_back_log(log);
         for (lpn, version) in std::mem::take(&mut self.restored) {
             self.write_buffer.restore(lpn, version);
         }

@@ -161,6 +161,8 @@ impl<M: Medium> Subsystem<M> {
         if subsystem.state.sanitize.is_running() {
             subsystem.erase_all();
         }
+        // A drive that had nothing to recover may have found something in its rings.
+        subsystem.take_from_device();
         Ok(subsystem)
     }
 

@@ -207,7 +207,7 @@ impl<'a> Fields<'a> {
 
 /// Any damage to `good` gives an error, and never a panic; for the tests of each kind of state.
 #[cfg(test)]
-pub(super) fn try_damage<T: std::fmt::Debug>(good: &[u8], open: impl Fn(&[u8]) -> Result<T, StateError>) {
+pub(crate) fn try_damage<T: std::fmt::Debug>(good: &[u8], open: impl Fn(&[u8]) -> Result<T, StateError>) {
     open(good).expect("what was saved opens");
     for cut in 0..good.len() {
         open(&good[..cut]).expect_err("cut");

@@ -1,5 +1,6 @@
 //! A PCI function as the engine holds it: its mailbox, its memories, and the client that is there.
 
+use super::pmr::Pmr;
 use crate::vfio_user::{Connection, DmaError, GuestMemory, Interrupts, Mailbox, SharedMemory};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub struct Port {
     /// The slice for queues of BAR2, with its first byte in the BAR.
     pub cmb: Option<(Arc<SharedMemory>, u64)>,
     /// BAR4: the persistent memory region.
-    pub pmr: Option<Arc<SharedMemory>>,
+    pub pmr: Option<Pmr>,
 }
 
 impl Port {
@@ -40,7 +41,7 @@ impl Port {
                 Err(_) => false,
             },
             Region::Cmb { offset } => self.cmb.as_ref().is_some_and(|(memory, from)| memory.read(from + offset, to)),
-            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|memory| memory.read(offset, to)),
+            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|pmr| pmr.read(offset, to)),
         }
     }
 
@@ -58,7 +59,7 @@ impl Port {
             Region::Cmb { offset } => {
                 self.cmb.as_ref().is_some_and(|(memory, first)| memory.write(first + offset, from))
             }
-            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|memory| memory.write(offset, from)),
+            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|pmr| pmr.write(offset, from)),
         }
     }
 
@@ -75,10 +76,9 @@ impl Port {
             Region::Cmb { offset } => self.cmb.as_ref().is_some_and(|(memory, from)| {
                 memory.write(from + offset, first) && memory.store_u64(from + offset + 8, word)
             }),
-            Region::Pmr { offset } => self
-                .pmr
-                .as_ref()
-                .is_some_and(|memory| memory.write(offset, first) && memory.store_u64(offset + 8, word)),
+            Region::Pmr { offset } => {
+                self.pmr.as_ref().is_some_and(|pmr| pmr.write(offset, first) && pmr.store_u64(offset + 8, word))
+            }
         }
     }
 

@@ -27,7 +27,7 @@ use tidewater_core::drive::{Clock as _, drive};
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_core::subsystem::{Fault, Input, Slot, Subsystem};
 use tidewater_nand::{Nand, Recorder};
-use tidewater_wire::nvme::register::{ShutdownStatus, offset};
+use tidewater_wire::nvme::register::{PmrHealth, PmrSts, ShutdownStatus, offset};
 use tidewater_wire::vfio_user::region;
 
 /// How long the thread looks around for more after the last thing happened, before it sleeps: a host that has just been
@@ -214,6 +214,7 @@ impl Server {
         let machine = self.machine.as_mut().expect("there is power");
         let before = machine.subsystem.device().events_handled();
         drive(machine, &mut self.clock, &mut self.world);
+        self.world.store_logs(machine);
         machine.subsystem.device().events_handled() != before
     }
 
@@ -360,6 +361,9 @@ impl Server {
     }
 
     fn region_read(&mut self, function: usize, region: u32, offset: u64, to: &mut [u8]) {
+        let status = u64::from(offset::PMRSTS);
+        let is_barrier = region == 0 && (offset..offset.saturating_add(to.len() as u64)).contains(&status);
+        let is_safe = !is_barrier || self.world.pmr_barrier(function);
         let subsystem = &self.machine.as_ref().expect("there is power").subsystem;
         let port = &self.world.ports[function];
         match region {
@@ -372,6 +376,11 @@ impl Server {
                         None => subsystem.register(function as u8, at as u32, bytes.len() as u8),
                     };
                     bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+                }
+                if !is_safe {
+                    let failed = PmrSts { error: 1, health: PmrHealth::Unreliable, ..PmrSts::default() };
+                    let at = (status - offset) as usize;
+                    to[at..].iter_mut().zip(failed.bits().to_le_bytes()).for_each(|(byte, bits)| *byte |= bits);
                 }
             }
             2 => match &port.cmb {
@@ -386,7 +395,7 @@ impl Server {
                 }
             },
             4 => {
-                let read = port.pmr.as_ref().is_some_and(|memory| memory.read(offset, to));
+                let read = port.pmr.as_ref().is_some_and(|pmr| pmr.read(offset, to));
                 if !read {
                     to.fill(0xff);
                 }
@@ -432,8 +441,8 @@ impl Server {
                 }
             },
             4 => {
-                if let Some(memory) = &self.world.ports[function].pmr {
-                    let _ = memory.write(offset, from);
+                if let Some(pmr) = &self.world.ports[function].pmr {
+                    let _ = pmr.write(offset, from);
                 }
             }
             _ => {}
@@ -506,9 +515,12 @@ impl Server {
             self.world.payload.keep_log(page.lpn, &header, &page.bytes);
         }
         let stored = self.world.payload.apply(&changes);
+        let left = self.world.payload.image_mut().store_log_remains(remains.log());
         let lost = self.world.payload.held();
         let forgotten = self.world.payload.power_lost();
-        stored.and(forgotten).map_err(|_| wrong("the image could not be written"))?;
+        let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
+        let pmrs = pmrs.try_for_each(|pmr| pmr.power_lost(self.world.payload.image()));
+        stored.and(left).and(forgotten).and(pmrs).map_err(|_| wrong("the image could not be written"))?;
         self.dark = Some(Dark { until: Wall::now() + off, remains, state, next_version });
         Ok(lost)
     }
@@ -580,7 +592,9 @@ impl Server {
         if let Some(Served { subsystem, log, .. }) = self.machine.take() {
             let state = subsystem.state();
             let image = self.world.payload.image_mut();
-            if image.save_metadata(&state).and_then(|()| image.sync()).is_err() {
+            let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
+            let pmrs = pmrs.try_for_each(|pmr| pmr.store(image).map(drop));
+            if pmrs.and_then(|()| image.save_metadata(&state)).and_then(|()| image.sync()).is_err() {
                 result = Err(wrong("the image could not be written: what was flushed before is safe"));
             }
             if let Some(Err(error)) = log.map(super::served::InputLog::end) {

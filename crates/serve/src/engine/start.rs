@@ -1,12 +1,13 @@
 //! From a setup to a device that is there: the image, recovery, sockets.
 
 use super::clock::DeviceClock;
+use super::pmr::Pmr;
 use super::port::Port;
 use super::run::{Message, Server};
 use super::served::{InputLog, Served};
 use super::setup::{Backing, DriveSetup, FABRICS_MAX, Setup, TcpSetup};
 use super::world::World;
-use crate::image::{Image, ImageOptions, Payload, Target as ImageTarget};
+use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as ImageTarget};
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::trace::TraceWriter;
@@ -163,6 +164,10 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
     if setup.size.is_some_and(|size| size != device.capacity()) {
         tell(Event::Note("the drive is there already and keeps its size: --size is for a new one".into()));
     }
+    if opened.report.version < opened.image.version() {
+        let (old, new) = (opened.report.version, opened.image.version());
+        tell(Event::Note(format!("the image was raised from version {old} to {new}: an older program refuses it now")));
+    }
     let written = opened.report.pages * u64::from(opened.image.page_size());
     tell(Event::Opened { capacity: device.capacity(), written });
     if opened.report.torn > 0 {
@@ -213,6 +218,7 @@ fn function(
     waker: &Arc<Waker>,
     serial: u64,
     several: bool,
+    stored: (&Image, Option<Memory>),
 ) -> Result<(Port, VfioDevice, vfio_user::Slot), ServeError> {
     let serve = &profile.serve;
     let bar2 = subsystem.bar2();
@@ -232,7 +238,7 @@ fn function(
     let mapped = serve.access == Access::Mapped;
     let shared = |name: &str, bytes: u64| SharedMemory::new(name, bytes).map(Arc::new).map_err(wrong);
     let cmb = if bar2.cmb_len > 0 { Some(shared("tidewater-bar2", bar2.size)?) } else { None };
-    let pmr = if serve.pmr_size > 0 { Some(shared("tidewater-pmr", serve.pmr_size)?) } else { None };
+    let pmr = if stored.1.is_some() { Some(shared("tidewater-pmr", serve.pmr_size)?) } else { None };
     let mut regions: [Region; region::COUNT as usize] = std::array::from_fn(|_| Region::NONE);
     regions[0] = Region::trapped(config.bar_bytes(0));
     regions[2] = match &cmb {
@@ -248,6 +254,13 @@ fn function(
             Region::mapped(serve.pmr_size, Arc::clone(memory), vec![area])
         }
         _ => Region::trapped(serve.pmr_size),
+    };
+    let pmr = match (pmr, stored) {
+        (Some(memory), (image, Some(place))) => {
+            let loaded = Pmr::load(memory, serve.pmr_size, mapped, image, place);
+            Some(loaded.map_err(|_| wrong("the persistent memory region can't be read from the image"))?)
+        }
+        _ => None,
     };
     regions[region::CONFIG as usize] = Region::trapped(ConfigSpace::SIZE as u64);
     let memory = Arc::new(GuestMemory::default());
@@ -318,11 +331,17 @@ impl Server {
             runtime::directory(directory).map_err(wrong)?;
         }
         let drive_setup = DriveSetup::of(&setup);
-        let Drive { device, image, profile, next_version, state, is_new } = make(&setup, &drive_setup, tell)?;
+        let Drive { device, mut image, profile, next_version, state, is_new } = make(&setup, &drive_setup, tell)?;
         let mut made = Made::default();
         if let (true, Backing::File(path)) = (is_new, &setup.backing) {
             made.image = Some(path.clone());
         }
+        let pmr_size = profile.serve.pmr_size;
+        let pmrs = (0..setup.vfio_user.len()).map(|function| match pmr_size {
+            0 => Ok(None),
+            _ => image.memory(MemoryKind::Pmr, function as u8, pmr_size).map(Some),
+        });
+        let pmrs = pmrs.collect::<Result<Vec<Option<Memory>>, _>>().map_err(wrong)?;
         let log = match &setup.input_log {
             Some(path) if is_new => {
                 let text = serde_json::to_string(&drive_setup).expect("a setup is an object of plain values");
@@ -366,7 +385,8 @@ impl Server {
         let several = setup.vfio_user.len() > 1;
         for (i, path) in setup.vfio_user.iter().enumerate() {
             let serial = identity.wrapping_add(i as u64);
-            let (port, device, slot) = function(&profile, &machine.subsystem, &waker, serial, several)?;
+            let stored = (payload.image(), pmrs[i]);
+            let (port, device, slot) = function(&profile, &machine.subsystem, &waker, serial, several, stored)?;
             ports.push(port);
             functions.push((path, device, slot));
         }

@@ -146,6 +146,30 @@ impl<M> World<M> {
         }
     }
 
+    /// What the fast side has in memory that survives goes to the backing store, behind what was done to the flash and before anybody
+    /// hears of it.
+    pub(super) fn store_logs(&mut self, machine: &Served) {
+        self.store_changes(machine);
+        let device = machine.subsystem.device();
+        if device.fast().is_enabled()
+            && !device.is_recovering()
+            && let Err(StoreFault) = self.payload.image_mut().store_logs(device.fast())
+        {
+            self.fail_store();
+        }
+    }
+
+    /// A barrier of a function's persistent memory region: all that was stored into it is safe when this returns. False: it is not.
+    pub(super) fn pmr_barrier(&mut self, function: usize) -> bool {
+        let Some(pmr) = self.ports.get(function).and_then(|port| port.pmr.as_ref()) else { return true };
+        let image = self.payload.image_mut();
+        let stored = pmr.store(image).and_then(|_| image.sync());
+        if stored.is_err() {
+            self.fail_store();
+        }
+        stored.is_ok()
+    }
+
     pub(super) fn fail_store(&mut self) {
         if !std::mem::replace(&mut self.store_failed, true) {
             self.push(Input::StoreFailed);
@@ -556,7 +580,7 @@ impl<M> Surroundings<Served> for World<M> {
 
     fn take(&mut self, now: Instant, output: Output, machine: &Served) {
         self.now = now;
-        self.store_changes(machine);
+        self.store_logs(machine);
         match output {
             Output::DmaRead { token, function, address, len } => {
                 let mut bytes = self.buffer(len as usize);
@@ -627,7 +651,7 @@ impl<M> Surroundings<Served> for World<M> {
 
     fn stop(&mut self, now: Instant, machine: &Served) -> bool {
         self.now = now;
-        self.store_changes(machine);
+        self.store_logs(machine);
         self.look_at_doorbells(machine);
         self.go_on_synced();
         if !self.pending.is_empty() {

@@ -6,7 +6,9 @@
 use tidewater_nand::{Block, Config, PageHeader, PageKind};
 
 /// The version of the format that this program writes, and the newest that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The version that has no memories behind its pages: it is read, and raised when the first memory is given a place.
+pub const VERSION_WITHOUT_MEMORIES: u32 = 1;
 /// The first bytes of every image.
 pub const MAGIC: [u8; 8] = *b"TIDEWATR";
 /// Bytes that regions begin at multiples of.
@@ -23,6 +25,12 @@ pub const PAGE_HEADER: usize = 32;
 pub const UNIT_RECORD: usize = 24;
 /// Words of a page of the firmware's own that stand in its record; the rest is its payload.
 pub const OWN_PREFIX: usize = 4;
+/// Bytes of one of the two slots for the list of memories.
+pub const LIST_SLOT: u64 = 4096;
+/// Bytes of a memory in that list.
+pub const LIST_ENTRY: usize = 32;
+/// The most memories that a list has room for.
+pub const LIST_MAX: usize = (LIST_SLOT as usize - Slot::HEADER) / LIST_ENTRY;
 /// The longest text of a profile that is read back, in bytes.
 pub const TEXT_MAX: u32 = 1 << 20;
 
@@ -175,6 +183,16 @@ impl Geometry {
         self.data_at() + pages * u64::from(self.page_size)
     }
 
+    /// Where the slots for the list of memories begin, from version 2 on.
+    pub fn list_at(&self) -> u64 {
+        self.file_len().next_multiple_of(ALIGN)
+    }
+
+    /// Where the first memory may be.
+    pub fn memories_at(&self) -> u64 {
+        self.list_at() + 2 * LIST_SLOT
+    }
+
     /// Where a page's record is.
     #[inline]
     pub fn record_of(&self, page: u64) -> u64 {
@@ -191,6 +209,8 @@ impl Geometry {
 /// The superblock: written once, when the image is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// The version of its format.
+    pub version: u32,
     /// The image's name for itself.
     pub uuid: [u8; 16],
     /// The drive's seed.
@@ -231,7 +251,7 @@ impl Superblock {
         let mut bytes = vec![0; HEADER];
         let g = &self.geometry;
         put(&mut bytes, 0, &MAGIC);
-        put(&mut bytes, 8, &VERSION.to_le_bytes());
+        put(&mut bytes, 8, &self.version.to_le_bytes());
         put(&mut bytes, 16, &self.uuid);
         put(&mut bytes, 32, &self.seed.to_le_bytes());
         put(&mut bytes, 40, &self.capacity.to_le_bytes());
@@ -290,6 +310,7 @@ impl Superblock {
         };
         let options = u32_at(bytes, 60);
         let superblock = Superblock {
+            version,
             uuid: take(bytes, 16),
             seed: u64_at(bytes, 32),
             capacity: u64_at(bytes, 40),
@@ -300,7 +321,7 @@ impl Superblock {
             geometry,
             text_sum: number(8),
         };
-        if version != VERSION || !geometry.is_sound() || superblock.encode() != bytes {
+        if version < VERSION_WITHOUT_MEMORIES || !geometry.is_sound() || superblock.encode() != bytes {
             return Err(Unreadable::Damaged("the superblock's numbers make no sense"));
         }
         Ok(superblock)
@@ -543,6 +564,92 @@ impl Slot {
     }
 }
 
+/// A memory in the list of memories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryEntry {
+    /// What is in it.
+    pub kind: u32,
+    /// The function that it belongs to.
+    pub function: u32,
+    /// Where it begins.
+    pub at: u64,
+    /// Its bytes.
+    pub room: u64,
+}
+
+impl MemoryEntry {
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; LIST_ENTRY] {
+        let mut bytes = [0; LIST_ENTRY];
+        put(&mut bytes, 0, &self.kind.to_le_bytes());
+        put(&mut bytes, 4, &self.function.to_le_bytes());
+        put(&mut bytes, 8, &self.at.to_le_bytes());
+        put(&mut bytes, 16, &self.room.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it.
+    pub fn decode(bytes: &[u8; LIST_ENTRY]) -> MemoryEntry {
+        MemoryEntry {
+            kind: u32_at(bytes, 0),
+            function: u32_at(bytes, 4),
+            at: u64_at(bytes, 8),
+            room: u64_at(bytes, 16),
+        }
+    }
+}
+
+/// Bytes of a sector of a ring's memory: it is written as a whole or not at all.
+pub const LOG_SECTOR: usize = 512;
+/// Bytes of it before those of the log.
+pub const LOG_HEADER: usize = 32;
+/// Bytes of the log in it.
+pub const LOG_CHUNK: usize = LOG_SECTOR - LOG_HEADER;
+/// No stream gets here.
+const LOG_END: u64 = 1 << 48;
+
+/// What stands in front of a sector of a ring's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSector {
+    /// The generation of the ring's memory that it belongs to.
+    pub generation: u32,
+    /// Stream offset of the first of its [`LOG_CHUNK`] bytes, a multiple of that.
+    pub offset: u64,
+    /// The first of its bytes that is there.
+    pub skip: u16,
+    /// The one behind the last.
+    pub len: u16,
+}
+
+impl LogSector {
+    /// Puts it before the bytes of a sector, with the checksum of the whole; the sector is at byte `at` of the file.
+    pub fn seal(&self, salt: u32, at: u64, sector: &mut [u8]) {
+        sector[..LOG_HEADER].fill(0);
+        put(sector, 4, &self.generation.to_le_bytes());
+        put(sector, 8, &self.offset.to_le_bytes());
+        put(sector, 16, &self.skip.to_le_bytes());
+        put(sector, 18, &self.len.to_le_bytes());
+        let sum = checksum(salt, at, &sector[4..]);
+        put(sector, 0, &sum.to_le_bytes());
+    }
+
+    /// Reads it; `None`: there is none, or it is damaged.
+    pub fn decode(salt: u32, at: u64, sector: &[u8]) -> Option<LogSector> {
+        let found = LogSector {
+            generation: u32_at(sector, 4),
+            offset: u64_at(sector, 8),
+            skip: u16::from_le_bytes(take(sector, 16)),
+            len: u16::from_le_bytes(take(sector, 18)),
+        };
+        let is_good = found.skip < found.len
+            && usize::from(found.len) <= LOG_CHUNK
+            && found.offset.is_multiple_of(LOG_CHUNK as u64)
+            && found.offset < LOG_END
+            && u32_at(sector, 0) == checksum(salt, at, &sector[4..]);
+        is_good.then_some(found)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -562,6 +669,7 @@ mod tests {
 
     fn superblock() -> Superblock {
         Superblock {
+            version: VERSION_WITHOUT_MEMORIES,
             uuid: *b"0123456789abcdef",
             seed: 7,
             capacity: 1 << 30,
@@ -605,6 +713,44 @@ mod tests {
         assert_eq!((g.page_record(), g.metadata_slot()), (128, 266_240));
     }
 
+    /// And these are those of what version 2 adds.
+    #[test]
+    fn the_bytes_of_version_2_never_change() {
+        let one = superblock();
+        let two = Superblock { version: 2, ..one.clone() };
+        let (bytes, old) = (two.encode(), one.encode());
+        assert_eq!(Superblock::decode(bytes[..].try_into().unwrap()), Ok(two.clone()));
+        let differ: Vec<usize> = (0..HEADER).filter(|&at| bytes[at] != old[at]).collect();
+        assert_eq!(differ, [8], "one byte raises an image");
+        let g = geometry();
+        assert_eq!((g.list_at(), g.memories_at(), LIST_MAX), (3_382_263_808, 3_382_272_000, 127));
+        let entry = MemoryEntry { kind: 2, function: 3, at: 3_382_272_000, room: 1 << 20 };
+        assert_eq!(MemoryEntry::decode(&entry.encode()), entry);
+        let mut bytes = vec![7; LOG_CHUNK];
+        bytes.resize(LOG_SECTOR, 0);
+        let sector = LogSector { generation: 9, offset: 480 * 77, skip: 3, len: 400 };
+        sector.seal(two.salt(), 1 << 20, &mut bytes);
+        assert_eq!(LogSector::decode(two.salt(), 1 << 20, &bytes), Some(sector));
+        assert_eq!(LogSector::decode(two.salt(), (1 << 20) + 512, &bytes), None, "it belongs elsewhere");
+        assert_eq!([&entry.encode()[..], &bytes].map(crc32c::crc32c), [2_397_110_202, 1_587_723_630]);
+    }
+
+    #[test]
+    fn a_sector_of_a_log_that_makes_no_sense_is_none() {
+        let mut bytes = [5; LOG_SECTOR];
+        for (skip, len, offset) in [(0, 481, 0), (5, 5, 0), (6, 5, 0), (0, 4, 479), (0, 1, u64::MAX / 480 * 480)] {
+            LogSector { generation: 1, offset, skip, len }.seal(1, 0, &mut bytes);
+            assert_eq!(LogSector::decode(1, 0, &bytes), None, "{skip} {len} {offset}");
+        }
+        LogSector { generation: 1, offset: 480, skip: 0, len: 480 }.seal(1, 0, &mut bytes);
+        for at in 0..LOG_SECTOR {
+            bytes[at] ^= 4;
+            assert_eq!(LogSector::decode(1, 0, &bytes), None, "{at}");
+            bytes[at] ^= 4;
+        }
+        assert!(LogSector::decode(1, 0, &bytes).is_some());
+    }
+
     #[test]
     fn of_two_block_records_the_newer_valid_one_counts() {
         let record = |update| BlockRecord { update, generation: update * 2, erases: 1, flags: 0 };
@@ -633,8 +779,8 @@ mod tests {
         let good: [u8; HEADER] = superblock().encode().try_into().unwrap();
         assert_eq!(Superblock::decode(&[7; HEADER]), Err(Unreadable::Foreign));
         let mut newer = good;
-        newer[8] = 2;
-        assert_eq!(Superblock::decode(&newer), Err(Unreadable::Newer(2)));
+        newer[8] = 3;
+        assert_eq!(Superblock::decode(&newer), Err(Unreadable::Newer(3)));
         for at in (12..HEADER).step_by(7) {
             let mut flipped = good;
             flipped[at] ^= 0x10;

@@ -5,6 +5,8 @@
 //! (`docs/reference/image.md`), [`Storage`] is the seam at which faults are injected.
 mod error;
 pub mod format;
+mod log;
+mod memory;
 mod open;
 mod payload;
 mod pool;
@@ -14,6 +16,7 @@ mod store;
 mod sync;
 
 pub use error::ImageError;
+pub use memory::{Memory, MemoryKind};
 pub use open::{METADATA_MAX, Made, OpenReport, Opened, Target};
 pub use payload::Payload;
 pub use storage::{FileStorage, MemoryStorage, NewFile, Storage, Syncing};

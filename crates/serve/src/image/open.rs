@@ -69,6 +69,8 @@ pub struct Opened<M: Medium = Nand> {
 /// What opening an image found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenReport {
+    /// The version of its format; it is raised when a memory is given a place for the first time.
+    pub version: u32,
     /// Pages that are there.
     pub pages: u64,
     /// Pages whose payload was looked at, because no sync was known to have made them safe.
@@ -124,6 +126,7 @@ impl Image {
         let text = profile.show();
         let mut image = Image::lay_out(storage, &name, &text, &device, image_options)?;
         image.fill(&text, &device)?;
+        image.open_logs(&profile.fast)?;
         if let Some(new) = new {
             new.finish()?;
         }
@@ -146,6 +149,7 @@ impl Image {
             return Err(ImageError::Unsupported { why });
         }
         let superblock = Superblock {
+            version: format::VERSION,
             uuid: random_bytes().map_err(io_error(name, "draw a name for it"))?,
             seed: made.seed,
             capacity: made.capacity,
@@ -156,11 +160,11 @@ impl Image {
             geometry,
             text_sum: crc32c::crc32c(text.as_bytes()),
         };
-        match storage.set_size(geometry.file_len()) {
+        match storage.set_size(geometry.memories_at()) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                 let found = storage.size().map_err(io_error(name, "measure it"))?;
-                return Err(ImageError::TooSmall { name: name.into(), found, needed: geometry.file_len() });
+                return Err(ImageError::TooSmall { name: name.into(), found, needed: geometry.memories_at() });
             }
             Err(error) => return Err(io_error(name, "make room for it")(error)),
         }
@@ -273,16 +277,19 @@ impl Image {
         }
         let mut config = profile.nand.clone();
         config.blocks_per_plane = superblock.geometry.blocks_per_plane;
+        let version = superblock.version;
         let mut image = Image::over(storage, name, superblock, options)?;
         image.read_metadata()?;
+        image.read_memories()?;
         let synced = image.read_state()?;
         image.read_blocks()?;
         let Restored { nand, epoch, version_max, report } =
             image.restore(&config, &identity, log_pages(&profile), synced)?;
         image.epoch = epoch.max(synced);
         image.settle()?;
-        let remains = Remains::from_flash(Recorder::new(wrap(nand)), identity, Vec::new());
-        Ok(Opened { image, remains, profile, version_max, report })
+        let log = image.open_logs(&profile.fast)?;
+        let remains = Remains::from_flash(Recorder::new(wrap(nand)), identity, log);
+        Ok(Opened { image, remains, profile, version_max, report: OpenReport { version, ..report } })
     }
 
     /// What was found is what there is from now on, even if the machine goes down.
@@ -362,7 +369,8 @@ fn read_superblock(storage: &dyn Storage, name: &str) -> Result<Superblock, Imag
         Unreadable::Newer(found) => ImageError::Newer { name: name.into(), found },
         Unreadable::Damaged(what) => ImageError::Damaged { name: name.into(), at: 0, what: what.into() },
     })?;
-    let needed = superblock.geometry.file_len();
+    let has_list = superblock.version > format::VERSION_WITHOUT_MEMORIES;
+    let needed = if has_list { superblock.geometry.memories_at() } else { superblock.geometry.file_len() };
     if found < needed {
         let what = format!("it ends there, and should have {needed} bytes");
         return Err(ImageError::Damaged { name: name.into(), at: found, what });

@@ -2,16 +2,19 @@
 //!
 //! Three rules keep the image whole when the process or the machine goes down between any two writes:
 //! 1. Nothing of a block's life is overwritten before all that was programmed until its erase is synced: its data has moved,
-//!    and the copies must be safe first. Its new generation is written then, and not before.
+//!    and the copies must be safe first. Its new generation is written then, and not before; and only when that is synced, too,
+//!    its pages are given back and written again. (Recovery may take either of two equal copies: as long as the block's old
+//!    life may come back, it must be whole.)
 //! 2. A page of the map's checkpoints is not written before all that was programmed before it is synced: recovery believes
 //!    what a checkpoint names, and does not look for it elsewhere.
 //! 3. Rule 1 counts a page that waits by rule 2 as not yet programmed: an erase behind it waits for it, too.
 
 use super::ImageError;
 use super::format::{
-    self, BLOCK_RECORD, BlockRecord, Geometry, OWN_PREFIX, OwnRecord, PageRecord, PageState, Slot, Superblock,
-    UnitRecord,
+    self, BLOCK_RECORD, BlockRecord, Geometry, MemoryEntry, OWN_PREFIX, OwnRecord, PageRecord, PageState, Slot,
+    Superblock, UnitRecord,
 };
+use super::log::StoredLog;
 use super::storage::Storage;
 use super::sync::{SyncMode, Syncs};
 use std::collections::VecDeque;
@@ -52,12 +55,16 @@ impl Default for ImageOptions {
 pub enum Flaw {
     /// Blocks are reused without a sync (rule 1).
     NoSyncBeforeReuse,
+    /// Blocks are reused before their erase is synced (rule 1).
+    ReuseBeforeErase,
     /// Checkpoints are written at once (rule 2).
     EagerMap,
     /// Nobody looks at checksums of payload.
     NoChecksums,
     /// A flush does not sync.
     NoFlush,
+    /// Control blocks are written in two slots in turn, whether one of them is safe or not.
+    AnyControlBlock,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,8 +73,10 @@ pub(super) struct BlockState {
     /// The highest generation that any record of its pages was found with: a crash may have lost the block's record and not
     /// those of its pages, and they must not count again in a later life.
     pub(super) generation_max: u32,
-    /// Erases that the image does not know of yet.
+    /// Erases that the image does not know of for certain yet.
     pub(super) waiting: u32,
+    /// Of these, erases that are written and not synced.
+    pub(super) written: u32,
     /// Something was programmed since the last erase, or ever: there is room to give back.
     pub(super) used: bool,
 }
@@ -75,6 +84,7 @@ pub(super) struct BlockState {
 /// What waits for a sync.
 enum Deferred {
     Erase { block: u32, erases: u32 },
+    Reuse { block: u32, used: bool },
     Own { at: Block, page: u32, header: PageHeader, row: Option<OwnRow> },
 }
 
@@ -130,6 +140,11 @@ pub struct Image {
     pub(super) metadata: Vec<u8>,
     pub(super) metadata_number: u64,
     pub(super) state_number: u64,
+    /// Where memories of the controller are, and the number of the list that says so.
+    pub(super) memories: Vec<MemoryEntry>,
+    pub(super) list_number: u64,
+    /// What is stored of the fast side.
+    pub(super) logs: Vec<StoredLog>,
     statistics: ImageStatistics,
 }
 
@@ -184,6 +199,9 @@ impl Image {
             metadata: Vec::new(),
             metadata_number: 0,
             state_number: 0,
+            memories: Vec::new(),
+            list_number: 0,
+            logs: Vec::new(),
             statistics: ImageStatistics::default(),
             geometry,
             superblock,
@@ -212,7 +230,15 @@ impl Image {
 
     /// Bytes of the file, holes included.
     pub fn file_len(&self) -> u64 {
-        self.geometry.file_len()
+        let memories = self.memories.iter().map(|entry| entry.at + entry.room);
+        let has_list = self.superblock.version > format::VERSION_WITHOUT_MEMORIES;
+        let fixed = if has_list { self.geometry.memories_at() } else { self.geometry.file_len() };
+        memories.fold(fixed, u64::max)
+    }
+
+    /// The version of its format.
+    pub fn version(&self) -> u32 {
+        self.superblock.version
     }
 
     /// What it has done since it was opened.
@@ -234,7 +260,7 @@ impl Image {
 
     /// The result of a write that somebody may want to be safe.
     #[inline]
-    fn wrote(&mut self, result: io::Result<()>) -> Result<(), StoreFault> {
+    pub(super) fn wrote(&mut self, result: io::Result<()>) -> Result<(), StoreFault> {
         self.dirty = true;
         self.fail(result)
     }
@@ -438,7 +464,8 @@ impl Image {
         let block = self.geometry.block(at);
         self.blocks[block as usize].waiting += 1;
         if self.options.flaw == Some(Flaw::NoSyncBeforeReuse) {
-            return self.write_erase(block, erases);
+            self.write_erase(block, erases)?;
+            return self.allow_reuse(block, true);
         }
         // The sync that makes a waiting checkpoint safe is the one behind the one that it waits for.
         self.defer(u64::from(self.deferred_own > 0), Deferred::Erase { block, erases });
@@ -460,14 +487,23 @@ impl Image {
         self.write_block(block)
     }
 
-    fn write_erase(&mut self, block: u32, erases: u32) -> Result<(), StoreFault> {
+    /// Writes the new generation of a block. True: something was programmed in the old one.
+    fn write_erase(&mut self, block: u32, erases: u32) -> Result<bool, StoreFault> {
         let state = &mut self.blocks[block as usize];
-        state.waiting -= 1;
         state.generation_max = state.generation_max.max(state.record.generation) + 1;
         state.record.generation = state.generation_max;
         state.record.erases = erases;
+        state.written += 1;
         let used = std::mem::take(&mut state.used);
         self.write_block(block)?;
+        Ok(used)
+    }
+
+    /// The new generation of a block is safe.
+    fn allow_reuse(&mut self, block: u32, used: bool) -> Result<(), StoreFault> {
+        let state = &mut self.blocks[block as usize];
+        state.waiting -= 1;
+        state.written -= 1;
         if used && self.options.punch && self.dealt.0 == 1 {
             let first = self.payload_at(self.geometry.page(block, 0));
             let len = u64::from(self.geometry.pages_per_block) * u64::from(self.geometry.page_size);
@@ -551,14 +587,51 @@ impl Image {
         self.synced = self.syncs.began();
         self.statistics.syncs += 1;
         self.write_state(self.epoch + self.synced)?;
-        while let Some((_, what)) = self.deferred.pop_front_if(|(needs, _)| *needs <= self.synced) {
-            match what {
-                Deferred::Erase { block, erases } => self.write_erase(block, erases)?,
-                Deferred::Own { at, page, header, row } => {
+        self.do_deferred()
+    }
+
+    /// Does what has waited long enough, in the order in which it was put off.
+    fn do_deferred(&mut self) -> Result<(), StoreFault> {
+        let (mut reuses, mut wrote_own) = (Vec::new(), false);
+        while let Some((needs, what)) = self.deferred.front()
+            && *needs <= self.synced
+        {
+            let can_go_on = match *what {
+                // What was put off before it must be safe first.
+                Deferred::Erase { .. } => !wrote_own,
+                // The block that it goes to must be free for it.
+                Deferred::Own { at, .. } => self.blocks[self.geometry.block(at) as usize].written == 0,
+                Deferred::Reuse { .. } => true,
+            };
+            if !can_go_on {
+                break;
+            }
+            match self.deferred.pop_front() {
+                Some((_, Deferred::Erase { block, erases })) => {
+                    let used = self.write_erase(block, erases)?;
+                    match self.options.flaw {
+                        Some(Flaw::ReuseBeforeErase) => self.allow_reuse(block, used)?,
+                        _ => reuses.push(Deferred::Reuse { block, used }),
+                    }
+                }
+                Some((_, Deferred::Own { at, page, header, row })) => {
                     self.deferred_own -= 1;
+                    wrote_own = true;
                     self.write_own(at, page, header, row.as_ref())?;
                 }
+                Some((_, Deferred::Reuse { block, used })) => self.allow_reuse(block, used)?,
+                None => {}
             }
+        }
+        // The next sync makes the new generations safe, and the pages that were written; what still waits, waits for that.
+        let needs = self.syncs.began() + 1;
+        if (wrote_own || !reuses.is_empty())
+            && let Some((first, _)) = self.deferred.front_mut()
+        {
+            *first = needs.max(*first);
+        }
+        for reuse in reuses.into_iter().rev() {
+            self.deferred.push_front((needs, reuse));
         }
         Ok(())
     }
@@ -596,6 +669,11 @@ impl Image {
         let number = self.syncs.began() + 1;
         self.advance()?;
         Ok(number)
+    }
+
+    /// The number of the sync that makes safe what is written now.
+    pub(super) fn sync_to_come(&self) -> u64 {
+        self.syncs.began() + 1
     }
 
     /// The number of the last sync that has ended.

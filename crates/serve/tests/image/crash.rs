@@ -1,5 +1,6 @@
 //! Crashes at every write and every sync, with whatever the disk makes of what was not synced.
 
+use crate::log::with_log;
 use crate::model::Model;
 use crate::recording::{Disk, Event, Fate, Log, Recording};
 use crate::rig::{DEALLOCATE, MIXED, Mix, OVERWRITE, Rig, hybrid, tiny, wide};
@@ -132,7 +133,9 @@ impl Campaign {
             counts.crashes += 1;
             counts.torn += report.torn;
             counts.lost += u64::from(fate != Fate::All && disk.loose() > 0);
-            rig.check_after_crash_between(before, after).map_err(|e| format!("{fate:?} of {}: {e}", disk.loose()))?;
+            let ended = fate == Fate::All;
+            rig.check_after_crash_between(before, after, ended)
+                .map_err(|e| format!("{fate:?} of {}: {e}", disk.loose()))?;
             if let Some(bytes) = again {
                 counts.second += 1;
                 rig.mix(self.mix);
@@ -164,6 +167,12 @@ pub fn campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec
         .collect()
 }
 
+/// The same with a log beside the blocks.
+pub fn log_campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec<Campaign> {
+    let campaigns = campaigns(seeds, commands, one_in).into_iter();
+    campaigns.map(|campaign| Campaign { profile: with_log(campaign.profile), mix: MIXED, ..campaign }).collect()
+}
+
 /// The same over hybrid mapping.
 fn hybrid_campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec<Campaign> {
     let of_hybrid = |campaign: Campaign| Campaign { profile: hybrid(campaign.seed), ..campaign };
@@ -186,6 +195,36 @@ fn run_all(campaigns: &[Campaign]) -> Counts {
 fn a_crash_at_any_write_loses_nothing_that_was_flushed() {
     let all = run_all(&campaigns(0..8, 400, 60));
     assert!(all.crashes > 1_000 && all.lost > 400 && all.torn > 100 && all.second > 5, "{all:?}");
+}
+
+#[test]
+fn a_crash_at_any_write_leaves_a_log_without_a_gap() {
+    let all = run_all(&log_campaigns(40..46, 160, 100));
+    assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2, "{all:?}");
+}
+
+/// What only a log shows: its control block must not be lost, and its pages are copied more often than they are written.
+#[test]
+fn broken_rules_of_the_log_are_noticed() {
+    for flaw in [Flaw::AnyControlBlock, Flaw::ReuseBeforeErase] {
+        let noticed = log_campaigns(40..60, 600, 20).into_iter().enumerate().find_map(|(i, campaign)| {
+            let broken = Campaign { flaw: Some(flaw), live_on: 0, ..campaign };
+            match catch_unwind(AssertUnwindSafe(|| broken.run())) {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some((i, error)),
+                Err(_) => Some((i, "an assertion failed".into())),
+            }
+        });
+        println!("{flaw:?}: {noticed:?}");
+        assert!(noticed.is_some(), "nobody noticed {flaw:?}");
+    }
+}
+
+#[test]
+#[ignore = "long: make torture"]
+fn torture_logs_crash_at_every_write() {
+    let all = run_all(&log_campaigns(300..332, 400, 8));
+    assert!(all.crashes > 60_000, "{all:?}");
 }
 
 #[test]

@@ -5,7 +5,9 @@ use crate::rig::{MIXED, OVERWRITE, Rig, tiny, wide};
 use tidewater_base::Rng;
 use tidewater_core::subsystem::MoveError;
 use tidewater_nand::FaultPlan;
-use tidewater_serve::image::{Image, ImageError, ImageOptions, SyncMode, Target};
+use tidewater_nand::Nand;
+use tidewater_serve::image::format::{HEADER, Superblock};
+use tidewater_serve::image::{Image, ImageError, ImageOptions, MemoryKind, SyncMode, Target};
 
 fn how(sync: SyncMode) -> ImageOptions {
     ImageOptions { sync, ..ImageOptions::default() }
@@ -122,6 +124,58 @@ fn an_interrupted_making_leaves_no_image_or_a_whole_one() {
     }
     println!("{} events: {none} found no image, {whole} a whole one", events.len());
     assert!(none > 10 && whole > 2);
+}
+
+/// An image without a list of memories is read as it is. It gets one when a memory needs a place, whole or not at all; and a
+/// memory that grows keeps what it held.
+#[test]
+fn an_image_of_version_1_is_raised_when_a_memory_needs_a_place() {
+    let (storage, log) = Recording::new(Vec::new());
+    let rig = Rig::create(Target::Storage(Box::new(storage), "test"), &wide(), 1, how(SyncMode::Inline)).unwrap();
+    let mut disk = Disk::new(vec![0; rig.payload.image().file_len() as usize]);
+    log.lock().unwrap().events.iter().for_each(|event| disk.apply(event));
+    let mut old = disk.crash(Fate::All);
+    let superblock = Superblock::decode(old[..HEADER].try_into().unwrap()).unwrap();
+    old.truncate(superblock.geometry.file_len() as usize);
+    old[8] = 1;
+    let open = |bytes: Vec<u8>| {
+        let (storage, log) = Recording::new(bytes);
+        let target = Target::Storage(Box::new(storage), "test");
+        let opened = Image::open(target, None, how(SyncMode::Inline), |nand: Nand| nand).unwrap();
+        (opened.image, opened.report, log)
+    };
+    let (mut image, report, log) = open(old.clone());
+    assert_eq!((report.version, image.version()), (1, 1));
+    log.lock().unwrap().events.clear();
+    let small = image.memory(MemoryKind::Pmr, 3, 8_000).unwrap();
+    assert!(image.write_memory(small, 8_190, b"xyz").is_err(), "it has two pages");
+    image.write_memory(small, 100, b"stays").unwrap();
+    image.sync().unwrap();
+    let large = image.memory(MemoryKind::Pmr, 3, 100_000).unwrap();
+    assert!(large != small && image.memory(MemoryKind::Pmr, 3, 5).unwrap() == large);
+    assert_eq!(image.version(), 2);
+    let mut disk = Disk::new(old);
+    disk.resize(image.file_len() as usize);
+    let events = std::mem::take(&mut log.lock().unwrap().events);
+    let (mut raised, mut kept) = (0, 0);
+    for (i, event) in events.iter().enumerate() {
+        disk.apply(event);
+        for fate in [Fate::All, Fate::None, Fate::Random(i as u64), Fate::Random(i as u64 + 1_000)] {
+            let (mut image, report, _) = open(disk.crash(fate));
+            raised += u64::from(report.version == 2);
+            let memory = image.memory(MemoryKind::Pmr, 3, 8_000).unwrap();
+            let mut bytes = [0; 5];
+            image.read_memory(memory, 100, &mut bytes).unwrap();
+            kept += u64::from(&bytes == b"stays");
+            assert!(&bytes == b"stays" || bytes == [0; 5], "{bytes:?}");
+        }
+    }
+    println!("{} events: raised {raised} times, content kept {kept} times", events.len());
+    let (mut image, ..) = open(disk.crash(Fate::None));
+    let memory = image.memory(MemoryKind::Pmr, 3, 8_000).unwrap();
+    let mut bytes = [0; 5];
+    image.read_memory(memory, 100, &mut bytes).unwrap();
+    assert!(memory == large && &bytes == b"stays" && raised > 10 && kept > 5);
 }
 
 /// A unit that rots fails to read, also once collection has copied it; others do not, and a write makes it whole again.

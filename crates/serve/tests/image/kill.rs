@@ -1,5 +1,6 @@
 //! A process that really ends: SIGKILL at a write, half of it done, and at any moment.
 
+use crate::log::with_log;
 use crate::model::Model;
 use crate::rig::{Rig, Told, tiny, wide};
 use nix::sys::signal::{Signal, raise};
@@ -8,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tidewater_base::Rng;
+use tidewater_core::profile::Profile;
 use tidewater_nand::FaultPlan;
 use tidewater_serve::image::{FileStorage, ImageOptions, Storage, Syncing, Target};
 
@@ -40,7 +42,9 @@ impl Storage for Mortal {
 
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         if self.is_over() {
-            self.file.write_at(at, &bytes[..bytes.len() / 2])?;
+            // A whole sector is written or it is not; of everything else a half, which is more than a disk does.
+            let is_sector = bytes.len() == 512 && at.is_multiple_of(512);
+            self.file.write_at(at, &bytes[..if is_sector { 0 } else { bytes.len() / 2 }])?;
             raise(Signal::SIGKILL).unwrap();
         }
         self.file.write_at(at, bytes)
@@ -76,6 +80,7 @@ fn child(job: &str) {
     let target = Target::Storage(Box::new(storage), "child");
     let (mut rig, _) = Rig::reopen(target, ImageOptions::default(), FaultPlan::default(), seed).unwrap();
     rig.model = Model::after_crash(&rig.contents().unwrap());
+    rig.see_credit();
     let mut out = io::stdout().lock();
     rig.tell = Some(Box::new(move |told| {
         let line = match told {
@@ -83,7 +88,11 @@ fn child(job: &str) {
             Told::Complete { command, blocks, durable } => {
                 format!("@complete {command} {} {} {}", blocks.start, blocks.end, u8::from(*durable))
             }
-            Told::BeginFlush { command } => format!("@flush {command}"),
+            Told::BeginFlush { command, durable: [one, other] } => format!("@flush {command} {one} {other}"),
+            Told::Log { stored, credit, trimmed } => {
+                let numbers = [stored, credit, trimmed].into_iter().flatten().map(u64::to_string);
+                format!("@log {}", numbers.collect::<Vec<_>>().join(" "))
+            }
             Told::CompleteFlush { command } => format!("@flushed {command}"),
         };
         out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush()).expect("the parent listens");
@@ -107,7 +116,11 @@ fn follow(model: &mut Model, said: impl BufRead) -> u64 {
         match (what, &numbers[..]) {
             ("@begin", &[command, start, end, id]) => model.begin(command, start..end, id),
             ("@complete", &[command, start, end, durable]) => model.complete(command, start..end, durable == 1),
-            ("@flush", &[command]) => model.begin_flush(command),
+            ("@flush", &[command, one, other]) => {
+                model.begin_flush(command);
+                model.log.begin_flush(command, [one, other]);
+            }
+            ("@log", &[s0, s1, c0, c1, t0, t1]) => model.log.learn([s0, s1], [c0, c1], [t0, t1]),
             ("@flushed", &[command]) => model.complete_flush(command),
             _ => panic!("the child said {line}"),
         }
@@ -117,11 +130,10 @@ fn follow(model: &mut Model, said: impl BufRead) -> u64 {
 }
 
 /// Lives of one drive, each ended by SIGKILL: at the nth write, or after so many microseconds.
-fn lives(test: &str, wide_drive: bool, ends: impl Iterator<Item = (Option<u64>, u64)>) -> (u64, u64) {
+fn lives(test: &str, profile: &Profile, ends: impl Iterator<Item = (Option<u64>, u64)>) -> (u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive.tide");
-    let profile = if wide_drive { wide() } else { tiny() };
-    let rig = Rig::create(Target::Path(&path), &profile, 1, ImageOptions::default()).unwrap();
+    let rig = Rig::create(Target::Path(&path), profile, 1, ImageOptions::default()).unwrap();
     let mut model = rig.model.clone();
     drop(rig);
     let (mut killed, mut commands) = (0, 0);
@@ -169,9 +181,32 @@ fn a_killed_process_loses_nothing_that_was_flushed() {
     if let Ok(job) = std::env::var(JOB) {
         return child(&job);
     }
-    let (_, commands) = lives(test, true, (0..12u64).map(|life| (Some(life * life * 7), 0)));
+    let (_, commands) = lives(test, &wide(), (0..12u64).map(|life| (Some(life * life * 7), 0)));
     assert!(commands > 100);
-    lives(test, false, at_random(1, 8));
+    lives(test, &tiny(), at_random(1, 8));
+}
+
+#[test]
+fn a_killed_process_leaves_a_log_with_all_that_was_credited() {
+    let test = "kill::a_killed_process_leaves_a_log_with_all_that_was_credited";
+    if let Ok(job) = std::env::var(JOB) {
+        return child(&job);
+    }
+    let (_, commands) = lives(test, &with_log(wide()), (0..10u64).map(|life| (Some(life * life * 5), 0)));
+    assert!(commands > 20);
+    lives(test, &with_log(tiny()), at_random(3, 6));
+}
+
+#[test]
+#[ignore = "long: make torture"]
+fn torture_a_log_killed_at_every_write() {
+    let test = "kill::torture_a_log_killed_at_every_write";
+    if let Ok(job) = std::env::var(JOB) {
+        return child(&job);
+    }
+    lives(test, &with_log(tiny()), (0..600).map(|nth| (Some(nth), 0)));
+    lives(test, &with_log(wide()), (0..400).map(|nth| (Some(nth), 0)));
+    lives(test, &with_log(wide()), at_random(4, 200));
 }
 
 #[test]
@@ -181,8 +216,8 @@ fn torture_a_kill_at_every_write() {
     if let Ok(job) = std::env::var(JOB) {
         return child(&job);
     }
-    let (killed, commands) = lives(test, false, (0..1_500).map(|nth| (Some(nth), 0)));
+    let (killed, commands) = lives(test, &tiny(), (0..1_500).map(|nth| (Some(nth), 0)));
     assert!(killed == 1_500 && commands > 10_000);
-    lives(test, true, (0..600).map(|nth| (Some(nth), 0)));
-    lives(test, true, at_random(2, 300));
+    lives(test, &wide(), (0..600).map(|nth| (Some(nth), 0)));
+    lives(test, &wide(), at_random(2, 300));
 }

@@ -5,6 +5,7 @@ mod end_to_end;
 mod faults;
 mod hostile;
 mod kill;
+mod log;
 mod model;
 mod recording;
 mod rig;

@@ -1,5 +1,6 @@
 //! What a drive may hold: block by block, now and after a crash.
 
+use crate::log::LogModel;
 use std::collections::{BTreeMap, BTreeSet};
 use tidewater_base::Rng;
 
@@ -52,18 +53,20 @@ pub struct Model {
     dirty: BTreeSet<u64>,
     step: u64,
     flushes: BTreeMap<u64, u64>,
+    /// The log of the fast side.
+    pub log: LogModel,
 }
 
 impl Model {
     pub fn new(blocks: u64) -> Model {
         let blocks = vec![State::default(); blocks as usize];
-        Model { blocks, dirty: BTreeSet::new(), step: 0, flushes: BTreeMap::new() }
+        Model { blocks, dirty: BTreeSet::new(), step: 0, flushes: BTreeMap::new(), log: LogModel::default() }
     }
 
     /// What a crash has left is durable now.
     pub fn after_crash(found: &[u64]) -> Model {
         let blocks = found.iter().map(|&durable| State { durable, after: Vec::new() }).collect();
-        Model { blocks, dirty: BTreeSet::new(), step: 0, flushes: BTreeMap::new() }
+        Model { blocks, dirty: BTreeSet::new(), step: 0, flushes: BTreeMap::new(), log: LogModel::default() }
     }
 
     pub fn blocks(&self) -> u64 {
@@ -100,6 +103,7 @@ impl Model {
     /// A flush has completed: what had completed before it began is durable.
     pub fn complete_flush(&mut self, command: u64) {
         let began = self.flushes.remove(&command).expect("it began");
+        self.log.complete_flush(command);
         let dirty: Vec<u64> = self.dirty.iter().copied().collect();
         for block in dirty {
             let state = &mut self.blocks[block as usize];

@@ -120,6 +120,11 @@ impl Disk {
         Disk { durable: bytes, loose: Vec::new(), began: 0 }
     }
 
+    /// It is this large from now on.
+    pub fn resize(&mut self, len: usize) {
+        self.durable.resize(len, 0);
+    }
+
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Write { .. } | Event::Punch { .. } => self.loose.push((self.began, event.clone())),

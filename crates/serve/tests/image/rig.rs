@@ -1,5 +1,6 @@
 //! A drive with its payload store and a host, under a virtual clock.
 
+use crate::log::LANES;
 use crate::model::{BLOCK, Model, ZEROES, fill, identify};
 use std::collections::BTreeMap;
 use tidewater_base::{Duration, Instant, Rng};
@@ -113,11 +114,19 @@ pub enum Told {
         blocks: std::ops::Range<u64>,
         durable: bool,
     },
+    /// With where the log ends on flash.
     BeginFlush {
         command: u64,
+        durable: [u64; LANES],
     },
     CompleteFlush {
         command: u64,
+    },
+    /// What it has stored into the log, will have, and knows of it.
+    Log {
+        stored: [u64; LANES],
+        credit: [u64; LANES],
+        trimmed: [u64; LANES],
     },
 }
 
@@ -227,13 +236,13 @@ impl Rig {
         Ok(found)
     }
 
-    /// After a crash: every block holds what it may. The drive goes on with what was found.
+    /// After the end of the process: every block holds what it may. The drive goes on with what was found.
     pub fn check_after_crash(&mut self, before: &Model) -> Result<(), String> {
-        self.check_after_crash_between(before, before)
+        self.check_after_crash_between(before, before, true)
     }
 
-    /// As [`Rig::check_after_crash`], when the crash came somewhere between two moments.
-    pub fn check_after_crash_between(&mut self, before: &Model, after: &Model) -> Result<(), String> {
+    /// As [`Rig::check_after_crash`], when the crash came somewhere between two moments; `ended`: only the process has.
+    pub fn check_after_crash_between(&mut self, before: &Model, after: &Model, ended: bool) -> Result<(), String> {
         let found = self.contents()?;
         for (block, &id) in (0..).zip(&found) {
             if !before.may_hold(block, id) && !after.may_hold(block, id) {
@@ -242,18 +251,27 @@ impl Rig {
             }
         }
         self.model = Model::after_crash(&found);
-        Ok(())
+        self.check_log(&before.log, &after.log, ended)
     }
 
-    fn say(&mut self, told: &Told) {
+    /// The time.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    pub fn say(&mut self, told: &Told) {
         if let Some(tell) = &mut self.tell {
             tell(told);
         }
         match told.clone() {
             Told::Begin { command, blocks, id } => self.model.begin(command, blocks, id),
             Told::Complete { command, blocks, durable } => self.model.complete(command, blocks, durable),
-            Told::BeginFlush { command } => self.model.begin_flush(command),
+            Told::BeginFlush { command, durable } => {
+                self.model.begin_flush(command);
+                self.model.log.begin_flush(command, durable);
+            }
             Told::CompleteFlush { command } => self.model.complete_flush(command),
+            Told::Log { stored, credit, trimmed } => self.model.log.learn(stored, credit, trimmed),
         }
     }
 
@@ -263,7 +281,14 @@ impl Rig {
         let submits = if self.commands.len() < DEPTH { self.paused_until.max(self.now) } else { Instant::NEVER };
         if submits < deadline || submits == deadline && submits != Instant::NEVER && self.rng.below(2) == 0 {
             self.now = submits;
-            self.submit();
+            let log = self.has_log() && self.rng.below(3) > 0;
+            if log {
+                let mut rng = Rng::new(self.rng.next_u64(), b"log");
+                self.use_log(&mut rng);
+                self.paused_until = self.now + Duration::from_us(self.rng.below(20));
+            } else {
+                self.submit();
+            }
             self.after();
             true
         } else {
@@ -321,7 +346,12 @@ impl Rig {
     fn after(&mut self) {
         self.device.medium().take_changes(&mut self.changes);
         let applied = self.payload.apply(&self.changes);
-        assert!(applied.is_ok() || self.faulty, "the image refuses what nobody made it refuse");
+        let stored = match self.device.is_recovering() {
+            true => Ok(()),
+            false => self.payload.image_mut().store_logs(self.device.fast()),
+        };
+        assert!(applied.and(stored).is_ok() || self.faulty, "the image refuses what nobody made it refuse");
+        self.see_credit();
         while let Some(output) = self.device.poll() {
             self.take(output);
         }
@@ -369,7 +399,12 @@ impl Rig {
                     self.end(key, good);
                 }
             }
-            other => panic!("{other:?} is not for the block side"),
+            Output::Store { function, lpn, number, page, epoch } => {
+                let mut bytes = vec![0; page.len as usize];
+                self.device.fast().read_ring(function.into(), page.lane.into(), page.offset, &mut bytes);
+                self.payload.keep_log(lpn, &page.header(function, number, epoch, &bytes), &bytes);
+            }
+            other => panic!("{other:?} was not asked for"),
         }
     }
 
@@ -476,7 +511,7 @@ impl Rig {
                 submission.ranges = Some([DsmRange::new(first, u32::from(last) + 1)].into());
                 self.say(&Told::Begin { command: id, blocks: changes, id: ZEROES });
             }
-            What::Flush => self.say(&Told::BeginFlush { command: id }),
+            What::Flush => self.say(&Told::BeginFlush { command: id, durable: self.durable() }),
         }
         self.commands.insert(key, Command { what, blocks, slot, id, syncing: false });
         let handled = self.device.handle(self.now, Input::Submit { queue, submission });
@@ -489,7 +524,12 @@ impl Rig {
         let profile = device.profile().clone();
         let remains = device.cut_power();
         remains.medium().take_changes(&mut changes);
+        for page in remains.destaged() {
+            let header = page.page.header(page.function, page.number, page.epoch, &page.bytes);
+            payload.keep_log(page.lpn, &header, &page.bytes);
+        }
         payload.apply(&changes).expect("the image takes it");
+        payload.image_mut().store_log_remains(remains.log()).expect("the image takes it");
         payload.power_lost().expect("the image takes it");
         let device = Device::power_on(&profile, remains).expect("it comes back");
         let blocks = model.blocks();

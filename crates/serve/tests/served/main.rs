@@ -5,6 +5,7 @@ mod doorbells;
 mod faults;
 mod integrity;
 mod kill;
+mod log;
 mod log_namespace;
 mod power;
 mod support;

@@ -1,0 +1,332 @@
+//! What the fast side has in memory that survives: control blocks, and what is in the rings and not on flash yet.
+//!
+//! A memory of each function has three slots for its control block, and two halves for its rings, of which a generation of even number uses
+//! the first and one of odd number the second. Control blocks are written without a sync of their own, so the newest that a sync has
+//! made safe keeps its slot. A ring is kept in sectors, each of which says which bytes of the stream it holds: it is written as a
+//! whole or not at all, so what can be read of a ring is what was there at some moment, without a gap.
+
+use super::ImageError;
+use super::format::{LOG_CHUNK, LOG_HEADER, LOG_SECTOR, LogSector, Slot, u32_at};
+use super::memory::{Memory, MemoryKind};
+use super::store::{Flaw, Image};
+use tidewater_core::fast::{ControlBlock, Fast, Function, LogRemains, Setup};
+use tidewater_core::profile::FastProfile;
+use tidewater_core::subsystem::StoreFault;
+use tidewater_wire::vendor::LANES_MAX;
+
+/// Bytes of a slot for a control block.
+const SLOT: u64 = 16 << 10;
+const SLOTS: u64 = 3;
+/// Bytes of a slot's content before the control block: the generation, and three words that are 0.
+const BEFORE: usize = 16;
+
+/// Sectors of one lane's ring: all of it, wherever in a sector it begins and ends, and one more.
+fn lane_sectors(ring_size: u64) -> u64 {
+    ring_size.div_ceil(LOG_CHUNK as u64) + 2
+}
+
+/// Sectors of a half: rings of `fast.size` bytes together, however many lanes share them.
+fn half_sectors(fast: &FastProfile) -> u64 {
+    fast.size.div_ceil(LOG_CHUNK as u64) + 3 * LANES_MAX as u64
+}
+
+/// Where a lane's ring is kept.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    generation: u32,
+    /// Byte of the file.
+    at: u64,
+    sectors: u64,
+}
+
+impl Place {
+    /// The sector of a byte of the stream.
+    fn sector(&self, offset: u64) -> u64 {
+        self.at + offset / LOG_CHUNK as u64 % self.sectors * LOG_SECTOR as u64
+    }
+}
+
+/// A ring as it is stored.
+#[derive(Clone, Debug)]
+struct StoredLane {
+    /// Everything before this is stored, or on flash.
+    until: u64,
+    /// The bytes of the sector that it ends in.
+    tail: Box<[u8; LOG_CHUNK]>,
+    /// The first of them that is there.
+    skip: u64,
+}
+
+/// A function of the fast side as it is stored.
+#[derive(Debug)]
+pub(super) struct StoredLog {
+    memory: Memory,
+    half: u64,
+    /// Of each slot the number of its control block, and the sync that makes it safe.
+    slots: [(u64, u64); SLOTS as usize],
+    number: u64,
+    generation: u32,
+    /// The control block that is stored, and the rings with it; `None`: whatever is there is from a life before.
+    current: Option<(ControlBlock, Vec<StoredLane>)>,
+}
+
+impl StoredLog {
+    fn place(&self, generation: u32, ring_size: u64, lane: usize) -> Place {
+        let sectors = lane_sectors(ring_size);
+        let before = u64::from(generation % 2) * self.half + lane as u64 * sectors;
+        Place { generation, at: self.memory.at() + SLOTS * SLOT + before * LOG_SECTOR as u64, sectors }
+    }
+}
+
+impl Image {
+    /// Makes or finds the memories of the fast side of a profile, and reads what is left of it, for each function the newest first.
+    pub(super) fn open_logs(&mut self, fast: &FastProfile) -> Result<Vec<Vec<LogRemains>>, ImageError> {
+        let functions = if fast.is_enabled() { fast.functions } else { 0 };
+        let mut all = Vec::new();
+        for function in 0..functions {
+            let half = half_sectors(fast);
+            let bytes = SLOTS * SLOT + 2 * half * LOG_SECTOR as u64;
+            let memory = self.memory(MemoryKind::Log, function as u8, bytes)?;
+            let mut log =
+                StoredLog { memory, half, slots: [(0, 0); SLOTS as usize], number: 0, generation: 0, current: None };
+            let mut found = Vec::new();
+            for slot in 0..SLOTS {
+                let at = memory.at() + slot * SLOT;
+                let mut bytes = vec![0; SLOT as usize];
+                self.storage.read_at(at, &mut bytes).map_err(|error| self.io("read a control block", error))?;
+                let Some((number, content)) = Slot::decode(self.salt, at, &bytes) else { continue };
+                log.slots[slot as usize] = (number, 0);
+                log.number = log.number.max(number);
+                if content.len() < BEFORE {
+                    continue;
+                }
+                let block = ControlBlock::from_bytes(&content[BEFORE..]).map_err(|error| {
+                    let what = format!("what is left of the log of function {function} can't be used: {error}");
+                    ImageError::Damaged { name: self.name.clone(), at, what }
+                })?;
+                found.push((number, u32_at(content, 0), block));
+            }
+            found.sort_by_key(|&(number, ..)| std::cmp::Reverse(number));
+            // Neither half that may count is written before another control block is.
+            log.generation = found.iter().map(|&(_, generation, _)| generation).max().unwrap_or(0);
+            let mut remains = Vec::new();
+            for (_, generation, block) in found {
+                let rings = self.read_rings(&log, generation, &block)?;
+                remains.push(LogRemains { block, rings });
+            }
+            self.logs.push(log);
+            all.push(remains);
+        }
+        Ok(all)
+    }
+
+    /// What is in the rings from where each lane ends on flash.
+    fn read_rings(&self, log: &StoredLog, generation: u32, block: &ControlBlock) -> Result<Vec<Vec<u8>>, ImageError> {
+        let Setup { lanes, ring_size, .. } = *block.setup();
+        let mut rings = Vec::new();
+        if lane_sectors(ring_size).checked_mul(lanes.into()).is_none_or(|sectors| sectors > log.half) {
+            return Ok(rings); // No ring of this drive: the block is refused by whoever knows the drive.
+        }
+        for (lane, &end) in block.ends().iter().enumerate() {
+            let place = log.place(generation, ring_size, lane);
+            let mut ring = Vec::new();
+            let mut sector = [0; LOG_SECTOR];
+            while (ring.len() as u64) < ring_size {
+                let from = end + ring.len() as u64;
+                let at = place.sector(from);
+                self.storage.read_at(at, &mut sector).map_err(|error| self.io("read a ring", error))?;
+                let within = from % LOG_CHUNK as u64;
+                let Some(LogSector { skip, len, .. }) = LogSector::decode(self.salt, at, &sector)
+                    .filter(|found| (found.generation, found.offset) == (generation, from - within))
+                else {
+                    break;
+                };
+                if u64::from(skip) > within || u64::from(len) <= within {
+                    break;
+                }
+                ring.extend_from_slice(&sector[LOG_HEADER..][within as usize..usize::from(len)]);
+                if usize::from(len) < LOG_CHUNK {
+                    break;
+                }
+            }
+            ring.truncate(ring_size as usize);
+            rings.push(ring);
+        }
+        Ok(rings)
+    }
+
+    /// Stores what has changed of the fast side, before anybody hears of it: to be called when all that was done to flash is stored.
+    ///
+    /// # Errors
+    /// [`StoreFault`]: now or before.
+    #[inline]
+    pub fn store_logs(&mut self, fast: &Fast) -> Result<(), StoreFault> {
+        if self.logs.is_empty() { Ok(()) } else { self.store_all_logs(fast) }
+    }
+
+    fn store_all_logs(&mut self, fast: &Fast) -> Result<(), StoreFault> {
+        let mut logs = std::mem::take(&mut self.logs);
+        let mut result = Ok(());
+        for (function, log) in logs.iter_mut().enumerate() {
+            let Some(of) = fast.function(function) else { continue };
+            result = result.and(self.store_log(log, of, fast, function));
+        }
+        self.logs = logs;
+        result
+    }
+
+    fn store_log(
+        &mut self,
+        log: &mut StoredLog,
+        of: &Function,
+        fast: &Fast,
+        function: usize,
+    ) -> Result<(), StoreFault> {
+        let goes_on = |(block, lanes): &(ControlBlock, Vec<StoredLane>)| {
+            block.setup() == of.setup()
+                && lanes
+                    .iter()
+                    .zip(of.lanes())
+                    .zip(block.ends())
+                    .all(|((stored, lane), &end)| lane.released() >= stored.until && lane.durable() >= end)
+        };
+        let read = |lane: usize, offset: u64, into: &mut [u8]| fast.read_ring(function, lane, offset, into);
+        if !log.current.as_ref().is_some_and(goes_on) {
+            // A life has begun, or the log was cut or set up anew: its rings go to the other half.
+            let block = of.control_block();
+            let ends: Vec<(u64, u64)> = of.lanes().iter().map(|lane| (lane.durable(), lane.released())).collect();
+            return self.begin_generation(log, block, if fast.survives() { Some(&ends) } else { None }, read);
+        }
+        let Some((block, lanes)) = &mut log.current else { return Ok(()) };
+        let changed = !of.is_saved_as(block);
+        if changed {
+            *block = of.control_block();
+        }
+        if !fast.survives() {
+            for (stored, lane) in lanes.iter_mut().zip(of.lanes()) {
+                stored.until = lane.released();
+            }
+        }
+        let mut lanes = std::mem::take(lanes);
+        // Where the log has come to on flash is stored before bytes that are there are overwritten.
+        let mut result = if changed { self.write_control_block(log) } else { Ok(()) };
+        for (i, (stored, lane)) in lanes.iter_mut().zip(of.lanes()).enumerate() {
+            if stored.until < lane.released() && result.is_ok() {
+                let place = log.place(log.generation, of.setup().ring_size, i);
+                result =
+                    self.store_ring(stored, (lane.durable(), lane.released()), place, |at, into| read(i, at, into));
+            }
+        }
+        if let Some((_, stored)) = &mut log.current {
+            *stored = lanes;
+        }
+        result
+    }
+
+    /// Stores all of a function in another half. `ends`: for each lane where it ends on flash, and where it ends.
+    fn begin_generation(
+        &mut self,
+        log: &mut StoredLog,
+        block: ControlBlock,
+        ends: Option<&[(u64, u64)]>,
+        read: impl Fn(usize, u64, &mut [u8]),
+    ) -> Result<(), StoreFault> {
+        log.generation = log.generation.wrapping_add(1);
+        let ring_size = block.setup().ring_size;
+        let fresh = |&until: &u64| StoredLane { until, tail: Box::new([0; LOG_CHUNK]), skip: until % LOG_CHUNK as u64 };
+        let mut lanes: Vec<StoredLane> = block.ends().iter().map(fresh).collect();
+        for (i, (stored, &range)) in lanes.iter_mut().zip(ends.unwrap_or_default()).enumerate() {
+            let place = log.place(log.generation, ring_size, i);
+            self.store_ring(stored, range, place, |at, into| read(i, at, into))?;
+        }
+        log.current = Some((block, lanes));
+        self.write_control_block(log)
+    }
+
+    /// After a loss of power inside: the control blocks that are left, and empty rings.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn store_log_remains<'a>(
+        &mut self,
+        left: impl Iterator<Item = Option<&'a LogRemains>>,
+    ) -> Result<(), StoreFault> {
+        let mut logs = std::mem::take(&mut self.logs);
+        let mut result = Ok(());
+        for (log, left) in logs.iter_mut().zip(left) {
+            if let Some(LogRemains { block, rings }) = left {
+                // Recovery that was cut short leaves what it came from, and that is stored.
+                if rings.iter().all(Vec::is_empty) {
+                    result = result.and(self.begin_generation(log, block.clone(), None, |_, _, _| {}));
+                }
+            }
+        }
+        self.logs = logs;
+        result
+    }
+
+    /// Stores what a ring has that is not stored yet, up to its end.
+    fn store_ring(
+        &mut self,
+        stored: &mut StoredLane,
+        (durable, released): (u64, u64),
+        place: Place,
+        read: impl Fn(u64, &mut [u8]),
+    ) -> Result<(), StoreFault> {
+        const CHUNK: u64 = LOG_CHUNK as u64;
+        if stored.until < durable {
+            // What is on flash already may have left the ring.
+            (stored.until, stored.skip) = (durable, durable % CHUNK);
+        }
+        while stored.until < released {
+            let within = stored.until % CHUNK;
+            if within == 0 {
+                stored.skip = 0;
+            }
+            let offset = stored.until - within;
+            let end = released.min(offset + CHUNK);
+            let len = end - offset;
+            read(stored.until, &mut stored.tail[within as usize..len as usize]);
+            let mut sector = [0; LOG_SECTOR];
+            sector[LOG_HEADER..].copy_from_slice(&stored.tail[..]);
+            sector[LOG_HEADER + len as usize..].fill(0);
+            let at = place.sector(offset);
+            let header = LogSector { generation: place.generation, offset, skip: stored.skip as u16, len: len as u16 };
+            header.seal(self.salt, at, &mut sector);
+            let result = self.storage.write_at(at, &sector);
+            self.wrote(result)?;
+            stored.until = end;
+        }
+        Ok(())
+    }
+
+    /// Writes the present control block of a function over one that is neither the newest nor the newest of those that are safe.
+    fn write_control_block(&mut self, log: &mut StoredLog) -> Result<(), StoreFault> {
+        let Some((block, _)) = &log.current else { return Ok(()) };
+        let mut content = vec![0; BEFORE];
+        content[..4].copy_from_slice(&log.generation.to_le_bytes());
+        content.extend(block.to_bytes());
+        if self.is_faulted() || Slot::HEADER + content.len() > SLOT as usize {
+            return Err(StoreFault);
+        }
+        let newest_of = |slots: &[(u64, u64)], until: u64| {
+            let numbers = slots.iter().enumerate().filter(|(_, (_, needs))| *needs <= until);
+            numbers.max_by_key(|(_, (number, _))| *number).map(|(slot, _)| slot)
+        };
+        let (newest, safe) = (newest_of(&log.slots, u64::MAX), newest_of(&log.slots, self.synced()));
+        let kept = |slot: &usize| Some(*slot) == newest || Some(*slot) == safe;
+        let free = (0..log.slots.len()).filter(|slot| !kept(slot)).min_by_key(|&slot| log.slots[slot].0);
+        let slot = match self.options.flaw {
+            Some(Flaw::AnyControlBlock) => (log.number + 1) as usize % 2,
+            _ => free.expect("two of three are kept at most"),
+        };
+        log.number += 1;
+        let at = log.memory.at() + slot as u64 * SLOT;
+        let mut bytes = Slot::encode(self.salt, at, log.number, &content).to_vec();
+        bytes.extend(content);
+        let needs = self.sync_to_come();
+        log.slots[slot] = (log.number, needs);
+        let result = self.storage.write_at(at, &bytes);
+        self.wrote(result)
+    }
+}

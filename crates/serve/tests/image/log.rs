@@ -1,0 +1,176 @@
+//! The log of the fast side: what its host knows of it, and what must be left of it after a crash.
+
+use crate::rig::{Rig, Told};
+use tidewater_base::Rng;
+use tidewater_core::device::Input;
+use tidewater_core::fast::{Content, PAGE_HEADER, bar};
+use tidewater_core::profile::Profile;
+use tidewater_core::subsystem::Unit;
+
+pub const LANES: usize = 2;
+
+/// A profile with a log of two lanes whose ring survives: small, so that it goes round all the time.
+pub fn with_log(mut profile: Profile) -> Profile {
+    for (key, value) in [
+        ("memory.sram.size", "64KiB"),
+        ("memory.sram.survives", "by-capacitors"),
+        ("fast.size", "8KiB"),
+        ("fast.queue_size", "2KiB"),
+        ("fast.log_size", "64KiB"),
+        ("fast.lanes", "2"),
+        ("fast.partial_after", "300us"),
+    ] {
+        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
+    }
+    profile
+}
+
+fn byte(lane: usize, offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ (lane as u8) << 7
+}
+
+/// What the host knows, by lane.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogModel {
+    /// The end of what it has stored.
+    pub stored: [u64; LANES],
+    /// The credit that it has seen: that outlives the process.
+    pub credit: [u64; LANES],
+    /// Up to where it was on flash when the last flush began that has ended: that outlives the machine.
+    pub flushed: [u64; LANES],
+    /// What it has no use for any more.
+    pub trimmed: [u64; LANES],
+    flushes: Vec<(u64, [u64; LANES])>,
+}
+
+impl LogModel {
+    pub fn begin_flush(&mut self, command: u64, durable: [u64; LANES]) {
+        self.flushes.push((command, durable));
+    }
+
+    pub fn complete_flush(&mut self, command: u64) {
+        let Some(place) = self.flushes.iter().position(|(of, _)| *of == command) else { return };
+        let (_, durable) = self.flushes.remove(place);
+        for (flushed, durable) in self.flushed.iter_mut().zip(durable) {
+            *flushed = durable.max(*flushed);
+        }
+    }
+
+    /// What the host has stored, or is about to, has seen, and does not need.
+    pub fn learn(&mut self, stored: [u64; LANES], credit: [u64; LANES], trimmed: [u64; LANES]) {
+        (self.stored, self.credit, self.trimmed) = (stored, credit, trimmed);
+    }
+
+    /// What was found after a crash is there, and there to stay.
+    fn after_crash(ends: [u64; LANES], trimmed: [u64; LANES]) -> LogModel {
+        LogModel { stored: ends, credit: ends, flushed: [0; LANES], trimmed, flushes: Vec::new() }
+    }
+}
+
+impl Rig {
+    /// Whether there is a log.
+    pub fn has_log(&self) -> bool {
+        self.device.fast().is_enabled()
+    }
+
+    /// The host stores a piece, or trims.
+    pub fn use_log(&mut self, rng: &mut Rng) {
+        let lane = rng.below(LANES as u64) as usize;
+        let LogModel { mut stored, credit: seen, mut trimmed, .. } = self.model.log.clone();
+        let credit = seen[lane];
+        if rng.below(12) == 0 {
+            trimmed[lane] += rng.below(credit.saturating_sub(trimmed[lane]) + 1);
+            self.say(&Told::Log { stored, credit: seen, trimmed });
+            self.device.trim_log(0, lane, trimmed[lane]);
+            return;
+        }
+        let setup = *self.device.fast().functions()[0].setup();
+        let from = stored[lane].max(credit);
+        let end = (from + 1 + rng.below(700))
+            .min(credit + setup.queue_size)
+            .min((from / setup.ring_size + 1) * setup.ring_size);
+        if end > from {
+            stored[lane] = end;
+            self.say(&Told::Log { stored, credit: seen, trimmed });
+            let bytes: Vec<u8> = (from..end).map(|offset| byte(lane, offset)).collect();
+            let address = bar::ring_address(&setup, lane, from);
+            let input = Input::Store { function: 0, address, content: Content::Bytes(&bytes) };
+            assert!(self.device.handle(self.now(), input).is_ok());
+        }
+    }
+
+    /// Where each lane ends on flash.
+    pub fn durable(&self) -> [u64; LANES] {
+        let mut ends = [0; LANES];
+        if let Some(function) = self.device.fast().function(0) {
+            ends.iter_mut().zip(function.lanes()).for_each(|(end, lane)| *end = lane.durable());
+        }
+        ends
+    }
+
+    /// The host looks at its credit.
+    pub fn see_credit(&mut self) {
+        let Some(function) = self.device.fast().function(0) else { return };
+        let LogModel { stored, mut credit, trimmed, .. } = self.model.log.clone();
+        for (seen, lane) in credit.iter_mut().zip(function.lanes()) {
+            assert!(lane.credit() >= *seen, "credit goes back");
+            *seen = lane.credit();
+        }
+        if credit != self.model.log.credit {
+            self.say(&Told::Log { stored, credit, trimmed });
+        }
+    }
+
+    /// After a crash: what there is of the log is what was written, without a gap, from where the host has trimmed to the end of what it
+    /// must be. `ended`: only the process has.
+    pub fn check_log(&mut self, before: &LogModel, after: &LogModel, ended: bool) -> Result<(), String> {
+        if !self.has_log() {
+            return Ok(());
+        }
+        let mut ends = [0; LANES];
+        let mut firsts: [Option<u64>; LANES] = [None; LANES];
+        let pages: Vec<_> = self.device.fast().functions()[0].log().pages().collect();
+        for (number, page) in pages {
+            let lane = usize::from(page.lane);
+            if page.len == 0 {
+                return Err(format!("page {number} of the log is lost"));
+            }
+            if firsts[lane].is_some() && ends[lane] != page.offset {
+                return Err(format!("page {number}: {page:?} does not follow {}", ends[lane]));
+            }
+            firsts[lane] = Some(firsts[lane].unwrap_or(page.offset));
+            ends[lane] = page.end();
+            let lpn = self.device.fast().functions()[0].log().lpn(number);
+            let mut found = vec![0; page.len as usize];
+            let unit = Unit { lpn, skip: PAGE_HEADER, len: page.len, at: 0 };
+            let place = self.device.locate(lpn);
+            let read = self.payload.read(unit, place, &mut found);
+            read.map_err(|error| format!("page {number}, {page:?}, can't be read: {error:?} at {place:?}"))?;
+            check(lane, page.offset, &found)?;
+        }
+        for (lane, end) in ends.iter_mut().enumerate() {
+            let of = &self.device.fast().functions()[0].lanes()[lane];
+            let (durable, released) = (of.durable(), of.released());
+            if firsts[lane].is_some() && *end != durable {
+                return Err(format!("lane {lane}: pages end at {end}, and it ends on flash at {durable}"));
+            }
+            let mut found = vec![0; (released - durable) as usize];
+            self.device.fast().read_ring(0, lane, durable, &mut found);
+            check(lane, durable, &found)?;
+            let first = firsts[lane].unwrap_or(durable);
+            let must = if ended { before.credit[lane].max(before.flushed[lane]) } else { before.flushed[lane] };
+            if released < must || released > after.stored[lane] || first > after.trimmed[lane] {
+                let what = format!("{first}..{released} ({durable} on flash), must reach {must}; {after:?}");
+                return Err(format!("lane {lane} holds {what}"));
+            }
+            *end = released;
+        }
+        self.model.log = LogModel::after_crash(ends, after.trimmed);
+        Ok(())
+    }
+}
+
+fn check(lane: usize, from: u64, found: &[u8]) -> Result<(), String> {
+    let wrong = (from..).zip(found).find(|(offset, found)| **found != byte(lane, *offset));
+    wrong.map_or(Ok(()), |(offset, _)| Err(format!("byte {offset} of lane {lane} is another")))
+}

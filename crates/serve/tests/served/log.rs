@@ -1,0 +1,401 @@
+//! The fast side's log over the ends of a drive: stopped, killed, and without power. What was acknowledged is there, byte for byte, and the
+//! log goes on behind it.
+
+use crate::support::{Drive, Host, TIME, setup};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidewater_base::Rng;
+use tidewater_core::fast::bar;
+use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_serve::control::Request;
+use tidewater_serve::engine::{Backing, Event, Server, Setup};
+use tidewater_serve::vfio_user::client::nvme::Nvme;
+use tidewater_serve::vfio_user::client::{Client, ClientError};
+use tidewater_wire::nvme::register::offset;
+use tidewater_wire::vendor::{AdminCommand, ControlPage, IoCommand, ReadLogHeader, TrimTo};
+use tidewater_wire::vfio_user::region;
+
+const LANES: usize = 2;
+
+/// The tiny drive with a log of two lanes, whose ring survives a loss of power or not.
+fn tiny_log(timing: Timing, survives: bool) -> Profile {
+    let mut profile = builtin("tiny").expect("it is built in");
+    for (key, value) in [
+        ("memory.sram.size", "96KiB"),
+        ("memory.sram.survives", if survives { "by-capacitors" } else { "nothing" }),
+        ("fast.size", "16KiB"),
+        ("fast.queue_size", "4KiB"),
+        ("fast.log_size", "512KiB"),
+        ("fast.lanes", "2"),
+        ("fast.partial_after", "1ms"),
+        ("fast.on_wrap", "overwrite-oldest"),
+        ("serve.pmr_size", "32KiB"),
+    ] {
+        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
+    }
+    profile.serve.timing = timing;
+    profile
+}
+
+fn byte(lane: usize, offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ (lane as u8) << 7 ^ offset as u8
+}
+
+fn bytes(lane: usize, range: std::ops::Range<u64>) -> Vec<u8> {
+    range.map(|offset| byte(lane, offset)).collect()
+}
+
+/// What a host knows of the log.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// For each lane the highest credit that was seen, and the end of what was stored.
+    credit: [u64; LANES],
+    stored: [u64; LANES],
+}
+
+/// The control page, as words of 8 bytes.
+fn control_page(client: &mut Client) -> Result<ControlPage, ClientError> {
+    let mut page = vec![0; ControlPage::SIZE];
+    for at in (0..page.len()).step_by(8) {
+        client.read(region::BAR2, at as u64, &mut page[at..at + 8])?;
+    }
+    Ok(ControlPage::parse(&page).expect("a control page"))
+}
+
+fn credit(client: &mut Client, lane: usize) -> Result<u64, ClientError> {
+    client.read_u64(region::BAR2, ControlPage::lane_offset(lane as u8) as u64)
+}
+
+/// Stores pieces into both lanes until the client's device has gone, or `rounds` have been.
+fn store(client: &mut Client, known: &mut Known, rng: &mut Rng, rounds: u64) -> Result<(), ClientError> {
+    let ring = 8 << 10;
+    for _ in 0..rounds {
+        let lane = rng.below(LANES as u64) as usize;
+        let from = known.stored[lane].max(known.credit[lane]);
+        let len = 1 + rng.below(200);
+        // No further than the intake queue goes beyond the credit, nor over the end of the window.
+        let end = (from + len).min(known.credit[lane] + (4 << 10)).min((from / ring + 1) * ring);
+        if end > from {
+            let address = bar::RINGS + lane as u64 * ring + from % ring;
+            known.stored[lane] = end;
+            client.write(region::BAR2, address, &bytes(lane, from..end))?;
+        }
+        if rng.below(3) == 0 || end == from {
+            let now = credit(client, lane)?;
+            assert!(now >= known.credit[lane] && now <= known.stored[lane], "{now} {known:?}");
+            known.credit[lane] = now;
+        }
+    }
+    Ok(())
+}
+
+/// Reads all of the log that is there, and goes on where it ends. Returns how many bytes were read.
+fn check(host: &mut Host, known: &mut Known, whole: bool) -> u64 {
+    let page = control_page(&mut host.nvme.client()).expect("a control page");
+    let mut total = 0;
+    for lane in 0..LANES {
+        let record = page.lane[lane];
+        let end = record.credit;
+        let what = format!("lane {lane} ends at {end}, of which {} are on flash: {known:?}", record.ring_head);
+        assert!(end <= known.stored[lane], "{what}");
+        assert!(!whole || end >= known.credit[lane], "{what}");
+        let mut at = record.lba_head;
+        while at < end {
+            let want = (end - at).min(8 << 10) as u32;
+            let command = IoCommand::ReadLog { lane: lane as u8, offset: at, bytes: want, wait_ns: 1_000_000_000 };
+            let len = ReadLogHeader::SIZE + want as usize;
+            host.run_with_data(command.emit(9), len).unwrap_or_else(|error| panic!("{at}: {error} ({what})"));
+            let mut data = vec![0; len];
+            host.buffer.read(0, &mut data);
+            let header = ReadLogHeader::parse(&data[..ReadLogHeader::SIZE]).expect("a header");
+            assert!(header.offset == at && header.bytes > 0 && header.bytes <= want, "{header:?}");
+            let found = &data[ReadLogHeader::SIZE..][..header.bytes as usize];
+            let expected = bytes(lane, at..at + u64::from(header.bytes));
+            let wrong = found.iter().zip(&expected).position(|(one, other)| one != other);
+            assert!(wrong.is_none(), "byte {} of lane {lane} is another ({what})", at + wrong.unwrap_or(0) as u64);
+            at += u64::from(header.bytes);
+        }
+        total += end - record.lba_head;
+        (known.credit[lane], known.stored[lane]) = (end, end);
+    }
+    total
+}
+
+fn host_of(client: Client) -> Host {
+    Host::over(Nvme::start(client, 8 << 20).expect("a controller"), false)
+}
+
+fn served(profile: Profile, folder: &Path) -> Setup {
+    setup(profile, folder, Backing::File(folder.join("drive")), 1)
+}
+
+/// A drive that is stopped and started again goes on with its log.
+fn stops(profile: Profile, seed: u64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = served(profile, folder.path());
+    let (mut known, mut rng, mut read) = (Known::default(), Rng::new(seed, b"stops"), 0);
+    for _ in 0..6 {
+        let drive = Drive::start(&served);
+        let mut host = host_of(drive.client(0));
+        read += check(&mut host, &mut known, true);
+        store(&mut host.nvme.client(), &mut known, &mut rng, 400).expect("it is served");
+        for lane in 0..LANES {
+            known.credit[lane] = credit(&mut host.nvme.client(), lane).expect("credit");
+        }
+        drop(host);
+        drive.stop();
+    }
+    assert!(read > 20_000, "{read}");
+}
+
+#[test]
+fn a_log_goes_on_where_it_was_after_a_stop() {
+    stops(tiny_log(Timing::None, true), 1);
+    stops(tiny_log(Timing::Model, true), 2);
+}
+
+/// Without power inside: a ring that survives is destaged on stored energy; what was only in one that does not is gone.
+fn cuts(profile: Profile, survives: bool, seed: u64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = served(profile, folder.path());
+    let (mut known, mut rng, mut read) = (Known::default(), Rng::new(seed, b"cuts"), 0);
+    let mut drive = Drive::start(&served);
+    let mut host = host_of(drive.client(0));
+    for cut in 0..8 {
+        store(&mut host.nvme.client(), &mut known, &mut rng, 300).expect("it is served");
+        for lane in 0..LANES {
+            known.credit[lane] = credit(&mut host.nvme.client(), lane).expect("credit");
+        }
+        drive.ask(&Request::PowerCut { off_ms: 3 });
+        if cut % 4 == 3 {
+            // Without power it is stopped, and started again.
+            drop(host);
+            drive.stop();
+            drive = Drive::start(&served);
+        } else {
+            drive.wait_for("serving");
+            drop(host);
+        }
+        host = host_of(drive.client(0));
+        read += check(&mut host, &mut known, survives);
+    }
+    drop(host);
+    drive.stop();
+    assert!(read > 20_000, "{read}");
+}
+
+#[test]
+fn a_log_goes_on_where_it_was_after_power_cuts() {
+    cuts(tiny_log(Timing::None, true), true, 3);
+    cuts(tiny_log(Timing::Model, true), true, 4);
+}
+
+#[test]
+fn of_a_ring_that_does_not_survive_only_pages_come_back() {
+    cuts(tiny_log(Timing::Model, false), false, 5);
+}
+
+/// The folder that a child serves from, and how.
+const JOB: &str = "TIDEWATER_TEST_LOG";
+
+fn child(job: &str) {
+    let (timing, folder) = job.split_once(':').expect("a timing and a folder");
+    let timing = if timing == "model" { Timing::Model } else { Timing::None };
+    let mut tell = |event: Event| {
+        if matches!(event, Event::Ready(_)) {
+            println!("@ready");
+            std::io::stdout().flush().expect("the parent listens");
+        }
+    };
+    let server = Server::start(served(tiny_log(timing, true), Path::new(folder)), &mut tell).expect("it is served");
+    let _ = server.run(&mut tell);
+}
+
+fn spawn(test: &str, job: &str) -> Child {
+    let mut child = Command::new(std::env::current_exe().expect("a path"))
+        .args([test, "--exact", "--include-ignored", "--nocapture"])
+        .env(JOB, job)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let mut said = BufReader::new(child.stdout.as_mut().expect("a pipe"));
+    let mut line = String::new();
+    while line.trim() != "@ready" {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("the pipe works") > 0, "the child has ended");
+    }
+    child
+}
+
+fn kills(test: &str, timing: Timing, seed: u64, lives: u64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = served(tiny_log(timing, true), folder.path());
+    let job = format!("{}:{}", if timing == Timing::Model { "model" } else { "none" }, folder.path().display());
+    let (mut known, mut rng, mut read) = (Known::default(), Rng::new(seed, b"kills"), 0);
+    for life in 0..lives {
+        let mut process = spawn(test, &job);
+        let mut host = host_of(Client::connect(&served.vfio_user[0]).expect("a client"));
+        read += check(&mut host, &mut known, true);
+        if life % 5 == 4 {
+            // What the host has no use for any more.
+            let to = TrimTo::Stream { lane: 0, offset: known.credit[0] / 2 };
+            host.nvme.admin(AdminCommand::TrimLog { function: 0, to }.emit(0)).expect("a trim");
+        }
+        let after = Duration::from_micros(rng.below(25_000));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(after);
+                process.kill().expect("it is killed");
+            });
+            let begin = Instant::now();
+            while store(&mut host.nvme.client(), &mut known, &mut rng, 50).is_ok() {
+                assert!(begin.elapsed() < TIME, "it does not die");
+            }
+        });
+        let status = process.wait().expect("it has ended");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "life {life} ended by itself");
+    }
+    let drive = Drive::start(&served);
+    read += check(&mut host_of(drive.client(0)), &mut known, true);
+    drive.stop();
+    println!("{timing:?}: {lives} processes killed, {read} bytes of log read, {known:?}");
+    assert!(read > 1_000 * lives);
+}
+
+#[test]
+fn what_was_credited_outlives_the_process() {
+    match std::env::var(JOB) {
+        Ok(job) => child(&job),
+        Err(_) => {
+            kills("log::what_was_credited_outlives_the_process", Timing::None, 6, 12);
+            kills("log::what_was_credited_outlives_the_process", Timing::Model, 7, 12);
+        }
+    }
+}
+
+#[test]
+#[ignore = "long: make torture"]
+fn torture_what_was_credited_outlives_the_process() {
+    match std::env::var(JOB) {
+        Ok(job) => child(&job),
+        Err(_) => {
+            let test = "log::torture_what_was_credited_outlives_the_process";
+            kills(test, Timing::None, 100, 500);
+            kills(test, Timing::Model, 101, 500);
+        }
+    }
+}
+
+/// A store into the persistent memory region, and whether a barrier follows.
+fn put(client: &mut Client, at: u64, bytes: &[u8], barrier: bool) -> Result<(), ClientError> {
+    client.write(region::BAR4, at, bytes)?;
+    if barrier {
+        let status = client.read_u32(region::BAR0, offset::PMRSTS.into())?;
+        assert_eq!(status & 0x1eff, 0, "no error, ready, in normal operation: {status:#x}");
+    }
+    Ok(())
+}
+
+fn region_of(client: &mut Client) -> Vec<u8> {
+    let mut all = vec![0; 32 << 10];
+    for at in (0..all.len()).step_by(4096) {
+        client.read(region::BAR4, at as u64, &mut all[at..at + 4096]).expect("the region");
+    }
+    all
+}
+
+fn enable_region(client: &mut Client) {
+    client.write(region::BAR0, offset::PMRCTL.into(), &1u32.to_le_bytes()).expect("a register");
+}
+
+#[test]
+fn a_persistent_memory_region_outlives_stops_and_what_a_barrier_covers_power_cuts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = served(tiny_log(Timing::None, true), folder.path());
+    let drive = Drive::start(&served);
+    let mut client = drive.client(0);
+    assert!(region_of(&mut client).iter().all(|&byte| byte == 0));
+    enable_region(&mut client);
+    put(&mut client, 100, b"stays", true).expect("a store");
+    put(&mut client, 102, b"GOES", false).expect("a store");
+    put(&mut client, 20_000, b"goes too", false).expect("a store");
+    let mut expected = vec![0; 32 << 10];
+    expected[100..105].copy_from_slice(b"stays");
+    drive.ask(&Request::PowerCut { off_ms: 1 });
+    drive.wait_for("serving");
+    drop(client);
+    let mut client = drive.client(0);
+    assert!(region_of(&mut client) == expected, "what no barrier covered went with the power");
+    // A stop keeps everything.
+    put(&mut client, 20_000, b"not a barrier", false).expect("a store");
+    expected[20_000..20_013].copy_from_slice(b"not a barrier");
+    drop(client);
+    drive.stop();
+    let drive = Drive::start(&served);
+    let mut client = drive.client(0);
+    assert!(region_of(&mut client) == expected);
+    drop(client);
+    drive.stop();
+    // A larger one begins with what the smaller held; functions have one each.
+    let mut larger = served.clone();
+    larger.profile.set("serve.pmr_size", "64KiB").expect("it may be set");
+    larger.vfio_user.push(folder.path().join("another"));
+    let drive = Drive::start(&larger);
+    let mut client = drive.client(0);
+    assert!(region_of(&mut client) == expected);
+    let mut other = drive.client(1);
+    assert!(region_of(&mut other).iter().all(|&byte| byte == 0));
+    drop((client, other));
+    drive.stop();
+}
+
+#[test]
+fn what_a_barrier_covers_outlives_the_process() {
+    let test = "log::what_a_barrier_covers_outlives_the_process";
+    if let Ok(job) = std::env::var(JOB) {
+        return child(&job);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = served(tiny_log(Timing::None, true), folder.path());
+    let job = format!("none:{}", folder.path().display());
+    let mut rng = Rng::new(8, b"barriers");
+    // For each word what it may hold: the value that a barrier covered, and all since.
+    let mut may: Vec<Vec<u64>> = vec![vec![0]; 4096];
+    let mut value = 0u64;
+    let mut barriers = 0;
+    for life in 0..10 {
+        let mut process = spawn(test, &job);
+        let mut client = Client::connect(&served.vfio_user[0]).expect("a client");
+        for (word, bytes) in region_of(&mut client).as_chunks::<8>().0.iter().enumerate() {
+            let found = u64::from_le_bytes(*bytes);
+            assert!(may[word].contains(&found), "life {life}, word {word}: {found}, may be {:?}", may[word]);
+            may[word] = vec![found];
+        }
+        enable_region(&mut client);
+        let after = Duration::from_micros(rng.below(40_000));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(after);
+                process.kill().expect("it is killed");
+            });
+            loop {
+                value += 1;
+                let word = rng.below(4096);
+                may[word as usize].push(value);
+                let barrier = rng.below(10) == 0;
+                if put(&mut client, word * 8, &value.to_le_bytes(), barrier).is_err() {
+                    break;
+                }
+                if barrier {
+                    barriers += 1;
+                    may.iter_mut().for_each(|values| drop(values.drain(..values.len() - 1)));
+                }
+            }
+        });
+        process.wait().expect("it has ended");
+    }
+    println!("{value} stores, {barriers} barriers, 10 processes killed");
+    assert!(barriers > 10);
+}
