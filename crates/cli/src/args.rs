@@ -312,6 +312,9 @@ pub enum TraceCommand {
         /// How to read it.
         #[command(flatten)]
         reading: Reading,
+        /// Tell also how near requests are to recent ones in time and place, which takes longer
+        #[arg(long)]
+        locality: bool,
         /// Write the figures as JSON; - is standard output, which then gets nothing else
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         json: Option<PathBuf>,
@@ -378,6 +381,13 @@ pub struct Synth {
     /// Exponent of the Zipf distribution of popularity, 0 (uniform) to 3 [default: 0.9]
     #[arg(long, value_name = "THETA")]
     pub skew: Option<f64>,
+    /// Share of requests that begin where a recent one of their kind began, in percent of those that are neither sequential
+    /// nor to new places [default: 0]
+    #[arg(long, value_name = "PERCENT")]
+    pub again_percent: Option<f64>,
+    /// Share of requests that begin where a recent one of their kind ended, in percent of the same [default: 0]
+    #[arg(long, value_name = "PERCENT")]
+    pub onward_percent: Option<f64>,
     /// Seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -412,6 +422,10 @@ pub struct ExperimentRun {
     /// Seed of every random choice: the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// A folder of public block traces, for the experiments that take some (cbm/real, cbm/sanity): what is not in it is skipped
+    /// and counted. Without it, the folder that TIDEWATER_TRACES in the environment names
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub traces: Option<PathBuf>,
     /// Write raw rows, checks and figures as JSON, of several experiments as one array; - is standard output, which then gets
     /// nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]

@@ -11,6 +11,9 @@ use tidewater_sim::experiments::{self, Options};
 /// What a quick run says of itself, so that nobody takes it for a full one.
 const QUICK: &str = "Run with --quick: a tenth was measured, and checks may fail that hold otherwise.";
 
+/// The environment's folder of traces, for experiments that want some.
+const TRACES: &str = "TIDEWATER_TRACES";
+
 /// `tidewater experiment`.
 ///
 /// # Errors
@@ -36,11 +39,13 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     distinct(&targets, None)?;
     let silent = targets.iter().flatten().any(|target| target.is_stdout());
     let names = names(given);
+    let traces = given.traces.clone().or_else(|| std::env::var_os(TRACES).map(std::path::PathBuf::from));
     let mut done: Vec<Experiment> = Vec::new();
     for name in &names {
         let bar = Bar::new(&format!("{}/{} {name}", done.len() + 1, names.len()));
         let mut progress = bar.share();
-        let options = Options { seed: given.seed, quick: given.quick, progress: &mut progress };
+        let options =
+            Options { seed: given.seed, quick: given.quick, traces: traces.as_deref(), progress: &mut progress };
         let mut experiment = experiments::run(name, options).map_err(|error| Failure::refused(&error))?;
         drop(bar);
         if given.quick {
@@ -88,7 +93,12 @@ fn ending(done: &[Experiment], targets: &[Option<&Target>; 2]) -> String {
     if done.len() > 1 {
         let holding: usize = done.iter().map(Experiment::holding).sum();
         let of: usize = done.iter().map(|one| one.checks.len()).sum();
-        text += &format!("\n{} experiments: {holding} of {of} checks hold.\n", done.len());
+        let failures: usize = done.iter().map(Experiment::failures).sum();
+        let losses = match of - holding - failures {
+            0 => String::new(),
+            losses => format!(" {losses} of the others are losses that are explained."),
+        };
+        text += &format!("\n{} experiments: {holding} of {of} checks hold.{losses}\n", done.len());
     }
     for (what, target) in ["json", "report"].iter().zip(targets) {
         if let Some(target) = target {
@@ -98,10 +108,10 @@ fn ending(done: &[Experiment], targets: &[Option<&Target>; 2]) -> String {
     text
 }
 
-/// A failure when a check does not hold.
+/// A failure when a check does not hold and nobody knows why.
 fn verdict(done: &[Experiment], quick: bool) -> Result<(), Failure> {
-    let broken = |one: &Experiment| one.checks.len() - one.holding();
-    let wrong: Vec<&Experiment> = done.iter().filter(|one| !one.holds()).collect();
+    let broken = Experiment::failures;
+    let wrong: Vec<&Experiment> = done.iter().filter(|one| broken(one) > 0).collect();
     if wrong.is_empty() {
         return Ok(());
     }
@@ -132,7 +142,13 @@ mod tests {
     }
 
     fn experiment(name: &str, checks: &[bool]) -> Experiment {
-        let check = |ok: &bool| Check { statement: "s".into(), expected: "e".into(), measured: "m".into(), ok: *ok };
+        let check = |ok: &bool| Check {
+            statement: "s".into(),
+            expected: "e".into(),
+            measured: "m".into(),
+            ok: *ok,
+            because: None,
+        };
         Experiment {
             schema: SCHEMA.into(),
             name: name.into(),
@@ -145,6 +161,7 @@ mod tests {
             columns: Vec::new(),
             rows: Vec::new(),
             checks: checks.iter().map(check).collect(),
+            found: Vec::new(),
             differences: Vec::new(),
             fitted: Vec::new(),
             figures: Vec::new(),
@@ -187,6 +204,11 @@ mod tests {
         let failure = verdict(&[bad.clone(), bad.clone()], true).unwrap_err();
         assert_eq!(failure.message, "2 checks do not hold: a/c (1), a/c (1)");
         assert!(failure.help.unwrap().contains("--quick"));
-        assert!(ending(&[good, bad], &[None, None]).contains("2 experiments: 3 of 4 checks hold."));
+        assert!(ending(&[good.clone(), bad.clone()], &[None, None]).contains("2 experiments: 3 of 4 checks hold.\n"));
+        let mut explained = bad;
+        explained.checks[1].because = Some("it is".into());
+        assert_eq!(verdict(std::slice::from_ref(&explained), false), Ok(()));
+        let text = ending(&[good, explained], &[None, None]);
+        assert!(text.contains("3 of 4 checks hold. 1 of the others are losses that are explained."), "{text}");
     }
 }

@@ -69,10 +69,10 @@ pub fn refusal(error: &SourceError) -> Failure {
 /// What the commands refuse.
 pub fn command(command: &TraceCommand) -> Result<(), Failure> {
     match command {
-        TraceCommand::Info { trace, reading, json } => {
+        TraceCommand::Info { trace, reading, locality, json } => {
             let json = Target::maybe(json.as_ref())?;
             distinct(&[json.as_ref()], Some(trace))?;
-            let info = describe(&find(trace)?, reading)?;
+            let info = describe(&find(trace)?, reading, *locality)?;
             if let Some(target) = &json {
                 let text = serde_json::to_string_pretty(&info).map_err(Failure::run)? + "\n";
                 target.write(&text)?;
@@ -99,15 +99,16 @@ pub fn sliced(workload: Workload, reading: &Reading) -> Workload {
     }
 }
 
-fn describe(input: &Input, reading: &Reading) -> Result<Info, Failure> {
+fn describe(input: &Input, reading: &Reading, with_locality: bool) -> Result<Info, Failure> {
     // Where a file can be read twice, its address spaces follow each other, as they do in a replay.
     let mut trace = Trace::open(input, &options(reading, true)).map_err(|error| refusal(&error))?;
     let described = match &reading.slice {
-        None => info(&mut trace),
+        None => info(&mut trace, with_locality),
         Some(range) => {
             let format = trace.format().name();
             let mut slice = Slice::new(trace, range.start..range.end);
-            trace::info::info_of(&input.name(), &mut slice).map(|info| Info { format: Some(format), ..info })
+            trace::info::info_of(&input.name(), &mut slice, with_locality)
+                .map(|info| Info { format: Some(format), ..info })
         }
     };
     described.map_err(|error| refusal(&error))
@@ -140,6 +141,20 @@ fn lines(info: &Info) -> String {
     ] {
         if count > u64::from(what == "devices") {
             line(what, units::grouped(count));
+        }
+    }
+    if let Some(near) = &info.locality {
+        let share = |percent: f64| units::percent(percent / 100.0);
+        line("begins again", format!("{} where a recent request of its kind began", share(near.again_percent)));
+        line("goes onward", format!("{} where a recent request of its kind ended", share(near.onward_percent)));
+        for list in &near.written {
+            let mut text =
+                format!("{} of written pages are among the last {} MiB", share(list.again_percent), list.mib);
+            if list.pages_per_block > 0.0 {
+                let pages = units::significant(list.pages_per_block);
+                text += &format!(", of which {pages} pages share a block of 256 KiB");
+            }
+            line("written again", text);
         }
     }
     out
@@ -225,6 +240,8 @@ fn generate(synth: &Synth) -> Result<(), Failure> {
     set(&mut spec.mean_interarrival_ms, synth.mean_interarrival_ms);
     set(&mut spec.footprint_mib, synth.footprint_mib);
     set(&mut spec.skew, synth.skew);
+    set(&mut spec.again_percent, synth.again_percent);
+    set(&mut spec.onward_percent, synth.onward_percent);
     spec.seed = synth.seed;
     let mut source = workload::Synth::new(&spec).map_err(Failure::usage)?;
     write(&mut source, &target, to, "/dev/nvme0n1")
@@ -241,7 +258,7 @@ fn like_trace(like: &Path, synth: &Synth) -> Result<SynthSpec, Failure> {
         failure.help(help)
     })?;
     let reading = Reading { format: synth.format, slice: None, skip_bad: false, device: None, compact: false };
-    let info = describe(&input, &reading)?;
+    let info = describe(&input, &reading, true)?;
     Ok(SynthSpec {
         requests: info.requests,
         mean_kib: info.mean_kib,
@@ -249,6 +266,8 @@ fn like_trace(like: &Path, synth: &Synth) -> Result<SynthSpec, Failure> {
         sequential_percent: info.sequential_percent,
         mean_interarrival_ms: info.mean_interarrival_ms,
         footprint_mib: info.footprint_mib,
+        again_percent: info.locality.as_ref().map_or(0.0, |near| near.again_percent),
+        onward_percent: info.locality.as_ref().map_or(0.0, |near| near.onward_percent),
         ..SynthSpec::default()
     })
 }

@@ -134,6 +134,28 @@ fn a_page_shows_every_figure_statement_and_row() {
 }
 
 #[test]
+fn a_loss_that_is_explained_is_no_failure() {
+    let mut one = sample::lines();
+    let broken = one.checks.iter().position(|check| !check.ok).unwrap();
+    assert_eq!((one.failures(), one.holds()), (1, false));
+    assert!(summary(&one, 100).contains("FAILED  "));
+    one.checks[broken].because = Some("the queue is full".into());
+    one.found = vec!["a thing that nobody asked for".into()];
+    assert_eq!((one.failures(), one.holds()), (0, false), "it still does not hold");
+    let text = summary(&one, 100);
+    for words in ["LOSS    ", "because   the queue is full", "found   a thing", "why the others do not is known"] {
+        assert!(text.contains(words), "no {words:?} in\n{text}");
+    }
+    let html = page(std::slice::from_ref(&one));
+    sound(&html);
+    assert!(
+        html.contains("✗ no, explained") && html.contains("the queue is full") && html.contains("a thing that nobody")
+    );
+    assert!(wrong(FILE, &one.to_json()).is_empty());
+    assert_eq!(Experiment::from_json(&one.to_json()).unwrap(), one);
+}
+
+#[test]
 fn a_page_of_one_experiment_is_about_it() {
     let html = page(&[sample::bars()]);
     sound(&html);
@@ -181,7 +203,13 @@ fn whatever_a_document_says_the_page_is_sound() {
         one.parameters = vec![Parameter { name: evil.into(), value: evil.into(), doc: evil.into() }];
         one.columns = vec![Column { name: evil.into(), doc: evil.into() }];
         one.rows = numbers.into_iter().map(|number| vec![number.into()]).chain([vec![evil.into()]]).collect();
-        one.checks = vec![Check { statement: evil.into(), expected: evil.into(), measured: evil.into(), ok: false }];
+        one.checks = vec![Check {
+            statement: evil.into(),
+            expected: evil.into(),
+            measured: evil.into(),
+            ok: false,
+            because: Some(evil.into()),
+        }];
         for figure in &mut one.figures {
             (figure.title, figure.x_label, figure.y_label) = (evil.into(), evil.into(), evil.into());
             for series in &mut figure.series {

@@ -237,6 +237,20 @@ fn a_table_that_is_too_wide_goes_on_below() {
 }
 
 #[test]
+fn many_runs_begin_with_a_row_each_the_best_first() {
+    let mut runs = three();
+    let first_line = |runs: &[Labelled]| compare::table(runs, 100).lines().next().unwrap_or_default().to_owned();
+    assert!(first_line(&runs).contains("base"), "three stand side by side");
+    runs.push(Labelled { label: "slowest".into(), record: sample::scaled(4.0) });
+    let table = compare::table(&runs, 100);
+    let first: Vec<&str> = table.lines().take(6).map(|line| line.split_whitespace().next().unwrap_or("")).collect();
+    assert_eq!(first, ["mean", "fast", "base", "slow", "slowest", ""], "{table}");
+    assert!(table.lines().nth(1).unwrap().contains(" *"), "{table}");
+    let narrow = compare::table(&runs, 40);
+    assert!(narrow.lines().take(5).all(|line| line.chars().count() <= 40), "{narrow}");
+}
+
+#[test]
 fn unlike_runs_are_not_compared_in_silence() {
     let mut runs = three();
     runs[1].record.seed = 9;

@@ -43,11 +43,16 @@ fn record(folder: &Path, profile: Profile, seed: u64, rounds: u64) -> Vec<u8> {
                 drive.ask(&Request::FaultDuplicate { function: 0, count: 1 });
                 drive.ask(&Request::FaultClear);
             }
-            _ => match rng.below(4) {
+            _ => match rng.below(5) {
                 0 => {
                     let [one, other] = hosts;
                     drop(other);
                     hosts = [one, Host::attach_with_shadow_doorbells(&drive, 1)];
+                }
+                4 => {
+                    drive.ask(&Request::PowerCut { off_ms: rng.below(3) });
+                    drive.wait_for("serving");
+                    hosts.iter_mut().for_each(|host| host.restart().expect("the controller is there again"));
                 }
                 1 => {
                     drive.ask(&Request::FaultFatal { function: 0 });
@@ -171,6 +176,7 @@ fn places(log: &[u8]) -> Vec<(usize, Kind)> {
             4 => 9 + 7 + u32::from_le_bytes(log[at + 12..at + 16].try_into().expect("4 bytes")) as usize,
             5 | 6 => 9 + 3,
             12 => 9 + 1,
+            18 => 9 + 8,
             15 => 9 + [27, 14, 6, 6, 2, 2, 1][usize::from(log[at + 9])],
             _ => break,
         };
@@ -220,7 +226,9 @@ fn faults_are_in_the_log() {
     let log = record(folder.path(), tiny(Timing::None), 12, 150);
     let entries = Entries::new(&log, header(&log));
     let faults = entries.filter(|entry| matches!(entry, Ok(Entry::Input(_, Input::Inject(_))))).count();
-    assert!(faults > 5, "{faults}");
+    let entries = Entries::new(&log, header(&log));
+    let cuts = entries.filter(|entry| matches!(entry, Ok(Entry::Cut { .. }))).count();
+    assert!(faults > 5 && cuts > 0, "{faults} {cuts}");
 }
 
 /// A log begins with a new drive: one of a drive with a past could not be run again.

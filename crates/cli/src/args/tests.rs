@@ -72,6 +72,8 @@ fn defaults_are_what_help_says() {
         defaults.mean_interarrival_ms,
         defaults.footprint_mib,
         defaults.skew,
+        defaults.again_percent,
+        defaults.onward_percent,
     ] {
         assert!(help.contains(&format!("[default: {value}]")), "{value} in {help}");
     }

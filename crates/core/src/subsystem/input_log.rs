@@ -35,6 +35,11 @@ impl std::error::Error for Malformed {}
 pub enum Entry<'a> {
     /// An input, and when.
     Input(Instant, Input<'a>),
+    /// The power was cut, and came back.
+    Cut {
+        /// Events of the device that were handled since the last input.
+        timers: u64,
+    },
     /// The outputs since the last check: how many, and [`Outputs`]' checksum.
     Check {
         /// How many.
@@ -196,6 +201,11 @@ pub fn write_check(log: &mut Vec<u8>, (count, checksum): (u64, u32)) {
     Writer(log).u64(0).u8(0).u64(count).u32(checksum);
 }
 
+/// Appends a power cut, `timers` events of the device after the last input.
+pub fn write_cut(log: &mut Vec<u8>, now: Instant, timers: u64) {
+    Writer(log).u64(now.as_ps()).u8(18).u64(timers);
+}
+
 /// Reads entries, one after the other.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
@@ -275,6 +285,7 @@ impl<'a> Entries<'a> {
         let now = Instant::from_ps(self.u64()?);
         let input = match self.u8()? {
             0 => return Ok(Entry::Check { count: self.u64()?, checksum: self.u32()? }),
+            18 => return Ok(Entry::Cut { timers: self.u64()? }),
             1 => Input::Register { function: self.u8()?, offset: self.u32()?, len: self.u8()?, value: self.u64()? },
             2 => Input::Doorbell {
                 function: self.u8()?,
@@ -390,6 +401,7 @@ mod tests {
             write_input(&mut log, Instant::from_ps(i as u64), input);
         }
         write_input(&mut log, Instant::from_ps(99), &Input::Timer);
+        write_cut(&mut log, Instant::from_ps(100), 5);
         write_check(&mut log, (3, 4));
         let read: Vec<_> = Entries::new(&log, 0).map(|entry| format!("{:?}", entry.unwrap())).collect();
         let mut wanted: Vec<_> = inputs
@@ -397,6 +409,7 @@ mod tests {
             .enumerate()
             .map(|(i, input)| format!("{:?}", Entry::Input(Instant::from_ps(i as u64), input.clone())))
             .collect();
+        wanted.push(format!("{:?}", Entry::Cut { timers: 5 }));
         wanted.push(format!("{:?}", Entry::Check { count: 3, checksum: 4 }));
         assert_eq!(read, wanted);
         // Cut anywhere, what is left is told from what is missing.

@@ -11,7 +11,7 @@ fn series(name: &str, from_paper: bool, points: &[(f64, f64)]) -> Series {
 }
 
 fn check(statement: &str, expected: &str, measured: &str, ok: bool) -> Check {
-    Check { statement: statement.into(), expected: expected.into(), measured: measured.into(), ok }
+    Check { statement: statement.into(), expected: expected.into(), measured: measured.into(), ok, because: None }
 }
 
 /// An experiment without rows, checks and figures.
@@ -31,6 +31,7 @@ pub fn bare(name: &str, title: &str) -> Experiment {
         columns: Vec::new(),
         rows: Vec::new(),
         checks: Vec::new(),
+        found: Vec::new(),
         differences: Vec::new(),
         fitted: Vec::new(),
         figures: Vec::new(),

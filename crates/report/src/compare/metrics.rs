@@ -68,6 +68,7 @@ pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
         }
     };
     let positive = |value: f64| (value > 0.0).then_some(value);
+    add("mean response", Quantity::Micros, Better::Lower, true, &|r| r.latency("all").map(|all| all.mean));
     add("IOPS", Quantity::Count, Better::Higher, true, &|r| Some(r.iops));
     add("read bandwidth", Quantity::MibPerSecond, Better::Higher, false, &|r| positive(r.bandwidth_mib_s.read));
     add("write bandwidth", Quantity::MibPerSecond, Better::Higher, false, &|r| positive(r.bandwidth_mib_s.write));

@@ -18,7 +18,7 @@ pub fn table(records: &[Labelled], width: usize) -> String {
     let cells: Vec<Vec<String>> = (0..records.len()).map(|i| metrics.iter().map(|m| cell(m, i)).collect()).collect();
     let labels: Vec<String> = records.iter().map(|run| printable(&run.label)).collect();
     let wide = |i: usize| cells[i].iter().chain([&labels[i]]).map(|text| text.chars().count()).max().unwrap_or(0);
-    let mut out = String::new();
+    let mut out = glance(&metrics, &labels, width);
     let mut next = 1;
     loop {
         let mut columns = vec![0];
@@ -57,6 +57,55 @@ pub fn table(records: &[Labelled], width: usize) -> String {
             if labels.len() == records.len() { String::new() } else { format!("{}: ", printable(&labels.join(", "))) };
         let _ = writeln!(out, "warning: {whose}{}", printable(warning));
     }
+    out
+}
+
+/// What is compared first, where there are many records.
+const FIRST: [&str; 6] =
+    ["mean response", "blocks erased", "write amplification", "write buffer hits", "destage length", "padding reads"];
+/// More records than this have a row each, with a few figures, above the table.
+const GLANCE_MIN: usize = 4;
+
+/// A row for each of many records, best mean response first; as many of [`FIRST`] as fit into `width`.
+fn glance(metrics: &[Metric], labels: &[String], width: usize) -> String {
+    if labels.len() < GLANCE_MIN {
+        return String::new();
+    }
+    let names = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
+    let mut columns: Vec<(&Metric, usize, Vec<String>)> = Vec::new();
+    let mut used = names;
+    for name in FIRST {
+        let Some(metric) = metrics.iter().find(|metric| metric.name == name) else { continue };
+        let value = |i: usize| match metric.values[i] {
+            Some(value) => format!("{}{}", metric.quantity.format(value), if metric.is_best(i) { " *" } else { "  " }),
+            None => "-  ".to_owned(),
+        };
+        let cells: Vec<String> = (0..labels.len()).map(value).collect();
+        let wide = cells.iter().map(|cell| cell.chars().count()).chain([name.chars().count() + 2]).max().unwrap_or(0);
+        used += 2 + wide;
+        if used > width && !columns.is_empty() {
+            break;
+        }
+        columns.push((metric, wide, cells));
+    }
+    let mut order: Vec<usize> = (0..labels.len()).collect();
+    if let Some((metric, ..)) = columns.first() {
+        let value = |i: &usize| metric.values[*i].unwrap_or(f64::INFINITY);
+        order.sort_by(|a, b| value(a).total_cmp(&value(b)));
+    }
+    let mut out = format!("{:names$}", "");
+    for (metric, wide, _) in &columns {
+        let _ = write!(out, "  {:>wide$}", format!("{}  ", metric.name));
+    }
+    out.push('\n');
+    for i in order {
+        let _ = write!(out, "{:names$}", labels[i]);
+        for (_, wide, cells) in &columns {
+            let _ = write!(out, "  {:>wide$}", cells[i]);
+        }
+        out.push('\n');
+    }
+    out.push('\n');
     out
 }
 

@@ -40,6 +40,9 @@ pub struct Experiment {
     pub rows: Vec<Vec<Cell>>,
     /// The paper's statements, held against what was measured.
     pub checks: Vec<Check>,
+    /// What was found that no statement of the paper was held against.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<String>,
     /// Where the result differs from the paper's and no check says so, and why.
     pub differences: Vec<String>,
     /// What was fitted to the paper's figure, and what was assumed.
@@ -52,6 +55,11 @@ impl Experiment {
     /// Whether every check holds.
     pub fn holds(&self) -> bool {
         self.checks.iter().all(|check| check.ok)
+    }
+
+    /// How many checks fail: they do not hold, and it is not known why.
+    pub fn failures(&self) -> usize {
+        self.checks.iter().filter(|check| check.is_failure()).count()
     }
 
     /// How many checks hold.
@@ -113,6 +121,17 @@ pub struct Check {
     pub measured: String,
     /// Whether it holds.
     pub ok: bool,
+    /// Of one that does not hold, the mechanism that makes it so, where that was found: then it is a known loss, and no
+    /// failure of the experiment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+}
+
+impl Check {
+    /// It does not hold, and nobody knows why.
+    pub fn is_failure(&self) -> bool {
+        !self.ok && self.because.is_none()
+    }
 }
 
 /// A figure in the paper's form.

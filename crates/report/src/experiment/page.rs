@@ -1,7 +1,7 @@
 //! Experiments as one HTML page: the paper beside ours.
 
 use super::chart::{Drawn, Palette, draw};
-use super::summary::verdict;
+use super::summary::tally;
 use super::{Cell, Experiment, Form};
 use crate::html::{document, escape};
 use crate::page::{FULL, HALF, figure};
@@ -74,13 +74,13 @@ fn ids(experiments: &[Experiment]) -> Vec<String> {
 }
 
 fn contents(out: &mut String, experiments: &[Experiment], ids: &[String]) {
-    let (holding, of) =
-        experiments.iter().fold((0, 0), |(holding, of), one| (holding + one.holding(), of + one.checks.len()));
+    let sum = |count: fn(&Experiment) -> usize| experiments.iter().map(count).sum();
+    let (holding, failures, of) = (sum(Experiment::holding), sum(Experiment::failures), sum(|one| one.checks.len()));
     let _ = writeln!(
         out,
         "<p class=\"lead\">{}: {}</p>\n</header>",
         plural(experiments.len() as u64, "experiment"),
-        sentence_within(&verdict(holding, of))
+        sentence_within(&tally(holding, failures, of))
     );
     out.push_str(
         "<div class=\"scroll\"><table class=\"top\"><thead><tr><th>experiment</th><th class=\"words\">what it shows</th>\
@@ -90,6 +90,7 @@ fn contents(out: &mut String, experiments: &[Experiment], ids: &[String]) {
         let (class, holding) = match (one.checks.len(), one.holds()) {
             (0, _) => ("muted", "none were made".to_owned()),
             (of, true) => ("yes", format!("{of} of {of} ✓")),
+            (of, false) if one.failures() == 0 => ("muted", format!("{} of {of}, others explained", one.holding())),
             (of, false) => ("no", format!("{} of {of} ✗", one.holding())),
         };
         let _ = writeln!(
@@ -118,11 +119,12 @@ fn section(out: &mut String, one: &Experiment) {
         let _ = writeln!(
             out,
             "<div class=\"banner\" role=\"alert\"><b>NOT ALL AS THE PAPER SAYS</b> {}</div>",
-            escape(&verdict(one.holding(), one.checks.len()))
+            escape(&tally(one.holding(), one.failures(), one.checks.len()))
         );
     }
     figures(out, one);
     checks(out, one);
+    list(out, "What was found besides", &one.found);
     list(out, "Where ours differs from the paper's", &one.differences);
     list(out, "What was fitted or assumed", &one.fitted);
     parameters(out, one);
@@ -172,13 +174,19 @@ fn checks(out: &mut String, one: &Experiment) {
         "<h3>The paper's statements</h3>\n<div class=\"scroll\"><table class=\"top checks\"><caption>{}</caption><thead><tr>\
          <th class=\"words\">the paper says</th><th class=\"words\">expected</th><th class=\"words\">measured</th>\
          <th>holds</th></tr></thead>\n<tbody>\n",
-        escape(&verdict(one.holding(), one.checks.len()))
+        escape(&tally(one.holding(), one.failures(), one.checks.len()))
     );
     for check in &one.checks {
-        let (row, class, mark) = if check.ok { ("", "yes", "✓ yes") } else { (" class=\"broken\"", "no", "✗ no") };
+        let (row, class, mark) = match (check.ok, &check.because) {
+            (true, _) => ("", "yes", "✓ yes"),
+            (false, Some(_)) => (" class=\"broken\"", "no", "✗ no, explained"),
+            (false, None) => (" class=\"broken\"", "no", "✗ no"),
+        };
+        let because = check.because.as_ref().filter(|_| !check.ok);
+        let because = because.map(|why| format!("<br><b>because</b> {}", escape(why))).unwrap_or_default();
         let _ = writeln!(
             out,
-            "<tr{row}><td class=\"words\">{}</td><td class=\"words\">{}</td><td class=\"words\">{}</td>\
+            "<tr{row}><td class=\"words\">{}</td><td class=\"words\">{}</td><td class=\"words\">{}{because}</td>\
              <td class=\"{class}\">{mark}</td></tr>",
             escape(&check.statement),
             escape(&check.expected),

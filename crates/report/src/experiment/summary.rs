@@ -13,10 +13,23 @@ pub fn summary(experiment: &Experiment, width: usize) -> String {
     }
     for check in &experiment.checks {
         out.push('\n');
-        let mark = if check.ok { "ok      " } else { "FAILED  " };
+        let mark = match (check.ok, &check.because) {
+            (true, _) => "ok      ",
+            (false, Some(_)) => "LOSS    ",
+            (false, None) => "FAILED  ",
+        };
         wrapped(&mut out, mark, "        ", &check.statement, width);
         wrapped(&mut out, "        expected  ", "                  ", &check.expected, width);
         wrapped(&mut out, "        measured  ", "                  ", &check.measured, width);
+        if let Some(because) = check.because.as_ref().filter(|_| !check.ok) {
+            wrapped(&mut out, "        because   ", "                  ", because, width);
+        }
+    }
+    if !experiment.found.is_empty() {
+        out.push('\n');
+    }
+    for found in &experiment.found {
+        wrapped(&mut out, "found   ", "        ", found, width);
     }
     if !experiment.differences.is_empty() {
         out.push('\n');
@@ -24,17 +37,27 @@ pub fn summary(experiment: &Experiment, width: usize) -> String {
     for difference in &experiment.differences {
         wrapped(&mut out, "differs ", "        ", difference, width);
     }
-    let _ = writeln!(out, "\n{}", verdict(experiment.holding(), experiment.checks.len()));
+    let _ = writeln!(out, "\n{}", verdict(experiment));
     out
 }
 
+/// How many of how many checks of an experiment hold, in words.
+fn verdict(experiment: &Experiment) -> String {
+    tally(experiment.holding(), experiment.failures(), experiment.checks.len())
+}
+
 /// How many of how many checks hold, in words.
-pub(super) fn verdict(holding: usize, of: usize) -> String {
+pub(super) fn tally(holding: usize, failures: usize, of: usize) -> String {
+    let losses = match of - holding - failures {
+        0 => "",
+        _ if failures == 0 => "; why the others do not is known",
+        _ => "; why some of the others do not is known",
+    };
     match (holding, of) {
         (_, 0) => "Nothing was checked.".to_owned(),
         (1, 1) => "The check holds.".to_owned(),
         (holding, of) if holding == of => format!("All {of} checks hold."),
-        (holding, of) => format!("{holding} of {of} checks hold."),
+        (holding, of) => format!("{holding} of {of} checks hold{losses}."),
     }
 }
 

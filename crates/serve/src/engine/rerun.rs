@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use tidewater_base::{Duration, Instant};
-use tidewater_core::drive::{VirtualClock, World, drive};
-use tidewater_core::profile::Timing;
+use tidewater_core::Device;
+use tidewater_core::drive::{Machine as _, VirtualClock, World, drive};
+use tidewater_core::profile::{Profile, Timing};
 use tidewater_core::subsystem::input_log::{Entries, Entry, MAGIC, Outputs};
-use tidewater_core::subsystem::{Input, Output, Slot, Token};
+use tidewater_core::subsystem::{Input, Output, Slot, Subsystem, Token};
 use tidewater_nand::Changes;
 
 /// What was run again.
@@ -102,6 +103,8 @@ struct Recorded<'a> {
     /// What nobody keeps.
     changes: Changes,
     result: Rerun,
+    /// The power is cut now: after so many events, with what must have been said by then.
+    cut: Option<(u64, (u64, u32))>,
     wrong: Option<String>,
 }
 
@@ -119,6 +122,10 @@ impl Recorded<'_> {
         for entry in self.entries.by_ref() {
             match entry {
                 Ok(Entry::Check { count, checksum }) => said = (count, checksum),
+                Ok(Entry::Cut { timers }) => {
+                    self.cut = Some((timers, said));
+                    return;
+                }
                 Ok(Entry::Input(at, _)) if at >= TIME_MAX => {
                     self.wrong = Some(format!("an input is from {at:?}: no run is that long"));
                     return;
@@ -175,12 +182,52 @@ impl World<Served> for Recorded<'_> {
     }
 
     fn stop(&mut self, _: Instant, _: &Served) -> bool {
-        if self.next.is_none() && self.wrong.is_none() {
+        if self.next.is_none() && self.wrong.is_none() && self.cut.is_none() {
             self.advance();
         }
         // Behind the last input there is nothing to compare with.
         self.wrong.is_some() || self.next.is_none()
     }
+}
+
+/// The drive goes on for so many events, loses its power, and comes back.
+fn cut(
+    mut machine: Served,
+    setup: &DriveSetup,
+    world: &mut Recorded<'_>,
+    timers: u64,
+    said: (u64, u32),
+) -> Result<Served, RerunError> {
+    let wrong = |what: String| RerunError(what);
+    for _ in 0..timers {
+        let at = machine.deadline().ok_or_else(|| wrong("a power cut after events that do not come".into()))?;
+        machine.on_deadline(at);
+        while let Some(output) = machine.poll() {
+            world.take(at, output, &machine);
+        }
+    }
+    let (count, checksum) = world.outputs.take();
+    if (count, checksum) != said {
+        return Err(wrong(format!(
+            "before a power cut the drive said {} things (checksum {:08x}), and now {count} ({checksum:08x})",
+            said.0, said.1
+        )));
+    }
+    world.result.outputs += count;
+    world.asked = Asked::default();
+    let (state, next_version) = (machine.subsystem.state(), machine.subsystem.next_version());
+    let profile = Profile::parse(&setup.profile, "the log's profile").map_err(|error| wrong(error.to_string()))?;
+    let remains = machine.subsystem.into_device().cut_power();
+    let device = Device::power_on(&profile, remains).map_err(|error| wrong(error.to_string()))?;
+    let options = setup.subsystem_options(&profile, device.capacity(), setup.seed, next_version, state);
+    let subsystem = Subsystem::new(device, options).map_err(|error| wrong(error.to_string()))?;
+    let mut machine = Served { subsystem, timing: Timing::Model, log: None, passed: Instant::ZERO };
+    while machine.subsystem.device().is_recovering() {
+        let at = machine.deadline().ok_or_else(|| wrong("recovery stands still".into()))?;
+        machine.on_deadline(at);
+        machine.subsystem.device().medium().take_changes(&mut world.changes);
+    }
+    Ok(machine)
 }
 
 /// Runs a log again and compares every output.
@@ -209,10 +256,16 @@ pub fn rerun(log: &[u8]) -> Result<Rerun, RerunError> {
         functions,
         changes: Changes::default(),
         result,
+        cut: None,
         wrong: None,
     };
     let mut clock = VirtualClock::at(Instant::ZERO);
     drive(&mut machine, &mut clock, &mut world);
+    while let Some((timers, said)) = world.cut.take() {
+        machine = cut(machine, &setup, &mut world, timers, said)?;
+        clock = VirtualClock::at(machine.subsystem.device().now());
+        drive(&mut machine, &mut clock, &mut world);
+    }
     match world.wrong {
         Some(wrong) => Err(RerunError(wrong)),
         None => Ok(world.result),

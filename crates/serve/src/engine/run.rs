@@ -2,7 +2,7 @@
 
 use super::clock::DeviceClock;
 use super::port::Port;
-use super::served::Served;
+use super::served::{InputLog, Served};
 use super::setup::{DriveSetup, Setup, TcpSetup};
 use super::start::{Event, ServeError, recover, target, wrong};
 use super::status;
@@ -89,6 +89,7 @@ struct Dark {
     remains: Remains<Recorder<Nand>>,
     state: Vec<u8>,
     next_version: u64,
+    log: Option<InputLog>,
 }
 
 /// How a served device ended.
@@ -495,9 +496,9 @@ impl Server {
 
     /// Cuts the power: the pages that were only in volatile memory are gone, and how many those were.
     fn cut_power(&mut self, off: WallDuration) -> Result<usize, ServeError> {
-        let Served { subsystem, log, .. } = self.machine.take().expect("looked at by the caller");
-        if let Some(log) = log {
-            log.end().map_err(|error| wrong(format!("the input log: {error}")))?;
+        let Served { subsystem, mut log, .. } = self.machine.take().expect("looked at by the caller");
+        if let Some(log) = &mut log {
+            log.cut(subsystem.device().now());
         }
         self.power_cuts += 1;
         let state = subsystem.state();
@@ -521,20 +522,23 @@ impl Server {
         let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
         let pmrs = pmrs.try_for_each(|pmr| pmr.power_lost(self.world.payload.image()));
         stored.and(left).and(forgotten).and(pmrs).map_err(|_| wrong("the image could not be written"))?;
-        self.dark = Some(Dark { until: Wall::now() + off, remains, state, next_version });
+        self.dark = Some(Dark { until: Wall::now() + off, remains, state, next_version, log });
         Ok(lost)
     }
 
     fn power_on(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ServeError> {
-        let Some(Dark { remains, state, next_version, .. }) = self.dark.take() else { return Ok(()) };
+        let Some(Dark { remains, state, next_version, log, .. }) = self.dark.take() else { return Ok(()) };
         let device = Device::power_on(&self.profile, remains).map_err(wrong)?;
         let options = {
             let capacity = device.capacity();
             self.drive_setup.subsystem_options(&self.profile, capacity, self.identity, next_version, state)
         };
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
-        let mut machine = Served { subsystem, timing: Timing::None, log: None, passed: Instant::ZERO };
+        let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO };
         recover(&mut machine, &mut self.world.payload, tell)?;
+        if let Some(log) = &mut machine.log {
+            log.timers = 0; // Recovery follows from the cut.
+        }
         machine.timing = self.profile.serve.timing;
         self.clock.reset(machine.subsystem.device().now());
         if let Some(tcp) = &self.setup.nvme_tcp {
@@ -589,6 +593,7 @@ impl Server {
     fn end(mut self) -> Result<Ended, ServeError> {
         let ended = Ended { counters: self.world.counters, wall: self.started.elapsed() };
         let mut result = Ok(ended);
+        let mut input_log = None;
         if let Some(Served { subsystem, log, .. }) = self.machine.take() {
             let state = subsystem.state();
             let image = self.world.payload.image_mut();
@@ -597,9 +602,12 @@ impl Server {
             if pmrs.and_then(|()| image.save_metadata(&state)).and_then(|()| image.sync()).is_err() {
                 result = Err(wrong("the image could not be written: what was flushed before is safe"));
             }
-            if let Some(Err(error)) = log.map(super::served::InputLog::end) {
-                result = Err(wrong(format!("the input log: {error}")));
-            }
+            input_log = log;
+        } else if let Some(dark) = self.dark.take() {
+            input_log = dark.log;
+        }
+        if let Some(Err(error)) = input_log.map(InputLog::end) {
+            result = Err(wrong(format!("the input log: {error}")));
         }
         if let Some(trace) = &mut self.world.trace
             && let Err(error) = trace.flush()

@@ -7,7 +7,7 @@ use std::path::Path;
 use tidewater_base::Instant;
 use tidewater_core::drive::Machine;
 use tidewater_core::profile::Timing;
-use tidewater_core::subsystem::input_log::{MAGIC, Outputs, write_check, write_input};
+use tidewater_core::subsystem::input_log::{MAGIC, Outputs, write_check, write_cut, write_input};
 use tidewater_core::subsystem::{Input, Output, Subsystem};
 use tidewater_nand::{Nand, Recorder};
 
@@ -44,6 +44,9 @@ impl Machine for Served {
 
     #[inline]
     fn on_deadline(&mut self, now: Instant) {
+        if let Some(log) = &mut self.log {
+            log.timers += 1;
+        }
         self.subsystem.handle(now, Input::Timer);
     }
 
@@ -76,6 +79,8 @@ pub(super) struct InputLog {
     file: BufWriter<File>,
     entry: Vec<u8>,
     outputs: Outputs,
+    /// Events of the device since the last input.
+    pub(super) timers: u64,
     /// The first error of the file: nothing is written behind it.
     failed: Option<io::Error>,
 }
@@ -87,7 +92,7 @@ impl InputLog {
         file.write_all(&MAGIC)?;
         file.write_all(&(setup.len() as u32).to_le_bytes())?;
         file.write_all(setup.as_bytes())?;
-        Ok(InputLog { file, entry: Vec::new(), outputs: Outputs::default(), failed: None })
+        Ok(InputLog { file, entry: Vec::new(), outputs: Outputs::default(), timers: 0, failed: None })
     }
 
     fn write(&mut self) {
@@ -106,6 +111,14 @@ impl InputLog {
     fn input(&mut self, now: Instant, input: &Input<'_>) {
         self.check();
         write_input(&mut self.entry, now, input);
+        self.timers = 0;
+        self.write();
+    }
+
+    /// The power is cut.
+    pub(super) fn cut(&mut self, now: Instant) {
+        self.check();
+        write_cut(&mut self.entry, now, self.timers);
         self.write();
     }
 

@@ -1,6 +1,7 @@
 //! Experiments: the figures of the papers, each described by a file in `experiments/` and run here. What is run stands in
 //! one file for each figure; what it is run with, what the paper says of it and what was fitted, in its TOML.
 
+mod cbm;
 mod fig10;
 mod fig11;
 mod fig12;
@@ -11,6 +12,7 @@ mod setting;
 
 pub use setting::ExperimentError;
 use setting::Setting;
+use std::path::Path;
 use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form, Point, SCHEMA, Series};
 
 /// What there is to run.
@@ -30,6 +32,8 @@ pub struct Options<'a> {
     pub seed: u64,
     /// A tenth of the measurement, for tests: checks may fail.
     pub quick: bool,
+    /// A folder of traces, for experiments that take some.
+    pub traces: Option<&'a Path>,
     /// Called now and then with the share that is done.
     pub progress: &'a mut dyn FnMut(f64),
 }
@@ -40,6 +44,7 @@ struct Findings {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
     checks: Vec<Check>,
+    found: Vec<String>,
     figures: Vec<Figure>,
 }
 
@@ -68,6 +73,15 @@ const ENTRIES: &[Entry] = entries! {
     "x-ssd/fig12" => fig12::run;
     "x-ssd/fig13" => fig13::run;
     "x-ssd/movements" => movements::run;
+    "cbm/financial" => cbm::by_size::run;
+    "cbm/msnfs" => cbm::by_size::run;
+    "cbm/exchange" => cbm::by_size::run;
+    "cbm/camwebdev" => cbm::by_size::run;
+    "cbm/threshold" => cbm::threshold::run;
+    "cbm/mechanisms" => cbm::mechanisms::run;
+    "cbm/openssd" => cbm::openssd::run;
+    "cbm/real" => cbm::real::run;
+    "cbm/sanity" => cbm::sanity::run;
 };
 
 /// Every experiment, in the order of the papers.
@@ -94,7 +108,13 @@ pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, Experimen
         return Err(ExperimentError::unknown(name, ENTRIES.iter().map(|entry| entry.name)));
     };
     let setting = Setting::parse(entry.name, entry.file)?;
-    let Findings { columns, rows, checks, figures } = (entry.run)(&setting, &mut options)?;
+    let Findings { columns, rows, mut checks, found, mut figures } = (entry.run)(&setting, &mut options)?;
+    // Nothing left the buffers of a quick run, or no trace was there.
+    figures.retain(|figure| figure.series.iter().any(|series| !series.points.is_empty()));
+    setting.check_losses(checks.iter().map(|check| check.statement.as_str()))?;
+    for check in checks.iter_mut().filter(|check| !check.ok) {
+        check.because = setting.loss(&check.statement);
+    }
     Ok(Experiment {
         schema: SCHEMA.into(),
         name: name.into(),
@@ -107,6 +127,7 @@ pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, Experimen
         columns,
         rows,
         checks,
+        found,
         differences: setting.differences.clone(),
         fitted: setting.fitted.clone(),
         figures,
@@ -118,7 +139,7 @@ fn column(name: &str, doc: &str) -> Column {
 }
 
 fn check(statement: &str, expected: impl Into<String>, measured: impl Into<String>, ok: bool) -> Check {
-    Check { statement: statement.into(), expected: expected.into(), measured: measured.into(), ok }
+    Check { statement: statement.into(), expected: expected.into(), measured: measured.into(), ok, because: None }
 }
 
 /// A figure of lines or bars over logarithmic places.
@@ -162,7 +183,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_by_the_nearest() {
-        let error = run("x-ssd/fig8", Options { seed: 1, quick: true, progress: &mut |_| {} }).unwrap_err();
+        let error =
+            run("x-ssd/fig8", Options { seed: 1, quick: true, traces: None, progress: &mut |_| {} }).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("x-ssd/fig8") && text.contains("did you mean"), "{text}");
     }

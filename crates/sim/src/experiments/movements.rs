@@ -70,6 +70,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
             (by_device / 2.0 - 1.0).abs() < 0.02 && (by_application / 4.0 - 1.0).abs() < 0.02,
         )],
         figures: vec![plot],
+        ..Findings::default()
     })
 }
 

@@ -40,6 +40,14 @@ struct Given {
     doc: String,
 }
 
+/// A statement that does not hold, and why.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Loss {
+    statement: String,
+    because: String,
+}
+
 /// The file of an experiment.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,6 +59,9 @@ pub(super) struct Setting {
     pub(super) description: String,
     pub(super) fitted: Vec<String>,
     pub(super) differences: Vec<String>,
+    /// Statements that do not hold here, and the mechanism that was found: each names its statement.
+    #[serde(default)]
+    losses: Vec<Loss>,
     parameters: BTreeMap<String, Given>,
 }
 
@@ -72,6 +83,26 @@ impl Setting {
             doc: given.doc.clone(),
         };
         self.parameters.iter().map(parameter).collect()
+    }
+
+    /// Why a statement does not hold, where that is known.
+    pub(super) fn loss(&self, statement: &str) -> Option<String> {
+        self.losses.iter().find(|loss| loss.statement == statement).map(|loss| loss.because.trim().to_owned())
+    }
+
+    /// # Errors
+    /// When a loss is explained of which the experiment states nothing.
+    pub(super) fn check_losses<'s>(
+        &self,
+        stated: impl Iterator<Item = &'s str> + Clone,
+    ) -> Result<(), ExperimentError> {
+        match self.losses.iter().find(|loss| !stated.clone().any(|statement| statement == loss.statement)) {
+            Some(loss) => Err(ExperimentError(format!(
+                "experiments/{}.toml: losses: `{}` is no statement of this experiment",
+                self.name, loss.statement
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn wrong(&self, parameter: &str, expected: &str) -> ExperimentError {
@@ -97,6 +128,23 @@ impl Setting {
             numbers.first().is_some_and(|&first| first > 0.0) && numbers.is_sorted_by(|a, b| a < b)
         };
         numbers.filter(rising).ok_or_else(wrong)
+    }
+
+    /// Words: one, or a list.
+    pub(super) fn words(&self, parameter: &str) -> Result<Vec<String>, ExperimentError> {
+        const EXPECTED: &str = "a text, or a list of texts";
+        let text = |value: &toml::Value| value.as_str().map(str::to_owned);
+        let given = self.given(parameter, EXPECTED)?;
+        let words = match given.as_array() {
+            Some(list) => list.iter().map(text).collect(),
+            None => text(given).map(|word| vec![word]),
+        };
+        words.filter(|words| !words.is_empty()).ok_or_else(|| self.wrong(parameter, EXPECTED))
+    }
+
+    /// One word.
+    pub(super) fn word(&self, parameter: &str) -> Result<String, ExperimentError> {
+        self.words(parameter)?.into_iter().next().ok_or_else(|| self.wrong(parameter, "a text"))
     }
 
     /// The profile that it names, with settings of its own.

@@ -8,7 +8,7 @@ use tidewater_core::buffer::Buffer;
 use tidewater_core::flash::Source as FlashSource;
 use tidewater_core::ftl::Precondition;
 use tidewater_core::memory::{Placement as Placements, Use, place};
-use tidewater_core::profile::MemoryKind;
+use tidewater_core::profile::{Mapping, MemoryKind};
 use tidewater_report::Record;
 use tidewater_report::record::{
     Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, Latency, Placement, ProfileUsed, Recovery, TimePoint,
@@ -370,7 +370,10 @@ fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String> {
         );
     }
     let (asked, spare) = (device.profile().ftl.over_provisioning, device.ftl().spare_share());
-    if ftl.host > 0 && spare > 1.25 * asked + 0.02 {
+    // Of a log of given length nobody expects that share.
+    let ftl_profile = &device.profile().ftl;
+    let is_given = ftl_profile.mapping != Mapping::Page && ftl_profile.log_blocks > 0;
+    if ftl.host > 0 && !is_given && spare > 1.25 * asked + 0.02 {
         warnings.push(format!(
             "the drive is so small that its over-provisioning is {:.0} %, not the {:.0} % of [ftl] over_provisioning, because \
              every die has whole superblocks: collection and write amplification are those of a nearly empty drive (a larger \

@@ -117,6 +117,40 @@ fn close(a: f64, b: f64) -> bool {
     (a / b - 1.0).abs() < 1e-3
 }
 
+/// The worked example of CBM's slides, through the whole drive: W(0), R(2), W(1), R(3), then writes to other blocks that make
+/// block 0 leave, and its sequential log block merge. Apart, two pages are copied in a partial merge; with merge-on-flush none
+/// is, in a switch merge.
+#[test]
+fn merge_on_flush_saves_the_copies_of_the_slides_example() {
+    let page = |at: u64, op: Op, page: u64| request(at * 10_000, op, page * 4096, 4096);
+    let (w, r) = (Op::Write, Op::Read);
+    let requests = [(w, 0), (r, 2), (w, 1), (r, 3), (w, 4), (w, 5), (w, 8), (w, 9)];
+    for (merge, merges, copied, went_along) in [("false", (0, 1, 0), 2, 0), ("true", (1, 0, 0), 0, 2)] {
+        let profile = with(
+            tiny(),
+            &[
+                "nand.pages_per_block=4",
+                "ftl.mapping=fast",
+                "ftl.log_blocks=4",
+                "ftl.log_write_points=1",
+                "buffer.write_policy=cbm",
+                "buffer.write_size=8KiB",
+                "buffer.write_watermark=100%",
+                "buffer.read_policy=lru",
+                "buffer.read_size=64KiB",
+                &format!("buffer.cbm_merge={merge}"),
+            ],
+        );
+        let mut options = RunOptions::default();
+        options.device.precondition = Precondition::Filled(1.0);
+        let requests = requests.iter().zip(1..).map(|(&(op, number), at)| page(at, op, number));
+        let record = run(&profile, list(requests), options).unwrap().record;
+        let flash = &record.flash;
+        assert_eq!((flash.merges_switch, flash.merges_partial, flash.merges_full), merges, "merge {merge}");
+        assert_eq!((flash.units_collected, record.write_buffer.pages_merged), (copied, went_along), "merge {merge}");
+    }
+}
+
 #[test]
 fn a_single_read_takes_the_sum_of_its_steps() {
     let profile = tiny();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::footprint::{Footprint, PAGE_BYTES};
+use super::locality::{self, Locality};
 use super::{Trace, TraceRequest};
 use crate::workload::{Op, Request, Source, SourceError};
 
@@ -46,11 +47,14 @@ pub struct Info {
     pub reordered: u64,
     /// Malformed lines that were skipped.
     pub skipped: u64,
+    /// How near in time and place requests are, where it was asked for: it takes longer than all else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locality: Option<Locality>,
 }
 
-/// Reads a trace to its end and sums it up.
-pub fn info(trace: &mut Trace) -> Result<Info, SourceError> {
-    let mut statistics = Statistics::default();
+/// Reads a trace to its end and sums it up, `with_locality` or without.
+pub fn info(trace: &mut Trace, with_locality: bool) -> Result<Info, SourceError> {
+    let mut statistics = Statistics::new(with_locality);
     while let Some(next) = trace.next_request() {
         statistics.add(&next?);
     }
@@ -66,9 +70,9 @@ pub fn info(trace: &mut Trace) -> Result<Info, SourceError> {
     Ok(info)
 }
 
-/// Reads any source to its end and sums it up, as one device. `name` stands for the file.
-pub fn info_of(name: &str, source: &mut impl Source) -> Result<Info, SourceError> {
-    let mut statistics = Statistics::default();
+/// Reads any source to its end and sums it up, as one device, `with_locality` or without. `name` stands for the file.
+pub fn info_of(name: &str, source: &mut impl Source, with_locality: bool) -> Result<Info, SourceError> {
+    let mut statistics = Statistics::new(with_locality);
     while let Some(request) = source.next() {
         let request = request?;
         let stamp_ps = u128::from(request.arrival.as_ps());
@@ -90,6 +94,7 @@ struct Statistics {
     fua: u64,
     extent: u64,
     footprint: Footprint,
+    locality: Option<locality::Counter>,
     /// Where the last read or write of each device ended.
     last_end: Vec<Option<u64>>,
     /// Stamps of the first and the last read or write, as the trace has them.
@@ -98,6 +103,10 @@ struct Statistics {
 }
 
 impl Statistics {
+    fn new(with_locality: bool) -> Statistics {
+        Statistics { locality: with_locality.then(locality::Counter::new), ..Statistics::default() }
+    }
+
     fn add(&mut self, next: &TraceRequest) {
         let request = next.request;
         self.counts[request.op.index()] += 1;
@@ -112,7 +121,12 @@ impl Statistics {
         if !matches!(request.op, Op::Read | Op::Write) {
             return;
         }
-        self.sequential += u64::from(self.last_end[device] == Some(next.device_offset));
+        let is_sequential = self.last_end[device] == Some(next.device_offset);
+        self.sequential += u64::from(is_sequential);
+        if let Some(locality) = &mut self.locality {
+            let is_write = request.op == Op::Write;
+            locality.add(next.device, is_write, next.device_offset, request.length, is_sequential);
+        }
         self.last_end[device] = Some(next.device_offset + request.length);
         self.footprint.add(next.device, next.device_offset, request.length);
         let first = self.stamps.map_or(next.stamp_ps, |(first, _)| first);
@@ -147,6 +161,7 @@ impl Statistics {
             fua: self.fua,
             reordered: 0,
             skipped: 0,
+            locality: self.locality.as_ref().map(locality::Counter::finish),
         }
     }
 }

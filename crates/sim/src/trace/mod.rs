@@ -11,6 +11,7 @@ mod footprint;
 mod format;
 pub mod info;
 pub(crate) mod input;
+mod locality;
 pub mod samples;
 
 use tidewater_base::Instant;
@@ -18,6 +19,7 @@ use tidewater_base::Instant;
 pub use format::Format;
 pub use info::{Info, info};
 pub use input::Input;
+pub use locality::{Locality, WrittenPages};
 
 use address::{AddressMap, Devices, Extents};
 use field::{Record, Wrong};

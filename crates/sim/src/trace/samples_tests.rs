@@ -17,6 +17,8 @@ fn oltp() -> SynthSpec {
         mean_interarrival_ms: 0.25,
         footprint_mib: 64.0,
         skew: 0.9,
+        again_percent: 0.0,
+        onward_percent: 0.0,
         seed: 2014,
     }
 }
@@ -247,7 +249,7 @@ fn the_demonstration_is_small_and_looks_as_ordered() {
     let bytes = find(DEMO).unwrap();
     assert!(bytes.len() < 300_000, "{}", bytes.len());
     let mut trace = Trace::open(&Input::from_bytes(DEMO, bytes), &Options::default()).unwrap();
-    let info = crate::trace::info(&mut trace).unwrap();
+    let info = crate::trace::info(&mut trace, false).unwrap();
     assert_eq!((trace.format(), info.requests), (Format::Spc, 20_000));
     assert!((info.mean_kib - 8.0).abs() < 0.1 && (info.write_percent - 40.0).abs() < 0.4, "{info:?}");
     assert!((info.footprint_mib - 64.0).abs() < 0.1 && (info.sequential_percent - 8.0).abs() < 0.2, "{info:?}");

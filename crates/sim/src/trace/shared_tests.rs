@@ -137,7 +137,7 @@ fn statistics_agree_with_the_table() {
         let options = if told { Options::default() } else { Options { format: Some(format), ..Options::default() } };
         let mut trace = Trace::open(&input, &options).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(trace.format(), format, "{name}");
-        check(row, &info(&mut trace).unwrap_or_else(|error| panic!("{error}")));
+        check(row, &info(&mut trace, false).unwrap_or_else(|error| panic!("{error}")));
         if !told {
             let error = Trace::open(&input, &Options::default()).err().unwrap().to_string();
             assert!(error.contains(format.name()) && error.contains("--format"), "{error}");
@@ -165,5 +165,5 @@ fn thousands_of_volumes_fit_when_compact() {
     use crate::workload::Source;
     let (all, touched) = (whole.extent().unwrap(), compact.extent().unwrap());
     assert!(all > 70 << 40 && touched < 40 << 30, "{all} {touched}");
-    assert!(info(&mut compact).unwrap().footprint_mib < touched as f64 / 1_048_576.0);
+    assert!(info(&mut compact, false).unwrap().footprint_mib < touched as f64 / 1_048_576.0);
 }

@@ -104,7 +104,7 @@ fn bad_lines_are_counted_when_they_may_be() {
     let text = "0,1,512,w,0.0\ngarbage\n0,2,512,r,1.0\n0,3,512\n";
     let options = Options { skip_bad: true, ..Options::default() };
     let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &options).unwrap();
-    let info = info(&mut trace).unwrap();
+    let info = info(&mut trace, false).unwrap();
     assert_eq!((info.requests, info.skipped, trace.skipped(), trace.expected_requests()), (2, 2, 2, Some(2)));
     let options = Options { skip_bad: true, format: Some(Format::Msr), ..Options::default() };
     let error = Trace::open(&Input::from_bytes("t", text.as_bytes()), &options).err().unwrap().to_string();
@@ -162,7 +162,7 @@ fn address_spaces_follow_each_other_and_one_can_be_chosen() {
     assert_eq!(read(text, &one).iter().map(|r| r.offset).collect::<Vec<_>>(), [0, 512]);
     let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &one).unwrap();
     assert_eq!((trace.extent(), trace.expected_requests()), (Some(1024), Some(2)));
-    assert_eq!(info(&mut trace).unwrap().sequential_percent, 50.0);
+    assert_eq!(info(&mut trace, false).unwrap().sequential_percent, 50.0);
     let none = Options { device: Some("7".into()), ..Options::default() };
     let error = Trace::open(&Input::from_bytes("t", text.as_bytes()), &none).err().unwrap().to_string();
     assert_eq!(error, "t: no request for device \"7\"; the trace has 0, 1");
@@ -178,7 +178,7 @@ fn msr_volumes_are_named_by_host_and_disk() {
     let options = Options { device: Some("hm_1".into()), ..Options::default() };
     assert_eq!(read(text, &options).len(), 1);
     let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &Options::default()).unwrap();
-    assert_eq!(info(&mut trace).unwrap().devices, 3);
+    assert_eq!(info(&mut trace, false).unwrap().devices, 3);
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn gzip_and_zstd_read_like_plain_text() {
 /// Reads to the end whatever it is; only a panic or a hang would fail.
 fn exhaust(bytes: &[u8], options: &Options) {
     if let Ok(mut trace) = Trace::open(&Input::from_bytes("t", bytes), options) {
-        let _ = info(&mut trace);
+        let _ = info(&mut trace, false);
     }
 }
 
