@@ -374,10 +374,10 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) page_shift: u32,
     /// Logical pages that survived in the write buffer, until recovery can take them back.
     pub(crate) restored: Vec<(u32, u64)>,
-    /// What survived of the fast side, until then.
-    pub(crate) restored_log: Vec<Vec<LogRemains>>,
     /// Pages that the dump at the last power loss lacked.
     pub(crate) dump_lost: u64,
+    /// What survived of the fast side, until recovery can take it back.
+    pub(crate) restored_log: Vec<Vec<LogRemains>>,
     /// A completion that is said before everything in `outputs`: most are taken at once, and need no queue.
     completion: Option<Completion>,
     pub(crate) outputs: VecDeque<Output>,

@@ -400,6 +400,8 @@ impl<M: Medium> Ftl<M> {
         hybrid.set_point(point, if full { NONE } else { superblock });
         hybrid.next_point = if point + 1 == hybrid.points.len() { 0 } else { point + 1 };
         hybrid.random_row = row;
+        // What moves within the log may have opened it where the host could not: now there is room for the host too.
+        hybrid.is_stuck = false;
         row
     }
 
