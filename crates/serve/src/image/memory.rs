@@ -14,7 +14,7 @@ use tidewater_core::subsystem::StoreFault;
 pub enum MemoryKind {
     /// The persistent memory region of a function: its bytes as they are.
     Pmr = 1,
-    /// Control block and rings of a function of the fast side ([`super::log`](mod@super::log)).
+    /// Control block and rings of a function of the fast side.
     Log = 2,
 }
 
