@@ -83,7 +83,7 @@ pub enum Input<'a> {
         /// The bytes of a data frame; else empty.
         content: Content<'a>,
     },
-    /// The time that [`Device::deadline`] named has come: one event is handled.
+    /// The time that [`Device::deadline`](crate::Device::deadline) named has come: one event is handled.
     Timer,
 }
 
@@ -158,7 +158,7 @@ pub enum Output {
         /// Where they are.
         place: Whereabouts,
     },
-    /// A page of the byte window goes to flash: its bytes, which are in the buffer ([`Window::read`]) until something else
+    /// A page of the byte window goes to flash: its bytes, which are in the buffer ([`Window::read`](crate::window::Window::read)) until something else
     /// happens, are to be kept under its page and version; only when stamps are kept.
     WindowStore {
         /// The logical page.
