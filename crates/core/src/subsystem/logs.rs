@@ -135,7 +135,7 @@ pub fn effects(transport: Transport, privileged: bool) -> EffectsLog {
         let changes = matches!(code, opcode::WRITE | opcode::WRITE_ZEROES | opcode::DATASET_MANAGEMENT);
         log.io[usize::from(code)] = ON | if changes { EffectsLog::CONTENT } else { 0 };
     }
-    for entry in vendor::REGISTRY {
+    for entry in served() {
         match entry.set {
             vendor::Set::Admin if privileged => log.admin[usize::from(entry.code)] = ON,
             vendor::Set::Io => log.io[usize::from(entry.code)] = ON,
@@ -145,9 +145,14 @@ pub fn effects(transport: Transport, privileged: bool) -> EffectsLog {
     log
 }
 
+/// What of this vendor a controller carries: not the byte window yet.
+fn served() -> impl Iterator<Item = &'static vendor::Entry> {
+    vendor::REGISTRY.iter().filter(|entry| !entry.is_of_window())
+}
+
 /// The log pages that there are (page 00h of revision 2.0); those of the fast side only with one.
 pub fn pages(fast: bool) -> [u8; 1024] {
-    let own = vendor::REGISTRY.iter().filter(|entry| fast && entry.set == vendor::Set::LogPage).map(|entry| entry.code);
+    let own = served().filter(|entry| fast && entry.set == vendor::Set::LogPage).map(|entry| entry.code);
     supported_pages(log_page::NAMED.iter().map(|&(id, _)| id).chain(own))
 }
 
@@ -203,6 +208,7 @@ mod tests {
             assert_eq!(remote.admin[usize::from(code)], 0, "{code:02X}h");
         }
         assert_eq!(all.io[usize::from(opcode::WRITE)], 3);
+        assert_eq!((all.io[usize::from(vendor::opcode::APPEND)], all.io[usize::from(vendor::opcode::BA_PIN)]), (1, 0));
         assert_eq!(all.admin.iter().filter(|&&effect| effect != 0).count(), 17 + 6);
     }
 

@@ -90,6 +90,17 @@ pub struct Entry {
     pub data: Option<&'static Layout>,
 }
 
+impl Entry {
+    /// Whether it is of the byte window, and not of the fast side.
+    pub fn is_of_window(&self) -> bool {
+        match self.set {
+            Set::Admin => false,
+            Set::Io => (opcode::BA_PIN..=opcode::BA_ENTRY_INFO).contains(&self.code),
+            Set::LogPage => self.code == log_page::WINDOW,
+        }
+    }
+}
+
 macro_rules! registry {
     ($($module:ident $set:ident $modoc:literal {
         $($(#[doc = $doc:literal])+ $constant:ident = $code:literal, $name:literal, $direction:ident,
