@@ -207,7 +207,11 @@ fn nbd() -> Option<f64> {
     };
     let serve = ["-f", "-i", "127.0.0.1", "-p", &port.to_string(), "memory", &FOOTPRINT.to_string()].map(String::from);
     let mut nbdkit = Command::new("nbdkit").args(serve).spawn().ok()?;
+    // It says nothing when it listens; when it could not, it has ended.
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if !matches!(nbdkit.try_wait(), Ok(None)) {
+            return None;
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
     let read = fio("write", &["--bs=1m"]).and_then(|_| {
@@ -251,7 +255,7 @@ fn main() {
         println!("NVMe/TCP, 4 KiB random reads, depth {DEPTH}:        {:9.0} /s", tcp(&ready));
         match nbd() {
             Some(rate) => println!("nbdkit memory, fio over NBD, the same:         {rate:9.0} /s"),
-            None => println!("nbdkit memory, fio over NBD: one of the two is not installed"),
+            None => println!("nbdkit memory, fio over NBD: one of the two is not installed, or failed"),
         }
     }
     stop.store(true, Ordering::Relaxed);
