@@ -8,12 +8,17 @@
 //! This crate does no I/O and reads no clock: it asks a [`Target`] for timed requests. A simulated drive and a real one
 //! implement it outside.
 
+mod map_cache;
 mod noise;
 mod read_cache;
 mod run;
+mod search;
 mod session;
+mod stages;
 pub mod stat;
+mod stripe;
 mod target;
+mod write_buffer;
 
 pub use noise::{Noise, Noisy};
 pub use run::{Options, STAGES, StageInfo, Unwatched, Watch, run};

@@ -1,10 +1,9 @@
 //! The stages of a probe, one after the other, and what is written down after each.
 
-use crate::read_cache;
 use crate::session::{Session, Stop};
+use crate::stages::{self, Known};
 use crate::target::Target;
-use tidewater_report::experiment::{Figure, Form, Point, Series};
-use tidewater_report::probe::{Answer, ProbeRecord, SCHEMA, Stage, TargetInfo, Verdict, ask};
+use tidewater_report::probe::{ProbeRecord, SCHEMA, Stage, TargetInfo};
 
 /// What a probe is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,9 +35,20 @@ pub struct StageInfo {
     pub destroys: Option<&'static str>,
 }
 
+const WRITES: &str = "overwrites data";
+
 /// All stages, in the order in which they run: what only reads goes first.
-pub const STAGES: &[StageInfo] =
-    &[StageInfo { name: "read-cache", title: "Data that is read again without flash", destroys: None }];
+pub const STAGES: &[StageInfo] = &[
+    StageInfo { name: "read-cache", title: "Data that is read again without flash", destroys: None },
+    StageInfo { name: "map-cache", title: "The part of the map that is at hand", destroys: None },
+    StageInfo { name: "stripe", title: "How data is spread over flash", destroys: None },
+    StageInfo {
+        name: "write-buffer",
+        title: "What is taken from the host before it waits for flash",
+        destroys: Some(WRITES),
+    },
+    StageInfo { name: "host-memory", title: "Whose memory it is", destroys: None },
+];
 
 /// Who looks on.
 pub trait Watch {
@@ -82,6 +92,7 @@ pub fn run(target: &mut dyn Target, options: &Options, watch: &mut dyn Watch) ->
         stages: Vec::new(),
     };
     let mut session = Session::new(target, watch, options.seed);
+    let mut known = Known::default();
     for info in STAGES {
         if !options.stages.is_empty() && !options.stages.iter().any(|name| name == info.name) {
             continue;
@@ -98,10 +109,21 @@ pub fn run(target: &mut dyn Target, options: &Options, watch: &mut dyn Watch) ->
             notes: Vec::new(),
             figures: Vec::new(),
         };
+        if info.destroys.is_some()
+            && let Err(why) = session.target().writable()
+        {
+            stage.skipped = Some(why);
+            record.stages.push(stage);
+            continue;
+        }
         session.begin(info.name);
         let began = session.target().now();
         let done = match info.name {
-            "read-cache" => read_cache_stage(&mut session, options, &mut stage),
+            "read-cache" => stages::read_cache(&mut session, options, &mut stage, &mut known),
+            "map-cache" => stages::map_cache(&mut session, &mut stage, &mut known),
+            "stripe" => stages::stripe(&mut session, &mut stage),
+            "write-buffer" => stages::write_buffer(&mut session, options, &mut stage, &mut known),
+            "host-memory" => stages::host_memory(&mut session, options, &mut stage, &known),
             _ => unreachable!("every stage has its function"),
         };
         stage.seconds = session.target().now().saturating_sub(began).as_secs_f64();
@@ -123,88 +145,4 @@ pub fn run(target: &mut dyn Target, options: &Options, watch: &mut dyn Watch) ->
         }
     }
     record
-}
-
-fn read_cache_stage(session: &mut Session<'_>, options: &Options, stage: &mut Stage) -> Result<(), Stop> {
-    let found = read_cache::measure(session, options.largest_cache)?;
-    stage.verdicts.push(read_cache_verdict(&found));
-    if !found.trials.is_empty() {
-        stage.figures.push(read_figure(&found.trials));
-    }
-    Ok(())
-}
-
-fn read_cache_verdict(found: &read_cache::Found) -> Verdict {
-    let us = |seconds: f64| format!("{:.1} us", seconds * 1e6);
-    let mut verdict = Verdict {
-        what: ask::READ_CACHE.into(),
-        answer: Answer::CannotTell,
-        bytes: None,
-        range_bytes: None,
-        place: None,
-        confidence: found.confidence,
-        because: String::new(),
-    };
-    match (found.bracket, &found.cannot) {
-        (Some((low, high)), _) => {
-            verdict.answer = Answer::Found;
-            verdict.bytes = Some(low);
-            verdict.range_bytes = Some([low, high]);
-            verdict.because = format!(
-                "{} KiB that were read are found again, {} KiB are not; a page takes {} when it is found and {} from flash",
-                low >> 10,
-                high >> 10,
-                us(found.hit),
-                us(found.miss)
-            );
-        }
-        (None, Some(why)) => {
-            verdict.confidence = 0.0;
-            verdict.because.clone_from(why);
-        }
-        (None, None) if found.confidence > 0.8 => {
-            verdict.answer = Answer::Absent;
-            verdict.because = format!(
-                "a page that was just read takes as long as before: {} against {}",
-                us(found.hit),
-                us(found.miss)
-            );
-        }
-        (None, None) => {
-            verdict.confidence = 0.0;
-            verdict.because = format!(
-                "a page that was just read takes {} against {}, which could be chance",
-                us(found.hit),
-                us(found.miss)
-            );
-        }
-    }
-    verdict
-}
-
-/// The paper's figure 5: the first and the second pass against the size that is read.
-fn read_figure(trials: &[read_cache::Trial]) -> Figure {
-    let mut sorted: Vec<_> = trials.to_vec();
-    sorted.sort_by_key(|trial| trial.bytes);
-    let series = |name: &str, y: fn(&read_cache::Trial) -> f64| Series {
-        name: name.into(),
-        from_paper: false,
-        points: sorted
-            .chunk_by(|a, b| a.bytes == b.bytes)
-            .map(|same| Point {
-                x: same[0].bytes as f64 / 1024.0,
-                y: crate::stat::median(&same.iter().map(y).collect::<Vec<_>>()) * 1e6,
-                spread: None,
-            })
-            .collect(),
-    };
-    Figure {
-        title: "Read, and read again".into(),
-        form: Form::Lines,
-        x_label: "KiB that are read".into(),
-        y_label: "us for a page, median".into(),
-        x_log: true,
-        y_log: false,
-        series: vec![series("first pass", |trial| trial.first), series("second pass", |trial| trial.again)],
-    }
 }

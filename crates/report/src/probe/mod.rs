@@ -119,6 +119,10 @@ pub mod ask {
     pub const MAP_REACH: &str = "mapping cache reach";
     /// Bytes of address space that one miss of the mapping cache brings in.
     pub const MAP_UNIT: &str = "mapping cache unit";
+    /// Bytes that follow each other on one die: a page, or a page of each of its planes.
+    pub const PAGE: &str = "page";
+    /// Bytes after which the first die comes again.
+    pub const STRIPE: &str = "stripe";
     /// Whose memory the read cache is.
     pub const READ_CACHE_PLACE: &str = "read cache place";
     /// Whose memory the write buffer is.
