@@ -59,11 +59,14 @@ pub(crate) fn measure(session: &mut Session<'_>) -> Result<Found, Stop> {
     }
     (found.warm, found.cold) = (median(&warms), median(&colds));
     let chance = chance_of_below(&warms, &colds, &mut session.rng);
+    let beyond = |times: &[f64]| times.iter().filter(|time| **time > LOSS * found.warm).count() as f64 / PAIRS as f64;
+    // With half of the map at hand, half of the places would be slow.
+    let more = (beyond(&colds) - beyond(&warms)).max(0.0);
+    if more < 0.1 {
+        found.absent = 1.0 - more;
+        return Ok(found);
+    }
     if chance > 0.01 {
-        // With half of the map at hand, half of the places would be slow.
-        let slow = colds.iter().filter(|time| **time > LOSS * found.warm).count() as f64 / PAIRS as f64;
-        let usual = warms.iter().filter(|time| **time > LOSS * found.warm).count() as f64 / PAIRS as f64;
-        found.absent = if slow < usual + 0.15 { 1.0 - (slow - usual).max(0.0) } else { 0.0 };
         return Ok(found);
     }
     let slow: Vec<f64> = colds.iter().copied().filter(|time| *time > LOSS * found.warm).collect();

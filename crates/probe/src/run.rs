@@ -35,7 +35,8 @@ pub struct StageInfo {
     pub destroys: Option<&'static str>,
 }
 
-const WRITES: &str = "overwrites data";
+/// What a stage that writes does to data.
+const WRITES: &str = "deallocates and overwrites up to half of the target";
 
 /// All stages, in the order in which they run: what only reads goes first.
 pub const STAGES: &[StageInfo] = &[

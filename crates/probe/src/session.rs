@@ -44,6 +44,8 @@ pub(crate) struct Session<'a> {
     /// Regions touched last, and the bytes of them.
     recent: VecDeque<(u64, u64)>,
     recent_bytes: u64,
+    /// Where fresh regions are looked for: from here to there.
+    window: (u64, u64),
     /// The share of the stage that is done.
     share: f64,
     stage: &'static str,
@@ -52,7 +54,9 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     pub(crate) fn new(target: &'a mut dyn Target, watch: &'a mut dyn Watch, seed: u64) -> Session<'a> {
         let about = target.about();
+        let window = (0, about.capacity);
         Session {
+            window,
             target,
             watch,
             about,
@@ -131,18 +135,27 @@ impl<'a> Session<'a> {
         PAGE.max(self.about.block)
     }
 
+    /// Fresh regions come from here only, from now on.
+    pub(crate) fn stay_within(&mut self, first: u64, end: u64) {
+        self.window = (first, end.min(self.about.capacity));
+        self.recent.clear();
+        self.recent_bytes = 0;
+    }
+
     /// A region of `bytes` that was not touched for long, beginning at a multiple of `align`. None when the target is too small
     /// for it.
     pub(crate) fn fresh(&mut self, bytes: u64, align: u64) -> Option<u64> {
-        let places = self.about.capacity.checked_sub(bytes)? / align + 1;
-        // Half of the drive is kept for what was touched before: then a few tries find a place.
-        while self.recent_bytes + bytes > self.about.capacity / 2 {
+        let first = self.window.0.next_multiple_of(align);
+        let room = self.window.1.checked_sub(first)?;
+        let places = room.checked_sub(bytes)? / align + 1;
+        // Half of the room is kept for what was touched before: then a few tries find a place.
+        while self.recent_bytes + bytes > room / 2 {
             let Some((_, length)) = self.recent.pop_front() else { break };
             self.recent_bytes -= length;
         }
         let mut start = 0;
         for _ in 0..64 {
-            start = self.rng.below(places) * align;
+            start = first + self.rng.below(places) * align;
             if self.recent.iter().all(|(first, length)| start + bytes <= *first || *first + length <= start) {
                 break;
             }

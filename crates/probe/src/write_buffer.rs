@@ -15,8 +15,16 @@ const BURSTS: usize = 5;
 const FIRST: u64 = 256 << 10;
 /// A request waits for flash when it takes so many times what the first ones take.
 const WAITS: f64 = 4.0;
+/// A change that is more likely than none by less than this, as a natural logarithm, is none: one in 10,000 by chance at one place.
+const GAIN: f64 = 9.0;
 /// Requests at once in the faster bursts.
 const FAST: u32 = 8;
+/// The part of the drive that bursts overwrite, at most.
+const PART_MAX: u64 = 16 << 30;
+/// It is deallocated in pieces of so many bytes.
+const PIECE: u64 = 1 << 20;
+/// What the drive is left alone after deallocations.
+const REST_LONG: Duration = Duration::from_ms(200);
 /// What the drive is left alone after a flush, so that what it does behind is done.
 const REST: Duration = Duration::from_ms(20);
 
@@ -26,16 +34,14 @@ pub(crate) struct Burst {
     /// Bytes of a request, and how many of them at once.
     pub request: u64,
     pub depth: u32,
-    /// Bytes that were taken before the host had to wait: the median of the bursts, the lowest and the highest.
+    /// Bytes that were taken before the host had to wait: the most likely, the least and the most.
     pub taken: f64,
-    pub spread: [f64; 2],
+    pub range: [f64; 2],
     /// Bytes a second before and after.
     pub before: f64,
     pub after: f64,
-    /// The chance that there is no difference before and after.
-    pub chance: f64,
-    /// The share of bursts that waited at all.
-    pub waiting: f64,
+    /// By how much a change there is more likely than none, as a natural logarithm.
+    pub gain: f64,
 }
 
 /// What came of it.
@@ -50,66 +56,89 @@ pub(crate) struct Found {
     pub bursts: Vec<Burst>,
     /// Latencies of one burst, for the plot: bytes written before, seconds.
     pub course: Vec<(f64, f64)>,
+    /// Seconds of a request at the start of the last bursts.
+    pub base: f64,
     /// Seconds of a single write of a page to an empty buffer, and of a read of a page from flash.
     pub write: f64,
     pub read: f64,
 }
 
-/// Looks for a write buffer of at most `most` bytes. What is on the drive is overwritten.
+/// Looks for a write buffer of at most `most` bytes. A part of the drive is deallocated first, overwritten by the bursts, and written
+/// anew at the end: so nothing has to be collected while they run, and it is left full.
 pub(crate) fn measure(session: &mut Session<'_>, most: u64) -> Result<Found, Stop> {
+    let capacity = session.about.capacity;
+    let part = (capacity / 2).min(PART_MAX) / PIECE * PIECE;
+    let first = (capacity - part) / PIECE * PIECE;
     let mut found = Found::default();
-    let most = most.min(session.about.capacity / 4);
-    single(session, &mut found)?;
-    // A write that takes as long as flash takes is not buffered: at least a page is programmed while the host waits.
+    let chance = single(session, &mut found)?;
+    if session.about.deallocates {
+        for piece in 0..part / PIECE {
+            session.send(&[Request::deallocate(first + piece * PIECE, PIECE)], 1)?;
+        }
+        settle(session)?;
+        session.idle(REST_LONG)?;
+    }
+    session.stay_within(first, first + part);
+    let done = search(session, most.min(part / 4), chance, &mut found);
+    session.stay_within(0, capacity);
+    done?;
+    let largest = session.about.largest.min(PIECE);
+    let refill: Vec<Request> = (0..part / largest).map(|i| Request::write(first + i * largest, largest)).collect();
+    session.send(&refill, 1)?;
+    settle(session)?;
+    Ok(found)
+}
+
+/// The bursts. `chance`: that a write takes no longer than a read.
+fn search(session: &mut Session<'_>, most: u64, chance: f64, found: &mut Found) -> Result<(), Stop> {
+    if found.write > 1.5 * found.read && chance < 0.01 {
+        // At least a page is programmed while the host waits, and a program takes longer than a read.
+        found.absent = 1.0 - chance;
+        return Ok(());
+    }
     let mut bytes = FIRST.min(most);
     let rough = loop {
         let request = (bytes / 64).next_power_of_two().clamp(session.page(), session.about.largest.min(64 << 10));
-        let burst = bursts(session, bytes, (request, 1), 3, &mut found)?;
+        let burst = bursts(session, bytes, (request, 1), found)?;
         session.progress(0.4 * (bytes as f64 / FIRST as f64).log2() / (most as f64 / FIRST as f64).log2().max(1.0));
         match burst {
-            Some(burst) if burst.waiting > 0.6 => break burst,
-            _ if bytes >= most => {
+            Some(burst) => break burst,
+            None if bytes >= most => {
                 found.cannot = Some(format!(
                     "{} MiB were written without having to wait: the flash keeps pace with a host that sends one request at a time",
                     bytes >> 20
                 ));
-                return Ok(found);
+                return Ok(());
             }
-            _ => bytes = (bytes * 2).min(most),
+            None => bytes = (bytes * 2).min(most),
         }
     };
-    if rough.taken <= rough.request as f64 {
-        // The very first waits already.
-        let slow = found.write > 2.0 * found.read;
-        found.absent = if slow { 0.95 } else { 0.0 };
-        found.cannot = (!slow).then(|| "the first write waits already, and takes no longer than a read".into());
-        return Ok(found);
-    }
     // Two rates, with requests so small that the place is told well: one at a time, and several.
     let request =
         ((rough.taken / 128.0) as u64).next_power_of_two().clamp(session.page(), session.about.largest.min(16 << 10));
     let bytes = ((rough.taken * 1.5) as u64).max(rough.taken as u64 + (1 << 20)).next_multiple_of(request);
-    let mut pair = Vec::new();
-    for (i, depth) in [FAST, 1].into_iter().enumerate() {
-        pair.extend(bursts(session, bytes.min(session.about.capacity / 2), (request, depth), BURSTS, &mut found)?);
-        session.progress(0.6 + 0.2 * i as f64);
-    }
-    conclude(session, &pair, &mut found);
-    Ok(found)
+    let fast = bursts(session, bytes.min(4 * most), (request, FAST), found)?;
+    session.progress(0.6);
+    let slow = bursts(session, bytes.min(4 * most), (request, 1), found)?;
+    session.progress(0.8);
+    // Requests so small may come slowly enough for flash to keep pace.
+    conclude(session, fast, slow.unwrap_or(rough), found);
+    Ok(())
 }
 
-/// What one write and one read take when nothing else goes on.
-fn single(session: &mut Session<'_>, found: &mut Found) -> Result<(), Stop> {
+/// What one write and one read take when nothing else goes on. Returns the chance that writes do not take longer.
+fn single(session: &mut Session<'_>, found: &mut Found) -> Result<f64, Stop> {
     let page = session.page();
     let (mut writes, mut reads) = (Vec::new(), Vec::new());
-    for _ in 0..9 {
+    for _ in 0..15 {
         settle(session)?;
-        let Some(place) = session.fresh(64 * page, 16 * page) else { return Ok(()) };
-        reads.push(session.latencies(&[Request::read(place, page)])?[0]);
+        let Some(place) = session.fresh(64 * page, 16 * page) else { return Ok(1.0) };
+        // The first read may have to bring in the map.
+        reads.push(session.latencies(&[Request::read(place + 16 * page, page), Request::read(place, page)])?[1]);
         writes.push(session.latencies(&[Request::write(place + 32 * page, page)])?[0]);
     }
     (found.write, found.read) = (median(&writes), median(&reads));
-    Ok(())
+    Ok(chance_of_below(&reads, &writes, &mut session.rng))
 }
 
 /// The buffer is empty and the flash idle.
@@ -123,95 +152,114 @@ fn bursts(
     session: &mut Session<'_>,
     bytes: u64,
     (request, depth): (u64, u32),
-    count: usize,
     found: &mut Found,
 ) -> Result<Option<Burst>, Stop> {
     let n = (bytes / request) as usize;
     let mut courses: Vec<Vec<f64>> = Vec::new();
-    for _ in 0..count {
+    for _ in 0..BURSTS {
         settle(session)?;
         let Some(start) = session.fresh(n as u64 * request, 64 << 10) else { return Ok(None) };
         let requests: Vec<Request> = (0..n as u64).map(|i| Request::write(start + i * request, request)).collect();
         let times = session.send(&requests, depth)?;
         courses.push(times.iter().map(Timed::seconds).collect());
     }
-    // Place by place over all bursts: an outlier is in one of them.
-    let middle: Vec<f64> =
-        (0..n).map(|i| median(&courses.iter().map(|course| course[i]).collect::<Vec<_>>())).collect();
-    let base = median(&middle[..(n / 16).max(4).min(n)]);
-    let limit = WAITS * base;
-    let rate = |seconds: f64| f64::from(depth) * request as f64 / seconds;
-    // In each burst, the first request that waits and is not alone in that: what follows takes long on the whole.
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
-    let window = ((128 << 10) / request).clamp(2, 64) as usize;
-    let stalls: Vec<usize> = courses
-        .iter()
-        .filter_map(|course| {
-            (0..n).find(|&i| {
-                let waits = course[i] > limit;
-                // What comes next has to wait again and again, in this burst and in the others.
-                let next = &course[(i + 1).min(n)..(i + 1 + 4 * window).min(n)];
-                let all = &middle[i.saturating_sub(1)..(i + 1 + 4 * window).min(n)];
-                waits && mean(next).max(mean(all)) > limit && mean(all) > limit / 2.0
-            })
-        })
-        .collect();
-    found.course = middle.iter().enumerate().map(|(i, time)| ((i as u64 * request) as f64, *time)).collect();
-    let waiting = stalls.len() as f64 / count as f64;
-    if stalls.is_empty() {
-        return Ok(Some(Burst {
-            request,
-            depth,
-            taken: 0.0,
-            spread: [0.0; 2],
-            before: rate(base),
-            after: rate(base),
-            chance: 1.0,
-            waiting,
-        }));
+    let of = |i: usize| courses.iter().map(move |course| course[i]);
+    let early: Vec<f64> = (0..(n / 16).max(4).min(n)).flat_map(of).collect();
+    let base = median(&early);
+    // Place by place: in how many bursts the host had to wait there. Something else on the host holds requests up too, but
+    // now and then; a full buffer does so again and again.
+    let waits: Vec<u32> = (0..n).map(|i| of(i).filter(|time| *time > WAITS * base).count() as u32).collect();
+    let middle = |i: usize| median(&of(i).collect::<Vec<_>>());
+    found.course = (0..n).map(|i| ((i as u64 * request) as f64, middle(i))).collect();
+    found.base = base;
+    let Some(change) = denser(&waits, BURSTS as u32) else { return Ok(None) };
+    if change.gain < GAIN || change.after < change.before + 0.05 {
+        return Ok(None);
     }
-    let places: Vec<f64> = stalls.iter().map(|at| (*at as u64 * request) as f64).collect();
-    let at = median(&stalls.iter().map(|at| *at as f64).collect::<Vec<_>>()) as usize;
-    let rates: Vec<f64> = courses.iter().map(|course| rate(mean(&course[at..]))).collect();
-    // Sums over windows: waiting comes in bunches, as flash takes rows.
-    let sums = |part: &[f64]| part.chunks(window).filter(|chunk| chunk.len() == window).map(mean).collect::<Vec<_>>();
-    let (before, after) = (sums(&middle[..at]), sums(&middle[at..]));
-    let chance = if at < 2 * window { 0.0 } else { chance_of_below(&before, &after, &mut session.rng) };
+    let rate = |seconds: f64| f64::from(depth) * request as f64 / seconds;
+    let rates = courses.iter().map(|course| {
+        let part = &course[change.at..];
+        rate(part.iter().sum::<f64>() / part.len() as f64)
+    });
+    let at = |index: usize| (index as u64 * request) as f64;
     let burst = Burst {
         request,
         depth,
-        taken: median(&places),
-        spread: [places.iter().copied().fold(f64::INFINITY, f64::min), places.iter().copied().fold(0.0, f64::max)],
+        taken: at(change.at),
+        range: [at(change.range.0), at(change.range.1)],
         before: rate(base),
-        after: median(&rates),
-        chance,
-        waiting,
+        after: median(&rates.collect::<Vec<_>>()),
+        gain: change.gain,
     };
     found.bursts.push(burst);
     Ok(Some(burst))
+}
+
+/// Where events become denser.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Change {
+    /// The first place of the denser part, the most likely one.
+    at: usize,
+    /// The first and the last place that are nearly as likely.
+    range: (usize, usize),
+    /// The share of events before and after.
+    before: f64,
+    after: f64,
+    /// By how much a change there is more likely than none, as a natural logarithm.
+    gain: f64,
+}
+
+/// The most likely place from which on events are denser than before, given how many of `most` happened at each place.
+fn denser(counts: &[u32], most: u32) -> Option<Change> {
+    // Logarithm of the likelihood of so many events in so many tries, at their own share.
+    let likelihood = |events: f64, tries: f64| {
+        let part = |count: f64| if count > 0.0 { count * (count / tries).ln() } else { 0.0 };
+        part(events) + part(tries - events)
+    };
+    let (n, most) = (counts.len(), f64::from(most));
+    let all: f64 = counts.iter().map(|count| f64::from(*count)).sum();
+    let whole = likelihood(all, n as f64 * most);
+    let mut sum = 0.0;
+    let mut places = Vec::with_capacity(n);
+    for (at, count) in counts.iter().enumerate() {
+        if at > 0 {
+            let tries = (at as f64 * most, (n - at) as f64 * most);
+            let (before, after) = (sum / tries.0, (all - sum) / tries.1);
+            if after > before {
+                let gain = likelihood(sum, tries.0) + likelihood(all - sum, tries.1) - whole;
+                places.push((at, gain, before, after));
+            }
+        }
+        sum += f64::from(*count);
+    }
+    let best = places.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    // Two units of log-likelihood: about 95 %.
+    let mut near = places.iter().filter(|place| place.1 > best.1 - 2.0).map(|place| place.0);
+    let first = near.next().unwrap_or(best.0);
+    let range = (first, near.last().unwrap_or(first).max(best.0));
+    Some(Change { at: best.0, range, before: best.2, after: best.3, gain: best.1 })
 }
 
 /// From bursts at two rates: what would be taken by a buffer that nothing leaves meanwhile.
 ///
 /// What leaves does so in time: a burst that takes longer finds more room. How much by the time the faster one waits cannot be told
 /// from where the drive begins to let pages go: between nothing, and what the difference of both bursts says for all of its time.
-fn conclude(session: &mut Session<'_>, pair: &[Burst], found: &mut Found) {
-    let clear: Vec<&Burst> = pair.iter().filter(|one| one.waiting > 0.75 && one.chance < 0.01).collect();
-    let [fast, slow] = clear[..] else {
-        found.cannot = Some("not all bursts have to wait, or waiting is no different from what came before".into());
+fn conclude(session: &mut Session<'_>, fast: Option<Burst>, slow: Burst, found: &mut Found) {
+    let Some(fast) = fast else {
+        found.cannot = Some("a faster burst does not have to wait where a slower one had to".into());
         return;
     };
     let time = |one: &Burst| one.taken / one.before;
-    let drains = ((slow.taken - fast.taken) / (time(slow) - time(fast)).max(1e-9)).clamp(0.0, fast.after);
-    let left = if time(slow) > 1.1 * time(fast) { drains * time(fast) } else { fast.after * time(fast) };
+    let drains = ((slow.taken - fast.taken) / (time(&slow) - time(&fast)).max(1e-9)).clamp(0.0, fast.after);
+    let left = if time(&slow) > 1.1 * time(&fast) { drains * time(&fast) } else { fast.after * time(&fast) };
     let best = fast.taken - left / 2.0;
-    // What repeats scatter by, and a request: one that waits has been taken in part.
-    let scatter = (fast.spread[1] - fast.spread[0]).max(fast.request as f64);
+    // And a request: one that waits has been taken in part.
+    let scatter = (fast.range[1] - fast.range[0]).max(fast.request as f64);
     if scatter > 0.25 * fast.taken || left > 0.25 * fast.taken {
         found.cannot = Some(format!(
             "the edge is not sharp: bursts are held up after {:.0} to {:.0} KiB, and up to {:.0} KiB may have left meanwhile",
-            fast.spread[0] / 1024.0,
-            fast.spread[1] / 1024.0,
+            fast.range[0] / 1024.0,
+            fast.range[1] / 1024.0,
             left / 1024.0
         ));
         return;
@@ -220,5 +268,37 @@ fn conclude(session: &mut Session<'_>, pair: &[Burst], found: &mut Found) {
     let round = |bytes: f64| (bytes / page as f64).round() as u64 * page;
     let half = left / 2.0 + scatter;
     found.size = Some((round(best), [round((best - half).max(0.0)), round(best + half)]));
-    found.confidence = (1.0 - fast.chance.max(slow.chance)) * fast.waiting.min(slow.waiting);
+    found.confidence = 1.0 - (-fast.gain.min(slow.gain)).exp();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewater_base::Rng;
+
+    #[test]
+    fn events_become_denser_where_they_do() {
+        let mut rng = Rng::new(1, b"denser");
+        for at in [10usize, 100, 180] {
+            // Something on the host holds up 3 %; from `at` on every fourth waits, first of all the one there, in all five.
+            let mut counts: Vec<u32> = (0..200).map(|_| (0..5).filter(|_| rng.below(33) == 0).count() as u32).collect();
+            for i in (at..200).step_by(4) {
+                counts[i] = 5;
+            }
+            let change = denser(&counts, 5).unwrap();
+            assert!(change.at.abs_diff(at) <= 1 && change.gain > GAIN, "{at}: {change:?}");
+            assert!(change.range.0 <= change.at && change.at <= change.range.1 && change.range.1 - change.range.0 < 9);
+        }
+    }
+
+    #[test]
+    fn what_is_even_has_no_change() {
+        let mut rng = Rng::new(2, b"denser");
+        let false_ones = (0..200).filter(|_| {
+            let counts: Vec<u32> = (0..200).map(|_| (0..5).filter(|_| rng.below(33) == 0).count() as u32).collect();
+            denser(&counts, 5).is_some_and(|change| change.gain > GAIN)
+        });
+        assert!(false_ones.count() <= 2);
+        assert_eq!(denser(&[0; 50], 5), None);
+    }
 }

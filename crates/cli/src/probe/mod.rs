@@ -144,25 +144,32 @@ fn announcement(target: &dyn tidewater_probe::Target, stages: &[&StageInfo]) -> 
     text + "\n"
 }
 
+/// The bar of one stage: its name, what is shown, and whom to tell the share that is done.
+struct StageBar {
+    stage: String,
+    _bar: Bar,
+    tell: Box<dyn FnMut(f64)>,
+}
+
 /// Progress as a bar, and the result file after each stage.
 struct OnTerminal<'a> {
     stages: &'a [&'a StageInfo],
-    bar: Option<(String, Bar, Box<dyn FnMut(f64)>)>,
+    bar: Option<StageBar>,
     json: Option<&'a Target>,
     failed: Option<Failure>,
 }
 
 impl Watch for OnTerminal<'_> {
     fn progress(&mut self, stage: &str, share: f64) {
-        if self.bar.as_ref().is_none_or(|(name, ..)| name != stage) {
+        if self.bar.as_ref().is_none_or(|bar| bar.stage != stage) {
             self.bar = None;
             let number = self.stages.iter().position(|one| one.name == stage).map_or(0, |at| at + 1);
             let bar = Bar::new(&format!("{number}/{} {stage}", self.stages.len()));
             let tell = Box::new(bar.share());
-            self.bar = Some((stage.to_owned(), bar, tell));
+            self.bar = Some(StageBar { stage: stage.to_owned(), _bar: bar, tell });
         }
-        if let Some((.., tell)) = &mut self.bar {
-            tell(share);
+        if let Some(bar) = &mut self.bar {
+            (bar.tell)(share);
         }
     }
 
