@@ -89,7 +89,8 @@ pub enum Command {
     /// Make a page or a table from records of earlier runs
     ///
     /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report, several
-    /// become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are printed.
+    /// become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are printed; the document of
+    /// `probe --json` becomes its page or its verdicts.
     #[command(after_help = examples::REPORT)]
     Report(Report),
     /// Print the completions for a shell
@@ -489,7 +490,7 @@ fn stages() -> PossibleValuesParser {
 /// `tidewater report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// Records that `replay --json` or `compare --json` wrote, or documents of `experiment run --json`
+    /// Records that `replay --json` or `compare --json` wrote, documents of `experiment run --json`, or one of `probe --json`
     #[arg(value_name = "RECORD", required = true, value_hint = ValueHint::FilePath)]
     pub records: Vec<PathBuf>,
     /// Write one self-contained HTML page; - is standard output. Without it, the summary or table is printed

@@ -17,10 +17,11 @@ mod session;
 mod stages;
 pub mod stat;
 mod stripe;
+mod sustained;
 mod target;
 mod write_buffer;
 
 pub use noise::{Noise, Noisy};
 pub use run::{Options, STAGES, StageInfo, Unwatched, Watch, run};
 pub use session::Stop;
-pub use target::{About, HostMemory, Op, Request, Target, TargetError, Timed};
+pub use target::{About, HostMemory, Lend, Op, Request, Target, TargetError, Timed};

@@ -1,6 +1,6 @@
 //! Measurements as a busy host makes them: jitter, outliers and drift over any target.
 
-use crate::target::{About, HostMemory, Request, Target, TargetError, Timed};
+use crate::target::{About, HostMemory, Lend, Request, Target, TargetError, Timed};
 use tidewater_base::{Duration, Rng, rng::probability_threshold};
 
 /// How a host's measurements differ from what the drive did.
@@ -75,7 +75,7 @@ impl<T: Target> Target for Noisy<T> {
         self.target.host_memory()
     }
 
-    fn set_host_memory(&mut self, bytes: u64) -> Result<(), TargetError> {
-        self.target.set_host_memory(bytes)
+    fn set_host_memory(&mut self, lend: Lend) -> Result<(), TargetError> {
+        self.target.set_host_memory(lend)
     }
 }

@@ -48,6 +48,11 @@ pub const STAGES: &[StageInfo] = &[
         title: "What is taken from the host before it waits for flash",
         destroys: Some(WRITES),
     },
+    StageInfo {
+        name: "sustained",
+        title: "How it writes when that goes on for long",
+        destroys: Some("deallocates all of the target, and overwrites it up to twice"),
+    },
     StageInfo { name: "host-memory", title: "Whose memory it is", destroys: None },
 ];
 
@@ -124,6 +129,7 @@ pub fn run(target: &mut dyn Target, options: &Options, watch: &mut dyn Watch) ->
             "map-cache" => stages::map_cache(&mut session, &mut stage, &mut known),
             "stripe" => stages::stripe(&mut session, &mut stage),
             "write-buffer" => stages::write_buffer(&mut session, options, &mut stage, &mut known),
+            "sustained" => stages::sustained(&mut session, &mut stage),
             "host-memory" => stages::host_memory(&mut session, options, &mut stage, &known),
             _ => unreachable!("every stage has its function"),
         };

@@ -4,8 +4,8 @@ use crate::run::Options;
 use crate::search::{Knee, Trial};
 use crate::session::{Session, Stop};
 use crate::stat::median;
-use crate::target::HostMemory;
-use crate::{map_cache, read_cache, stripe, write_buffer};
+use crate::target::{HostMemory, Lend};
+use crate::{map_cache, read_cache, stripe, sustained, write_buffer};
 use tidewater_base::units::format_bytes;
 use tidewater_report::experiment::{Figure, Form, Point, Series};
 use tidewater_report::probe::{Answer, Stage, Verdict, ask};
@@ -304,6 +304,36 @@ pub(crate) fn stripe(session: &mut Session<'_>, stage: &mut Stage) -> Result<(),
     Ok(())
 }
 
+/// What a long write shows.
+pub(crate) fn sustained(session: &mut Session<'_>, stage: &mut Stage) -> Result<(), Stop> {
+    let found = sustained::measure(session)?;
+    let parts = [
+        (ask::SLC_CACHE, &found.empty, "Written in order, empty before"),
+        (ask::COLLECTION, &found.full, "Written at random, full before"),
+    ];
+    for (what, part, title) in parts {
+        let course = format!("{} were written at {:.0} MB/s on the whole", format_bytes(part.written), part.speed / 1e6);
+        stage.verdicts.push(match part.fall {
+            Some(fall) => sized(
+                what,
+                fall.at,
+                [fall.at, fall.at + fall.piece],
+                1.0 - fall.chance,
+                format!(
+                    "after so much the drive takes {:.0} MB/s instead of {:.0}; {course}",
+                    fall.after / 1e6,
+                    fall.before / 1e6
+                ),
+            ),
+            None => absent(what, 0.99, format!("the speed does not fall: {course}")),
+        });
+        let points = part.course.iter().map(|(at, speed)| Point { x: *at as f64 / 1e6, y: speed / 1e6, spread: None });
+        let series = vec![Series { name: "write".into(), from_paper: false, points: points.collect() }];
+        stage.figures.push(figure(title, "MB that were written before", "MB/s", series));
+    }
+    Ok(())
+}
+
 /// Whose memory what was found is: all of it once more, without the host's.
 pub(crate) fn host_memory(
     session: &mut Session<'_>,
@@ -331,13 +361,14 @@ pub(crate) fn host_memory(
             }));
             return Ok(());
         }
-        HostMemory::Switch { size } | HostMemory::Sizes { size, .. } => size,
+        HostMemory::Switch => "what the host lends".to_owned(),
+        HostMemory::Sizes { size, .. } => format!("the {} that the host lends", format_bytes(size)),
     };
-    session.target().set_host_memory(0)?;
-    stage.notes.push(format!("measured again without the {} that the host lends", format_bytes(size)));
+    session.target().set_host_memory(Lend::Nothing)?;
+    stage.notes.push(format!("measured again without {size}"));
     let done = without(session, options, stage, &asked);
     // The drive gets back what it had, whatever happened.
-    session.target().set_host_memory(size)?;
+    session.target().set_host_memory(Lend::AsFound)?;
     done
 }
 

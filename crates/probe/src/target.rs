@@ -94,20 +94,26 @@ pub enum HostMemory {
     Cannot(String),
     /// The drive borrows none: what it has is its own.
     None,
-    /// It can be switched off and on, at the size that it has.
-    Switch {
-        /// Bytes while it is on.
-        size: u64,
-    },
-    /// It can be given any size from `least` to `most`, and none.
+    /// It can be switched off, and on as it was.
+    Switch,
+    /// It can be given any size up to `most`.
     Sizes {
         /// Bytes as it was found.
         size: u64,
-        /// The least that the drive takes.
-        least: u64,
-        /// The most that it takes.
+        /// Bytes that the drive has a use for.
         most: u64,
     },
+}
+
+/// How much memory a host is to lend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lend {
+    /// None.
+    Nothing,
+    /// As much as at first.
+    AsFound,
+    /// So many bytes.
+    Bytes(u64),
 }
 
 /// Why a target did not do what was asked.
@@ -151,9 +157,9 @@ pub trait Target {
     /// What can be done about the host's memory.
     fn host_memory(&self) -> HostMemory;
 
-    /// Gives the drive so much of the host's memory; 0 takes it back.
+    /// Gives the drive so much of the host's memory.
     ///
     /// # Errors
     /// When it cannot be done.
-    fn set_host_memory(&mut self, bytes: u64) -> Result<(), TargetError>;
+    fn set_host_memory(&mut self, lend: Lend) -> Result<(), TargetError>;
 }

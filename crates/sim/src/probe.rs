@@ -1,11 +1,13 @@
-//! A simulated drive as the target of a probe: requests are timed by the virtual clock.
+//! A simulated drive as the target of a probe: requests are timed by the virtual clock, and its host lends memory where the profile
+//! says so.
 
+use crate::host_memory::{LentMemory, settle};
 use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Input, Output, PAST};
 use tidewater_core::host::Submission;
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, Options};
-use tidewater_probe::{About, HostMemory, Op, Request, Target, TargetError, Timed};
+use tidewater_probe::{About, HostMemory, Lend, Op, Request, Target, TargetError, Timed};
 use tidewater_wire::nvme::{DsmRange, Sqe};
 
 /// Events of the device without any completion that are taken for a hang.
@@ -16,6 +18,9 @@ const EVENTS_TO_STALL: u64 = 1 << 26;
 pub struct SimulatedDrive {
     device: Device,
     now: Instant,
+    /// What the host lends, and how much of that it lent at first.
+    memory: LentMemory,
+    lent: u64,
     /// Submission queue entries that can be used at once.
     depth_max: u32,
     /// Requests under way, by command identifier, and identifiers that are free.
@@ -31,8 +36,23 @@ impl SimulatedDrive {
     /// In words, when there can be no such drive.
     pub fn new(profile: &Profile, options: Options) -> Result<SimulatedDrive, TargetError> {
         let device = Device::new(profile, options).map_err(|error| TargetError(error.to_string()))?;
-        let depth_max = profile.host.queue_entries - 1;
-        Ok(SimulatedDrive { device, now: Instant::ZERO, depth_max, commands: Vec::new(), free: Vec::new() })
+        let wanted = device.host_memory().wanted();
+        let lent = match profile.hmb.size {
+            _ if !profile.hmb.enabled => 0,
+            0 => wanted,
+            size => size.min(wanted),
+        };
+        let mut drive = SimulatedDrive {
+            device,
+            now: Instant::ZERO,
+            memory: LentMemory::default(),
+            lent,
+            depth_max: profile.host.queue_entries - 1,
+            commands: Vec::new(),
+            free: Vec::new(),
+        };
+        drive.lend(lent)?;
+        Ok(drive)
     }
 
     /// The drive.
@@ -67,13 +87,46 @@ impl SimulatedDrive {
             .map_err(|_| TargetError("the drive's submission queue is full".into()))
     }
 
-    /// Handles the next event of the device. False: there is none.
+    /// Lends so much memory, nothing of the drive's being under way.
+    fn lend(&mut self, bytes: u64) -> Result<(), TargetError> {
+        if bytes != self.memory.bytes() {
+            let settled = settle(&mut self.device, &mut self.memory, self.now, bytes);
+            self.now = settled.map_err(|output| TargetError(format!("the drive was at work: {output:?}")))?;
+        }
+        Ok(())
+    }
+
+    /// When something happens next, inside or in the host's memory; [`Instant::NEVER`]: nothing will.
+    fn next_at(&self) -> Instant {
+        self.device.deadline().unwrap_or(Instant::NEVER).min(self.memory.next_at())
+    }
+
+    /// Handles the next event. False: there is none.
     fn step(&mut self) -> bool {
-        let Some(at) = self.device.deadline() else { return false };
+        let at = self.next_at();
+        if at == Instant::NEVER {
+            return false;
+        }
         self.now = self.now.max(at);
-        let taken = self.device.handle(self.now, Input::Timer);
-        debug_assert!(taken.is_ok(), "a timer is never refused");
+        let input = match self.device.deadline() {
+            Some(inside) if inside <= self.now => Some(Input::Timer),
+            _ => self.memory.input(self.now),
+        };
+        if let Some(input) = input {
+            let taken = self.device.handle(self.now, input);
+            debug_assert!(taken.is_ok(), "only submissions are refused");
+        }
         true
+    }
+
+    /// The next completion that the drive has to tell; the host's memory is served on the way.
+    fn poll(&mut self) -> Option<Output> {
+        loop {
+            let output = self.device.poll()?;
+            if !self.memory.take(self.now, &output) {
+                return Some(output);
+            }
+        }
     }
 }
 
@@ -103,7 +156,7 @@ impl Target for SimulatedDrive {
                 self.submit(request, next)?;
                 (next, under_way) = (next + 1, under_way + 1);
             }
-            while let Some(output) = self.device.poll() {
+            while let Some(output) = self.poll() {
                 let Output::Complete(completion) = output else { continue };
                 let cid = completion.cqe.cid;
                 let index = self.commands[usize::from(cid)];
@@ -128,9 +181,9 @@ impl Target for SimulatedDrive {
 
     fn idle(&mut self, time: Duration) -> Result<(), TargetError> {
         let until = self.now + time;
-        while self.device.deadline().is_some_and(|at| at <= until) {
+        while self.next_at() <= until {
             self.step();
-            while self.device.poll().is_some() {}
+            while self.poll().is_some() {}
         }
         self.now = until;
         Ok(())
@@ -145,10 +198,19 @@ impl Target for SimulatedDrive {
     }
 
     fn host_memory(&self) -> HostMemory {
-        HostMemory::None
+        match self.device.host_memory().wanted() {
+            0 => HostMemory::None,
+            most => HostMemory::Sizes { size: self.lent, most },
+        }
     }
 
-    fn set_host_memory(&mut self, bytes: u64) -> Result<(), TargetError> {
-        if bytes == 0 { Ok(()) } else { Err(TargetError("this drive borrows no memory from its host".into())) }
+    fn set_host_memory(&mut self, lend: Lend) -> Result<(), TargetError> {
+        let most = self.device.host_memory().wanted();
+        match lend {
+            Lend::Nothing => self.lend(0),
+            Lend::AsFound => self.lend(self.lent),
+            Lend::Bytes(bytes) if bytes <= most => self.lend(bytes),
+            Lend::Bytes(bytes) => Err(TargetError(format!("the drive has no use for {bytes} bytes of its host, only for {most}"))),
+        }
     }
 }

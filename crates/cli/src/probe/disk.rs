@@ -5,11 +5,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::time::Instant;
 use tidewater_base::{Duration, Rng};
-use tidewater_probe::{About, HostMemory, Op, Request, Target, TargetError, Timed};
+use tidewater_probe::{About, HostMemory, Lend, Op, Request, Target, TargetError, Timed};
 
 /// Direct transfers are aligned to this in memory and in the file: no drive has larger blocks.
 const ALIGN: usize = 4_096;
@@ -23,6 +23,8 @@ pub struct Disk {
     /// Why it must not be written to.
     kept: Result<(), String>,
     began: Instant,
+    /// The kernel's attribute that lends the drive memory and takes it back, where it does: `1` is in it.
+    lending: Option<PathBuf>,
     /// What is written: bytes that no drive can compress.
     noise: Vec<u8>,
 }
@@ -71,7 +73,8 @@ impl Disk {
         let noise = (0..LARGEST as usize / 8 + ALIGN / 8).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         let about =
             About { name, kind: kind.into(), capacity, block: ALIGN as u64, largest: LARGEST, deallocates: true };
-        Ok(Disk { file, about, kept, began: Instant::now(), noise })
+        let lending = if device { lending(metadata.rdev()) } else { None };
+        Ok(Disk { file, about, kept, began: Instant::now(), lending, noise })
     }
 
     /// Does one request. `buffer` has room for the largest behind an aligned place.
@@ -95,10 +98,13 @@ impl Disk {
         requests: &[Request],
         next: &AtomicUsize,
         done: &Mutex<Vec<(usize, Timed)>>,
+        together: &Barrier,
     ) -> Result<(), TargetError> {
         let mut memory = self.noise.clone();
         let skip = memory.as_ptr().align_offset(ALIGN);
         let buffer = &mut memory[skip..skip + LARGEST as usize];
+        // To start a thread takes as long as to read a page: all begin at once.
+        together.wait();
         let began = Instant::now();
         let mut own = Vec::new();
         loop {
@@ -116,6 +122,17 @@ impl Disk {
 
 fn time(real: std::time::Duration) -> Duration {
     Duration::from_ns(u64::try_from(real.as_nanos()).unwrap_or(u64::MAX / 1_000))
+}
+
+/// The attribute `hmb` of the NVMe controller behind a block device, while it says that memory is lent.
+fn lending(rdev: u64) -> Option<PathBuf> {
+    let (major, minor) = (nix::sys::stat::major(rdev), nix::sys::stat::minor(rdev));
+    let disk = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // Of a namespace, the controller; of a partition, the namespace lies between.
+    ["device/hmb", "../device/hmb"]
+        .map(|way| disk.join(way))
+        .into_iter()
+        .find(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == "1"))
 }
 
 /// Who uses a block device: it, or a part of it, is mounted, swapped to, or part of another device.
@@ -156,12 +173,13 @@ impl Target for Disk {
         }
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(requests.len())));
         let workers = (depth.clamp(1, 64) as usize).min(requests.len().max(1));
+        let together = Barrier::new(workers);
         if workers == 1 {
-            self.worker(requests, &next, &done)?;
+            self.worker(requests, &next, &done, &together)?;
         } else {
             std::thread::scope(|scope| {
                 let handles: Vec<_> =
-                    (0..workers).map(|_| scope.spawn(|| self.worker(requests, &next, &done))).collect();
+                    (0..workers).map(|_| scope.spawn(|| self.worker(requests, &next, &done, &together))).collect();
                 handles.into_iter().try_for_each(|handle| {
                     handle.join().unwrap_or_else(|_| Err(TargetError("a thread of the probe failed".into())))
                 })
@@ -187,10 +205,26 @@ impl Target for Disk {
     }
 
     fn host_memory(&self) -> HostMemory {
-        HostMemory::Cannot("the kernel offers no way to take the host's memory back from this target".into())
+        match &self.lending {
+            Some(attribute) if attribute.metadata().is_ok_and(|file| !file.permissions().readonly()) => HostMemory::Switch,
+            Some(attribute) => HostMemory::Cannot(format!("{} can only be changed by root", attribute.display())),
+            None => HostMemory::Cannot(
+                "the kernel has no attribute that takes the host's memory back from this target (`hmb` of an NVMe controller)"
+                    .into(),
+            ),
+        }
     }
 
-    fn set_host_memory(&mut self, _: u64) -> Result<(), TargetError> {
-        Err(TargetError("the kernel offers no way to lend or take back memory".into()))
+    fn set_host_memory(&mut self, lend: Lend) -> Result<(), TargetError> {
+        let Some(attribute) = &self.lending else {
+            return Err(TargetError("the kernel has no attribute for the host's memory of this target".into()));
+        };
+        let word = match lend {
+            Lend::Nothing => "0",
+            Lend::AsFound => "1",
+            Lend::Bytes(_) => return Err(TargetError("the kernel lends all that a drive asks for, or nothing".into())),
+        };
+        std::fs::write(attribute, word)
+            .map_err(|error| TargetError(format!("{}: {}", attribute.display(), reason(&error))))
     }
 }

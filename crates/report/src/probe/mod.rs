@@ -123,6 +123,10 @@ pub mod ask {
     pub const PAGE: &str = "page";
     /// Bytes after which the first die comes again.
     pub const STRIPE: &str = "stripe";
+    /// Bytes that an empty drive takes at a higher speed: a cache of flash in single-level mode.
+    pub const SLC_CACHE: &str = "SLC cache";
+    /// Bytes that a full drive takes at random before it has to collect.
+    pub const COLLECTION: &str = "collection begins after";
     /// Whose memory the read cache is.
     pub const READ_CACHE_PLACE: &str = "read cache place";
     /// Whose memory the write buffer is.
