@@ -114,6 +114,8 @@ pub enum Event {
         /// The row's generation when this was scheduled.
         generation: u32,
     },
+    /// The host may have been quiet long enough to fold the SLC cache.
+    Fold,
 }
 
 impl Event {
@@ -132,6 +134,7 @@ impl Event {
             Event::Transport { function } => (8, function, 0),
             Event::LogWait { place, generation } => (9, place, generation),
             Event::Window { place, generation } => (10, place, generation),
+            Event::Fold => (11, 0, 0),
         };
         debug_assert!(index < 1 << 24);
         u64::from(generation) << 32 | u64::from(index) << 8 | kind
@@ -151,7 +154,8 @@ impl Event {
             7 => Event::Destage { function: index },
             8 => Event::Transport { function: index },
             9 => Event::LogWait { place: index, generation },
-            _ => Event::Window { place: index, generation },
+            10 => Event::Window { place: index, generation },
+            _ => Event::Fold,
         }
     }
 }

@@ -9,7 +9,7 @@ use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{Mapping, Profile};
 use tidewater_sim::torture::{
-    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, torture, with_hybrid_mapping,
+    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, slc_scenarios, torture, with_hybrid_mapping,
     worn_out,
 };
 use tidewater_wire::nvme::Sqe;
@@ -81,6 +81,15 @@ fn every_buffer_policy_keeps_the_promises_in_every_memory_on_fast() {
 fn every_buffer_policy_keeps_the_promises_in_every_memory_on_faster() {
     let counts = every_buffer_policy_keeps_the_promises_on(Mapping::Faster);
     assert!(counts.isolated > 0, "{counts}");
+}
+
+/// Blocks in single-level mode and their folding, at every event.
+#[test]
+fn promises_are_kept_with_an_slc_cache() {
+    let counts = campaign(&slc_scenarios(), Effort::sampled(1_500), 1..2);
+    assert!(counts.cuts >= 12_000 && counts.nested_cuts >= 6_000 && counts.states.len() >= 1_000, "{counts}");
+    assert!(counts.folds > 0 && counts.collections > 0 && counts.reads_checked > 0 && counts.failures > 0, "{counts}");
+    assert!(!counts.read_only, "{counts}");
 }
 
 #[test]
