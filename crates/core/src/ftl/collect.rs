@@ -322,7 +322,9 @@ impl<M: Medium> Ftl<M> {
         }
         let victim = self.choose_by_policy(die, range);
         match self.slc_in_the_way(die) {
-            Some(slc) if victim.is_none_or(|v| self.valid[slc as usize] & !NOT_A_CANDIDATE <= self.valid[v as usize]) => {
+            Some(slc)
+                if victim.is_none_or(|v| self.valid[slc as usize] & !NOT_A_CANDIDATE <= self.valid[v as usize]) =>
+            {
                 Some(slc)
             }
             _ => victim,

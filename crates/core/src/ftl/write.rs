@@ -294,9 +294,7 @@ impl<M: Medium> Ftl<M> {
         debug_assert_eq!(u32::from(*programmed), operation.row);
         *programmed += 1;
         let done = *programmed;
-        if s.state == State::Open
-            && (u32::from(done) == self.rows_of(superblock) || s.failed && done == s.rows)
-        {
+        if s.state == State::Open && (u32::from(done) == self.rows_of(superblock) || s.failed && done == s.rows) {
             self.close(superblock);
         }
         if failed {
