@@ -262,7 +262,7 @@ pub fn slc_scenarios() -> Vec<Scenario> {
         p.nand.program_time = [Duration::from_us(300), Duration::from_us(450), Duration::from_us(700)];
         p.nand.pages_per_block = 12;
         p.slc.program_time = Duration::from_us(100);
-        p.slc.fold_after = Duration::from_us(if i % 2 == 0 { 300 } else { 40 });
+        p.slc.fold_after = Duration::from_us(if i.is_multiple_of(2) { 300 } else { 40 });
         p.buffer.write_size = 32 << 10;
         p
     };
