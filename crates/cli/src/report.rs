@@ -58,8 +58,8 @@ fn names(paths: &[PathBuf]) -> Vec<String> {
 
 /// The document of a probe: its page, or its verdicts.
 fn probed(text: &str, path: &Path, target: Option<Target>) -> Result<(), Failure> {
-    let record = ProbeRecord::from_json(text)
-        .map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?;
+    let record =
+        ProbeRecord::from_json(text).map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?;
     let Some(target) = target else {
         return output::print(&probe::summary(&record, width()));
     };

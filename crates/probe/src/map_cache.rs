@@ -62,7 +62,7 @@ pub(crate) fn measure(session: &mut Session<'_>) -> Result<Found, Stop> {
     let beyond = |times: &[f64]| times.iter().filter(|time| **time > LOSS * found.warm).count() as f64 / PAIRS as f64;
     // With half of the map at hand, half of the places would be slow.
     let more = (beyond(&colds) - beyond(&warms)).max(0.0);
-    if more < 0.1 {
+    if more < 0.12 {
         found.absent = 1.0 - more;
         return Ok(found);
     }

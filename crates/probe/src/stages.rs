@@ -305,14 +305,23 @@ pub(crate) fn stripe(session: &mut Session<'_>, stage: &mut Stage) -> Result<(),
 }
 
 /// What a long write shows.
-pub(crate) fn sustained(session: &mut Session<'_>, stage: &mut Stage) -> Result<(), Stop> {
-    let found = sustained::measure(session)?;
+pub(crate) fn sustained(session: &mut Session<'_>, stage: &mut Stage, known: &Known) -> Result<(), Stop> {
+    let buffered = match &known.write_buffer {
+        Some(Seen::Size(size, _)) => 2 * size,
+        Some(Seen::None) => 0,
+        _ => {
+            stage.notes.push("the write buffer is not known, and its end looks like that of a small SLC cache".into());
+            0
+        }
+    };
+    let found = sustained::measure(session, buffered)?;
     let parts = [
         (ask::SLC_CACHE, &found.empty, "Written in order, empty before"),
         (ask::COLLECTION, &found.full, "Written at random, full before"),
     ];
     for (what, part, title) in parts {
-        let course = format!("{} were written at {:.0} MB/s on the whole", format_bytes(part.written), part.speed / 1e6);
+        let course =
+            format!("{} were written at {:.0} MB/s on the whole", format_bytes(part.written), part.speed / 1e6);
         stage.verdicts.push(match part.fall {
             Some(fall) => sized(
                 what,
@@ -357,6 +366,7 @@ pub(crate) fn host_memory(
         HostMemory::None => {
             stage.verdicts.extend(asked.iter().map(|(what, with)| match with {
                 Seen::Untold => untold(what, "what was not found has no place"),
+                Seen::None if *what != ask::MAP_PLACE => absent(what, 1.0, "there is none".into()),
                 _ => placed(what, INSIDE, 1.0, "the drive borrows no memory from its host".into()),
             }));
             return Ok(());

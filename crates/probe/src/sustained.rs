@@ -53,8 +53,9 @@ pub(crate) struct Found {
     pub full: Part,
 }
 
-/// Writes the whole drive, deallocated before, in order; then at random until it is slower. Nothing that was on it is left.
-pub(crate) fn measure(session: &mut Session<'_>) -> Result<Found, Stop> {
+/// Writes the whole drive, deallocated before, in order; then at random until it is slower. Nothing that was on it is left. Falls
+/// before `buffered` bytes are those of the write buffer.
+pub(crate) fn measure(session: &mut Session<'_>, buffered: u64) -> Result<Found, Stop> {
     let capacity = session.about.capacity / IN_ORDER * IN_ORDER;
     let piece = (capacity / PIECES).next_multiple_of(IN_ORDER).max(1 << 20);
     if session.about.deallocates {
@@ -72,7 +73,9 @@ pub(crate) fn measure(session: &mut Session<'_>) -> Result<Found, Stop> {
         request
     };
     // All of it, so that the second part begins full.
-    let empty = write(session, capacity, piece, (0.0, 0.5), false, in_order)?;
+    let mut empty = write(session, capacity, piece, (0.0, 0.5), false, in_order)?;
+    let behind = empty.course.partition_point(|one| one.0 < buffered);
+    empty.fall = fall(session, &empty.course[behind..], piece);
     let places = capacity / AT_RANDOM;
     let at_random = |session: &mut Session<'_>| Request::write(session.rng.below(places) * AT_RANDOM, AT_RANDOM);
     let full = write(session, capacity, piece, (0.5, 1.0), true, at_random)?;

@@ -10,7 +10,9 @@ use crate::target::{Request, Timed};
 use tidewater_base::Duration;
 
 /// Bursts of one kind.
-const BURSTS: usize = 9;
+const BURSTS: usize = 5;
+/// Fast bursts: the size is told from them.
+const FAST_BURSTS: usize = 9;
 /// The first burst, in bytes.
 const FIRST: u64 = 256 << 10;
 /// A request waits for flash when it takes so many times what the first ones take.
@@ -34,7 +36,7 @@ pub(crate) struct Burst {
     /// Bytes of a request, and how many of them at once.
     pub request: u64,
     pub depth: u32,
-    /// Bytes that were taken before the host had to wait: of the bursts the largest but one, the median and the largest.
+    /// Bytes that were taken before the host had to wait: of the bursts the largest but one, and from the median on.
     pub taken: f64,
     pub range: [f64; 2],
     /// Bytes a second before and after.
@@ -156,7 +158,8 @@ fn bursts(
 ) -> Result<Option<Burst>, Stop> {
     let n = (bytes / request) as usize;
     let mut courses: Vec<Vec<f64>> = Vec::new();
-    for _ in 0..BURSTS {
+    let count = if depth == FAST { FAST_BURSTS } else { BURSTS };
+    for _ in 0..count {
         settle(session)?;
         let Some(start) = session.fresh(n as u64 * request, 64 << 10) else { return Ok(None) };
         let requests: Vec<Request> = (0..n as u64).map(|i| Request::write(start + i * request, request)).collect();
@@ -169,35 +172,30 @@ fn bursts(
     let middle = |i: usize| median(&of(i).collect::<Vec<_>>());
     found.course = (0..n).map(|i| ((i as u64 * request) as f64, middle(i))).collect();
     found.base = base;
-    // Something else on the host holds requests up too, but now and then; a full buffer does so again and again.
-    let mut changes: Vec<(Change, usize)> = courses
-        .iter()
-        .enumerate()
-        .filter_map(|(i, course)| {
-            let waits: Vec<bool> = course.iter().map(|time| *time > WAITS * base).collect();
-            let change = denser(&waits)?;
-            (change.gain > GAIN && change.after > change.before + 0.05).then_some((change, i))
-        })
-        .collect();
-    if 2 * changes.len() <= courses.len() {
-        return Ok(None);
-    }
-    // What the drive does besides (an erase, a part of the map that is written) lets it take less, and nothing lets it take more. The
-    // largest but one: a single burst may be mistaken.
-    changes.sort_by_key(|(change, _)| change.at);
-    let middle = changes[changes.len() / 2].0.at;
-    let (change, _) = changes[changes.len() - 2];
+    // Something else on the host holds requests up too, but now and then; a full buffer does so again and again. Of all bursts
+    // together, how many had to wait at each place.
+    let waits = |course: &[f64]| course.iter().map(|time| u32::from(*time > WAITS * base)).collect::<Vec<_>>();
+    let mut together = vec![0; n];
+    courses.iter().for_each(|course| together.iter_mut().zip(waits(course)).for_each(|(sum, one)| *sum += one));
+    let clear = |change: &Change| change.gain > GAIN && change.after > change.before + 0.05;
+    let Some(change) = denser(&together, count as u32).filter(clear) else { return Ok(None) };
+    let mut alone: Vec<usize> =
+        courses.iter().filter_map(|course| denser(&waits(course), 1).filter(clear)).map(|one| one.at).collect();
+    alone.sort_unstable();
+    let (at, range) = match alone[..] {
+        // What the drive does besides (an erase, a part of the map that is written) lets it take less, and nothing lets it take more:
+        // the largest but one, as a single burst may be mistaken.
+        [.., second, _] if 3 * alone.len() > 2 * count => (second, (alone[alone.len() / 2], second)),
+        _ => (change.at, (change.at, change.at)),
+    };
     let rate = |seconds: f64| f64::from(depth) * request as f64 / seconds;
-    let rates = changes.iter().map(|(change, i)| {
-        let part = &courses[*i][change.at..];
-        rate(part.iter().sum::<f64>() / part.len() as f64)
-    });
-    let at = |index: usize| (index as u64 * request) as f64;
+    let rates = courses.iter().map(|course| rate(course[at..].iter().sum::<f64>() / (n - at) as f64));
+    let bytes_at = |index: usize| (index as u64 * request) as f64;
     let burst = Burst {
         request,
         depth,
-        taken: at(change.at),
-        range: [at(middle), at(changes[changes.len() - 1].0.at)],
+        taken: bytes_at(at),
+        range: [bytes_at(range.0), bytes_at(range.1)],
         before: rate(base),
         after: median(&rates.collect::<Vec<_>>()),
         gain: change.gain,
@@ -218,28 +216,28 @@ struct Change {
     gain: f64,
 }
 
-/// The most likely place from which on events are denser than before.
-fn denser(events: &[bool]) -> Option<Change> {
+/// The most likely place from which on events are denser than before, given how many of `most` happened at each place.
+fn denser(events: &[u32], most: u32) -> Option<Change> {
     // Logarithm of the likelihood of so many events in so many places, at their own share.
     let likelihood = |events: f64, places: f64| {
         let part = |count: f64| if count > 0.0 { count * (count / places).ln() } else { 0.0 };
         part(events) + part(places - events)
     };
-    let n = events.len();
-    let all = events.iter().filter(|event| **event).count() as f64;
-    let whole = likelihood(all, n as f64);
+    let (n, most) = (events.len(), f64::from(most));
+    let all = f64::from(events.iter().sum::<u32>());
+    let whole = likelihood(all, n as f64 * most);
     let mut sum = 0.0;
     let mut best: Option<Change> = None;
     for (at, event) in events.iter().enumerate() {
         if at > 0 {
-            let places = (at as f64, (n - at) as f64);
+            let places = (at as f64 * most, (n - at) as f64 * most);
             let (before, after) = (sum / places.0, (all - sum) / places.1);
             let gain = likelihood(sum, places.0) + likelihood(all - sum, places.1) - whole;
             if after > before && best.is_none_or(|best| gain > best.gain) {
                 best = Some(Change { at, before, after, gain });
             }
         }
-        sum += f64::from(u8::from(*event));
+        sum += f64::from(*event);
     }
     best
 }
@@ -285,9 +283,9 @@ mod tests {
         let mut rng = Rng::new(1, b"denser");
         for at in [10usize, 100, 180] {
             // Something on the host holds up 3 %; from `at` on every other waits, first of all the one there.
-            let mut events: Vec<bool> = (0..200).map(|_| rng.below(33) == 0).collect();
-            (at..200).step_by(2).for_each(|i| events[i] = true);
-            let change = denser(&events).unwrap();
+            let mut events: Vec<u32> = (0..200).map(|_| u32::from(rng.below(33) == 0)).collect();
+            (at..200).step_by(2).for_each(|i| events[i] = 1);
+            let change = denser(&events, 1).unwrap();
             assert!(change.at.abs_diff(at) <= 2 && (at == 180 || change.gain > GAIN), "{at}: {change:?}");
         }
     }
@@ -296,10 +294,10 @@ mod tests {
     fn what_is_even_has_no_change() {
         let mut rng = Rng::new(2, b"denser");
         let false_ones = (0..200).filter(|_| {
-            let events: Vec<bool> = (0..200).map(|_| rng.below(33) == 0).collect();
-            denser(&events).is_some_and(|change| change.gain > GAIN)
+            let events: Vec<u32> = (0..200).map(|_| u32::from(rng.below(33) == 0)).collect();
+            denser(&events, 1).is_some_and(|change| change.gain > GAIN)
         });
         assert!(false_ones.count() <= 2);
-        assert_eq!(denser(&[false; 50]), None);
+        assert_eq!(denser(&[0; 50], 5), None);
     }
 }

@@ -101,7 +101,15 @@ fn the_reference_page_lists_what_the_schema_says() {
 fn the_page_is_whole_and_says_what_was_found() {
     let html = page(&record());
     let (markup, _) = html.split_once("<script>").expect("one script");
-    for part in ["&lt;generic&gt;", "ENDED EARLY", "768 KiB", "<svg class=\"plot\"", "cannot tell", "none seen", "it holds data"] {
+    for part in [
+        "&lt;generic&gt;",
+        "ENDED EARLY",
+        "768 KiB",
+        "<svg class=\"plot\"",
+        "cannot tell",
+        "none seen",
+        "it holds data",
+    ] {
         assert!(markup.contains(part), "{part}");
     }
     for bad in ["NaN", "src=", "url(", "http://", "https://", "<generic>"] {

@@ -210,7 +210,9 @@ impl Target for SimulatedDrive {
             Lend::Nothing => self.lend(0),
             Lend::AsFound => self.lend(self.lent),
             Lend::Bytes(bytes) if bytes <= most => self.lend(bytes),
-            Lend::Bytes(bytes) => Err(TargetError(format!("the drive has no use for {bytes} bytes of its host, only for {most}"))),
+            Lend::Bytes(bytes) => {
+                Err(TargetError(format!("the drive has no use for {bytes} bytes of its host, only for {most}")))
+            }
         }
     }
 }

@@ -27,6 +27,8 @@ struct Drawn {
     profile: Profile,
     noise: Noise,
     truths: Vec<(&'static str, Truth)>,
+    /// The read cache, which is the larger one where the write buffer keeps reads as well, is in the host's memory.
+    lent: bool,
     /// What was drawn, for a drive that is told wrong.
     settings: Vec<String>,
 }
@@ -60,10 +62,18 @@ fn draw(seed: u64) -> Drawn {
     truths.push((ask::STRIPE, Truth::Size(channels * ways * row, 64)));
     // From 16 KiB to 4 MiB, even as logarithms go, in whole pages.
     let size = |rng: &mut Rng| (2f64.powf(14.0 + 8.0 * rng.unit_f64()) as u64) / 4_096 * 4_096;
-    let mut cached = 0;
+    let (mut cached, mut lent) = (0, false);
     if rng.below(4) > 0 {
         cached = size(&mut rng);
         settings.extend(["buffer.read_policy=lru".into(), format!("buffer.read_size={cached}B")]);
+        lent = rng.below(3) == 0;
+        if lent {
+            settings.extend([
+                "memory.host.kind=host".into(),
+                "memory.host.size=8MiB".into(),
+                "buffer.read_memory=host".into(),
+            ]);
+        }
     }
     if rng.below(5) == 0 {
         settings.push("buffer.write_policy=none".into());
@@ -82,14 +92,22 @@ fn draw(seed: u64) -> Drawn {
         truths.push((ask::WRITE_BUFFER, Truth::Size(bytes + dies, 32)));
         if policy == "cflru" {
             // It keeps what was read beside what was written.
+            lent &= cached > bytes;
             cached = cached.max(bytes);
         }
     }
     truths.push((ask::READ_CACHE, if cached == 0 { Truth::None } else { Truth::Size(cached, 64) }));
     truths.push((ask::MAP_REACH, Truth::None));
-    for what in [ask::READ_CACHE_PLACE, ask::WRITE_BUFFER_PLACE] {
-        truths.push((what, Truth::Place("inside the drive")));
-    }
+    truths.push((
+        ask::READ_CACHE_PLACE,
+        match (cached, lent) {
+            (0, _) => Truth::None,
+            (_, true) => Truth::Place("host memory"),
+            (_, false) => Truth::Place("inside the drive"),
+        },
+    ));
+    let buffered = truths.iter().any(|(what, truth)| *what == ask::WRITE_BUFFER && !matches!(truth, Truth::None));
+    truths.push((ask::WRITE_BUFFER_PLACE, if buffered { Truth::Place("inside the drive") } else { Truth::None }));
     let noise = Noise {
         jitter: 0.08 * rng.unit_f64(),
         outliers: 0.03 * rng.unit_f64(),
@@ -103,7 +121,7 @@ fn draw(seed: u64) -> Drawn {
         profile.set(key, value).unwrap_or_else(|error| panic!("{setting}: {error}"));
     }
     profile.check().unwrap_or_else(|error| panic!("{settings:?}: {error}"));
-    Drawn { profile, noise, truths, settings }
+    Drawn { profile, noise, truths, lent, settings }
 }
 
 /// What became of an answer.
@@ -128,11 +146,25 @@ fn judge(verdict: Option<&Verdict>, truth: &Truth) -> Outcome {
     if right { Outcome::Right } else { Outcome::Wrong }
 }
 
-fn probe(drawn: &Drawn, seed: u64) -> ProbeRecord {
+fn probe(drawn: &mut Drawn, seed: u64) -> ProbeRecord {
     let options = Options { seed, precondition: Precondition::Filled(1.0), ..Options::default() };
     let drive = SimulatedDrive::new(&drawn.profile, options).unwrap();
+    if drawn.settings.iter().any(|setting| setting == "buffer.read_memory=host") {
+        // Beside each unit in the host's memory is its check: fewer units fit.
+        let fits = drive.device().read_cache().capacity() as u64 * 4_096;
+        for (what, truth) in &mut drawn.truths {
+            if let Truth::Size(size, _) = truth
+                && *what == ask::READ_CACHE
+                && drawn.lent
+            {
+                *size = fits;
+            }
+        }
+    }
     let mut target = Noisy::new(drive, drawn.noise, seed);
-    let options = tidewater_probe::Options { seed, ..tidewater_probe::Options::default() };
+    // Without the longest stage, of which no size is asked.
+    let stages = ["read-cache", "map-cache", "stripe", "write-buffer", "host-memory"].map(str::to_owned).to_vec();
+    let options = tidewater_probe::Options { seed, stages, ..tidewater_probe::Options::default() };
     tidewater_probe::run(&mut target, &options, &mut Unwatched)
 }
 
@@ -142,8 +174,8 @@ fn campaign(seeds: std::ops::Range<u64>) {
     let mut table: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
     let mut text = String::new();
     for seed in seeds {
-        let drawn = draw(seed);
-        let record = probe(&drawn, seed);
+        let mut drawn = draw(seed);
+        let record = probe(&mut drawn, seed);
         assert_eq!(record.ended_early, None, "seed {seed}: {:?}", drawn.settings);
         for (what, truth) in &drawn.truths {
             let verdict = record.verdict("", what);

@@ -120,6 +120,40 @@ fn pages_and_dies_are_found() {
 }
 
 #[test]
+fn a_drive_with_more_spare_flash_collects_later() {
+    let begins = |spare: &str| {
+        let stages = ["write-buffer", "sustained"].map(str::to_owned).to_vec();
+        let options = tidewater_probe::Options { stages, ..Default::default() };
+        let drive = drive(&[("ftl.over_provisioning", spare), ("buffer.write_size", "1MiB")]);
+        let record = tidewater_probe::run(&mut Noisy::new(drive, NOISE, 1), &options, &mut Unwatched);
+        found(&record, ask::SLC_CACHE, Answer::Absent);
+        found(&record, ask::COLLECTION, Answer::Found).bytes.unwrap()
+    };
+    let (little, much) = (begins("20%"), begins("60%"));
+    // Flash beyond the capacity of 256 MiB, less what collection keeps for itself.
+    assert!(little < 52 << 20 && (52 << 20..154 << 20).contains(&much), "{little} and {much}");
+}
+
+#[test]
+fn memory_of_the_host_is_told_from_the_drives_own() {
+    let cache = [("buffer.read_policy", "lru"), ("buffer.read_size", "512KiB")];
+    let lent = [
+        cache[0],
+        cache[1],
+        ("memory.host.kind", "host"),
+        ("memory.host.size", "1MiB"),
+        ("buffer.read_memory", "host"),
+    ];
+    for (settings, place) in [(&cache[..], "inside the drive"), (&lent[..], "host memory")] {
+        let stages = vec!["read-cache".to_owned(), "host-memory".to_owned()];
+        let options = tidewater_probe::Options { stages, ..Default::default() };
+        let record = tidewater_probe::run(&mut Noisy::new(drive(settings), NOISE, 1), &options, &mut Unwatched);
+        assert!(found(&record, ask::READ_CACHE, Answer::Found).range_bytes.unwrap()[0] <= 512 << 10);
+        assert_eq!(found(&record, ask::READ_CACHE_PLACE, Answer::Found).place.as_deref(), Some(place));
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_record() {
     let settings = [("buffer.read_policy", "lru"), ("buffer.read_size", "100KiB")];
     let run = || probe(&mut Noisy::new(drive(&settings), NOISE, 3), "read-cache").to_json();
