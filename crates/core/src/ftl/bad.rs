@@ -27,6 +27,7 @@ impl<M: Medium> Ftl<M> {
         if let Some(hybrid) = &mut self.hybrid {
             hybrid.forget_open(superblock);
         }
+        self.forget_mapping_open(superblock);
         let die = u32::from(self.superblocks[superblock as usize].die);
         self.update_ready(die);
     }
@@ -105,6 +106,7 @@ impl<M: Medium> Ftl<M> {
         let row = match stream {
             Stream::Collected => self.collected_row(die),
             Stream::Log => return self.any_log_row(die),
+            Stream::Mapping => return self.any_mapping_row(die),
             _ => None,
         };
         row.or_else(|| self.any_host_row(die))
@@ -156,6 +158,7 @@ impl<M: Medium> Ftl<M> {
     pub(super) fn lose(&mut self, lpn: u32, ppn: u32) {
         self.statistics.lost += 1;
         self.map.set(lpn, Entry::Lost);
+        self.change_entry(lpn);
         self.invalidate(ppn, 0);
         // Logged like a deallocation, of no pages: an older copy must not come back in its place.
         if let Some(stamp) = self.stamp_at(ppn).filter(|s| s.lpn == lpn) {
@@ -248,12 +251,14 @@ impl<M: Medium> Ftl<M> {
 
     /// The drive goes read-only while there is still room for what the buffer holds and for collection to end.
     pub(super) fn check_end_of_life(&mut self) {
-        let data = self.map.units().div_ceil(self.layout.units_per_superblock);
+        let data = self.units.div_ceil(self.layout.units_per_superblock);
         if let Some(hybrid) = &self.hybrid {
             self.read_only |= self.good_superblocks < self.least_superblocks(hybrid);
             return;
         }
-        let least = data + self.layout.dies * (self.profile.gc_reserve + 2 + self.log_reserve) + self.map_superblocks();
+        let least = data
+            + self.layout.dies * (self.profile.gc_reserve + 2 + self.log_reserve + self.mapping_pool)
+            + self.map_superblocks();
         if self.good_superblocks < least {
             self.read_only = true;
         }

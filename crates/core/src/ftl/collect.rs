@@ -1,6 +1,6 @@
 //! Garbage collection and static wear levelling: within a die, a row at a time.
 
-use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State};
+use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::{Kind, NONE, Operation, Source};
 use crate::profile::GcVictim;
@@ -63,6 +63,9 @@ impl<M: Medium> Ftl<M> {
             if self.emergency || self.recovery.is_some() || self.dies[die as usize].reads >= READS {
                 return;
             }
+            if self.map_cache.as_ref().is_some_and(|cache| cache.holds_collection_back()) {
+                return; // It goes on when changed entries have found their pages.
+            }
             if self.dies[die as usize].victim == NONE {
                 if !self.may_collect(die) {
                     return;
@@ -115,6 +118,9 @@ impl<M: Medium> Ftl<M> {
     pub fn wake_collection(&mut self, now: Instant, events: &mut EventQueue) {
         for die in std::mem::take(&mut self.wake) {
             self.collect(now, events, die);
+        }
+        if self.map_cache.is_some() {
+            self.move_map_pages(now, events);
         }
     }
 
@@ -268,6 +274,9 @@ impl<M: Medium> Ftl<M> {
             self.put_free(superblock);
         } else {
             self.retire(superblock);
+        }
+        if self.superblocks[superblock as usize].stream == Stream::Mapping {
+            self.on_mapping_erased(now, events, operation.die, superblock);
         }
         self.update_ready(operation.die);
         self.log_deallocations(now, events);
