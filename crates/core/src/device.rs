@@ -620,7 +620,7 @@ impl<M: Medium> Device<M> {
             self.events.len(),
             self.ftl.free_superblocks(),
             self.events.next_at()
-        )
+        ) + &self.ftl.map_cache().map_or_else(String::new, |cache| cache.describe())
     }
 }
 

@@ -123,7 +123,8 @@ fn writes_and_collection_go_on_with_a_cache_of_any_size() {
             let waiting = outcome.device.ftl().map_cache().expect("it has one").updates_waiting();
             assert!(waiting <= 3 * 4_096, "{size} {job}: {waiting} changed entries wait");
             if job.starts_with("rw=randwrite") {
-                assert!(outcome.record.collections > 100 && cache.collections > 0, "{size}: {cache:?}");
+                let moves = cache.pages_held == cache.pages || cache.collections > 0;
+                assert!(outcome.record.collections > 100 && moves, "{size}: {cache:?}");
                 written.push(cache.written);
             }
         }

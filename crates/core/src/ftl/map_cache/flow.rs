@@ -1,10 +1,10 @@
 //! Mapping pages between the cache and flash: look-ups, loads, changes, and the way back of what has changed.
 
-use super::{ENTRY_BYTES, LookUp, MapCache, MapStatistics, WANTED};
+use super::{ENTRY_BYTES, LookUp, MapCache, MapStatistics};
 use crate::events::EventQueue;
 use crate::flash::{Kind, Operation, Source};
 use crate::ftl::write::NO_OWNER;
-use crate::ftl::{Entry, Ftl, NONE, Stream};
+use crate::ftl::{Entry, Ftl, NONE};
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
 
@@ -224,7 +224,6 @@ impl<M: Medium> Ftl<M> {
     }
 
     fn write_chosen(&mut self, now: Instant, events: &mut EventQueue, row: u32, chosen: &[u32]) {
-        let complete = self.complete_through();
         for &slot in chosen {
             let Some(cache) = &mut self.map_cache else { return };
             let lpn = cache.lpn_of(cache.slots[slot as usize].page);
@@ -237,22 +236,7 @@ impl<M: Medium> Ftl<M> {
             self.write_sequence += 1;
             self.put(row, lpn, (self.write_sequence, self.write_sequence), NO_OWNER);
         }
-        // What is in rows that are not programmed yet is not on these copies.
-        let units = self.layout.units_per_row as usize;
-        if let Some(cache) = &mut self.map_cache {
-            let staged = self.rows.iter().enumerate();
-            for (id, r) in staged.filter(|(_, r)| r.in_use && !matches!(r.stream, Stream::Map | Stream::Mapping)) {
-                for &lpn in &self.row_lpns[id * units..id * units + r.count as usize] {
-                    if lpn >= cache.first {
-                        continue;
-                    }
-                    let slot = cache.places[cache.page_of(lpn) as usize];
-                    if slot & WANTED == 0 && cache.slots[slot as usize].writing > 0 && chosen.contains(&slot) {
-                        cache.change(slot, complete + 1);
-                    }
-                }
-            }
-        }
+        // Entries of rows that are not programmed yet are not on these copies: the page changes again when they are.
         self.submit(now, events, row);
     }
 

@@ -277,6 +277,24 @@ impl MapCache {
         self.updates
     }
 
+    /// A line for messages about a device that does not end.
+    pub(crate) fn describe(&self) -> String {
+        let (changed, writing) = (|s: &&Slot| s.changed != 0, |s: &&Slot| s.writing > 0);
+        format!(
+            "\n  mapping cache: {} changes wait (host and collection held back: {:?}), {} requests queued, {} of {} pages changed, {} \
+             being programmed, {} places free, {} rows under way, dies: {:?}",
+            self.updates,
+            self.holding,
+            self.queue.len(),
+            self.slots.iter().filter(changed).count(),
+            self.slots.len(),
+            self.slots.iter().filter(writing).count(),
+            self.free.len(),
+            self.rows_writing,
+            &self.dies[..self.dies.len().min(4)]
+        )
+    }
+
     /// Whether the host must wait until changed entries have found their pages.
     pub(super) fn holds_host_back(&self) -> bool {
         self.holding.0

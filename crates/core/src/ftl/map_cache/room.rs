@@ -28,11 +28,22 @@ pub(super) struct MapDie {
     reads: u32,
     /// The row that takes what is moved.
     row: u32,
+    /// Nothing can be moved until a superblock is erased.
+    is_stuck: bool,
 }
 
 impl Default for MapDie {
     fn default() -> MapDie {
-        MapDie { members: Vec::new(), spare: Vec::new(), open: NONE, victim: NONE, victim_row: 0, reads: 0, row: NONE }
+        MapDie {
+            members: Vec::new(),
+            spare: Vec::new(),
+            open: NONE,
+            victim: NONE,
+            victim_row: 0,
+            reads: 0,
+            row: NONE,
+            is_stuck: false,
+        }
     }
 }
 
@@ -116,7 +127,9 @@ impl<M: Medium> Ftl<M> {
         superblock: u32,
     ) {
         if let Some(cache) = &mut self.map_cache {
-            cache.dies[die as usize].members.retain(|&member| member != superblock);
+            let room = &mut cache.dies[die as usize];
+            room.members.retain(|&member| member != superblock);
+            room.is_stuck = false;
         }
         self.fill_mapping_pools();
         self.update_ready(die);
@@ -192,8 +205,8 @@ impl<M: Medium> Ftl<M> {
         }
         loop {
             let Some(cache) = &self.map_cache else { return };
-            let &super::MapDie { victim, victim_row, reads, row, .. } = &cache.dies[die as usize];
-            if reads >= READS {
+            let &super::MapDie { victim, victim_row, reads, row, is_stuck, .. } = &cache.dies[die as usize];
+            if reads >= READS || is_stuck {
                 return;
             }
             let next = (victim_row..self.layout.rows).find_map(|row| {
@@ -242,8 +255,9 @@ impl<M: Medium> Ftl<M> {
         let Some(victim) = closed.min_by_key(|&s| (!self.superblocks[s as usize].failed, valid(s))) else {
             return false;
         };
-        let is_due = room.spare.len() <= 1 && room.open == NONE || self.superblocks[victim as usize].failed;
-        if valid(victim) > 0 && !is_due || valid(victim) >= all {
+        let failed = self.superblocks[victim as usize].failed;
+        let is_due = room.spare.len() == 1 && room.open == NONE || !room.spare.is_empty() && failed;
+        if valid(victim) > 0 && !is_due || valid(victim) >= all && !failed {
             return false;
         }
         (room.victim, room.victim_row) = (victim, 0);
@@ -282,8 +296,13 @@ impl<M: Medium> Ftl<M> {
                 Some(open)
             };
             let Some(row) = row else {
-                // So many programs failed that no superblock is left.
+                // So many programs failed that no superblock is left: what is valid stays where it is for now.
                 self.read_only = true;
+                if let Some(cache) = &mut self.map_cache {
+                    let room = &mut cache.dies[die as usize];
+                    room.victim_row = room.victim_row.min(operation.row);
+                    room.is_stuck = true;
+                }
                 break;
             };
             let full = self.put(row, lpn, stamp, NO_OWNER);
