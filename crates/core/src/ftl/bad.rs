@@ -41,6 +41,8 @@ impl<M: Medium> Ftl<M> {
         }
         let die = u32::from(self.superblocks[failed.superblock as usize].die);
         let mut last = failed.number;
+        // Mapping pages go to a row of their own, which nobody else fills.
+        let mut mapping_row = NONE;
         for unit in 0..failed.count {
             let at = (row * self.layout.units_per_row + unit) as usize;
             let (lpn, owner) = (self.row_lpns[at], self.row_owners[at]);
@@ -53,7 +55,8 @@ impl<M: Medium> Ftl<M> {
             let stamp = if self.stamps { self.row_stamps[at] } else { (0, 0) };
             let ppn = self.layout.ppn(failed.superblock, failed.row, unit);
             let is_current = self.map.get(lpn) == Entry::At(ppn);
-            let Some(to) = self.rewrite_row(die, failed.stream) else {
+            let to = if mapping_row == NONE { self.rewrite_row(die, failed.stream) } else { Some(mapping_row) };
+            let Some(to) = to else {
                 if is_current {
                     self.lose(lpn, ppn);
                 }
@@ -84,13 +87,18 @@ impl<M: Medium> Ftl<M> {
             // What it is a copy of has waited for this row, too.
             let origin = if self.payload { self.row_origins[at] } else { Origin::Memory };
             self.set_origin(to, origin);
+            mapping_row = if failed.stream == Stream::Mapping && !full { to } else { NONE };
             if full {
                 self.submit(now, events, to);
             }
         }
+        if mapping_row != NONE {
+            self.submit(now, events, mapping_row);
+        }
         self.log_deallocations(now, events);
         match failed.stream {
             Stream::Collected => self.dies[die as usize].collected.rewrite(failed.number, last),
+            Stream::Mapping => self.log_rows.rewrite(failed.number, last),
             Stream::Log => {
                 self.log_rows.rewrite(failed.number, last);
                 self.pad_log_row(now, events);

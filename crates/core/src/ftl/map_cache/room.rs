@@ -77,6 +77,9 @@ impl<M: Medium> Ftl<M> {
         if let Some(cache) = &mut self.map_cache {
             cache.dies.fill(MapDie::default());
         }
+        for s in self.superblocks.iter_mut().filter(|s| s.stream == Stream::Mapping) {
+            (s.state, s.stream) = (State::Bad, Stream::Host);
+        }
     }
 
     /// Whether the units of a superblock are mapping pages, by what stands beside the first that can be read.
