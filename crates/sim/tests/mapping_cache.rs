@@ -129,5 +129,6 @@ fn writes_and_collection_go_on_with_a_cache_of_any_size() {
             }
         }
     }
-    assert!(written.windows(2).all(|w| w[0] >= w[1]) && written[0] > 4 * written[3], "{written:?}");
+    // Only where all are at hand nothing has to leave. Fewer at hand need not mean more programs: changes wait for each other.
+    assert!(written[..3].iter().all(|&written| written > 1_000) && written[3] == 0, "{written:?}");
 }
