@@ -218,9 +218,10 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
     let unit = u64::from(profile.ftl.unit_size);
     let dies = u64::from(nand.dies());
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
+    let slc = super::slc_reserve(profile);
     let reserve_of = |units: u64| {
         let mapping = super::map_cache::pool_per_die(profile, units);
-        u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump_reserve(profile) + mapping) * dies
+        u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump_reserve(profile) + slc + mapping) * dies
     };
     let held_back = u64::from(super::hybrid::superblocks_beside(&profile.ftl));
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;

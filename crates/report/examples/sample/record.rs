@@ -230,6 +230,16 @@ pub fn scaled(slower: f64) -> Record {
             channels: (0..8).map(|i| ChannelUse { busy_share: if i == 5 { 0.61 } else { 0.42 } }).collect(),
             dies,
         },
+        slc: Some(Slc {
+            units_written: 3_100_000,
+            units_folded: 1_240_000,
+            superblocks_folded: 4_844,
+            reads_host: 702_000,
+            superblocks: 96,
+            superblocks_max: 128,
+            units: 19_300,
+            fill: 0.59,
+        }),
         suspends: 48_212,
         read_retries: 320,
         map_cache: Some(MapCache {

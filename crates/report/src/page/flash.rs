@@ -132,6 +132,14 @@ fn counters(out: &mut String, record: &Record) {
         rows.push(("mapping pages programmed", added(cache.written + cache.moved, cache.added_writes_ratio)));
         rows.push(("of these moved by collection", count(cache.moved as f64)));
     }
+    if let Some(slc) = &record.slc {
+        rows.push(("units written to the SLC cache", count(slc.units_written as f64)));
+        rows.push(("units folded out of it", count(slc.units_folded as f64)));
+        rows.push(("superblocks folded", count(slc.superblocks_folded as f64)));
+        rows.push(("pages read from it for the host", count(slc.reads_host as f64)));
+        rows.push(("superblocks in it at the end", count(slc.superblocks as f64)));
+        rows.push(("superblocks that it could have then", count(slc.superblocks_max as f64)));
+    }
     if let Some(recovery) = &record.recovery {
         rows.push(("recovery after the power cut", crate::units::seconds(recovery.seconds)));
         rows.push(("pages read for it", count(recovery.pages_read as f64)));
