@@ -130,8 +130,8 @@ fn a_drive_with_more_spare_flash_collects_later() {
         found(&record, ask::COLLECTION, Answer::Found).bytes.unwrap()
     };
     let (little, much) = (begins("20%"), begins("60%"));
-    // Flash beyond the capacity of 256 MiB, less what collection keeps for itself.
-    assert!(little < 52 << 20 && (52 << 20..154 << 20).contains(&much), "{little} and {much}");
+    // Of 256 MiB, a fifth and three fifths, and what a die's whole superblocks leave over; what is overwritten twice costs nothing.
+    assert!((40 << 20..90 << 20).contains(&little) && (120 << 20..230 << 20).contains(&much), "{little} and {much}");
 }
 
 #[test]
