@@ -461,6 +461,9 @@ pub struct Probe {
     /// otherwise in use is refused all the same
     #[arg(long, value_name = "CONFIRMATION", value_parser = ["DATA-LOSS-CONFIRMED"])]
     pub destroy: Option<String>,
+    /// Seed of every random choice: of a simulated drive, the same seed gives the same result
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
     /// Change one setting of the profile, such as buffer.read_size=2MiB; may be given several times
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Simulated drive")]
     pub set: Vec<Setting>,
@@ -470,9 +473,6 @@ pub struct Probe {
     /// The state the simulated drive begins in
     #[arg(long, value_name = "STATE", default_value = "filled", value_parser = parse_precondition, help_heading = "Simulated drive")]
     pub precondition: Precondition,
-    /// Seed of every random choice: of a simulated drive, the same seed gives the same result
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
     /// Write what was found and what it rests on as JSON, anew after each stage; - is standard output, which then gets nothing
     /// else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
