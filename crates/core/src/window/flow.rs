@@ -374,7 +374,7 @@ impl<M: Medium> Device<M> {
         if self.window.is_restoring() {
             return self.restore_fill(lpn, bytes);
         }
-        let Some(place) = self.window.table.touching(lpn, lpn + 1) else { return };
+        let Some(place) = self.window.table.touching(lpn, lpn.saturating_add(1)) else { return };
         let entry = *self.window.table.get(place).expect("it was found");
         if self.window.jobs[place].kind != Kind::Pin || self.window.jobs[place].fills == 0 {
             return;

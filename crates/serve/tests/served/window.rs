@@ -43,6 +43,11 @@ fn windowed(timing: Timing, settings: &[(&str, &str)]) -> Profile {
     profile
 }
 
+/// A folder in memory, if there is such: syncs are many here, and what outlives a process does so there as well.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
+}
+
 fn served(profile: Profile, folder: &Path) -> Setup {
     setup(profile, folder, Backing::File(folder.join("drive")), 1)
 }
@@ -117,7 +122,7 @@ impl Window for Host {
 #[test]
 fn what_is_stored_into_pinned_blocks_is_flushed_to_them() {
     for timing in [Timing::None, Timing::Model] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let drive = Drive::start(&served(windowed(timing, &[("serve.cmb_size", "64KiB")]), folder.path()));
         let mut host = Host::attach(&drive, 0);
         let status = WindowStatus::parse(&host.log(log_page::WINDOW, WindowStatus::SIZE)).expect("a page");
@@ -281,7 +286,7 @@ impl Model {
                 let found = host.try_read(lpn * BLOCKS, PAGE)?;
                 let counts = format!("{:?}", self.counts);
                 let versions = self.versions(lpn);
-                let place = versions.iter().position(|version| *version == found);
+                let place = versions.iter().rposition(|version| *version == found);
                 assert!(
                     place == Some(versions.len() - 1),
                     "page {lpn} reads as version {place:?} of {}: {:x?} ({counts})",
@@ -478,7 +483,7 @@ fn refused_or<T: std::fmt::Debug>(result: Result<T, NvmeError>) -> Result<Status
 
 /// Random commands over stops and power cuts, on a drive that keeps a log of it all.
 fn lives(profile: Profile, seed: u64, rounds: u64, steps: u64) -> (Model, Vec<u8>) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let log = folder.path().join("log");
     let mut served = served(profile, folder.path());
     served.input_log = Some(log.clone());
@@ -526,7 +531,7 @@ fn entries_and_blocks_are_as_they_should_be_over_stops_and_power_cuts_and_a_reru
         (2, Timing::Model, &[][..]),
         (3, Timing::None, &[("memory.ba.survives", "by-itself"), ("memory.ba.kind", "nvm")][..]),
     ] {
-        let (model, log) = lives(windowed(timing, settings), seed, 12, 120);
+        let (model, log) = lives(windowed(timing, settings), seed, 8, 90);
         let done = rerun(&log).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(done.inputs > 300, "{done:?}");
         for (what, count) in model.counts {
@@ -535,13 +540,13 @@ fn entries_and_blocks_are_as_they_should_be_over_stops_and_power_cuts_and_a_reru
     }
     println!("{counts:?}");
     for what in ["pinned", "flushed", "unpinned", "stores", "syncs", "loads", "refused", "writes"] {
-        assert!(counts.get(what).is_some_and(|&count| count > 20), "{what}: {counts:?}");
+        assert!(counts.get(what).is_some_and(|&count| count > 10), "{what}: {counts:?}");
     }
 }
 
 /// Processes that are killed while a host works.
 fn kills(test: &str, timing: Timing, seed: u64, lives: u64) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let served = served(windowed(timing, &[]), folder.path());
     let (mut model, mut rng) = (Model::default(), Rng::new(seed, b"window kills"));
     let name = if timing == Timing::Model { "model" } else { "none" };
@@ -549,7 +554,7 @@ fn kills(test: &str, timing: Timing, seed: u64, lives: u64) {
         let mut process = spawn_server(test, JOB, &format!("{name}:{}", folder.path().display()));
         let mut host = host_of(Client::connect(&served.vfio_user[0]).expect("a client"));
         model.check(&mut host, false);
-        kill_after(&mut process, Duration::from_micros(rng.below(60_000)), || {
+        kill_after(&mut process, Duration::from_micros(rng.below(30_000)), || {
             let begin = Instant::now();
             while model.step(&mut host, &mut rng).is_ok() {
                 assert!(begin.elapsed() < TIME, "it does not die");
@@ -580,8 +585,8 @@ fn what_a_load_has_confirmed_outlives_the_process() {
         Ok(job) => child(&job),
         Err(_) => {
             let test = "window::what_a_load_has_confirmed_outlives_the_process";
-            kills(test, Timing::None, 6, 12);
-            kills(test, Timing::Model, 7, 12);
+            kills(test, Timing::None, 6, 6);
+            kills(test, Timing::Model, 7, 6);
         }
     }
 }
@@ -601,7 +606,7 @@ fn torture_what_a_load_has_confirmed_outlives_the_process() {
 
 #[test]
 fn a_window_whose_memory_does_not_survive_is_empty_after_a_stop_and_a_power_cut() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let served = served(windowed(Timing::None, &[("memory.ba.survives", "nothing")]), folder.path());
     let mut drive = Drive::start(&served);
     let mut host = host_of(drive.client(0));
@@ -630,7 +635,7 @@ fn a_window_whose_memory_does_not_survive_is_empty_after_a_stop_and_a_power_cut(
 
 #[test]
 fn entries_stay_when_their_host_goes_and_when_the_controller_is_reset() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let drive = Drive::start(&served(windowed(Timing::None, &[]), folder.path()));
     let mut host = host_of(drive.client(0));
     let at = host.pin(7, 3, 1).expect("a pin");
@@ -651,7 +656,7 @@ fn entries_stay_when_their_host_goes_and_when_the_controller_is_reset() {
 
 #[test]
 fn the_window_is_of_the_first_function_and_entries_of_whoever_has_their_blocks() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let setup = setup(windowed(Timing::None, &[]), folder.path(), Backing::Memory, 2);
     let drive = Drive::start(&setup);
     let (mut first, mut second) = (Host::attach(&drive, 0), Host::attach(&drive, 1));
