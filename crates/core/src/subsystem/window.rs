@@ -57,7 +57,7 @@ impl<M: Medium> Subsystem<M> {
                 // An entry is let go of in the image when its pages are safe there.
                 command_slot.sync_again = survives && matches!(command, WindowCommand::Flush { .. });
                 let sqe = command.emit(slot.0);
-                let taken = self.device.handle(self.now, device::Input::Window { sqe: sqe, data, tag });
+                let taken = self.device.handle(self.now, device::Input::Window { sqe, data, tag });
                 debug_assert!(taken.is_ok(), "only Submit is refused");
                 self.take_from_device();
             }

@@ -13,7 +13,8 @@ use tidewater_serve::vfio_user::client::Client;
 use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{
-    ANYWHERE, BarLayout, EntryInfo, WindowCommand, WindowStatus, log_page, status as vendor_status,
+    ANYWHERE, BarLayout, ControlPage, EntryInfo, IoCommand, ReadLogHeader, WindowCommand, WindowStatus, log_page,
+    status as vendor_status,
 };
 use tidewater_wire::vfio_user::region;
 
@@ -426,13 +427,11 @@ impl Model {
                     self.count("flushes decided");
                 }
             },
-            Some(Open::Unpin(name)) => {
-                if host.info(name).is_err() {
-                    self.entries.remove(&name);
-                    self.count("unpins decided");
-                }
+            Some(Open::Unpin(name)) if host.info(name).is_err() => {
+                self.entries.remove(&name);
+                self.count("unpins decided");
             }
-            None => {}
+            Some(Open::Unpin(_)) | None => {}
         }
         for (&name, entry) in &mut self.entries {
             let info = host.info(name).unwrap_or_else(|error| panic!("entry {name} is gone: {error}"));
@@ -668,5 +667,85 @@ fn the_window_is_of_the_first_function_and_entries_of_whoever_has_their_blocks()
     assert_eq!(first.load(at, 7).expect("a load"), b"kept\0\0\0");
     second.order(WindowCommand::Flush { entry: 4 }).expect("a flush");
     drop((first, second));
+    drive.stop();
+}
+
+/// One lane beside the window, and partial pages and deallocations between: each keeps what it has promised.
+#[test]
+fn a_drive_with_both_byte_sides_keeps_both_over_stops_and_power_cuts() {
+    const RING: u64 = 16 << 10;
+    const BOTH: u64 = 2 << 20;
+    let settings = [
+        ("memory.sram.size", "96KiB"),
+        ("memory.sram.survives", "by-capacitors"),
+        ("fast.size", "16KiB"),
+        ("fast.queue_size", "4KiB"),
+        ("fast.log_size", "512KiB"),
+        ("fast.lanes", "1"),
+        ("fast.partial_after", "1ms"),
+    ];
+    let folder = folder();
+    let served = served(windowed(Timing::Model, &settings), folder.path());
+    let mut drive = Drive::start(&served);
+    let mut host = host_of(drive.client(0));
+    let layout = BarLayout::parse(&host.log(log_page::LAYOUT, BarLayout::SIZE)).expect("a page");
+    assert_eq!((layout.window_offset, layout.lane[0].window_offset, layout.lanes), (BOTH, 1 << 20, 1));
+    let mut rng = Rng::new(11, b"both byte sides");
+    let byte = |offset: u64| (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    let (mut stored, mut window, mut blocks) = (0u64, vec![0u8; 2 * PAGE], vec![[0u8; BLOCK]; 64]);
+    host.pin(1, 100, 2).expect("a pin");
+    for round in 0..6u64 {
+        for step in 0..40u64 {
+            // No further than the intake queue goes, nor over the end of the ring.
+            let len = (1 + rng.below(300)).min(RING - stored % RING);
+            let bytes: Vec<u8> = (stored..stored + len).map(byte).collect();
+            host.nvme.client().write(region::BAR2, (1 << 20) + stored % RING, &bytes).expect("a store");
+            stored += len;
+            let at = rng.below(2 * PAGE as u64 - 8) as usize;
+            window[at..at + 8].copy_from_slice(&(round << 32 | step).to_le_bytes());
+            host.nvme.client().write(region::BAR2, BOTH + at as u64, &window[at..at + 8]).expect("a store");
+            let credit = ControlPage::lane_offset(0) as u64;
+            let until = Instant::now() + TIME;
+            while host.nvme.client().read_u64(region::BAR2, credit).expect("credit") < stored {
+                assert!(Instant::now() < until, "{stored} bytes are not credited");
+            }
+            // A part of a page, or a block that is deallocated.
+            let block = rng.below(64);
+            blocks[block as usize] = if step % 3 == 0 { [0; BLOCK] } else { [step as u8 + 1; BLOCK] };
+            match step % 3 {
+                0 => host.zero(block, 1),
+                _ => host.write(block, &blocks[block as usize].clone()),
+            }
+        }
+        host.flush();
+        let mut found = vec![0; 8];
+        host.nvme.client().read(region::BAR2, BOTH, &mut found).expect("a load");
+        if round % 3 == 2 {
+            drop(host);
+            drive.stop();
+            drive = Drive::start(&served);
+        } else {
+            drive.ask(&Request::PowerCut { off_ms: 1 });
+            drive.wait_for("serving");
+            drop(host);
+        }
+        host = host_of(drive.client(0));
+        assert!(host.dma(1, 0, 2 * PAGE).expect("a read") == window, "the window after round {round}");
+        let (want, from) = (512.min(stored), stored - 512.min(stored));
+        let command = IoCommand::ReadLog { lane: 0, offset: from, bytes: want as u32, wait_ns: 1_000_000_000 };
+        let len = ReadLogHeader::SIZE + want as usize;
+        host.run_with_data(command.emit(9), len).expect("the log");
+        let mut data = vec![0; len];
+        host.buffer.read(0, &mut data);
+        let header = ReadLogHeader::parse(&data[..ReadLogHeader::SIZE]).expect("a header");
+        assert_eq!((header.offset, u64::from(header.bytes)), (from, want));
+        assert!(
+            data[ReadLogHeader::SIZE..].iter().copied().eq((from..stored).map(byte)),
+            "the log after round {round}"
+        );
+        assert!(host.read(0, 64 * BLOCK) == blocks.concat(), "blocks after round {round}");
+    }
+    assert!(stored > 4 * 4096);
+    drop(host);
     drive.stop();
 }
