@@ -123,7 +123,7 @@ mod tests {
             }],
         });
         let page = page(&record);
-        for part in ["&lt;b&gt;", "ENDED EARLY", "32.0 KiB", "<svg class=\"plot\"", "Read, and read again"] {
+        for part in ["&lt;b&gt;", "ENDED EARLY", "32 KiB", "<svg class=\"plot\"", "Read, and read again"] {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("<b>:"));

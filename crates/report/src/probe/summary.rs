@@ -67,7 +67,7 @@ mod tests {
     fn the_verdicts_stand_in_the_text() {
         let mut record = record();
         let text = summary(&record, 80);
-        assert!(text.contains("read cache: 32.0 KiB, within 32.0 KiB to 36.0 KiB (confidence 99.0 %)"), "{text}");
+        assert!(text.contains("read cache: 32 KiB, within 32 KiB to 36 KiB (confidence 99.0 %)"), "{text}");
         record.stages[0].verdicts[0].answer = Answer::CannotTell;
         record.ended_early = Some("interrupted".into());
         let text = summary(&record, 80);
