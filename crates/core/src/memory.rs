@@ -5,7 +5,7 @@ use crate::profile::{MemoryKind, MemoryProfile, Profile, Survives};
 use std::fmt;
 
 /// What a memory is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Use {
     /// Holds written data until it is on flash.
     WriteBuffer,

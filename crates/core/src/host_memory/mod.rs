@@ -35,7 +35,7 @@ use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 
 /// Bytes of the header of a unit: what the stamp and the checksum take.
-pub const HEADER: u32 = 32;
+pub const HEADER: u32 = 40;
 /// Bytes that one read request asks for at most: Max_Read_Request_Size as it is after a reset (PCI Express Base 3.0, 7.8.4).
 pub const READ_REQUEST_MAX: u64 = 512;
 /// Bytes of a page of the map, the unit of a mapping cache.
@@ -46,7 +46,7 @@ pub const MAP_PAGE: u32 = 4096;
 pub struct Ticket(pub u32);
 
 /// What a unit claims to be. A unit counts only if all of it is as expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
     /// Whose it is.
     pub used: Use,
@@ -88,7 +88,7 @@ pub struct Access {
 }
 
 /// What came of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
     /// It is written.
     Written,
@@ -187,6 +187,14 @@ pub struct HostMemoryStatistics {
     pub in_flight_max: u64,
     /// Accesses that waited for others to end.
     pub waited: u64,
+}
+
+/// Bytes of host memory that a profile has use for: what a drive of it asks for. 0 if nothing is placed there, or the profile contradicts
+/// itself.
+pub fn wanted(profile: &Profile) -> u64 {
+    let Ok(placement) = crate::memory::place(profile) else { return 0 };
+    let placed = Use::ALL.into_iter().filter_map(|used| placement.of(used));
+    placed.filter(|placed| placed.memory.kind == MemoryKind::Host).map(|placed| placed.size).sum()
 }
 
 /// The resources that an access takes, and where it says so.

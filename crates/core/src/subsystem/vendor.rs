@@ -85,6 +85,8 @@ impl<M: Medium> Subsystem<M> {
             device::Output::Frame { peer, frame, from } => {
                 self.outputs.push_back(Output::Frame { peer, frame, from });
             }
+            device::Output::HostMemory(access) => self.on_host_access(access),
+            device::Output::HostMemoryFree => self.on_host_memory_free(),
             output => unreachable!("{output:?} was not asked for"),
         }
     }
