@@ -289,6 +289,11 @@ impl Host {
                 let answer = if write { Answer::Written } else { Answer::Damaged };
                 self.input(Input::HostMemory { ticket: access.ticket, answer });
             }
+            Output::LoadWindow { lpn, .. } => {
+                let content = Content::Bytes(&[0x5A; 4096]);
+                let content = if self.fails.is_some() { Content::Absent(0) } else { content };
+                self.input(Input::WindowFill { lpn, content });
+            }
             // What was saved is what it starts from after a power loss.
             Output::SaveState => assert!(!self.subsystem.state().is_empty()),
             Output::Taken { .. }
@@ -297,6 +302,7 @@ impl Host {
             | Output::Gone { .. }
             | Output::KeepAliveExpired { .. }
             | Output::StoreLog { .. }
+            | Output::StoreWindow { .. }
             | Output::Frame { .. } => {}
         }
     }
