@@ -41,6 +41,11 @@ pub const READ_REQUEST_MAX: u64 = 512;
 /// Bytes of a page of the map, the unit of a mapping cache.
 pub const MAP_PAGE: u32 = 4096;
 
+/// Whether a use of host memory goes over the link unit by unit, as this room carries it. Others are modelled by a latency and a bandwidth.
+pub const fn carries(used: Use) -> bool {
+    matches!(used, Use::WriteBuffer | Use::ReadCache)
+}
+
 /// Names an access under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u32);
@@ -193,7 +198,7 @@ pub struct HostMemoryStatistics {
 /// itself.
 pub fn wanted(profile: &Profile) -> u64 {
     let Ok(placement) = crate::memory::place(profile) else { return 0 };
-    let placed = Use::ALL.into_iter().filter_map(|used| placement.of(used));
+    let placed = Use::ALL.into_iter().filter(|&used| carries(used)).filter_map(|used| placement.of(used));
     placed.filter(|placed| placed.memory.kind == MemoryKind::Host).map(|placed| placed.size).sum()
 }
 
@@ -276,7 +281,7 @@ impl HostMemory {
     pub(crate) fn new(profile: &Profile, placement: &Placement, now: Instant) -> HostMemory {
         let mut regions = Vec::new();
         let (mut first, mut memory) = (0, None);
-        for used in Use::ALL {
+        for used in Use::ALL.into_iter().filter(|&used| carries(used)) {
             let Some(placed) = placement.of(used).filter(|placed| placed.memory.kind == MemoryKind::Host) else {
                 continue;
             };
