@@ -5,7 +5,7 @@ use crate::host_memory::{LentMemory, settle};
 use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Input, Output, PAST};
 use tidewater_core::host::Submission;
-use tidewater_core::profile::Profile;
+use tidewater_core::profile::{MemoryKind, Profile};
 use tidewater_core::{Device, Options};
 use tidewater_probe::{About, HostMemory, Lend, Op, Request, Target, TargetError, Timed};
 use tidewater_wire::nvme::{DsmRange, Sqe};
@@ -199,6 +199,12 @@ impl Target for SimulatedDrive {
 
     fn host_memory(&self) -> HostMemory {
         match self.device.host_memory().wanted() {
+            // What is modelled by a latency alone cannot be taken back: to say that it is the drive's own would be wrong.
+            0 if self.device.profile().memories.iter().any(|memory| memory.kind == MemoryKind::Host) => {
+                HostMemory::Cannot(
+                    "the simulated host cannot take back what this drive has placed on host memory".into(),
+                )
+            }
             0 => HostMemory::None,
             most => HostMemory::Sizes { size: self.lent, most },
         }

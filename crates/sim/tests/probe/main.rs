@@ -135,6 +135,17 @@ fn a_drive_with_more_spare_flash_collects_later() {
 }
 
 #[test]
+fn the_mapping_cache_and_its_unit_are_found() {
+    // A unit is found on drives of at least 128 of them.
+    for (size, pages) in [("48KiB", 12u64), ("128KiB", 32)] {
+        let settings = [("drive.capacity", "1GiB"), ("ftl.map_memory", "sram"), ("ftl.map_size", size)];
+        let record = probe(&mut Noisy::new(drive(&settings), NOISE, pages), "map-cache");
+        assert_eq!(found(&record, ask::MAP_UNIT, Answer::Found).bytes, Some(4 << 20));
+        assert_eq!(found(&record, ask::MAP_REACH, Answer::Found).bytes, Some(pages * (4 << 20)));
+    }
+}
+
+#[test]
 fn memory_of_the_host_is_told_from_the_drives_own() {
     let cache = [("buffer.read_policy", "lru"), ("buffer.read_size", "512KiB")];
     let lent = [
