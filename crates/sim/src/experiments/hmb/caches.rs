@@ -33,13 +33,16 @@ impl Sweep {
 struct Probe<'a> {
     sizes: &'a [f64],
     useless: u64,
+    piece: u64,
     capacity: u64,
     repeats: u32,
 }
 
 /// The paper's figure 4 (reads) or 7 (writes), at each size: useless data, a pass, (a flush,) the pass again.
 fn sweep(profile: &Profile, probe: &Probe<'_>, write: bool, seed: u64) -> Result<Sweep, ExperimentError> {
-    let mut host = Host::new(profile, probe.capacity, seed)?;
+    // What is written is to wait for programs, not for collection.
+    let past = Precondition::Filled(if write { 0.0 } else { 1.0 });
+    let mut host = Host::new(profile, probe.capacity, past, seed)?;
     let mut rng = Rng::new(seed, b"hmb caches");
     let mut sweep = Sweep { first: Vec::new(), second: Vec::new() };
     for &size in probe.sizes {
@@ -51,11 +54,11 @@ fn sweep(profile: &Profile, probe: &Probe<'_>, write: bool, seed: u64) -> Result
             let useless = place(&mut rng, half, probe.useless);
             host.request(write, useless, probe.useless);
             let at = half + place(&mut rng, half, bytes.next_multiple_of(1 << 16));
-            first += host.request(write, at, bytes).as_us_f64();
+            first += host.pieces(write, at, bytes, probe.piece).as_us_f64();
             if write {
                 host.flush();
             }
-            second += host.request(write, at, bytes).as_us_f64();
+            second += host.pieces(write, at, bytes, probe.piece).as_us_f64();
         }
         let mean = |sum: f64| sum / f64::from(probe.repeats);
         sweep.first.push((size, mean(first)));
@@ -72,6 +75,7 @@ fn run(setting: &Setting, options: &mut Options<'_>, write: bool) -> Result<Find
     let probe = Probe {
         sizes: &sizes,
         useless: (setting.number("useless_mib")? * 1048576.0) as u64,
+        piece: (setting.number("piece_kib")? * 1024.0) as u64,
         capacity: (setting.number("capacity_gib")? * (1u64 << 30) as f64) as u64,
         repeats: setting.number("repeats")? as u32,
     };
@@ -94,7 +98,8 @@ fn run(setting: &Setting, options: &mut Options<'_>, write: bool) -> Result<Find
             lend(&mut profile, (hmb == "on").then_some(0));
             let sweep = sweep(&profile, &probe, write, options.seed)?;
             // A buffer shows itself by the second pass being faster; without that a step is one of the flash.
-            let found = knee(&sweep.second, large).filter(|&at| sweep.gain_up_to(at) < 0.8);
+            let per_kib: Vec<(f64, f64)> = sweep.second.iter().map(|&(size, time)| (size, time / size)).collect();
+            let found = knee(&per_kib, large).filter(|&at| sweep.gain_up_to(at) < 0.8);
             knees.push(found);
             for (first, second) in sweep.first.iter().zip(&sweep.second) {
                 let cells = [drive.as_str().into(), hmb.into(), first.0.into(), first.1.into(), second.1.into()];

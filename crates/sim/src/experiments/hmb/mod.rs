@@ -41,10 +41,9 @@ struct Host {
 }
 
 impl Host {
-    /// A drive on which every page was written, in order.
-    fn new(profile: &Profile, capacity: u64, seed: u64) -> Result<Host, ExperimentError> {
-        let options =
-            device::Options { seed, capacity, precondition: Precondition::Filled(1.0), ..device::Options::default() };
+    /// A drive with this past.
+    fn new(profile: &Profile, capacity: u64, past: Precondition, seed: u64) -> Result<Host, ExperimentError> {
+        let options = device::Options { seed, capacity, precondition: past, ..device::Options::default() };
         let device = Device::new(profile, options).map_err(|error| ExperimentError::new(error.to_string()))?;
         let memory = LentMemory::of_profile(profile, &device, Instant::ZERO);
         let mut host = Host { device, memory, now: Instant::ZERO, tag: 0 };
@@ -55,7 +54,11 @@ impl Host {
     /// What the drive says now; completions count down `left`.
     fn poll(&mut self, left: &mut u32) {
         while let Some(output) = self.device.poll() {
-            if !self.memory.take(self.now, &output) && matches!(output, Output::Complete(_)) {
+            if self.memory.take(self.now, &output) {
+                continue;
+            }
+            if let Output::Complete(completion) = output {
+                assert!(completion.cqe.status.is_success(), "a healthy drive serves what is within it");
                 *left = left.saturating_sub(1);
             }
         }
@@ -96,16 +99,28 @@ impl Host {
         while at < offset + length {
             let part = most.min(offset + length - at);
             let make = if write { Sqe::write } else { Sqe::read };
-            self.submit(make(1, at / BLOCK, (part.div_ceil(BLOCK) - 1) as u16), &mut left);
+            self.submit(make(self.tag as u16, at / BLOCK, (part.div_ceil(BLOCK) - 1) as u16), &mut left);
             at += part;
         }
         self.wait(left);
         self.now - began
     }
 
+    /// So many bytes in pieces, each when the one before it is done. Returns the time of all.
+    fn pieces(&mut self, write: bool, offset: u64, length: u64, piece: u64) -> Duration {
+        let began = self.now;
+        let mut at = offset;
+        while at < offset + length {
+            let part = piece.min(offset + length - at);
+            self.request(write, at, part);
+            at += part;
+        }
+        self.now - began
+    }
+
     fn flush(&mut self) {
         let mut left = 0;
-        self.submit(Sqe::flush(1), &mut left);
+        self.submit(Sqe::flush(self.tag as u16), &mut left);
         self.wait(left);
     }
 
