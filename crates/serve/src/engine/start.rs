@@ -323,7 +323,14 @@ impl Server {
     ///
     /// # Errors
     /// In words that name the place and the way out.
-    pub fn start(setup: Setup, tell: &mut dyn FnMut(Event)) -> Result<Server, ServeError> {
+    pub fn start(mut setup: Setup, tell: &mut dyn FnMut(Event)) -> Result<Server, ServeError> {
+        let map_memory = &mut setup.profile.ftl.map_memory;
+        if map_memory != "all" {
+            tell(Event::Note(format!(
+                "the whole map is at hand, not a part of it in [memory.{map_memory}]: images do not keep mapping pages"
+            )));
+            *map_memory = "all".into();
+        }
         if setup.vfio_user.len() > 16 {
             return Err(wrong("a device has at most 16 PCIe functions; name fewer --vfio-user sockets"));
         }

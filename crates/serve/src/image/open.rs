@@ -102,6 +102,10 @@ impl Image {
             let why = "a drive that is stored starts fresh: what it has been through is what it goes through".into();
             return Err(ImageError::Unsupported { why });
         }
+        if profile.ftl.map_memory != "all" {
+            let why = "an image does not keep mapping pages: set [ftl] map_memory = \"all\"".into();
+            return Err(ImageError::Unsupported { why });
+        }
         let options = Options { stamps: true, payload: true, ..options };
         let device = Device::over(profile, options, |nand| Recorder::new(wrap(nand)))?;
         let (new, storage, name): (Option<NewFile>, Box<dyn Storage>, String) = match target {
