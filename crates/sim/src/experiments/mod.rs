@@ -92,6 +92,7 @@ const ENTRIES: &[Entry] = entries! {
     "byte-sides" => window::sides::run;
     "hmb/fig5" => hmb::caches::read;
     "hmb/fig8" => hmb::caches::write;
+    "hmb/fig10" => hmb::mapping::run;
 };
 
 /// Every experiment, in the order of the papers.

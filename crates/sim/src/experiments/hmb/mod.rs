@@ -1,9 +1,10 @@
 //! Host memory buffers in DRAM-less drives (Kim and Kim, PLOS ONE 15(3), 2020): what six drives do, and what the paper's probes find.
 
 pub(super) mod caches;
+pub(super) mod mapping;
 
 use super::setting::ExperimentError;
-use super::{Findings, Options, Setting, check, column, figure, series};
+use super::{Findings, Options, Setting, check, column, figure, list, series};
 use crate::host_memory::LentMemory;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::Device;
@@ -24,12 +25,6 @@ fn profile_with(name: &str, settings: &[(&str, String)]) -> Result<Profile, Expe
         profile.set(key, value).map_err(|error| ExperimentError::new(format!("{name}: {error}")))?;
     }
     Ok(profile)
-}
-
-/// The same drive with so much host memory, or with none.
-fn lend(profile: &mut Profile, bytes: Option<u64>) {
-    profile.hmb.enabled = bytes.is_some();
-    profile.hmb.size = bytes.unwrap_or(0);
 }
 
 /// A drive that is given a few commands at a time by a host that waits for all of them, as a raw device opened with O_DIRECT is.
@@ -149,11 +144,17 @@ fn place(rng: &mut Rng, capacity: u64, length: u64) -> u64 {
     rng.below((capacity - length) >> 16) << 16
 }
 
-/// The last place before the largest step of a curve, if the step is large: at least `share` of what was before it.
+/// Points on either side of a step that are compared.
+const AROUND: usize = 4;
+
+/// The last place before the first step that lasts: each of the next few points is above the mean of the last few by this share.
 fn knee(curve: &[(f64, f64)], share: f64) -> Option<f64> {
-    let step = |pair: &&[(f64, f64)]| pair[1].1 - pair[0].1;
-    let largest = curve.windows(2).max_by(|a, b| step(&&**a).total_cmp(&step(&&**b)))?;
-    (step(&&*largest) >= share * largest[0].1).then_some(largest[0].0)
+    (1..curve.len()).find_map(|i| {
+        let before = &curve[i.saturating_sub(AROUND)..i];
+        let mean = before.iter().map(|p| p.1).sum::<f64>() / before.len() as f64;
+        let after = &curve[i..curve.len().min(i + AROUND)];
+        after.iter().all(|p| p.1 >= mean * (1.0 + share)).then_some(curve[i - 1].0)
+    })
 }
 
 /// A knee, in words.
@@ -166,9 +167,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_knee_is_before_the_largest_step() {
-        let curve = [(1.0, 10.0), (2.0, 11.0), (3.0, 12.0), (4.0, 60.0), (5.0, 61.0)];
-        assert_eq!(knee(&curve, 0.5), Some(3.0));
+    fn the_knee_is_before_the_first_step_that_lasts() {
+        let curve = [(1.0, 10.0), (2.0, 30.0), (3.0, 12.0), (4.0, 60.0), (5.0, 61.0)];
+        assert_eq!(knee(&curve, 0.5), Some(3.0), "not where one point stands out");
         assert_eq!(knee(&curve, 5.0), None);
         assert_eq!(knee(&curve[..3], 0.5), None);
         assert_eq!(knee(&[], 0.5), None);
