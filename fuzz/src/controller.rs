@@ -4,6 +4,7 @@
 use super::reader::Reader;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::fast::Content;
+use tidewater_core::host_memory::{Answer, Operation};
 use tidewater_core::profile::builtin;
 use tidewater_core::subsystem::{
     Fault, Input, MoveError, Options, Output, Region, Segment, Segments, Slot, StoreFault, Subsystem,
@@ -282,6 +283,17 @@ impl Host {
                     bytes.copy_from_slice(&value.to_le_bytes());
                 }
             }
+            // Nothing that is written there stays.
+            Output::HostMemory { access, .. } => {
+                let write = access.operation != Operation::Read;
+                let answer = if write { Answer::Written } else { Answer::Damaged };
+                self.input(Input::HostMemory { ticket: access.ticket, answer });
+            }
+            Output::LoadWindow { lpn, .. } => {
+                let content = Content::Bytes(&[0x5A; 4096]);
+                let content = if self.fails.is_some() { Content::Absent(0) } else { content };
+                self.input(Input::WindowFill { lpn, content });
+            }
             // What was saved is what it starts from after a power loss.
             Output::SaveState => assert!(!self.subsystem.state().is_empty()),
             Output::Taken { .. }
@@ -290,6 +302,7 @@ impl Host {
             | Output::Gone { .. }
             | Output::KeepAliveExpired { .. }
             | Output::StoreLog { .. }
+            | Output::StoreWindow { .. }
             | Output::Frame { .. } => {}
         }
     }

@@ -16,6 +16,8 @@ pub(crate) enum Step {
     /// Data comes from the host, or from memory.
     #[default]
     Data,
+    /// Map entries are looked up, or read from flash.
+    Translate,
     /// Partly written pages are read, to be merged.
     Merge,
     /// Pages go to the buffer or to flash.
@@ -34,7 +36,7 @@ pub(crate) enum Step {
 
 /// What a command does, as far as its steps differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Action {
+pub(crate) enum Action {
     /// Nothing: it was refused.
     #[default]
     Refuse,
@@ -52,7 +54,7 @@ enum Action {
 /// A command under way: what it asks for, worked out once, and how far it has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    action: Action,
+    pub(crate) action: Action,
     fua: bool,
     /// It has passed the LBA gate.
     pub(crate) begun: bool,
@@ -63,10 +65,10 @@ pub(crate) struct Work {
     /// Bytes that come from the host.
     bytes_in: u32,
     /// The next logical page to handle, and the first after the last.
-    next: u32,
-    end: u32,
-    /// Flash operations or programs that it waits for.
-    pending: u32,
+    pub(crate) next: u32,
+    pub(crate) end: u32,
+    /// Flash operations, programs or accesses to host memory that it waits for.
+    pub(crate) pending: u32,
     /// What [`crate::ftl::Ftl::is_durable`] is asked.
     mark: (u64, u64),
 }
@@ -139,6 +141,9 @@ impl<M: Medium> Device<M> {
         if step == Step::Send {
             return self.send(slot);
         }
+        if step == Step::Translate {
+            return self.on_translated(slot);
+        }
         match action {
             Action::Write | Action::WriteZeroes => self.merge(slot),
             Action::Compare => self.read_pages(slot, next, end),
@@ -154,19 +159,30 @@ impl<M: Medium> Device<M> {
     }
 
     /// Looks a command's pages up: in the write buffer, in the read cache, on flash.
-    fn read_pages(&mut self, slot: u16, first: u32, end: u32) {
+    pub(crate) fn read_pages(&mut self, slot: u16, first: u32, end: u32) {
+        if self.map_port != usize::MAX
+            && self.work[slot as usize].step != Step::Translate
+            && self.translate(slot, first..end)
+        {
+            return; // It comes back when all entries are at hand.
+        }
         let (mut from_buffer, mut from_cache) = (0u32, 0u32);
         let past = if self.options.premap { self.premap(slot, first, end) } else { 0 };
-        let (buffer, cache) = (&mut self.write_buffer, &mut self.read_cache);
+        let (buffer, cache, on_host) = (&mut self.write_buffer, &mut self.read_cache, &mut self.host_uses);
         // The write buffer's hit ratio is that of writes; its read hits only spare the flash.
         let wanted = (first..end).filter(|&lpn| {
             let in_buffer = buffer.read(lpn);
             let in_cache = !in_buffer && cache.look_up(lpn);
             from_buffer += u32::from(in_buffer);
-            from_cache += u32::from(in_cache);
+            if in_cache && on_host.cache {
+                on_host.hit(lpn);
+            } else {
+                from_cache += u32::from(in_cache);
+            }
             !(in_buffer || in_cache)
         });
         let read = self.ftl.read(self.now, &mut self.events, wanted, u32::from(slot));
+        let past = past + if self.host_uses.cache { self.read_host_hits(slot) } else { 0 };
         let work = &mut self.work[slot as usize];
         work.step = Step::Read;
         work.pending = match read {
@@ -198,7 +214,7 @@ impl<M: Medium> Device<M> {
     /// those that could not be given a place.
     #[inline]
     fn premap(&mut self, slot: u16, first: u32, end: u32) -> u32 {
-        let all = self.ftl.map().mapped() == u64::from(self.ftl.units());
+        let all = self.ftl.map().mapped() == u64::from(self.ftl.map().units());
         if all { 0 } else { self.premap_missing(slot, first, end) }
     }
 
@@ -253,7 +269,7 @@ impl<M: Medium> Device<M> {
                         (s.queue, s.cid)
                     };
                     for lpn in first..end {
-                        let place = self.locate(lpn);
+                        let place = self.found_by(slot, lpn);
                         self.outputs.push_back(Output::Data { queue, cid, lpn, place });
                     }
                 }
@@ -262,7 +278,8 @@ impl<M: Medium> Device<M> {
             }
             Action::Compare => {
                 let expected = self.tag(slot);
-                let differs = self.options.stamps && (first..end).any(|lpn| self.content(lpn) != Some(expected));
+                let differs =
+                    self.options.stamps && (first..end).any(|lpn| self.found_by(slot, lpn).version() != Some(expected));
                 if differs && self.work[slot as usize].status.is_success() {
                     self.work[slot as usize].status = Status::COMPARE_FAILURE;
                 }
@@ -270,10 +287,11 @@ impl<M: Medium> Device<M> {
             }
             _ => self.finish(slot, self.now),
         }
+        self.forget_found(slot);
     }
 
     /// Pages that are written in part are read first.
-    fn merge(&mut self, slot: u16) {
+    pub(crate) fn merge(&mut self, slot: u16) {
         let &Work { first_block, blocks, next, end, .. } = &self.work[slot as usize];
         let mask = (1u64 << self.page_shift) - 1;
         let head = first_block & mask != 0;
@@ -282,6 +300,12 @@ impl<M: Medium> Device<M> {
             let buffer = &self.write_buffer;
             let first = (head && !buffer.contains(next)).then_some(next);
             let last = (tail && (end - 1 != next || !head) && !buffer.contains(end - 1)).then_some(end - 1);
+            if self.map_port != usize::MAX
+                && self.work[slot as usize].step != Step::Translate
+                && self.translate(slot, first.into_iter().chain(last))
+            {
+                return; // It comes back when all entries are at hand.
+            }
             let mut past = 0;
             if self.options.premap {
                 past = first.into_iter().chain(last).map(|lpn| self.premap(slot, lpn, lpn + 1)).sum();
@@ -429,7 +453,7 @@ impl<M: Medium> Device<M> {
 
     fn deallocate(&mut self, first: u32, count: u32) {
         self.is_stuck = false;
-        if self.write_buffer.is_enabled() || self.read_cache.is_enabled() {
+        if !(self.write_buffer.is_empty() && self.read_cache.is_empty()) {
             let held = self.write_buffer.len() + self.read_cache.len();
             if (count as usize) <= 4 * held {
                 for lpn in first..first + count {

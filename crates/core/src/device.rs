@@ -9,15 +9,16 @@ pub use interface::{Input, Output, Whereabouts};
 
 use crate::buffer::{Buffer, Setting};
 use crate::commands::Work;
-use crate::cost::{Link, Rate, SharedServer};
+use crate::cost::{Link, Rate, SharedServer, lane_bytes_per_second};
 use crate::destage::PADDING_READ;
 use crate::events::{Event, EventQueue, lane};
 use crate::fast::{self, Fast, LOG_OWNER, LOG_READ, LogRemains};
 use crate::flash::{Operation, Source};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
+use crate::host_memory::{self, HostMemory, HostUses};
 use crate::memory::{Note, Placed, Use, place};
-use crate::profile::{MemoryProfile, Profile};
+use crate::profile::{MemoryKind, MemoryProfile, Profile};
 use crate::window::{self, Window};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
@@ -102,6 +103,12 @@ impl MemoryPort {
         self.server.serve_behind(now, self.rate.time(bytes));
     }
 
+    /// As [`MemoryPort::read_behind`], a write.
+    pub(crate) fn write_behind(&mut self, now: Instant, bytes: u64) {
+        self.traffic.written += bytes;
+        self.server.serve_behind(now, self.rate.time(bytes));
+    }
+
     pub(crate) fn write(&mut self, now: Instant, bytes: u64) -> Instant {
         self.traffic.written += bytes;
         self.server.serve(now, self.rate.time(bytes)) + self.write_latency
@@ -124,6 +131,8 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) ftl: Ftl<M>,
     pub(crate) fast: Fast,
     pub(crate) window: Window,
+    pub(crate) host_memory: HostMemory,
+    pub(crate) host_uses: HostUses,
     /// The power has failed, and stored energy is used up.
     pub(crate) power_fails: bool,
     pub(crate) link_in: Link,
@@ -132,6 +141,8 @@ pub struct Device<M: Medium = Nand> {
     /// The memory of the write buffer, and of the read cache, in `memories`; used only where there is one.
     pub(crate) write_port: usize,
     pub(crate) read_port: usize,
+    /// The memory of the mapping cache; `usize::MAX`: the whole map is at hand.
+    pub(crate) map_port: usize,
     pub(crate) pipeline_free_at: Instant,
     pub(crate) work: Vec<Work>,
     /// Commands that wait for room in the buffer or on flash, oldest first.
@@ -199,6 +210,10 @@ impl<M: Medium> Device<M> {
             )));
         }
         ftl.precondition(options.precondition, options.seed, PAST).map_err(SetupError)?;
+        if options.premap {
+            // What is read before it is written was there before the run, and so was its map.
+            ftl.place_mapping_pages(true, PAST);
+        }
         Device::assemble(profile, options, plan, ftl, EventQueue::new(1_024), Instant::ZERO)
     }
 
@@ -226,22 +241,42 @@ impl<M: Medium> Device<M> {
         let mut names: Vec<&str> = Vec::new();
         let mut memories = Vec::new();
         let mut port = |used| {
-            let Some(placed) = placement.of(used) else { return usize::MAX };
+            // Host memory has its own way there, over the link.
+            let lent = |placed: &Placed| placed.memory.kind == MemoryKind::Host;
+            let placed = placement.of(used).filter(|placed| !(lent(placed) && host_memory::carries(used)));
+            let Some(placed) = placed else { return usize::MAX };
             names.iter().position(|&n| n == placed.memory.name).unwrap_or_else(|| {
                 names.push(&placed.memory.name);
-                memories.push(MemoryPort::new(&placed.memory));
+                let mut memory = placed.memory.clone();
+                if lent(placed) {
+                    // The way there, without the competition of other traffic.
+                    memory.read_latency += profile.link.latency * 2;
+                    memory.write_latency += profile.link.latency;
+                    let lane = lane_bytes_per_second(profile.link.generation);
+                    memory.bandwidth = memory.bandwidth.min(lane * u64::from(profile.link.lanes));
+                }
+                memories.push(MemoryPort::new(&memory));
                 memories.len() - 1
             })
         };
         let (write_port, read_port) = (port(Use::WriteBuffer), port(Use::ReadCache));
         let fast_ports = (port(Use::FastRing), port(Use::IntakeQueue));
         let window_port = port(Use::BaBuffer);
+        let map_port = port(Use::MapCache);
         let dump_first = ftl.data_units() + fast::log_pages(&profile) as u32;
         ftl.flash.set_destage_priority(profile.fast.priority);
         let (buffered, cached) = (pages(placement.of(Use::WriteBuffer)), pages(placement.of(Use::ReadCache)));
         let setting = |capacity| Setting::of(&profile, capacity, ftl.data_units(), cached);
-        let write_buffer = Buffer::new(&profile.buffer.write_policy, &setting(buffered), options.stamps);
-        let read_cache = Buffer::new(&profile.buffer.read_policy, &setting(cached), false);
+        let mut write_buffer = Buffer::new(&profile.buffer.write_policy, &setting(buffered), options.stamps);
+        let mut read_cache = Buffer::new(&profile.buffer.read_policy, &setting(cached), false);
+        let host_memory = HostMemory::new(&profile, &placement, now);
+        let host_uses = HostUses::new(&host_memory);
+        if host_uses.cache {
+            read_cache.set_capacity(0); // Until the host lends memory.
+        }
+        if host_memory.has(Use::WriteBuffer) {
+            write_buffer.set_capacity(0);
+        }
         let slots = profile.host.outstanding_max as usize;
         if options.payload {
             ftl.keep_sources();
@@ -264,6 +299,8 @@ impl<M: Medium> Device<M> {
             buffer_survives,
             fast: Fast::new(&profile, ftl.data_units(), fast_ports, placement.survives(Use::FastRing), options.stamps),
             window: Window::new(&profile, window_port, dump_first, options.stamps),
+            host_memory,
+            host_uses,
             power_fails: false,
             ftl,
             link_in: Link::new(&profile.link),
@@ -271,6 +308,7 @@ impl<M: Medium> Device<M> {
             memories,
             write_port,
             read_port,
+            map_port,
             pipeline_free_at: now,
             work: vec![Work::default(); slots],
             stalled: VecDeque::with_capacity(slots),
@@ -330,6 +368,8 @@ impl<M: Medium> Device<M> {
             }
             Input::Capsule { function, sqe, data } => self.capsule(function.into(), &sqe, data),
             Input::Frame { function, frame, content } => self.on_frame(function.into(), *frame, content),
+            Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
+            Input::Lending(lending) => self.on_lending(lending),
             Input::Timer => self.on_timer(),
         }
         Ok(())
@@ -389,6 +429,11 @@ impl<M: Medium> Device<M> {
             Event::Transport { function } => self.on_transport_timer(function as usize),
             Event::LogWait { place, generation } => self.on_wait_timeout(place as usize, generation),
             Event::Window { place, generation } => self.on_window(place, generation),
+            Event::Fold => {
+                self.ftl.on_fold_timer(self.now, &mut self.events);
+                self.after_flash();
+            }
+            Event::HostMemory { place } => self.on_host_event(place),
             Event::Fill { row, generation } => {
                 self.ftl.on_fill_timeout(self.now, &mut self.events, row, generation);
                 self.after_flash();
@@ -432,6 +477,9 @@ impl<M: Medium> Device<M> {
         }
         if recovering && !self.ftl.is_recovering() {
             self.take_back();
+        }
+        if self.map_port != usize::MAX {
+            self.charge_map_cache();
         }
         self.after_flash();
     }
@@ -517,7 +565,8 @@ impl<M: Medium> Device<M> {
             Use::ReadCache => self.read_port,
             Use::FastRing => self.fast.port(),
             Use::BaBuffer => self.window.port(),
-            Use::MapCache | Use::IntakeQueue => return None,
+            Use::MapCache => self.map_port,
+            Use::IntakeQueue => return None,
         };
         self.memories.get(port).map(|memory| memory.traffic)
     }
@@ -562,8 +611,10 @@ impl<M: Medium> Device<M> {
     pub fn reset_statistics(&mut self) {
         self.ftl.flash.reset_statistics(self.now);
         self.ftl.statistics = Default::default();
+        self.ftl.reset_map_statistics();
         self.write_buffer.statistics.reset();
         self.read_cache.statistics.reset();
+        self.host_memory.statistics = Default::default();
     }
 
     /// The version of what a logical page holds, as a read would find it now; needs stamps.
@@ -601,7 +652,7 @@ impl<M: Medium> Device<M> {
             self.events.len(),
             self.ftl.free_superblocks(),
             self.events.next_at()
-        )
+        ) + &self.ftl.map_cache().map_or_else(String::new, |cache| cache.describe())
     }
 }
 

@@ -38,6 +38,8 @@ pub mod lane {
     pub const COMMAND: usize = 10;
     /// Data from the host over the link.
     pub const DATA_IN: usize = 11;
+    /// Map entries that were looked up in a memory: beside data from the host, since few commands have both.
+    pub const TRANSLATE: usize = DATA_IN;
     /// Completions behind data to the host.
     pub const COMPLETE_READ: usize = 12;
     /// Completions without data.
@@ -95,6 +97,11 @@ pub enum Event {
         /// The place's generation when this was scheduled.
         generation: u32,
     },
+    /// A stage of an access to host memory is over.
+    HostMemory {
+        /// The place of the access.
+        place: u32,
+    },
     /// Something of the byte window is due.
     Window {
         /// What: see `window::flow`.
@@ -114,6 +121,8 @@ pub enum Event {
         /// The row's generation when this was scheduled.
         generation: u32,
     },
+    /// The host may have been quiet long enough to fold the SLC cache.
+    Fold,
 }
 
 impl Event {
@@ -132,6 +141,8 @@ impl Event {
             Event::Transport { function } => (8, function, 0),
             Event::LogWait { place, generation } => (9, place, generation),
             Event::Window { place, generation } => (10, place, generation),
+            Event::Fold => (12, 0, 0),
+            Event::HostMemory { place } => (11, place, 0),
         };
         debug_assert!(index < 1 << 24);
         u64::from(generation) << 32 | u64::from(index) << 8 | kind
@@ -151,7 +162,9 @@ impl Event {
             7 => Event::Destage { function: index },
             8 => Event::Transport { function: index },
             9 => Event::LogWait { place: index, generation },
-            _ => Event::Window { place: index, generation },
+            10 => Event::Window { place: index, generation },
+            11 => Event::HostMemory { place: index },
+            _ => Event::Fold,
         }
     }
 }

@@ -14,10 +14,12 @@ pub mod fast;
 pub mod flash;
 pub mod ftl;
 pub mod host;
+pub mod host_memory;
 pub mod memory;
 pub mod power;
 pub mod profile;
 pub mod subsystem;
+mod translate;
 pub mod window;
 
 pub use device::{Device, Input, Options, Output, SetupError};

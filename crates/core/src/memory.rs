@@ -5,7 +5,7 @@ use crate::profile::{MemoryKind, MemoryProfile, Profile, Survives};
 use std::fmt;
 
 /// What a memory is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Use {
     /// Holds written data until it is on flash.
     WriteBuffer,
@@ -195,6 +195,7 @@ impl fmt::Display for Note {
 pub struct Placement {
     write_buffer: Option<Placed>,
     read_cache: Option<Placed>,
+    map_cache: Option<Placed>,
     fast_ring: Option<Placed>,
     intake_queue: Option<Placed>,
     ba_buffer: Option<Placed>,
@@ -202,13 +203,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Where a use lives. `None`: the drive does without. The mapping cache has no place, because the whole map is at
-    /// hand; [`Placement::notes`] says so.
+    /// Where a use lives. `None`: the drive does without. The mapping cache has no place where the whole map is at hand;
+    /// [`Placement::notes`] says so.
     pub fn of(&self, used: Use) -> Option<&Placed> {
         match used {
             Use::WriteBuffer => self.write_buffer.as_ref(),
             Use::ReadCache => self.read_cache.as_ref(),
-            Use::MapCache => None,
+            Use::MapCache => self.map_cache.as_ref(),
             Use::FastRing => self.fast_ring.as_ref(),
             Use::IntakeQueue => self.intake_queue.as_ref(),
             Use::BaBuffer => self.ba_buffer.as_ref(),
@@ -278,6 +279,9 @@ impl fmt::Display for PlacementError {
                     known => write!(f, "{})", known.join(", ")),
                 }
             }
+            PlacementError::NoSize { placed: Use::MapCache } => {
+                write!(f, "nothing is left for the mapping cache on its memory; make that larger, or put it on another")
+            }
             PlacementError::NoSize { placed } => {
                 write!(f, "the {placed} has a policy but no bytes; give it a size, or the policy `none`")
             }
@@ -332,15 +336,37 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
     let window = &profile.window;
     let policy = if window.is_enabled() { "window" } else { "none" };
     let ba_buffer = place_one(profile, Use::BaBuffer, policy, &window.memory, window.size, &mut notes)?;
-    notes.push(Note {
-        placed: Use::MapCache,
-        downgrade: false,
-        text: "the whole map is at hand; looking an entry up takes no memory of the profile and no time".into(),
-    });
+    let ftl = &profile.ftl;
+    let (policy, whole) = if ftl.map_memory == "all" { ("none", true) } else { ("map", false) };
+    let others = [
+        (Use::WriteBuffer, &write_buffer),
+        (Use::ReadCache, &read_cache),
+        (Use::FastRing, &fast_ring),
+        (Use::IntakeQueue, &intake_queue),
+        (Use::BaBuffer, &ba_buffer),
+    ];
+    let size = match (ftl.map_size, profile.memory(&ftl.map_memory)) {
+        // What the other uses of its memory leave.
+        (0, Some(memory)) => {
+            let placed = others.iter().filter_map(|(_, placed)| placed.as_ref());
+            let used = placed.filter(|p| p.memory.name == memory.name).map(|p| p.size);
+            memory.size.saturating_sub(used.fold(0, u64::saturating_add))
+        }
+        (size, _) => size,
+    };
+    let map_cache = place_one(profile, Use::MapCache, policy, &ftl.map_memory, size, &mut notes)?;
+    if whole {
+        notes.push(Note {
+            placed: Use::MapCache,
+            downgrade: false,
+            text: "the whole map is at hand; looking an entry up takes no memory of the profile and no time".into(),
+        });
+    }
     for memory in &profile.memories {
         let uses: Vec<(Use, u64)> = [
             (Use::WriteBuffer, &write_buffer),
             (Use::ReadCache, &read_cache),
+            (Use::MapCache, &map_cache),
             (Use::FastRing, &fast_ring),
             (Use::IntakeQueue, &intake_queue),
             (Use::BaBuffer, &ba_buffer),
@@ -353,7 +379,7 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
             return Err(PlacementError::Full { memory: memory.name.clone(), size: memory.size, uses });
         }
     }
-    Ok(Placement { write_buffer, read_cache, fast_ring, intake_queue, ba_buffer, notes })
+    Ok(Placement { write_buffer, read_cache, map_cache, fast_ring, intake_queue, ba_buffer, notes })
 }
 
 fn place_one(
@@ -387,6 +413,8 @@ fn place_one(
             Need::Must(why) if !offered => {
                 return Err(PlacementError::Lacks { placed, memory: name.into(), kind: memory.kind, property, why });
             }
+            // Nothing is promised of what such a buffer holds: see below.
+            Need::Wanted(_) if placed == Use::WriteBuffer && memory.kind == MemoryKind::Host => {}
             Need::Wanted(text) if !offered => {
                 let text = format!("in [memory.{name}], which is not {property}: {text}");
                 notes.push(Note { placed, downgrade: true, text });
@@ -405,11 +433,22 @@ fn place_one(
         let text = format!("in [memory.{name}]: {what} survive a power cut ({how})");
         notes.push(Note { placed, downgrade: false, text });
     }
+    if placed == Use::WriteBuffer && memory.kind == MemoryKind::Host {
+        let text = format!("in [memory.{name}], which is not the drive's: a write is acknowledged when it is on flash");
+        notes.push(Note { placed, downgrade: false, text });
+    }
     if memory.kind == MemoryKind::Host {
-        let text = format!(
-            "[memory.{name}] is modelled by its latency and bandwidth alone: its traffic does not compete with \
-             the data of commands for the link"
-        );
+        let text = if crate::host_memory::carries(placed) {
+            format!(
+                "[memory.{name}] is there only while the host lends it; until then the drive does without. Which unit of it is good the \
+                 drive knows from a directory in memory of its own, which no [memory] is charged for"
+            )
+        } else {
+            format!(
+                "[memory.{name}] is taken to be there always, and modelled by its latency and bandwidth and those of the link: this \
+                 traffic does not compete with other"
+            )
+        };
         notes.push(Note { placed, downgrade: false, text });
     }
     Ok(Some(Placed { memory: memory.clone(), size }))
@@ -453,9 +492,18 @@ mod tests {
     fn host_memory_weakens_what_is_promised() {
         let host = [("memory.hmb.kind", "host"), ("memory.hmb.size", "64MiB"), ("buffer.write_memory", "hmb")];
         let placement = with(&host).unwrap();
-        let downgrades: Vec<_> = placement.notes().iter().filter(|note| note.downgrade).collect();
-        assert_eq!(downgrades.len(), 2, "neither trusted nor safe from power loss");
-        assert!(downgrades[0].text.contains("take its memory back"));
+        let notes: Vec<_> = placement.notes().iter().filter(|note| note.placed == Use::WriteBuffer).collect();
+        assert!(notes.iter().all(|note| !note.downgrade), "no promise depends on it: {notes:?}");
+        assert!(notes[0].text.contains("acknowledged when it is on flash"), "{notes:?}");
+        let host = [
+            ("memory.hmb.kind", "host"),
+            ("memory.hmb.size", "64MiB"),
+            ("buffer.read_policy", "lru"),
+            ("buffer.read_memory", "hmb"),
+        ];
+        let placement = with(&host).unwrap();
+        let note = placement.notes().iter().find(|note| note.placed == Use::ReadCache && note.downgrade).unwrap();
+        assert!(note.text.contains("every hit has to be verified"), "{note}");
     }
 
     #[test]

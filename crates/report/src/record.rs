@@ -84,12 +84,21 @@ pub struct Record {
     pub write_buffer: Cache,
     /// The read cache.
     pub read_cache: Cache,
+    /// The mapping cache, where not the whole map is at hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map_cache: Option<MapCache>,
+    /// Memory that the host lends, where something is placed on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_memory: Option<HostMemory>,
     /// Pages that went from the write buffer to flash together, those that only complete a block included.
     pub destage_length_pages: Distribution,
     /// Erase counts of all blocks at the end.
     pub wear: Wear,
     /// How busy channels and dies were.
     pub utilization: Utilization,
+    /// The SLC cache, when the drive has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slc: Option<Slc>,
     /// Programs and erases suspended for a read.
     pub suspends: u64,
     /// Reads repeated because the error correction failed.
@@ -144,9 +153,12 @@ impl Default for Record {
             time_series: TimeSeries::default(),
             write_buffer: Cache::default(),
             read_cache: Cache::default(),
+            map_cache: None,
+            host_memory: None,
             destage_length_pages: Distribution::default(),
             wear: Wear::default(),
             utilization: Utilization::default(),
+            slc: None,
             suspends: 0,
             read_retries: 0,
             uncorrectable: 0,
@@ -231,7 +243,7 @@ pub struct Flash {
     pub unit_bytes: u64,
     /// Units programmed with data of the host.
     pub units_host: u64,
-    /// Units programmed with data that collection, merges or wear levelling moved.
+    /// Units programmed with data that collection, merges, folding of an SLC cache or wear levelling moved.
     pub units_collected: u64,
     /// Units programmed with the map and its checkpoints.
     pub units_meta: u64,
@@ -255,7 +267,7 @@ pub struct Flash {
     pub merges_isolation: u64,
     /// Pages read for the host.
     pub reads_host: u64,
-    /// Pages read by collection, merges and wear levelling.
+    /// Pages read by collection, merges, folding of an SLC cache and wear levelling.
     pub reads_collected: u64,
     /// Pages of the map read.
     pub reads_meta: u64,
@@ -283,6 +295,28 @@ impl Flash {
             .into_iter()
             .fold(self.units_host, u64::saturating_add)
     }
+}
+
+/// The SLC cache: blocks that store one bit in a cell, where host writes go first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Slc {
+    /// Units of the host that went there: part of `flash.units_host`. The others went past it.
+    pub units_written: u64,
+    /// Units that were moved from there to blocks in their own mode: part of `flash.units_collected`.
+    pub units_folded: u64,
+    /// Superblocks of it that were folded; not in `collections`.
+    pub superblocks_folded: u64,
+    /// Pages read for the host from there: part of `flash.reads_host`.
+    pub reads_host: u64,
+    /// Superblocks that are in single-level mode at the end.
+    pub superblocks: u64,
+    /// Superblocks that it could have at the end, those included: the dynamic part shrinks as the drive fills.
+    pub superblocks_max: u64,
+    /// Valid units in it at the end.
+    pub units: u64,
+    /// Bytes of valid data in it at the end, as a share of what it could hold then.
+    pub fill: f64,
 }
 
 /// The latency of one operation, from submission to completion at the host.
@@ -388,6 +422,32 @@ impl Cache {
     }
 }
 
+/// What crossed the link to memory that the host lends (host memory buffer).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostMemory {
+    /// Bytes that were lent at the end.
+    pub lent_bytes: u64,
+    /// Units read.
+    pub reads: u64,
+    /// Units written.
+    pub writes: u64,
+    /// Bytes read, with the units' headers.
+    pub bytes_read: u64,
+    /// Bytes written, with the units' headers.
+    pub bytes_written: u64,
+    /// Units that were read and were not what they should be.
+    pub failed_checks: u64,
+    /// Accesses that found no memory.
+    pub gone: u64,
+    /// Units that were fetched from flash because their copy was not good or gone.
+    pub refetches: u64,
+    /// The most accesses under way at once.
+    pub in_flight_max: u64,
+    /// Accesses that waited for others to end.
+    pub waited: u64,
+}
+
 /// A distribution of lengths.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -461,6 +521,46 @@ impl DieUse {
     pub fn busy_share(&self) -> f64 {
         ratio(self.read_share + self.program_share + self.erase_share, 1.0).clamp(0.0, 1.0)
     }
+}
+
+/// The cache of the map, of which most lies on flash, and the flash work that it added.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MapCache {
+    /// The memory that it is placed on.
+    pub memory: String,
+    /// Bytes of map that are read and programmed at once.
+    pub page_bytes: u64,
+    /// Mapping pages of the whole map.
+    pub pages: u64,
+    /// Mapping pages that the cache holds at most.
+    pub pages_held: u64,
+    /// Look-ups by commands: one for each mapping page that a command needs.
+    pub lookups: u64,
+    /// Of these, found in the cache.
+    pub hits: u64,
+    /// `hits / lookups`.
+    pub hit_ratio: f64,
+    /// Changes of mapping pages: one for each page and row of data that was programmed.
+    pub updates: u64,
+    /// Of these, made in the cache at once; the others waited for their page.
+    pub update_hits: u64,
+    /// Mapping pages read from flash into the cache.
+    pub loads: u64,
+    /// Of these, ahead of need.
+    pub prefetches: u64,
+    /// Mapping pages that left the cache.
+    pub evictions: u64,
+    /// Mapping pages programmed because they had changed.
+    pub written: u64,
+    /// Mapping pages read and programmed elsewhere to give their superblock back.
+    pub moved: u64,
+    /// Superblocks of mapping pages that were collected.
+    pub collections: u64,
+    /// Flash reads added for each read of the host's: `loads / flash.reads_host`.
+    pub added_reads_ratio: f64,
+    /// Units programmed for mapping pages for each unit of the host's: `(written + moved) / flash.units_host`.
+    pub added_writes_ratio: f64,
 }
 
 /// How a drive came back after its power was cut.

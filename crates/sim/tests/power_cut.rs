@@ -3,14 +3,14 @@
 //! `docs/internals/power-loss.md` tells what is promised and what these campaigns do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tidewater_base::Instant;
+use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{Mapping, Profile};
 use tidewater_sim::torture::{
-    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, torture, with_hybrid_mapping,
-    worn_out,
+    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, mapping_scenarios,
+    slc_scenarios, torture, with_hybrid_mapping, with_mapping_cache, worn_out,
 };
 use tidewater_wire::nvme::Sqe;
 
@@ -83,6 +83,15 @@ fn every_buffer_policy_keeps_the_promises_in_every_memory_on_faster() {
     assert!(counts.isolated > 0, "{counts}");
 }
 
+/// Blocks in single-level mode and their folding, at every event.
+#[test]
+fn promises_are_kept_with_an_slc_cache() {
+    let counts = campaign(&slc_scenarios(), Effort::sampled(1_500), 1..2);
+    assert!(counts.cuts >= 12_000 && counts.nested_cuts >= 3_000 && counts.states.len() >= 500, "{counts}");
+    assert!(counts.folds > 0 && counts.collections > 0 && counts.reads_checked > 0 && counts.failures > 0, "{counts}");
+    assert!(!counts.read_only, "{counts}");
+}
+
 #[test]
 fn what_is_lost_for_good_is_said_and_the_rest_is_kept() {
     campaign(&[fragile()], Effort::sampled(4_000), 1..2);
@@ -118,15 +127,35 @@ fn a_worn_out_hybrid_drive_refuses_writes_and_keeps_what_it_has() {
     assert!(counts.read_only, "it never wore out: {counts}");
 }
 
+#[test]
+fn a_map_on_flash_comes_back_whatever_its_cache_held() {
+    let counts = campaign(&mapping_scenarios(), Effort::sampled(600), 1..2);
+    assert!(counts.cuts >= 6_000 && counts.nested_cuts >= 3_000 && counts.states.len() >= 400, "{counts}");
+    assert!(counts.map_units > 1_000 && counts.failures > 0 && counts.reads_checked > 0, "{counts}");
+    assert!(!counts.read_only, "{counts}");
+}
+
+#[test]
+fn a_map_on_flash_that_fails_says_what_is_lost_and_keeps_the_rest() {
+    campaign(&[with_mapping_cache(fragile(), 0), with_mapping_cache(fragile(), 1)], Effort::sampled(1_500), 1..2);
+    let effort = Effort { cut_every: 20, life: 0, nested_every: 100, ..Effort::sampled(40_000) };
+    let counts = campaign(&[with_mapping_cache(worn_out(), 0)], effort, 1..2);
+    assert!(counts.read_only, "it never wore out: {counts}");
+}
+
 /// Seeds with one of which a flaw must be noticed.
 const SEEDS_OF_A_FLAW: u64 = 5;
 
 /// A recovery that is broken on purpose must not get through.
 fn is_caught(flaw: Flaw) {
     let effort = Effort { flaw: Some(flaw), nested_every: 0, ..Effort::sampled(3_000) };
-    // Page mapping has no merges.
-    let page_mapped = if flaw == Flaw::CutMerges { Vec::new() } else { all_scenarios() };
-    for scenario in page_mapped.into_iter().chain(hybrid_scenarios()) {
+    // Page mapping has no merges, and only a map that lies on flash has mapping pages.
+    let scenarios: Vec<Scenario> = match flaw {
+        Flaw::CutMerges => hybrid_scenarios(),
+        Flaw::OldDirectory => mapping_scenarios(),
+        _ => all_scenarios().into_iter().chain(hybrid_scenarios()).collect(),
+    };
+    for scenario in scenarios {
         // What a run comes across is chance: on drives that hardly have what the flaw spoils, one of a few must.
         let noticed = (1..=SEEDS_OF_A_FLAW).any(|seed| {
             match catch_unwind(AssertUnwindSafe(|| torture(&scenario, effort, seed))) {
@@ -166,6 +195,11 @@ fn a_recovery_that_forgets_deallocations_is_caught() {
 #[test]
 fn a_recovery_that_takes_cut_merges_for_done_is_caught() {
     is_caught(Flaw::CutMerges);
+}
+
+#[test]
+fn a_recovery_that_misses_the_newest_mapping_pages_is_noticed() {
+    is_caught(Flaw::OldDirectory);
 }
 
 fn named(name: &str) -> Scenario {
@@ -225,6 +259,26 @@ impl Drive {
     }
 }
 
+/// The mode of every block comes back from what its rows say of themselves.
+#[test]
+fn the_mode_of_every_block_is_known_after_a_power_loss() {
+    let mut profile = slc_scenarios().remove(0).profile;
+    profile.slc.fold_after = Duration::from_ms(100);
+    let mut drive = Drive::new(profile.clone());
+    for lpn in 0..60 {
+        drive.write(lpn, u64::from(lpn));
+        drive.run(Sqe::flush(1), 0);
+    }
+    let before = drive.device.ftl().slc_fill();
+    assert!(before.superblocks >= 4 && before.units >= 16, "{before:?}");
+    let mut device = Device::power_on(&profile, drive.device.clone().cut_power()).unwrap();
+    while device.is_recovering() {
+        let at = device.deadline().expect("recovery is under way");
+        device.handle(at, Input::Timer).unwrap();
+    }
+    assert_eq!(device.ftl().slc_fill(), before);
+}
+
 /// A deallocation takes a page from a buffer that survives: what it had overtaken on flash must not come back.
 #[test]
 fn a_deallocation_survives_with_the_buffer() {
@@ -252,6 +306,7 @@ fn zeroes_without_a_buffer_are_durable_when_they_complete() {
 fn every_event_of_the_recovery_is_cut() {
     campaign(&all_scenarios(), Effort::exhaustive(300), 1_000..1_001);
     campaign(&hybrid_scenarios(), Effort::exhaustive(300), 1_000..1_001);
+    campaign(&slc_scenarios(), Effort::exhaustive(300), 1_000..1_001);
 }
 
 /// Many seeds, and every event of every recovery, of every policy in every memory.
@@ -284,6 +339,7 @@ fn promises_are_kept_for_many_seeds() {
     campaign(&[fragile()], Effort::sampled(4_000), 100..140);
     campaign(&all_scenarios(), Effort::sampled(4_000), 100..120);
     campaign(&hybrid_scenarios(), Effort::sampled(4_000), 100..120);
+    campaign(&slc_scenarios(), Effort::sampled(4_000), 100..120);
     let to_the_end = Effort { cut_every: 10, life: 0, ..Effort::sampled(40_000) };
     campaign(&[worn_out()], to_the_end, 100..110);
 }

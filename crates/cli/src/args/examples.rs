@@ -217,6 +217,11 @@ pub(super) const FAULT_STUCK_SHUTDOWN: &str = "\
 Examples:
   tidewater fault stuck-shutdown";
 
+pub(super) const FAULT_HOST_MEMORY: &str = "\
+Examples:
+  tidewater fault host-memory --what withdrawn
+  tidewater fault host-memory --what corrupted --count 100";
+
 pub(super) const FAULT_LINK_LOSS: &str = "\
 Examples:
   tidewater fault link-loss --function 0";

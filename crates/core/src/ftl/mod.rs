@@ -21,18 +21,22 @@ mod hybrid;
 mod layout;
 mod log;
 mod map;
+mod map_cache;
 mod precondition;
 mod read;
 mod recover;
+mod slc;
 mod write;
 
 pub use hybrid::LOG_BLOCKS_MIN;
 pub use layout::{Layout, Plan, plan};
 use map::ValidBits;
 pub use map::{Entry, Map};
+pub use map_cache::{ENTRY_BYTES, LookUp, MapCache, MapStatistics};
 pub use precondition::Precondition;
 pub use precondition::write_amplification;
 pub use recover::{Flaw, RecoveryReport};
+pub use slc::{SlcFill, slc_reserve, slc_rows};
 pub use write::NO_OWNER;
 
 use crate::events::EventQueue;
@@ -41,6 +45,7 @@ use crate::profile::{FtlProfile, Profile};
 use checkpoint::Checkpoint;
 use dies::DieSet;
 use hybrid::Hybrid;
+use slc::Slc;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tidewater_base::Instant;
@@ -70,6 +75,8 @@ pub enum State {
 pub enum Stream {
     /// Written by the host.
     Host,
+    /// Written by the host too, in single-level mode. Of superblocks: their rows are the host's.
+    Slc,
     /// Moved by collection.
     Collected,
     /// Destaged from the fast side.
@@ -78,6 +85,8 @@ pub enum Stream {
     Merge,
     /// The map's checkpoints.
     Map,
+    /// Pages of the map, where only some of them are at hand.
+    Mapping,
 }
 
 /// One superblock.
@@ -169,12 +178,16 @@ struct Row {
     timed: bool,
     /// The whole row is the firmware's own (map, deallocations).
     own: Option<checkpoint::OwnRow>,
+    /// What the mapping pages of the row say, one behind the other, when the medium keeps stamps.
+    images: Vec<u32>,
 }
 
 /// What a die knows of its own space.
 #[derive(Clone, Debug)]
 struct DieSpace {
     free: BinaryHeap<Reverse<(u32, u64, u32)>>,
+    /// Free superblocks that only the SLC cache may open.
+    kept: u32,
     host_superblock: u32,
     /// Takes what the fast side destages.
     log_superblock: u32,
@@ -198,6 +211,14 @@ struct DieSpace {
     starved: bool,
 }
 
+impl DieSpace {
+    /// Free superblocks, without those that the SLC cache keeps.
+    #[inline]
+    fn free_beyond(&self) -> usize {
+        self.free.len().saturating_sub(self.kept as usize)
+    }
+}
+
 /// Counters of the translation layer, in units unless said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlStatistics {
@@ -211,6 +232,14 @@ pub struct FtlStatistics {
     pub padding: u64,
     /// Programmed for checkpoints and the deallocation log.
     pub map: u64,
+    /// Of what the host wrote, what went to the SLC cache first.
+    pub slc: u64,
+    /// Moved out of the SLC cache to blocks in their own mode; not in `collected`.
+    pub folded: u64,
+    /// Superblocks of the SLC cache that were folded; not in `collections`.
+    pub folds: u64,
+    /// Flash reads for the host that the SLC cache served (operations).
+    pub slc_reads: u64,
     /// Superblocks collected; RW log blocks reclaimed where the mapping is hybrid.
     pub collections: u64,
     /// Merges of log blocks with data blocks, where the mapping is hybrid: the log block became the data block as it was.
@@ -264,6 +293,14 @@ pub struct Ftl<M> {
     free_superblocks: u32,
     /// `None`: every page is mapped by itself.
     hybrid: Option<Box<Hybrid>>,
+    /// `None`: the whole map is at hand.
+    map_cache: Option<Box<MapCache>>,
+    /// Logical pages; mapping pages lie behind them.
+    units: u32,
+    /// Superblocks of each die that are for mapping pages.
+    mapping_pool: u32,
+    /// `None`: host writes go to blocks in their own mode at once.
+    slc: Option<Box<Slc>>,
     /// Dies that are starved.
     starved: u32,
     /// Dies on which collection has more to do, or more reason to, than when it looked last.
@@ -327,10 +364,11 @@ impl<M: Medium> Ftl<M> {
         let units = plan.units as u32;
         let layout = Layout::new(&medium, profile.ftl.unit_size, plan.superblocks_per_die);
         let dies = layout.dies;
-        let flash = Flash::new(&profile.flash, medium.config(), &layout, 4 * dies as usize + 4_096);
+        let flash = Flash::new(profile, medium.config(), &layout, 4 * dies as usize + 4_096);
         let count = layout.superblocks() as usize;
         let space = DieSpace {
             free: BinaryHeap::new(),
+            kept: 0,
             host_superblock: NONE,
             log_superblock: NONE,
             past_superblock: NONE,
@@ -350,10 +388,14 @@ impl<M: Medium> Ftl<M> {
         // What is kept back for a dump is reserve like any other; collection goes on with what it has always had.
         let dump = layout::dump_reserve(profile);
         let (gc_start, gc_reserve) = (profile.ftl.gc_start + dump, profile.ftl.gc_reserve + dump);
+        let mapping_pages = map_cache::mapping_pages(profile, plan.units) as u32;
         let mut ftl = Ftl {
             flash,
             statistics: FtlStatistics::default(),
-            map: Map::new(units),
+            map: Map::new(units + mapping_pages),
+            map_cache: MapCache::new(profile, units, dies),
+            units,
+            mapping_pool: map_cache::pool_per_die(profile, plan.units),
             superblocks: (0..count)
                 .map(|i| Superblock {
                     state: State::Bad,
@@ -375,6 +417,7 @@ impl<M: Medium> Ftl<M> {
             dies: vec![space; dies as usize],
             free_superblocks: 0,
             hybrid: Hybrid::new(profile, &layout, units),
+            slc: Slc::new(profile),
             starved: 0,
             wake: Vec::new(),
             draining: Vec::new(),
@@ -401,7 +444,7 @@ impl<M: Medium> Ftl<M> {
             write_sequence: 0,
             host_clock: 0,
             free_order: 0,
-            checkpoint: Checkpoint::new(profile, units),
+            checkpoint: Checkpoint::new(profile, if mapping_pages > 0 { units } else { 0 }, units + mapping_pages),
             acknowledged: Vec::with_capacity(64),
             rejected: Vec::new(),
             rewritten: Vec::new(),
@@ -418,7 +461,11 @@ impl<M: Medium> Ftl<M> {
         for superblock in 0..count as u32 {
             ftl.adopt(superblock);
         }
-        (0..dies).for_each(|die| ftl.update_ready(die));
+        ftl.fill_mapping_pools();
+        (0..dies).for_each(|die| {
+            ftl.size_slc(die);
+            ftl.update_ready(die);
+        });
         ftl.check_end_of_life();
         ftl
     }
@@ -458,7 +505,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Logical pages.
     pub fn units(&self) -> u32 {
-        self.map.units()
+        self.units
     }
 
     /// Logical pages of the block side: the fast side's LBA rings and the byte window's dumps lie behind them.
@@ -525,8 +572,12 @@ impl<M: Medium> Ftl<M> {
                 self.on_programmed(now, events, operation);
             }
             Source::CollectRead if self.hybrid.is_some() => self.on_merge_read(now, events, operation),
-            Source::CollectRead => self.on_collect_read(now, events, operation),
+            Source::CollectRead if self.superblocks[operation.superblock as usize].stream == Stream::Mapping => {
+                self.on_mapping_collect_read(now, events, operation);
+            }
+            Source::CollectRead | Source::FoldRead => self.on_collect_read(now, events, operation),
             Source::Erase => self.on_erased(now, events, operation),
+            Source::MapRead => self.on_map_read(now, events, operation),
             Source::Recovery => self.on_recovery_read(now, events, operation),
         }
     }
@@ -589,8 +640,8 @@ impl<M: Medium> Ftl<M> {
             return self.unstick();
         }
         let space = &self.dies[die as usize];
-        let room = space.host_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize;
-        let paced = !self.is_behind(space);
+        let room = self.has_host_room(die);
+        let paced = !self.is_behind(space) && !self.map_cache.as_ref().is_some_and(|cache| cache.holds_host_back());
         self.ready.set(die, room && self.flash.programs(die) < self.programs_per_die && paced);
         if self.log_reserve > 0 {
             self.update_log_ready(die, paced);
@@ -636,6 +687,7 @@ impl<M: Medium> Ftl<M> {
         }
         if any {
             self.checkpoint.log_deallocation(first, count, self.write_sequence);
+            self.change_deallocated(first, end);
         }
     }
 
@@ -650,8 +702,10 @@ impl<M: Medium> Ftl<M> {
         if let Some(hybrid) = &self.hybrid {
             return self.log_share(hybrid);
         }
-        let reserve =
-            self.layout.dies * (layout::reserve_per_die(&self.profile) + self.log_reserve) + self.map_superblocks();
+        let reserve = self.layout.dies
+            * (layout::reserve_per_die(&self.profile) + self.log_reserve + self.mapping_pool)
+            + self.map_superblocks();
+        let reserve = reserve + self.dies.iter().map(|d| d.kept).sum::<u32>();
         let data = self.good_superblocks.saturating_sub(reserve) * self.layout.units_per_superblock;
         f64::from(data) / f64::from(self.units().max(1)) - 1.0
     }
@@ -690,7 +744,9 @@ impl<M: Medium> Ftl<M> {
             );
             assert_eq!(
                 self.valid[i] & NOT_A_CANDIDATE == 0,
-                s.state == State::Closed && s.stream != Stream::Map,
+                s.state == State::Closed
+                    && !matches!(s.stream, Stream::Map | Stream::Mapping)
+                    && (s.stream != Stream::Slc || s.failed),
                 "superblock {i} {s:?}"
             );
         }

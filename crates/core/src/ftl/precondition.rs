@@ -3,6 +3,7 @@
 use super::{Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
+use std::sync::Arc;
 use tidewater_base::{Instant, Rng};
 use tidewater_nand::{Medium, Nand, Page, PageHeader, PageKind};
 
@@ -41,6 +42,9 @@ impl<M: Medium> Ftl<M> {
             }
             Precondition::Steady => self.construct_steady(seed, tag)?,
         }
+        if past != Precondition::Fresh {
+            self.place_mapping_pages(false, tag);
+        }
         for die in 0..self.layout.dies {
             // The host goes on where the past ended.
             let space = &mut self.dies[die as usize];
@@ -60,6 +64,7 @@ impl<M: Medium> Ftl<M> {
             self.statistics.premapped += u64::from(placed.unwrap_or(0));
             return placed.is_some();
         }
+        self.hold_past();
         let first = lpn / units * units;
         let row: Vec<u32> = (first..self.data_units().min(first + units)).filter(|&l| self.map.is_virgin(l)).collect();
         let placed = self.place_row(&row, tag);
@@ -90,7 +95,7 @@ impl<M: Medium> Ftl<M> {
         // A superblock of its own on each die: the host's may have rows under way, and these are programmed at once.
         let room = |d: &u32| {
             let space = &self.dies[*d as usize];
-            space.past_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize
+            space.past_superblock != NONE || space.free_beyond() > self.profile.gc_reserve as usize
         };
         let Some(die) = (0..dies).map(|i| (from + i) % dies).find(room) else { return false };
         self.next_die = (die + 1) % dies;
@@ -113,6 +118,19 @@ impl<M: Medium> Ftl<M> {
 
     /// Programs a row with these units; all that are not [`Nand::NO_LPN`] and not mapped yet become valid.
     pub(super) fn place(&mut self, superblock: u32, row: u32, lpns: &[u32], index: u32, tag: u64) {
+        self.place_with(superblock, row, lpns, index, tag, None);
+    }
+
+    /// As [`Ftl::place`], with what the firmware's own pages among them say.
+    pub(super) fn place_with(
+        &mut self,
+        superblock: u32,
+        row: u32,
+        lpns: &[u32],
+        index: u32,
+        tag: u64,
+        own_payload: Option<Arc<[u32]>>,
+    ) {
         self.row_sequence += 1;
         let mut units = [Nand::NO_LPN; 64];
         units[..lpns.len()].copy_from_slice(lpns);
@@ -139,7 +157,7 @@ impl<M: Medium> Ftl<M> {
                 lpns: &units[part.clone()],
                 stamps: if self.stamps { &stamps[part] } else { &[] },
                 origins: &[],
-                own_payload: None,
+                own_payload: own_payload.clone().filter(|_| plane == 0),
             };
             self.medium.preset(self.layout.block(superblock, plane), row, &content);
         }
@@ -164,7 +182,7 @@ impl<M: Medium> Ftl<M> {
         let mut quotas: Vec<(u32, u32)> = Vec::new();
         let keep = self.profile.gc_start as usize;
         // Each die gets its share by the superblocks it has: factory-bad blocks may have taken some.
-        let places = |die: u32| (self.dies[die as usize].free.len().saturating_sub(keep + 2)) as u64;
+        let places = |die: u32| (self.dies[die as usize].free_beyond().saturating_sub(keep + 2)) as u64;
         let all: u64 = (0..dies).map(places).sum();
         if all * u64::from(per_superblock) < u64::from(total) {
             return Err(
@@ -184,7 +202,7 @@ impl<M: Medium> Ftl<M> {
             let first = quotas.len();
             let mut superblocks = Vec::new();
             // One that is half full stays open for the host's next rows: it is opened by the first write.
-            while self.dies[die as usize].free.len() > keep + 2 {
+            while self.dies[die as usize].free_beyond() > keep + 2 {
                 superblocks.push(self.open_superblock(die, Stream::Host).expect("counted"));
             }
             let (n, u) = (superblocks.len() as f64, f64::from(share));

@@ -1,5 +1,6 @@
 //! Rows: filled with units, programmed, and acknowledged.
 
+use super::slc::SLC_INDEX;
 use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, Row, State, Stream};
 use crate::events::{Event, EventQueue, lane};
 use crate::flash::{Kind, NONE, Operation, Source};
@@ -66,6 +67,7 @@ impl<M: Medium> Ftl<M> {
         if self.put(row, lpn, stamp, owner) {
             self.submit(now, events, row);
         }
+        self.touch_slc(now, events);
     }
 
     /// Puts a unit into a row and moves its map entry. True: the row is full.
@@ -90,7 +92,7 @@ impl<M: Medium> Ftl<M> {
         let previous = match self.map.set(lpn, Entry::At(ppn)) {
             Entry::At(old) => {
                 self.invalidate(old, if stream == Stream::Host { number } else { 0 });
-                if stream == Stream::Log {
+                if matches!(stream, Stream::Log | Stream::Mapping) {
                     let s = &mut self.superblocks[self.layout.superblock_of(old) as usize];
                     s.log_row_hazard = s.log_row_hazard.max(number);
                 }
@@ -119,6 +121,15 @@ impl<M: Medium> Ftl<M> {
 
     /// Opens a row for host data on this die, which has room.
     pub(super) fn open_host_row_on(&mut self, die: u32) -> u32 {
+        if let Some(superblock) = self.slc_superblock(die) {
+            let number = self.host_rows.open();
+            self.host_row = self.open_row(superblock, Stream::Host, number);
+            self.rows[self.host_row as usize].index = SLC_INDEX;
+            if self.is_full(superblock) {
+                self.forget_open_slc(superblock);
+            }
+            return self.host_row;
+        }
         let mut superblock = self.dies[die as usize].host_superblock;
         if superblock == NONE {
             superblock = self.open_superblock(die, Stream::Host).expect("the die has a free superblock");
@@ -141,7 +152,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     pub(super) fn is_full(&self, superblock: u32) -> bool {
-        u32::from(self.superblocks[superblock as usize].rows) == self.layout.rows
+        u32::from(self.superblocks[superblock as usize].rows) == self.rows_of(superblock)
     }
 
     /// Opens the next row of a superblock.
@@ -175,6 +186,7 @@ impl<M: Medium> Ftl<M> {
                     in_use: false,
                     timed: false,
                     own: None,
+                    images: Vec::new(),
                 });
                 (self.rows.len() - 1) as u32
             }
@@ -193,6 +205,7 @@ impl<M: Medium> Ftl<M> {
             in_use: true,
             timed: false,
             own: None,
+            images: Vec::new(),
         };
         id
     }
@@ -206,24 +219,27 @@ impl<M: Medium> Ftl<M> {
         let (start, end) = (first + count as usize, first + units as usize);
         self.row_lpns[start..end].fill(Nand::NO_LPN);
         self.row_owners[start..end].fill(NO_OWNER);
-        if stream == Stream::Map {
+        if matches!(stream, Stream::Map | Stream::Mapping) {
             self.statistics.map += u64::from(units);
         } else {
             self.statistics.padding += u64::from(units - count);
         }
         let die = u32::from(self.superblocks[superblock as usize].die);
         let source = match stream {
-            Stream::Host => Source::HostProgram,
+            Stream::Host | Stream::Slc => Source::HostProgram,
             Stream::Collected | Stream::Merge => Source::CollectProgram,
             Stream::Log => Source::Destage,
-            Stream::Map => Source::Map,
+            Stream::Map | Stream::Mapping => Source::Map,
         };
         match stream {
             Stream::Host if self.hybrid.is_some() => self.forget_row(row),
-            Stream::Host => self.host_row = NONE,
+            Stream::Host | Stream::Slc => {
+                self.host_row = NONE;
+                self.statistics.slc += if self.is_slc(superblock) { u64::from(count) } else { 0 };
+            }
             Stream::Collected => self.dies[die as usize].collect_row = NONE,
             Stream::Log => self.log_row = NONE,
-            Stream::Merge | Stream::Map => {}
+            Stream::Merge | Stream::Map | Stream::Mapping => {}
         }
         let all = u64::MAX >> (64 - units);
         self.flash.enqueue(now, events, Kind::Program, source, die, superblock, index, all, row);
@@ -232,7 +248,7 @@ impl<M: Medium> Ftl<M> {
             self.pace_collection(now, events, die, units);
             self.wake_collection(now, events);
         }
-        if stream != Stream::Map && !self.emergency {
+        if !matches!(stream, Stream::Map | Stream::Mapping) && !self.emergency {
             self.checkpoint_step(now, events);
         }
     }
@@ -279,7 +295,8 @@ impl<M: Medium> Ftl<M> {
         let programmed = &mut self.programmed[superblock as usize];
         debug_assert_eq!(u32::from(*programmed), operation.row);
         *programmed += 1;
-        if s.state == State::Open && (u32::from(*programmed) == self.layout.rows || s.failed && *programmed == s.rows) {
+        let done = *programmed;
+        if s.state == State::Open && (u32::from(done) == self.rows_of(superblock) || s.failed && done == s.rows) {
             self.close(superblock);
         }
         if failed {
@@ -300,13 +317,17 @@ impl<M: Medium> Ftl<M> {
         let own = r.own.take();
         self.free_rows.push(row);
         match stream {
-            Stream::Host => {
+            Stream::Host | Stream::Slc => {
                 self.host_rows.finish(number);
             }
             Stream::Collected => {
                 self.dies[die as usize].collected.finish(number);
             }
             Stream::Log => self.log_rows.finish(number),
+            Stream::Mapping => {
+                self.log_rows.finish(number);
+                self.on_mapping_row(now, events, row, failed);
+            }
             Stream::Merge => self.on_merged_row(now, events, number as usize, failed),
             Stream::Map => {
                 self.on_own_row_programmed(now, events, superblock, program_sequence, own, failed);
@@ -314,6 +335,9 @@ impl<M: Medium> Ftl<M> {
         }
         self.update_ready(die);
         if !self.emergency {
+            if self.map_cache.is_some() && !failed && !matches!(stream, Stream::Map | Stream::Mapping) {
+                self.change_entries_of_row(now, events, row);
+            }
             self.erase_drained(now, events);
             self.collect(now, events, die);
         }
@@ -324,7 +348,8 @@ impl<M: Medium> Ftl<M> {
         let s = &mut self.superblocks[superblock as usize];
         s.state = State::Closed;
         s.closed_at = self.host_clock;
-        if s.stream != Stream::Map {
+        if !matches!(s.stream, Stream::Map | Stream::Mapping) && !self.close_slc(superblock) {
+            let s = &self.superblocks[superblock as usize];
             self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
             if s.failed && self.hybrid.is_none() {
                 self.dies[s.die as usize].failed.push(superblock);
@@ -357,7 +382,11 @@ impl<M: Medium> Ftl<M> {
                 lpns: &self.row_lpns[units.clone()],
                 stamps: if self.stamps { &self.row_stamps[units.clone()] } else { &[] },
                 origins: if self.payload { &self.row_origins[units] } else { &[] },
-                own_payload: r.own.as_ref().filter(|_| plane == 0).and_then(|own| own.payload.clone()),
+                own_payload: match &r.own {
+                    Some(own) if plane == 0 => own.payload.clone(),
+                    None if plane == 0 && !r.images.is_empty() => Some(r.images.as_slice().into()),
+                    _ => None,
+                },
             };
             let at = self.layout.block(superblock, plane);
             if self.medium.program(at, r.row, &content).is_err() {
@@ -381,7 +410,11 @@ impl<M: Medium> Ftl<M> {
     /// Every unit in a row that is not programmed yet, overtaken ones included, with its version; needs stamps.
     pub fn unprogrammed(&self) -> impl Iterator<Item = (u32, u64)> {
         let units = self.layout.units_per_row as usize;
-        let rows = self.rows.iter().enumerate().filter(|(_, row)| row.in_use && row.stream != Stream::Map);
+        let rows = self
+            .rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| row.in_use && !matches!(row.stream, Stream::Map | Stream::Mapping));
         rows.flat_map(move |(id, row)| {
             let places = id * units..id * units + row.count as usize;
             places.map(|at| (self.row_lpns[at], self.row_stamps[at].0))

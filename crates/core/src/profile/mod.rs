@@ -36,6 +36,8 @@ pub struct Profile {
     pub link: LinkProfile,
     /// `[memory.NAME]`: what the controller owns, by name.
     pub memories: Vec<MemoryProfile>,
+    /// `[hmb]`: how memory that the host lends is used.
+    pub hmb: HmbProfile,
     /// `[buffer]`: write buffer and read cache.
     pub buffer: BufferProfile,
     /// `[fast]`: the byte-addressable log side.
@@ -44,6 +46,8 @@ pub struct Profile {
     pub window: WindowProfile,
     /// `[ftl]`: mapping, collection, wear levelling, checkpoints.
     pub ftl: FtlProfile,
+    /// `[slc]`: the cache of flash in single-level mode.
+    pub slc: SlcProfile,
     /// `[flash]`: the scheduler.
     pub flash: FlashProfile,
     /// `[nand]`: the medium.
@@ -226,6 +230,17 @@ pub enum Survives {
     ByItself,
 }
 
+/// `[hmb]`: memory that the host lends (host memory buffer). What is placed on it, the uses say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HmbProfile {
+    /// The simulated host lends memory when the drive is powered on.
+    pub enabled: bool,
+    /// Bytes that the simulated host lends. 0: as many as the drive asks for.
+    pub size: u64,
+    /// Accesses to host memory under way at once, 1 to 1,024.
+    pub in_flight: u32,
+}
+
 /// `[buffer]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BufferProfile {
@@ -382,6 +397,16 @@ pub struct FtlProfile {
     pub checkpoint_interval: u32,
     /// A program row that does not fill is padded and programmed after this time.
     pub fill_timeout: Duration,
+    /// The memory that the mapping cache lives in. `all`: the whole map is at hand, at no cost.
+    pub map_memory: String,
+    /// Bytes of the mapping cache. 0: what the other uses of its memory leave.
+    pub map_size: u64,
+    /// Bytes of map that are read and programmed at once: a power of two, 64 to the unit of flash.
+    pub map_page: u32,
+    /// Mapping pages that are read ahead of one that a command needs, 0 to 64.
+    pub map_prefetch: u32,
+    /// Changed map entries that may wait for their mapping page before the host must wait, and twice as many before collection must.
+    pub map_updates: u32,
 }
 
 /// Flash translation layers.
@@ -403,6 +428,39 @@ pub enum GcVictim {
     Greedy,
     /// The best ratio of free space times age to the cost of copying (Rosenblum and Ousterhout, 1992).
     CostBenefit,
+}
+
+/// `[slc]`: blocks that store one bit in a cell, where host writes go first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlcProfile {
+    /// Bytes of data that the cache always has room for, in flash of its own beside what the capacity needs. 0: none.
+    pub size: u64,
+    /// Share of the erased flash that nobody needs now that the cache may use besides, 0 to 1.
+    pub dynamic: f64,
+    /// Where host writes go when it is full.
+    pub when_full: WhenFull,
+    /// Time without a host command at the flash after which the cache is folded.
+    pub fold_after: Duration,
+    /// Time from array to page register.
+    pub read_time: Duration,
+    /// Time from page register to array.
+    pub program_time: Duration,
+}
+
+impl SlcProfile {
+    /// Whether the drive has such a cache.
+    pub fn is_enabled(&self) -> bool {
+        self.size > 0 || self.dynamic > 0.0
+    }
+}
+
+/// Where host writes go when the SLC cache is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Past it, to blocks in their own mode.
+    Direct,
+    /// They wait until something of it has been folded.
+    Fold,
 }
 
 /// `[flash]`.

@@ -5,7 +5,7 @@ use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
 use super::{
     Access as HostAccess, Arbitration, DestagePriority, Gate, GcVictim, Interrupts, Mapping, MemoryKind, OnWrap,
-    QueuePriority, Release, Survives, Timing,
+    QueuePriority, Release, Survives, Timing, WhenFull,
 };
 use tidewater_base::Duration;
 use tidewater_nand::Cell;
@@ -28,6 +28,10 @@ choices!(Mapping {
 choices!(GcVictim {
     Greedy = "greedy": "the superblock with the fewest valid units",
     CostBenefit = "cost-benefit": "the best ratio of free space times age to the cost of copying",
+});
+choices!(WhenFull {
+    Direct = "direct": "past it, to blocks in their own mode",
+    Fold = "fold": "they wait until something of it has been folded",
 });
 choices!(Release {
     Programmed = "programmed": "when the page is programmed",
@@ -256,6 +260,17 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "One-way latency of the link, root complex included.",
             "Half of a round trip of about 550 to 600 ns for a 64 B DMA read (Neugebauer et al., SIGCOMM 2018, Xeon E5).";
     }
+    hmb {
+        enabled, Kind::Switch,
+            "The simulated host lends memory when the drive is powered on. A served drive is lent what its host wants to lend.",
+            "Linux lends what a drive asks for, up to 128 MiB (`nvme.max_host_mem_size_mb`).";
+        size, bytes(0, 16 * GIB),
+            "Bytes that the simulated host lends. 0: as many as are placed on memories of kind `host`. Of less, each use gets its part.",
+            "What the drive asks for; an experiment varies it.";
+        in_flight, integer(1, 1_024),
+            "Accesses to host memory under way at once; others wait.",
+            "The tags that every PCIe function can use without extended tags (PCI Express Base 3.0, 2.2.6.2).";
+    }
     buffer {
         write_policy, Kind::Policy(policies),
             "Replacement policy of the write buffer; `none` writes through.",
@@ -419,6 +434,41 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         fill_timeout, time(SECOND),
             "A program row that does not fill is padded and programmed after this time.",
             "Less than one program, so that a lone flush is not dominated by waiting for company. An assumption.";
+        map_memory, Kind::Name,
+            "The memory that the mapping cache lives in, with the rest of the map on flash. `all`: the whole map is at hand, and a look-up costs nothing.",
+            "What drives with enough DRAM have. DRAM-less ones keep a part in SRAM or in the host's memory (PLOS ONE 2020, HMB).";
+        map_size, bytes(0, 64 * GIB),
+            "Bytes of the mapping cache. 0: what the other uses of its memory leave.",
+            "A drive has no other use for what is left.";
+        map_page, bytes(64, 64 * KIB),
+            "Bytes of the map that are read and programmed at once, 4 for each entry: a power of two, at most `unit_size`.",
+            "PLOS ONE 2020: a mapping page of 4 KB covers a section of 4 MB.";
+        map_prefetch, integer(0, 64),
+            "Mapping pages that are read ahead of one that a command needs.",
+            "Published drives load on demand; DFTL (ASPLOS 2009) does. An option.";
+        map_updates, integer(64, 1 << 20),
+            "Changed map entries that may wait for their mapping page to be read, before the host must wait; collection waits at twice as many.",
+            "8 bytes each are 64 KB of SRAM with collection's share, beside the caches that the paper found. An assumption.";
+    }
+    slc {
+        size, bytes(0, TIB),
+            "Bytes of data that the cache always has room for (its static part), rounded up to a superblock on each die. It is flash beside what the capacity and its over-provisioning need. 0: none.",
+            "Drives for servers have none; a profile of a client drive says its own.";
+        dynamic, Kind::Share { min: 0.0, max: 1.0 },
+            "Share of the erased superblocks beyond what collection starts at that the cache may use besides (its dynamic part): it shrinks as the drive fills. 0: none.",
+            "As `slc.size`. Client drives without a fixed cache use all that is erased.";
+        when_full, Kind::Choice(WhenFull::WORDS),
+            "Where host writes go when the cache is full.",
+            "Of the two the one that is faster in the end: a write that waits for folding costs a read and a program more.";
+        fold_after, time(SECOND),
+            "Time without a host read or write at the flash after which the cache is folded: its data moves to blocks in their own mode.",
+            "Long against the gaps within a burst, short against those between bursts. An assumption.";
+        read_time, CELL_TIME,
+            "Time from array to page register of a block in single-level mode.",
+            "HP's white paper on NAND types: 25 us for planar SLC; 3D cells of a TLC chip with one sensing step, somewhat longer. An assumption.";
+        program_time, CELL_TIME,
+            "Time from page register to array of a block in single-level mode.",
+            "HP's white paper on NAND types: 200 to 300 us for SLC.";
     }
     flash {
         programs_per_die, integer(1, 64),
@@ -555,13 +605,13 @@ pub(super) static MEMORY_KEYS: &[KeyInfo] = memory_keys! {
         "DRAM: the rule of 1 GiB for 1 TiB of flash with a map of 4 KiB units. SRAM: the order of controllers' on-chip buffers.";
     read_latency, time(SECOND),
         "Time to the first byte of a read.",
-        "SRAM: one cycle at 250 MHz (X-SSD's board). DRAM: a row miss and the controller. NVM: 32 ns (CBM). Host: a PCIe round trip and the host's memory (Neugebauer et al., SIGCOMM 2018). SLC flash: HP's white paper on NAND types, 25 us.";
+        "SRAM: one cycle at 250 MHz (X-SSD's board). DRAM: a row miss and the controller. NVM: 32 ns (CBM). Host: as DRAM; the way there is the link's. SLC flash: HP's white paper on NAND types, 25 us.";
     write_latency, time(SECOND),
         "Time to the first byte of a write.",
-        "As for reads; NVM: 40 ns (CBM); host: a posted write goes one way; SLC flash: 200 us.";
+        "As for reads; NVM: 40 ns (CBM); host: as DRAM; SLC flash: 200 us.";
     bandwidth, RATE,
         "Bytes per second.",
-        "SRAM: 128 bit at 250 MHz (X-SSD). DRAM: 32 bit of LPDDR4-3200. NVM: two 64-byte lines in 40 ns, an assumption. Host: PCIe Gen4 x4 less headers. SLC flash: one channel.";
+        "SRAM: 128 bit at 250 MHz (X-SSD). DRAM: 32 bit of LPDDR4-3200. NVM: two 64-byte lines in 40 ns, an assumption. Host: one channel of DDR4-2400. SLC flash: one channel.";
     survives, Kind::Choice(Survives::WORDS),
         "What is left after the power is lost.",
         "Only NVM and flash keep their content by themselves; capacitors cost money, so no default has them.";

@@ -14,6 +14,7 @@ pub mod features;
 #[cfg(test)]
 mod features_tests;
 mod fetch;
+mod host_memory;
 pub mod identify;
 pub mod input_log;
 mod interface;
@@ -39,6 +40,7 @@ mod state;
 mod tests;
 mod timers;
 mod vendor;
+mod window;
 
 pub use interface::*;
 pub use options::{Bar2, Options, Region, ShadowDoorbells};
@@ -48,6 +50,7 @@ use crate::drive::Machine;
 use crate::host::Submission;
 use controller::{Controller, Fixed};
 use faults::Faults;
+use host_memory::HostMemoryUse;
 use options::OWN_SLOTS;
 use own::Erase;
 use pointers::{PAGE, Read};
@@ -101,6 +104,7 @@ pub struct Subsystem<M: Medium = Nand> {
     read_only: bool,
     /// Hosts have been told that the drive takes no writes any more.
     told_end_of_life: bool,
+    host_memory: HostMemoryUse,
     state: State,
     /// Blocks that are to be forgotten, and the commands that are waited for before the first of them are.
     erases: VecDeque<Erase>,
@@ -143,6 +147,7 @@ impl<M: Medium> Subsystem<M> {
             recovering: device.is_recovering(),
             read_only: false,
             told_end_of_life: false,
+            host_memory: HostMemoryUse::default(),
             state,
             erases: VecDeque::new(),
             erase_blockers: 0,
@@ -223,7 +228,19 @@ impl<M: Medium> Subsystem<M> {
             Input::Frame { function, frame, content } => {
                 self.tell_device(device::Input::Frame { function, frame, content });
             }
+            Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
             Input::Inject(fault) => self.inject(fault),
+            Input::LoadedOutside { function } => {
+                if usize::from(function) < self.controllers.len() {
+                    self.device.window_loaded_outside();
+                }
+            }
+            Input::WindowFill { lpn, content } => {
+                self.tell_device(device::Input::WindowFill { lpn, content });
+                if self.recovering && !self.device.is_recovering() {
+                    self.on_recovered(); // It was the last thing that the way back waited for.
+                }
+            }
             Input::Timer
             | Input::Moved { .. }
             | Input::Register { .. }
@@ -268,6 +285,7 @@ impl<M: Medium> Subsystem<M> {
             Timer::Late { function, posting, generation } if current(function, generation) => {
                 self.on_late(function, posting);
             }
+            Timer::HostMemory { ticket, answer } => self.on_late_host_answer(ticket, answer),
             Timer::SelfTest => self.on_self_test(),
             Timer::KeepAlive { function, generation } => self.on_keep_alive(function, generation),
             Timer::Coalesced { .. } | Timer::Late { .. } => {} // A reset came before it.
@@ -305,7 +323,10 @@ impl<M: Medium> Subsystem<M> {
 
     /// What the host reads of a function's BAR2 outside of the slice for queues: `len` bytes, 1 to 8.
     pub fn load(&self, function: u8, address: u64, len: u8) -> u64 {
-        self.device.load(function.into(), address, len.into())
+        match self.device.window_peek(function, address, len) {
+            Some((value, _)) => value,
+            None => self.device.load(function.into(), address, len.into()),
+        }
     }
 
     /// Where a command's data is at the host, from [`Output::Fetch`], [`Output::Gather`], [`Output::Data`] or

@@ -2,6 +2,7 @@
 //! hands in what comes of it.
 
 use super::Served;
+use super::lent::Lent;
 use super::port::Port;
 use crate::image::Payload;
 use crate::mailbox::Mailbox;
@@ -26,6 +27,7 @@ pub(super) enum Pending {
     DmaRead(Token, Option<Vec<u8>>),
     Gathered(Slot, Option<Vec<u8>>),
     Store { function: u8, address: u64, bytes: Vec<u8> },
+    WindowFill { lpn: u32, bytes: Option<Vec<u8>> },
 }
 
 /// A doorbell in a host's memory (Doorbell Buffer Config).
@@ -71,6 +73,8 @@ pub struct World<M> {
     /// The time of the last look at the clock: what comes in is stamped with it.
     pub(super) now: Instant,
     pub(super) gathering: Vec<Gathering>,
+    /// The memory that a host lends.
+    lent: Lent,
     /// The bytes of what was handed in last: they are borrowed until the next.
     current: Vec<u8>,
     changes: Changes,
@@ -100,6 +104,7 @@ impl<M> World<M> {
             pending: VecDeque::with_capacity(1_024),
             now: Instant::ZERO,
             gathering: Vec::new(),
+            lent: Lent::new(),
             current: Vec::new(),
             changes: Changes::default(),
             spare: Vec::new(),
@@ -149,8 +154,16 @@ impl<M> World<M> {
     /// What the fast side has in memory that survives goes to the backing store, behind what was done to the flash and before anybody
     /// hears of it.
     pub(super) fn store_logs(&mut self, machine: &Served) {
-        self.store_changes(machine);
         let device = machine.subsystem.device();
+        let has_window = device.window().is_enabled() && !device.is_recovering();
+        let sequence = device.ftl().write_sequence();
+        if has_window && self.payload.image_mut().store_window_marks(device.window(), sequence).is_err() {
+            self.fail_store();
+        }
+        self.store_changes(machine);
+        if has_window && self.payload.image_mut().store_window(device.window(), sequence).is_err() {
+            self.fail_store();
+        }
         if device.fast().is_enabled()
             && !device.is_recovering()
             && let Err(StoreFault) = self.payload.image_mut().store_logs(device.fast())
@@ -168,6 +181,25 @@ impl<M> World<M> {
             self.fail_store();
         }
         stored.is_ok()
+    }
+
+    /// A load from the byte window: all that was stored into it before is safe when this returns. False: it is not.
+    pub(super) fn window_barrier(&mut self, machine: &Served) -> bool {
+        self.store_logs(machine);
+        let image = self.payload.image_mut();
+        let synced = if image.window_needs_sync() { image.sync() } else { Ok(()) };
+        if synced.is_err() {
+            self.fail_store();
+        }
+        synced.is_ok() && !self.store_failed
+    }
+
+    /// Bytes of a page for the byte window.
+    fn load_window(&mut self, machine: &Served, lpn: u32, place: Whereabouts) {
+        let mut bytes = self.buffer(machine.subsystem.device().profile().ftl.unit_size as usize);
+        let unit = Unit { lpn, skip: 0, len: bytes.len() as u32, at: 0 };
+        let is_good = self.payload.read(unit, place, &mut bytes).is_ok();
+        self.put(Pending::WindowFill { lpn, bytes: is_good.then_some(bytes) });
     }
 
     pub(super) fn fail_store(&mut self) {
@@ -262,7 +294,23 @@ impl<M> World<M> {
     }
 
     fn data(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts, compare: bool) {
-        let result = if compare {
+        let (place, found) = match place {
+            Whereabouts::Host { serial, .. } => match self.lent.take(serial) {
+                Some(found) => (place, Some(found)),
+                None => (machine.subsystem.device().locate(unit.lpn), None),
+            },
+            _ => (place, None),
+        };
+        let result = if let Some(found) = found {
+            let bytes = &found[unit.skip as usize..][..unit.len as usize];
+            if !compare {
+                if self.take_to_host(machine, slot, unit.at, bytes) { Ok(()) } else { Err(MoveError::Host) }
+            } else if self.payload.staged(slot)[unit.at as usize..][..bytes.len()] == *bytes {
+                Ok(())
+            } else {
+                Err(MoveError::Differs)
+            }
+        } else if compare {
             self.payload.compare(slot, unit, place)
         } else {
             self.read_to_host(machine, slot, unit, place)
@@ -439,6 +487,9 @@ impl<M> World<M> {
 
     /// Nothing that no page of the drive stands for any more is left in the image.
     fn purge(&mut self, machine: &Served) {
+        if self.payload.image_mut().purge_window().is_err() {
+            return self.fail_store();
+        }
         let device = machine.subsystem.device();
         let medium = device.medium();
         let nand = medium.config();
@@ -571,6 +622,11 @@ impl<M> Surroundings<Served> for World<M> {
                 self.current = bytes;
                 Input::Store { function, address, content: Content::Bytes(&self.current) }
             }
+            Pending::WindowFill { lpn, bytes: Some(bytes) } => {
+                self.current = bytes;
+                Input::WindowFill { lpn, content: Content::Bytes(&self.current) }
+            }
+            Pending::WindowFill { lpn, bytes: None } => Input::WindowFill { lpn, content: Content::Absent(0) },
         })
     }
 
@@ -608,6 +664,10 @@ impl<M> Surroundings<Served> for World<M> {
                 self.payload.taken(slot, unit, version, zeroes, previous);
             }
             Output::Data { slot, unit, place, compare } => self.data(machine, slot, unit, place, compare),
+            Output::HostMemory { function, access } => {
+                let answer = self.lent.access(machine, &self.ports, &mut self.payload, function, &access);
+                self.push(Input::HostMemory { ticket: access.ticket, answer });
+            }
             Output::Sync { slot } => {
                 self.counters.syncs += 1;
                 self.payload.request_sync(slot);
@@ -637,6 +697,14 @@ impl<M> Surroundings<Served> for World<M> {
             }
             // The target itself watches its hosts, by the wall's clock.
             Output::KeepAliveExpired { .. } => {}
+            Output::LoadWindow { lpn, place } => self.load_window(machine, lpn, place),
+            Output::StoreWindow { lpn, version, offset } => {
+                let device = machine.subsystem.device();
+                let mut bytes = self.buffer(device.profile().ftl.unit_size as usize);
+                device.window().read(offset, &mut bytes);
+                self.payload.keep_window(lpn, version, &bytes);
+                self.spare(bytes);
+            }
             // A served device has no peers yet: its replication is set up by nobody.
             Output::Frame { .. } => {}
             Output::StoreLog { function, lpn, number, page, epoch } => {

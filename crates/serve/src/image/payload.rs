@@ -158,6 +158,16 @@ impl Payload {
         }
     }
 
+    /// Keeps a page of the byte window until it is programmed (`Output::StoreWindow`).
+    ///
+    /// # Panics
+    /// When it is not a unit.
+    pub fn keep_window(&mut self, lpn: u32, version: u64, bytes: &[u8]) {
+        let buffer = self.pool.take();
+        self.pool.bytes_mut(buffer).copy_from_slice(bytes);
+        self.pool.hold((lpn, version), Held::new(buffer, false));
+    }
+
     /// As [`Payload::bytes`], copied.
     ///
     /// # Errors
@@ -205,7 +215,8 @@ impl Payload {
                 self.room[..self.unit_size].fill(0);
                 &self.room
             }
-            Whereabouts::Lost => return Err(MoveError::Medium),
+            // What a host has lent is not of the image: whoever read it there has the bytes.
+            Whereabouts::Lost | Whereabouts::Host { .. } => return Err(MoveError::Medium),
         };
         Ok(&whole[skip..skip + len])
     }

@@ -3,9 +3,11 @@
 mod deallocate;
 mod doorbells;
 mod faults;
+mod host_memory;
 mod integrity;
 mod kill;
 mod log;
 mod log_namespace;
 mod power;
 mod support;
+mod window;

@@ -11,8 +11,8 @@ use tidewater_core::memory::{Placement as Placements, Use, place};
 use tidewater_core::profile::{Mapping, MemoryKind};
 use tidewater_report::Record;
 use tidewater_report::record::{
-    Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, Latency, Placement, ProfileUsed, Recovery, TimePoint,
-    TimeSeries, Utilization, Wear, ratio,
+    Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, HostMemory, Latency, MapCache, Placement, ProfileUsed,
+    Recovery, Slc, TimePoint, TimeSeries, Utilization, Wear, ratio,
 };
 use tidewater_wire::nvme::Status;
 
@@ -38,6 +38,7 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
     let seconds = secs(end.since(host.began));
     let flash = flash(device);
     let placements = place(device.profile()).expect("the device was made with it");
+    let map_cache = map_cache(device, &placements, &flash);
     let mut record = Record {
         profile: ProfileUsed {
             name: device.profile().name.clone(),
@@ -76,9 +77,12 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
             Use::WriteBuffer,
         ),
         read_cache: cache(device.read_cache(), &device.profile().buffer.read_policy, &placements, Use::ReadCache),
+        map_cache,
+        host_memory: host_memory(device),
         destage_length_pages: destage_lengths(device.write_buffer()),
         wear: wear(device),
         utilization: utilization(device, seconds),
+        slc: slc(device),
         suspends: device.ftl().flash.statistics.suspensions,
         read_retries: device.ftl().flash.statistics.read_retries,
         uncorrectable: device.ftl().flash.statistics.uncorrectable,
@@ -153,7 +157,7 @@ fn flash(device: &Device) -> Flash {
     Flash {
         unit_bytes: u64::from(device.profile().ftl.unit_size),
         units_host: ftl.host - rewritten,
-        units_collected: ftl.collected,
+        units_collected: ftl.collected + ftl.folded,
         units_meta: ftl.map,
         units_padding: ftl.padding,
         units_rewritten: rewritten,
@@ -165,7 +169,7 @@ fn flash(device: &Device) -> Flash {
         units_isolated: ftl.isolated,
         merges_isolation: ftl.isolation_merges,
         reads_host: flash.operations_of(FlashSource::HostRead),
-        reads_collected: flash.operations_of(FlashSource::CollectRead),
+        reads_collected: flash.operations_of(FlashSource::CollectRead) + flash.operations_of(FlashSource::FoldRead),
         reads_meta: flash.operations_of(FlashSource::Recovery),
         erases_total: ftl.erases,
         erases_wear_levelling: (ftl.wear_moves * planes).min(ftl.erases),
@@ -177,6 +181,21 @@ fn flash(device: &Device) -> Flash {
         },
         over_provisioning: device.ftl().spare_share().max(0.0),
     }
+}
+
+fn slc(device: &Device) -> Option<Slc> {
+    let (ftl, fill) = (device.ftl(), device.ftl().slc_fill());
+    let room = f64::from(fill.superblocks_max) * f64::from(fill.units_per_superblock);
+    ftl.has_slc().then(|| Slc {
+        units_written: ftl.statistics.slc,
+        units_folded: ftl.statistics.folded,
+        superblocks_folded: ftl.statistics.folds,
+        reads_host: ftl.statistics.slc_reads,
+        superblocks: fill.superblocks.into(),
+        superblocks_max: fill.superblocks_max.into(),
+        units: fill.units,
+        fill: ratio(fill.units as f64, room),
+    })
 }
 
 fn latencies(metrics: &Metrics) -> BTreeMap<String, Latency> {
@@ -224,6 +243,23 @@ fn time_series(metrics: &Metrics, seconds: f64) -> TimeSeries {
     TimeSeries { interval_seconds: length, points: metrics.series.intervals().iter().enumerate().map(point).collect() }
 }
 
+fn host_memory(device: &Device) -> Option<HostMemory> {
+    let memory = device.host_memory();
+    let counts = memory.statistics;
+    memory.is_used().then(|| HostMemory {
+        lent_bytes: memory.bytes(),
+        reads: counts.reads,
+        writes: counts.writes,
+        bytes_read: counts.bytes_read,
+        bytes_written: counts.bytes_written,
+        failed_checks: counts.failed_checks,
+        gone: counts.gone,
+        refetches: counts.refetches,
+        in_flight_max: counts.in_flight_max,
+        waited: counts.waited,
+    })
+}
+
 fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> Cache {
     if !buffer.is_enabled() {
         return Cache { policy: "none".into(), ..Cache::default() };
@@ -245,6 +281,31 @@ fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> C
         pages_max: counts.pages_max,
         ..Cache::default()
     }
+}
+
+fn map_cache(device: &Device, placements: &Placements, flash: &Flash) -> Option<MapCache> {
+    let cache = device.ftl().map_cache()?;
+    let counts = device.ftl().map_statistics();
+    let placed = placements.of(Use::MapCache);
+    Some(MapCache {
+        memory: placed.map(|p| p.memory.name.clone()).unwrap_or_default(),
+        page_bytes: u64::from(device.profile().ftl.map_page),
+        pages: cache.pages().into(),
+        pages_held: cache.capacity().into(),
+        lookups: counts.lookups,
+        hits: counts.hits,
+        hit_ratio: ratio(counts.hits as f64, counts.lookups as f64),
+        updates: counts.updates,
+        update_hits: counts.update_hits,
+        loads: counts.loads,
+        prefetches: counts.prefetches,
+        evictions: counts.evictions,
+        written: counts.written,
+        moved: counts.moved,
+        collections: counts.collections,
+        added_reads_ratio: ratio(counts.loads as f64, flash.reads_host as f64),
+        added_writes_ratio: ratio((counts.written + counts.moved) as f64, flash.units_host as f64),
+    })
 }
 
 fn destage_lengths(buffer: &Buffer) -> Distribution {
@@ -340,6 +401,7 @@ fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String> {
     let lent = |used: Use| {
         let name = match used {
             Use::WriteBuffer => &device.profile().buffer.write_memory,
+            Use::MapCache => &device.profile().ftl.map_memory,
             _ => &device.profile().buffer.read_memory,
         };
         device.profile().memory(name).is_some_and(|m| m.kind == MemoryKind::Host)

@@ -6,15 +6,19 @@
 //! recovered drive instead of the one that never lost its power.
 
 mod host;
+mod lent;
 mod log;
 mod scenario;
 
 pub use host::Mix;
+pub use lent::{LentCounts, LentEffort, lent_scenarios, torture_lent};
 pub use log::{LogCounts, LogEffort, LogScenario, group_scenarios, log_scenarios, torture_log, torture_split};
 pub use scenario::{
-    Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, with_hybrid_mapping, worn_out,
+    Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, mapping_scenarios, slc_scenarios,
+    with_hybrid_mapping, with_mapping_cache, worn_out,
 };
 
+use crate::host_memory::LentMemory;
 use crate::oracle::{Content, Durability, Oracle};
 use host::Host;
 use std::collections::HashSet;
@@ -102,6 +106,8 @@ pub struct Counts {
     pub states: HashSet<u64>,
     /// Superblocks collected in the workload.
     pub collections: u64,
+    /// Superblocks of an SLC cache that were folded in the workload.
+    pub folds: u64,
     /// Merges by kind in the workload, where the mapping is hybrid: switch, partial, full.
     pub merges: [u64; 3],
     /// Pages that were isolated in the workload, where the mapping is FASTer's.
@@ -131,6 +137,7 @@ impl Counts {
         self.reads_checked += other.reads_checked;
         self.states.extend(other.states);
         self.collections += other.collections;
+        self.folds += other.folds;
         (0..3).for_each(|kind| self.merges[kind] += other.merges[kind]);
         self.isolated += other.isolated;
         self.destaged += other.destaged;
@@ -147,7 +154,7 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{} events, {} cuts, {} nested cuts, {} distinct states, {} aftermaths, {} commands, {} reads checked, \
-             {} destaged, {} collections, merges {:?}, {} isolated, {} for wear, {} map units, {} failed operations, {:.4} J for a dump{}",
+             {} destaged, {} collections, {} folds, merges {:?}, {} isolated, {} for wear, {} map units, {} failed operations, {:.4} J for a dump{}",
             self.events,
             self.cuts,
             self.nested_cuts,
@@ -157,6 +164,7 @@ impl fmt::Display for Counts {
             self.reads_checked,
             self.destaged,
             self.collections,
+            self.folds,
             self.merges,
             self.isolated,
             self.wear_moves,
@@ -278,12 +286,14 @@ impl Campaign<'_> {
     /// A host that takes what the drive holds for the truth.
     fn host_for(&mut self, device: &Victim, now: Instant) -> Host {
         let oracle = Oracle::new(self.durability, contents(device));
-        Host::new(self.scenario, oracle, now, self.rng.next_u64())
+        let memory = LentMemory::of_profile(&self.scenario.profile, device, now);
+        Host::new(self.scenario, oracle, now, self.rng.next_u64(), memory)
     }
 
     fn collect_counts(&mut self, device: &Victim, host: &Host) {
         let s = &device.ftl().statistics;
         self.counts.collections += s.collections;
+        self.counts.folds += s.folds;
         let merges = [s.merges_switch, s.merges_partial, s.merges_full];
         (0..3).for_each(|kind| self.counts.merges[kind] += merges[kind]);
         self.counts.isolated += s.isolated;
@@ -388,7 +398,10 @@ impl Campaign<'_> {
         self.counts.aftermaths += 1;
         let mut device = recovered.device.clone();
         let oracle = Oracle::new(self.durability, found);
-        let mut host = Host::new(self.scenario, oracle, recovered.now, self.rng.next_u64());
+        let mut host = {
+            let memory = LentMemory::of_profile(&self.scenario.profile, &device, recovered.now);
+            Host::new(self.scenario, oracle, recovered.now, self.rng.next_u64(), memory)
+        };
         host.read_first(8);
         for _ in 0..20 + self.rng.below(200) {
             host.step(&mut device).map_err(|e| format!("after a recovery: {e}"))?;

@@ -5,7 +5,7 @@ use crate::oracle::Durability;
 use tidewater_base::Duration;
 use tidewater_core::buffer::POLICIES;
 use tidewater_core::ftl::Precondition;
-use tidewater_core::profile::{GcVictim, Mapping, MemoryKind, MemoryProfile, Profile, Survives};
+use tidewater_core::profile::{GcVictim, Mapping, MemoryKind, MemoryProfile, Profile, Survives, WhenFull};
 use tidewater_nand::{Cell, Fault, FaultPlan};
 
 /// A drive and what is done to it.
@@ -253,6 +253,54 @@ pub fn buffer_scenarios(mapping: Mapping) -> Vec<Scenario> {
     all
 }
 
+/// Drives whose host writes go to an SLC cache first: fixed, dynamic and both, past it when it is full or waiting for it,
+/// with healthy flash and with flash that fails. They fold between any two bursts.
+pub fn slc_scenarios() -> Vec<Scenario> {
+    let base = |i: u64| {
+        let mut p = tiny();
+        p.nand.cell = Cell::Tlc;
+        p.nand.program_time = [Duration::from_us(300), Duration::from_us(450), Duration::from_us(700)];
+        p.nand.pages_per_block = 12;
+        p.slc.program_time = Duration::from_us(100);
+        p.slc.fold_after = Duration::from_us(if i.is_multiple_of(2) { 300 } else { 40 });
+        p.buffer.write_size = 32 << 10;
+        p
+    };
+    let pages = |n: u64| n * 4 * (4 << 10) * 4; // Superblocks of each of four dies.
+    let mut all = Vec::new();
+    for (i, (fixed, dynamic, when_full)) in [
+        (2, 0.0, WhenFull::Direct),
+        (1, 0.0, WhenFull::Fold),
+        (0, 1.0, WhenFull::Direct),
+        (0, 0.5, WhenFull::Fold),
+        (1, 1.0, WhenFull::Direct),
+        (2, 0.7, WhenFull::Fold),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut p = base(i as u64);
+        (p.slc.size, p.slc.dynamic, p.slc.when_full) = (pages(fixed), dynamic, when_full);
+        if i == 3 {
+            p.buffer.write_policy = "none".into();
+        }
+        let name = format!("SLC cache of {fixed} and {dynamic}, {when_full:?}");
+        all.push(Scenario {
+            precondition: Precondition::Filled([0.0, 0.9, 0.3, 0.6, 1.0, 0.8][i]),
+            mix: [Mix::ALL, Mix::OVERWRITE, Mix::DEALLOCATE][i % 3],
+            queue_depth: [8, 16, 2][i % 3],
+            ..scenario(&name, p.clone())
+        });
+        if i % 2 == 1 {
+            p.nand.blocks_per_plane = 24;
+            p.nand.planes = 2;
+            p.ftl.spare_blocks = 0.2;
+            all.push(Scenario { faults: failing(5 + i as u64), ..scenario(&format!("{name}, failing flash"), p) });
+        }
+    }
+    all
+}
+
 /// The same drives with hybrid mapping: FAST and FASTer in turn, logs of several sizes.
 pub fn hybrid_scenarios() -> Vec<Scenario> {
     let hybrid = |(i, scenario): (u32, Scenario)| with_hybrid_mapping(scenario, i);
@@ -273,6 +321,25 @@ pub fn with_hybrid_mapping(mut scenario: Scenario, i: u32) -> Scenario {
         ftl.spare_blocks = 0.2;
         scenario.profile.nand.blocks_per_plane += 10;
     }
+    scenario
+}
+
+/// The page-mapped scenarios with a mapping cache of a few pages.
+pub fn mapping_scenarios() -> Vec<Scenario> {
+    (0..).zip(all_scenarios()).map(|(i, scenario)| with_mapping_cache(scenario, i)).collect()
+}
+
+/// The same drive with two to four of its mapping pages at hand, of 16 entries each.
+pub fn with_mapping_cache(mut scenario: Scenario, i: u32) -> Scenario {
+    let ftl = &mut scenario.profile.ftl;
+    ftl.map_memory = "sram".into();
+    ftl.map_page = 64;
+    ftl.map_size = u64::from(64 * (2 + i % 3));
+    ftl.map_prefetch = i % 2;
+    ftl.map_updates = 64;
+    // Room for the pools of mapping pages.
+    scenario.profile.nand.blocks_per_plane += 4;
+    scenario.name += ", mapping cache";
     scenario
 }
 

@@ -68,7 +68,15 @@ const SKEWED_MIX: Load =
 // Both queues are never empty, and few commands are worked on at once: the order of fetching decides.
 const CLASSES: Load =
     load("rw=randrw,rwmixread=30,bs=4k,iodepth=64,size=16m,number_ios=6000,norandommap=1").queue_by_operation();
+// Two to four mapping pages of 32 are at hand.
+const SMALL_MAP: &[&str] = &["ftl.map_memory=sram", "ftl.map_size=2KiB", "ftl.map_page=512"];
+// More than the write buffer holds and the cache folds meanwhile, on a drive of which a part is erased.
+const SLC_WRITES: Load = load("rw=write,bs=64k,iodepth=8,size=8m,number_ios=128").fresh();
+const SLC: &[&str] = &["slc.size=16MiB"];
 const CBM: &[&str] = &["buffer.write_policy=cbm", "buffer.read_policy=lru", "buffer.write_watermark=100%"];
+const FEW_READS: Load = load("rw=randread,bs=4k,iodepth=1,size=128k,number_ios=1000,norandommap=1");
+const LENT: &[&str] =
+    &["memory.hmb.kind=host", "memory.hmb.size=1MiB", "buffer.read_policy=lru", "buffer.read_memory=hmb"];
 const CROWDED: &[&str] = &["host.queues=2", "host.outstanding_max=4", "buffer.write_policy=none"];
 const CROWDED_WEIGHTED: &[&str] = &[
     "host.queues=2",
@@ -143,6 +151,10 @@ pub const KNOBS: &[Knob] = knobs! {
     "buffer.cflru_window", &["buffer.write_policy=cflru"], SKEWED_MIX => "100%": Rise(WRITE_HITS);
 
     // A random write of 4 KiB into a unit of 16 KiB reads and writes the rest of it.
+    "hmb.enabled", LENT, FEW_READS => "false": Rise(READ_MEAN), Fall(HOST_MEMORY_READS);
+    "hmb.size", LENT, FEW_READS => "64KiB": Rise(READ_MEAN), Fall(READ_HITS);
+    "hmb.in_flight", LENT, load("rw=randread,bs=4k,iodepth=32,size=128k,number_ios=4000,norandommap=1") => "1": Fall(IOPS);
+
     "ftl.unit_size", &[], WRITES => "16KiB": Rise(FLASH_READS);
     "ftl.over_provisioning", &[], MANY_WRITES => "28%": Fall(WRITE_AMPLIFICATION);
     // Without spares the drive goes read-only early, with spares it serves on.
@@ -162,7 +174,23 @@ pub const KNOBS: &[Knob] = knobs! {
     "ftl.wear_gap", &["ftl.wear_gap=0"], SKEWED_WRITES => "2": Rise(WEAR_MOVES), Fall(WEAR_SPREAD);
     "ftl.wear_aware_allocation", &["ftl.wear_gap=0"], SKEWED_WRITES => "false": Rise(WEAR_SPREAD);
     "ftl.checkpoint_interval", &[], MANY_WRITES => "8": Rise(MAP_UNITS);
+    "ftl.map_memory", &["memory.sram.read_latency=5us"], READS => "sram": Rise(READ_MEAN), Rise(MAP_LOOKUPS);
+    "ftl.map_size", SMALL_MAP, READS => "8KiB": Rise(MAP_HITS), Fall(READ_MEAN);
+    "ftl.map_page", SMALL_MAP, LARGE_READS => "1KiB": Fall(MAP_LOADS);
+    "ftl.map_prefetch", SMALL_MAP, LARGE_READS => "4": Rise(MAP_HITS);
+    "ftl.map_updates", &["ftl.map_memory=sram", "ftl.map_size=1KiB", "ftl.map_page=512", "ftl.map_updates=64"], MANY_WRITES =>
+        "4096": Rise(WRITE_BANDWIDTH);
     "ftl.fill_timeout", &["buffer.write_policy=none"], WRITES => "5ms": Rise(WRITE_MEAN);
+
+    "slc.size", SLC, SLC_WRITES => "0": Rise(WRITE_MEAN), Fall(SLC_WRITTEN);
+    "slc.dynamic", &["drive.capacity=64MiB"], SLC_WRITES => "100%": Fall(WRITE_MEAN);
+    // Who waits for folding pays for a read and a program more.
+    "slc.when_full", &["slc.size=1MiB", "slc.fold_after=1s"], SLC_WRITES => "fold": Rise(WRITE_MEAN), Rise(SLC_WRITTEN);
+    "slc.fold_after", &["slc.size=8MiB", "slc.fold_after=1s"], load("rw=randwrite,bs=4k,rate_iops=400,size=16m,number_ios=800").open_loop()
+        => "1ms": Rise(SLC_FOLDED);
+    "slc.read_time", &["slc.size=8MiB", "slc.fold_after=1s"], load("rw=randrw,rwmixread=50,bs=4k,iodepth=1,size=2m,number_ios=2000,norandommap=1").fresh()
+        => "150us": Rise(READ_MEAN);
+    "slc.program_time", SLC, SLC_WRITES => "700us": Rise(WRITE_MEAN);
 
     "flash.programs_per_die", &["flash.programs_per_die=1", "nand.bus_rate=50MB/s"], LARGE_WRITES => "2":
         Rise(WRITE_BANDWIDTH);
