@@ -10,7 +10,7 @@ REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo papers build test test-guest check fmt bench torture clean
+.PHONY: help setup demo papers build pgo test test-guest check fmt bench torture clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -27,6 +27,10 @@ build: ## Build the release binary
 	@scripts/setup.sh
 	$(CARGO) build --release --locked --package tidewater --bin tidewater
 	@echo 'The binary: $(TIDEWATER)'
+
+pgo: ## Build the release binary a tenth faster, in two rounds (needs llvm-tools)
+	@scripts/setup.sh
+	@scripts/pgo.sh $(ARGS)
 
 demo: build ## Replay the bundled sample trace and write report.html
 	$(TIDEWATER) replay --profile '$(PROFILE)' --trace '$(TRACE)' --report '$(REPORT)'

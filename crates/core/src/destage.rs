@@ -22,9 +22,11 @@ impl<M: Medium> Device<M> {
         if self.padding_reads > 0 {
             return false;
         }
-        // All entries are asked for before the first is needed: their latencies overlap.
+        // All entries are asked for before the first is needed: their latencies overlap. Most were asked for when the row
+        // before this one left.
         self.write_buffer.leaving().iter().for_each(|page| self.ftl.prefetch(page.lpn));
         self.write_buffer.leaving().iter().for_each(|page| self.ftl.prefetch_overwritten(page.lpn));
+        self.write_buffer.outlook(self.write_buffer.leaving().len(), &mut |lpn| self.ftl.prefetch(lpn));
         let mut moved = false;
         while let Some(&page) = self.write_buffer.leaving().first() {
             if !self.ftl.can_write() {

@@ -193,6 +193,15 @@ impl Policy for Lru {
         }
     }
 
+    fn outlook(&self, most: usize, see: &mut dyn FnMut(u32)) {
+        let mut n = self.oldest;
+        for _ in 0..most.min(self.len) {
+            let node = &self.nodes[n as usize];
+            see(node.lpn);
+            n = node.newer;
+        }
+    }
+
     fn len(&self) -> usize {
         self.len
     }

@@ -383,6 +383,12 @@ impl Buffer {
         self.policy.evict(most, &mut self.victim);
     }
 
+    /// Names up to `most` pages that would leave after those that are leaving now.
+    #[inline]
+    pub fn outlook(&self, most: usize, see: &mut dyn FnMut(u32)) {
+        self.policy.outlook(most, see);
+    }
+
     /// Of the pages that leave, keeps some: clean ones may stay behind.
     #[inline]
     pub fn trim_leaving(&mut self, keep: impl FnMut(&Leaving) -> bool) {

@@ -180,6 +180,9 @@ pub trait Policy: fmt::Debug + Send {
     /// Takes out the dirty pages that leave together next, at least one if any is held. Policies that know no blocks give
     /// about `most`.
     fn evict(&mut self, most: usize, victim: &mut Victim);
+    /// Names up to `most` pages that would leave next as things stand, so that what their leaving needs can be fetched
+    /// before. Nothing depends on it but speed: a policy that would have to search names none.
+    fn outlook(&self, _most: usize, _see: &mut dyn FnMut(u32)) {}
     /// Pages held.
     fn len(&self) -> usize;
     /// Whether no page is held.

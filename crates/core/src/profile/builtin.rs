@@ -12,6 +12,12 @@ const BUILTIN: &[(&str, &str)] = &[
     ("2b-ssd", include_str!("../../../../profiles/2b-ssd.toml")),
     ("ull-ssd", include_str!("../../../../profiles/ull-ssd.toml")),
     ("dc-ssd", include_str!("../../../../profiles/dc-ssd.toml")),
+    ("ssd-a", include_str!("../../../../profiles/ssd-a.toml")),
+    ("ssd-b", include_str!("../../../../profiles/ssd-b.toml")),
+    ("ssd-c", include_str!("../../../../profiles/ssd-c.toml")),
+    ("ssd-d", include_str!("../../../../profiles/ssd-d.toml")),
+    ("ssd-e", include_str!("../../../../profiles/ssd-e.toml")),
+    ("ssd-f", include_str!("../../../../profiles/ssd-f.toml")),
     ("tiny", include_str!("../../../../profiles/tiny.toml")),
 ];
 

@@ -7,6 +7,7 @@ mod fig11;
 mod fig12;
 mod fig13;
 mod fig9;
+mod hmb;
 mod movements;
 mod setting;
 mod window;
@@ -89,6 +90,9 @@ const ENTRIES: &[Entry] = entries! {
     "2b-ssd/read-bandwidth" => window::bandwidth::read;
     "2b-ssd/databases" => window::databases::run;
     "byte-sides" => window::sides::run;
+    "hmb/fig5" => hmb::caches::read;
+    "hmb/fig8" => hmb::caches::write;
+    "hmb/fig10" => hmb::mapping::run;
 };
 
 /// Every experiment, in the order of the papers.

@@ -1,0 +1,108 @@
+//! Figure 10: the mapping cache, found by reading the beginnings of ever more sections.
+
+use super::*;
+use tidewater_report::experiment::Form;
+
+/// The profile with its mapping cache in so much host memory; `None`: the HMB is off, and it is in the controller's SRAM.
+fn with_hmb(drive: &str, mib: Option<f64>, sram: &str) -> Result<Profile, ExperimentError> {
+    let size = mib.map(|mib| format!("{}B", (mib * 1048576.0) as u64));
+    let settings = match &size {
+        Some(size) => {
+            vec![("memory.lent.size", size.clone()), ("ftl.map_memory", "lent".into()), ("ftl.map_size", size.clone())]
+        }
+        None => vec![("ftl.map_memory", "sram".into()), ("ftl.map_size", sram.into())],
+    };
+    profile_with(drive, &settings)
+}
+
+/// Numbers of sections: a few everywhere, more around each of `knees`.
+fn sections(knees: &[f64], most: f64, quick: bool) -> Vec<f64> {
+    let around = if quick { &[0.9, 1.0, 1.1][..] } else { &[0.8, 0.9, 0.96, 0.98, 1.0, 1.02, 1.04, 1.06, 1.1, 1.2] };
+    let mut all: Vec<f64> = knees.iter().flat_map(|knee| around.iter().map(move |x| knee * x)).collect();
+    all.extend([200.0, 500.0, 1_000.0, 12_000.0, most]);
+    all.retain(|&d| d <= most);
+    all.sort_by(f64::total_cmp);
+    all.dedup();
+    all
+}
+
+/// The mean time of a read of 512 bytes at the beginning of each of `d` sections, in the second of two passes, in microseconds.
+fn pass(host: &mut Host, capacity: u64, d: u64) -> f64 {
+    let mut sum = 0.0;
+    for second in [false, true] {
+        for i in 0..d {
+            let at = (u128::from(capacity) * u128::from(i) / u128::from(d)) as u64 / BLOCK * BLOCK;
+            let time = host.request(false, at, BLOCK);
+            sum += if second { time.as_us_f64() } else { 0.0 };
+        }
+    }
+    sum / d as f64
+}
+
+pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
+    let drives = setting.words("drives")?;
+    let (sizes, knees) = (setting.numbers("hmb_mib")?, setting.numbers("knees")?);
+    let capacity = (setting.number("capacity_gib")? * (1u64 << 30) as f64) as u64;
+    let most = setting.number("d_max")?;
+    let sram = setting.word("map_in_sram")?;
+    let step = setting.number("step_share")?;
+    let ds = sections(&knees, most, options.quick);
+    let mut findings = Findings {
+        columns: vec![
+            column("drive", "the profile"),
+            column("hmb_mib", "host memory, MiB; 0: off"),
+            column("sections", "d: sections whose beginnings are read"),
+            column("read_us", "mean time of a read in the second pass"),
+        ],
+        ..Findings::default()
+    };
+    let cases: Vec<Option<f64>> = std::iter::once(None).chain(sizes.iter().copied().map(Some)).collect();
+    for (i, drive) in drives.iter().enumerate() {
+        let mut plot = figure(drive, Form::Lines, ("sections", false), ("time of a read (us)", false));
+        let (mut found, mut off, mut fast) = (Vec::new(), 0.0, f64::INFINITY);
+        for (j, &mib) in cases.iter().enumerate() {
+            let profile = with_hmb(drive, mib, &sram)?;
+            let mut host = Host::new(&profile, capacity, Precondition::Filled(1.0), options.seed)?;
+            let curve: Vec<(f64, f64)> = ds.iter().map(|&d| (d, pass(&mut host, capacity, d as u64))).collect();
+            for &(d, time) in &curve {
+                findings.rows.push(vec![drive.as_str().into(), mib.unwrap_or(0.0).into(), d.into(), time.into()]);
+            }
+            match mib {
+                None => off = curve.iter().map(|p| p.1).fold(f64::INFINITY, f64::min),
+                Some(_) => {
+                    fast = curve.iter().map(|p| p.1).fold(fast, f64::min);
+                    found.push(knee(&curve, step));
+                }
+            }
+            plot.series.push(series(mib.map_or("HMB off".into(), |mib| format!("{mib} MiB")), curve));
+            (options.progress)((i * cases.len() + j + 1) as f64 / (drives.len() * cases.len()) as f64);
+        }
+        findings.figures.push(plot);
+        let within = |(found, wanted): (&Option<f64>, &f64)| found.is_some_and(|at| (at / wanted - 1.0).abs() <= 0.05);
+        let told_all = |found: &[Option<f64>]| found.iter().map(|k| told(*k, "")).collect::<Vec<_>>().join(", ");
+        findings.checks.push(check(
+            &format!("{drive}: the latency sharply increases when d is 2,000, 4,000, 8,000 and 16,000"),
+            "each within 5 %",
+            told_all(&found),
+            found.iter().zip(&knees).all(within),
+        ));
+        let per_mib: Vec<f64> = found.iter().zip(&sizes).filter_map(|(k, mib)| k.map(|k| k / mib)).collect();
+        let (least, largest) =
+            (per_mib.iter().copied().fold(f64::INFINITY, f64::min), per_mib.iter().copied().fold(0.0, f64::max));
+        findings.checks.push(check(
+            &format!(
+                "{drive}: the HMB size and number of sections when the latency sharply increases are proportional"
+            ),
+            "sections for each MiB differ by at most 5 %",
+            list(per_mib.iter().copied(), "sections for each MiB"),
+            per_mib.len() == sizes.len() && largest <= least * 1.05,
+        ));
+        findings.checks.push(check(
+            &format!("{drive}: when HMB is not used, the SSDs show high latency in general"),
+            "at every d more than 1.25 times what it is with the HMB below the knee",
+            format!("at least {off:.0} us, with the HMB {fast:.0} us"),
+            off > 1.25 * fast,
+        ));
+    }
+    Ok(findings)
+}
