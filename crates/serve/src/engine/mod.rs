@@ -4,6 +4,7 @@ mod clock;
 mod pmr;
 mod port;
 mod rerun;
+mod rings;
 mod run;
 mod served;
 mod setup;
@@ -13,6 +14,7 @@ mod status;
 mod world;
 
 pub use rerun::{Rerun, RerunError, rerun};
+pub use rings::{MappedRing, RingSetup};
 pub use run::{Ended, Server};
 pub use served::Served;
 pub use setup::{Backing, DriveSetup, NamespaceSetup, Setup, TcpSetup};
