@@ -65,8 +65,8 @@ pub(crate) struct Work {
     /// The next logical page to handle, and the first after the last.
     next: u32,
     end: u32,
-    /// Flash operations or programs that it waits for.
-    pending: u32,
+    /// Flash operations, programs or accesses to host memory that it waits for.
+    pub(crate) pending: u32,
     /// What [`crate::ftl::Ftl::is_durable`] is asked.
     mark: (u64, u64),
 }
@@ -157,16 +157,21 @@ impl<M: Medium> Device<M> {
     fn read_pages(&mut self, slot: u16, first: u32, end: u32) {
         let (mut from_buffer, mut from_cache) = (0u32, 0u32);
         let past = if self.options.premap { self.premap(slot, first, end) } else { 0 };
-        let (buffer, cache) = (&mut self.write_buffer, &mut self.read_cache);
+        let (buffer, cache, on_host) = (&mut self.write_buffer, &mut self.read_cache, &mut self.host_uses);
         // The write buffer's hit ratio is that of writes; its read hits only spare the flash.
         let wanted = (first..end).filter(|&lpn| {
             let in_buffer = buffer.read(lpn);
             let in_cache = !in_buffer && cache.look_up(lpn);
             from_buffer += u32::from(in_buffer);
-            from_cache += u32::from(in_cache);
+            if in_cache && on_host.cache {
+                on_host.hit(lpn);
+            } else {
+                from_cache += u32::from(in_cache);
+            }
             !(in_buffer || in_cache)
         });
         let read = self.ftl.read(self.now, &mut self.events, wanted, u32::from(slot));
+        let past = past + if self.host_uses.cache { self.read_host_hits(slot) } else { 0 };
         let work = &mut self.work[slot as usize];
         work.step = Step::Read;
         work.pending = match read {
@@ -253,7 +258,7 @@ impl<M: Medium> Device<M> {
                         (s.queue, s.cid)
                     };
                     for lpn in first..end {
-                        let place = self.locate(lpn);
+                        let place = self.found_by(slot, lpn);
                         self.outputs.push_back(Output::Data { queue, cid, lpn, place });
                     }
                 }
@@ -262,7 +267,8 @@ impl<M: Medium> Device<M> {
             }
             Action::Compare => {
                 let expected = self.tag(slot);
-                let differs = self.options.stamps && (first..end).any(|lpn| self.content(lpn) != Some(expected));
+                let differs =
+                    self.options.stamps && (first..end).any(|lpn| self.found_by(slot, lpn).version() != Some(expected));
                 if differs && self.work[slot as usize].status.is_success() {
                     self.work[slot as usize].status = Status::COMPARE_FAILURE;
                 }
@@ -270,6 +276,7 @@ impl<M: Medium> Device<M> {
             }
             _ => self.finish(slot, self.now),
         }
+        self.forget_found(slot);
     }
 
     /// Pages that are written in part are read first.
@@ -429,7 +436,7 @@ impl<M: Medium> Device<M> {
 
     fn deallocate(&mut self, first: u32, count: u32) {
         self.is_stuck = false;
-        if self.write_buffer.is_enabled() || self.read_cache.is_enabled() {
+        if !(self.write_buffer.is_empty() && self.read_cache.is_empty()) {
             let held = self.write_buffer.len() + self.read_cache.len();
             if (count as usize) <= 4 * held {
                 for lpn in first..first + count {

@@ -120,6 +120,12 @@ impl Link {
         self.wire.serve(now, self.rate.time(bytes + tlps * self.tlp_overhead)) + self.latency
     }
 
+    /// Sends so many TLPs without data (read requests); returns when the last has arrived.
+    #[inline]
+    pub fn request(&mut self, now: Instant, tlps: u64) -> Instant {
+        self.wire.serve(now, self.rate.time(tlps * self.tlp_overhead)) + self.latency
+    }
+
     /// Bytes moved so far, framing not counted.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -124,7 +124,12 @@ impl<M: Medium> Device<M> {
         if self.read_cache.is_enabled() {
             let mut filled = 0u64;
             for lpn in first..end {
-                if !self.write_buffer.contains(lpn) {
+                if self.write_buffer.contains(lpn) {
+                    continue;
+                }
+                if self.host_uses.cache {
+                    self.cache_on_host(lpn);
+                } else {
                     self.cache_page(lpn);
                     filled += 1;
                 }
@@ -161,8 +166,12 @@ impl<M: Medium> Device<M> {
     /// The read cache lets go of a page, because it is written or deallocated.
     #[inline]
     pub(crate) fn uncache(&mut self, lpn: u32) {
-        if self.read_cache.is_enabled() && self.read_cache.remove(lpn) && self.write_buffer.cooperates() {
-            self.write_buffer.uncached(lpn);
+        if !self.read_cache.is_empty() && self.read_cache.remove(lpn) {
+            if self.host_uses.cache {
+                self.host_uses.uncached(lpn);
+            } else if self.write_buffer.cooperates() {
+                self.write_buffer.uncached(lpn);
+            }
         }
     }
 }

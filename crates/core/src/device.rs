@@ -16,8 +16,9 @@ use crate::fast::{self, Fast, LOG_OWNER, LOG_READ, LogRemains};
 use crate::flash::{Operation, Source};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
+use crate::host_memory::{HostMemory, HostUses};
 use crate::memory::{Note, Placed, Use, place};
-use crate::profile::{MemoryProfile, Profile};
+use crate::profile::{MemoryKind, MemoryProfile, Profile};
 use crate::window::{self, Window};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
@@ -124,6 +125,8 @@ pub struct Device<M: Medium = Nand> {
     pub(crate) ftl: Ftl<M>,
     pub(crate) fast: Fast,
     pub(crate) window: Window,
+    pub(crate) host_memory: HostMemory,
+    pub(crate) host_uses: HostUses,
     /// The power has failed, and stored energy is used up.
     pub(crate) power_fails: bool,
     pub(crate) link_in: Link,
@@ -226,7 +229,9 @@ impl<M: Medium> Device<M> {
         let mut names: Vec<&str> = Vec::new();
         let mut memories = Vec::new();
         let mut port = |used| {
-            let Some(placed) = placement.of(used) else { return usize::MAX };
+            // Host memory has its own way there, over the link.
+            let placed = placement.of(used).filter(|placed| placed.memory.kind != MemoryKind::Host);
+            let Some(placed) = placed else { return usize::MAX };
             names.iter().position(|&n| n == placed.memory.name).unwrap_or_else(|| {
                 names.push(&placed.memory.name);
                 memories.push(MemoryPort::new(&placed.memory));
@@ -240,8 +245,16 @@ impl<M: Medium> Device<M> {
         ftl.flash.set_destage_priority(profile.fast.priority);
         let (buffered, cached) = (pages(placement.of(Use::WriteBuffer)), pages(placement.of(Use::ReadCache)));
         let setting = |capacity| Setting::of(&profile, capacity, ftl.data_units(), cached);
-        let write_buffer = Buffer::new(&profile.buffer.write_policy, &setting(buffered), options.stamps);
-        let read_cache = Buffer::new(&profile.buffer.read_policy, &setting(cached), false);
+        let mut write_buffer = Buffer::new(&profile.buffer.write_policy, &setting(buffered), options.stamps);
+        let mut read_cache = Buffer::new(&profile.buffer.read_policy, &setting(cached), false);
+        let host_memory = HostMemory::new(&profile, &placement, now);
+        let host_uses = HostUses::new(&host_memory);
+        if host_uses.cache {
+            read_cache.set_capacity(0); // Until the host lends memory.
+        }
+        if host_memory.has(Use::WriteBuffer) {
+            write_buffer.set_capacity(0);
+        }
         let slots = profile.host.outstanding_max as usize;
         if options.payload {
             ftl.keep_sources();
@@ -264,6 +277,8 @@ impl<M: Medium> Device<M> {
             buffer_survives,
             fast: Fast::new(&profile, ftl.data_units(), fast_ports, placement.survives(Use::FastRing), options.stamps),
             window: Window::new(&profile, window_port, dump_first, options.stamps),
+            host_memory,
+            host_uses,
             power_fails: false,
             ftl,
             link_in: Link::new(&profile.link),
@@ -330,6 +345,8 @@ impl<M: Medium> Device<M> {
             }
             Input::Capsule { function, sqe, data } => self.capsule(function.into(), &sqe, data),
             Input::Frame { function, frame, content } => self.on_frame(function.into(), *frame, content),
+            Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
+            Input::Lending(lending) => self.on_lending(lending),
             Input::Timer => self.on_timer(),
         }
         Ok(())
@@ -389,6 +406,7 @@ impl<M: Medium> Device<M> {
             Event::Transport { function } => self.on_transport_timer(function as usize),
             Event::LogWait { place, generation } => self.on_wait_timeout(place as usize, generation),
             Event::Window { place, generation } => self.on_window(place, generation),
+            Event::HostMemory { place } => self.on_host_event(place),
             Event::Fill { row, generation } => {
                 self.ftl.on_fill_timeout(self.now, &mut self.events, row, generation);
                 self.after_flash();
@@ -564,6 +582,7 @@ impl<M: Medium> Device<M> {
         self.ftl.statistics = Default::default();
         self.write_buffer.statistics.reset();
         self.read_cache.statistics.reset();
+        self.host_memory.statistics = Default::default();
     }
 
     /// The version of what a logical page holds, as a read would find it now; needs stamps.

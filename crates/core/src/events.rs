@@ -95,6 +95,11 @@ pub enum Event {
         /// The place's generation when this was scheduled.
         generation: u32,
     },
+    /// A stage of an access to host memory is over.
+    HostMemory {
+        /// The place of the access.
+        place: u32,
+    },
     /// Something of the byte window is due.
     Window {
         /// What: see `window::flow`.
@@ -132,6 +137,7 @@ impl Event {
             Event::Transport { function } => (8, function, 0),
             Event::LogWait { place, generation } => (9, place, generation),
             Event::Window { place, generation } => (10, place, generation),
+            Event::HostMemory { place } => (11, place, 0),
         };
         debug_assert!(index < 1 << 24);
         u64::from(generation) << 32 | u64::from(index) << 8 | kind
@@ -151,7 +157,8 @@ impl Event {
             7 => Event::Destage { function: index },
             8 => Event::Transport { function: index },
             9 => Event::LogWait { place: index, generation },
-            _ => Event::Window { place: index, generation },
+            10 => Event::Window { place: index, generation },
+            _ => Event::HostMemory { place: index },
         }
     }
 }

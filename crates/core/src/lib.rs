@@ -14,6 +14,7 @@ pub mod fast;
 pub mod flash;
 pub mod ftl;
 pub mod host;
+pub mod host_memory;
 pub mod memory;
 pub mod power;
 pub mod profile;

@@ -387,6 +387,8 @@ fn place_one(
             Need::Must(why) if !offered => {
                 return Err(PlacementError::Lacks { placed, memory: name.into(), kind: memory.kind, property, why });
             }
+            // Nothing is promised of what such a buffer holds: see below.
+            Need::Wanted(_) if placed == Use::WriteBuffer && memory.kind == MemoryKind::Host => {}
             Need::Wanted(text) if !offered => {
                 let text = format!("in [memory.{name}], which is not {property}: {text}");
                 notes.push(Note { placed, downgrade: true, text });
@@ -405,10 +407,14 @@ fn place_one(
         let text = format!("in [memory.{name}]: {what} survive a power cut ({how})");
         notes.push(Note { placed, downgrade: false, text });
     }
+    if placed == Use::WriteBuffer && memory.kind == MemoryKind::Host {
+        let text = format!("in [memory.{name}], which is not the drive's: a write is acknowledged when it is on flash");
+        notes.push(Note { placed, downgrade: false, text });
+    }
     if memory.kind == MemoryKind::Host {
         let text = format!(
-            "[memory.{name}] is modelled by its latency and bandwidth alone: its traffic does not compete with \
-             the data of commands for the link"
+            "[memory.{name}] is there only while the host lends it; until then the drive does without. Which unit of it is good the \
+             drive knows from a directory in memory of its own, which no [memory] is charged for"
         );
         notes.push(Note { placed, downgrade: false, text });
     }
@@ -453,9 +459,18 @@ mod tests {
     fn host_memory_weakens_what_is_promised() {
         let host = [("memory.hmb.kind", "host"), ("memory.hmb.size", "64MiB"), ("buffer.write_memory", "hmb")];
         let placement = with(&host).unwrap();
-        let downgrades: Vec<_> = placement.notes().iter().filter(|note| note.downgrade).collect();
-        assert_eq!(downgrades.len(), 2, "neither trusted nor safe from power loss");
-        assert!(downgrades[0].text.contains("take its memory back"));
+        let notes: Vec<_> = placement.notes().iter().filter(|note| note.placed == Use::WriteBuffer).collect();
+        assert!(notes.iter().all(|note| !note.downgrade), "no promise depends on it: {notes:?}");
+        assert!(notes[0].text.contains("acknowledged when it is on flash"), "{notes:?}");
+        let host = [
+            ("memory.hmb.kind", "host"),
+            ("memory.hmb.size", "64MiB"),
+            ("buffer.read_policy", "lru"),
+            ("buffer.read_memory", "hmb"),
+        ];
+        let placement = with(&host).unwrap();
+        let note = placement.notes().iter().find(|note| note.placed == Use::ReadCache && note.downgrade).unwrap();
+        assert!(note.text.contains("every hit has to be verified"), "{note}");
     }
 
     #[test]

@@ -84,6 +84,9 @@ pub struct Record {
     pub write_buffer: Cache,
     /// The read cache.
     pub read_cache: Cache,
+    /// Memory that the host lends, where something is placed on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_memory: Option<HostMemory>,
     /// Pages that went from the write buffer to flash together, those that only complete a block included.
     pub destage_length_pages: Distribution,
     /// Erase counts of all blocks at the end.
@@ -144,6 +147,7 @@ impl Default for Record {
             time_series: TimeSeries::default(),
             write_buffer: Cache::default(),
             read_cache: Cache::default(),
+            host_memory: None,
             destage_length_pages: Distribution::default(),
             wear: Wear::default(),
             utilization: Utilization::default(),
@@ -386,6 +390,32 @@ impl Cache {
     pub fn was_asked(&self) -> bool {
         self.hits > 0 || self.misses > 0
     }
+}
+
+/// What crossed the link to memory that the host lends (host memory buffer).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostMemory {
+    /// Bytes that were lent at the end.
+    pub lent_bytes: u64,
+    /// Units read.
+    pub reads: u64,
+    /// Units written.
+    pub writes: u64,
+    /// Bytes read, with the units' headers.
+    pub bytes_read: u64,
+    /// Bytes written, with the units' headers.
+    pub bytes_written: u64,
+    /// Units that were read and were not what they should be.
+    pub failed_checks: u64,
+    /// Accesses that found no memory.
+    pub gone: u64,
+    /// Units that were fetched from flash because their copy was not good or gone.
+    pub refetches: u64,
+    /// The most accesses under way at once.
+    pub in_flight_max: u64,
+    /// Accesses that waited for others to end.
+    pub waited: u64,
 }
 
 /// A distribution of lengths.

@@ -3,6 +3,7 @@ pub mod cluster;
 pub mod compare;
 pub mod experiments;
 pub mod host;
+pub mod host_memory;
 pub mod metrics;
 pub mod oracle;
 pub mod pcie;

@@ -157,6 +157,12 @@ impl Buffer {
         self.capacity
     }
 
+    /// There is room for another number of pages, at most as many as it was made with, because its memory was lent or taken back. A
+    /// read cache of no room keeps what it knows, and finds nothing; in a smaller one what is too much leaves with the next fill.
+    pub(crate) fn set_capacity(&mut self, pages: usize) {
+        self.capacity = pages;
+    }
+
     /// Pages held.
     #[inline]
     pub fn len(&self) -> usize {
@@ -292,7 +298,7 @@ impl Buffer {
             return false;
         }
         if self.held >= self.capacity {
-            self.policy.evict(1, &mut self.victim);
+            self.policy.evict(self.held + 1 - self.capacity, &mut self.victim);
             self.held -= self.victim.rest().len();
             self.victim.rest().iter().for_each(|page| gone(page.lpn));
             self.victim.clear();

@@ -2,6 +2,7 @@
 
 use crate::fast::{Content, LogPage, Place};
 use crate::host::{Completion, Submission};
+use crate::host_memory::{Access, Answer, Lending, Ticket};
 use tidewater_nand::Block;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
@@ -82,6 +83,15 @@ pub enum Input<'a> {
         frame: Box<Frame>,
         /// The bytes of a data frame; else empty.
         content: Content<'a>,
+    },
+    /// The host lends memory, or wants it back, or has taken it.
+    Lending(Lending),
+    /// Answers [`Output::HostMemory`].
+    HostMemory {
+        /// As the output had it.
+        ticket: Ticket,
+        /// What came of it.
+        answer: Answer,
     },
     /// The time that [`Device::deadline`](crate::Device::deadline) named has come: one event is handled.
     Timer,
@@ -168,6 +178,11 @@ pub enum Output {
         /// Where its bytes begin in the buffer.
         offset: u64,
     },
+    /// Host memory is to be read or written: answered by [`Input::HostMemory`]. Accesses are carried out in the order in which they
+    /// are said.
+    HostMemory(Access),
+    /// Nothing of the drive's is in host memory any more: answers [`Lending::Withdraw`].
+    HostMemoryFree,
     /// A command of the fast side or of the byte window has ended.
     Reply {
         /// Its identifier.
@@ -207,6 +222,13 @@ pub enum Whereabouts {
         /// Its version.
         version: u64,
     },
+    /// In host memory, where a read of it found it good.
+    Host {
+        /// Its version.
+        version: u64,
+        /// The access that found it ([`Access::serial`]).
+        serial: u64,
+    },
     /// On flash.
     Flash {
         /// Its version.
@@ -227,6 +249,7 @@ impl Whereabouts {
             Whereabouts::Zeroes | Whereabouts::Lost => None,
             Whereabouts::Buffered { version }
             | Whereabouts::Staged { version }
+            | Whereabouts::Host { version, .. }
             | Whereabouts::Flash { version, .. } => Some(version),
         }
     }

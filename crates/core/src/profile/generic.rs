@@ -3,8 +3,8 @@
 
 use super::{
     Access, Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, Gate,
-    GcVictim, HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile, OnWrap, Profile, QueuePriority,
-    Release, ServeProfile, Survives, Timing, WindowProfile,
+    GcVictim, HmbProfile, HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile, OnWrap, Profile,
+    QueuePriority, Release, ServeProfile, Survives, Timing, WindowProfile,
 };
 use tidewater_base::Duration;
 use tidewater_nand::{Cell, Config as NandProfile};
@@ -44,6 +44,7 @@ impl Profile {
                 MemoryProfile { size: 1024 * MIB, ..MemoryProfile::of_kind("dram", MemoryKind::Dram) },
                 MemoryProfile { size: MIB, ..MemoryProfile::of_kind("sram", MemoryKind::Sram) },
             ],
+            hmb: HmbProfile { enabled: true, size: 0, in_flight: 32 },
             buffer: BufferProfile {
                 write_policy: "lru".into(),
                 write_memory: "dram".into(),
@@ -160,7 +161,7 @@ impl MemoryProfile {
             MemoryKind::Sram => (Duration::from_ns(4), Duration::from_ns(4), 4_000_000_000, Survives::Nothing),
             MemoryKind::Dram => (Duration::from_ns(60), Duration::from_ns(60), 12_800_000_000, Survives::Nothing),
             MemoryKind::Nvm => (Duration::from_ns(32), Duration::from_ns(40), 3_200_000_000, Survives::ByItself),
-            MemoryKind::Host => (Duration::from_ns(900), Duration::from_ns(300), 6_400_000_000, Survives::Nothing),
+            MemoryKind::Host => (Duration::from_ns(60), Duration::from_ns(60), 19_200_000_000, Survives::Nothing),
             MemoryKind::SlcFlash => (Duration::from_us(25), Duration::from_us(200), 1_200_000_000, Survives::ByItself),
         };
         MemoryProfile {

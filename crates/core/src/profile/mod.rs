@@ -36,6 +36,8 @@ pub struct Profile {
     pub link: LinkProfile,
     /// `[memory.NAME]`: what the controller owns, by name.
     pub memories: Vec<MemoryProfile>,
+    /// `[hmb]`: how memory that the host lends is used.
+    pub hmb: HmbProfile,
     /// `[buffer]`: write buffer and read cache.
     pub buffer: BufferProfile,
     /// `[fast]`: the byte-addressable log side.
@@ -224,6 +226,17 @@ pub enum Survives {
     ByCapacitors,
     /// Everything, by the nature of the memory.
     ByItself,
+}
+
+/// `[hmb]`: memory that the host lends (host memory buffer). What is placed on it, the uses say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HmbProfile {
+    /// The simulated host lends memory when the drive is powered on.
+    pub enabled: bool,
+    /// Bytes that the simulated host lends. 0: as many as the drive asks for.
+    pub size: u64,
+    /// Accesses to host memory under way at once, 1 to 1,024.
+    pub in_flight: u32,
 }
 
 /// `[buffer]`.

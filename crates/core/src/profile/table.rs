@@ -256,6 +256,17 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "One-way latency of the link, root complex included.",
             "Half of a round trip of about 550 to 600 ns for a 64 B DMA read (Neugebauer et al., SIGCOMM 2018, Xeon E5).";
     }
+    hmb {
+        enabled, Kind::Switch,
+            "The simulated host lends memory when the drive is powered on. A served drive is lent what its host wants to lend.",
+            "Linux lends what a drive asks for, up to 128 MiB (`nvme.max_host_mem_size_mb`).";
+        size, bytes(0, 16 * GIB),
+            "Bytes that the simulated host lends. 0: as many as are placed on memories of kind `host`. Of less, each use gets its part.",
+            "What the drive asks for; an experiment varies it.";
+        in_flight, integer(1, 1_024),
+            "Accesses to host memory under way at once; others wait.",
+            "The tags that every PCIe function can use without extended tags (PCI Express Base 3.0, 2.2.6.2).";
+    }
     buffer {
         write_policy, Kind::Policy(policies),
             "Replacement policy of the write buffer; `none` writes through.",
@@ -555,13 +566,13 @@ pub(super) static MEMORY_KEYS: &[KeyInfo] = memory_keys! {
         "DRAM: the rule of 1 GiB for 1 TiB of flash with a map of 4 KiB units. SRAM: the order of controllers' on-chip buffers.";
     read_latency, time(SECOND),
         "Time to the first byte of a read.",
-        "SRAM: one cycle at 250 MHz (X-SSD's board). DRAM: a row miss and the controller. NVM: 32 ns (CBM). Host: a PCIe round trip and the host's memory (Neugebauer et al., SIGCOMM 2018). SLC flash: HP's white paper on NAND types, 25 us.";
+        "SRAM: one cycle at 250 MHz (X-SSD's board). DRAM: a row miss and the controller. NVM: 32 ns (CBM). Host: as DRAM; the way there is the link's. SLC flash: HP's white paper on NAND types, 25 us.";
     write_latency, time(SECOND),
         "Time to the first byte of a write.",
-        "As for reads; NVM: 40 ns (CBM); host: a posted write goes one way; SLC flash: 200 us.";
+        "As for reads; NVM: 40 ns (CBM); host: as DRAM; SLC flash: 200 us.";
     bandwidth, RATE,
         "Bytes per second.",
-        "SRAM: 128 bit at 250 MHz (X-SSD). DRAM: 32 bit of LPDDR4-3200. NVM: two 64-byte lines in 40 ns, an assumption. Host: PCIe Gen4 x4 less headers. SLC flash: one channel.";
+        "SRAM: 128 bit at 250 MHz (X-SSD). DRAM: 32 bit of LPDDR4-3200. NVM: two 64-byte lines in 40 ns, an assumption. Host: one channel of DDR4-2400. SLC flash: one channel.";
     survives, Kind::Choice(Survives::WORDS),
         "What is left after the power is lost.",
         "Only NVM and flash keep their content by themselves; capacitors cost money, so no default has them.";

@@ -205,7 +205,8 @@ impl Payload {
                 self.room[..self.unit_size].fill(0);
                 &self.room
             }
-            Whereabouts::Lost => return Err(MoveError::Medium),
+            // What a host has lent is not of the image: whoever read it there has the bytes.
+            Whereabouts::Lost | Whereabouts::Host { .. } => return Err(MoveError::Medium),
         };
         Ok(&whole[skip..skip + len])
     }

@@ -11,8 +11,8 @@ use tidewater_core::memory::{Placement as Placements, Use, place};
 use tidewater_core::profile::{Mapping, MemoryKind};
 use tidewater_report::Record;
 use tidewater_report::record::{
-    Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, Latency, Placement, ProfileUsed, Recovery, TimePoint,
-    TimeSeries, Utilization, Wear, ratio,
+    Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, HostMemory, Latency, Placement, ProfileUsed, Recovery,
+    TimePoint, TimeSeries, Utilization, Wear, ratio,
 };
 use tidewater_wire::nvme::Status;
 
@@ -76,6 +76,7 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
             Use::WriteBuffer,
         ),
         read_cache: cache(device.read_cache(), &device.profile().buffer.read_policy, &placements, Use::ReadCache),
+        host_memory: host_memory(device),
         destage_length_pages: destage_lengths(device.write_buffer()),
         wear: wear(device),
         utilization: utilization(device, seconds),
@@ -222,6 +223,23 @@ fn time_series(metrics: &Metrics, seconds: f64) -> TimeSeries {
         }
     };
     TimeSeries { interval_seconds: length, points: metrics.series.intervals().iter().enumerate().map(point).collect() }
+}
+
+fn host_memory(device: &Device) -> Option<HostMemory> {
+    let memory = device.host_memory();
+    let counts = memory.statistics;
+    memory.is_used().then(|| HostMemory {
+        lent_bytes: memory.bytes(),
+        reads: counts.reads,
+        writes: counts.writes,
+        bytes_read: counts.bytes_read,
+        bytes_written: counts.bytes_written,
+        failed_checks: counts.failed_checks,
+        gone: counts.gone,
+        refetches: counts.refetches,
+        in_flight_max: counts.in_flight_max,
+        waited: counts.waited,
+    })
 }
 
 fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> Cache {

@@ -21,6 +21,7 @@ use tidewater_nand::Medium;
 use tidewater_report::Record;
 use tidewater_report::record::Recovery;
 
+use crate::host_memory::{Lent, LentMemory};
 use crate::metrics::user_cpu_seconds;
 use crate::workload::Source;
 use world::{Halt, Host};
@@ -169,8 +170,15 @@ struct Served {
 fn serve<S: Source>(device: &mut Device, host: &mut Host<S>) -> Result<Served, RunError> {
     let mut clock = VirtualClock::default();
     let mut events_before = device.events_handled();
+    let profile = device.profile().clone();
+    let mut memory = LentMemory::of_profile(&profile, device, clock.now());
     loop {
-        match (drive(device, &mut clock, host), host.halt) {
+        let end = if device.host_memory().is_used() {
+            drive(device, &mut clock, &mut Lent { world: host, memory: &mut memory })
+        } else {
+            drive(device, &mut clock, host)
+        };
+        match (end, host.halt) {
             (End::Stopped, Halt::Measure) => {
                 device.reset_statistics();
                 events_before = device.events_handled();

@@ -1,6 +1,7 @@
 //! The host of a campaign: random commands, one event at a time, with the oracle beside it.
 
 use super::{EVENTS_MAX, Scenario, Victim};
+use crate::host_memory::LentMemory;
 use crate::oracle::Oracle;
 use std::collections::BTreeMap;
 use tidewater_base::{Duration, Instant, Rng};
@@ -86,10 +87,12 @@ pub(super) struct Host {
     reads_first: u32,
     commands: u64,
     reads_checked: u64,
+    memory: LentMemory,
 }
 
 impl Host {
-    pub(super) fn new(scenario: &Scenario, oracle: Oracle, now: Instant, seed: u64) -> Host {
+    /// A host that lends `memory`.
+    pub(super) fn new(scenario: &Scenario, oracle: Oracle, now: Instant, seed: u64, memory: LentMemory) -> Host {
         let mut rng = Rng::new(seed, b"torture host");
         // Tags of different lives must not be mistaken for each other.
         let tag = rng.next_u64() >> 24 << 20;
@@ -111,6 +114,7 @@ impl Host {
             reads_first: 0,
             commands: 0,
             reads_checked: 0,
+            memory,
         }
     }
 
@@ -137,6 +141,13 @@ impl Host {
     pub(super) fn step(&mut self, device: &mut Victim) -> Result<(), String> {
         let deadline = device.deadline().unwrap_or(Instant::NEVER);
         let submits = self.submits_at();
+        let answers = self.memory.next_at();
+        if answers <= submits.min(deadline) && answers < Instant::NEVER {
+            self.now = self.now.max(answers);
+            let input = self.memory.input(self.now).ok_or("an answer is due")?;
+            device.handle(self.now, input).map_err(|_| "an answer was refused")?;
+            return self.take_outputs(device);
+        }
         if deadline == Instant::NEVER && submits == Instant::NEVER {
             return Err(format!("the drive hangs:\n{}", device.describe_outstanding()));
         }
@@ -165,6 +176,14 @@ impl Host {
     /// Submits nothing more and waits for what is under way.
     pub(super) fn come_to_rest(&mut self, device: &mut Victim) -> Result<(), String> {
         for _ in 0..EVENTS_MAX {
+            let answers = self.memory.next_at();
+            if answers < Instant::NEVER && device.deadline().is_none_or(|at| answers <= at) {
+                self.now = self.now.max(answers);
+                let input = self.memory.input(self.now).ok_or("an answer is due")?;
+                device.handle(self.now, input).map_err(|_| "an answer was refused")?;
+                self.take_outputs(device)?;
+                continue;
+            }
             let Some(at) = device.deadline() else {
                 if self.in_flight.is_empty() && device.outstanding() == 0 {
                     return Ok(());
@@ -315,6 +334,9 @@ impl Host {
 
     /// Takes what the device says.
     pub(super) fn take(&mut self, device: &Victim, output: Output) -> Result<(), String> {
+        if self.memory.take(device.now(), &output) {
+            return Ok(());
+        }
         match output {
             Output::Data { queue, cid, lpn, place } => {
                 let id = self.in_flight.get(&(queue, cid)).ok_or("data for a command that is not under way")?.id;

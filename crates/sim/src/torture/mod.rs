@@ -15,6 +15,7 @@ pub use scenario::{
     Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, with_hybrid_mapping, worn_out,
 };
 
+use crate::host_memory::LentMemory;
 use crate::oracle::{Content, Durability, Oracle};
 use host::Host;
 use std::collections::HashSet;
@@ -278,7 +279,8 @@ impl Campaign<'_> {
     /// A host that takes what the drive holds for the truth.
     fn host_for(&mut self, device: &Victim, now: Instant) -> Host {
         let oracle = Oracle::new(self.durability, contents(device));
-        Host::new(self.scenario, oracle, now, self.rng.next_u64())
+        let memory = LentMemory::of_profile(&self.scenario.profile, device, now);
+        Host::new(self.scenario, oracle, now, self.rng.next_u64(), memory)
     }
 
     fn collect_counts(&mut self, device: &Victim, host: &Host) {
@@ -388,7 +390,10 @@ impl Campaign<'_> {
         self.counts.aftermaths += 1;
         let mut device = recovered.device.clone();
         let oracle = Oracle::new(self.durability, found);
-        let mut host = Host::new(self.scenario, oracle, recovered.now, self.rng.next_u64());
+        let mut host = {
+            let memory = LentMemory::of_profile(&self.scenario.profile, &device, recovered.now);
+            Host::new(self.scenario, oracle, recovered.now, self.rng.next_u64(), memory)
+        };
         host.read_first(8);
         for _ in 0..20 + self.rng.below(200) {
             host.step(&mut device).map_err(|e| format!("after a recovery: {e}"))?;

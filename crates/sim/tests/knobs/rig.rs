@@ -149,6 +149,7 @@ metrics! {
     FLUSH_MEAN: "mean flush latency", |r| latency(r, "flush", |l| l.mean);
     WRITE_HITS: "hit ratio of the write buffer", |r| r.write_buffer.hit_ratio;
     READ_HITS: "hit ratio of the read cache", |r| r.read_cache.hit_ratio;
+    HOST_MEMORY_READS: "units read from host memory", |r| r.host_memory.map_or(0.0, |memory| memory.reads as f64);
     DESTAGE_LENGTH: "mean destage length", |r| r.destage_length_pages.mean;
     PAGES_MERGED: "pages merged on flush", |r| r.write_buffer.pages_merged as f64;
     PADDING_READS: "padding reads", |r| r.write_buffer.padding_reads as f64;

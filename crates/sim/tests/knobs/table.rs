@@ -69,6 +69,9 @@ const SKEWED_MIX: Load =
 const CLASSES: Load =
     load("rw=randrw,rwmixread=30,bs=4k,iodepth=64,size=16m,number_ios=6000,norandommap=1").queue_by_operation();
 const CBM: &[&str] = &["buffer.write_policy=cbm", "buffer.read_policy=lru", "buffer.write_watermark=100%"];
+const FEW_READS: Load = load("rw=randread,bs=4k,iodepth=1,size=128k,number_ios=1000,norandommap=1");
+const LENT: &[&str] =
+    &["memory.hmb.kind=host", "memory.hmb.size=1MiB", "buffer.read_policy=lru", "buffer.read_memory=hmb"];
 const CROWDED: &[&str] = &["host.queues=2", "host.outstanding_max=4", "buffer.write_policy=none"];
 const CROWDED_WEIGHTED: &[&str] = &[
     "host.queues=2",
@@ -143,6 +146,10 @@ pub const KNOBS: &[Knob] = knobs! {
     "buffer.cflru_window", &["buffer.write_policy=cflru"], SKEWED_MIX => "100%": Rise(WRITE_HITS);
 
     // A random write of 4 KiB into a unit of 16 KiB reads and writes the rest of it.
+    "hmb.enabled", LENT, FEW_READS => "false": Rise(READ_MEAN), Fall(HOST_MEMORY_READS);
+    "hmb.size", LENT, FEW_READS => "64KiB": Rise(READ_MEAN), Fall(READ_HITS);
+    "hmb.in_flight", LENT, load("rw=randread,bs=4k,iodepth=32,size=128k,number_ios=4000,norandommap=1") => "1": Fall(IOPS);
+
     "ftl.unit_size", &[], WRITES => "16KiB": Rise(FLASH_READS);
     "ftl.over_provisioning", &[], MANY_WRITES => "28%": Fall(WRITE_AMPLIFICATION);
     // Without spares the drive goes read-only early, with spares it serves on.

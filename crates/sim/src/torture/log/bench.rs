@@ -4,6 +4,7 @@ use super::LogScenario;
 use super::reader::{Piece, Reader};
 use super::writer::{self, Action, View, Writer};
 use crate::cluster::{Cluster, Said};
+use crate::host_memory::LentMemory;
 use crate::oracle::Oracle;
 use crate::torture::Victim;
 use crate::torture::host::Host;
@@ -159,8 +160,13 @@ impl<'a> Bench<'a> {
         if let Some(device) = self.cluster.device(0).filter(|device| !device.is_recovering()) {
             let pages = (device.capacity() / u64::from(device.profile().ftl.unit_size)) as u32;
             let contents: Vec<_> = (0..pages).map(|lpn| device.content(lpn)).collect();
-            self.host =
-                Some(Host::new(drive, Oracle::new(drive.durability(), contents), self.now, self.rng.next_u64()));
+            self.host = Some(Host::new(
+                drive,
+                Oracle::new(drive.durability(), contents),
+                self.now,
+                self.rng.next_u64(),
+                LentMemory::default(),
+            ));
         }
     }
 

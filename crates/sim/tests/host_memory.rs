@@ -1,0 +1,188 @@
+//! Memory that the host lends: what is placed on it is used, nothing that happens to it makes data wrong, and a drive without it
+//! works.
+
+use tidewater_core::device::{Device, Input, Options, Output};
+use tidewater_core::host::Submission;
+use tidewater_core::host_memory::{HEADER, HostFault, HostFaultPlan, State};
+use tidewater_core::profile::Profile;
+use tidewater_report::Record;
+use tidewater_sim::host_memory::{LentMemory, settle};
+use tidewater_sim::workload::JobSpec;
+use tidewater_sim::{Pacing, RunOptions, run};
+use tidewater_wire::nvme::{Sqe, Status};
+
+/// A small drive whose read cache is in host memory.
+fn cached_by_host(settings: &[(&str, &str)]) -> Profile {
+    let mut profile = Profile::generic();
+    let mine = [
+        ("drive.capacity", "16MiB"),
+        ("nand.channels", "2"),
+        ("nand.ways", "2"),
+        ("nand.planes", "1"),
+        ("nand.pages_per_block", "16"),
+        ("memory.hmb.kind", "host"),
+        ("memory.hmb.size", "1MiB"),
+        ("buffer.read_policy", "lru"),
+        ("buffer.read_memory", "hmb"),
+        ("buffer.read_size", "1MiB"),
+    ];
+    for (key, value) in mine.iter().chain(settings) {
+        profile.set(key, value).expect("a key and a value");
+    }
+    profile
+}
+
+fn reads(profile: &Profile, size: &str) -> Record {
+    let job = format!("rw=randread,bs=4k,iodepth=1,size={size},number_ios=4000,norandommap=1");
+    let source = JobSpec::from_inline(&job).expect("a job").source(None, 1).expect("a source");
+    let mut options = RunOptions { pacing: Pacing::Depth(1), ..RunOptions::default() };
+    options.device.precondition = tidewater_core::ftl::Precondition::Filled(1.0);
+    run(profile, source, options).expect("it runs").record
+}
+
+#[test]
+fn a_read_cache_on_host_memory_spares_flash_and_is_paid_for_on_the_link() {
+    let mean = |record: &Record| record.latency("read").expect("there were reads").mean;
+    let there = reads(&cached_by_host(&[]), "512k");
+    let counts = there.host_memory.expect("it is used");
+    assert!(there.read_cache.hit_ratio > 0.9, "{:?}", there.read_cache);
+    assert_eq!((counts.reads, counts.failed_checks, counts.refetches), (there.read_cache.hits, 0, 0));
+    assert_eq!(counts.bytes_read, counts.reads * u64::from(4096 + HEADER));
+    assert_eq!(counts.lent_bytes, 1 << 20);
+    // Without it, every read goes to flash; with a memory of its own the drive has no link to cross.
+    let without = reads(&cached_by_host(&[("hmb.enabled", "false")]), "512k");
+    assert_eq!(without.host_memory.expect("it is placed there").reads, 0);
+    let own = reads(&cached_by_host(&[("memory.hmb.kind", "dram"), ("memory.hmb.size", "1MiB")]), "512k");
+    assert!(
+        mean(&own) < mean(&there) && 2.0 * mean(&there) < mean(&without),
+        "{} {} {}",
+        mean(&own),
+        mean(&there),
+        mean(&without)
+    );
+    let slow = reads(&cached_by_host(&[("link.generation", "1"), ("link.lanes", "1")]), "512k");
+    assert!(mean(&slow) > 2.0 * mean(&there), "{} {}", mean(&slow), mean(&there));
+}
+
+#[test]
+fn what_is_lent_bounds_what_is_cached() {
+    let ratio = |size| reads(&cached_by_host(&[("hmb.size", size)]), "1m").read_cache.hit_ratio;
+    let [small, half, all] = ["64KiB", "512KiB", "1MiB"].map(ratio);
+    assert!(small < 0.15 && small < half && half < 0.6 && 0.85 < all, "{small} {half} {all}");
+}
+
+/// A drive that is asked one thing at a time.
+struct Bench {
+    device: Device,
+    memory: LentMemory,
+    tag: u64,
+}
+
+impl Bench {
+    fn new(profile: &Profile, plan: HostFaultPlan) -> Bench {
+        let device = Device::new(profile, Options { stamps: true, ..Options::default() }).expect("it fits");
+        Bench { device, memory: LentMemory::new(plan), tag: 100 }
+    }
+
+    fn lend(&mut self, bytes: u64) {
+        settle(&mut self.device, &mut self.memory, tidewater_base::Instant::ZERO, bytes).expect("nothing is under way");
+    }
+
+    /// The status of a command, and the version of what it read.
+    fn ask(&mut self, sqe: Sqe) -> (Status, Option<u64>) {
+        self.tag += 1;
+        let submission = Submission::new(sqe, self.tag);
+        self.device.handle(self.device.now(), Input::Submit { queue: 0, submission }).expect("there is room");
+        let (mut read, mut ended) = (None, None);
+        loop {
+            while let Some(output) = self.device.poll() {
+                match output {
+                    output if self.memory.take(self.device.now(), &output) => {}
+                    Output::Data { place, .. } => read = place.version(),
+                    Output::Complete(completion) => ended = Some(completion.cqe.status),
+                    other => panic!("{other:?}"),
+                }
+            }
+            if let Some(status) = ended.take_if(|_| self.device.host_memory().outstanding() == 0) {
+                return (status, read);
+            }
+            let event = self.device.deadline().unwrap_or(tidewater_base::Instant::NEVER);
+            let at = event.min(self.memory.next_at()).max(self.device.now());
+            let input = if event <= at { Input::Timer } else { self.memory.input(at).expect("it is due") };
+            self.device.handle(at, input).expect("it is taken");
+        }
+    }
+
+    fn write(&mut self, lpn: u64) -> u64 {
+        assert!(self.ask(Sqe::write(1, 8 * lpn, 7)).0.is_success());
+        assert!(self.ask(Sqe::flush(1)).0.is_success());
+        self.tag - 1
+    }
+
+    fn read(&mut self, lpn: u64) -> Option<u64> {
+        let (status, version) = self.ask(Sqe::read(1, 8 * lpn, 7));
+        assert!(status.is_success(), "{status:?}");
+        version
+    }
+
+    fn counts(&self) -> (u64, u64, u64) {
+        let counts = self.device.host_memory().statistics;
+        (counts.reads, counts.failed_checks, counts.refetches)
+    }
+}
+
+#[test]
+fn a_unit_that_is_not_good_is_fetched_from_flash() {
+    for fault in [HostFault::Corrupted, HostFault::Stale, HostFault::Withdrawn] {
+        for at in 1..=4 {
+            let mut bench = Bench::new(&cached_by_host(&[]), HostFaultPlan::one(at, fault));
+            bench.lend(1 << 20);
+            let versions: Vec<u64> = (0..2).map(|lpn| bench.write(lpn)).collect();
+            for _ in 0..3 {
+                for lpn in 0..2 {
+                    assert_eq!(bench.read(lpn), Some(versions[lpn as usize]), "{fault:?} at {at}");
+                }
+            }
+            let (reads, failed, refetches) = bench.counts();
+            let gone = fault == HostFault::Withdrawn;
+            assert_eq!(bench.memory.counts().1, 1, "the fault has happened");
+            assert!(reads >= u64::from(!gone || at > 2), "the cache was used");
+            assert_eq!(
+                (failed > 0, bench.device.host_memory().state() == State::Absent),
+                (!gone, gone),
+                "{fault:?} at {at}"
+            );
+            // Of memory that goes away while it is written nobody misses anything.
+            assert_eq!(refetches > 0, !gone || at > 2, "{fault:?} at {at}: {refetches}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_returned_counts_as_far_as_its_checks_hold() {
+    let mut bench = Bench::new(&cached_by_host(&[]), HostFaultPlan::default());
+    bench.lend(1 << 20);
+    let mut versions: Vec<u64> = (0..8).map(|lpn| bench.write(lpn)).collect();
+    (0..8).for_each(|lpn| assert_eq!(bench.read(lpn), Some(versions[lpn as usize])));
+    bench.lend(0);
+    assert_eq!(bench.device.host_memory().state(), State::Absent);
+    // What is written meanwhile is not there any more.
+    versions[3] = bench.write(3);
+    let now = bench.device.now();
+    bench.memory.lend(now, 1 << 20, true);
+    let before = bench.counts();
+    (0..8).for_each(|lpn| assert_eq!(bench.read(lpn), Some(versions[lpn as usize])));
+    assert_eq!((bench.counts().0 - before.0, bench.counts().1), (7, 0), "seven are still there");
+
+    bench.lend(0);
+    bench.memory.corrupt_all();
+    let now = bench.device.now();
+    bench.memory.lend(now, 1 << 20, true);
+    (0..8).for_each(|lpn| assert_eq!(bench.read(lpn), Some(versions[lpn as usize])));
+    assert_eq!(bench.counts().1, 8, "none is what it was");
+    // Memory of another size is other memory.
+    let before = bench.counts();
+    bench.lend(1 << 19);
+    (0..8).for_each(|lpn| assert_eq!(bench.read(lpn), Some(versions[lpn as usize])));
+    assert_eq!(bench.counts(), before);
+}
