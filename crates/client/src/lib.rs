@@ -50,7 +50,7 @@
 //! | `x_abort` (ours) | [`Abort`] |
 //! | `append` (ours) | [`Pwrite::append`], read back by [`Records`] |
 //!
-//! With the feature `live`, [`live`](crate::live) is a log on a device that is served: [`writers`] on a mapped ring.
+//! With the feature `live`, the module of that name is a log on a device that is served: [`writers`] on a mapped ring.
 //!
 //! The byte window (2B-SSD) has calls of its own, driven alike: a [`WindowCall`] pins, stores, syncs, flushes and reads
 //! (`examples/window.rs`).
