@@ -406,6 +406,10 @@ impl<M: Medium> Device<M> {
             Event::Transport { function } => self.on_transport_timer(function as usize),
             Event::LogWait { place, generation } => self.on_wait_timeout(place as usize, generation),
             Event::Window { place, generation } => self.on_window(place, generation),
+            Event::Fold => {
+                self.ftl.on_fold_timer(self.now, &mut self.events);
+                self.after_flash();
+            }
             Event::HostMemory { place } => self.on_host_event(place),
             Event::Fill { row, generation } => {
                 self.ftl.on_fill_timeout(self.now, &mut self.events, row, generation);

@@ -119,6 +119,8 @@ pub enum Event {
         /// The row's generation when this was scheduled.
         generation: u32,
     },
+    /// The host may have been quiet long enough to fold the SLC cache.
+    Fold,
 }
 
 impl Event {
@@ -137,6 +139,7 @@ impl Event {
             Event::Transport { function } => (8, function, 0),
             Event::LogWait { place, generation } => (9, place, generation),
             Event::Window { place, generation } => (10, place, generation),
+            Event::Fold => (12, 0, 0),
             Event::HostMemory { place } => (11, place, 0),
         };
         debug_assert!(index < 1 << 24);
@@ -158,7 +161,8 @@ impl Event {
             8 => Event::Transport { function: index },
             9 => Event::LogWait { place: index, generation },
             10 => Event::Window { place: index, generation },
-            _ => Event::HostMemory { place: index },
+            11 => Event::HostMemory { place: index },
+            _ => Event::Fold,
         }
     }
 }

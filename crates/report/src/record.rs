@@ -93,6 +93,9 @@ pub struct Record {
     pub wear: Wear,
     /// How busy channels and dies were.
     pub utilization: Utilization,
+    /// The SLC cache, when the drive has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slc: Option<Slc>,
     /// Programs and erases suspended for a read.
     pub suspends: u64,
     /// Reads repeated because the error correction failed.
@@ -151,6 +154,7 @@ impl Default for Record {
             destage_length_pages: Distribution::default(),
             wear: Wear::default(),
             utilization: Utilization::default(),
+            slc: None,
             suspends: 0,
             read_retries: 0,
             uncorrectable: 0,
@@ -235,7 +239,7 @@ pub struct Flash {
     pub unit_bytes: u64,
     /// Units programmed with data of the host.
     pub units_host: u64,
-    /// Units programmed with data that collection, merges or wear levelling moved.
+    /// Units programmed with data that collection, merges, folding of an SLC cache or wear levelling moved.
     pub units_collected: u64,
     /// Units programmed with the map and its checkpoints.
     pub units_meta: u64,
@@ -259,7 +263,7 @@ pub struct Flash {
     pub merges_isolation: u64,
     /// Pages read for the host.
     pub reads_host: u64,
-    /// Pages read by collection, merges and wear levelling.
+    /// Pages read by collection, merges, folding of an SLC cache and wear levelling.
     pub reads_collected: u64,
     /// Pages of the map read.
     pub reads_meta: u64,
@@ -287,6 +291,28 @@ impl Flash {
             .into_iter()
             .fold(self.units_host, u64::saturating_add)
     }
+}
+
+/// The SLC cache: blocks that store one bit in a cell, where host writes go first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Slc {
+    /// Units of the host that went there: part of `flash.units_host`. The others went past it.
+    pub units_written: u64,
+    /// Units that were moved from there to blocks in their own mode: part of `flash.units_collected`.
+    pub units_folded: u64,
+    /// Superblocks of it that were folded; not in `collections`.
+    pub superblocks_folded: u64,
+    /// Pages read for the host from there: part of `flash.reads_host`.
+    pub reads_host: u64,
+    /// Superblocks that are in single-level mode at the end.
+    pub superblocks: u64,
+    /// Superblocks that it could have at the end, those included: the dynamic part shrinks as the drive fills.
+    pub superblocks_max: u64,
+    /// Valid units in it at the end.
+    pub units: u64,
+    /// Bytes of valid data in it at the end, as a share of what it could hold then.
+    pub fill: f64,
 }
 
 /// The latency of one operation, from submission to completion at the host.

@@ -84,6 +84,18 @@ pub fn summary(record: &Record) -> String {
             ),
         );
     }
+    if let Some(slc) = &record.slc {
+        line(
+            "SLC cache",
+            format!(
+                "{} of the host's units, {} folded, {} pages read, {} full in the end",
+                percent(ratio(slc.units_written as f64, flash.units_host as f64)),
+                grouped(slc.units_folded),
+                grouped(slc.reads_host),
+                percent(slc.fill)
+            ),
+        );
+    }
     let destage = &record.destage_length_pages;
     for (name, cache) in [("write buffer", &record.write_buffer), ("read cache", &record.read_cache)] {
         if let Some(mut text) = cached(cache) {

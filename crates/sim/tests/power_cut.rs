@@ -3,14 +3,14 @@
 //! `docs/internals/power-loss.md` tells what is promised and what these campaigns do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tidewater_base::Instant;
+use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{Mapping, Profile};
 use tidewater_sim::torture::{
-    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, torture, with_hybrid_mapping,
-    worn_out,
+    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, slc_scenarios, torture,
+    with_hybrid_mapping, worn_out,
 };
 use tidewater_wire::nvme::Sqe;
 
@@ -81,6 +81,15 @@ fn every_buffer_policy_keeps_the_promises_in_every_memory_on_fast() {
 fn every_buffer_policy_keeps_the_promises_in_every_memory_on_faster() {
     let counts = every_buffer_policy_keeps_the_promises_on(Mapping::Faster);
     assert!(counts.isolated > 0, "{counts}");
+}
+
+/// Blocks in single-level mode and their folding, at every event.
+#[test]
+fn promises_are_kept_with_an_slc_cache() {
+    let counts = campaign(&slc_scenarios(), Effort::sampled(1_500), 1..2);
+    assert!(counts.cuts >= 12_000 && counts.nested_cuts >= 3_000 && counts.states.len() >= 500, "{counts}");
+    assert!(counts.folds > 0 && counts.collections > 0 && counts.reads_checked > 0 && counts.failures > 0, "{counts}");
+    assert!(!counts.read_only, "{counts}");
 }
 
 #[test]
@@ -225,6 +234,26 @@ impl Drive {
     }
 }
 
+/// The mode of every block comes back from what its rows say of themselves.
+#[test]
+fn the_mode_of_every_block_is_known_after_a_power_loss() {
+    let mut profile = slc_scenarios().remove(0).profile;
+    profile.slc.fold_after = Duration::from_ms(100);
+    let mut drive = Drive::new(profile.clone());
+    for lpn in 0..60 {
+        drive.write(lpn, u64::from(lpn));
+        drive.run(Sqe::flush(1), 0);
+    }
+    let before = drive.device.ftl().slc_fill();
+    assert!(before.superblocks >= 4 && before.units >= 16, "{before:?}");
+    let mut device = Device::power_on(&profile, drive.device.clone().cut_power()).unwrap();
+    while device.is_recovering() {
+        let at = device.deadline().expect("recovery is under way");
+        device.handle(at, Input::Timer).unwrap();
+    }
+    assert_eq!(device.ftl().slc_fill(), before);
+}
+
 /// A deallocation takes a page from a buffer that survives: what it had overtaken on flash must not come back.
 #[test]
 fn a_deallocation_survives_with_the_buffer() {
@@ -252,6 +281,7 @@ fn zeroes_without_a_buffer_are_durable_when_they_complete() {
 fn every_event_of_the_recovery_is_cut() {
     campaign(&all_scenarios(), Effort::exhaustive(300), 1_000..1_001);
     campaign(&hybrid_scenarios(), Effort::exhaustive(300), 1_000..1_001);
+    campaign(&slc_scenarios(), Effort::exhaustive(300), 1_000..1_001);
 }
 
 /// Many seeds, and every event of every recovery, of every policy in every memory.
@@ -284,6 +314,7 @@ fn promises_are_kept_for_many_seeds() {
     campaign(&[fragile()], Effort::sampled(4_000), 100..140);
     campaign(&all_scenarios(), Effort::sampled(4_000), 100..120);
     campaign(&hybrid_scenarios(), Effort::sampled(4_000), 100..120);
+    campaign(&slc_scenarios(), Effort::sampled(4_000), 100..120);
     let to_the_end = Effort { cut_every: 10, life: 0, ..Effort::sampled(40_000) };
     campaign(&[worn_out()], to_the_end, 100..110);
 }

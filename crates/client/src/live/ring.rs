@@ -96,6 +96,11 @@ fn lock(file: &File, lane: u8) -> Result<(), LiveError> {
 impl Ring {
     /// Maps a lane, takes it for this handle, and takes up its stream.
     pub(super) fn attach(lent: &Mappable, lane: u8) -> Result<(Ring, Recovered), LiveError> {
+        // What else of the region may be mapped is no ring.
+        let is_ring = lent.areas.iter().any(|area| area.offset == RING_PAGE_OFFSET && area.size == PAGE);
+        if lent.offset != RING_FILE_BAR2 || !is_ring {
+            return Err(LiveError::NotMapped);
+        }
         let file = reopen(&lent.file)?;
         let mut bytes = [0; RingHeader::SIZE];
         file.read_exact_at(&mut bytes, 0).map_err(|error| wrong(error.to_string()))?;
@@ -104,7 +109,7 @@ impl Ring {
             return Err(LiveError::NoLane { lane, lanes: header.lanes });
         }
         let (device, inode, len) = identity(&file)?;
-        if len < header.file_bytes || lent.offset != RING_FILE_BAR2 {
+        if len < header.file_bytes {
             return Err(wrong(format!("has {len} of {} bytes", header.file_bytes)));
         }
         lock(&file, lane)?;

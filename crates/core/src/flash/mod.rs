@@ -13,7 +13,7 @@ pub use statistics::{DieTime, FlashStatistics};
 
 use crate::events::{Event, EventQueue, lane};
 use crate::ftl::Layout;
-use crate::profile::{DestagePriority, FlashProfile};
+use crate::profile::{DestagePriority, Profile};
 use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Config, Medium};
@@ -51,10 +51,15 @@ pub enum Source {
     Erase,
     /// Reads of recovery.
     Recovery,
+    /// Reads of the SLC cache that is folded while the host is quiet. What they bring is programmed as collected data is: the
+    /// rows of a superblock have one order.
+    FoldRead,
 }
 
 /// How many sources there are.
-pub const SOURCES: usize = 8;
+pub const SOURCES: usize = 9;
+/// The kind of pages in single-level mode, behind those that a cell may have.
+const SLC_KIND: usize = 3;
 
 /// One flash operation.
 #[derive(Clone, Copy, Debug)]
@@ -170,8 +175,11 @@ pub struct Flash {
     units_per_page: u32,
     /// Page kind by row.
     kinds: Vec<u8>,
-    read_time: [Duration; 3],
-    program_time: [Duration; 3],
+    /// Whether each superblock is in single-level mode; empty where there is no SLC cache.
+    slc: Vec<bool>,
+    /// By page kind, and in single-level mode.
+    read_time: [Duration; 4],
+    program_time: [Duration; 4],
     erase_time: Duration,
     command_time: Duration,
     bus_in_time: Duration,
@@ -182,7 +190,9 @@ pub struct Flash {
 
 impl Flash {
     /// The scheduler of an idle array, with room for `capacity` operations before it allocates again.
-    pub fn new(profile: &FlashProfile, nand: &Config, layout: &Layout, capacity: usize) -> Flash {
+    pub fn new(profile: &Profile, nand: &Config, layout: &Layout, capacity: usize) -> Flash {
+        let (profile, slc) = (&profile.flash, &profile.slc);
+        let with_slc = |[lower, middle, upper]: [Duration; 3], slc: Duration| [lower, middle, upper, slc];
         let rate = crate::cost::Rate::per_second(nand.bus_rate);
         let planes_in_turn = !nand.multi_plane && nand.planes > 1;
         let turns = if planes_in_turn { u64::from(nand.planes) } else { 1 };
@@ -221,8 +231,9 @@ impl Flash {
             planes_in_turn,
             units_per_page: layout.units_per_page,
             kinds: (0..nand.pages_per_block as usize).map(|row| (row % nand.cell.page_kinds()) as u8).collect(),
-            read_time: nand.read_time,
-            program_time: nand.program_time.map(|t| t * turns),
+            slc: if slc.is_enabled() { vec![false; layout.superblocks() as usize] } else { Vec::new() },
+            read_time: with_slc(nand.read_time, slc.read_time),
+            program_time: with_slc(nand.program_time, slc.program_time).map(|t| t * turns),
             erase_time: nand.erase_time * turns,
             command_time: nand.command_time,
             bus_in_time: nand.command_time + rate.time(row_bytes),
@@ -312,7 +323,9 @@ impl Flash {
         let bit = |s: Source| 1u32 << s as u32;
         let destage = bit(Source::Destage);
         let first = if self.read_priority { bit(Source::HostRead) | bit(Source::Recovery) } else { 0 };
-        let rest = ((1u32 << SOURCES) - 1) & !first;
+        // Nobody waits for what is folded in the background.
+        let fold = bit(Source::FoldRead);
+        let rest = ((1u32 << SOURCES) - 1) & !first & !fold;
         let (classes, opportunistic) = match priority {
             DestagePriority::Neutral => (vec![first, rest], 0),
             DestagePriority::Conventional => (vec![first, rest & !destage, destage], destage),
@@ -321,8 +334,23 @@ impl Flash {
             }
         };
         self.classes = classes;
+        self.classes.push(fold);
         self.classes.retain(|&class| class != 0);
-        self.opportunistic = opportunistic;
+        self.opportunistic = opportunistic | fold;
+    }
+
+    /// A superblock that has been erased is used in single-level mode from now on, or in that of its cells.
+    pub fn set_slc(&mut self, superblock: u32, slc: bool) {
+        self.slc[superblock as usize] = slc;
+    }
+
+    /// The kind of page that an operation is on, as times are kept by.
+    #[inline]
+    fn kind_of(&self, operation: &Operation) -> usize {
+        if !self.slc.is_empty() && self.slc[operation.superblock as usize] {
+            return SLC_KIND;
+        }
+        usize::from(self.kinds[operation.row as usize])
     }
 
     /// Whether a die has nothing to do.
@@ -518,20 +546,20 @@ impl Flash {
     #[inline]
     fn start_read(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32) {
         let operation = &self.operations[id as usize];
-        let kind = usize::from(self.kinds[operation.row as usize]);
+        let kind = self.kind_of(operation);
         let planes = if self.planes_in_turn { u64::from(planes_of(operation.units, self.units_per_page)) } else { 1 };
         let time = self.command_time + self.read_time[kind] * planes;
         self.dies[die as usize].time.read += time;
-        self.start(now, events, die, id, time, lane::READ + kind);
+        self.start(now, events, die, id, time, lane_of(lane::READ, kind));
     }
 
     fn start_program(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         let d = &mut self.dies[die as usize];
         let id = std::mem::replace(&mut d.loaded, NONE);
-        let kind = usize::from(self.kinds[self.operations[id as usize].row as usize]);
+        let kind = self.kind_of(&self.operations[id as usize]);
         let time = self.program_time[kind];
-        d.time.program += time;
-        self.start(now, events, die, id, time, lane::PROGRAM + kind);
+        self.dies[die as usize].time.program += time;
+        self.start(now, events, die, id, time, lane_of(lane::PROGRAM, kind));
     }
 
     fn try_suspend(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32, ends: Instant) {
@@ -670,9 +698,9 @@ impl Flash {
                             self.statistics.read_retries += u64::from(retries);
                             self.statistics.uncorrectable += u64::from(uncorrectable != 0);
                             if retries > 0 {
-                                let time = self.read_time[usize::from(self.kinds[operation.row as usize])]
-                                    * u64::from(retries);
-                                d.time.read += time;
+                                let operation = *operation;
+                                let time = self.read_time[self.kind_of(&operation)] * u64::from(retries);
+                                self.dies[die as usize].time.read += time;
                                 self.start(now, events, die, id, time, lane::OTHER);
                                 return None;
                             }
@@ -711,6 +739,12 @@ impl Flash {
         self.statistics.count(operation.source, operation.unit_count);
         self.free.push(id);
     }
+}
+
+/// The lane of what takes as long as a page kind does: single-level mode has none of its own.
+#[inline]
+fn lane_of(first: usize, kind: usize) -> usize {
+    if kind == SLC_KIND { lane::OTHER } else { first + kind }
 }
 
 /// The planes that a set of units lies on.

@@ -24,6 +24,7 @@ impl<M: Medium> Ftl<M> {
             die.collect_superblock = NONE;
         }
         self.checkpoint.forget_open(superblock);
+        self.forget_open_slc(superblock);
         if let Some(hybrid) = &mut self.hybrid {
             hybrid.forget_open(superblock);
         }
@@ -199,6 +200,7 @@ impl<M: Medium> Ftl<M> {
         self.superblocks[superblock as usize].state = State::Bad;
         self.valid[superblock as usize] = NOT_A_CANDIDATE;
         self.good_superblocks -= 1;
+        self.size_slc(self.layout.die_of(superblock));
         self.check_end_of_life();
     }
 

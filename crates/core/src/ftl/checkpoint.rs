@@ -259,7 +259,9 @@ impl<M: Medium> Ftl<M> {
     /// Writes a row of the firmware's own. False: no die has more than `leave` free superblocks.
     fn write_own(&mut self, now: Instant, events: &mut EventQueue, own: OwnRow, leave: usize) -> bool {
         if self.checkpoint.open == NONE {
-            let free = |d: &u32| self.dies[*d as usize].free.len();
+            // What must be written may take what the SLC cache keeps.
+            let kept = |d: u32| if leave == 0 { 0 } else { self.dies[d as usize].kept as usize };
+            let free = |d: &u32| self.dies[*d as usize].free.len().saturating_sub(kept(*d));
             let Some(die) = (0..self.layout.dies).max_by_key(free).filter(|d| free(d) > leave) else { return false };
             let superblock = self.open_superblock(die, Stream::Map).expect("it has more than none");
             self.update_ready(die);

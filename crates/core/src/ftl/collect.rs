@@ -1,6 +1,6 @@
 //! Garbage collection and static wear levelling: within a die, a row at a time.
 
-use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State};
+use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::{Kind, NONE, Operation, Source};
 use crate::profile::GcVictim;
@@ -27,10 +27,10 @@ impl<M: Medium> Ftl<M> {
     pub(super) fn pace_collection(&mut self, now: Instant, events: &mut EventQueue, die: u32, units: u32) {
         let start = self.profile.gc_start as usize;
         let space = &mut self.dies[die as usize];
-        if space.free.len() > start {
+        if space.free_beyond() > start {
             return;
         }
-        let missing = (start - space.free.len()) as i64;
+        let missing = (start - space.free_beyond()) as i64;
         space.credit += i64::from(units) * space.ratio * (2 + missing) / 2;
         self.collect(now, events, die);
         self.update_ready(die);
@@ -41,7 +41,7 @@ impl<M: Medium> Ftl<M> {
     #[inline]
     pub(super) fn is_behind(&self, space: &DieSpace) -> bool {
         space.credit > BEHIND * space.ratio * i64::from(self.layout.units_per_row)
-            && space.free.len() <= self.profile.gc_start as usize
+            && space.free_beyond() <= self.profile.gc_start as usize
     }
 
     fn may_collect(&self, die: u32) -> bool {
@@ -49,7 +49,7 @@ impl<M: Medium> Ftl<M> {
         if !space.failed.is_empty() {
             return true;
         }
-        let free = space.free.len() as u32;
+        let free = space.free_beyond() as u32;
         free <= self.profile.gc_start
             && (space.credit > 0 || free <= self.profile.gc_reserve || space.ratio == 0 || self.flash.is_idle(die))
     }
@@ -64,11 +64,16 @@ impl<M: Medium> Ftl<M> {
                 return;
             }
             if self.dies[die as usize].victim == NONE {
-                if !self.may_collect(die) {
-                    return;
-                }
-                match self.choose_victim(die) {
+                let may = self.may_collect(die);
+                let victim = if may { self.choose_victim(die) } else { None };
+                match victim.or_else(|| self.choose_fold(die)) {
                     Some(victim) => self.begin_collection(die, victim),
+                    None if !may => {
+                        if self.must_fold(die) {
+                            self.pad_collected_row(now, events, die);
+                        }
+                        return;
+                    }
                     None => {
                         // Credit must not pile up while there is nothing to collect.
                         self.dies[die as usize].credit = 0;
@@ -82,10 +87,15 @@ impl<M: Medium> Ftl<M> {
                 Some((row, units)) => {
                     let failed = self.superblocks[self.dies[die as usize].victim as usize].failed;
                     let full = self.flash.programs(die) >= self.programs_per_die + ROWS_AHEAD;
-                    if full || !failed && !self.may_collect(die) {
+                    let may = failed || self.may_collect(die);
+                    let folds = self.is_slc(self.dies[die as usize].victim) && self.must_fold(die);
+                    if full || !may && !folds {
                         return;
                     }
                     if !self.has_room_to_collect(die) {
+                        if !may {
+                            return; // What is folded stays where it is for now.
+                        }
                         return self.wait_for_room(now, events, die);
                     }
                     self.read_victim_row(now, events, die, row, units);
@@ -123,7 +133,12 @@ impl<M: Medium> Ftl<M> {
         let valid = i64::from(self.valid[victim as usize] & !NOT_A_CANDIDATE);
         self.superblocks[victim as usize].state = State::Victim;
         self.valid[victim as usize] |= NOT_A_CANDIDATE;
-        self.statistics.collections += 1;
+        if self.is_slc(victim) {
+            self.take_from_slc(victim);
+            self.statistics.folds += 1;
+        } else {
+            self.statistics.collections += 1;
+        }
         let space = &mut self.dies[die as usize];
         space.victim = victim;
         space.victim_row = 0;
@@ -151,7 +166,10 @@ impl<M: Medium> Ftl<M> {
         let victim = space.victim;
         space.victim_row = row + 1;
         space.reads += 1;
-        space.credit -= i64::from(units.count_ones()) * CREDIT;
+        let fold = self.superblocks[victim as usize].stream == Stream::Slc
+            && self.slc.as_ref().is_some_and(|slc| slc.is_folding());
+        // What is folded while the host is quiet is not owed to what it wrote.
+        space.credit -= if fold { 0 } else { i64::from(units.count_ones()) * CREDIT };
         self.update_ready(die);
         // The map entries are needed when the read is done, many events from now.
         let mut left = units;
@@ -161,7 +179,8 @@ impl<M: Medium> Ftl<M> {
             let (plane, unit) = (unit / self.layout.units_per_page, unit % self.layout.units_per_page);
             self.map.prefetch(self.medium.lpn(self.layout.block(victim, plane), row, unit));
         }
-        self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, victim, row, units, die);
+        let source = if fold { Source::FoldRead } else { Source::CollectRead };
+        self.flash.enqueue(now, events, Kind::Read, source, die, victim, row, units, die);
     }
 
     /// A row of a victim has been read: what is still valid goes to the die's row of collected data.
@@ -194,7 +213,11 @@ impl<M: Medium> Ftl<M> {
                 space.victim_row = space.victim_row.min(operation.row);
                 break;
             };
-            self.statistics.collected += 1;
+            if self.is_slc(operation.superblock) {
+                self.statistics.folded += 1;
+            } else {
+                self.statistics.collected += 1;
+            }
             let full = self.put(row, lpn, stamp, super::write::NO_OWNER);
             self.set_origin(row, Origin::Copy(Place { at, page: operation.row, unit: in_page }));
             if full {
@@ -265,8 +288,10 @@ impl<M: Medium> Ftl<M> {
             let planes = 0..self.layout.planes();
             let erases = planes.map(|p| self.medium.erase_count(self.layout.block(superblock, p))).max();
             self.superblocks[superblock as usize].erases = erases.unwrap_or(0);
+            self.leave_slc(superblock);
             self.put_free(superblock);
         } else {
+            self.leave_slc(superblock);
             self.retire(superblock);
         }
         self.update_ready(operation.die);
@@ -295,6 +320,19 @@ impl<M: Medium> Ftl<M> {
             self.statistics.wear_moves += 1;
             return Some(cold);
         }
+        let victim = self.choose_by_policy(die, range);
+        match self.slc_in_the_way(die) {
+            Some(slc)
+                if victim.is_none_or(|v| self.valid[slc as usize] & !NOT_A_CANDIDATE <= self.valid[v as usize]) =>
+            {
+                Some(slc)
+            }
+            _ => victim,
+        }
+    }
+
+    fn choose_by_policy(&self, die: u32, range: std::ops::Range<usize>) -> Option<u32> {
+        let first = die * self.layout.superblocks_per_die;
         let victim = match self.profile.gc_victim {
             GcVictim::Greedy => {
                 let least = self.valid[range.clone()].iter().copied().min()?;

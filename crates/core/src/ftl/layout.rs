@@ -218,7 +218,8 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
     let unit = u64::from(profile.ftl.unit_size);
     let dies = u64::from(nand.dies());
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
-    let reserve = u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump_reserve(profile)) * dies;
+    let slc = super::slc_reserve(profile);
+    let reserve = u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump_reserve(profile) + slc) * dies;
     let held_back = u64::from(super::hybrid::superblocks_beside(&profile.ftl));
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;
     let superblocks = |blocks_per_plane: u64| blocks_per_plane.saturating_sub(spares(blocks_per_plane));

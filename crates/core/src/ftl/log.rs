@@ -64,7 +64,7 @@ impl<M: Medium> Ftl<M> {
 
     pub(super) fn update_log_ready(&mut self, die: u32, paced: bool) {
         let space = &self.dies[die as usize];
-        let room = space.log_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize;
+        let room = space.log_superblock != NONE || space.free_beyond() > self.profile.gc_reserve as usize;
         self.log_ready.set(die, room && paced && self.flash.log_programs(die) < self.programs_per_die);
     }
 

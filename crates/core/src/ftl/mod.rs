@@ -24,6 +24,7 @@ mod map;
 mod precondition;
 mod read;
 mod recover;
+mod slc;
 mod write;
 
 pub use hybrid::LOG_BLOCKS_MIN;
@@ -33,6 +34,7 @@ pub use map::{Entry, Map};
 pub use precondition::Precondition;
 pub use precondition::write_amplification;
 pub use recover::{Flaw, RecoveryReport};
+pub use slc::{SlcFill, slc_reserve, slc_rows};
 pub use write::NO_OWNER;
 
 use crate::events::EventQueue;
@@ -41,6 +43,7 @@ use crate::profile::{FtlProfile, Profile};
 use checkpoint::Checkpoint;
 use dies::DieSet;
 use hybrid::Hybrid;
+use slc::Slc;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tidewater_base::Instant;
@@ -70,6 +73,8 @@ pub enum State {
 pub enum Stream {
     /// Written by the host.
     Host,
+    /// Written by the host too, in single-level mode. Of superblocks: their rows are the host's.
+    Slc,
     /// Moved by collection.
     Collected,
     /// Destaged from the fast side.
@@ -175,6 +180,8 @@ struct Row {
 #[derive(Clone, Debug)]
 struct DieSpace {
     free: BinaryHeap<Reverse<(u32, u64, u32)>>,
+    /// Free superblocks that only the SLC cache may open.
+    kept: u32,
     host_superblock: u32,
     /// Takes what the fast side destages.
     log_superblock: u32,
@@ -198,6 +205,14 @@ struct DieSpace {
     starved: bool,
 }
 
+impl DieSpace {
+    /// Free superblocks, without those that the SLC cache keeps.
+    #[inline]
+    fn free_beyond(&self) -> usize {
+        self.free.len().saturating_sub(self.kept as usize)
+    }
+}
+
 /// Counters of the translation layer, in units unless said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlStatistics {
@@ -211,6 +226,14 @@ pub struct FtlStatistics {
     pub padding: u64,
     /// Programmed for checkpoints and the deallocation log.
     pub map: u64,
+    /// Of what the host wrote, what went to the SLC cache first.
+    pub slc: u64,
+    /// Moved out of the SLC cache to blocks in their own mode; not in `collected`.
+    pub folded: u64,
+    /// Superblocks of the SLC cache that were folded; not in `collections`.
+    pub folds: u64,
+    /// Flash reads for the host that the SLC cache served (operations).
+    pub slc_reads: u64,
     /// Superblocks collected; RW log blocks reclaimed where the mapping is hybrid.
     pub collections: u64,
     /// Merges of log blocks with data blocks, where the mapping is hybrid: the log block became the data block as it was.
@@ -264,6 +287,8 @@ pub struct Ftl<M> {
     free_superblocks: u32,
     /// `None`: every page is mapped by itself.
     hybrid: Option<Box<Hybrid>>,
+    /// `None`: host writes go to blocks in their own mode at once.
+    slc: Option<Box<Slc>>,
     /// Dies that are starved.
     starved: u32,
     /// Dies on which collection has more to do, or more reason to, than when it looked last.
@@ -327,10 +352,11 @@ impl<M: Medium> Ftl<M> {
         let units = plan.units as u32;
         let layout = Layout::new(&medium, profile.ftl.unit_size, plan.superblocks_per_die);
         let dies = layout.dies;
-        let flash = Flash::new(&profile.flash, medium.config(), &layout, 4 * dies as usize + 4_096);
+        let flash = Flash::new(profile, medium.config(), &layout, 4 * dies as usize + 4_096);
         let count = layout.superblocks() as usize;
         let space = DieSpace {
             free: BinaryHeap::new(),
+            kept: 0,
             host_superblock: NONE,
             log_superblock: NONE,
             past_superblock: NONE,
@@ -375,6 +401,7 @@ impl<M: Medium> Ftl<M> {
             dies: vec![space; dies as usize],
             free_superblocks: 0,
             hybrid: Hybrid::new(profile, &layout, units),
+            slc: Slc::new(profile),
             starved: 0,
             wake: Vec::new(),
             draining: Vec::new(),
@@ -418,7 +445,10 @@ impl<M: Medium> Ftl<M> {
         for superblock in 0..count as u32 {
             ftl.adopt(superblock);
         }
-        (0..dies).for_each(|die| ftl.update_ready(die));
+        (0..dies).for_each(|die| {
+            ftl.size_slc(die);
+            ftl.update_ready(die);
+        });
         ftl.check_end_of_life();
         ftl
     }
@@ -525,7 +555,7 @@ impl<M: Medium> Ftl<M> {
                 self.on_programmed(now, events, operation);
             }
             Source::CollectRead if self.hybrid.is_some() => self.on_merge_read(now, events, operation),
-            Source::CollectRead => self.on_collect_read(now, events, operation),
+            Source::CollectRead | Source::FoldRead => self.on_collect_read(now, events, operation),
             Source::Erase => self.on_erased(now, events, operation),
             Source::Recovery => self.on_recovery_read(now, events, operation),
         }
@@ -589,7 +619,7 @@ impl<M: Medium> Ftl<M> {
             return self.unstick();
         }
         let space = &self.dies[die as usize];
-        let room = space.host_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize;
+        let room = self.has_host_room(die);
         let paced = !self.is_behind(space);
         self.ready.set(die, room && self.flash.programs(die) < self.programs_per_die && paced);
         if self.log_reserve > 0 {
@@ -652,6 +682,7 @@ impl<M: Medium> Ftl<M> {
         }
         let reserve =
             self.layout.dies * (layout::reserve_per_die(&self.profile) + self.log_reserve) + self.map_superblocks();
+        let reserve = reserve + self.dies.iter().map(|d| d.kept).sum::<u32>();
         let data = self.good_superblocks.saturating_sub(reserve) * self.layout.units_per_superblock;
         f64::from(data) / f64::from(self.units().max(1)) - 1.0
     }
@@ -690,7 +721,7 @@ impl<M: Medium> Ftl<M> {
             );
             assert_eq!(
                 self.valid[i] & NOT_A_CANDIDATE == 0,
-                s.state == State::Closed && s.stream != Stream::Map,
+                s.state == State::Closed && s.stream != Stream::Map && (s.stream != Stream::Slc || s.failed),
                 "superblock {i} {s:?}"
             );
         }

@@ -90,7 +90,7 @@ impl<M: Medium> Ftl<M> {
         // A superblock of its own on each die: the host's may have rows under way, and these are programmed at once.
         let room = |d: &u32| {
             let space = &self.dies[*d as usize];
-            space.past_superblock != NONE || space.free.len() > self.profile.gc_reserve as usize
+            space.past_superblock != NONE || space.free_beyond() > self.profile.gc_reserve as usize
         };
         let Some(die) = (0..dies).map(|i| (from + i) % dies).find(room) else { return false };
         self.next_die = (die + 1) % dies;
@@ -164,7 +164,7 @@ impl<M: Medium> Ftl<M> {
         let mut quotas: Vec<(u32, u32)> = Vec::new();
         let keep = self.profile.gc_start as usize;
         // Each die gets its share by the superblocks it has: factory-bad blocks may have taken some.
-        let places = |die: u32| (self.dies[die as usize].free.len().saturating_sub(keep + 2)) as u64;
+        let places = |die: u32| (self.dies[die as usize].free_beyond().saturating_sub(keep + 2)) as u64;
         let all: u64 = (0..dies).map(places).sum();
         if all * u64::from(per_superblock) < u64::from(total) {
             return Err(
@@ -184,7 +184,7 @@ impl<M: Medium> Ftl<M> {
             let first = quotas.len();
             let mut superblocks = Vec::new();
             // One that is half full stays open for the host's next rows: it is opened by the first write.
-            while self.dies[die as usize].free.len() > keep + 2 {
+            while self.dies[die as usize].free_beyond() > keep + 2 {
                 superblocks.push(self.open_superblock(die, Stream::Host).expect("counted"));
             }
             let (n, u) = (superblocks.len() as f64, f64::from(share));

@@ -70,6 +70,10 @@ impl<M: Medium> Ftl<M> {
         owner: u32,
     ) {
         let die = self.layout.die_of(superblock);
+        if self.slc.is_some() {
+            self.statistics.slc_reads += u64::from(self.is_slc(superblock));
+            self.touch_slc(now, events);
+        }
         self.flash.enqueue(now, events, Kind::Read, Source::HostRead, die, superblock, row, units, owner);
     }
 

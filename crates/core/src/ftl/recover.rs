@@ -164,6 +164,7 @@ impl<M: Medium> Ftl<M> {
             match recovery.phase {
                 Phase::Headers => {
                     recovery.phase = Phase::Map;
+                    self.learn_modes();
                     self.read_map_rows(now, events);
                 }
                 Phase::Map => {
@@ -363,6 +364,10 @@ impl<M: Medium> Ftl<M> {
             let content = self.content(superblock);
             self.good_superblocks += 1;
             let all_rows = self.layout.rows as u16;
+            if self.was_slc(superblock) {
+                self.adopt_slc(superblock);
+            }
+            let rows_of = self.rows_of(superblock);
             let s = &mut self.superblocks[superblock as usize];
             s.erases = erases;
             let die = s.die as usize;
@@ -373,7 +378,7 @@ impl<M: Medium> Ftl<M> {
             }
             let planes = 0..self.layout.planes();
             let even = planes.into_iter().all(|p| self.medium.programmed(self.layout.block(superblock, p)) == rows);
-            let goes_on = rows < self.layout.rows && even && !torn && !bad;
+            let goes_on = rows < rows_of && even && !torn && !bad;
             let s = &mut self.superblocks[superblock as usize];
             s.rows = all_rows;
             self.programmed[superblock as usize] = all_rows;
@@ -387,7 +392,9 @@ impl<M: Medium> Ftl<M> {
                 map_superblocks.push((newest.map_or(0, |h| h.program_sequence), superblock));
             } else {
                 s.failed = bad;
-                self.valid[superblock as usize] &= !super::NOT_A_CANDIDATE;
+                if bad || s.stream != Stream::Slc {
+                    self.valid[superblock as usize] &= !super::NOT_A_CANDIDATE;
+                }
                 if bad {
                     self.dies[die].failed.push(superblock);
                 }
@@ -399,6 +406,7 @@ impl<M: Medium> Ftl<M> {
         } else {
             self.reopen(&mut partial);
         }
+        self.settle_slc(now, events);
         map_superblocks.sort_unstable();
         for (_, superblock) in map_superblocks {
             let images = recovery.images.iter().filter(|(_, image)| image.2 == superblock);
@@ -418,6 +426,14 @@ impl<M: Medium> Ftl<M> {
     fn reopen(&mut self, partial: &mut [(u32, u32)]) {
         partial.sort_unstable();
         for &mut (rows, superblock) in partial {
+            if self.is_slc(superblock) {
+                if self.reopen_slc(superblock) {
+                    self.superblocks[superblock as usize].state = State::Open;
+                    self.superblocks[superblock as usize].rows = rows as u16;
+                    self.programmed[superblock as usize] = rows as u16;
+                }
+                continue;
+            }
             let die = &mut self.dies[self.superblocks[superblock as usize].die as usize];
             let (open, stream) = if self.profile.gc_stream && die.collect_superblock == super::NONE {
                 (&mut die.collect_superblock, Stream::Collected)

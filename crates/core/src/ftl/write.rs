@@ -1,5 +1,6 @@
 //! Rows: filled with units, programmed, and acknowledged.
 
+use super::slc::SLC_INDEX;
 use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, Row, State, Stream};
 use crate::events::{Event, EventQueue, lane};
 use crate::flash::{Kind, NONE, Operation, Source};
@@ -66,6 +67,7 @@ impl<M: Medium> Ftl<M> {
         if self.put(row, lpn, stamp, owner) {
             self.submit(now, events, row);
         }
+        self.touch_slc(now, events);
     }
 
     /// Puts a unit into a row and moves its map entry. True: the row is full.
@@ -119,6 +121,15 @@ impl<M: Medium> Ftl<M> {
 
     /// Opens a row for host data on this die, which has room.
     pub(super) fn open_host_row_on(&mut self, die: u32) -> u32 {
+        if let Some(superblock) = self.slc_superblock(die) {
+            let number = self.host_rows.open();
+            self.host_row = self.open_row(superblock, Stream::Host, number);
+            self.rows[self.host_row as usize].index = SLC_INDEX;
+            if self.is_full(superblock) {
+                self.forget_open_slc(superblock);
+            }
+            return self.host_row;
+        }
         let mut superblock = self.dies[die as usize].host_superblock;
         if superblock == NONE {
             superblock = self.open_superblock(die, Stream::Host).expect("the die has a free superblock");
@@ -141,7 +152,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     pub(super) fn is_full(&self, superblock: u32) -> bool {
-        u32::from(self.superblocks[superblock as usize].rows) == self.layout.rows
+        u32::from(self.superblocks[superblock as usize].rows) == self.rows_of(superblock)
     }
 
     /// Opens the next row of a superblock.
@@ -213,14 +224,17 @@ impl<M: Medium> Ftl<M> {
         }
         let die = u32::from(self.superblocks[superblock as usize].die);
         let source = match stream {
-            Stream::Host => Source::HostProgram,
+            Stream::Host | Stream::Slc => Source::HostProgram,
             Stream::Collected | Stream::Merge => Source::CollectProgram,
             Stream::Log => Source::Destage,
             Stream::Map => Source::Map,
         };
         match stream {
             Stream::Host if self.hybrid.is_some() => self.forget_row(row),
-            Stream::Host => self.host_row = NONE,
+            Stream::Host | Stream::Slc => {
+                self.host_row = NONE;
+                self.statistics.slc += if self.is_slc(superblock) { u64::from(count) } else { 0 };
+            }
             Stream::Collected => self.dies[die as usize].collect_row = NONE,
             Stream::Log => self.log_row = NONE,
             Stream::Merge | Stream::Map => {}
@@ -279,7 +293,8 @@ impl<M: Medium> Ftl<M> {
         let programmed = &mut self.programmed[superblock as usize];
         debug_assert_eq!(u32::from(*programmed), operation.row);
         *programmed += 1;
-        if s.state == State::Open && (u32::from(*programmed) == self.layout.rows || s.failed && *programmed == s.rows) {
+        let done = *programmed;
+        if s.state == State::Open && (u32::from(done) == self.rows_of(superblock) || s.failed && done == s.rows) {
             self.close(superblock);
         }
         if failed {
@@ -300,7 +315,7 @@ impl<M: Medium> Ftl<M> {
         let own = r.own.take();
         self.free_rows.push(row);
         match stream {
-            Stream::Host => {
+            Stream::Host | Stream::Slc => {
                 self.host_rows.finish(number);
             }
             Stream::Collected => {
@@ -324,7 +339,8 @@ impl<M: Medium> Ftl<M> {
         let s = &mut self.superblocks[superblock as usize];
         s.state = State::Closed;
         s.closed_at = self.host_clock;
-        if s.stream != Stream::Map {
+        if s.stream != Stream::Map && !self.close_slc(superblock) {
+            let s = &self.superblocks[superblock as usize];
             self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
             if s.failed && self.hybrid.is_none() {
                 self.dies[s.die as usize].failed.push(superblock);

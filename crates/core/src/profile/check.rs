@@ -5,6 +5,7 @@ use super::{Arbitration, Mapping, MemoryKind, MemoryProfile, Profile, QueuePrior
 use crate::ftl::LOG_BLOCKS_MIN;
 use crate::memory;
 use tidewater_base::units::{format_bytes, format_share};
+use tidewater_nand::Cell;
 
 /// Blocks in a drive: each costs some bytes of the simulating machine's memory. A real drive of 30 TB has about 2 million.
 const BLOCKS_MAX: u64 = 1 << 27;
@@ -37,6 +38,7 @@ impl Profile {
         self.check_link()?;
         self.memories.iter().try_for_each(|memory| self.check_memory(memory))?;
         self.check_ftl()?;
+        self.check_slc()?;
         self.check_fast()?;
         self.check_window()?;
         self.check_nand()?;
@@ -263,6 +265,25 @@ impl Profile {
         })
     }
 
+    fn check_slc(&self) -> Checked {
+        if !self.slc.is_enabled() {
+            return Ok(());
+        }
+        let (ftl, nand) = (&self.ftl, &self.nand);
+        require(nand.cell != Cell::Slc, "nand.cell", || {
+            "blocks that store one bit in a cell anyway are no faster as an SLC cache".into()
+        })?;
+        require(ftl.mapping == Mapping::Page, "ftl.mapping", || {
+            "an SLC cache needs data that can be moved page by page, which only \"page\" has".into()
+        })?;
+        require(ftl.gc_stream, "ftl.gc_stream", || {
+            "what is folded must not go back to the SLC cache: it needs superblocks of its own (true)".into()
+        })?;
+        require(crate::ftl::slc_rows(nand) >= 1, "nand.pages_per_block", || {
+            format!("{} are less than one word line", nand.pages_per_block)
+        })
+    }
+
     fn check_nand(&self) -> Checked {
         let nand = &self.nand;
         require(nand.page_size.is_multiple_of(nand.ecc_codeword), "nand.ecc_codeword", || {
@@ -307,7 +328,7 @@ impl Profile {
         }
         // One superblock open for the host, one for collection, and one to be collected.
         let spares = (f64::from(nand.blocks_per_plane) * ftl.spare_blocks).ceil() as u32;
-        let least = ftl.gc_start + 3 + spares;
+        let least = ftl.gc_start + 3 + spares + crate::ftl::slc_reserve(self);
         require(nand.blocks_per_plane >= least, "nand.blocks_per_plane", || {
             format!(
                 "too few blocks: {} in a plane, but {} spares, gc_start {} and three in use need {least}",

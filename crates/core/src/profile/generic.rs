@@ -4,7 +4,7 @@
 use super::{
     Access, Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, Gate,
     GcVictim, HmbProfile, HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile, OnWrap, Profile,
-    QueuePriority, Release, ServeProfile, Survives, Timing, WindowProfile,
+    QueuePriority, Release, ServeProfile, SlcProfile, Survives, Timing, WhenFull, WindowProfile,
 };
 use tidewater_base::Duration;
 use tidewater_nand::{Cell, Config as NandProfile};
@@ -104,6 +104,14 @@ impl Profile {
                 wear_aware_allocation: true,
                 checkpoint_interval: 128,
                 fill_timeout: Duration::from_us(500),
+            },
+            slc: SlcProfile {
+                size: 0,
+                dynamic: 0.0,
+                when_full: WhenFull::Direct,
+                fold_after: Duration::from_ms(5),
+                read_time: Duration::from_us(30),
+                program_time: Duration::from_us(200),
             },
             flash: FlashProfile {
                 programs_per_die: 2,

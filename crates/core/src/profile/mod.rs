@@ -46,6 +46,8 @@ pub struct Profile {
     pub window: WindowProfile,
     /// `[ftl]`: mapping, collection, wear levelling, checkpoints.
     pub ftl: FtlProfile,
+    /// `[slc]`: the cache of flash in single-level mode.
+    pub slc: SlcProfile,
     /// `[flash]`: the scheduler.
     pub flash: FlashProfile,
     /// `[nand]`: the medium.
@@ -416,6 +418,39 @@ pub enum GcVictim {
     Greedy,
     /// The best ratio of free space times age to the cost of copying (Rosenblum and Ousterhout, 1992).
     CostBenefit,
+}
+
+/// `[slc]`: blocks that store one bit in a cell, where host writes go first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlcProfile {
+    /// Bytes of data that the cache always has room for, in flash of its own beside what the capacity needs. 0: none.
+    pub size: u64,
+    /// Share of the erased flash that nobody needs now that the cache may use besides, 0 to 1.
+    pub dynamic: f64,
+    /// Where host writes go when it is full.
+    pub when_full: WhenFull,
+    /// Time without a host command at the flash after which the cache is folded.
+    pub fold_after: Duration,
+    /// Time from array to page register.
+    pub read_time: Duration,
+    /// Time from page register to array.
+    pub program_time: Duration,
+}
+
+impl SlcProfile {
+    /// Whether the drive has such a cache.
+    pub fn is_enabled(&self) -> bool {
+        self.size > 0 || self.dynamic > 0.0
+    }
+}
+
+/// Where host writes go when the SLC cache is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Past it, to blocks in their own mode.
+    Direct,
+    /// They wait until something of it has been folded.
+    Fold,
 }
 
 /// `[flash]`.

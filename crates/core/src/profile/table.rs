@@ -5,7 +5,7 @@ use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
 use super::{
     Access as HostAccess, Arbitration, DestagePriority, Gate, GcVictim, Interrupts, Mapping, MemoryKind, OnWrap,
-    QueuePriority, Release, Survives, Timing,
+    QueuePriority, Release, Survives, Timing, WhenFull,
 };
 use tidewater_base::Duration;
 use tidewater_nand::Cell;
@@ -28,6 +28,10 @@ choices!(Mapping {
 choices!(GcVictim {
     Greedy = "greedy": "the superblock with the fewest valid units",
     CostBenefit = "cost-benefit": "the best ratio of free space times age to the cost of copying",
+});
+choices!(WhenFull {
+    Direct = "direct": "past it, to blocks in their own mode",
+    Fold = "fold": "they wait until something of it has been folded",
 });
 choices!(Release {
     Programmed = "programmed": "when the page is programmed",
@@ -430,6 +434,26 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         fill_timeout, time(SECOND),
             "A program row that does not fill is padded and programmed after this time.",
             "Less than one program, so that a lone flush is not dominated by waiting for company. An assumption.";
+    }
+    slc {
+        size, bytes(0, TIB),
+            "Bytes of data that the cache always has room for (its static part), rounded up to a superblock on each die. It is flash beside what the capacity and its over-provisioning need. 0: none.",
+            "Drives for servers have none; a profile of a client drive says its own.";
+        dynamic, Kind::Share { min: 0.0, max: 1.0 },
+            "Share of the erased superblocks beyond what collection starts at that the cache may use besides (its dynamic part): it shrinks as the drive fills. 0: none.",
+            "As `slc.size`. Client drives without a fixed cache use all that is erased.";
+        when_full, Kind::Choice(WhenFull::WORDS),
+            "Where host writes go when the cache is full.",
+            "Of the two the one that is faster in the end: a write that waits for folding costs a read and a program more.";
+        fold_after, time(SECOND),
+            "Time without a host read or write at the flash after which the cache is folded: its data moves to blocks in their own mode.",
+            "Long against the gaps within a burst, short against those between bursts. An assumption.";
+        read_time, CELL_TIME,
+            "Time from array to page register of a block in single-level mode.",
+            "HP's white paper on NAND types: 25 us for planar SLC; 3D cells of a TLC chip with one sensing step, somewhat longer. An assumption.";
+        program_time, CELL_TIME,
+            "Time from page register to array of a block in single-level mode.",
+            "HP's white paper on NAND types: 200 to 300 us for SLC.";
     }
     flash {
         programs_per_die, integer(1, 64),

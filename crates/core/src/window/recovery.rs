@@ -210,7 +210,8 @@ impl<M: Medium> Device<M> {
             if let Some(id) = done {
                 let done = *self.ftl.flash.operation(id);
                 // Nobody waits for reads any more.
-                if !matches!(done.source, Source::HostRead | Source::CollectRead | Source::Recovery) {
+                if !matches!(done.source, Source::HostRead | Source::CollectRead | Source::FoldRead | Source::Recovery)
+                {
                     self.ftl.on_done(self.now, &mut self.events, &done);
                 }
             }

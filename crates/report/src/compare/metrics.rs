@@ -96,6 +96,10 @@ pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
     add("switch merges", Quantity::Count, Better::Higher, false, &merges(|f| f.merges_switch));
     add("partial merges", Quantity::Count, Better::Lower, false, &merges(|f| f.merges_partial));
     add("full merges", Quantity::Count, Better::Lower, false, &merges(|f| f.merges_full));
+    add("written to the SLC cache", Quantity::Share, Better::Higher, false, &|r| {
+        r.slc.map(|slc| ratio(slc.units_written as f64, r.flash.units_host as f64))
+    });
+    add("units folded", Quantity::Count, Better::Lower, false, &|r| r.slc.map(|slc| slc.units_folded as f64));
     let hits = |cache: &Cache| cache.was_asked().then_some(cache.hit_ratio);
     add("write buffer hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.write_buffer));
     add("read cache hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.read_cache));

@@ -121,6 +121,14 @@ fn counters(out: &mut String, record: &Record) {
         rows.push(("of these to the isolation area", count(flash.units_isolated as f64)));
         rows.push(("full merges for the isolation area", count(flash.merges_isolation as f64)));
     }
+    if let Some(slc) = &record.slc {
+        rows.push(("units written to the SLC cache", count(slc.units_written as f64)));
+        rows.push(("units folded out of it", count(slc.units_folded as f64)));
+        rows.push(("superblocks folded", count(slc.superblocks_folded as f64)));
+        rows.push(("pages read from it for the host", count(slc.reads_host as f64)));
+        rows.push(("superblocks in it at the end", count(slc.superblocks as f64)));
+        rows.push(("superblocks that it could have then", count(slc.superblocks_max as f64)));
+    }
     if let Some(recovery) = &record.recovery {
         rows.push(("recovery after the power cut", crate::units::seconds(recovery.seconds)));
         rows.push(("pages read for it", count(recovery.pages_read as f64)));

@@ -12,7 +12,7 @@ use tidewater_core::profile::{Mapping, MemoryKind};
 use tidewater_report::Record;
 use tidewater_report::record::{
     Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, HostMemory, Latency, Placement, ProfileUsed, Recovery,
-    TimePoint, TimeSeries, Utilization, Wear, ratio,
+    Slc, TimePoint, TimeSeries, Utilization, Wear, ratio,
 };
 use tidewater_wire::nvme::Status;
 
@@ -80,6 +80,7 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
         destage_length_pages: destage_lengths(device.write_buffer()),
         wear: wear(device),
         utilization: utilization(device, seconds),
+        slc: slc(device),
         suspends: device.ftl().flash.statistics.suspensions,
         read_retries: device.ftl().flash.statistics.read_retries,
         uncorrectable: device.ftl().flash.statistics.uncorrectable,
@@ -154,7 +155,7 @@ fn flash(device: &Device) -> Flash {
     Flash {
         unit_bytes: u64::from(device.profile().ftl.unit_size),
         units_host: ftl.host - rewritten,
-        units_collected: ftl.collected,
+        units_collected: ftl.collected + ftl.folded,
         units_meta: ftl.map,
         units_padding: ftl.padding,
         units_rewritten: rewritten,
@@ -166,7 +167,7 @@ fn flash(device: &Device) -> Flash {
         units_isolated: ftl.isolated,
         merges_isolation: ftl.isolation_merges,
         reads_host: flash.operations_of(FlashSource::HostRead),
-        reads_collected: flash.operations_of(FlashSource::CollectRead),
+        reads_collected: flash.operations_of(FlashSource::CollectRead) + flash.operations_of(FlashSource::FoldRead),
         reads_meta: flash.operations_of(FlashSource::Recovery),
         erases_total: ftl.erases,
         erases_wear_levelling: (ftl.wear_moves * planes).min(ftl.erases),
@@ -178,6 +179,21 @@ fn flash(device: &Device) -> Flash {
         },
         over_provisioning: device.ftl().spare_share().max(0.0),
     }
+}
+
+fn slc(device: &Device) -> Option<Slc> {
+    let (ftl, fill) = (device.ftl(), device.ftl().slc_fill());
+    let room = f64::from(fill.superblocks_max) * f64::from(fill.units_per_superblock);
+    ftl.has_slc().then(|| Slc {
+        units_written: ftl.statistics.slc,
+        units_folded: ftl.statistics.folded,
+        superblocks_folded: ftl.statistics.folds,
+        reads_host: ftl.statistics.slc_reads,
+        superblocks: fill.superblocks.into(),
+        superblocks_max: fill.superblocks_max.into(),
+        units: fill.units,
+        fill: ratio(fill.units as f64, room),
+    })
 }
 
 fn latencies(metrics: &Metrics) -> BTreeMap<String, Latency> {

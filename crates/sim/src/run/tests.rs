@@ -1,3 +1,5 @@
+mod slc;
+
 use super::*;
 use crate::workload::{JobSource, JobSpec, Op, Request, SourceError};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,7 +12,7 @@ mod scenario;
 pub use host::Mix;
 pub use log::{LogCounts, LogEffort, LogScenario, group_scenarios, log_scenarios, torture_log, torture_split};
 pub use scenario::{
-    Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, with_hybrid_mapping, worn_out,
+    Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, slc_scenarios, with_hybrid_mapping, worn_out,
 };
 
 use crate::host_memory::LentMemory;
@@ -103,6 +103,8 @@ pub struct Counts {
     pub states: HashSet<u64>,
     /// Superblocks collected in the workload.
     pub collections: u64,
+    /// Superblocks of an SLC cache that were folded in the workload.
+    pub folds: u64,
     /// Merges by kind in the workload, where the mapping is hybrid: switch, partial, full.
     pub merges: [u64; 3],
     /// Pages that were isolated in the workload, where the mapping is FASTer's.
@@ -132,6 +134,7 @@ impl Counts {
         self.reads_checked += other.reads_checked;
         self.states.extend(other.states);
         self.collections += other.collections;
+        self.folds += other.folds;
         (0..3).for_each(|kind| self.merges[kind] += other.merges[kind]);
         self.isolated += other.isolated;
         self.destaged += other.destaged;
@@ -148,7 +151,7 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{} events, {} cuts, {} nested cuts, {} distinct states, {} aftermaths, {} commands, {} reads checked, \
-             {} destaged, {} collections, merges {:?}, {} isolated, {} for wear, {} map units, {} failed operations, {:.4} J for a dump{}",
+             {} destaged, {} collections, {} folds, merges {:?}, {} isolated, {} for wear, {} map units, {} failed operations, {:.4} J for a dump{}",
             self.events,
             self.cuts,
             self.nested_cuts,
@@ -158,6 +161,7 @@ impl fmt::Display for Counts {
             self.reads_checked,
             self.destaged,
             self.collections,
+            self.folds,
             self.merges,
             self.isolated,
             self.wear_moves,
@@ -286,6 +290,7 @@ impl Campaign<'_> {
     fn collect_counts(&mut self, device: &Victim, host: &Host) {
         let s = &device.ftl().statistics;
         self.counts.collections += s.collections;
+        self.counts.folds += s.folds;
         let merges = [s.merges_switch, s.merges_partial, s.merges_full];
         (0..3).for_each(|kind| self.counts.merges[kind] += merges[kind]);
         self.counts.isolated += s.isolated;

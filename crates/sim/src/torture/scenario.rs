@@ -5,7 +5,7 @@ use crate::oracle::Durability;
 use tidewater_base::Duration;
 use tidewater_core::buffer::POLICIES;
 use tidewater_core::ftl::Precondition;
-use tidewater_core::profile::{GcVictim, Mapping, MemoryKind, MemoryProfile, Profile, Survives};
+use tidewater_core::profile::{GcVictim, Mapping, MemoryKind, MemoryProfile, Profile, Survives, WhenFull};
 use tidewater_nand::{Cell, Fault, FaultPlan};
 
 /// A drive and what is done to it.
@@ -248,6 +248,54 @@ pub fn buffer_scenarios(mapping: Mapping) -> Vec<Scenario> {
                 mix: if memory == "NVM" { Mix::DEALLOCATE } else { Mix::ALL },
                 ..scenario(&format!("{policy}, {memory}, {mapping:?}"), p)
             });
+        }
+    }
+    all
+}
+
+/// Drives whose host writes go to an SLC cache first: fixed, dynamic and both, past it when it is full or waiting for it,
+/// with healthy flash and with flash that fails. They fold between any two bursts.
+pub fn slc_scenarios() -> Vec<Scenario> {
+    let base = |i: u64| {
+        let mut p = tiny();
+        p.nand.cell = Cell::Tlc;
+        p.nand.program_time = [Duration::from_us(300), Duration::from_us(450), Duration::from_us(700)];
+        p.nand.pages_per_block = 12;
+        p.slc.program_time = Duration::from_us(100);
+        p.slc.fold_after = Duration::from_us(if i.is_multiple_of(2) { 300 } else { 40 });
+        p.buffer.write_size = 32 << 10;
+        p
+    };
+    let pages = |n: u64| n * 4 * (4 << 10) * 4; // Superblocks of each of four dies.
+    let mut all = Vec::new();
+    for (i, (fixed, dynamic, when_full)) in [
+        (2, 0.0, WhenFull::Direct),
+        (1, 0.0, WhenFull::Fold),
+        (0, 1.0, WhenFull::Direct),
+        (0, 0.5, WhenFull::Fold),
+        (1, 1.0, WhenFull::Direct),
+        (2, 0.7, WhenFull::Fold),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut p = base(i as u64);
+        (p.slc.size, p.slc.dynamic, p.slc.when_full) = (pages(fixed), dynamic, when_full);
+        if i == 3 {
+            p.buffer.write_policy = "none".into();
+        }
+        let name = format!("SLC cache of {fixed} and {dynamic}, {when_full:?}");
+        all.push(Scenario {
+            precondition: Precondition::Filled([0.0, 0.9, 0.3, 0.6, 1.0, 0.8][i]),
+            mix: [Mix::ALL, Mix::OVERWRITE, Mix::DEALLOCATE][i % 3],
+            queue_depth: [8, 16, 2][i % 3],
+            ..scenario(&name, p.clone())
+        });
+        if i % 2 == 1 {
+            p.nand.blocks_per_plane = 24;
+            p.nand.planes = 2;
+            p.ftl.spare_blocks = 0.2;
+            all.push(Scenario { faults: failing(5 + i as u64), ..scenario(&format!("{name}, failing flash"), p) });
         }
     }
     all

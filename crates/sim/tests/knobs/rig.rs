@@ -160,6 +160,8 @@ metrics! {
     WEAR_SPREAD: "standard deviation of wear", |r| r.wear.stddev;
     MERGES: "merges", |r| r.flash.merges_total() as f64;
     UNITS_ISOLATED: "units that went to the isolation area", |r| r.flash.units_isolated as f64;
+    SLC_WRITTEN: "units written to the SLC cache", |r| r.slc.map_or(0.0, |slc| slc.units_written as f64);
+    SLC_FOLDED: "units folded", |r| r.slc.map_or(0.0, |slc| slc.units_folded as f64);
     SUSPENSIONS: "suspensions", |r| r.suspends as f64;
     RETRIES: "read retries", |r| r.read_retries as f64;
     UNCORRECTABLE: "uncorrectable pages", |r| r.uncorrectable as f64;

@@ -68,6 +68,9 @@ const SKEWED_MIX: Load =
 // Both queues are never empty, and few commands are worked on at once: the order of fetching decides.
 const CLASSES: Load =
     load("rw=randrw,rwmixread=30,bs=4k,iodepth=64,size=16m,number_ios=6000,norandommap=1").queue_by_operation();
+// More than the write buffer holds and the cache folds meanwhile, on a drive of which a part is erased.
+const SLC_WRITES: Load = load("rw=write,bs=64k,iodepth=8,size=8m,number_ios=128").fresh();
+const SLC: &[&str] = &["slc.size=16MiB"];
 const CBM: &[&str] = &["buffer.write_policy=cbm", "buffer.read_policy=lru", "buffer.write_watermark=100%"];
 const FEW_READS: Load = load("rw=randread,bs=4k,iodepth=1,size=128k,number_ios=1000,norandommap=1");
 const LENT: &[&str] =
@@ -170,6 +173,16 @@ pub const KNOBS: &[Knob] = knobs! {
     "ftl.wear_aware_allocation", &["ftl.wear_gap=0"], SKEWED_WRITES => "false": Rise(WEAR_SPREAD);
     "ftl.checkpoint_interval", &[], MANY_WRITES => "8": Rise(MAP_UNITS);
     "ftl.fill_timeout", &["buffer.write_policy=none"], WRITES => "5ms": Rise(WRITE_MEAN);
+
+    "slc.size", SLC, SLC_WRITES => "0": Rise(WRITE_MEAN), Fall(SLC_WRITTEN);
+    "slc.dynamic", &["drive.capacity=64MiB"], SLC_WRITES => "100%": Fall(WRITE_MEAN);
+    // Who waits for folding pays for a read and a program more.
+    "slc.when_full", &["slc.size=1MiB", "slc.fold_after=1s"], SLC_WRITES => "fold": Rise(WRITE_MEAN), Rise(SLC_WRITTEN);
+    "slc.fold_after", &["slc.size=8MiB", "slc.fold_after=1s"], load("rw=randwrite,bs=4k,rate_iops=400,size=16m,number_ios=800").open_loop()
+        => "1ms": Rise(SLC_FOLDED);
+    "slc.read_time", &["slc.size=8MiB", "slc.fold_after=1s"], load("rw=randrw,rwmixread=50,bs=4k,iodepth=1,size=2m,number_ios=2000,norandommap=1").fresh()
+        => "150us": Rise(READ_MEAN);
+    "slc.program_time", SLC, SLC_WRITES => "700us": Rise(WRITE_MEAN);
 
     "flash.programs_per_die", &["flash.programs_per_die=1", "nand.bus_rate=50MB/s"], LARGE_WRITES => "2":
         Rise(WRITE_BANDWIDTH);
