@@ -536,7 +536,7 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
             for store in &stores {
                 let mut rest = store.as_slice();
                 while !rest.is_empty() {
-                    if at + rest.len() as u64 > credit + (2 << 10) {
+                    while at + rest.len() as u64 > credit + (2 << 10) {
                         credit = client.read_u64(region::BAR2, credit_at).expect("it is there");
                     }
                     let (piece, more) = rest.split_at(rest.len().min((RING - at % RING) as usize));
