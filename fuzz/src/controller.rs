@@ -282,6 +282,11 @@ impl Host {
                     bytes.copy_from_slice(&value.to_le_bytes());
                 }
             }
+            Output::LoadWindow { lpn, .. } => {
+                let content = Content::Bytes(&[0x5A; 4096]);
+                let content = if self.fails.is_some() { Content::Absent(0) } else { content };
+                self.input(Input::WindowFill { lpn, content });
+            }
             // What was saved is what it starts from after a power loss.
             Output::SaveState => assert!(!self.subsystem.state().is_empty()),
             Output::Taken { .. }
@@ -290,6 +295,7 @@ impl Host {
             | Output::Gone { .. }
             | Output::KeepAliveExpired { .. }
             | Output::StoreLog { .. }
+            | Output::StoreWindow { .. }
             | Output::Frame { .. } => {}
         }
     }

@@ -16,6 +16,8 @@ pub(crate) enum Step {
     /// Data comes from the host, or from memory.
     #[default]
     Data,
+    /// Map entries are looked up, or read from flash.
+    Translate,
     /// Partly written pages are read, to be merged.
     Merge,
     /// Pages go to the buffer or to flash.
@@ -34,7 +36,7 @@ pub(crate) enum Step {
 
 /// What a command does, as far as its steps differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Action {
+pub(crate) enum Action {
     /// Nothing: it was refused.
     #[default]
     Refuse,
@@ -52,7 +54,7 @@ enum Action {
 /// A command under way: what it asks for, worked out once, and how far it has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    action: Action,
+    pub(crate) action: Action,
     fua: bool,
     /// It has passed the LBA gate.
     pub(crate) begun: bool,
@@ -63,8 +65,8 @@ pub(crate) struct Work {
     /// Bytes that come from the host.
     bytes_in: u32,
     /// The next logical page to handle, and the first after the last.
-    next: u32,
-    end: u32,
+    pub(crate) next: u32,
+    pub(crate) end: u32,
     /// Flash operations, programs or accesses to host memory that it waits for.
     pub(crate) pending: u32,
     /// What [`crate::ftl::Ftl::is_durable`] is asked.
@@ -139,6 +141,9 @@ impl<M: Medium> Device<M> {
         if step == Step::Send {
             return self.send(slot);
         }
+        if step == Step::Translate {
+            return self.on_translated(slot);
+        }
         match action {
             Action::Write | Action::WriteZeroes => self.merge(slot),
             Action::Compare => self.read_pages(slot, next, end),
@@ -154,7 +159,13 @@ impl<M: Medium> Device<M> {
     }
 
     /// Looks a command's pages up: in the write buffer, in the read cache, on flash.
-    fn read_pages(&mut self, slot: u16, first: u32, end: u32) {
+    pub(crate) fn read_pages(&mut self, slot: u16, first: u32, end: u32) {
+        if self.map_port != usize::MAX
+            && self.work[slot as usize].step != Step::Translate
+            && self.translate(slot, first..end)
+        {
+            return; // It comes back when all entries are at hand.
+        }
         let (mut from_buffer, mut from_cache) = (0u32, 0u32);
         let past = if self.options.premap { self.premap(slot, first, end) } else { 0 };
         let (buffer, cache, on_host) = (&mut self.write_buffer, &mut self.read_cache, &mut self.host_uses);
@@ -203,7 +214,7 @@ impl<M: Medium> Device<M> {
     /// those that could not be given a place.
     #[inline]
     fn premap(&mut self, slot: u16, first: u32, end: u32) -> u32 {
-        let all = self.ftl.map().mapped() == u64::from(self.ftl.units());
+        let all = self.ftl.map().mapped() == u64::from(self.ftl.map().units());
         if all { 0 } else { self.premap_missing(slot, first, end) }
     }
 
@@ -280,7 +291,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// Pages that are written in part are read first.
-    fn merge(&mut self, slot: u16) {
+    pub(crate) fn merge(&mut self, slot: u16) {
         let &Work { first_block, blocks, next, end, .. } = &self.work[slot as usize];
         let mask = (1u64 << self.page_shift) - 1;
         let head = first_block & mask != 0;
@@ -289,6 +300,12 @@ impl<M: Medium> Device<M> {
             let buffer = &self.write_buffer;
             let first = (head && !buffer.contains(next)).then_some(next);
             let last = (tail && (end - 1 != next || !head) && !buffer.contains(end - 1)).then_some(end - 1);
+            if self.map_port != usize::MAX
+                && self.work[slot as usize].step != Step::Translate
+                && self.translate(slot, first.into_iter().chain(last))
+            {
+                return; // It comes back when all entries are at hand.
+            }
             let mut past = 0;
             if self.options.premap {
                 past = first.into_iter().chain(last).map(|lpn| self.premap(slot, lpn, lpn + 1)).sum();

@@ -103,6 +103,12 @@ impl MemoryPort {
         self.server.serve_behind(now, self.rate.time(bytes));
     }
 
+    /// As [`MemoryPort::read_behind`], a write.
+    pub(crate) fn write_behind(&mut self, now: Instant, bytes: u64) {
+        self.traffic.written += bytes;
+        self.server.serve_behind(now, self.rate.time(bytes));
+    }
+
     pub(crate) fn write(&mut self, now: Instant, bytes: u64) -> Instant {
         self.traffic.written += bytes;
         self.server.serve(now, self.rate.time(bytes)) + self.write_latency
@@ -135,6 +141,8 @@ pub struct Device<M: Medium = Nand> {
     /// The memory of the write buffer, and of the read cache, in `memories`; used only where there is one.
     pub(crate) write_port: usize,
     pub(crate) read_port: usize,
+    /// The memory of the mapping cache; `usize::MAX`: the whole map is at hand.
+    pub(crate) map_port: usize,
     pub(crate) pipeline_free_at: Instant,
     pub(crate) work: Vec<Work>,
     /// Commands that wait for room in the buffer or on flash, oldest first.
@@ -202,6 +210,10 @@ impl<M: Medium> Device<M> {
             )));
         }
         ftl.precondition(options.precondition, options.seed, PAST).map_err(SetupError)?;
+        if options.premap {
+            // What is read before it is written was there before the run, and so was its map.
+            ftl.place_mapping_pages(true, PAST);
+        }
         Device::assemble(profile, options, plan, ftl, EventQueue::new(1_024), Instant::ZERO)
     }
 
@@ -241,6 +253,7 @@ impl<M: Medium> Device<M> {
         let (write_port, read_port) = (port(Use::WriteBuffer), port(Use::ReadCache));
         let fast_ports = (port(Use::FastRing), port(Use::IntakeQueue));
         let window_port = port(Use::BaBuffer);
+        let map_port = port(Use::MapCache);
         let dump_first = ftl.data_units() + fast::log_pages(&profile) as u32;
         ftl.flash.set_destage_priority(profile.fast.priority);
         let (buffered, cached) = (pages(placement.of(Use::WriteBuffer)), pages(placement.of(Use::ReadCache)));
@@ -286,6 +299,7 @@ impl<M: Medium> Device<M> {
             memories,
             write_port,
             read_port,
+            map_port,
             pipeline_free_at: now,
             work: vec![Work::default(); slots],
             stalled: VecDeque::with_capacity(slots),
@@ -455,6 +469,9 @@ impl<M: Medium> Device<M> {
         if recovering && !self.ftl.is_recovering() {
             self.take_back();
         }
+        if self.map_port != usize::MAX {
+            self.charge_map_cache();
+        }
         self.after_flash();
     }
 
@@ -539,7 +556,8 @@ impl<M: Medium> Device<M> {
             Use::ReadCache => self.read_port,
             Use::FastRing => self.fast.port(),
             Use::BaBuffer => self.window.port(),
-            Use::MapCache | Use::IntakeQueue => return None,
+            Use::MapCache => self.map_port,
+            Use::IntakeQueue => return None,
         };
         self.memories.get(port).map(|memory| memory.traffic)
     }
@@ -584,6 +602,7 @@ impl<M: Medium> Device<M> {
     pub fn reset_statistics(&mut self) {
         self.ftl.flash.reset_statistics(self.now);
         self.ftl.statistics = Default::default();
+        self.ftl.reset_map_statistics();
         self.write_buffer.statistics.reset();
         self.read_cache.statistics.reset();
         self.host_memory.statistics = Default::default();
@@ -624,7 +643,7 @@ impl<M: Medium> Device<M> {
             self.events.len(),
             self.ftl.free_superblocks(),
             self.events.next_at()
-        )
+        ) + &self.ftl.map_cache().map_or_else(String::new, |cache| cache.describe())
     }
 }
 

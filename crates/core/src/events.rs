@@ -38,6 +38,8 @@ pub mod lane {
     pub const COMMAND: usize = 10;
     /// Data from the host over the link.
     pub const DATA_IN: usize = 11;
+    /// Map entries that were looked up in a memory: beside data from the host, since few commands have both.
+    pub const TRANSLATE: usize = DATA_IN;
     /// Completions behind data to the host.
     pub const COMPLETE_READ: usize = 12;
     /// Completions without data.

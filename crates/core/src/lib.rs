@@ -19,6 +19,7 @@ pub mod memory;
 pub mod power;
 pub mod profile;
 pub mod subsystem;
+mod translate;
 pub mod window;
 
 pub use device::{Device, Input, Options, Output, SetupError};

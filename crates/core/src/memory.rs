@@ -195,6 +195,7 @@ impl fmt::Display for Note {
 pub struct Placement {
     write_buffer: Option<Placed>,
     read_cache: Option<Placed>,
+    map_cache: Option<Placed>,
     fast_ring: Option<Placed>,
     intake_queue: Option<Placed>,
     ba_buffer: Option<Placed>,
@@ -202,13 +203,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Where a use lives. `None`: the drive does without. The mapping cache has no place, because the whole map is at
-    /// hand; [`Placement::notes`] says so.
+    /// Where a use lives. `None`: the drive does without. The mapping cache has no place where the whole map is at hand;
+    /// [`Placement::notes`] says so.
     pub fn of(&self, used: Use) -> Option<&Placed> {
         match used {
             Use::WriteBuffer => self.write_buffer.as_ref(),
             Use::ReadCache => self.read_cache.as_ref(),
-            Use::MapCache => None,
+            Use::MapCache => self.map_cache.as_ref(),
             Use::FastRing => self.fast_ring.as_ref(),
             Use::IntakeQueue => self.intake_queue.as_ref(),
             Use::BaBuffer => self.ba_buffer.as_ref(),
@@ -278,6 +279,9 @@ impl fmt::Display for PlacementError {
                     known => write!(f, "{})", known.join(", ")),
                 }
             }
+            PlacementError::NoSize { placed: Use::MapCache } => {
+                write!(f, "nothing is left for the mapping cache on its memory; make that larger, or put it on another")
+            }
             PlacementError::NoSize { placed } => {
                 write!(f, "the {placed} has a policy but no bytes; give it a size, or the policy `none`")
             }
@@ -332,15 +336,37 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
     let window = &profile.window;
     let policy = if window.is_enabled() { "window" } else { "none" };
     let ba_buffer = place_one(profile, Use::BaBuffer, policy, &window.memory, window.size, &mut notes)?;
-    notes.push(Note {
-        placed: Use::MapCache,
-        downgrade: false,
-        text: "the whole map is at hand; looking an entry up takes no memory of the profile and no time".into(),
-    });
+    let ftl = &profile.ftl;
+    let (policy, whole) = if ftl.map_memory == "all" { ("none", true) } else { ("map", false) };
+    let others = [
+        (Use::WriteBuffer, &write_buffer),
+        (Use::ReadCache, &read_cache),
+        (Use::FastRing, &fast_ring),
+        (Use::IntakeQueue, &intake_queue),
+        (Use::BaBuffer, &ba_buffer),
+    ];
+    let size = match (ftl.map_size, profile.memory(&ftl.map_memory)) {
+        // What the other uses of its memory leave.
+        (0, Some(memory)) => {
+            let placed = others.iter().filter_map(|(_, placed)| placed.as_ref());
+            let used = placed.filter(|p| p.memory.name == memory.name).map(|p| p.size);
+            memory.size.saturating_sub(used.fold(0, u64::saturating_add))
+        }
+        (size, _) => size,
+    };
+    let map_cache = place_one(profile, Use::MapCache, policy, &ftl.map_memory, size, &mut notes)?;
+    if whole {
+        notes.push(Note {
+            placed: Use::MapCache,
+            downgrade: false,
+            text: "the whole map is at hand; looking an entry up takes no memory of the profile and no time".into(),
+        });
+    }
     for memory in &profile.memories {
         let uses: Vec<(Use, u64)> = [
             (Use::WriteBuffer, &write_buffer),
             (Use::ReadCache, &read_cache),
+            (Use::MapCache, &map_cache),
             (Use::FastRing, &fast_ring),
             (Use::IntakeQueue, &intake_queue),
             (Use::BaBuffer, &ba_buffer),
@@ -353,7 +379,7 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
             return Err(PlacementError::Full { memory: memory.name.clone(), size: memory.size, uses });
         }
     }
-    Ok(Placement { write_buffer, read_cache, fast_ring, intake_queue, ba_buffer, notes })
+    Ok(Placement { write_buffer, read_cache, map_cache, fast_ring, intake_queue, ba_buffer, notes })
 }
 
 fn place_one(

@@ -84,6 +84,9 @@ pub struct Record {
     pub write_buffer: Cache,
     /// The read cache.
     pub read_cache: Cache,
+    /// The mapping cache, where not the whole map is at hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map_cache: Option<MapCache>,
     /// Memory that the host lends, where something is placed on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_memory: Option<HostMemory>,
@@ -150,6 +153,7 @@ impl Default for Record {
             time_series: TimeSeries::default(),
             write_buffer: Cache::default(),
             read_cache: Cache::default(),
+            map_cache: None,
             host_memory: None,
             destage_length_pages: Distribution::default(),
             wear: Wear::default(),
@@ -517,6 +521,46 @@ impl DieUse {
     pub fn busy_share(&self) -> f64 {
         ratio(self.read_share + self.program_share + self.erase_share, 1.0).clamp(0.0, 1.0)
     }
+}
+
+/// The cache of the map, of which most lies on flash, and the flash work that it added.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MapCache {
+    /// The memory that it is placed on.
+    pub memory: String,
+    /// Bytes of map that are read and programmed at once.
+    pub page_bytes: u64,
+    /// Mapping pages of the whole map.
+    pub pages: u64,
+    /// Mapping pages that the cache holds at most.
+    pub pages_held: u64,
+    /// Look-ups by commands: one for each mapping page that a command needs.
+    pub lookups: u64,
+    /// Of these, found in the cache.
+    pub hits: u64,
+    /// `hits / lookups`.
+    pub hit_ratio: f64,
+    /// Changes of mapping pages: one for each page and row of data that was programmed.
+    pub updates: u64,
+    /// Of these, made in the cache at once; the others waited for their page.
+    pub update_hits: u64,
+    /// Mapping pages read from flash into the cache.
+    pub loads: u64,
+    /// Of these, ahead of need.
+    pub prefetches: u64,
+    /// Mapping pages that left the cache.
+    pub evictions: u64,
+    /// Mapping pages programmed because they had changed.
+    pub written: u64,
+    /// Mapping pages read and programmed elsewhere to give their superblock back.
+    pub moved: u64,
+    /// Superblocks of mapping pages that were collected.
+    pub collections: u64,
+    /// Flash reads added for each read of the host's: `loads / flash.reads_host`.
+    pub added_reads_ratio: f64,
+    /// Units programmed for mapping pages for each unit of the host's: `(written + moved) / flash.units_host`.
+    pub added_writes_ratio: f64,
 }
 
 /// How a drive came back after its power was cut.

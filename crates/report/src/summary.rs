@@ -110,6 +110,19 @@ pub fn summary(record: &Record) -> String {
             line(name, text);
         }
     }
+    if let Some(cache) = &record.map_cache {
+        line(
+            "mapping cache",
+            format!(
+                "{} hits ({} of {} pages at hand), {} pages read, {} programmed",
+                percent(cache.hit_ratio),
+                grouped(cache.pages_held),
+                grouped(cache.pages),
+                grouped(cache.loads),
+                grouped(cache.written + cache.moved)
+            ),
+        );
+    }
     let usage = &record.utilization;
     if !usage.dies.is_empty() {
         let busiest = usage.channels.iter().map(|channel| channel.busy_share).fold(0.0, f64::max);

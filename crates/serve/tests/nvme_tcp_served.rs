@@ -11,7 +11,7 @@ use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Server, Setup, Tcp
 use tidewater_serve::nvme_tcp::initiator::{Controller, Error, Host, Queue, Transfer, discover};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::{Sqe, Status};
-use tidewater_wire::vendor::{ControlPage, IoCommand, ReadLogHeader};
+use tidewater_wire::vendor::{self, ANYWHERE, ControlPage, IoCommand, ReadLogHeader, WindowCommand};
 
 const BLOCK: usize = 4_096;
 
@@ -379,5 +379,45 @@ fn speed() {
             queue.wait().unwrap();
         }
     }
+    drive.stop();
+}
+
+#[test]
+fn a_host_without_bars_uses_the_byte_window_by_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut profile = tiny();
+    for (key, value) in [
+        ("memory.ba.kind", "dram"),
+        ("memory.ba.size", "64KiB"),
+        ("memory.ba.survives", "by-capacitors"),
+        ("window.size", "32KiB"),
+        ("window.memory", "ba"),
+        ("window.entries", "3"),
+    ] {
+        profile.set(key, value).unwrap();
+    }
+    let drive = Drive::start(profile, Backing::File(folder.path().join("drive")), folder.path());
+    let mut controller = drive.controller(&host());
+    controller.set_queues(1).unwrap();
+    let mut queue = controller.queue(1, 16).unwrap();
+    let mut expected = pattern(5, 2);
+    write(&mut queue, 3, expected.clone());
+    let order = |queue: &mut Queue, command: WindowCommand, transfer| {
+        queue.call(command.emit(0).with_nsid(1), transfer).unwrap()
+    };
+    let pin = WindowCommand::Pin { entry: 7, offset: ANYWHERE, lba: 3, blocks: 2 };
+    order(&mut queue, pin, Transfer::None).good().unwrap();
+    let refused = queue.call(Sqe::read(0, 4, 0), Transfer::In(BLOCK as u32)).unwrap();
+    assert_eq!(refused.status.with_more(false), vendor::status::LBA_PINNED);
+    expected[5_000..5_012].copy_from_slice(b"by a command");
+    let store = WindowCommand::Write { entry: 7, offset: 5_000, bytes: 12 };
+    order(&mut queue, store, Transfer::Out(b"by a command".to_vec())).good().unwrap();
+    order(&mut queue, WindowCommand::Sync { entry: 7 }, Transfer::None).good().unwrap();
+    let read_dma = WindowCommand::ReadDma { entry: 7, offset: 0, bytes: 2 * BLOCK as u32 };
+    let found = order(&mut queue, read_dma, Transfer::In(2 * BLOCK as u32)).good().unwrap();
+    assert!(found.data == expected);
+    order(&mut queue, WindowCommand::Flush { entry: 7 }, Transfer::None).good().unwrap();
+    assert!(read(&mut queue, 3, 2) == expected);
+    drop((queue, controller));
     drive.stop();
 }

@@ -51,13 +51,18 @@ pub enum Source {
     Erase,
     /// Reads of recovery.
     Recovery,
+    /// Loads of mapping pages: host commands wait for most of them.
+    MapRead,
     /// Reads of the SLC cache that is folded while the host is quiet. What they bring is programmed as collected data is: the
     /// rows of a superblock have one order.
     FoldRead,
 }
 
 /// How many sources there are.
-pub const SOURCES: usize = 9;
+pub const SOURCES: usize = 10;
+
+/// The sources of reads that somebody waits for.
+const READS: u32 = 1 << Source::HostRead as u32 | 1 << Source::Recovery as u32 | 1 << Source::MapRead as u32;
 /// The kind of pages in single-level mode, behind those that a cell may have.
 const SLC_KIND: usize = 3;
 
@@ -322,7 +327,7 @@ impl Flash {
     pub fn set_destage_priority(&mut self, priority: DestagePriority) {
         let bit = |s: Source| 1u32 << s as u32;
         let destage = bit(Source::Destage);
-        let first = if self.read_priority { bit(Source::HostRead) | bit(Source::Recovery) } else { 0 };
+        let first = if self.read_priority { READS } else { 0 };
         // Nobody waits for what is folded in the background.
         let fold = bit(Source::FoldRead);
         let rest = ((1u32 << SOURCES) - 1) & !first & !fold;
@@ -469,7 +474,6 @@ impl Flash {
     }
 
     fn start_next(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
-        const READS: u32 = 1 << Source::HostRead as u32 | 1 << Source::Recovery as u32;
         loop {
             let d = &self.dies[die as usize];
             if d.waiting == 0 && (d.cell != Cell::Idle || d.loaded == NONE && d.suspended == NONE) {
@@ -600,7 +604,7 @@ impl Flash {
         let d = &self.dies[die as usize];
         let id = if inward { d.loading } else { d.leaving };
         let source = self.operations[id as usize].source;
-        let urgent = source == Source::HostRead && self.read_priority;
+        let urgent = matches!(source, Source::HostRead | Source::MapRead) && self.read_priority;
         let gaps_only = self.opportunistic >> source as u32 & 1 == 1;
         let index = d.channel;
         let channel = &mut self.channels[index as usize];

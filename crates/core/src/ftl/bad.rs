@@ -28,6 +28,7 @@ impl<M: Medium> Ftl<M> {
         if let Some(hybrid) = &mut self.hybrid {
             hybrid.forget_open(superblock);
         }
+        self.forget_mapping_open(superblock);
         let die = u32::from(self.superblocks[superblock as usize].die);
         self.update_ready(die);
     }
@@ -41,6 +42,8 @@ impl<M: Medium> Ftl<M> {
         }
         let die = u32::from(self.superblocks[failed.superblock as usize].die);
         let mut last = failed.number;
+        // Mapping pages go to a row of their own, which nobody else fills.
+        let mut mapping_row = NONE;
         for unit in 0..failed.count {
             let at = (row * self.layout.units_per_row + unit) as usize;
             let (lpn, owner) = (self.row_lpns[at], self.row_owners[at]);
@@ -53,7 +56,8 @@ impl<M: Medium> Ftl<M> {
             let stamp = if self.stamps { self.row_stamps[at] } else { (0, 0) };
             let ppn = self.layout.ppn(failed.superblock, failed.row, unit);
             let is_current = self.map.get(lpn) == Entry::At(ppn);
-            let Some(to) = self.rewrite_row(die, failed.stream) else {
+            let to = if mapping_row == NONE { self.rewrite_row(die, failed.stream) } else { Some(mapping_row) };
+            let Some(to) = to else {
                 if is_current {
                     self.lose(lpn, ppn);
                 }
@@ -84,13 +88,18 @@ impl<M: Medium> Ftl<M> {
             // What it is a copy of has waited for this row, too.
             let origin = if self.payload { self.row_origins[at] } else { Origin::Memory };
             self.set_origin(to, origin);
+            mapping_row = if failed.stream == Stream::Mapping && !full { to } else { NONE };
             if full {
                 self.submit(now, events, to);
             }
         }
+        if mapping_row != NONE {
+            self.submit(now, events, mapping_row);
+        }
         self.log_deallocations(now, events);
         match failed.stream {
             Stream::Collected => self.dies[die as usize].collected.rewrite(failed.number, last),
+            Stream::Mapping => self.log_rows.rewrite(failed.number, last),
             Stream::Log => {
                 self.log_rows.rewrite(failed.number, last);
                 self.pad_log_row(now, events);
@@ -106,6 +115,7 @@ impl<M: Medium> Ftl<M> {
         let row = match stream {
             Stream::Collected => self.collected_row(die),
             Stream::Log => return self.any_log_row(die),
+            Stream::Mapping => return self.any_mapping_row(die),
             _ => None,
         };
         row.or_else(|| self.any_host_row(die))
@@ -157,6 +167,7 @@ impl<M: Medium> Ftl<M> {
     pub(super) fn lose(&mut self, lpn: u32, ppn: u32) {
         self.statistics.lost += 1;
         self.map.set(lpn, Entry::Lost);
+        self.change_entry(lpn);
         self.invalidate(ppn, 0);
         // Logged like a deallocation, of no pages: an older copy must not come back in its place.
         if let Some(stamp) = self.stamp_at(ppn).filter(|s| s.lpn == lpn) {
@@ -250,12 +261,14 @@ impl<M: Medium> Ftl<M> {
 
     /// The drive goes read-only while there is still room for what the buffer holds and for collection to end.
     pub(super) fn check_end_of_life(&mut self) {
-        let data = self.map.units().div_ceil(self.layout.units_per_superblock);
+        let data = self.units.div_ceil(self.layout.units_per_superblock);
         if let Some(hybrid) = &self.hybrid {
             self.read_only |= self.good_superblocks < self.least_superblocks(hybrid);
             return;
         }
-        let least = data + self.layout.dies * (self.profile.gc_reserve + 2 + self.log_reserve) + self.map_superblocks();
+        let least = data
+            + self.layout.dies * (self.profile.gc_reserve + 2 + self.log_reserve + self.mapping_pool)
+            + self.map_superblocks();
         if self.good_superblocks < least {
             self.read_only = true;
         }

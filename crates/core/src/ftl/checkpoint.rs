@@ -218,7 +218,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// The program sequence through which every row is programmed.
-    fn complete_through(&self) -> u64 {
+    pub(super) fn complete_through(&self) -> u64 {
         let open = self.rows.iter().filter(|r| r.in_use && r.stream != Stream::Map).map(|r| r.program_sequence);
         // The map knows nothing yet of rows whose merge is not committed.
         let uncommitted = self.hybrid.as_ref().and_then(|hybrid| hybrid.first_uncommitted());

@@ -63,6 +63,9 @@ impl<M: Medium> Ftl<M> {
             if self.emergency || self.recovery.is_some() || self.dies[die as usize].reads >= READS {
                 return;
             }
+            if self.map_cache.as_ref().is_some_and(|cache| cache.holds_collection_back()) {
+                return; // It goes on when changed entries have found their pages.
+            }
             if self.dies[die as usize].victim == NONE {
                 let may = self.may_collect(die);
                 let victim = if may { self.choose_victim(die) } else { None };
@@ -125,6 +128,9 @@ impl<M: Medium> Ftl<M> {
     pub fn wake_collection(&mut self, now: Instant, events: &mut EventQueue) {
         for die in std::mem::take(&mut self.wake) {
             self.collect(now, events, die);
+        }
+        if self.map_cache.is_some() {
+            self.move_map_pages(now, events);
         }
     }
 
@@ -293,6 +299,9 @@ impl<M: Medium> Ftl<M> {
         } else {
             self.leave_slc(superblock);
             self.retire(superblock);
+        }
+        if self.superblocks[superblock as usize].stream == Stream::Mapping {
+            self.on_mapping_erased(now, events, operation.die, superblock);
         }
         self.update_ready(operation.die);
         self.log_deallocations(now, events);

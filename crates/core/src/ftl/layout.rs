@@ -219,7 +219,10 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
     let dies = u64::from(nand.dies());
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
     let slc = super::slc_reserve(profile);
-    let reserve = u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump_reserve(profile) + slc) * dies;
+    let reserve_of = |units: u64| {
+        let mapping = super::map_cache::pool_per_die(profile, units);
+        u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump_reserve(profile) + slc + mapping) * dies
+    };
     let held_back = u64::from(super::hybrid::superblocks_beside(&profile.ftl));
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;
     let superblocks = |blocks_per_plane: u64| blocks_per_plane.saturating_sub(spares(blocks_per_plane));
@@ -231,7 +234,7 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
             return data + log + held_back + map_superblocks(profile, units) <= usable;
         }
         let data = (units as f64 * (1.0 + profile.ftl.over_provisioning) / per_superblock as f64).ceil() as u64;
-        data + reserve + map_superblocks(profile, units) <= usable
+        data + reserve_of(units) + map_superblocks(profile, units) <= usable
     };
     let units = capacity.div_ceil(unit);
     let (units, superblocks_per_die, blocks) = if nand.blocks_per_plane > 0 {
@@ -250,6 +253,7 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
                     "[nand] blocks_per_plane = {blocks} leaves no usable capacity: {log} superblocks are RW log blocks and {held_back} are held back; give more blocks, or a smaller [ftl] log_blocks or merges_max"
                 ));
             }
+            let reserve = reserve_of(1);
             return Err(format!(
                 "[nand] blocks_per_plane = {blocks} leaves no usable capacity: {reserve} superblocks are reserve; give more blocks or a smaller [ftl] gc_start"
             ));

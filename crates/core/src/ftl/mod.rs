@@ -21,6 +21,7 @@ mod hybrid;
 mod layout;
 mod log;
 mod map;
+mod map_cache;
 mod precondition;
 mod read;
 mod recover;
@@ -31,6 +32,7 @@ pub use hybrid::LOG_BLOCKS_MIN;
 pub use layout::{Layout, Plan, plan};
 use map::ValidBits;
 pub use map::{Entry, Map};
+pub use map_cache::{ENTRY_BYTES, LookUp, MapCache, MapStatistics};
 pub use precondition::Precondition;
 pub use precondition::write_amplification;
 pub use recover::{Flaw, RecoveryReport};
@@ -83,6 +85,8 @@ pub enum Stream {
     Merge,
     /// The map's checkpoints.
     Map,
+    /// Pages of the map, where only some of them are at hand.
+    Mapping,
 }
 
 /// One superblock.
@@ -287,6 +291,12 @@ pub struct Ftl<M> {
     free_superblocks: u32,
     /// `None`: every page is mapped by itself.
     hybrid: Option<Box<Hybrid>>,
+    /// `None`: the whole map is at hand.
+    map_cache: Option<Box<MapCache>>,
+    /// Logical pages; mapping pages lie behind them.
+    units: u32,
+    /// Superblocks of each die that are for mapping pages.
+    mapping_pool: u32,
     /// `None`: host writes go to blocks in their own mode at once.
     slc: Option<Box<Slc>>,
     /// Dies that are starved.
@@ -376,10 +386,14 @@ impl<M: Medium> Ftl<M> {
         // What is kept back for a dump is reserve like any other; collection goes on with what it has always had.
         let dump = layout::dump_reserve(profile);
         let (gc_start, gc_reserve) = (profile.ftl.gc_start + dump, profile.ftl.gc_reserve + dump);
+        let mapping_pages = map_cache::mapping_pages(profile, plan.units) as u32;
         let mut ftl = Ftl {
             flash,
             statistics: FtlStatistics::default(),
-            map: Map::new(units),
+            map: Map::new(units + mapping_pages),
+            map_cache: MapCache::new(profile, units, dies),
+            units,
+            mapping_pool: map_cache::pool_per_die(profile, plan.units),
             superblocks: (0..count)
                 .map(|i| Superblock {
                     state: State::Bad,
@@ -428,7 +442,7 @@ impl<M: Medium> Ftl<M> {
             write_sequence: 0,
             host_clock: 0,
             free_order: 0,
-            checkpoint: Checkpoint::new(profile, units),
+            checkpoint: Checkpoint::new(profile, units + mapping_pages),
             acknowledged: Vec::with_capacity(64),
             rejected: Vec::new(),
             rewritten: Vec::new(),
@@ -445,6 +459,7 @@ impl<M: Medium> Ftl<M> {
         for superblock in 0..count as u32 {
             ftl.adopt(superblock);
         }
+        ftl.fill_mapping_pools();
         (0..dies).for_each(|die| {
             ftl.size_slc(die);
             ftl.update_ready(die);
@@ -488,7 +503,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Logical pages.
     pub fn units(&self) -> u32 {
-        self.map.units()
+        self.units
     }
 
     /// Logical pages of the block side: the fast side's LBA rings and the byte window's dumps lie behind them.
@@ -555,8 +570,12 @@ impl<M: Medium> Ftl<M> {
                 self.on_programmed(now, events, operation);
             }
             Source::CollectRead if self.hybrid.is_some() => self.on_merge_read(now, events, operation),
+            Source::CollectRead if self.superblocks[operation.superblock as usize].stream == Stream::Mapping => {
+                self.on_mapping_collect_read(now, events, operation);
+            }
             Source::CollectRead | Source::FoldRead => self.on_collect_read(now, events, operation),
             Source::Erase => self.on_erased(now, events, operation),
+            Source::MapRead => self.on_map_read(now, events, operation),
             Source::Recovery => self.on_recovery_read(now, events, operation),
         }
     }
@@ -620,7 +639,7 @@ impl<M: Medium> Ftl<M> {
         }
         let space = &self.dies[die as usize];
         let room = self.has_host_room(die);
-        let paced = !self.is_behind(space);
+        let paced = !self.is_behind(space) && !self.map_cache.as_ref().is_some_and(|cache| cache.holds_host_back());
         self.ready.set(die, room && self.flash.programs(die) < self.programs_per_die && paced);
         if self.log_reserve > 0 {
             self.update_log_ready(die, paced);
@@ -666,6 +685,7 @@ impl<M: Medium> Ftl<M> {
         }
         if any {
             self.checkpoint.log_deallocation(first, count, self.write_sequence);
+            self.change_deallocated(first, end);
         }
     }
 
@@ -680,8 +700,9 @@ impl<M: Medium> Ftl<M> {
         if let Some(hybrid) = &self.hybrid {
             return self.log_share(hybrid);
         }
-        let reserve =
-            self.layout.dies * (layout::reserve_per_die(&self.profile) + self.log_reserve) + self.map_superblocks();
+        let reserve = self.layout.dies
+            * (layout::reserve_per_die(&self.profile) + self.log_reserve + self.mapping_pool)
+            + self.map_superblocks();
         let reserve = reserve + self.dies.iter().map(|d| d.kept).sum::<u32>();
         let data = self.good_superblocks.saturating_sub(reserve) * self.layout.units_per_superblock;
         f64::from(data) / f64::from(self.units().max(1)) - 1.0
@@ -721,7 +742,9 @@ impl<M: Medium> Ftl<M> {
             );
             assert_eq!(
                 self.valid[i] & NOT_A_CANDIDATE == 0,
-                s.state == State::Closed && s.stream != Stream::Map && (s.stream != Stream::Slc || s.failed),
+                s.state == State::Closed
+                    && !matches!(s.stream, Stream::Map | Stream::Mapping)
+                    && (s.stream != Stream::Slc || s.failed),
                 "superblock {i} {s:?}"
             );
         }

@@ -41,6 +41,9 @@ impl<M: Medium> Ftl<M> {
             }
             Precondition::Steady => self.construct_steady(seed, tag)?,
         }
+        if past != Precondition::Fresh {
+            self.place_mapping_pages(false, tag);
+        }
         for die in 0..self.layout.dies {
             // The host goes on where the past ended.
             let space = &mut self.dies[die as usize];

@@ -88,6 +88,7 @@ impl<M: Medium> Ftl<M> {
             die.free.clear();
             die.erases_max = 0;
         }
+        ftl.empty_mapping_pools();
         ftl.good_superblocks = 0;
         ftl.free_superblocks = 0;
         ftl.checkpoint.pending = deallocations;
@@ -333,6 +334,7 @@ impl<M: Medium> Ftl<M> {
         self.recycle_map(now, events);
         for die in 0..self.layout.dies {
             self.collect(now, events, die);
+            self.collect_mapping(now, events, die);
         }
     }
 
@@ -378,6 +380,7 @@ impl<M: Medium> Ftl<M> {
             }
             let planes = 0..self.layout.planes();
             let even = planes.into_iter().all(|p| self.medium.programmed(self.layout.block(superblock, p)) == rows);
+            let is_mapping = content == Some(PageKind::Data) && self.holds_mapping_pages(superblock);
             let goes_on = rows < rows_of && even && !torn && !bad;
             let s = &mut self.superblocks[superblock as usize];
             s.rows = all_rows;
@@ -385,6 +388,8 @@ impl<M: Medium> Ftl<M> {
             s.state = State::Closed;
             if content.is_none() && self.valid[superblock as usize] & !super::NOT_A_CANDIDATE == 0 {
                 self.queue_erase(now, events, superblock);
+            } else if is_mapping {
+                self.adopt_mapping(superblock, goes_on.then_some(rows), bad);
             } else if content == Some(PageKind::Data) && goes_on {
                 partial.push((rows, superblock));
             } else if Self::is_map(content) {
@@ -400,6 +405,7 @@ impl<M: Medium> Ftl<M> {
                 }
             }
         }
+        self.fill_mapping_pools();
         if self.hybrid.is_some() {
             self.reopen_log(&partial);
             self.adopt_roles(now, events);

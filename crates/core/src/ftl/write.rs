@@ -92,7 +92,7 @@ impl<M: Medium> Ftl<M> {
         let previous = match self.map.set(lpn, Entry::At(ppn)) {
             Entry::At(old) => {
                 self.invalidate(old, if stream == Stream::Host { number } else { 0 });
-                if stream == Stream::Log {
+                if matches!(stream, Stream::Log | Stream::Mapping) {
                     let s = &mut self.superblocks[self.layout.superblock_of(old) as usize];
                     s.log_row_hazard = s.log_row_hazard.max(number);
                 }
@@ -217,7 +217,7 @@ impl<M: Medium> Ftl<M> {
         let (start, end) = (first + count as usize, first + units as usize);
         self.row_lpns[start..end].fill(Nand::NO_LPN);
         self.row_owners[start..end].fill(NO_OWNER);
-        if stream == Stream::Map {
+        if matches!(stream, Stream::Map | Stream::Mapping) {
             self.statistics.map += u64::from(units);
         } else {
             self.statistics.padding += u64::from(units - count);
@@ -227,7 +227,7 @@ impl<M: Medium> Ftl<M> {
             Stream::Host | Stream::Slc => Source::HostProgram,
             Stream::Collected | Stream::Merge => Source::CollectProgram,
             Stream::Log => Source::Destage,
-            Stream::Map => Source::Map,
+            Stream::Map | Stream::Mapping => Source::Map,
         };
         match stream {
             Stream::Host if self.hybrid.is_some() => self.forget_row(row),
@@ -237,7 +237,7 @@ impl<M: Medium> Ftl<M> {
             }
             Stream::Collected => self.dies[die as usize].collect_row = NONE,
             Stream::Log => self.log_row = NONE,
-            Stream::Merge | Stream::Map => {}
+            Stream::Merge | Stream::Map | Stream::Mapping => {}
         }
         let all = u64::MAX >> (64 - units);
         self.flash.enqueue(now, events, Kind::Program, source, die, superblock, index, all, row);
@@ -246,7 +246,7 @@ impl<M: Medium> Ftl<M> {
             self.pace_collection(now, events, die, units);
             self.wake_collection(now, events);
         }
-        if stream != Stream::Map && !self.emergency {
+        if !matches!(stream, Stream::Map | Stream::Mapping) && !self.emergency {
             self.checkpoint_step(now, events);
         }
     }
@@ -322,6 +322,10 @@ impl<M: Medium> Ftl<M> {
                 self.dies[die as usize].collected.finish(number);
             }
             Stream::Log => self.log_rows.finish(number),
+            Stream::Mapping => {
+                self.log_rows.finish(number);
+                self.on_mapping_row(now, events, row, failed);
+            }
             Stream::Merge => self.on_merged_row(now, events, number as usize, failed),
             Stream::Map => {
                 self.on_own_row_programmed(now, events, superblock, program_sequence, own, failed);
@@ -329,6 +333,9 @@ impl<M: Medium> Ftl<M> {
         }
         self.update_ready(die);
         if !self.emergency {
+            if self.map_cache.is_some() && !failed && !matches!(stream, Stream::Map | Stream::Mapping) {
+                self.change_entries_of_row(now, events, row);
+            }
             self.erase_drained(now, events);
             self.collect(now, events, die);
         }
@@ -339,7 +346,7 @@ impl<M: Medium> Ftl<M> {
         let s = &mut self.superblocks[superblock as usize];
         s.state = State::Closed;
         s.closed_at = self.host_clock;
-        if s.stream != Stream::Map && !self.close_slc(superblock) {
+        if !matches!(s.stream, Stream::Map | Stream::Mapping) && !self.close_slc(superblock) {
             let s = &self.superblocks[superblock as usize];
             self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
             if s.failed && self.hybrid.is_none() {
@@ -397,7 +404,11 @@ impl<M: Medium> Ftl<M> {
     /// Every unit in a row that is not programmed yet, overtaken ones included, with its version; needs stamps.
     pub fn unprogrammed(&self) -> impl Iterator<Item = (u32, u64)> {
         let units = self.layout.units_per_row as usize;
-        let rows = self.rows.iter().enumerate().filter(|(_, row)| row.in_use && row.stream != Stream::Map);
+        let rows = self
+            .rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| row.in_use && !matches!(row.stream, Stream::Map | Stream::Mapping));
         rows.flat_map(move |(id, row)| {
             let places = id * units..id * units + row.count as usize;
             places.map(|at| (self.row_lpns[at], self.row_stamps[at].0))

@@ -12,7 +12,7 @@ use crate::fast::{ControlBlock, LogPage, LogRemains};
 use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::memory::Use;
 use crate::profile::Profile;
-use crate::window::{Dumped, Window};
+use crate::window::{Dumped, Kept, Window};
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand};
 use tidewater_wire::vendor::Epoch;
@@ -38,6 +38,8 @@ pub struct Remains<M = Nand> {
     dump_events: u64,
     /// The byte window, where its memory keeps its content by itself.
     window: Option<Box<Window>>,
+    /// What of the window somebody has stored.
+    kept: Option<Box<Kept>>,
     energy: f64,
     dump: Option<Dump>,
     dump_lost: u64,
@@ -90,10 +92,16 @@ impl<M: Medium> Remains<M> {
             dumped: Vec::new(),
             dump_events: 0,
             window: None,
+            kept: None,
             energy: 0.0,
             dump: None,
             dump_lost: 0,
         }
+    }
+
+    /// With what was stored of the byte window: its memory outlives the process, not only a power loss.
+    pub fn with_window(self, kept: Option<Kept>) -> Remains<M> {
+        Remains { kept: kept.map(Box::new), ..self }
     }
 
     /// The flash.
@@ -192,6 +200,7 @@ impl<M: Medium> Device<M> {
         let window_dump = self.dump_on_stored_energy(window_events);
         energy += window_dump.energy;
         let window = self.window.remains();
+        let kept = self.window.still_kept();
         let (dumped, dump_events) = (window_dump.pages, window_dump.events);
         let destaged = self.untaken_pages();
         // What came back before and was not taken yet is where it was dumped.
@@ -229,6 +238,7 @@ impl<M: Medium> Device<M> {
             dumped,
             dump_events,
             window,
+            kept,
             energy,
             dump,
             dump_lost,
@@ -298,6 +308,10 @@ impl<M: Medium> Device<M> {
         if remains.window.is_some_and(|left| !device.window.resume(*left)) {
             let text = "the profile's [window] size and entries are not those of the drive that lost its power";
             return Err(SetupError(text.into()));
+        }
+        if let Some(kept) = remains.kept {
+            let units = device.ftl.data_units();
+            device.window.keep(*kept, units)?;
         }
         let functions = device.fast.functions();
         let fast = &device.profile.fast;

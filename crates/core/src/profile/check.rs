@@ -257,6 +257,19 @@ impl Profile {
         require(is_page_mapped || !self.fast.is_enabled(), "ftl.mapping", || {
             "the fast side's log needs rows of its own, which only \"page\" has".into()
         })?;
+        if ftl.map_memory != "all" {
+            require(is_page_mapped, "ftl.map_memory", || {
+                "a hybrid mapping keeps its small map at hand: a mapping cache needs mapping \"page\"; leave \"all\""
+                    .into()
+            })?;
+            require(ftl.map_page.is_power_of_two() && ftl.map_page <= ftl.unit_size, "ftl.map_page", || {
+                format!(
+                    "expected a power of two of at most [ftl] unit_size ({}), found {}",
+                    size(ftl.unit_size),
+                    size(ftl.map_page)
+                )
+            })?;
+        }
         require(ftl.gc_start > ftl.gc_reserve, "ftl.gc_start", || {
             format!(
                 "collection must start before only the reserve is left: {} with gc_reserve {}",
@@ -351,7 +364,8 @@ impl Profile {
 /// What the keys of a use begin with.
 fn key_of(used: memory::Use) -> &'static str {
     match used {
-        memory::Use::WriteBuffer | memory::Use::MapCache => "buffer.write_",
+        memory::Use::WriteBuffer => "buffer.write_",
+        memory::Use::MapCache => "ftl.map_",
         memory::Use::ReadCache => "buffer.read_",
         memory::Use::FastRing => "fast.",
         memory::Use::IntakeQueue => "fast.queue_",

@@ -104,6 +104,11 @@ impl Profile {
                 wear_aware_allocation: true,
                 checkpoint_interval: 128,
                 fill_timeout: Duration::from_us(500),
+                map_memory: "all".into(),
+                map_size: 0,
+                map_page: (4 * KIB) as u32,
+                map_prefetch: 0,
+                map_updates: 4_096,
             },
             slc: SlcProfile {
                 size: 0,

@@ -397,6 +397,16 @@ pub struct FtlProfile {
     pub checkpoint_interval: u32,
     /// A program row that does not fill is padded and programmed after this time.
     pub fill_timeout: Duration,
+    /// The memory that the mapping cache lives in. `all`: the whole map is at hand, at no cost.
+    pub map_memory: String,
+    /// Bytes of the mapping cache. 0: what the other uses of its memory leave.
+    pub map_size: u64,
+    /// Bytes of map that are read and programmed at once: a power of two, 512 to the unit of flash.
+    pub map_page: u32,
+    /// Mapping pages that are read ahead of one that a command needs, 0 to 64.
+    pub map_prefetch: u32,
+    /// Changed map entries that may wait for their mapping page before the host must wait, and twice as many before collection must.
+    pub map_updates: u32,
 }
 
 /// Flash translation layers.

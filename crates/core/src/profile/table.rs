@@ -434,6 +434,21 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         fill_timeout, time(SECOND),
             "A program row that does not fill is padded and programmed after this time.",
             "Less than one program, so that a lone flush is not dominated by waiting for company. An assumption.";
+        map_memory, Kind::Name,
+            "The memory that the mapping cache lives in, with the rest of the map on flash. `all`: the whole map is at hand, and a look-up costs nothing.",
+            "What drives with enough DRAM have. DRAM-less ones keep a part in SRAM or in the host's memory (PLOS ONE 2020, HMB).";
+        map_size, bytes(0, 64 * GIB),
+            "Bytes of the mapping cache. 0: what the other uses of its memory leave.",
+            "A drive has no other use for what is left.";
+        map_page, bytes(512, 64 * KIB),
+            "Bytes of the map that are read and programmed at once, 4 for each entry: a power of two, at most `unit_size`.",
+            "PLOS ONE 2020: a mapping page of 4 KB covers a section of 4 MB.";
+        map_prefetch, integer(0, 64),
+            "Mapping pages that are read ahead of one that a command needs.",
+            "Published drives load on demand; DFTL (ASPLOS 2009) does. An option.";
+        map_updates, integer(64, 1 << 20),
+            "Changed map entries that may wait for their mapping page to be read, before the host must wait; collection waits at twice as many.",
+            "8 bytes each are 64 KB of SRAM with collection's share, beside the caches that the paper found. An assumption.";
     }
     slc {
         size, bytes(0, TIB),

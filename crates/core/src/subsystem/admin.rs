@@ -1,7 +1,7 @@
 //! Admin commands (NVM Express 1.4, section 5): which there are, who may use them, and where they go.
 
 use super::pointers::{Found, PAGE};
-use super::slots::Work;
+use super::slots::{Stage, Work};
 use super::{Slot, Subsystem, Transport};
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{AdminCommand, Data, Status};
@@ -154,11 +154,16 @@ impl<M: Medium> Subsystem<M> {
             command.function == function
                 && command.queue == queue
                 && command.sqe.cid() == cid
-                && command.stage == super::slots::Stage::Vendor
+                && matches!(command.stage, Stage::Vendor | Stage::Device)
                 && !command.orphan
         });
-        let found = found.map(|(slot, _)| slot);
-        if let Some(slot) = found
+        let found = found.map(|(slot, command)| (slot, command.stage));
+        if let Some((slot, Stage::Device)) = found
+            && self.device.cancel_held(slot.0)
+        {
+            return Ok(Next::Done(0)); // It ends by itself, as aborted.
+        }
+        if let Some((slot, Stage::Vendor)) = found
             && self.device.cancel(slot.0)
         {
             self.finish(slot, Status::ABORT_REQUESTED);

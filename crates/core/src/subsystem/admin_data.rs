@@ -87,7 +87,7 @@ impl<M: Medium> Subsystem<M> {
             return Err(Status::INVALID_FIELD);
         }
         let page = match get.lid {
-            log_page::SUPPORTED_PAGES => logs::pages(self.device.fast().is_enabled()).to_vec(),
+            log_page::SUPPORTED_PAGES => logs::pages(self.has_pages()).to_vec(),
             log_page::ERROR => c.errors.page(),
             log_page::SMART => {
                 let hot = self.state.features.is_hot(function);
@@ -95,9 +95,13 @@ impl<M: Medium> Subsystem<M> {
             }
             log_page::FIRMWARE_SLOT => logs::firmware().to_bytes().to_vec(),
             log_page::CHANGED_NAMESPACES => c.changed.read(get.retain).to_vec(),
-            log_page::EFFECTS => logs::effects(c.transport, c.privileged).to_bytes().to_vec(),
+            log_page::EFFECTS => {
+                let window = self.device.window().is_enabled();
+                logs::effects(c.transport, c.privileged, window).to_bytes().to_vec()
+            }
             log_page::SELF_TEST => self.state.self_test.log(self.now).to_bytes().to_vec(),
             log_page::SANITIZE => self.state.sanitize.log().to_bytes().to_vec(),
+            VENDOR_PAGES.. if self.has_page_itself(get.lid) => self.vendor_page(function, get)?,
             VENDOR_PAGES.. => {
                 // At most what one command may move: that was checked.
                 self.begin_vendor(slot, get.len as u32, false)?;
@@ -120,7 +124,7 @@ impl<M: Medium> Subsystem<M> {
         if self.slots[slot].queue == 0
             && let Ok(AdminCommand::GetLogPage(get)) = self.parse_admin(slot)
         {
-            return get.slice(&data).map(Box::from);
+            return get.slice(&self.with_layout(&get, data)).map(Box::from);
         }
         Ok(data.into_boxed_slice())
     }
@@ -198,6 +202,7 @@ impl<M: Medium> Subsystem<M> {
         if self.erases.iter().any(|erase| matches!(erase.then, Then::Format { .. })) {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
+        self.check_unpinned(nsid)?;
         let gone = self.state.namespaces.delete(nsid)?;
         let hours = self.state.smart.power_on_hours(self.now);
         for namespace in &gone {
@@ -217,6 +222,9 @@ impl<M: Medium> Subsystem<M> {
         let list = wire::parse_controller_list(list).ok_or(Status::CONTROLLER_LIST_INVALID)?;
         let controllers = &self.controllers;
         let exists = |function| exists(controllers, function);
+        if !attach {
+            self.check_unpinned(nsid)?;
+        }
         self.state.namespaces.attach(nsid, attach, &list, exists)?;
         for function in list {
             self.tell_controller_of_namespace(function as u8, nsid);
@@ -244,6 +252,9 @@ impl<M: Medium> Subsystem<M> {
             return Err(Status::NAMESPACE_WRITE_PROTECTED);
         }
         let nsids = self.state.namespaces.check_format(format, function)?;
+        for &nsid in &nsids {
+            self.check_unpinned(nsid)?;
+        }
         let hours = self.state.smart.power_on_hours(self.now);
         let mut extents = Vec::new();
         for &nsid in &nsids {
@@ -260,6 +271,7 @@ impl<M: Medium> Subsystem<M> {
         let warns = self.state.features.sanitize_warns();
         let is_protected = self.is_read_only() || self.state.namespaces.iter().any(|ns| ns.is_protected());
         let pmr_enabled = self.controllers.iter().any(|c| c.pmrctl & PMRCTL_EN != 0);
+        self.check_unpinned(NSID_ALL)?;
         match self.state.sanitize.begin(wanted, warns, is_protected, pmr_enabled)? {
             Begun::Nothing => Ok(Next::Done(0)),
             Begun::BlockErase => {

@@ -185,6 +185,12 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
             w.u8(14).u8(function).u8(lane).u64(tail).content(content);
         }
         Input::Inject(ref fault) => write_fault(w.u8(15), fault),
+        Input::LoadedOutside { function } => {
+            w.u8(32).u8(function);
+        }
+        Input::WindowFill { lpn, ref content } => {
+            w.u8(33).u32(lpn).content(content);
+        }
         Input::PostFailed { function } => {
             w.u8(16).u8(function);
         }
@@ -337,6 +343,8 @@ impl<'a> Entries<'a> {
             }
             15 => Input::Inject(self.fault()?),
             16 => Input::PostFailed { function: self.u8()? },
+            32 => Input::LoadedOutside { function: self.u8()? },
+            33 => Input::WindowFill { lpn: self.u32()?, content: self.content()? },
             17 => {
                 let function = self.u8()?;
                 let frame = Frame::parse(self.bytes()?).map_err(|_| self.wrong("no frame of a peer"))?;
@@ -395,6 +403,8 @@ mod tests {
             Input::Inject(Fault::Fatal { function: 0 }),
             Input::Inject(Fault::StuckShutdown { function: 0 }),
             Input::Inject(Fault::Clear),
+            Input::LoadedOutside { function: 1 },
+            Input::WindowFill { lpn: 9, content: Content::Bytes(b"page") },
         ];
         let mut log = Vec::new();
         for (i, input) in inputs.iter().enumerate() {

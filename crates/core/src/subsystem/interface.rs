@@ -173,6 +173,19 @@ pub enum Input<'a> {
         /// The bytes of a data frame; else empty.
         content: Content<'a>,
     },
+    /// A load from a function's part of the byte window found no entry under some of its bytes: it is counted. Nothing else of
+    /// loads is told.
+    LoadedOutside {
+        /// The controller.
+        function: u8,
+    },
+    /// Answers [`Output::LoadWindow`].
+    WindowFill {
+        /// The logical page.
+        lpn: u32,
+        /// Its content; absent: it can't be read.
+        content: Content<'a>,
+    },
     /// A fault is injected ([`Fault`]).
     Inject(Fault),
     /// The time that `deadline()` named has come: one event is handled.
@@ -368,6 +381,23 @@ pub enum Output {
         page: crate::fast::LogPage,
         /// The epoch of its header.
         epoch: tidewater_wire::vendor::Epoch,
+    },
+    /// The byte window wants the bytes of a logical page: answered by [`Input::WindowFill`].
+    LoadWindow {
+        /// The logical page.
+        lpn: u32,
+        /// Where they are.
+        place: Whereabouts,
+    },
+    /// A page of the byte window's buffer goes to flash: its bytes there are to be kept as this version of this unit, at once, until
+    /// the medium stores them.
+    StoreWindow {
+        /// The logical page.
+        lpn: u32,
+        /// Its version.
+        version: u64,
+        /// Where its bytes begin in the buffer.
+        offset: u64,
     },
     /// A frame for a peer of the fast side. Of a data frame, `from` says where its bytes are.
     Frame {

@@ -309,6 +309,9 @@ impl<M: Medium> Subsystem<M> {
     /// What was stored is safe, or can't be made so.
     pub(super) fn on_synced(&mut self, slot: Slot, result: Result<(), StoreFault>) {
         assert!(self.slots[slot].stage == Stage::Sync, "slot {}: nothing was to be made safe", slot.0);
+        if std::mem::take(&mut self.slots[slot].sync_again) && result.is_ok() && !self.slots[slot].orphan {
+            return self.outputs.push_back(Output::Sync { slot });
+        }
         let status = match result {
             Ok(()) => self.slots[slot].status,
             // Blocks that are forgotten, and the state of the subsystem, are stored too.

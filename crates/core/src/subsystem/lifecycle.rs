@@ -193,6 +193,11 @@ impl<M: Medium> Subsystem<M> {
             let ends = match command.stage {
                 Stage::Parked => true,
                 Stage::Vendor => self.device.cancel(slot.0),
+                Stage::Device => {
+                    // Its entry may stay pinned for as long as somebody likes.
+                    self.device.cancel_held(slot.0);
+                    false
+                }
                 _ => false,
             };
             if !ends && self.slots[slot].stage == Stage::Vendor {

@@ -100,7 +100,7 @@ impl ChangedNamespaces {
 }
 
 /// Which commands a controller takes, and what they do to others.
-pub fn effects(transport: Transport, privileged: bool) -> EffectsLog {
+pub fn effects(transport: Transport, privileged: bool, window: bool) -> EffectsLog {
     const ON: u32 = EffectsLog::SUPPORTED;
     let mut log = EffectsLog::empty();
     for &(code, _) in admin_opcode::NAMED {
@@ -135,9 +135,12 @@ pub fn effects(transport: Transport, privileged: bool) -> EffectsLog {
         let changes = matches!(code, opcode::WRITE | opcode::WRITE_ZEROES | opcode::DATASET_MANAGEMENT);
         log.io[usize::from(code)] = ON | if changes { EffectsLog::CONTENT } else { 0 };
     }
-    for entry in served() {
+    for entry in served(window) {
         match entry.set {
             vendor::Set::Admin if privileged => log.admin[usize::from(entry.code)] = ON,
+            vendor::Set::Io if entry.code == vendor::opcode::BA_FLUSH => {
+                log.io[usize::from(entry.code)] = ON | EffectsLog::CONTENT;
+            }
             vendor::Set::Io => log.io[usize::from(entry.code)] = ON,
             vendor::Set::Admin | vendor::Set::LogPage => {}
         }
@@ -145,14 +148,30 @@ pub fn effects(transport: Transport, privileged: bool) -> EffectsLog {
     log
 }
 
-/// What of this vendor a controller carries: not the byte window yet.
-fn served() -> impl Iterator<Item = &'static vendor::Entry> {
-    vendor::REGISTRY.iter().filter(|entry| !entry.is_of_window())
+/// What of this vendor a controller carries: the byte window where the drive has one.
+fn served(window: bool) -> impl Iterator<Item = &'static vendor::Entry> {
+    vendor::REGISTRY.iter().filter(move |entry| window || !entry.is_of_window())
 }
 
-/// The log pages that there are (page 00h of revision 2.0); those of the fast side only with one.
-pub fn pages(fast: bool) -> [u8; 1024] {
-    let own = served().filter(|entry| fast && entry.set == vendor::Set::LogPage).map(|entry| entry.code);
+/// Which vendor specific log pages a drive has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Has {
+    /// It has a fast side.
+    pub fast: bool,
+    /// It has a byte window.
+    pub window: bool,
+    /// There is something in BAR2.
+    pub bar2: bool,
+}
+
+/// The log pages that there are (page 00h of revision 2.0).
+pub fn pages(has: Has) -> [u8; 1024] {
+    let is_there = |entry: &&vendor::Entry| match entry.code {
+        vendor::log_page::WINDOW => has.window,
+        vendor::log_page::LAYOUT => has.bar2,
+        _ => has.fast,
+    };
+    let own = served(true).filter(|entry| entry.set == vendor::Set::LogPage).filter(is_there).map(|entry| entry.code);
     supported_pages(log_page::NAMED.iter().map(|&(id, _)| id).chain(own))
 }
 
@@ -201,21 +220,29 @@ mod tests {
 
     #[test]
     fn effects_say_what_a_controller_takes() {
-        let all = effects(Transport::Pcie, true);
+        let all = effects(Transport::Pcie, true, false);
         assert!(admin_opcode::NAMED.iter().all(|&(code, _)| all.admin[usize::from(code)] & 1 != 0));
-        let remote = effects(Transport::Fabrics, false);
+        let remote = effects(Transport::Fabrics, false, false);
         for code in [admin_opcode::CREATE_IO_SQ, admin_opcode::FORMAT_NVM, admin_opcode::SANITIZE, 0xC1] {
             assert_eq!(remote.admin[usize::from(code)], 0, "{code:02X}h");
         }
         assert_eq!(all.io[usize::from(opcode::WRITE)], 3);
         assert_eq!((all.io[usize::from(vendor::opcode::APPEND)], all.io[usize::from(vendor::opcode::BA_PIN)]), (1, 0));
+        let windowed = effects(Transport::Pcie, true, true);
+        assert_eq!(
+            (windowed.io[usize::from(vendor::opcode::BA_PIN)], windowed.io[usize::from(vendor::opcode::BA_FLUSH)]),
+            (1, 3)
+        );
         assert_eq!(all.admin.iter().filter(|&&effect| effect != 0).count(), 17 + 6);
     }
 
     #[test]
     fn pages_that_are_there() {
-        assert_eq!(parse_supported_pages(&pages(false)), [0, 1, 2, 3, 4, 5, 6, 0x81]);
-        assert_eq!(parse_supported_pages(&pages(true)), [0, 1, 2, 3, 4, 5, 6, 0x81, 0xC0, 0xC1, 0xC2]);
+        let own = |has| parse_supported_pages(&pages(has)).split_off(8);
+        assert_eq!(parse_supported_pages(&pages(Has::default())), [0, 1, 2, 3, 4, 5, 6, 0x81]);
+        assert_eq!(own(Has { fast: true, window: false, bar2: true }), [0xC0, 0xC1, 0xC2]);
+        assert_eq!(own(Has { fast: false, window: true, bar2: true }), [0xC1, 0xC3]);
+        assert_eq!(own(Has { fast: false, window: false, bar2: true }), [0xC1]);
         assert_eq!(firmware().revisions[0].to_string(), FIRMWARE);
     }
 }

@@ -39,6 +39,7 @@ mod state;
 mod tests;
 mod timers;
 mod vendor;
+mod window;
 
 pub use interface::*;
 pub use options::{Bar2, Options, Region, ShadowDoorbells};
@@ -224,6 +225,17 @@ impl<M: Medium> Subsystem<M> {
                 self.tell_device(device::Input::Frame { function, frame, content });
             }
             Input::Inject(fault) => self.inject(fault),
+            Input::LoadedOutside { function } => {
+                if usize::from(function) < self.controllers.len() {
+                    self.device.window_loaded_outside();
+                }
+            }
+            Input::WindowFill { lpn, content } => {
+                self.tell_device(device::Input::WindowFill { lpn, content });
+                if self.recovering && !self.device.is_recovering() {
+                    self.on_recovered(); // It was the last thing that the way back waited for.
+                }
+            }
             Input::Timer
             | Input::Moved { .. }
             | Input::Register { .. }
@@ -305,7 +317,10 @@ impl<M: Medium> Subsystem<M> {
 
     /// What the host reads of a function's BAR2 outside of the slice for queues: `len` bytes, 1 to 8.
     pub fn load(&self, function: u8, address: u64, len: u8) -> u64 {
-        self.device.load(function.into(), address, len.into())
+        match self.device.window_peek(function, address, len) {
+            Some((value, _)) => value,
+            None => self.device.load(function.into(), address, len.into()),
+        }
     }
 
     /// Where a command's data is at the host, from [`Output::Fetch`], [`Output::Gather`], [`Output::Data`] or

@@ -103,9 +103,6 @@ impl Options {
                 "[ftl] unit_size of {} bytes: a served drive has units of 4 KiB to 1 MiB",
                 device.profile().ftl.unit_size
             )),
-            () if device.window().is_enabled() => {
-                wrong("[window] size: a served drive does not carry the byte window yet; set it to 0".into())
-            }
             () if self.first_version == 0 => wrong("version 0 is what was there before the first write".into()),
             () if self.serial.len() > 20 || !self.serial.is_ascii() => {
                 wrong(format!("serial number {:?}: at most 20 ASCII characters", self.serial))
@@ -117,9 +114,14 @@ impl Options {
     }
 }
 
-/// What is where in a function's BAR2: control pages and rings of the fast side from 0 on, then the slice for queues.
+/// What is where in a function's BAR2: control pages and rings of the fast side from 0 on, then the byte window, then the slice for
+/// queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bar2 {
+    /// First byte of the byte window, which only the first function has: others have nothing there.
+    pub window_offset: u64,
+    /// Its bytes; 0: there is none.
+    pub window_len: u64,
     /// First byte of the slice for queues.
     pub cmb_offset: u64,
     /// Its bytes.
@@ -133,8 +135,17 @@ impl Bar2 {
         let fast = &device.profile().fast;
         // A function may set its rings up anew, but never gets more memory than the profile gives it.
         let rings = if fast.is_enabled() { bar::RINGS + fast.size.next_multiple_of(bar::RINGS) } else { 0 };
-        let end = rings + options.cmb;
-        Bar2 { cmb_offset: rings, cmb_len: options.cmb, size: if end == 0 { 0 } else { end.next_power_of_two() } }
+        let window_len = device.profile().window.size;
+        let window_offset = if window_len > 0 { device.window().bar_offset() } else { rings };
+        let cmb_offset = window_offset + window_len.next_multiple_of(4096);
+        let end = cmb_offset + options.cmb;
+        Bar2 {
+            window_offset,
+            window_len,
+            cmb_offset,
+            cmb_len: options.cmb,
+            size: if end == 0 { 0 } else { end.next_power_of_two() },
+        }
     }
 }
 

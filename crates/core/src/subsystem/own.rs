@@ -48,7 +48,9 @@ impl<M: Medium> Subsystem<M> {
         for slot in (0..self.slots.hosts()).map(Slot) {
             let command = &mut self.slots[slot];
             let modifies = matches!(command.work, Work::Write | Work::WriteZeroes | Work::Ranges) && command.queue > 0;
-            if command.stage != Stage::Free && modifies {
+            // What waits at the byte window's gate has changed nothing, and touches nothing that is forgotten.
+            let is_held = command.stage == Stage::Device && self.device.is_held(slot.0);
+            if command.stage != Stage::Free && modifies && !is_held {
                 command.blocks_erase = true;
                 blockers += 1;
             }

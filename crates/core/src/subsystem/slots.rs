@@ -115,6 +115,8 @@ pub(super) struct Command {
     /// What it makes safe includes that nothing of what is forgotten is left.
     pub purge: bool,
     pub from_host: bool,
+    /// When what was stored is safe, more follows from that, and is to be made safe as well.
+    pub sync_again: bool,
     /// What goes to the host, or came from it.
     pub data: Box<[u8]>,
     next: u16,
@@ -158,6 +160,7 @@ impl Slots {
             blocks_erase: false,
             purge: false,
             from_host: false,
+            sync_again: false,
             data: Box::default(),
             next: if i + 1 < hosts { i + 1 } else { NONE },
         };
@@ -248,6 +251,7 @@ fn begin(command: &mut Command, function: u8, queue: u16, sqe: &Sqe) {
     command.is_vendor = false;
     command.blocks_erase = false;
     command.purge = false;
+    command.sync_again = false;
     command.moving = 0;
     command.version = 0;
     command.bytes = 0;

@@ -1,4 +1,4 @@
-//! Commands and log pages of the fast side (`wire::vendor`): they go to the device as capsules, and what it has for their
+//! Commands and log pages of the fast side and of the byte window (`wire::vendor`): they go to the device as capsules, and what it has for their
 //! host comes back in pieces.
 
 use super::io::plain;
@@ -8,12 +8,15 @@ use super::{LogPiece, Output, Slot, Subsystem, Transport};
 use crate::device;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Sqe, Status};
-use tidewater_wire::vendor::{Direction, IoCommand, ReadLogHeader, status as vendor_status};
+use tidewater_wire::vendor::{Direction, IoCommand, ReadLogHeader, WindowCommand, status as vendor_status};
 
 impl<M: Medium> Subsystem<M> {
     /// An I/O command of this vendor.
     pub(super) fn begin_vendor_io(&mut self, slot: Slot) {
         let sqe = plain(&self.slots[slot].sqe);
+        if self.device.window().is_enabled() && WindowCommand::has(sqe.opcode()) {
+            return self.begin_window(slot, &sqe);
+        }
         let begun = IoCommand::parse(&sqe).and_then(|command| {
             let bytes = u32::try_from(command.data_bytes()).map_err(|_| Status::INVALID_FIELD)?;
             let from_host = Direction::of(sqe.opcode()) == Some(Direction::ToDevice);
@@ -52,7 +55,7 @@ impl<M: Medium> Subsystem<M> {
 
     /// The function of the fast side that a controller's commands are for. Fabrics controllers have none of their own: they
     /// use the first.
-    fn fast_function(&self, function: u8) -> u8 {
+    pub(super) fn fast_function(&self, function: u8) -> u8 {
         match self.controllers[usize::from(function)].transport {
             Transport::Pcie => function,
             Transport::Fabrics => 0,
@@ -61,6 +64,9 @@ impl<M: Medium> Subsystem<M> {
 
     /// A command with its data goes to the fast side.
     pub(super) fn hand_to_fast_side(&mut self, slot: Slot, data: &[u8]) {
+        if self.is_of_window(slot) {
+            return self.hand_to_window(slot, data);
+        }
         let command = &mut self.slots[slot];
         command.stage = Stage::Vendor;
         let sqe = plain(&command.sqe);
@@ -84,6 +90,10 @@ impl<M: Medium> Subsystem<M> {
             device::Output::Reply { cid, status, result, data } => self.on_reply(Slot(cid), status, result, data),
             device::Output::Frame { peer, frame, from } => {
                 self.outputs.push_back(Output::Frame { peer, frame, from });
+            }
+            device::Output::WindowLoad { lpn, place } => self.outputs.push_back(Output::LoadWindow { lpn, place }),
+            device::Output::WindowStore { lpn, version, offset } => {
+                self.outputs.push_back(Output::StoreWindow { lpn, version, offset });
             }
             output => unreachable!("{output:?} was not asked for"),
         }
@@ -109,6 +119,7 @@ impl<M: Medium> Subsystem<M> {
         command.dw0 = result;
         command.status = status;
         command.stage = Stage::Send;
+        let data = if status.is_success() && self.is_of_window(slot) { self.of_window(slot, data) } else { data };
         let data = match self.log_page_part(slot, data) {
             Ok(data) => data,
             Err(status) => {
@@ -122,7 +133,10 @@ impl<M: Medium> Subsystem<M> {
             command.data = data;
             return self.send_data(slot);
         }
-        if command.moving == 0 {
+        if command.moving == 0 && command.durable && command.status.is_success() && !command.orphan {
+            command.stage = Stage::Sync;
+            self.outputs.push_back(Output::Sync { slot });
+        } else if command.moving == 0 {
             let status = command.status;
             self.finish(slot, status);
         }

@@ -104,6 +104,7 @@ impl<M: Medium> Device<M> {
                 lba: u64::from(entry.first) << self.page_shift,
                 bytes: u64::from(entry.pages) << shift,
                 bar_offset: self.window.bar_offset + offset,
+                nsid: self.host.namespace().id,
             };
             return Ok(Some((0, info.to_bytes().to_vec())));
         }

@@ -115,6 +115,23 @@ impl<M: Medium> Device<M> {
 
     fn finish_load(&mut self) {
         let Some(super::Load { tag, address, len }) = self.window.loads.pop_front() else { return };
+        let (value, outside) = self.window_bytes(address, len);
+        self.window.statistics.loads_outside += u64::from(outside);
+        self.outputs.push_back(Output::Loaded { tag, value });
+    }
+
+    /// What a load from a function's BAR2 finds at once, up to 8 bytes, and whether some of them lie outside of every entry;
+    /// `None`: the address is not of the window.
+    pub fn window_peek(&self, function: u8, address: u64, len: u8) -> Option<(u64, bool)> {
+        self.is_window(function, address).then(|| self.window_bytes(address, len))
+    }
+
+    /// Counts a load that [`Device::window_peek`] answered and of which some byte lay outside of every entry.
+    pub(crate) fn window_loaded_outside(&mut self) {
+        self.window.statistics.loads_outside += 1;
+    }
+
+    fn window_bytes(&self, address: u64, len: u8) -> (u64, bool) {
         let (at, len) = (address - self.window.bar_offset, u64::from(len.min(8)));
         let shift = self.window.table.page_shift();
         let mut value = [0xff; 8];
@@ -128,8 +145,7 @@ impl<M: Medium> Device<M> {
                 outside = true;
             }
         }
-        self.window.statistics.loads_outside += u64::from(outside);
-        self.outputs.push_back(Output::Loaded { tag, value: u64::from_le_bytes(value) });
+        (u64::from_le_bytes(value), outside)
     }
 
     /// Something of the window is due.
@@ -358,7 +374,7 @@ impl<M: Medium> Device<M> {
         if self.window.is_restoring() {
             return self.restore_fill(lpn, bytes);
         }
-        let Some(place) = self.window.table.touching(lpn, lpn + 1) else { return };
+        let Some(place) = self.window.table.touching(lpn, lpn.saturating_add(1)) else { return };
         let entry = *self.window.table.get(place).expect("it was found");
         if self.window.jobs[place].kind != Kind::Pin || self.window.jobs[place].fills == 0 {
             return;
@@ -424,7 +440,7 @@ impl<M: Medium> Device<M> {
 
     /// A block command is refused at the gate.
     pub(super) fn refuse(&mut self, slot: u16, status: Status) {
-        debug_assert_eq!(status, vendor_status::LBA_PINNED);
+        debug_assert!([vendor_status::LBA_PINNED, Status::ABORT_REQUESTED].contains(&status));
         self.work[usize::from(slot)].status = status;
         self.finish(slot, self.now);
     }

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::host::Permit;
 use crate::profile::Gate;
 use tidewater_nand::Medium;
-use tidewater_wire::nvme::{Command, Kind};
+use tidewater_wire::nvme::{Command, Kind, Status};
 use tidewater_wire::vendor::status as vendor_status;
 
 impl<M: Medium> Device<M> {
@@ -39,8 +39,9 @@ impl<M: Medium> Device<M> {
         }
         self.window.statistics.gated += 1;
         match self.window.gate {
-            Gate::Hold => self.window.held.push_back(slot),
-            Gate::Refuse => self.refuse(slot, vendor_status::LBA_PINNED),
+            // Those that let go of entries need places, too.
+            Gate::Hold if self.window.held.len() < self.window.held_max => self.window.held.push_back(slot),
+            Gate::Hold | Gate::Refuse => self.refuse(slot, vendor_status::LBA_PINNED),
         }
         false
     }
@@ -50,6 +51,19 @@ impl<M: Medium> Device<M> {
         let begun = self.host.outstanding_commands().map(|(permit, _)| permit.index());
         let mut begun = begun.filter(|&slot| self.work[usize::from(slot)].begun);
         begun.any(|slot| self.touches(slot, |from, to| first < to && from < end))
+    }
+
+    /// Whether the command with this identifier waits at the gate. Asserts nothing of identifiers that several queues use.
+    pub fn is_held(&self, cid: u16) -> bool {
+        self.window.held.iter().any(|&slot| self.host.slot(Permit::from_index(slot)).cid == cid)
+    }
+
+    /// Ends a command that waits at the gate: its host has aborted it, or is gone. False: it does not wait there.
+    pub fn cancel_held(&mut self, cid: u16) -> bool {
+        let place = self.window.held.iter().position(|&slot| self.host.slot(Permit::from_index(slot)).cid == cid);
+        let Some(slot) = place.and_then(|place| self.window.held.remove(place)) else { return false };
+        self.refuse(slot, Status::ABORT_REQUESTED);
+        true
     }
 
     /// An entry was let go of: commands that waited for that go on, oldest first.

@@ -3,14 +3,16 @@
 //!
 //! [`Table`] is the mapping table with its address translation unit; `commands` what the host asks for; `flow` what happens
 //! when, between buffer, flash and link; `gate` what becomes of block commands that touch pinned blocks; `recovery` the dump
-//! on stored energy and the way back from it. ADR 12 has the reasons.
+//! on stored energy and the way back from it; `kept` what a process that ends leaves of the buffer. ADR 12 has the reasons.
 
 mod commands;
 mod flow;
 mod gate;
+mod kept;
 mod recovery;
 mod table;
 
+pub use kept::{Kept, KeptEntry};
 pub use recovery::Dumped;
 pub use table::{Entry, EntryState, Table};
 
@@ -56,6 +58,13 @@ pub struct Window {
     table: Table,
     /// The buffer, if content is kept.
     bytes: Box<[u8]>,
+    /// For each page of the buffer how often it has changed, if content is kept; and all of them together.
+    page_changes: Box<[u32]>,
+    changes: u64,
+    /// What a process before has left, until the map has recovered.
+    kept: Option<Box<Kept>>,
+    /// Block commands that may wait at once.
+    held_max: usize,
     /// What is under way for each place of the table.
     jobs: Vec<flow::Job>,
     /// Commands between pipeline and execution, or before their completion.
@@ -103,9 +112,14 @@ impl Window {
         let window = &profile.window;
         let (unit, entries) = (profile.ftl.unit_size, if window.is_enabled() { window.entries } else { 0 });
         let memory = profile.memory(&window.memory);
+        let pages = if kept { window.size / u64::from(unit) } else { 0 };
         Window {
             table: Table::new(entries, (window.size / u64::from(unit)) as u32, unit.trailing_zeros()),
             bytes: vec![0; if kept { window.size as usize } else { 0 }].into_boxed_slice(),
+            page_changes: vec![0; pages as usize].into_boxed_slice(),
+            changes: 0,
+            kept: None,
+            held_max: (profile.host.outstanding_max as usize / 2).max(1),
             jobs: vec![flow::Job::default(); entries as usize],
             commands: Vec::new(),
             engine: Server::default(),
@@ -165,6 +179,17 @@ impl Window {
         bytes.copy_from_slice(&self.bytes[offset as usize..][..bytes.len()]);
     }
 
+    /// How often buffer or table have changed: whoever stores them need not look while this stays.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes + self.table.changes()
+    }
+
+    /// How often each page of the buffer has changed, modulo 2^32; empty: content is not kept.
+    pub fn page_changes(&self) -> &[u32] {
+        &self.page_changes
+    }
+
     /// The memory of the buffer among the device's ports.
     pub(crate) fn port(&self) -> usize {
         self.port
@@ -176,6 +201,12 @@ impl Window {
             match bytes {
                 Some(bytes) => place.copy_from_slice(bytes),
                 None => place.fill(0),
+            }
+            self.changes += 1;
+            let shift = self.table.page_shift();
+            for page in offset >> shift..(offset + len as u64).div_ceil(1 << shift) {
+                let changes = &mut self.page_changes[page as usize];
+                *changes = changes.wrapping_add(1);
             }
         }
     }

@@ -8,7 +8,7 @@
 //! one of them untouched.
 
 use super::flow::{OWNER, OWNER_RESTORE, RESTORE};
-use super::{EntryState, Flaw, Window, dump_area_pages};
+use super::{EntryState, Flaw, Kept, Window, dump_area_pages};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane};
 use crate::fast::LOG_OWNER;
@@ -63,6 +63,8 @@ pub(super) struct Restoring {
     pending: u32,
     fills: u32,
     failed: bool,
+    /// What was kept, should the dump not be whole.
+    pub(super) kept: Option<Box<Kept>>,
 }
 
 impl Window {
@@ -234,14 +236,17 @@ impl<M: Medium> Device<M> {
 
     /// The map is back: if flash has a dump, its entries come back before anything else happens.
     pub(crate) fn begin_restoring(&mut self) {
+        let kept = self.window.kept.take();
         let window = &self.window;
         let (first, pages) = (window.dump_first, 2 * window.area_pages());
         let mapped = |lpn: u32| self.ftl.map().get(lpn) != MapEntry::Unmapped;
         if !window.is_enabled() || window.survives != Survives::ByCapacitors || !(first..first + pages).any(mapped) {
-            return;
+            return kept.iter().for_each(|kept| self.window.take_kept(kept));
         }
         let table = |area: u32| Some((self.ftl.stamp(window.area(area))?.version, area));
         let newest = (0..2).filter_map(table).max();
+        // What was kept may be older than a dump, or newer.
+        let kept_counts = kept.as_ref().is_some_and(|kept| newest.is_none_or(|(dump, _)| dump <= kept.sequence));
         let mut restoring = Restoring {
             phase: Phase::Table,
             generation: 0,
@@ -251,7 +256,15 @@ impl<M: Medium> Device<M> {
             pending: 0,
             fills: 0,
             failed: false,
+            kept: None,
         };
+        if let Some(kept) = kept.as_ref().filter(|_| kept_counts) {
+            self.window.dump_area = newest.map_or(0, |(_, area)| area);
+            self.window.take_kept(kept);
+            self.window.restoring = Some(Box::new(restoring));
+            return self.clear_dumps();
+        }
+        restoring.kept = kept;
         let Some((generation, area)) = newest else {
             // Pages without a table: the dump was cut short.
             self.window.statistics.dumps_lost += 1;
@@ -391,14 +404,17 @@ impl<M: Medium> Device<M> {
         true
     }
 
-    /// The dump can't be used: its entries are gone, and blocks are what flash has of them.
+    /// The dump can't be used: its entries are gone, and blocks are what flash has of them; unless memory was kept, too.
     fn lose_dump(&mut self) {
         for place in 0..self.window.table.places() {
             if self.window.table.get(place).is_some() {
                 self.window.table.remove(place);
             }
         }
-        self.window.statistics.dumps_lost += 1;
+        match self.restoring().kept.take() {
+            Some(kept) => self.window.take_kept(&kept),
+            None => self.window.statistics.dumps_lost += 1,
+        }
         self.clear_dumps();
     }
 

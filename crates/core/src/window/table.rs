@@ -19,6 +19,8 @@ pub enum EntryState {
 pub struct Entry {
     /// The name that the host gave it.
     pub name: u16,
+    /// Which one it is: no other of this window has it, since power-on.
+    pub serial: u64,
     /// Where it stands.
     pub state: EntryState,
     /// A Flush has begun: some of its pages may be newer on flash than others.
@@ -55,13 +57,30 @@ pub struct Table {
     owners: Vec<u8>,
     used: usize,
     page_shift: u32,
+    /// Entries that were taken in.
+    serials: u64,
+    /// Changes so far.
+    changes: u64,
 }
 
 impl Table {
     /// An empty table with so many places over a buffer of so many pages of `1 << page_shift` bytes.
     pub(crate) fn new(places: u32, pages: u32, page_shift: u32) -> Table {
         assert!(places < NOBODY.into(), "{places} entries");
-        Table { entries: vec![None; places as usize], owners: vec![NOBODY; pages as usize], used: 0, page_shift }
+        Table {
+            entries: vec![None; places as usize],
+            owners: vec![NOBODY; pages as usize],
+            used: 0,
+            page_shift,
+            serials: 0,
+            changes: 0,
+        }
+    }
+
+    /// How often it has changed.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Entries that are pinned, or are about to be.
@@ -101,6 +120,7 @@ impl Table {
     }
 
     pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Entry> {
+        self.changes += 1;
         self.entries.get_mut(place)?.as_mut()
     }
 
@@ -138,7 +158,9 @@ impl Table {
             Some(_) => return Err(vendor_status::BUFFER_OVERLAP),
             None => self.gap(pages).ok_or(vendor_status::BUFFER_FULL)?,
         };
-        self.entries[place] = Some(Entry { name, state: EntryState::Pinning, flush_begun: false, page, first, pages });
+        (self.serials, self.changes) = (self.serials + 1, self.changes + 1);
+        let (serial, state) = (self.serials, EntryState::Pinning);
+        self.entries[place] = Some(Entry { name, serial, state, flush_begun: false, page, first, pages });
         self.owners[page as usize..(page + pages) as usize].fill(place as u8);
         self.used += 1;
         Ok(place)
@@ -149,6 +171,7 @@ impl Table {
         let entry = self.entries[place].take().expect("an entry that is let go of is there");
         self.owners[entry.page as usize..(entry.page + entry.pages) as usize].fill(NOBODY);
         self.used -= 1;
+        self.changes += 1;
     }
 
     fn is_free(&self, page: u32, pages: u32) -> bool {

@@ -103,6 +103,8 @@ pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
     let hits = |cache: &Cache| cache.was_asked().then_some(cache.hit_ratio);
     add("write buffer hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.write_buffer));
     add("read cache hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.read_cache));
+    let mapping = |r: &Record| r.map_cache.as_ref().filter(|cache| cache.lookups > 0).map(|cache| cache.hit_ratio);
+    add("mapping cache hits", Quantity::Share, Better::Higher, false, &mapping);
     add("destage length", Quantity::Ratio, Better::Higher, true, &|r| positive(r.destage_length_pages.mean));
     add("pages merged on flush", Quantity::Count, Better::Neither, false, &|r| {
         positive(r.write_buffer.pages_merged as f64)

@@ -121,6 +121,17 @@ fn counters(out: &mut String, record: &Record) {
         rows.push(("of these to the isolation area", count(flash.units_isolated as f64)));
         rows.push(("full merges for the isolation area", count(flash.merges_isolation as f64)));
     }
+    if let Some(cache) = &record.map_cache {
+        let added = |part: u64, of: f64| format!("{} ({} of the host's)", count(part as f64), percent(of));
+        rows.push(("mapping pages looked up", count(cache.lookups as f64)));
+        rows.push((
+            "found in the mapping cache",
+            format!("{} ({})", count(cache.hits as f64), percent(cache.hit_ratio)),
+        ));
+        rows.push(("mapping pages read from flash", added(cache.loads, cache.added_reads_ratio)));
+        rows.push(("mapping pages programmed", added(cache.written + cache.moved, cache.added_writes_ratio)));
+        rows.push(("of these moved by collection", count(cache.moved as f64)));
+    }
     if let Some(slc) = &record.slc {
         rows.push(("units written to the SLC cache", count(slc.units_written as f64)));
         rows.push(("units folded out of it", count(slc.units_folded as f64)));

@@ -8,6 +8,7 @@ use std::fmt;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
 use tidewater_core::drive::{Machine as _, VirtualClock, World, drive};
+use tidewater_core::fast::Content;
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_core::subsystem::input_log::{Entries, Entry, MAGIC, Outputs};
 use tidewater_core::subsystem::{Input, Output, Slot, Subsystem, Token};
@@ -47,6 +48,8 @@ struct Asked {
     gathers: HashMap<Slot, u32>,
     moves: HashMap<Slot, u32>,
     syncs: HashMap<Slot, u32>,
+    /// Pages for the byte window.
+    loads: HashMap<u32, u32>,
 }
 
 impl Asked {
@@ -61,6 +64,7 @@ impl Asked {
             Output::Fetch { slot, .. } | Output::Data { slot, .. } | Output::Send { slot, .. } => {
                 *self.moves.entry(slot).or_default() += 1;
             }
+            Output::LoadWindow { lpn, .. } => *self.loads.entry(lpn).or_default() += 1,
             Output::Sync { slot } | Output::Purge { slot } => *self.syncs.entry(slot).or_default() += 1,
             _ => {}
         }
@@ -68,8 +72,8 @@ impl Asked {
 
     /// Whether an input answers a question, or needs none.
     fn answered(&mut self, input: &Input<'_>, functions: u8) -> bool {
-        fn one(asked: &mut HashMap<Slot, u32>, slot: Slot) -> bool {
-            asked.get_mut(&slot).filter(|left| **left > 0).map(|left| *left -= 1).is_some()
+        fn one<K: std::hash::Hash + Eq>(asked: &mut HashMap<K, u32>, key: K) -> bool {
+            asked.get_mut(&key).filter(|left| **left > 0).map(|left| *left -= 1).is_some()
         }
         let fits = |len: u32, bytes: Option<&[u8]>| bytes.is_none_or(|bytes| bytes.len() == len as usize);
         match *input {
@@ -77,6 +81,7 @@ impl Asked {
             Input::Gathered { slot, bytes } => self.gathers.remove(&slot).is_some_and(|len| fits(len, bytes)),
             Input::Moved { slot, .. } => one(&mut self.moves, slot),
             Input::Synced { slot, .. } => one(&mut self.syncs, slot),
+            Input::WindowFill { lpn, .. } => one(&mut self.loads, lpn),
             Input::Register { function, .. }
             | Input::Doorbell { function, .. }
             | Input::PostFailed { function }
@@ -85,6 +90,7 @@ impl Asked {
             | Input::ConnectQueue { function, .. }
             | Input::Disconnect { function }
             | Input::FunctionReset { function }
+            | Input::LoadedOutside { function }
             | Input::Store { function, .. }
             | Input::Announce { function, .. }
             | Input::Frame { function, .. } => function < functions,
@@ -218,6 +224,8 @@ fn cut(
     let (state, next_version) = (machine.subsystem.state(), machine.subsystem.next_version());
     let profile = Profile::parse(&setup.profile, "the log's profile").map_err(|error| wrong(error.to_string()))?;
     let remains = machine.subsystem.into_device().cut_power();
+    let dumped: HashMap<(u32, u64), Box<[u8]>> =
+        remains.dumped().iter().map(|page| ((page.lpn, page.version), page.bytes.clone())).collect();
     let device = Device::power_on(&profile, remains).map_err(|error| wrong(error.to_string()))?;
     let options = setup.subsystem_options(&profile, device.capacity(), setup.seed, next_version, state);
     let subsystem = Subsystem::new(device, options).map_err(|error| wrong(error.to_string()))?;
@@ -226,6 +234,12 @@ fn cut(
         let at = machine.deadline().ok_or_else(|| wrong("recovery stands still".into()))?;
         machine.on_deadline(at);
         machine.subsystem.device().medium().take_changes(&mut world.changes);
+        while let Some((lpn, place)) = machine.subsystem.take_window_load() {
+            // Only dumps are read before the drive has recovered.
+            let bytes = place.version().and_then(|version| dumped.get(&(lpn, version)));
+            let content = bytes.map_or(Content::Absent(0), |bytes| Content::Bytes(bytes));
+            machine.subsystem.handle(at, Input::WindowFill { lpn, content });
+        }
     }
     Ok(machine)
 }

@@ -368,7 +368,13 @@ impl Server {
         let status = u64::from(offset::PMRSTS);
         let is_barrier = region == 0 && (offset..offset.saturating_add(to.len() as u64)).contains(&status);
         let is_safe = !is_barrier || self.world.pmr_barrier(function);
-        let subsystem = &self.machine.as_ref().expect("there is power").subsystem;
+        let machine = self.machine.as_ref().expect("there is power");
+        let subsystem = &machine.subsystem;
+        // A load from the window comes back behind all stores before it, and when they are safe.
+        let window = subsystem.bar2().window_offset..subsystem.bar2().window_offset + subsystem.bar2().window_len;
+        let touches = offset < window.end && offset.saturating_add(to.len() as u64) > window.start;
+        let is_window = region == 2 && function == 0 && touches;
+        let is_stored = !is_window || self.world.window_barrier(machine);
         let port = &self.world.ports[function];
         match region {
             region::CONFIG => port.config.read(offset, to),
@@ -392,9 +398,18 @@ impl Server {
                     let _ = memory.read(offset, to);
                 }
                 _ => {
+                    let mut is_outside = false;
                     for (at, bytes) in pieces(offset, to) {
+                        let found = subsystem.device().window_peek(function as u8, at, bytes.len() as u8);
+                        is_outside |= found.is_some_and(|(_, outside)| outside);
                         let word = subsystem.load(function as u8, at, bytes.len() as u8);
                         bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+                    }
+                    if is_outside {
+                        self.world.push(Input::LoadedOutside { function: function as u8 });
+                    }
+                    if !is_stored {
+                        to.fill(0xff);
                     }
                 }
             },
@@ -525,10 +540,14 @@ impl Server {
             let header = page.page.header(page.function, page.number, page.epoch, &page.bytes);
             self.world.payload.keep_log(page.lpn, &header, &page.bytes);
         }
+        for page in remains.dumped() {
+            self.world.payload.keep_window(page.lpn, page.version, &page.bytes);
+        }
         let stored = self.world.payload.apply(&changes);
         let left = self.world.payload.image_mut().store_log_remains(remains.log());
         let lost = self.world.payload.held();
         let forgotten = self.world.payload.power_lost();
+        self.world.payload.image_mut().window_power_lost();
         let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
         let pmrs = pmrs.try_for_each(|pmr| pmr.power_lost(self.world.payload.image()));
         stored.and(left).and(forgotten).and(pmrs).map_err(|_| wrong("the image could not be written"))?;
@@ -605,12 +624,14 @@ impl Server {
         let ended = Ended { counters: self.world.counters, wall: self.started.elapsed() };
         let mut result = Ok(ended);
         let mut input_log = None;
-        if let Some(Served { subsystem, log, .. }) = self.machine.take() {
+        if let Some(machine) = self.machine.take() {
+            let stored = self.world.window_barrier(&machine) && self.world.window_barrier(&machine);
+            let Served { subsystem, log, .. } = machine;
             let state = subsystem.state();
             let image = self.world.payload.image_mut();
             let mut pmrs = self.world.ports.iter().filter_map(|port| port.pmr.as_ref());
             let pmrs = pmrs.try_for_each(|pmr| pmr.store(image).map(drop));
-            if pmrs.and_then(|()| image.save_metadata(&state)).and_then(|()| image.sync()).is_err() {
+            if pmrs.and_then(|()| image.save_metadata(&state)).and_then(|()| image.sync()).is_err() || !stored {
                 result = Err(wrong("the image could not be written: what was flushed before is safe"));
             }
             input_log = log;

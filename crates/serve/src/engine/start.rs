@@ -22,9 +22,10 @@ use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_base::Instant;
 use tidewater_core::Device;
 use tidewater_core::drive::Machine as _;
+use tidewater_core::fast::Content;
 use tidewater_core::ftl::RecoveryReport;
 use tidewater_core::profile::{Access, Interrupts as Kind, Profile, Timing};
-use tidewater_core::subsystem::{Options, Subsystem};
+use tidewater_core::subsystem::{Input, Options, Subsystem, Unit};
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};
@@ -172,6 +173,10 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
     }
     let written = opened.report.pages * u64::from(opened.image.page_size());
     tell(Event::Opened { capacity: device.capacity(), written });
+    if opened.report.window_lost > 0 {
+        let lost = opened.report.window_lost;
+        tell(Event::Note(format!("{lost} entries of the byte window were not stored whole: they are not pinned")));
+    }
     if opened.report.torn > 0 {
         let torn = opened.report.torn;
         tell(Event::Note(format!("{torn} pages had not been written whole when it ended: as after a power loss")));
@@ -197,11 +202,20 @@ pub(super) fn recover(
     }
     let (start, mut told) = (Wall::now(), Wall::now());
     let mut changes = Default::default();
+    let mut page = vec![0; machine.subsystem.device().profile().ftl.unit_size as usize];
     while machine.subsystem.device().is_recovering() {
         let Some(at) = machine.deadline() else { return Err(wrong("recovery stands still")) };
         machine.on_deadline(at);
         machine.subsystem.device().medium().take_changes(&mut changes);
         payload.apply(&changes).map_err(|_| wrong("the image could not be written during recovery"))?;
+        while let Some((lpn, place)) = machine.subsystem.take_window_load() {
+            let unit = Unit { lpn, skip: 0, len: page.len() as u32, at: 0 };
+            let content = match payload.read(unit, place, &mut page) {
+                Ok(()) => Content::Bytes(&page),
+                Err(_) => Content::Absent(0),
+            };
+            machine.subsystem.handle(at, Input::WindowFill { lpn, content });
+        }
         if told.elapsed() > WallDuration::from_secs(1) {
             told = Wall::now();
             tell(Event::Recovering { reads: machine.subsystem.device().ftl().recovery_reads() });
@@ -374,7 +388,14 @@ impl Server {
     ///
     /// # Errors
     /// In words that name the place and the way out.
-    pub fn start(setup: Setup, tell: &mut dyn FnMut(Event)) -> Result<Server, ServeError> {
+    pub fn start(mut setup: Setup, tell: &mut dyn FnMut(Event)) -> Result<Server, ServeError> {
+        let map_memory = &mut setup.profile.ftl.map_memory;
+        if map_memory != "all" {
+            tell(Event::Note(format!(
+                "the whole map is at hand, not a part of it in [memory.{map_memory}]: images do not keep mapping pages"
+            )));
+            *map_memory = "all".into();
+        }
         if setup.vfio_user.len() > 16 {
             return Err(wrong("a device has at most 16 PCIe functions; name fewer --vfio-user sockets"));
         }

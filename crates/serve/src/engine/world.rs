@@ -27,6 +27,7 @@ pub(super) enum Pending {
     Gathered(Slot, Option<Vec<u8>>),
     Store { function: u8, address: u64, bytes: Vec<u8> },
     Announce { function: u8, lane: u8, tail: u64, bytes: Vec<u8> },
+    WindowFill { lpn: u32, bytes: Option<Vec<u8>> },
 }
 
 /// A doorbell in a host's memory (Doorbell Buffer Config).
@@ -153,8 +154,16 @@ impl<M> World<M> {
     /// What the fast side has in memory that survives goes to the backing store, behind what was done to the flash and before anybody
     /// hears of it.
     pub(super) fn store_logs(&mut self, machine: &Served) {
-        self.store_changes(machine);
         let device = machine.subsystem.device();
+        let has_window = device.window().is_enabled() && !device.is_recovering();
+        let sequence = device.ftl().write_sequence();
+        if has_window && self.payload.image_mut().store_window_marks(device.window(), sequence).is_err() {
+            self.fail_store();
+        }
+        self.store_changes(machine);
+        if has_window && self.payload.image_mut().store_window(device.window(), sequence).is_err() {
+            self.fail_store();
+        }
         if device.fast().is_enabled()
             && !device.is_recovering()
             && let Err(StoreFault) = self.payload.image_mut().store_logs(device.fast())
@@ -172,6 +181,25 @@ impl<M> World<M> {
             self.fail_store();
         }
         stored.is_ok()
+    }
+
+    /// A load from the byte window: all that was stored into it before is safe when this returns. False: it is not.
+    pub(super) fn window_barrier(&mut self, machine: &Served) -> bool {
+        self.store_logs(machine);
+        let image = self.payload.image_mut();
+        let synced = if image.window_needs_sync() { image.sync() } else { Ok(()) };
+        if synced.is_err() {
+            self.fail_store();
+        }
+        synced.is_ok() && !self.store_failed
+    }
+
+    /// Bytes of a page for the byte window.
+    fn load_window(&mut self, machine: &Served, lpn: u32, place: Whereabouts) {
+        let mut bytes = self.buffer(machine.subsystem.device().profile().ftl.unit_size as usize);
+        let unit = Unit { lpn, skip: 0, len: bytes.len() as u32, at: 0 };
+        let is_good = self.payload.read(unit, place, &mut bytes).is_ok();
+        self.put(Pending::WindowFill { lpn, bytes: is_good.then_some(bytes) });
     }
 
     pub(super) fn fail_store(&mut self) {
@@ -443,6 +471,9 @@ impl<M> World<M> {
 
     /// Nothing that no page of the drive stands for any more is left in the image.
     fn purge(&mut self, machine: &Served) {
+        if self.payload.image_mut().purge_window().is_err() {
+            return self.fail_store();
+        }
         let device = machine.subsystem.device();
         let medium = device.medium();
         let nand = medium.config();
@@ -579,6 +610,11 @@ impl<M> Surroundings<Served> for World<M> {
                 self.current = bytes;
                 Input::Announce { function, lane, tail, content: Content::Bytes(&self.current) }
             }
+            Pending::WindowFill { lpn, bytes: Some(bytes) } => {
+                self.current = bytes;
+                Input::WindowFill { lpn, content: Content::Bytes(&self.current) }
+            }
+            Pending::WindowFill { lpn, bytes: None } => Input::WindowFill { lpn, content: Content::Absent(0) },
         })
     }
 
@@ -645,6 +681,14 @@ impl<M> Surroundings<Served> for World<M> {
             }
             // The target itself watches its hosts, by the wall's clock.
             Output::KeepAliveExpired { .. } => {}
+            Output::LoadWindow { lpn, place } => self.load_window(machine, lpn, place),
+            Output::StoreWindow { lpn, version, offset } => {
+                let device = machine.subsystem.device();
+                let mut bytes = self.buffer(device.profile().ftl.unit_size as usize);
+                device.window().read(offset, &mut bytes);
+                self.payload.keep_window(lpn, version, &bytes);
+                self.spare(bytes);
+            }
             // A served device has no peers yet: its replication is set up by nobody.
             Output::Frame { .. } => {}
             Output::StoreLog { function, lpn, number, page, epoch } => {

@@ -16,6 +16,8 @@ pub enum MemoryKind {
     Pmr = 1,
     /// Control block and rings of a function of the fast side.
     Log = 2,
+    /// Table and buffer of the byte window.
+    Window = 3,
 }
 
 /// The place of a memory in an image.

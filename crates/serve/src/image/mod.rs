@@ -14,6 +14,7 @@ mod restore;
 mod storage;
 mod store;
 mod sync;
+mod window;
 
 pub use error::ImageError;
 pub use memory::{Memory, MemoryKind};

@@ -8,9 +8,9 @@ use super::store::{Image, ImageOptions};
 use std::io;
 use std::path::Path;
 use tidewater_core::device::resolve;
-use tidewater_core::fast::log_pages;
 use tidewater_core::ftl::{Plan, Precondition};
 use tidewater_core::profile::Profile;
+use tidewater_core::window::reserved_pages;
 use tidewater_core::{Device, Identity, Options, Remains};
 use tidewater_nand::{Medium, Nand, Recorder};
 
@@ -18,7 +18,7 @@ use tidewater_nand::{Medium, Nand, Recorder};
 pub const METADATA_MAX: u32 = 256 << 10;
 
 /// Keys of a profile that say where things are on flash: an image is only read with those that it was made with.
-const SHAPE: [&str; 13] = [
+const SHAPE: [&str; 14] = [
     "nand.channels",
     "nand.ways",
     "nand.dies_per_way",
@@ -32,6 +32,7 @@ const SHAPE: [&str; 13] = [
     "fast.functions",
     "fast.lanes",
     "fast.log_size",
+    "window.size",
 ];
 
 /// Where an image is.
@@ -77,6 +78,8 @@ pub struct OpenReport {
     pub verified: u64,
     /// Of these, pages that had not been written whole: they are torn, as a loss of power leaves them.
     pub torn: u64,
+    /// Entries of the byte window of which something is missing: they are let go of, and blocks are what they were.
+    pub window_lost: u32,
 }
 
 fn io_error(name: &str, what: &'static str) -> impl FnOnce(io::Error) -> ImageError {
@@ -100,6 +103,10 @@ impl Image {
     ) -> Result<Made<M>, ImageError> {
         if options.precondition != Precondition::Fresh {
             let why = "a drive that is stored starts fresh: what it has been through is what it goes through".into();
+            return Err(ImageError::Unsupported { why });
+        }
+        if profile.ftl.map_memory != "all" {
+            let why = "an image does not keep mapping pages: set [ftl] map_memory = \"all\"".into();
             return Err(ImageError::Unsupported { why });
         }
         let options = Options { stamps: true, payload: true, ..options };
@@ -127,6 +134,7 @@ impl Image {
         let mut image = Image::lay_out(storage, &name, &text, &device, image_options)?;
         image.fill(&text, &device)?;
         image.open_logs(&profile.fast)?;
+        image.open_window(profile)?;
         if let Some(new) = new {
             new.finish()?;
         }
@@ -284,12 +292,13 @@ impl Image {
         let synced = image.read_state()?;
         image.read_blocks()?;
         let Restored { nand, epoch, version_max, report } =
-            image.restore(&config, &identity, log_pages(&profile), synced)?;
+            image.restore(&config, &identity, reserved_pages(&profile), synced)?;
         image.epoch = epoch.max(synced);
         image.settle()?;
         let log = image.open_logs(&profile.fast)?;
-        let remains = Remains::from_flash(Recorder::new(wrap(nand)), identity, log);
-        Ok(Opened { image, remains, profile, version_max, report: OpenReport { version, ..report } })
+        let (window, window_lost) = image.open_window(&profile)?;
+        let remains = Remains::from_flash(Recorder::new(wrap(nand)), identity, log).with_window(window);
+        Ok(Opened { image, remains, profile, version_max, report: OpenReport { version, window_lost, ..report } })
     }
 
     /// What was found is what there is from now on, even if the machine goes down.

@@ -158,6 +158,16 @@ impl Payload {
         }
     }
 
+    /// Keeps a page of the byte window until it is programmed (`Output::StoreWindow`).
+    ///
+    /// # Panics
+    /// When it is not a unit.
+    pub fn keep_window(&mut self, lpn: u32, version: u64, bytes: &[u8]) {
+        let buffer = self.pool.take();
+        self.pool.bytes_mut(buffer).copy_from_slice(bytes);
+        self.pool.hold((lpn, version), Held::new(buffer, false));
+    }
+
     /// As [`Payload::bytes`], copied.
     ///
     /// # Errors

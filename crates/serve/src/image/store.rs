@@ -17,6 +17,7 @@ use super::format::{
 use super::log::StoredLog;
 use super::storage::Storage;
 use super::sync::{SyncMode, Syncs};
+use super::window::StoredWindow;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -145,6 +146,7 @@ pub struct Image {
     pub(super) list_number: u64,
     /// What is stored of the fast side.
     pub(super) logs: Vec<StoredLog>,
+    pub(super) window: Option<StoredWindow>,
     statistics: ImageStatistics,
 }
 
@@ -202,6 +204,7 @@ impl Image {
             memories: Vec::new(),
             list_number: 0,
             logs: Vec::new(),
+            window: None,
             statistics: ImageStatistics::default(),
             geometry,
             superblock,
@@ -674,6 +677,11 @@ impl Image {
     /// The number of the sync that makes safe what is written now.
     pub(super) fn sync_to_come(&self) -> u64 {
         self.syncs.began() + 1
+    }
+
+    /// The number of the sync that makes safe what was written until now.
+    pub(super) fn sync_that_covers(&self) -> u64 {
+        self.syncs.began() + u64::from(self.dirty)
     }
 
     /// The number of the last sync that has ended.

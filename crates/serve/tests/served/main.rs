@@ -9,3 +9,4 @@ mod log;
 mod log_namespace;
 mod power;
 mod support;
+mod window;

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each of the tests that use this uses a part of it")]
 
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -334,4 +336,44 @@ impl Model {
         }
         lost
     }
+}
+
+/// Serves in a child of a test, until it is killed, and says when hosts may come.
+pub fn serve_in_child(setup: Setup) {
+    let mut tell = |event: Event| {
+        if matches!(event, Event::Ready(_)) {
+            println!("@ready");
+            std::io::stdout().flush().expect("the parent listens");
+        }
+    };
+    let server = Server::start(setup, &mut tell).expect("it is served");
+    let _ = server.run(&mut tell);
+}
+
+/// Runs a test once more as a process that serves: with `job` in the variable `variable`, for [`serve_in_child`].
+pub fn spawn_server(test: &str, variable: &str, job: &str) -> Child {
+    let mut child = Command::new(std::env::current_exe().expect("a path"))
+        .args([test, "--exact", "--include-ignored", "--nocapture"])
+        .env(variable, job)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let mut said = BufReader::new(child.stdout.as_mut().expect("a pipe"));
+    let mut line = String::new();
+    while line.trim() != "@ready" {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("the pipe works") > 0, "the child has ended");
+    }
+    child
+}
+
+/// Kills a process while something goes on.
+pub fn kill_after(process: &mut Child, after: Duration, meanwhile: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(after);
+            process.kill().expect("it is killed");
+        });
+        meanwhile();
+    });
 }

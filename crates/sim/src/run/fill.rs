@@ -11,8 +11,8 @@ use tidewater_core::memory::{Placement as Placements, Use, place};
 use tidewater_core::profile::{Mapping, MemoryKind};
 use tidewater_report::Record;
 use tidewater_report::record::{
-    Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, HostMemory, Latency, Placement, ProfileUsed, Recovery,
-    Slc, TimePoint, TimeSeries, Utilization, Wear, ratio,
+    Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, HostMemory, Latency, MapCache, Placement, ProfileUsed,
+    Recovery, Slc, TimePoint, TimeSeries, Utilization, Wear, ratio,
 };
 use tidewater_wire::nvme::Status;
 
@@ -38,6 +38,7 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
     let seconds = secs(end.since(host.began));
     let flash = flash(device);
     let placements = place(device.profile()).expect("the device was made with it");
+    let map_cache = map_cache(device, &placements, &flash);
     let mut record = Record {
         profile: ProfileUsed {
             name: device.profile().name.clone(),
@@ -76,6 +77,7 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
             Use::WriteBuffer,
         ),
         read_cache: cache(device.read_cache(), &device.profile().buffer.read_policy, &placements, Use::ReadCache),
+        map_cache,
         host_memory: host_memory(device),
         destage_length_pages: destage_lengths(device.write_buffer()),
         wear: wear(device),
@@ -281,6 +283,31 @@ fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> C
     }
 }
 
+fn map_cache(device: &Device, placements: &Placements, flash: &Flash) -> Option<MapCache> {
+    let cache = device.ftl().map_cache()?;
+    let counts = device.ftl().map_statistics();
+    let placed = placements.of(Use::MapCache);
+    Some(MapCache {
+        memory: placed.map(|p| p.memory.name.clone()).unwrap_or_default(),
+        page_bytes: u64::from(device.profile().ftl.map_page),
+        pages: cache.pages().into(),
+        pages_held: cache.capacity().into(),
+        lookups: counts.lookups,
+        hits: counts.hits,
+        hit_ratio: ratio(counts.hits as f64, counts.lookups as f64),
+        updates: counts.updates,
+        update_hits: counts.update_hits,
+        loads: counts.loads,
+        prefetches: counts.prefetches,
+        evictions: counts.evictions,
+        written: counts.written,
+        moved: counts.moved,
+        collections: counts.collections,
+        added_reads_ratio: ratio(counts.loads as f64, flash.reads_host as f64),
+        added_writes_ratio: ratio((counts.written + counts.moved) as f64, flash.units_host as f64),
+    })
+}
+
 fn destage_lengths(buffer: &Buffer) -> Distribution {
     let counts = &buffer.statistics;
     let lengths: Vec<(usize, u64)> =
@@ -374,6 +401,7 @@ fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String> {
     let lent = |used: Use| {
         let name = match used {
             Use::WriteBuffer => &device.profile().buffer.write_memory,
+            Use::MapCache => &device.profile().ftl.map_memory,
             _ => &device.profile().buffer.read_memory,
         };
         device.profile().memory(name).is_some_and(|m| m.kind == MemoryKind::Host)

@@ -155,6 +155,9 @@ metrics! {
     PADDING_READS: "padding reads", |r| r.write_buffer.padding_reads as f64;
     FLASH_READS: "flash reads for the host", |r| r.flash.reads_host as f64;
     MAP_UNITS: "units of the map programmed", |r| r.flash.units_meta as f64;
+    MAP_LOOKUPS: "look-ups in the mapping cache", |r| r.map_cache.as_ref().map_or(0.0, |m| m.lookups as f64);
+    MAP_HITS: "hit ratio of the mapping cache", |r| r.map_cache.as_ref().map_or(0.0, |m| m.hit_ratio);
+    MAP_LOADS: "mapping pages read", |r| r.map_cache.as_ref().map_or(0.0, |m| m.loads as f64);
     GROWN_BAD: "grown bad blocks", |r| r.flash.grown_bad_blocks as f64;
     WEAR_MOVES: "erases by wear levelling", |r| r.flash.erases_wear_levelling as f64;
     WEAR_SPREAD: "standard deviation of wear", |r| r.wear.stddev;

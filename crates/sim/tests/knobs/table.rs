@@ -68,6 +68,8 @@ const SKEWED_MIX: Load =
 // Both queues are never empty, and few commands are worked on at once: the order of fetching decides.
 const CLASSES: Load =
     load("rw=randrw,rwmixread=30,bs=4k,iodepth=64,size=16m,number_ios=6000,norandommap=1").queue_by_operation();
+// Two to four mapping pages of 32 are at hand.
+const SMALL_MAP: &[&str] = &["ftl.map_memory=sram", "ftl.map_size=2KiB", "ftl.map_page=512"];
 // More than the write buffer holds and the cache folds meanwhile, on a drive of which a part is erased.
 const SLC_WRITES: Load = load("rw=write,bs=64k,iodepth=8,size=8m,number_ios=128").fresh();
 const SLC: &[&str] = &["slc.size=16MiB"];
@@ -172,6 +174,12 @@ pub const KNOBS: &[Knob] = knobs! {
     "ftl.wear_gap", &["ftl.wear_gap=0"], SKEWED_WRITES => "2": Rise(WEAR_MOVES), Fall(WEAR_SPREAD);
     "ftl.wear_aware_allocation", &["ftl.wear_gap=0"], SKEWED_WRITES => "false": Rise(WEAR_SPREAD);
     "ftl.checkpoint_interval", &[], MANY_WRITES => "8": Rise(MAP_UNITS);
+    "ftl.map_memory", &["memory.sram.read_latency=5us"], READS => "sram": Rise(READ_MEAN), Rise(MAP_LOOKUPS);
+    "ftl.map_size", SMALL_MAP, READS => "8KiB": Rise(MAP_HITS), Fall(READ_MEAN);
+    "ftl.map_page", SMALL_MAP, LARGE_READS => "1KiB": Fall(MAP_LOADS);
+    "ftl.map_prefetch", SMALL_MAP, LARGE_READS => "4": Rise(MAP_HITS);
+    "ftl.map_updates", &["ftl.map_memory=sram", "ftl.map_size=1KiB", "ftl.map_page=512", "ftl.map_updates=64"], MANY_WRITES =>
+        "4096": Rise(WRITE_BANDWIDTH);
     "ftl.fill_timeout", &["buffer.write_policy=none"], WRITES => "5ms": Rise(WRITE_MEAN);
 
     "slc.size", SLC, SLC_WRITES => "0": Rise(WRITE_MEAN), Fall(SLC_WRITTEN);

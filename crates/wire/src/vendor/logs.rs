@@ -86,7 +86,7 @@ layout! {
 }
 
 layout! {
-    /// Log page C1h, Layout: where the parts of a function's fast side are in BAR2.
+    /// Log page C1h, Layout: where the parts of a function's BAR2 are: its fast side, the byte window, and the slice for queues.
     pub struct BarLayout [576] {
         fixed 0 version: u32 = 1, " Version of this layout.";
         /// Function.
@@ -99,8 +99,12 @@ layout! {
         16 control_page_offset: u64,
         /// First byte of the slice for queues (what CMBLOC says).
         24 queues_offset: u64,
-        /// Bytes of that slice (what CMBSZ says).
+        /// Bytes of that slice (what CMBSZ says); 0: there is none.
         32 queues_bytes: u64,
+        /// First byte of the byte window; 0 where the function has none.
+        40 window_offset: u64,
+        /// Bytes of the byte window.
+        48 window_bytes: u64,
         /// One for each lane; those not in use are zero.
         64 lane: [LanePlace; LANES_MAX],
     }

@@ -195,7 +195,7 @@ registry! {
     log_page LogPage "Identifiers of vendor specific log pages." {
         /// How the fast side of a function is doing.
         FAST_STATUS = 0xC0, "Fast Status", ToHost, ["11, 31:16" => "function"], Some(&FastStatus::LAYOUT);
-        /// Where the parts of a function's fast side are in BAR2.
+        /// Where the parts of a function's BAR2 are.
         LAYOUT = 0xC1, "Layout", ToHost, ["11, 31:16" => "function"], Some(&BarLayout::LAYOUT);
         /// The mirror flows of a primary.
         PEERS = 0xC2, "Peers", ToHost, ["11, 31:16" => "function"], Some(&Peers::LAYOUT);

@@ -88,6 +88,20 @@ impl WindowCommand {
         Ok(parsed)
     }
 
+    /// Whether an opcode of an I/O queue is one of these commands'.
+    pub const fn has(opcode: u8) -> bool {
+        matches!(
+            opcode,
+            opcode::BA_PIN
+                | opcode::BA_FLUSH
+                | opcode::BA_SYNC
+                | opcode::BA_UNPIN
+                | opcode::BA_WRITE
+                | opcode::BA_READ_DMA
+                | opcode::BA_ENTRY_INFO
+        )
+    }
+
     /// Bytes that move between host and device.
     pub const fn data_bytes(&self) -> u64 {
         match *self {
@@ -148,6 +162,8 @@ layout! {
         24 bytes: u64,
         /// First byte of the entry in BAR2.
         32 bar_offset: u64,
+        /// The namespace of the logical block.
+        40 nsid: u32,
     }
 }
 

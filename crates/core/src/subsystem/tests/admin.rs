@@ -24,7 +24,7 @@ fn create_namespace(rig: &mut Rig, blocks: u64, shared: bool) -> Cqe {
     rig.admin(0, &with_prps(&admin_sqe(admin_opcode::NAMESPACE_MANAGEMENT), at, 0))
 }
 
-fn attach(rig: &mut Rig, nsid: u32, detach: bool, controllers: &[u16]) -> Status {
+pub(super) fn attach(rig: &mut Rig, nsid: u32, detach: bool, controllers: &[u16]) -> Status {
     let at = rig.alloc(4096);
     let list = [controllers.len() as u16].iter().chain(controllers).flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>();
     rig.memory[at as usize..][..list.len()].copy_from_slice(&list);
@@ -32,7 +32,7 @@ fn attach(rig: &mut Rig, nsid: u32, detach: bool, controllers: &[u16]) -> Status
     rig.admin(0, &with_prps(&sqe, at, 0)).status
 }
 
-fn delete(nsid: u32) -> Sqe {
+pub(super) fn delete(nsid: u32) -> Sqe {
     admin_sqe(admin_opcode::NAMESPACE_MANAGEMENT).with_dword(10, 1).with_nsid(nsid)
 }
 

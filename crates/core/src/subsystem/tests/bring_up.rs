@@ -43,14 +43,3 @@ fn a_driver_finds_its_way() {
     assert_eq!(rig.syncs, 2);
     assert!(rig.interrupts.contains(&(0, 0)) && rig.interrupts.contains(&(0, 1)) && rig.interrupts.contains(&(0, 2)));
 }
-
-#[test]
-fn a_drive_with_a_byte_window_is_refused_in_words() {
-    let mut profile = crate::profile::builtin("tiny").unwrap();
-    for (key, value) in [("memory.ba.kind", "dram"), ("memory.ba.size", "64KiB"), ("window.memory", "ba")] {
-        profile.set(key, value).unwrap();
-    }
-    profile.set("window.size", "32KiB").unwrap();
-    let error = Subsystem::new(device(&profile), Options::of(&profile)).unwrap_err().to_string();
-    assert!(error.contains("[window] size"), "{error}");
-}

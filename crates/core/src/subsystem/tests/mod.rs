@@ -7,6 +7,7 @@ mod fabrics;
 mod hostile;
 mod queues;
 mod resets;
+mod window;
 
 use super::*;
 use crate::device::Whereabouts;
@@ -279,6 +280,15 @@ impl Rig {
             }
             Output::Complete { function, queue, cqe, address: None, .. } => self.capsules.push((function, queue, cqe)),
             Output::Interrupt { function, vector } => self.interrupts.push((function, vector)),
+            Output::LoadWindow { lpn, place } => {
+                let page = self.content(lpn, place);
+                self.input(Input::WindowFill { lpn, content: crate::fast::Content::Bytes(&page) });
+            }
+            Output::StoreWindow { lpn, version, offset } => {
+                let mut page = vec![0; UNIT];
+                self.s.device().window().read(offset, &mut page);
+                self.store.insert((lpn, version), page.into_boxed_slice());
+            }
             Output::Gone { .. } | Output::KeepAliveExpired { .. } | Output::StoreLog { .. } | Output::Frame { .. } => {}
         }
     }

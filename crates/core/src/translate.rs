@@ -1,0 +1,79 @@
+//! What a command does before it reads flash: it finds the map entries of its pages. Where the whole map is at hand that
+//! takes no time and this file is not used; else each entry costs an access to the mapping cache's memory, or a flash read.
+
+use crate::commands::Action;
+use crate::commands::Step;
+use crate::device::Device;
+use crate::events::{Event, lane};
+use crate::ftl::{ENTRY_BYTES, LookUp};
+use tidewater_nand::Medium;
+
+impl<M: Medium> Device<M> {
+    /// Looks for the map entries of the pages that a command reads from flash. False: it needs none, or all are at hand
+    /// already; else it goes on when they are.
+    #[inline]
+    pub(crate) fn translate(&mut self, slot: u16, lpns: impl Iterator<Item = u32>) -> bool {
+        let (mut page, mut hits, mut waits) = (u32::MAX, 0u64, 0);
+        for lpn in lpns {
+            if self.write_buffer.contains(lpn) || self.read_cache.contains(lpn) {
+                continue;
+            }
+            let of = self.ftl.map_cache().map_or(0, |cache| cache.page_of(lpn));
+            if of == page {
+                continue;
+            }
+            page = of;
+            match self.ftl.look_up(self.now, &mut self.events, lpn, slot.into()) {
+                LookUp::Hit => hits += 1,
+                LookUp::Waits => waits += 1,
+                LookUp::Empty => {}
+            }
+        }
+        if hits + waits == 0 {
+            return false;
+        }
+        let work = &mut self.work[slot as usize];
+        work.step = Step::Translate;
+        work.pending = waits as u32;
+        if hits > 0 {
+            work.pending += 1;
+            let done = self.memories[self.map_port].read(self.now, hits * u64::from(ENTRY_BYTES));
+            self.events.push(done, lane::TRANSLATE, Event::Data { slot: slot.into() });
+        }
+        if waits > 0 {
+            self.charge_map_cache();
+        }
+        true
+    }
+
+    /// One of the things that a command waits for to know its map entries has come.
+    pub(crate) fn on_translated(&mut self, slot: u16) {
+        let work = &mut self.work[slot as usize];
+        work.pending -= 1;
+        if work.pending > 0 {
+            return;
+        }
+        match work.action {
+            Action::Write | Action::WriteZeroes => self.merge(slot),
+            _ => {
+                let (first, end) = (work.next, work.end);
+                self.read_pages(slot, first, end);
+            }
+        }
+    }
+
+    /// The mapping cache has moved pages: its memory was busy with them, and whoever waited for them goes on.
+    pub(crate) fn charge_map_cache(&mut self) {
+        let (read, written) = self.ftl.take_map_traffic();
+        let memory = &mut self.memories[self.map_port];
+        if read > 0 {
+            memory.read_behind(self.now, read);
+        }
+        if written > 0 {
+            memory.write_behind(self.now, written);
+        }
+        while let Some(owner) = self.ftl.take_translated() {
+            self.on_translated(owner as u16);
+        }
+    }
+}
