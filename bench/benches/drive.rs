@@ -26,6 +26,9 @@ struct Case {
 const LOG_OF_THE_DEFAULTS: &[(&str, &str)] =
     &[("ftl.log_blocks", "0"), ("ftl.log_write_points", "0"), ("ftl.merges_max", "4")];
 
+/// 64 MiB of map for 64 GiB.
+const MAPPED: &[(&str, &str)] = &[("ftl.map_memory", "dram"), ("ftl.map_size", "64MiB")];
+
 const CASES: &[Case] = &[
     Case {
         name: "random-writes",
@@ -46,6 +49,26 @@ const CASES: &[Case] = &[
         settings: &[],
         precondition: Precondition::Filled(1.0),
         what: "4 KiB random reads over 64 GiB, filled before",
+    },
+    Case {
+        name: "mapped-reads",
+        profile: "generic",
+        job: "rw=randread,bs=4k,iodepth=32,size=64g,norandommap=1",
+        requests: 10_000_000,
+        capacity_gib: 64,
+        settings: MAPPED,
+        precondition: Precondition::Filled(1.0),
+        what: "random-reads with a mapping cache that the whole map fits into: all but the first look-up of a page hit",
+    },
+    Case {
+        name: "mapped-writes",
+        profile: "generic",
+        job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
+        requests: 10_000_000,
+        capacity_gib: 64,
+        settings: &[("ftl.over_provisioning", "0.75"), MAPPED[0], MAPPED[1]],
+        precondition: Precondition::Filled(1.0),
+        what: "random-writes with such a cache",
     },
     Case {
         name: "mixed",

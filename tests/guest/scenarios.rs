@@ -89,12 +89,6 @@ pub fn scenarios() -> Vec<Scenario> {
             vec![step(&["bars"], ""), step(&["bars-after"], "")],
         ),
         scenario(
-            "window",
-            "blocks pinned into the byte window, stored into by a write-combining mapping, synced, flushed and read back; a kill",
-            Setup { profile: "2b-ssd", namespaces: &[64], ..PLAIN },
-            vec![step(&["window"], ""), step(&["window-after"], "")],
-        ),
-        scenario(
             "fio",
             "writes, trims, flushes and forced unit access over all queues, verified by fio",
             PLAIN,

@@ -129,6 +129,6 @@ fn writes_and_collection_go_on_with_a_cache_of_any_size() {
             }
         }
     }
-    // Only where all are at hand nothing has to leave. Fewer at hand need not mean more programs: changes wait for each other.
-    assert!(written[..3].iter().all(|&written| written > 1_000) && written[3] == 0, "{written:?}");
+    // Where all are at hand, only checkpoints program them. Fewer at hand need not mean more programs: changes wait for each other.
+    assert!(written[..3].iter().all(|&more| more > 4 * written[3]) && written[3] > 0, "{written:?}");
 }

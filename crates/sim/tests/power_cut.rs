@@ -9,8 +9,8 @@ use tidewater_core::ftl::Flaw;
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{Mapping, Profile};
 use tidewater_sim::torture::{
-    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, slc_scenarios, torture,
-    with_hybrid_mapping, worn_out,
+    Counts, Effort, Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, mapping_scenarios,
+    slc_scenarios, torture, with_hybrid_mapping, with_mapping_cache, worn_out,
 };
 use tidewater_wire::nvme::Sqe;
 
@@ -127,15 +127,35 @@ fn a_worn_out_hybrid_drive_refuses_writes_and_keeps_what_it_has() {
     assert!(counts.read_only, "it never wore out: {counts}");
 }
 
+#[test]
+fn a_map_on_flash_comes_back_whatever_its_cache_held() {
+    let counts = campaign(&mapping_scenarios(), Effort::sampled(600), 1..2);
+    assert!(counts.cuts >= 6_000 && counts.nested_cuts >= 3_000 && counts.states.len() >= 400, "{counts}");
+    assert!(counts.map_units > 1_000 && counts.failures > 0 && counts.reads_checked > 0, "{counts}");
+    assert!(!counts.read_only, "{counts}");
+}
+
+#[test]
+fn a_map_on_flash_that_fails_says_what_is_lost_and_keeps_the_rest() {
+    campaign(&[with_mapping_cache(fragile(), 0), with_mapping_cache(fragile(), 1)], Effort::sampled(1_500), 1..2);
+    let effort = Effort { cut_every: 20, life: 0, nested_every: 100, ..Effort::sampled(40_000) };
+    let counts = campaign(&[with_mapping_cache(worn_out(), 0)], effort, 1..2);
+    assert!(counts.read_only, "it never wore out: {counts}");
+}
+
 /// Seeds with one of which a flaw must be noticed.
 const SEEDS_OF_A_FLAW: u64 = 5;
 
 /// A recovery that is broken on purpose must not get through.
 fn is_caught(flaw: Flaw) {
     let effort = Effort { flaw: Some(flaw), nested_every: 0, ..Effort::sampled(3_000) };
-    // Page mapping has no merges.
-    let page_mapped = if flaw == Flaw::CutMerges { Vec::new() } else { all_scenarios() };
-    for scenario in page_mapped.into_iter().chain(hybrid_scenarios()) {
+    // Page mapping has no merges, and only a map that lies on flash has mapping pages.
+    let scenarios: Vec<Scenario> = match flaw {
+        Flaw::CutMerges => hybrid_scenarios(),
+        Flaw::OldDirectory => mapping_scenarios(),
+        _ => all_scenarios().into_iter().chain(hybrid_scenarios()).collect(),
+    };
+    for scenario in scenarios {
         // What a run comes across is chance: on drives that hardly have what the flaw spoils, one of a few must.
         let noticed = (1..=SEEDS_OF_A_FLAW).any(|seed| {
             match catch_unwind(AssertUnwindSafe(|| torture(&scenario, effort, seed))) {
@@ -175,6 +195,11 @@ fn a_recovery_that_forgets_deallocations_is_caught() {
 #[test]
 fn a_recovery_that_takes_cut_merges_for_done_is_caught() {
     is_caught(Flaw::CutMerges);
+}
+
+#[test]
+fn a_recovery_that_misses_the_newest_mapping_pages_is_noticed() {
+    is_caught(Flaw::OldDirectory);
 }
 
 fn named(name: &str) -> Scenario {

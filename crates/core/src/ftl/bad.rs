@@ -85,6 +85,7 @@ impl<M: Medium> Ftl<M> {
                 }
                 self.put_overtaken(to, lpn, stamp, owner)
             };
+            self.carry_image(&failed.images, unit, to);
             // What it is a copy of has waited for this row, too.
             let origin = if self.payload { self.row_origins[at] } else { Origin::Memory };
             self.set_origin(to, origin);

@@ -68,6 +68,8 @@ pub(super) struct MapSuperblock {
 pub struct Checkpoint {
     interval: u32,
     rows: u32,
+    /// The first logical page of segment 0: of all, or of the directory of mapping pages.
+    pub(super) first: u32,
     pub(super) entries: u32,
     pub(super) segments: u32,
     next: u32,
@@ -134,12 +136,14 @@ impl Checkpoint {
         self.complete.fill(floor);
     }
 
-    pub(super) fn new(profile: &Profile, units: u32) -> Checkpoint {
+    /// Of the logical pages from `first` to before `units`.
+    pub(super) fn new(profile: &Profile, first: u32, units: u32) -> Checkpoint {
         let entries = entries_per_segment(profile);
-        let segments = units.div_ceil(entries);
+        let segments = (units - first).div_ceil(entries);
         Checkpoint {
             interval: profile.ftl.checkpoint_interval,
             rows: 0,
+            first,
             entries,
             segments,
             next: 0,
@@ -188,6 +192,9 @@ impl<M: Medium> Ftl<M> {
         c.rows += 1;
         if c.interval > 0 && c.rows >= c.interval {
             c.rows = 0;
+            if self.map_cache.is_some() {
+                self.write_changed(now, events, true);
+            }
             self.write_segment(now, events, self.profile.gc_reserve as usize);
         }
     }
@@ -199,7 +206,7 @@ impl<M: Medium> Ftl<M> {
             let c = &mut self.checkpoint;
             let segment = c.next;
             c.next = (c.next + 1) % c.segments;
-            let first = segment * c.entries;
+            let first = c.first + segment * c.entries;
             let last = (first + (c.entries - 1)).min(self.map.units() - 1);
             if self.map.is_untouched(first, last) {
                 // Nothing is mapped there: that is as good as an image.
@@ -208,6 +215,7 @@ impl<M: Medium> Ftl<M> {
             }
             // Once this image is on flash, every row up to the floor is in some image.
             let floor = self.checkpoint.complete.least_of_others(segment).min(complete);
+            let floor = floor.min(self.saved_through());
             let payload = self.stamps.then(|| self.image(floor, first, last));
             let own = OwnRow { what: Own::Segment(segment), payload, mark: complete, floor };
             if !self.write_own(now, events, own, leave) {
@@ -229,7 +237,12 @@ impl<M: Medium> Ftl<M> {
     fn image(&self, floor: u64, first: u32, last: u32) -> Arc<[u32]> {
         let words =
             [floor as u32, (floor >> 32) as u32, self.write_sequence as u32, (self.write_sequence >> 32) as u32];
-        let entries = (first..=last).map(|lpn| match self.map.get(lpn) {
+        words.into_iter().chain((first..=last).map(|lpn| self.durable_entry(lpn))).collect()
+    }
+
+    /// What an entry says of what is on flash: 0 for nothing, all ones for what was lost, else the unit's number plus one.
+    pub(super) fn durable_entry(&self, lpn: u32) -> u32 {
+        match self.map.get(lpn) {
             Entry::Unmapped => 0,
             Entry::Lost => u32::MAX,
             Entry::At(ppn) => match self.durable_place(ppn) {
@@ -237,8 +250,7 @@ impl<M: Medium> Ftl<M> {
                 LOST => u32::MAX,
                 ppn => ppn + 1,
             },
-        });
-        words.into_iter().chain(entries).collect()
+        }
     }
 
     /// Where a unit is on flash, or was before the rows that are under way; or [`NOWHERE`], or [`LOST`].
@@ -306,6 +318,7 @@ impl<M: Medium> Ftl<M> {
             self.checkpoint.pending.drain(..n);
             // A log without data beside it must not grow for ever: newer images let go of it.
             if self.checkpoint.ring.len() > self.checkpoint.ring_planned {
+                self.write_changed(now, events, true);
                 self.write_segment(now, events, 0);
             }
         }

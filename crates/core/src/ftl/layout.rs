@@ -196,7 +196,12 @@ pub fn map_superblocks(profile: &Profile, units: u64) -> u64 {
     if profile.ftl.checkpoint_interval == 0 {
         return 0;
     }
-    let segments = units.div_ceil(u64::from(super::checkpoint::entries_per_segment(profile)));
+    // Where the map itself is in mapping pages, checkpoints are of their directory.
+    let entries = match super::map_cache::mapping_pages(profile, units) {
+        0 => units,
+        pages => pages,
+    };
+    let segments = entries.div_ceil(u64::from(super::checkpoint::entries_per_segment(profile)));
     map_superblocks_of(segments, profile.nand.pages_per_block)
 }
 

@@ -178,6 +178,8 @@ struct Row {
     timed: bool,
     /// The whole row is the firmware's own (map, deallocations).
     own: Option<checkpoint::OwnRow>,
+    /// What the mapping pages of the row say, one behind the other, when the medium keeps stamps.
+    images: Vec<u32>,
 }
 
 /// What a die knows of its own space.
@@ -442,7 +444,7 @@ impl<M: Medium> Ftl<M> {
             write_sequence: 0,
             host_clock: 0,
             free_order: 0,
-            checkpoint: Checkpoint::new(profile, units + mapping_pages),
+            checkpoint: Checkpoint::new(profile, if mapping_pages > 0 { units } else { 0 }, units + mapping_pages),
             acknowledged: Vec::with_capacity(64),
             rejected: Vec::new(),
             rewritten: Vec::new(),

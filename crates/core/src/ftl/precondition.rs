@@ -3,6 +3,7 @@
 use super::{Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
+use std::sync::Arc;
 use tidewater_base::{Instant, Rng};
 use tidewater_nand::{Medium, Nand, Page, PageHeader, PageKind};
 
@@ -63,6 +64,7 @@ impl<M: Medium> Ftl<M> {
             self.statistics.premapped += u64::from(placed.unwrap_or(0));
             return placed.is_some();
         }
+        self.hold_past();
         let first = lpn / units * units;
         let row: Vec<u32> = (first..self.data_units().min(first + units)).filter(|&l| self.map.is_virgin(l)).collect();
         let placed = self.place_row(&row, tag);
@@ -116,6 +118,19 @@ impl<M: Medium> Ftl<M> {
 
     /// Programs a row with these units; all that are not [`Nand::NO_LPN`] and not mapped yet become valid.
     pub(super) fn place(&mut self, superblock: u32, row: u32, lpns: &[u32], index: u32, tag: u64) {
+        self.place_with(superblock, row, lpns, index, tag, None);
+    }
+
+    /// As [`Ftl::place`], with what the firmware's own pages among them say.
+    pub(super) fn place_with(
+        &mut self,
+        superblock: u32,
+        row: u32,
+        lpns: &[u32],
+        index: u32,
+        tag: u64,
+        own_payload: Option<Arc<[u32]>>,
+    ) {
         self.row_sequence += 1;
         let mut units = [Nand::NO_LPN; 64];
         units[..lpns.len()].copy_from_slice(lpns);
@@ -142,7 +157,7 @@ impl<M: Medium> Ftl<M> {
                 lpns: &units[part.clone()],
                 stamps: if self.stamps { &stamps[part] } else { &[] },
                 origins: &[],
-                own_payload: None,
+                own_payload: own_payload.clone().filter(|_| plane == 0),
             };
             self.medium.preset(self.layout.block(superblock, plane), row, &content);
         }

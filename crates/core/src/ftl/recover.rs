@@ -3,7 +3,8 @@
 //! 1. The first and the last row of every superblock say what it is for and how new it is.
 //! 2. All rows of map superblocks are read: the newest image of each segment, and the deallocations.
 //! 3. Rows of data above the checkpoint's floor are scanned, newest first, until the floor is reached.
-//! 4. For each logical page the copy with the highest write sequence wins.
+//! 4. Where the map is in mapping pages, the checkpoints are of their directory, and the mapping pages that it names are read.
+//! 5. For each logical page the copy with the highest write sequence wins.
 //!
 //! Until the last step nothing is written, so a power loss during recovery changes nothing.
 
@@ -13,6 +14,7 @@ use crate::events::EventQueue;
 use crate::flash::{Kind, Operation, Source};
 use crate::profile::Profile;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Medium, Nand, PageKind, Stamp, Stamps};
@@ -28,6 +30,8 @@ pub enum Flaw {
     NoDeallocations,
     /// A merge that was cut counts as done: what it had not copied yet is given up with the data block (hybrid mapping).
     CutMerges,
+    /// Mapping pages that were programmed after the last image of their directory are not found (mapping cache).
+    OldDirectory,
 }
 
 /// What a recovery did.
@@ -48,7 +52,12 @@ enum Phase {
     Headers,
     Map,
     Scan,
+    /// The mapping pages that the directory names are read.
+    Pages,
 }
+
+/// Write sequence and program sequence of the winner so far, by logical page.
+pub(super) type Best = BTreeMap<u32, (u64, u64)>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Recovery {
@@ -56,7 +65,7 @@ pub(super) struct Recovery {
     phase: Phase,
     outstanding: u64,
     report: RecoveryReport,
-    flaw: Option<Flaw>,
+    pub(super) flaw: Option<Flaw>,
     images: BTreeMap<u32, (u64, Arc<[u32]>, u32)>,
     deallocations: Vec<(u32, u32, u64)>,
     /// Program sequence of the last deallocations in each map superblock that logs some.
@@ -132,7 +141,14 @@ impl<M: Medium> Ftl<M> {
         (0..self.layout.planes()).map(|p| self.medium.programmed(self.layout.block(superblock, p))).max().unwrap_or(0)
     }
 
-    fn recovery_read(&mut self, now: Instant, events: &mut EventQueue, superblock: u32, row: u32, units: u64) {
+    pub(super) fn recovery_read(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        superblock: u32,
+        row: u32,
+        units: u64,
+    ) {
         let recovery = self.recovery.as_mut().expect("recovery is under way");
         recovery.outstanding += 1;
         recovery.report.reads += 1;
@@ -173,7 +189,11 @@ impl<M: Medium> Ftl<M> {
                     self.load_images();
                     self.scan_data_rows(now, events);
                 }
-                Phase::Scan => self.rebuild(now, events),
+                Phase::Scan if self.map_cache.is_some() => {
+                    recovery.phase = Phase::Pages;
+                    self.read_mapping_pages(now, events);
+                }
+                Phase::Scan | Phase::Pages => self.rebuild(now, events),
             }
         }
     }
@@ -261,49 +281,16 @@ impl<M: Medium> Ftl<M> {
 
     fn rebuild(&mut self, now: Instant, events: &mut EventQueue) {
         let mut recovery = self.recovery.take().expect("recovery is under way");
-        // Write sequence and program sequence of the winner so far, by logical page.
-        let mut best: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        let mut segments: Vec<u32> = recovery.images.keys().copied().collect();
-        segments.sort_unstable();
-        for segment in segments {
-            let (_, image, _) = &recovery.images[&segment];
-            for (i, &entry) in image[HEADER_WORDS..].iter().enumerate() {
-                let lpn = segment * self.checkpoint.entries + i as u32;
-                if entry == u32::MAX {
-                    self.map.set(lpn, Entry::Lost);
-                } else if entry != 0
-                    && self.layout.is_whole(self.layout.superblock_of(entry - 1))
-                    // A unit that was moved since names somebody else, or nobody; its copy is found by the scan.
-                    && let Some(stamp) = self.stamp_at(entry - 1).filter(|s| s.lpn == lpn)
-                {
-                    self.map.set(lpn, Entry::At(entry - 1));
-                    let row = self.row_header(self.layout.superblock_of(entry - 1), self.layout.row_of(entry - 1));
-                    best.insert(lpn, (stamp.sequence, row.map_or(0, |h| h.program_sequence)));
-                }
+        let mut best = Best::new();
+        let mut unsaved = Vec::new();
+        match self.map_cache {
+            None => {
+                self.adopt_images(&recovery, &mut best);
+                self.adopt_rows(&recovery, 0..self.map.units(), &mut best, &mut unsaved);
             }
-        }
-        for &superblock in &recovery.scanned {
-            let rows = self.rows_programmed(superblock);
-            for row in 0..rows {
-                let Some(header) = self.row_header(superblock, row) else { continue };
-                let is_cut = recovery.flaw != Some(Flaw::CutMerges) && self.is_uncommitted_copy(superblock, row, rows);
-                if header.program_sequence <= recovery.floor || is_cut {
-                    continue;
-                }
-                for unit in 0..self.layout.units_per_row {
-                    let ppn = self.layout.ppn(superblock, row, unit);
-                    let Some(stamp) = self.stamp_at(ppn).filter(|s| s.lpn < self.map.units()) else { continue };
-                    let key = (stamp.sequence, header.program_sequence);
-                    let wins = match recovery.flaw {
-                        Some(Flaw::AnyCopy) => !best.contains_key(&stamp.lpn),
-                        _ => best.get(&stamp.lpn).is_none_or(|&b| b < key),
-                    };
-                    if wins {
-                        best.insert(stamp.lpn, key);
-                        self.map.set(stamp.lpn, Entry::At(ppn));
-                    }
-                    self.write_sequence = self.write_sequence.max(stamp.sequence);
-                }
+            Some(_) => {
+                self.adopt_mapping_pages(&mut best);
+                self.adopt_rows(&recovery, 0..self.units, &mut best, &mut unsaved);
             }
         }
         for &(first, count, sequence) in recovery.deallocations.iter().chain(&self.checkpoint.pending) {
@@ -314,8 +301,8 @@ impl<M: Medium> Ftl<M> {
             // No pages: this one was lost.
             let (count, entry) = if count == 0 { (1, Entry::Lost) } else { (count, Entry::Unmapped) };
             for lpn in first..first.saturating_add(count).min(self.map.units()) {
-                if best.get(&lpn).is_none_or(|b| b.0 < sequence) {
-                    self.map.set(lpn, entry);
+                if best.get(&lpn).is_none_or(|b| b.0 < sequence) && self.map.set(lpn, entry) != entry {
+                    unsaved.push(lpn);
                 }
             }
         }
@@ -323,9 +310,11 @@ impl<M: Medium> Ftl<M> {
             self.give_up_sources_of_cut_merges();
         }
         self.adopt_all(now, events, &recovery);
+        self.change_recovered(recovery.floor, unsaved);
         recovery.report.time = now - recovery.began;
         recovery.report.scanned_superblocks = recovery.scanned.len() as u64;
-        recovery.report.mapped = self.map.mapped();
+        let directory = (self.units..self.map.units()).filter(|&lpn| self.map.get(lpn) != Entry::Unmapped).count();
+        recovery.report.mapped = self.map.mapped() - directory as u64;
         self.recovered = Some(recovery.report);
         for die in 0..self.layout.dies {
             self.update_ready(die);
@@ -335,6 +324,61 @@ impl<M: Medium> Ftl<M> {
         for die in 0..self.layout.dies {
             self.collect(now, events, die);
             self.collect_mapping(now, events, die);
+        }
+        self.move_map_pages(now, events);
+    }
+
+    /// Takes the entries that the checkpoints hold.
+    pub(super) fn adopt_images(&mut self, recovery: &Recovery, best: &mut Best) {
+        for (&segment, (_, image, _)) in &recovery.images {
+            let first = self.checkpoint.first + segment * self.checkpoint.entries;
+            for (i, &entry) in image[HEADER_WORDS..].iter().enumerate() {
+                self.adopt_entry(first + i as u32, entry, best);
+            }
+        }
+    }
+
+    /// Takes one entry as it was on flash.
+    pub(super) fn adopt_entry(&mut self, lpn: u32, entry: u32, best: &mut Best) {
+        if entry == u32::MAX {
+            self.map.set(lpn, Entry::Lost);
+        } else if entry != 0
+            && self.layout.is_whole(self.layout.superblock_of(entry - 1))
+            // A unit that was moved since names somebody else, or nobody; its copy is found by the scan.
+            && let Some(stamp) = self.stamp_at(entry - 1).filter(|s| s.lpn == lpn)
+        {
+            self.map.set(lpn, Entry::At(entry - 1));
+            let row = self.row_header(self.layout.superblock_of(entry - 1), self.layout.row_of(entry - 1));
+            best.insert(lpn, (stamp.sequence, row.map_or(0, |h| h.program_sequence)));
+        }
+    }
+
+    /// Takes what the scanned rows hold of these logical pages, where it is newer; `newer`: what was.
+    pub(super) fn adopt_rows(&mut self, recovery: &Recovery, lpns: Range<u32>, best: &mut Best, newer: &mut Vec<u32>) {
+        for &superblock in &recovery.scanned {
+            let rows = self.rows_programmed(superblock);
+            for row in 0..rows {
+                let Some(header) = self.row_header(superblock, row) else { continue };
+                let is_cut = recovery.flaw != Some(Flaw::CutMerges) && self.is_uncommitted_copy(superblock, row, rows);
+                if header.program_sequence <= recovery.floor || is_cut {
+                    continue;
+                }
+                for unit in 0..self.layout.units_per_row {
+                    let ppn = self.layout.ppn(superblock, row, unit);
+                    let Some(stamp) = self.stamp_at(ppn).filter(|s| lpns.contains(&s.lpn)) else { continue };
+                    let key = (stamp.sequence, header.program_sequence);
+                    let wins = match recovery.flaw {
+                        Some(Flaw::AnyCopy) => !best.contains_key(&stamp.lpn),
+                        _ => best.get(&stamp.lpn).is_none_or(|&b| b < key),
+                    };
+                    if wins {
+                        best.insert(stamp.lpn, key);
+                        self.map.set(stamp.lpn, Entry::At(ppn));
+                        newer.push(stamp.lpn);
+                    }
+                    self.write_sequence = self.write_sequence.max(stamp.sequence);
+                }
+            }
         }
     }
 

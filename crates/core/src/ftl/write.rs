@@ -186,6 +186,7 @@ impl<M: Medium> Ftl<M> {
                     in_use: false,
                     timed: false,
                     own: None,
+                    images: Vec::new(),
                 });
                 (self.rows.len() - 1) as u32
             }
@@ -204,6 +205,7 @@ impl<M: Medium> Ftl<M> {
             in_use: true,
             timed: false,
             own: None,
+            images: Vec::new(),
         };
         id
     }
@@ -380,7 +382,11 @@ impl<M: Medium> Ftl<M> {
                 lpns: &self.row_lpns[units.clone()],
                 stamps: if self.stamps { &self.row_stamps[units.clone()] } else { &[] },
                 origins: if self.payload { &self.row_origins[units] } else { &[] },
-                own_payload: r.own.as_ref().filter(|_| plane == 0).and_then(|own| own.payload.clone()),
+                own_payload: match &r.own {
+                    Some(own) if plane == 0 => own.payload.clone(),
+                    None if plane == 0 && !r.images.is_empty() => Some(r.images.as_slice().into()),
+                    _ => None,
+                },
             };
             let at = self.layout.block(superblock, plane);
             if self.medium.program(at, r.row, &content).is_err() {

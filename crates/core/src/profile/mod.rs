@@ -401,7 +401,7 @@ pub struct FtlProfile {
     pub map_memory: String,
     /// Bytes of the mapping cache. 0: what the other uses of its memory leave.
     pub map_size: u64,
-    /// Bytes of map that are read and programmed at once: a power of two, 512 to the unit of flash.
+    /// Bytes of map that are read and programmed at once: a power of two, 64 to the unit of flash.
     pub map_page: u32,
     /// Mapping pages that are read ahead of one that a command needs, 0 to 64.
     pub map_prefetch: u32,

@@ -440,7 +440,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         map_size, bytes(0, 64 * GIB),
             "Bytes of the mapping cache. 0: what the other uses of its memory leave.",
             "A drive has no other use for what is left.";
-        map_page, bytes(512, 64 * KIB),
+        map_page, bytes(64, 64 * KIB),
             "Bytes of the map that are read and programmed at once, 4 for each entry: a power of two, at most `unit_size`.",
             "PLOS ONE 2020: a mapping page of 4 KB covers a section of 4 MB.";
         map_prefetch, integer(0, 64),

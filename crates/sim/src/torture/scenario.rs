@@ -324,6 +324,25 @@ pub fn with_hybrid_mapping(mut scenario: Scenario, i: u32) -> Scenario {
     scenario
 }
 
+/// The page-mapped scenarios with a mapping cache of a few pages.
+pub fn mapping_scenarios() -> Vec<Scenario> {
+    (0..).zip(all_scenarios()).map(|(i, scenario)| with_mapping_cache(scenario, i)).collect()
+}
+
+/// The same drive with two to four of its mapping pages at hand, of 16 entries each.
+pub fn with_mapping_cache(mut scenario: Scenario, i: u32) -> Scenario {
+    let ftl = &mut scenario.profile.ftl;
+    ftl.map_memory = "sram".into();
+    ftl.map_page = 64;
+    ftl.map_size = u64::from(64 * (2 + i % 3));
+    ftl.map_prefetch = i % 2;
+    ftl.map_updates = 64;
+    // Room for the pools of mapping pages.
+    scenario.profile.nand.blocks_per_plane += 4;
+    scenario.name += ", mapping cache";
+    scenario
+}
+
 /// Programs, erases and reads that fail, few enough that the spares last for some thousand operations.
 fn failing(seed: u64) -> FaultPlan {
     let mut plan = FaultPlan::seeded(seed, 40, 2_000).recoverable();

@@ -235,6 +235,11 @@ impl<M: Medium> Ftl<M> {
             cache.statistics.written += 1;
             self.write_sequence += 1;
             self.put(row, lpn, (self.write_sequence, self.write_sequence), NO_OWNER);
+            if self.stamps {
+                let mut images = std::mem::take(&mut self.rows[row as usize].images);
+                self.add_image(lpn, &mut images);
+                self.rows[row as usize].images = images;
+            }
         }
         // Entries of rows that are not programmed yet are not on these copies: the page changes again when they are.
         self.submit(now, events, row);
@@ -246,8 +251,12 @@ impl<M: Medium> Ftl<M> {
         let count = self.rows[row as usize].count as usize;
         let Some(cache) = &mut self.map_cache else { return };
         if !failed {
-            for &lpn in &self.row_lpns[first..first + count] {
-                if lpn >= cache.first && lpn - cache.first < cache.pages {
+            let r = &self.rows[row as usize];
+            for (unit, &lpn) in self.row_lpns[first..first + count].iter().enumerate() {
+                // Not a copy that was moved, and that a changed one has overtaken.
+                let is_current =
+                    |lpn| self.map.get(lpn) == Entry::At(self.layout.ppn(r.superblock, r.row, unit as u32));
+                if (cache.first..cache.first + cache.pages).contains(&lpn) && is_current(lpn) {
                     cache.written(lpn - cache.first);
                 }
             }
@@ -272,7 +281,7 @@ impl<M: Medium> Ftl<M> {
 
 impl MapCache {
     /// So many entries of a page have changed.
-    fn change_entries(&mut self, page: u32, entries: u32, sequence: u64) {
+    pub(super) fn change_entries(&mut self, page: u32, entries: u32, sequence: u64) {
         if entries == 0 {
             return;
         }

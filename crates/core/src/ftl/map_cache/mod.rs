@@ -10,6 +10,7 @@
 //! [ADR 14]: ../../../../../docs/adr/0014-mapping-cache.md
 
 mod flow;
+mod recover;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -190,6 +191,8 @@ pub struct MapCache {
     chosen: Vec<u32>,
     dies: Vec<MapDie>,
     next_die: u32,
+    /// The program sequence of the first row that was given a past after the mapping pages were: it is on none of them.
+    past: u64,
     /// Counters.
     pub statistics: MapStatistics,
 }
@@ -246,6 +249,7 @@ impl MapCache {
             chosen: Vec::with_capacity(64),
             dies: vec![MapDie::default(); dies as usize],
             next_die: 0,
+            past: u64::MAX,
             statistics: MapStatistics::default(),
         }))
     }

@@ -310,6 +310,11 @@ impl<M: Medium> Ftl<M> {
             };
             let full = self.put(row, lpn, stamp, NO_OWNER);
             self.set_origin(row, Origin::Copy(Place { at, page: operation.row, unit: in_page }));
+            if self.stamps {
+                let first = self.layout.block(operation.superblock, 0);
+                let images = self.medium.own_payload(first, operation.row).unwrap_or_default();
+                self.carry_image(&images, unit, row);
+            }
             if let Some(cache) = &mut self.map_cache {
                 cache.statistics.moved += 1;
                 cache.dies[die as usize].row = if full { NONE } else { row };
@@ -365,7 +370,12 @@ impl<M: Medium> Ftl<M> {
             }
             let row = u32::from(self.superblocks[superblock as usize].rows);
             self.superblocks[superblock as usize].rows += 1;
-            self.place(superblock, row, lpns, 0, tag);
+            let mut images = Vec::new();
+            if self.stamps {
+                lpns.iter().for_each(|&lpn| self.add_image(lpn, &mut images));
+            }
+            let images = self.stamps.then(|| images.into());
+            self.place_with(superblock, row, lpns, 0, tag, images);
             if self.is_full(superblock) {
                 self.forget_mapping_open(superblock);
                 self.close(superblock);
