@@ -27,7 +27,7 @@ fn profile() -> Profile {
         ("fast.queue_memory", "fast-dram"),
         ("fast.queue_size", "1MiB"),
         ("fast.log_size", "128MiB"),
-        ("fast.energy", "10000"),
+        ("fast.energy", "1000"),
         ("fast.on_wrap", "overwrite-oldest"),
     ] {
         profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
