@@ -4,6 +4,7 @@
 use super::reader::Reader;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::fast::Content;
+use tidewater_core::host_memory::{Answer, Operation};
 use tidewater_core::profile::builtin;
 use tidewater_core::subsystem::{
     Fault, Input, MoveError, Options, Output, Region, Segment, Segments, Slot, StoreFault, Subsystem,
@@ -281,6 +282,12 @@ impl Host {
                 if let Some(bytes) = self.slice(function, address, 4) {
                     bytes.copy_from_slice(&value.to_le_bytes());
                 }
+            }
+            // Nothing that is written there stays.
+            Output::HostMemory { access, .. } => {
+                let write = access.operation != Operation::Read;
+                let answer = if write { Answer::Written } else { Answer::Damaged };
+                self.input(Input::HostMemory { ticket: access.ticket, answer });
             }
             Output::LoadWindow { lpn, .. } => {
                 let content = Content::Bytes(&[0x5A; 4096]);

@@ -17,9 +17,10 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("core", Some(&["base", "wire", "nand"])),
     ("client", Some(&["base", "wire"])),
     ("report", Some(&["base"])),
-    ("sim", Some(&["base", "wire", "nand", "core", "client", "report"])),
+    ("probe", Some(&["base", "report"])),
+    ("sim", Some(&["base", "wire", "nand", "core", "client", "report", "probe"])),
     ("serve", Some(&["base", "wire", "nand", "core"])),
-    ("tidewater", Some(&["base", "wire", "nand", "core", "report", "sim", "serve"])),
+    ("tidewater", Some(&["base", "wire", "nand", "core", "report", "probe", "sim", "serve"])),
     ("bench", None),
     ("tests", None),
 ];

@@ -62,6 +62,12 @@ pub enum Command {
     /// Run the experiments of papers, and hold the result against what the paper says
     #[command(subcommand, after_help = examples::EXPERIMENT)]
     Experiment(ExperimentCommand),
+    /// Find what a drive hides by timing requests: read cache, write buffer, mapping cache, and whose memory they are
+    ///
+    /// Probes a simulated drive, a block device or a file. What only reads runs on any target; what writes or deallocates runs on
+    /// a simulated drive, and on a real one only when it is told that all data on it may be lost.
+    #[command(after_help = examples::PROBE)]
+    Probe(Probe),
     /// Serve the drive as a real NVMe device, to virtual machines and remote hosts
     ///
     /// The same firmware as in simulation, with real bytes in an image file: a virtual machine attaches it as a PCIe device by
@@ -83,7 +89,8 @@ pub enum Command {
     /// Make a page or a table from records of earlier runs
     ///
     /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report, several
-    /// become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are printed.
+    /// become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are printed; the document of
+    /// `probe --json` becomes its page or its verdicts.
     #[command(after_help = examples::REPORT)]
     Report(Report),
     /// Print the completions for a shell
@@ -435,10 +442,55 @@ pub struct ExperimentRun {
     pub report: Option<PathBuf>,
 }
 
+/// `tidewater probe`.
+#[derive(Debug, Args)]
+pub struct Probe {
+    /// The drive: a name from `tidewater profile list` or a TOML file is simulated; a block device or any other file is real
+    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    pub target: PathBuf,
+    /// The stages to run, separated by commas; without it all that the target allows
+    #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stages())]
+    pub stages: Vec<String>,
+    /// The largest cache or buffer that is looked for
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = values::size)]
+    pub largest_cache: u64,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub plan: bool,
+    /// Allow stages that write or deallocate on a real target: ALL DATA ON IT IS LOST. A device that is mounted, partitioned or
+    /// otherwise in use is refused all the same
+    #[arg(long, value_name = "CONFIRMATION", value_parser = ["DATA-LOSS-CONFIRMED"])]
+    pub destroy: Option<String>,
+    /// Seed of every random choice: of a simulated drive, the same seed gives the same result
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Change one setting of the profile, such as buffer.read_size=2MiB; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Simulated drive")]
+    pub set: Vec<Setting>,
+    /// Usable size of the simulated drive [default: what its profile says, else 8 GiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Simulated drive")]
+    pub capacity: Option<String>,
+    /// The state the simulated drive begins in
+    #[arg(long, value_name = "STATE", default_value = "filled", value_parser = parse_precondition, help_heading = "Simulated drive")]
+    pub precondition: Precondition,
+    /// Write what was found and what it rests on as JSON, anew after each stage; - is standard output, which then gets nothing
+    /// else
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub json: Option<PathBuf>,
+    /// Write one self-contained HTML page with the plots
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub report: Option<PathBuf>,
+}
+
+/// Names of the stages of a probe.
+fn stages() -> PossibleValuesParser {
+    PossibleValuesParser::new(tidewater_probe::STAGES.iter().map(|stage| stage.name))
+}
+
 /// `tidewater report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// Records that `replay --json` or `compare --json` wrote, or documents of `experiment run --json`
+    /// Records that `replay --json` or `compare --json` wrote, documents of `experiment run --json`, or one of `probe --json`
     #[arg(value_name = "RECORD", required = true, value_hint = ValueHint::FilePath)]
     pub records: Vec<PathBuf>,
     /// Write one self-contained HTML page; - is standard output. Without it, the summary or table is printed

@@ -11,6 +11,7 @@ mod load;
 mod log;
 mod nvme;
 mod output;
+mod probe;
 mod progress;
 mod replay;
 mod report;
@@ -52,6 +53,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Trace(trace) => trace::command(trace),
         Command::Log(log) => log::command(log),
         Command::Experiment(experiment) => experiment::command(experiment),
+        Command::Probe(probe) => probe::command(probe),
         Command::Serve(serve) => served::serve(serve),
         Command::Status(status) => served::status(status),
         Command::Fault(fault) => served::fault(fault),

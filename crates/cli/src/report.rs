@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidewater_report::compare::{self, Labelled};
 use tidewater_report::experiment::{self, Experiment};
+use tidewater_report::probe::{self, ProbeRecord};
 use tidewater_report::{Record, page, summary};
 
 /// `tidewater report`.
@@ -20,6 +21,11 @@ pub fn command(report: &Report) -> Result<(), Failure> {
     for path in &report.records {
         distinct(&[target.as_ref()], Some(path))?;
         texts.push(text(path)?);
+    }
+    if let [text] = &texts[..]
+        && text.contains(&format!("\"schema\": \"{}\"", probe::SCHEMA))
+    {
+        return probed(text, &report.records[0], target);
     }
     if texts.iter().any(|text| is_experiment(text)) {
         return experiments(report, &texts, target);
@@ -48,6 +54,17 @@ fn names(paths: &[PathBuf]) -> Vec<String> {
     let different: BTreeSet<String> = paths.iter().map(short).collect();
     let enough = different.len() == paths.len();
     paths.iter().map(|path| if enough { short(path) } else { path.display().to_string() }).collect()
+}
+
+/// The document of a probe: its page, or its verdicts.
+fn probed(text: &str, path: &Path, target: Option<Target>) -> Result<(), Failure> {
+    let record =
+        ProbeRecord::from_json(text).map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?;
+    let Some(target) = target else {
+        return output::print(&probe::summary(&record, width()));
+    };
+    target.write(&probe::page(&record))?;
+    if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
 }
 
 /// The documents of experiments: their page, or their checks.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
 use tidewater_core::profile::Profile;
-use tidewater_serve::control::{self, Request};
+use tidewater_serve::control::{self, HostMemoryFault, Request};
 use tidewater_serve::engine::{Backing, Event, NamespaceSetup, RingSetup, Server, Setup, TcpSetup};
 use tidewater_serve::image::Image;
 use tidewater_serve::runtime;
@@ -188,6 +188,14 @@ pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
         FaultCommand::Duplicate { next } => Request::FaultDuplicate { function: next.function, count: next.count },
         FaultCommand::Fatal { function } => Request::FaultFatal { function: *function },
         FaultCommand::StuckShutdown { function } => Request::FaultStuckShutdown { function: *function },
+        FaultCommand::HostMemory { what, by, count } => {
+            let what = match what.as_str() {
+                "withdrawn" => HostMemoryFault::Withdrawn,
+                "corrupted" => HostMemoryFault::Corrupted,
+                _ => HostMemoryFault::Slow,
+            };
+            Request::FaultHostMemory { what, by_ns: ns(by), count: *count }
+        }
         FaultCommand::LinkLoss { function } => Request::LinkLoss { function: *function },
         FaultCommand::PowerCut { off } => Request::PowerCut { off_ms: ns(off) / 1_000_000 },
         FaultCommand::Clear => Request::FaultClear,

@@ -9,14 +9,14 @@ pub use interface::{Input, Output, Whereabouts};
 
 use crate::buffer::{Buffer, Setting};
 use crate::commands::Work;
-use crate::cost::{Link, Rate, SharedServer};
+use crate::cost::{Link, Rate, SharedServer, lane_bytes_per_second};
 use crate::destage::PADDING_READ;
 use crate::events::{Event, EventQueue, lane};
 use crate::fast::{self, Fast, LOG_OWNER, LOG_READ, LogRemains};
 use crate::flash::{Operation, Source};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
-use crate::host_memory::{HostMemory, HostUses};
+use crate::host_memory::{self, HostMemory, HostUses};
 use crate::memory::{Note, Placed, Use, place};
 use crate::profile::{MemoryKind, MemoryProfile, Profile};
 use crate::window::{self, Window};
@@ -242,11 +242,20 @@ impl<M: Medium> Device<M> {
         let mut memories = Vec::new();
         let mut port = |used| {
             // Host memory has its own way there, over the link.
-            let placed = placement.of(used).filter(|placed| placed.memory.kind != MemoryKind::Host);
+            let lent = |placed: &Placed| placed.memory.kind == MemoryKind::Host;
+            let placed = placement.of(used).filter(|placed| !(lent(placed) && host_memory::carries(used)));
             let Some(placed) = placed else { return usize::MAX };
             names.iter().position(|&n| n == placed.memory.name).unwrap_or_else(|| {
                 names.push(&placed.memory.name);
-                memories.push(MemoryPort::new(&placed.memory));
+                let mut memory = placed.memory.clone();
+                if lent(placed) {
+                    // The way there, without the competition of other traffic.
+                    memory.read_latency += profile.link.latency * 2;
+                    memory.write_latency += profile.link.latency;
+                    let lane = lane_bytes_per_second(profile.link.generation);
+                    memory.bandwidth = memory.bandwidth.min(lane * u64::from(profile.link.lanes));
+                }
+                memories.push(MemoryPort::new(&memory));
                 memories.len() - 1
             })
         };

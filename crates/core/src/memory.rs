@@ -5,7 +5,7 @@ use crate::profile::{MemoryKind, MemoryProfile, Profile, Survives};
 use std::fmt;
 
 /// What a memory is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Use {
     /// Holds written data until it is on flash.
     WriteBuffer,
@@ -438,10 +438,17 @@ fn place_one(
         notes.push(Note { placed, downgrade: false, text });
     }
     if memory.kind == MemoryKind::Host {
-        let text = format!(
-            "[memory.{name}] is there only while the host lends it; until then the drive does without. Which unit of it is good the \
-             drive knows from a directory in memory of its own, which no [memory] is charged for"
-        );
+        let text = if crate::host_memory::carries(placed) {
+            format!(
+                "[memory.{name}] is there only while the host lends it; until then the drive does without. Which unit of it is good the \
+                 drive knows from a directory in memory of its own, which no [memory] is charged for"
+            )
+        } else {
+            format!(
+                "[memory.{name}] is taken to be there always, and modelled by its latency and bandwidth and those of the link: this \
+                 traffic does not compete with other"
+            )
+        };
         notes.push(Note { placed, downgrade: false, text });
     }
     Ok(Some(Placed { memory: memory.clone(), size }))

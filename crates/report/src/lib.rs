@@ -3,7 +3,7 @@
 //! [`record`] is the run record: one JSON document with every figure of a run and all that reproduces it. The rest
 //! reads records and nothing else, so a page can be made from a record years later, on another machine: [`summary()`]
 //! for the terminal, [`page()`] for one HTML page, [`compare`] for several records side by side. [`experiment`] is the
-//! same for experiments of papers: a document, its text and its page.
+//! same for experiments of papers: a document, its text and its page; [`probe`] for drives that were probed.
 
 pub mod compare;
 pub mod experiment;
@@ -11,6 +11,7 @@ mod html;
 mod json;
 mod page;
 mod plot;
+pub mod probe;
 pub mod record;
 mod summary;
 pub mod units;

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use tidewater_base::Duration;
+use tidewater_core::host_memory::HostFault;
 use tidewater_core::subsystem::Fault;
 
 /// Bytes of a request or an answer.
@@ -93,8 +94,31 @@ pub enum Request {
         #[serde(default)]
         function: u8,
     },
+    /// Something happens to the memory that a host lends, at the next accesses to it.
+    FaultHostMemory {
+        /// What.
+        what: HostMemoryFault,
+        /// Of `slow`: by so many nanoseconds.
+        #[serde(default)]
+        by_ns: u64,
+        /// At how many accesses.
+        #[serde(default = "one")]
+        count: u32,
+    },
     /// Forgets all faults that are still to come.
     FaultClear,
+}
+
+/// What happens to the memory that a host lends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostMemoryFault {
+    /// It is gone, until the host lends again.
+    Withdrawn,
+    /// What is read has been changed.
+    Corrupted,
+    /// It answers late.
+    Slow,
 }
 
 fn one() -> u32 {
@@ -116,6 +140,14 @@ impl Request {
             Request::FaultDuplicate { function, count } => Fault::Duplicate { function, count },
             Request::FaultFatal { function } => Fault::Fatal { function },
             Request::FaultStuckShutdown { function } => Fault::StuckShutdown { function },
+            Request::FaultHostMemory { what, by_ns, count } => {
+                let fault = match what {
+                    HostMemoryFault::Withdrawn => HostFault::Withdrawn,
+                    HostMemoryFault::Corrupted => HostFault::Corrupted,
+                    HostMemoryFault::Slow => HostFault::Slow(Duration::from_ns(by_ns.min(86_400_000_000_000))),
+                };
+                Fault::HostMemory { fault, count }
+            }
             Request::FaultClear => Fault::Clear,
             Request::Status
             | Request::Metrics

@@ -42,6 +42,8 @@ pub struct LentMemory {
     order: u64,
     accesses: u64,
     faults: u64,
+    /// It has asked for the memory, and the drive has not given it back yet.
+    withdrawing: bool,
 }
 
 impl LentMemory {
@@ -74,6 +76,7 @@ impl LentMemory {
 
     /// Asks for the memory; the drive may use it until [`Output::HostMemoryFree`].
     pub fn withdraw(&mut self, now: Instant) {
+        self.withdrawing = true;
         self.tell(now, Pending::Lending(Lending::Withdraw));
     }
 
@@ -97,6 +100,18 @@ impl LentMemory {
     pub fn power_cut(&mut self) {
         self.pending.clear();
         self.bytes = 0;
+        self.withdrawing = false;
+    }
+
+    /// Whether it waits for the drive to give its memory back.
+    pub fn is_withdrawing(&self) -> bool {
+        self.withdrawing
+    }
+
+    /// This happens to the memory.
+    #[must_use]
+    pub fn with_plan(self, plan: HostFaultPlan) -> LentMemory {
+        LentMemory { plan, ..self }
     }
 
     /// Bytes that are lent.
@@ -114,7 +129,10 @@ impl LentMemory {
     pub fn take(&mut self, now: Instant, output: &Output) -> bool {
         match output {
             Output::HostMemory(access) => self.access(now, access),
-            Output::HostMemoryFree => self.bytes = 0,
+            Output::HostMemoryFree => {
+                self.bytes = 0;
+                self.withdrawing = false;
+            }
             _ => return false,
         }
         true
@@ -265,6 +283,7 @@ fn run<M: Medium>(
             return Ok(now);
         }
         let event = device.deadline().unwrap_or(Instant::NEVER);
+        assert!(due.min(event) < Instant::NEVER, "the drive neither takes nor gives back host memory");
         now = now.max(due.min(event));
         let input = if event <= now { Some(Input::Timer) } else { memory.input(now) };
         let taken = device.handle(now, input.expect("something is due"));

@@ -7,6 +7,7 @@ pub mod host_memory;
 pub mod metrics;
 pub mod oracle;
 pub mod pcie;
+pub mod probe;
 pub mod run;
 pub mod torture;
 pub mod trace;

@@ -7,6 +7,7 @@ use tidewater_core::host_memory::{HEADER, HostFault, HostFaultPlan, State};
 use tidewater_core::profile::Profile;
 use tidewater_report::Record;
 use tidewater_sim::host_memory::{LentMemory, settle};
+use tidewater_sim::torture::{Effort, LentCounts, LentEffort, lent_scenarios, torture, torture_lent};
 use tidewater_sim::workload::JobSpec;
 use tidewater_sim::{Pacing, RunOptions, run};
 use tidewater_wire::nvme::{Sqe, Status};
@@ -185,4 +186,42 @@ fn memory_that_is_returned_counts_as_far_as_its_checks_hold() {
     bench.lend(1 << 19);
     (0..8).for_each(|lpn| assert_eq!(bench.read(lpn), Some(versions[lpn as usize])));
     assert_eq!(bench.counts(), before);
+}
+
+/// Each kind of fault at accesses all over a run, with memory that comes and goes besides.
+fn campaign(effort: LentEffort, seeds: u64) -> LentCounts {
+    let mut all = LentCounts::default();
+    for scenario in lent_scenarios() {
+        for seed in 0..seeds {
+            let counts = torture_lent(&scenario, effort, seed).unwrap_or_else(|failure| panic!("{failure}"));
+            println!("{}, seed {seed}: {counts}", scenario.name);
+            all.add(counts);
+        }
+    }
+    println!("together: {all}");
+    assert!(all.faults > 0 && all.failed_checks > 0 && all.refetches > 0 && all.reads_checked > 0);
+    all
+}
+
+#[test]
+fn whatever_happens_at_an_access_no_data_is_wrong_and_nothing_hangs() {
+    campaign(LentEffort { events: 3_000, stride: 3, lending_every: 0 }, 1);
+    let counts = campaign(LentEffort { events: 3_000, stride: 5, lending_every: 300 }, 1);
+    assert!(counts.lendings > 0);
+}
+
+#[test]
+#[ignore = "minutes; make torture runs it"]
+fn whatever_happens_at_every_access_no_data_is_wrong_and_nothing_hangs() {
+    campaign(LentEffort { events: 4_000, stride: 1, lending_every: 0 }, 3);
+    campaign(LentEffort { events: 4_000, stride: 1, lending_every: 300 }, 3);
+}
+
+/// The power fails after every event of drives that have something in host memory.
+#[test]
+fn a_power_cut_at_any_event_loses_nothing_with_host_memory() {
+    for scenario in lent_scenarios() {
+        let counts = torture(&scenario, Effort { cut_every: 3, ..Effort::sampled(900) }, 5);
+        println!("{}: {}", scenario.name, counts.unwrap_or_else(|failure| panic!("{failure}")));
+    }
 }

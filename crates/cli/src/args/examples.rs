@@ -177,6 +177,19 @@ Examples:
 
 Exit status 0: every output was the same. 1: one was not, and it says which.";
 
+pub(super) const PROBE: &str = "\
+Examples:
+  # A simulated drive: what does it look like from outside?
+  tidewater probe generic --set buffer.read_policy=lru --capacity 4GiB
+
+  # A real drive or a file on it, only reading
+  tidewater probe /dev/nvme0n1 --report probe.html --json probe.json
+
+  # A spare drive, everything; all data on it is lost
+  tidewater probe /dev/nvme1n1 --destroy DATA-LOSS-CONFIRMED --json probe.json
+
+Ctrl-C ends a probe early: what is known until then is written.";
+
 pub(super) const STATUS: &str = "\
 Examples:
   tidewater status
@@ -216,6 +229,11 @@ Examples:
 pub(super) const FAULT_STUCK_SHUTDOWN: &str = "\
 Examples:
   tidewater fault stuck-shutdown";
+
+pub(super) const FAULT_HOST_MEMORY: &str = "\
+Examples:
+  tidewater fault host-memory --what withdrawn
+  tidewater fault host-memory --what corrupted --count 100";
 
 pub(super) const FAULT_LINK_LOSS: &str = "\
 Examples:

@@ -201,6 +201,19 @@ pub enum FaultCommand {
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time_or_none)]
         off: Duration,
     },
+    /// Something happens to the memory that a host lends, at the next accesses to it
+    #[command(after_help = examples::FAULT_HOST_MEMORY)]
+    HostMemory {
+        /// What
+        #[arg(long, value_name = "WHAT", value_parser = ["withdrawn", "corrupted", "slow"])]
+        what: String,
+        /// Of slow: by how much
+        #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = values::time)]
+        by: Duration,
+        /// At how many accesses
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        count: u32,
+    },
     /// Forget all faults that are still to come
     #[command(after_help = examples::FAULT_CLEAR)]
     Clear,

@@ -35,18 +35,23 @@ use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 
 /// Bytes of the header of a unit: what the stamp and the checksum take.
-pub const HEADER: u32 = 32;
+pub const HEADER: u32 = 40;
 /// Bytes that one read request asks for at most: Max_Read_Request_Size as it is after a reset (PCI Express Base 3.0, 7.8.4).
 pub const READ_REQUEST_MAX: u64 = 512;
 /// Bytes of a page of the map, the unit of a mapping cache.
 pub const MAP_PAGE: u32 = 4096;
+
+/// Whether a use of host memory goes over the link unit by unit, as this room carries it. Others are modelled by a latency and a bandwidth.
+pub const fn carries(used: Use) -> bool {
+    matches!(used, Use::WriteBuffer | Use::ReadCache)
+}
 
 /// Names an access under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u32);
 
 /// What a unit claims to be. A unit counts only if all of it is as expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
     /// Whose it is.
     pub used: Use,
@@ -88,7 +93,7 @@ pub struct Access {
 }
 
 /// What came of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
     /// It is written.
     Written,
@@ -189,6 +194,14 @@ pub struct HostMemoryStatistics {
     pub waited: u64,
 }
 
+/// Bytes of host memory that a profile has use for: what a drive of it asks for. 0 if nothing is placed there, or the profile contradicts
+/// itself.
+pub fn wanted(profile: &Profile) -> u64 {
+    let Ok(placement) = crate::memory::place(profile) else { return 0 };
+    let placed = Use::ALL.into_iter().filter(|&used| carries(used)).filter_map(|used| placement.of(used));
+    placed.filter(|placed| placed.memory.kind == MemoryKind::Host).map(|placed| placed.size).sum()
+}
+
 /// The resources that an access takes, and where it says so.
 pub(crate) struct Wires<'a> {
     pub(crate) events: &'a mut EventQueue,
@@ -268,7 +281,7 @@ impl HostMemory {
     pub(crate) fn new(profile: &Profile, placement: &Placement, now: Instant) -> HostMemory {
         let mut regions = Vec::new();
         let (mut first, mut memory) = (0, None);
-        for used in Use::ALL {
+        for used in Use::ALL.into_iter().filter(|&used| carries(used)) {
             let Some(placed) = placement.of(used).filter(|placed| placed.memory.kind == MemoryKind::Host) else {
                 continue;
             };

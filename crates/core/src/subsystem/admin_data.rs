@@ -150,7 +150,10 @@ impl<M: Medium> Subsystem<M> {
         self.slots[slot].dw0 = dw0;
         match set.fid {
             feature::HOST_MEMORY_BUFFER if set.dwords[0] & 1 == 0 => {
-                self.controllers[usize::from(function)].host_memory.clear();
+                self.slots[slot].stage = Stage::Parked;
+                if self.end_host_memory(function, Some(slot)) {
+                    return Ok(Next::Later);
+                }
             }
             feature::KEEP_ALIVE => self.set_keep_alive(function, self.state.features.keep_alive_ms(function)),
             feature::WRITE_PROTECTION => {
@@ -193,6 +196,7 @@ impl<M: Medium> Subsystem<M> {
             let next = self.set_features(slot, &set, &[])?;
             let function = self.slots[slot].function;
             self.controllers[usize::from(function)].host_memory = pieces;
+            self.begin_host_memory(function, buffer.returned);
             Ok(next)
         });
         self.end_admin(slot, outcome);

@@ -3,6 +3,7 @@
 use super::queues::Posting;
 use super::timers::Timer;
 use super::{Fault, Slot, Subsystem};
+use crate::host_memory::HostFault;
 use tidewater_base::Duration;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::Status;
@@ -86,7 +87,7 @@ impl<M: Medium> Subsystem<M> {
     #[cold]
     pub(super) fn inject(&mut self, fault: Fault) {
         let function = match fault {
-            Fault::Status { .. } | Fault::Clear => 0,
+            Fault::Status { .. } | Fault::HostMemory { .. } | Fault::Clear => 0,
             Fault::Delay { function, .. }
             | Fault::Lose { function, .. }
             | Fault::Duplicate { function, .. }
@@ -110,7 +111,15 @@ impl<M: Medium> Subsystem<M> {
             Fault::Duplicate { count, .. } => self.faults.remember(function, OnCompletion::Duplicate, count),
             Fault::Fatal { .. } => self.fail(function),
             Fault::StuckShutdown { .. } => self.controllers[usize::from(function)].stuck_shutdown = true,
+            Fault::HostMemory { fault, count } => {
+                let fault = match fault {
+                    HostFault::Slow(by) => HostFault::Slow(by.min(DELAY_MAX)),
+                    fault => fault,
+                };
+                self.host_memory.remember(fault, count);
+            }
             Fault::Clear => {
+                self.host_memory.clear_faults();
                 self.faults = Faults::default();
                 self.controllers.iter_mut().for_each(|c| c.stuck_shutdown = false);
                 self.end_shutdowns();

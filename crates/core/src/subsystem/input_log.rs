@@ -6,6 +6,8 @@
 
 use super::{Fault, Input, MoveError, Output, Slot, StoreFault, Token};
 use crate::fast::Content;
+use crate::host_memory::{Answer, HostFault, Stamp, Ticket};
+use crate::memory::Use;
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::replication::{FRAME_BYTES_MAX, Frame};
@@ -123,6 +125,26 @@ fn write_fault(w: &mut Writer<'_>, fault: &Fault) {
         Fault::Fatal { function } => w.u8(4).u8(function),
         Fault::StuckShutdown { function } => w.u8(5).u8(function),
         Fault::Clear => w.u8(6),
+        Fault::HostMemory { fault, count } => {
+            let (code, by) = match fault {
+                HostFault::Withdrawn => (0, Duration::ZERO),
+                HostFault::Corrupted => (1, Duration::ZERO),
+                HostFault::Stale => (2, Duration::ZERO),
+                HostFault::Slow(by) => (3, by),
+            };
+            w.u8(7).u8(code).u64(by.as_ps()).u32(count)
+        }
+    };
+}
+
+fn write_answer(w: &mut Writer<'_>, answer: Answer) {
+    match answer {
+        Answer::Written => w.u8(0),
+        Answer::Damaged => w.u8(1),
+        Answer::Gone => w.u8(2),
+        Answer::Found { stamp: Stamp { used, key, version, generation }, content } => {
+            w.u8(3).u8(used as u8).u64(key).u64(version).u64(generation).u64(content)
+        }
     };
 }
 
@@ -194,6 +216,7 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
         Input::PostFailed { function } => {
             w.u8(16).u8(function);
         }
+        Input::HostMemory { ticket, answer } => write_answer(w.u8(19).u32(ticket.0), answer),
         Input::Frame { function, ref frame, ref content } => {
             let mut bytes = [0; FRAME_BYTES_MAX];
             let len = frame.encode(&mut bytes);
@@ -283,7 +306,34 @@ impl<'a> Entries<'a> {
             4 => Fault::Fatal { function: self.u8()? },
             5 => Fault::StuckShutdown { function: self.u8()? },
             6 => Fault::Clear,
+            7 => {
+                let (code, by) = (self.u8()?, Duration::from_ps(self.u64()?));
+                let fault = match code {
+                    0 => HostFault::Withdrawn,
+                    1 => HostFault::Corrupted,
+                    2 => HostFault::Stale,
+                    3 => HostFault::Slow(by),
+                    _ => return Err(self.wrong("no such fault of host memory")),
+                };
+                Fault::HostMemory { fault, count: self.u32()? }
+            }
             _ => return Err(self.wrong("no such fault")),
+        })
+    }
+
+    fn answer(&mut self) -> Result<Answer, Malformed> {
+        Ok(match self.u8()? {
+            0 => Answer::Written,
+            1 => Answer::Damaged,
+            2 => Answer::Gone,
+            3 => {
+                let code = self.u8()?;
+                let used = Use::ALL.into_iter().find(|used| *used as u8 == code);
+                let used = used.ok_or_else(|| self.wrong("no such use of host memory"))?;
+                let stamp = Stamp { used, key: self.u64()?, version: self.u64()?, generation: self.u64()? };
+                Answer::Found { stamp, content: self.u64()? }
+            }
+            _ => return Err(self.wrong("no such answer of host memory")),
         })
     }
 
@@ -343,6 +393,7 @@ impl<'a> Entries<'a> {
             }
             15 => Input::Inject(self.fault()?),
             16 => Input::PostFailed { function: self.u8()? },
+            19 => Input::HostMemory { ticket: Ticket(self.u32()?), answer: self.answer()? },
             32 => Input::LoadedOutside { function: self.u8()? },
             33 => Input::WindowFill { lpn: self.u32()?, content: self.content()? },
             17 => {
@@ -403,6 +454,15 @@ mod tests {
             Input::Inject(Fault::Fatal { function: 0 }),
             Input::Inject(Fault::StuckShutdown { function: 0 }),
             Input::Inject(Fault::Clear),
+            Input::Inject(Fault::HostMemory { fault: HostFault::Slow(Duration::from_us(7)), count: 2 }),
+            Input::HostMemory { ticket: Ticket(5), answer: Answer::Gone },
+            Input::HostMemory {
+                ticket: Ticket(6),
+                answer: Answer::Found {
+                    stamp: Stamp { used: Use::MapCache, key: 1, version: 2, generation: 3 },
+                    content: 4,
+                },
+            },
             Input::LoadedOutside { function: 1 },
             Input::WindowFill { lpn: 9, content: Content::Bytes(b"page") },
         ];

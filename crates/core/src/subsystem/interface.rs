@@ -5,6 +5,7 @@
 
 use crate::device::Whereabouts;
 use crate::fast::{Content, Place};
+use crate::host_memory::{Access, Answer, HostFault, Ticket};
 use tidewater_base::Duration;
 use tidewater_wire::nvme::{Cqe, Sqe};
 
@@ -173,6 +174,13 @@ pub enum Input<'a> {
         /// The bytes of a data frame; else empty.
         content: Content<'a>,
     },
+    /// Answers [`Output::HostMemory`].
+    HostMemory {
+        /// As the access had it.
+        ticket: Ticket,
+        /// What came of it.
+        answer: Answer,
+    },
     /// A load from a function's part of the byte window found no entry under some of its bytes: it is counted. Nothing else of
     /// loads is told.
     LoadedOutside {
@@ -233,6 +241,13 @@ pub enum Fault {
     Fatal {
         /// The controller.
         function: u8,
+    },
+    /// Something happens to the memory that a host lends, at the next accesses to it.
+    HostMemory {
+        /// What; of [`HostFault::Stale`], as of [`HostFault::Corrupted`], reads only.
+        fault: HostFault,
+        /// At how many.
+        count: u32,
     },
     /// The next shutdown does not end, until the host resets the controller.
     StuckShutdown {
@@ -336,6 +351,14 @@ pub enum Output {
     /// What of the subsystem's own state outlives a power cut (`Subsystem::state`) has changed, and is to be stored, so that
     /// the next [`Output::Sync`] makes it safe. Not answered.
     SaveState,
+    /// A unit of the memory that a function's host lends ([`Subsystem::host_memory`](super::Subsystem::host_memory)) is to be read or written: answered by
+    /// [`Input::HostMemory`]. Accesses are carried out in the order in which they are said.
+    HostMemory {
+        /// Whose memory.
+        function: u8,
+        /// What to do.
+        access: Access,
+    },
     /// A command has ended. Of a PCIe controller the entry goes to `address` in the host's memory, and then an interrupt
     /// by [`Output::Interrupt`].
     Complete {

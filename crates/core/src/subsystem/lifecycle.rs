@@ -171,10 +171,10 @@ impl<M: Medium> Subsystem<M> {
         c.shadow = None;
         c.masked = 0;
         c.queues_granted = c.fixed.queues;
-        c.host_memory.clear();
         self.interrupts.retain(|&(of, _)| of != function);
         self.controllers[usize::from(function)].interrupting.fill(false);
         self.orphan(function);
+        self.end_host_memory(function, None);
         self.state.features.reset(function, self.now);
         self.look_up_features(function);
         let hours = self.state.smart.power_on_hours(self.now);
@@ -215,7 +215,7 @@ impl<M: Medium> Subsystem<M> {
     /// Nothing may be left of the time before a reset: then CSTS.RDY goes, and what waited for that goes on.
     pub(super) fn try_quiesce(&mut self, function: u8) {
         let c = &mut self.controllers[usize::from(function)];
-        if c.power != Power::Resetting || c.outstanding > 0 {
+        if c.power != Power::Resetting || c.outstanding > 0 || self.host_memory.is_of(function) {
             return;
         }
         c.power = Power::Disabled;
@@ -292,9 +292,13 @@ impl<M: Medium> Subsystem<M> {
 
     /// Controllers whose shutdown waits for nothing but a fault that may be over.
     pub(super) fn end_shutdowns(&mut self) {
-        for c in self.controllers.iter_mut() {
-            if c.csts.shutdown == ShutdownStatus::Occurring && c.shutdown_flushed && !c.stuck_shutdown {
-                c.csts.shutdown = ShutdownStatus::Complete;
+        for function in 0..self.controllers.len() as u8 {
+            let c = &self.controllers[usize::from(function)];
+            let flushed = c.shutdown_flushed && !self.slots.own_is_taken(SHUTDOWN_FLUSH);
+            let ends = c.csts.shutdown == ShutdownStatus::Occurring && flushed && !c.stuck_shutdown;
+            // What was lent is the host's alone from then on; that it is, comes back here.
+            if ends && !(self.host_memory.is_of(function) && self.end_host_memory(function, None)) {
+                self.controllers[usize::from(function)].csts.shutdown = ShutdownStatus::Complete;
             }
         }
     }

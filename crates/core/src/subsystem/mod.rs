@@ -14,6 +14,7 @@ pub mod features;
 #[cfg(test)]
 mod features_tests;
 mod fetch;
+mod host_memory;
 pub mod identify;
 pub mod input_log;
 mod interface;
@@ -49,6 +50,7 @@ use crate::drive::Machine;
 use crate::host::Submission;
 use controller::{Controller, Fixed};
 use faults::Faults;
+use host_memory::HostMemoryUse;
 use options::OWN_SLOTS;
 use own::Erase;
 use pointers::{PAGE, Read};
@@ -102,6 +104,7 @@ pub struct Subsystem<M: Medium = Nand> {
     read_only: bool,
     /// Hosts have been told that the drive takes no writes any more.
     told_end_of_life: bool,
+    host_memory: HostMemoryUse,
     state: State,
     /// Blocks that are to be forgotten, and the commands that are waited for before the first of them are.
     erases: VecDeque<Erase>,
@@ -144,6 +147,7 @@ impl<M: Medium> Subsystem<M> {
             recovering: device.is_recovering(),
             read_only: false,
             told_end_of_life: false,
+            host_memory: HostMemoryUse::default(),
             state,
             erases: VecDeque::new(),
             erase_blockers: 0,
@@ -224,6 +228,7 @@ impl<M: Medium> Subsystem<M> {
             Input::Frame { function, frame, content } => {
                 self.tell_device(device::Input::Frame { function, frame, content });
             }
+            Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
             Input::Inject(fault) => self.inject(fault),
             Input::LoadedOutside { function } => {
                 if usize::from(function) < self.controllers.len() {
@@ -280,6 +285,7 @@ impl<M: Medium> Subsystem<M> {
             Timer::Late { function, posting, generation } if current(function, generation) => {
                 self.on_late(function, posting);
             }
+            Timer::HostMemory { ticket, answer } => self.on_late_host_answer(ticket, answer),
             Timer::SelfTest => self.on_self_test(),
             Timer::KeepAlive { function, generation } => self.on_keep_alive(function, generation),
             Timer::Coalesced { .. } | Timer::Late { .. } => {} // A reset came before it.

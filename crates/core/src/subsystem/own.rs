@@ -136,6 +136,7 @@ impl<M: Medium> Subsystem<M> {
 
     /// A command that waits for blocks to be forgotten is an orphan: they are forgotten all the same.
     pub(super) fn forget_waiting(&mut self, slot: Slot) {
+        self.host_memory.forget_waiting(slot);
         for erase in self.erases.iter_mut().filter(|erase| erase.waiting == Some(slot)) {
             erase.waiting = None;
         }

@@ -212,6 +212,11 @@ impl Slots {
         })
     }
 
+    /// Whether a command of the subsystem's own is under way.
+    pub(super) fn own_is_taken(&self, which: u16) -> bool {
+        self.commands[usize::from(self.hosts + which)].stage != Stage::Free
+    }
+
     /// A command has ended.
     #[inline]
     pub(super) fn release(&mut self, slot: Slot) {

@@ -1,6 +1,7 @@
 //! The subsystem's own deadlines: few, so a heap does.
 
 use super::queues::Posting;
+use crate::host_memory::{Answer, Ticket};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tidewater_base::Instant;
@@ -14,6 +15,8 @@ pub(super) enum Timer {
     Late { function: u8, posting: Posting, generation: u32 },
     /// A host should have been heard.
     KeepAlive { function: u8, generation: u32 },
+    /// An access to host memory is answered late.
+    HostMemory { ticket: Ticket, answer: Answer },
     /// A device self-test may have ended.
     SelfTest,
 }

@@ -91,6 +91,8 @@ impl<M: Medium> Subsystem<M> {
             device::Output::Frame { peer, frame, from } => {
                 self.outputs.push_back(Output::Frame { peer, frame, from });
             }
+            device::Output::HostMemory(access) => self.on_host_access(access),
+            device::Output::HostMemoryFree => self.on_host_memory_free(),
             device::Output::WindowLoad { lpn, place } => self.outputs.push_back(Output::LoadWindow { lpn, place }),
             device::Output::WindowStore { lpn, version, offset } => {
                 self.outputs.push_back(Output::StoreWindow { lpn, version, offset });

@@ -8,7 +8,7 @@ use crate::units::{Quantity, significant};
 const GROUPS_MAX: usize = 120;
 
 /// A figure, drawn.
-pub(super) struct Drawn {
+pub(crate) struct Drawn {
     /// The plot and its legend; empty when the figure has nothing that can be drawn.
     pub svg: String,
     /// Points that have no place in it: not finite, or not positive on a logarithmic axis.
@@ -16,7 +16,7 @@ pub(super) struct Drawn {
 }
 
 /// Draws `figure`, `width` pixels wide.
-pub(super) fn draw(figure: &Figure, palette: &Palette, width: f64) -> Drawn {
+pub(crate) fn draw(figure: &Figure, palette: &Palette, width: f64) -> Drawn {
     let fits = |point: &&Point| {
         let finite = point.x.is_finite() && point.y.is_finite();
         let spread =
@@ -71,11 +71,11 @@ fn subject(figure: &Figure, series: &Series) -> String {
 }
 
 /// What has a colour of its own in the figures of one experiment. The paper's values have the colour of ours.
-pub(super) struct Palette(Vec<String>);
+pub(crate) struct Palette(Vec<String>);
 
 impl Palette {
     /// The colours of these figures: the same thing has the same colour in all of them.
-    pub(super) fn of(figures: &[Figure]) -> Palette {
+    pub(crate) fn of(figures: &[Figure]) -> Palette {
         let series = || figures.iter().flat_map(|figure| figure.series.iter().map(move |one| (figure, one)));
         let mut subjects: Vec<String> = Vec::new();
         // Ours come first, so that their colours do not depend on what the paper gives.

@@ -6,9 +6,11 @@ mod json;
 mod page;
 mod summary;
 
+pub(crate) use chart::{Drawn, Palette, draw};
 pub use json::{DocumentError, array_to_json};
 pub use page::page;
 pub use summary::summary;
+pub(crate) use summary::wrapped;
 
 use serde::{Deserialize, Serialize};
 

@@ -62,7 +62,7 @@ pub(super) fn tally(holding: usize, failures: usize, of: usize) -> String {
 }
 
 /// Words in lines; the first begins with `first`, the others with `rest`.
-fn wrapped(out: &mut String, first: &str, rest: &str, text: &str, width: usize) {
+pub(crate) fn wrapped(out: &mut String, first: &str, rest: &str, text: &str, width: usize) {
     let mut line = first.to_owned();
     let mut empty = true;
     for word in printable(&text.replace('\n', " ")).split_whitespace() {

@@ -2,13 +2,14 @@
 
 use super::served::Served;
 use super::setup::DriveSetup;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::fmt;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
 use tidewater_core::drive::{Machine as _, VirtualClock, World, drive};
 use tidewater_core::fast::Content;
+use tidewater_core::host_memory::Ticket;
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_core::subsystem::input_log::{Entries, Entry, MAGIC, Outputs};
 use tidewater_core::subsystem::{Input, Output, Slot, Subsystem, Token};
@@ -48,6 +49,7 @@ struct Asked {
     gathers: HashMap<Slot, u32>,
     moves: HashMap<Slot, u32>,
     syncs: HashMap<Slot, u32>,
+    accesses: HashSet<Ticket>,
     /// Pages for the byte window.
     loads: HashMap<u32, u32>,
 }
@@ -66,6 +68,9 @@ impl Asked {
             }
             Output::LoadWindow { lpn, .. } => *self.loads.entry(lpn).or_default() += 1,
             Output::Sync { slot } | Output::Purge { slot } => *self.syncs.entry(slot).or_default() += 1,
+            Output::HostMemory { access, .. } => {
+                self.accesses.insert(access.ticket);
+            }
             _ => {}
         }
     }
@@ -79,6 +84,7 @@ impl Asked {
         match *input {
             Input::DmaRead { token, bytes } => self.reads.remove(&token).is_some_and(|len| fits(len, bytes)),
             Input::Gathered { slot, bytes } => self.gathers.remove(&slot).is_some_and(|len| fits(len, bytes)),
+            Input::HostMemory { ticket, .. } => self.accesses.remove(&ticket),
             Input::Moved { slot, .. } => one(&mut self.moves, slot),
             Input::Synced { slot, .. } => one(&mut self.syncs, slot),
             Input::WindowFill { lpn, .. } => one(&mut self.loads, lpn),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tidewater_core::device::Device;
+use tidewater_core::host_memory::wanted;
 use tidewater_core::profile::Profile;
 use tidewater_core::subsystem::namespaces::Initial;
 use tidewater_core::subsystem::{Options, Subsystem};
@@ -140,7 +141,7 @@ impl DriveSetup {
             nqn: format!("nqn.2026-11.tidewater:drive-{identity:016x}"),
             cmb: serve.cmb_size,
             pmr: serve.pmr_size,
-            hmb_preferred: (serve.hmb_preferred >> 12) as u32,
+            hmb_preferred: (serve.hmb_preferred.max(wanted(profile)).div_ceil(4096)) as u32,
             hmb_minimum: (serve.hmb_min >> 12) as u32,
             namespaces: self.initial_namespaces(capacity),
             state,

@@ -43,6 +43,14 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
         put("pages_only_in_volatile_memory", world.payload.held().into());
         put("units_written_by_hosts", device.ftl().statistics.host.into());
         put("units_collected", device.ftl().statistics.collected.into());
+        let memory = device.host_memory();
+        if memory.is_used() {
+            put("host_memory_lent", format_bytes(memory.bytes()).into());
+            put("host_memory_reads", memory.statistics.reads.into());
+            put("host_memory_writes", memory.statistics.writes.into());
+            put("host_memory_failed_checks", memory.statistics.failed_checks.into());
+            put("host_memory_refetches", memory.statistics.refetches.into());
+        }
     }
     for (name, count) in ["reads", "writes", "flushes", "other_commands"].iter().zip(counters.commands) {
         put(name, count.into());
@@ -88,6 +96,26 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
         page.family("counter", "tidewater_flash_units_total", "Units programmed into flash.");
         page.sample("tidewater_flash_units_total", &[("by", "host")], statistics.host as f64);
         page.sample("tidewater_flash_units_total", &[("by", "collection")], statistics.collected as f64);
+        let memory = device.host_memory();
+        if memory.is_used() {
+            let counts = memory.statistics;
+            page.add("gauge", "tidewater_host_memory_bytes", "Bytes that a host lends.", memory.bytes() as f64);
+            page.family("counter", "tidewater_host_memory_units_total", "Units of host memory accessed.");
+            page.sample("tidewater_host_memory_units_total", &[("by", "read")], counts.reads as f64);
+            page.sample("tidewater_host_memory_units_total", &[("by", "write")], counts.writes as f64);
+            page.family("counter", "tidewater_host_memory_moved_bytes_total", "Bytes moved to and from host memory.");
+            page.sample("tidewater_host_memory_moved_bytes_total", &[("by", "read")], counts.bytes_read as f64);
+            page.sample("tidewater_host_memory_moved_bytes_total", &[("by", "write")], counts.bytes_written as f64);
+            let failed = counts.failed_checks as f64;
+            page.add("counter", "tidewater_host_memory_failed_checks_total", "Units that were not good.", failed);
+            let refetches = counts.refetches as f64;
+            page.add(
+                "counter",
+                "tidewater_host_memory_refetches_total",
+                "Units fetched from flash instead.",
+                refetches,
+            );
+        }
         let failures = statistics.program_failures as f64;
         page.add("counter", "tidewater_program_failures_total", "Flash programs that failed.", failures);
     }

@@ -2,6 +2,7 @@
 //! hands in what comes of it.
 
 use super::Served;
+use super::lent::Lent;
 use super::port::Port;
 use crate::image::Payload;
 use crate::mailbox::Mailbox;
@@ -73,6 +74,8 @@ pub struct World<M> {
     /// The time of the last look at the clock: what comes in is stamped with it.
     pub(super) now: Instant,
     pub(super) gathering: Vec<Gathering>,
+    /// The memory that a host lends.
+    lent: Lent,
     /// The bytes of what was handed in last: they are borrowed until the next.
     current: Vec<u8>,
     changes: Changes,
@@ -104,6 +107,7 @@ impl<M> World<M> {
             pending: VecDeque::with_capacity(1_024),
             now: Instant::ZERO,
             gathering: Vec::new(),
+            lent: Lent::new(),
             current: Vec::new(),
             changes: Changes::default(),
             spare: Vec::new(),
@@ -294,7 +298,23 @@ impl<M> World<M> {
     }
 
     fn data(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts, compare: bool) {
-        let result = if compare {
+        let (place, found) = match place {
+            Whereabouts::Host { serial, .. } => match self.lent.take(serial) {
+                Some(found) => (place, Some(found)),
+                None => (machine.subsystem.device().locate(unit.lpn), None),
+            },
+            _ => (place, None),
+        };
+        let result = if let Some(found) = found {
+            let bytes = &found[unit.skip as usize..][..unit.len as usize];
+            if !compare {
+                if self.take_to_host(machine, slot, unit.at, bytes) { Ok(()) } else { Err(MoveError::Host) }
+            } else if self.payload.staged(slot)[unit.at as usize..][..bytes.len()] == *bytes {
+                Ok(())
+            } else {
+                Err(MoveError::Differs)
+            }
+        } else if compare {
             self.payload.compare(slot, unit, place)
         } else {
             self.read_to_host(machine, slot, unit, place)
@@ -652,6 +672,10 @@ impl<M> Surroundings<Served> for World<M> {
                 self.payload.taken(slot, unit, version, zeroes, previous);
             }
             Output::Data { slot, unit, place, compare } => self.data(machine, slot, unit, place, compare),
+            Output::HostMemory { function, access } => {
+                let answer = self.lent.access(machine, &self.ports, &mut self.payload, function, &access);
+                self.push(Input::HostMemory { ticket: access.ticket, answer });
+            }
             Output::Sync { slot } => {
                 self.counters.syncs += 1;
                 self.payload.request_sync(slot);

@@ -3,6 +3,7 @@
 mod deallocate;
 mod doorbells;
 mod faults;
+mod host_memory;
 mod integrity;
 mod kill;
 mod log;

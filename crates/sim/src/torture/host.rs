@@ -118,6 +118,16 @@ impl Host {
         }
     }
 
+    /// The memory that it lends.
+    pub(super) fn memory(&mut self) -> &mut LentMemory {
+        &mut self.memory
+    }
+
+    /// When it last did or saw something.
+    pub(super) fn now(&self) -> Instant {
+        self.now
+    }
+
     pub(super) fn oracle(&self) -> &Oracle {
         &self.oracle
     }

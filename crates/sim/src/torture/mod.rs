@@ -6,10 +6,12 @@
 //! recovered drive instead of the one that never lost its power.
 
 mod host;
+mod lent;
 mod log;
 mod scenario;
 
 pub use host::Mix;
+pub use lent::{LentCounts, LentEffort, lent_scenarios, torture_lent};
 pub use log::{LogCounts, LogEffort, LogScenario, group_scenarios, log_scenarios, torture_log, torture_split};
 pub use scenario::{
     Scenario, all_scenarios, buffer_scenarios, fragile, hybrid_scenarios, mapping_scenarios, slc_scenarios,

@@ -11,6 +11,7 @@ mod window;
 
 use super::*;
 use crate::device::Whereabouts;
+use crate::host_memory::{Answer, Operation, Stamp};
 use crate::profile::{Profile, builtin};
 use std::collections::HashMap;
 use tidewater_base::{Duration, Rng};
@@ -53,6 +54,8 @@ pub(super) struct Rig {
     store: HashMap<(u32, u64), Box<[u8]>>,
     /// Queues by controller and number.
     pub queues: HashMap<(u8, u16), Queue>,
+    /// Units in lent memory, by where they begin.
+    lent: HashMap<u64, (Stamp, u64)>,
     free: u64,
     /// Everything that was said, for comparisons.
     pub said: Vec<Output>,
@@ -94,6 +97,7 @@ impl Rig {
             memory: vec![0; MEMORY],
             store: HashMap::new(),
             queues: HashMap::new(),
+            lent: HashMap::new(),
             free: 0x1000,
             said: Vec::new(),
             interrupts: Vec::new(),
@@ -280,6 +284,19 @@ impl Rig {
             }
             Output::Complete { function, queue, cqe, address: None, .. } => self.capsules.push((function, queue, cqe)),
             Output::Interrupt { function, vector } => self.interrupts.push((function, vector)),
+            Output::HostMemory { access, .. } => {
+                let answer = match access.operation {
+                    Operation::Write { content } => {
+                        self.lent.insert(access.offset, (access.stamp, content));
+                        Answer::Written
+                    }
+                    Operation::Read => match self.lent.get(&access.offset) {
+                        Some(&(stamp, content)) => Answer::Found { stamp, content },
+                        None => Answer::Damaged,
+                    },
+                };
+                self.input(Input::HostMemory { ticket: access.ticket, answer });
+            }
             Output::LoadWindow { lpn, place } => {
                 let page = self.content(lpn, place);
                 self.input(Input::WindowFill { lpn, content: crate::fast::Content::Bytes(&page) });

@@ -1,0 +1,187 @@
+//! `tidewater probe`: what a drive hides, found by timing requests.
+
+mod disk;
+
+use crate::args::Probe;
+use crate::drive;
+use crate::failure::{Failure, Status, printable};
+use crate::interrupt::{self, Running};
+use crate::output::{self, Target, distinct};
+use crate::progress::Bar;
+use crate::report::width;
+use disk::Disk;
+use std::path::Path;
+use tidewater_base::units::parse_bytes;
+use tidewater_probe::{Options, STAGES, StageInfo, Watch};
+use tidewater_report::probe::{ProbeRecord, page, summary};
+use tidewater_sim::probe::SimulatedDrive;
+
+/// Usable bytes of a simulated drive whose profile leaves its size to the load.
+const CAPACITY: u64 = 8 << 30;
+
+/// `tidewater probe`.
+///
+/// # Errors
+/// A target that cannot be probed, one that would lose data, and results that cannot be written.
+pub fn command(given: &Probe) -> Result<(), Failure> {
+    let json = Target::maybe(given.json.as_ref())?;
+    let report = Target::maybe(given.report.as_ref())?;
+    let targets = [json.as_ref(), report.as_ref()];
+    distinct(&targets, Some(&given.target))?;
+    let destroys = given.destroy.is_some();
+    let is_drive = is_real(&given.target);
+    if !is_drive && destroys {
+        return Err(Failure::usage("a simulated drive has no data to lose: --destroy is for files and block devices"));
+    }
+    let mut target: Box<dyn tidewater_probe::Target> = if is_drive {
+        no_profile_flags(given)?;
+        Box::new(Disk::open(&given.target, destroys)?)
+    } else {
+        Box::new(simulated(given)?)
+    };
+    let options = Options {
+        seed: given.seed,
+        stages: given.stages.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        largest_cache: given.largest_cache,
+    };
+    let silent = targets.iter().flatten().any(|target| target.is_stdout());
+    let stages: Vec<&StageInfo> = STAGES.iter().filter(|one| asked(given, one)).collect();
+    if !silent {
+        output::print(&announcement(target.as_ref(), &stages))?;
+    }
+    if given.plan {
+        return Ok(());
+    }
+    let _running = Running::begin();
+    let mut watch =
+        OnTerminal { stages: &stages, bar: None, json: json.as_ref().filter(|to| !to.is_stdout()), failed: None };
+    let record = tidewater_probe::run(target.as_mut(), &options, &mut watch);
+    watch.bar = None;
+    if let Some(failure) = watch.failed {
+        return Err(failure);
+    }
+    if let Some(to) = &json {
+        to.write(&record.to_json())?;
+    }
+    if let Some(to) = &report {
+        to.write(&page(&record))?;
+    }
+    if !silent {
+        let mut text = summary(&record, width());
+        for (what, to) in ["json", "report"].iter().zip(targets) {
+            if let Some(to) = to {
+                text += &format!("\n{what:<7} {}", printable(to.name()));
+            }
+        }
+        output::print(&(text.trim_end().to_owned() + "\n"))?;
+    }
+    match record.ended_early {
+        None => Ok(()),
+        Some(_) if interrupt::requested() => Err(Failure {
+            message: "interrupted: what is known until then was written".into(),
+            help: None,
+            status: Status::Interrupted,
+        }),
+        Some(why) => Err(Failure::run(format_args!("the probe ended early: {why}"))),
+    }
+}
+
+fn asked(given: &Probe, stage: &StageInfo) -> bool {
+    given.stages.is_empty() || given.stages.iter().any(|name| name == stage.name)
+}
+
+/// Whether a target is a file or a device, and not a profile: a profile is a name or a TOML file.
+fn is_real(target: &Path) -> bool {
+    let is_toml = target.extension().is_some_and(|end| end == "toml");
+    let is_name = target.to_str().is_some_and(|name| tidewater_core::profile::builtin(name).is_some());
+    !is_toml && !is_name && target.exists()
+}
+
+/// Flags that change a profile mean nothing on a real drive.
+fn no_profile_flags(given: &Probe) -> Result<(), Failure> {
+    if given.set.is_empty() && given.capacity.is_none() {
+        return Ok(());
+    }
+    Err(Failure::usage(format_args!(
+        "{} is a file or a device: --set and --capacity are for profiles",
+        given.target.display()
+    )))
+}
+
+fn simulated(given: &Probe) -> Result<SimulatedDrive, Failure> {
+    let mut drive = drive::prepare(&given.target, &given.set)?;
+    if let Some(size) = &given.capacity {
+        let bytes = parse_bytes(size).map_err(|error| Failure::usage(format_args!("--capacity: {error}")))?;
+        drive.profile.drive.capacity = bytes;
+    }
+    let profile = &mut drive.profile;
+    if profile.drive.capacity == 0 && profile.nand.blocks_per_plane == 0 {
+        profile.drive.capacity = CAPACITY;
+    }
+    let options = tidewater_core::Options {
+        seed: given.seed,
+        precondition: given.precondition,
+        ..tidewater_core::Options::default()
+    };
+    SimulatedDrive::new(profile, options).map_err(Failure::refused)
+}
+
+/// What will be done, before it is.
+fn announcement(target: &dyn tidewater_probe::Target, stages: &[&StageInfo]) -> String {
+    let about = target.about();
+    let mut text =
+        format!("{}: {} of {}\n", printable(&about.name), about.kind, tidewater_report::units::bytes(about.capacity));
+    let refusal = target.writable().err();
+    for stage in stages {
+        let what = match (stage.destroys, &refusal) {
+            (None, _) => "reads".to_owned(),
+            (Some(what), None) => what.to_owned(),
+            (Some(_), Some(why)) => format!("left out: {why}"),
+        };
+        text += &format!("  {:<14} {}: {what}\n", stage.name, stage.title);
+    }
+    text + "\n"
+}
+
+/// The bar of one stage: its name, what is shown, and whom to tell the share that is done.
+struct StageBar {
+    stage: String,
+    _bar: Bar,
+    tell: Box<dyn FnMut(f64)>,
+}
+
+/// Progress as a bar, and the result file after each stage.
+struct OnTerminal<'a> {
+    stages: &'a [&'a StageInfo],
+    bar: Option<StageBar>,
+    json: Option<&'a Target>,
+    failed: Option<Failure>,
+}
+
+impl Watch for OnTerminal<'_> {
+    fn progress(&mut self, stage: &str, share: f64) {
+        if self.bar.as_ref().is_none_or(|bar| bar.stage != stage) {
+            self.bar = None;
+            let number = self.stages.iter().position(|one| one.name == stage).map_or(0, |at| at + 1);
+            let bar = Bar::new(&format!("{number}/{} {stage}", self.stages.len()));
+            let tell = Box::new(bar.share());
+            self.bar = Some(StageBar { stage: stage.to_owned(), _bar: bar, tell });
+        }
+        if let Some(bar) = &mut self.bar {
+            (bar.tell)(share);
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        interrupt::requested() || self.failed.is_some()
+    }
+
+    fn stage_done(&mut self, record: &ProbeRecord) {
+        if let Some(to) = self.json
+            && let Err(failure) = to.write(&record.to_json())
+        {
+            self.failed = Some(failure);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A probe as one HTML page: what was found, and the plots that it rests on.
+
+use super::summary::headline;
+use super::{Answer, ProbeRecord, Stage};
+use crate::experiment::{Drawn, Palette, draw};
+use crate::html::{document, escape};
+use crate::page::{FULL, HALF, figure};
+use crate::units::{bytes, grouped, seconds};
+use std::fmt::Write;
+
+/// One page with all verdicts and figures. Needs nothing else: no network.
+pub fn page(record: &ProbeRecord) -> String {
+    let mut body = String::with_capacity(64 << 10);
+    let target = &record.target;
+    let title = format!("What {} hides", target.name);
+    let _ = writeln!(
+        body,
+        "<header>\n<p class=\"kind\">Tidewater: what a drive hides, found by timing requests</p>\n<h1>{}</h1>\n\
+         <p class=\"lead\">{}, {}, blocks of {}</p>\n</header>",
+        escape(&title),
+        escape(&target.kind),
+        bytes(target.capacity_bytes),
+        bytes(target.block_bytes)
+    );
+    if let Some(why) = &record.ended_early {
+        let _ = writeln!(body, "<div class=\"banner\" role=\"alert\"><b>ENDED EARLY</b> {}</div>", escape(why));
+    }
+    verdicts(&mut body, record);
+    for stage in &record.stages {
+        section(&mut body, stage);
+    }
+    let _ = writeln!(body, "<footer>tidewater {}, seed {}.</footer>", escape(&record.version), record.seed);
+    document(&format!("{title} – tidewater"), &body)
+}
+
+fn verdicts(out: &mut String, record: &ProbeRecord) {
+    out.push_str(
+        "<div class=\"scroll\"><table class=\"top checks\"><thead><tr><th class=\"words\">what</th><th class=\"words\">answer</th>\
+         <th class=\"words\">because</th></tr></thead>\n<tbody>\n",
+    );
+    for verdict in record.stages.iter().flat_map(|stage| &stage.verdicts) {
+        let class = match verdict.answer {
+            Answer::Found => "words yes",
+            Answer::Absent => "words",
+            Answer::CannotTell => "words muted",
+        };
+        let text = headline(verdict);
+        let answer = text.split_once(": ").map_or(&*text, |(_, answer)| answer);
+        let _ = writeln!(
+            out,
+            "<tr><td class=\"words\">{}</td><td class=\"{class}\">{}</td><td class=\"words\">{}</td></tr>",
+            escape(&verdict.what),
+            escape(answer),
+            escape(&verdict.because)
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+fn section(out: &mut String, stage: &Stage) {
+    let _ = writeln!(out, "<h2 id=\"{}\">{}</h2>", escape(&stage.name), escape(&stage.title));
+    if let Some(why) = &stage.skipped {
+        let _ = writeln!(out, "<p class=\"muted\">{}</p>", escape(why));
+    }
+    if stage.requests > 0 {
+        let _ = writeln!(
+            out,
+            "<p class=\"muted\">{} requests, {} read, {} written, in {}</p>",
+            grouped(stage.requests),
+            bytes(stage.bytes_read),
+            bytes(stage.bytes_written),
+            seconds(stage.seconds)
+        );
+    }
+    if !stage.notes.is_empty() {
+        out.push_str("<ul class=\"prose\">");
+        stage.notes.iter().for_each(|note| {
+            let _ = write!(out, "<li>{}</li>", escape(note));
+        });
+        out.push_str("</ul>\n");
+    }
+    let palette = Palette::of(&stage.figures);
+    let pair = stage.figures.len() > 1;
+    if pair {
+        out.push_str("<div class=\"pair\">\n");
+    }
+    for shown in &stage.figures {
+        let Drawn { svg, left_out } = draw(shown, &palette, if pair { HALF } else { FULL });
+        let how = match (svg.is_empty(), left_out) {
+            (true, _) => "There is nothing to draw.".to_owned(),
+            (_, 0) => String::new(),
+            (_, left_out) => format!("{left_out} points cannot be drawn."),
+        };
+        figure(out, &shown.title, &how, &svg);
+    }
+    if pair {
+        out.push_str("</div>\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::record;
+    use super::*;
+    use crate::experiment::{Figure, Form, Point, Series};
+
+    #[test]
+    fn verdicts_and_plots_are_on_the_page() {
+        let mut record = record();
+        record.target.name = "<b>".into();
+        record.ended_early = Some("interrupted".into());
+        record.stages[0].figures.push(Figure {
+            title: "Read, and read again".into(),
+            form: Form::Lines,
+            x_label: "KiB".into(),
+            y_label: "us".into(),
+            x_log: true,
+            y_log: false,
+            series: vec![Series {
+                name: "second pass".into(),
+                from_paper: false,
+                points: [(4.0, 10.0), (8.0, 60.0)].map(|(x, y)| Point { x, y, spread: None }).to_vec(),
+            }],
+        });
+        let page = page(&record);
+        for part in ["&lt;b&gt;", "ENDED EARLY", "32 KiB", "<svg class=\"plot\"", "Read, and read again"] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains("<b>:"));
+    }
+}

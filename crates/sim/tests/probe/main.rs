@@ -1,0 +1,161 @@
+//! Probes of simulated drives: what is found is what the profile says, which the probe never sees.
+
+mod blind;
+
+use tidewater_base::Duration;
+use tidewater_core::Options;
+use tidewater_core::ftl::Precondition;
+use tidewater_core::profile::Profile;
+use tidewater_probe::{Noise, Noisy, Request, Target, Unwatched};
+use tidewater_report::probe::{Answer, ProbeRecord, Verdict, ask};
+use tidewater_sim::probe::SimulatedDrive;
+
+/// A small drive: four dies of rows of 32 KiB, 256 MiB.
+fn profile(settings: &[(&str, &str)]) -> Profile {
+    let mut profile = Profile::generic();
+    let small =
+        [("drive.capacity", "256MiB"), ("nand.channels", "2"), ("nand.ways", "2"), ("nand.pages_per_block", "64")];
+    for (key, value) in small.iter().chain(settings) {
+        profile.set(key, value).unwrap();
+    }
+    profile.check().unwrap();
+    profile
+}
+
+fn drive(settings: &[(&str, &str)]) -> SimulatedDrive {
+    let options = Options { precondition: Precondition::Filled(1.0), ..Options::default() };
+    SimulatedDrive::new(&profile(settings), options).unwrap()
+}
+
+fn probe(target: &mut dyn Target, stage: &str) -> ProbeRecord {
+    let stages = vec![stage.to_owned()];
+    let record =
+        tidewater_probe::run(target, &tidewater_probe::Options { stages, ..Default::default() }, &mut Unwatched);
+    assert_eq!(record.ended_early, None);
+    record
+}
+
+/// A busy host.
+const NOISE: Noise =
+    Noise { jitter: 0.05, outliers: 0.02, outlier_time: Duration::from_us(300), drift: 0.2, drift_requests: 5_000.0 };
+
+fn found(record: &ProbeRecord, what: &str, answer: Answer) -> Verdict {
+    let verdict = record.verdict("", what).unwrap_or_else(|| panic!("{what} was not asked: {record:?}"));
+    assert_eq!(verdict.answer, answer, "{verdict:?}");
+    verdict.clone()
+}
+
+#[test]
+fn requests_are_timed_one_by_one_and_together() {
+    let mut drive = drive(&[]);
+    // Rows of 32 KiB lie on four dies in turn.
+    let reads: Vec<Request> = (0..64).map(|i| Request::read(i * 33 * (32 << 10), 4_096)).collect();
+    let (mut alone, mut together) = (Vec::new(), Vec::new());
+    drive.run(&reads, 1, &mut alone).unwrap();
+    let before = drive.now();
+    drive.run(&reads, 16, &mut together).unwrap();
+    assert_eq!((alone.len(), together.len()), (64, 64));
+    // A read takes its die 45 to 75 us; four dies work at once.
+    assert!(alone.iter().all(|time| time.latency() > Duration::from_us(45)), "{alone:?}");
+    assert!(alone[0].ended <= alone[1].submitted);
+    let (first, second) = (alone[63].ended, drive.now().saturating_sub(before));
+    assert!(second < Duration::from_ps(first.as_ps() / 2), "{second:?} after {first:?}");
+    drive.idle(Duration::from_ms(5)).unwrap();
+    assert!(drive.now() >= before + Duration::from_ms(5));
+}
+
+#[test]
+fn a_request_beyond_the_end_fails_in_words() {
+    let mut drive = drive(&[]);
+    let end = drive.about().capacity;
+    let error = drive.run(&[Request::read(end, 4_096)], 1, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("failed"), "{error}");
+}
+
+#[test]
+fn the_read_cache_is_found_to_the_step() {
+    for (size, kib) in [("32KiB", 32u64), ("300KiB", 300), ("768KiB", 768), ("2MiB", 2_048)] {
+        let settings = [("buffer.read_policy", "lru"), ("buffer.read_size", size)];
+        let record = probe(&mut Noisy::new(drive(&settings), NOISE, kib), "read-cache");
+        let verdict = found(&record, ask::READ_CACHE, Answer::Found);
+        let [low, high] = verdict.range_bytes.unwrap();
+        assert!(low <= kib << 10 && kib << 10 < high && high - low <= (kib << 10) / 64 + 4_096, "{verdict:?}");
+        assert!(verdict.confidence > 0.9, "{verdict:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_not_found() {
+    let record = probe(&mut Noisy::new(drive(&[]), NOISE, 1), "read-cache");
+    found(&record, ask::READ_CACHE, Answer::Absent);
+    // Written through: every write waits for flash.
+    let record = probe(&mut Noisy::new(drive(&[("buffer.write_policy", "none")]), NOISE, 1), "write-buffer");
+    found(&record, ask::WRITE_BUFFER, Answer::Absent);
+    // The whole map is at hand.
+    let record = probe(&mut Noisy::new(drive(&[]), NOISE, 1), "map-cache");
+    found(&record, ask::MAP_REACH, Answer::Absent);
+}
+
+#[test]
+fn the_write_buffer_is_found_with_what_dies_hold() {
+    // Each of four dies takes two rows of 32 KiB of its own before the buffer has to keep anything.
+    for (size, kib) in [("256KiB", 256u64), ("964KiB", 964), ("4MiB", 4_096)] {
+        for watermark in ["50%", "100%"] {
+            let settings = [("buffer.write_size", size), ("buffer.write_watermark", watermark)];
+            let record = probe(&mut Noisy::new(drive(&settings), NOISE, kib), "write-buffer");
+            let verdict = found(&record, ask::WRITE_BUFFER, Answer::Found);
+            let (told, truth) = (verdict.bytes.unwrap(), (kib + 256) << 10);
+            assert!(told.abs_diff(truth) <= truth / 50 + 8_192, "{verdict:?} of {truth}");
+        }
+    }
+}
+
+#[test]
+fn pages_and_dies_are_found() {
+    for (ways, dies) in [("2", 4u64), ("3", 6), ("8", 16)] {
+        let record = probe(&mut Noisy::new(drive(&[("nand.ways", ways)]), NOISE, dies), "stripe");
+        assert_eq!(found(&record, ask::PAGE, Answer::Found).bytes, Some(32 << 10));
+        assert_eq!(found(&record, ask::STRIPE, Answer::Found).bytes, Some(dies * (32 << 10)));
+    }
+}
+
+#[test]
+fn a_drive_with_more_spare_flash_collects_later() {
+    let begins = |spare: &str| {
+        let stages = ["write-buffer", "sustained"].map(str::to_owned).to_vec();
+        let options = tidewater_probe::Options { stages, ..Default::default() };
+        let drive = drive(&[("ftl.over_provisioning", spare), ("buffer.write_size", "1MiB")]);
+        let record = tidewater_probe::run(&mut Noisy::new(drive, NOISE, 1), &options, &mut Unwatched);
+        found(&record, ask::SLC_CACHE, Answer::Absent);
+        found(&record, ask::COLLECTION, Answer::Found).bytes.unwrap()
+    };
+    let (little, much) = (begins("20%"), begins("60%"));
+    // Of 256 MiB, a fifth and three fifths, and what a die's whole superblocks leave over; what is overwritten twice costs nothing.
+    assert!((40 << 20..90 << 20).contains(&little) && (120 << 20..230 << 20).contains(&much), "{little} and {much}");
+}
+
+#[test]
+fn memory_of_the_host_is_told_from_the_drives_own() {
+    let cache = [("buffer.read_policy", "lru"), ("buffer.read_size", "512KiB")];
+    let lent = [
+        cache[0],
+        cache[1],
+        ("memory.host.kind", "host"),
+        ("memory.host.size", "1MiB"),
+        ("buffer.read_memory", "host"),
+    ];
+    for (settings, place) in [(&cache[..], "inside the drive"), (&lent[..], "host memory")] {
+        let stages = vec!["read-cache".to_owned(), "host-memory".to_owned()];
+        let options = tidewater_probe::Options { stages, ..Default::default() };
+        let record = tidewater_probe::run(&mut Noisy::new(drive(settings), NOISE, 1), &options, &mut Unwatched);
+        assert!(found(&record, ask::READ_CACHE, Answer::Found).range_bytes.unwrap()[0] <= 512 << 10);
+        assert_eq!(found(&record, ask::READ_CACHE_PLACE, Answer::Found).place.as_deref(), Some(place));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_record() {
+    let settings = [("buffer.read_policy", "lru"), ("buffer.read_size", "100KiB")];
+    let run = || probe(&mut Noisy::new(drive(&settings), NOISE, 3), "read-cache").to_json();
+    assert_eq!(run(), run());
+}
