@@ -1,7 +1,11 @@
 //! What a simulated 64-byte append costs, through intake, credit and destage: processor time per append, one thread.
 //!
 //! The client stores lines as long as its credit lasts and then waits for more, as `x_pwrite` does; the drive runs at
-//! speeds that let it keep up. These are measurements, not tests: nothing fails for being slow.
+//! speeds that let it keep up. Then what a real one takes, in a ring that is mapped from a served device. These are measurements, not tests:
+//! nothing fails for being slow. `simulated` or `live` as an argument measures one of them alone.
+
+#[path = "append/live.rs"]
+mod live;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -89,6 +93,12 @@ fn measure(name: &str, appends: u64, stamps: bool) {
 
 fn main() {
     let appends = std::env::args().filter_map(|a| a.parse().ok()).next().unwrap_or(20_000_000);
-    measure("append, timing only", appends, false);
-    measure("append, bytes kept", appends / 10, true);
+    let only = |name: &str| std::env::args().any(|argument| argument == name);
+    if !only("live") {
+        measure("append, timing only", appends, false);
+        measure("append, bytes kept", appends / 10, true);
+    }
+    if !only("simulated") {
+        live::measure();
+    }
 }

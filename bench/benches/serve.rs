@@ -52,6 +52,7 @@ fn serve(folder: PathBuf, stop: Arc<AtomicBool>) -> (std::thread::JoinHandle<()>
             metrics: None,
             trace: None,
             input_log: None,
+            ring: None,
             stop,
         };
         let mut tell = |event: Event| {

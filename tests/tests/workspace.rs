@@ -49,6 +49,10 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
         "mappings that two processes share: no reference may point into them, so bytes are copied by raw pointers",
     ),
     (
+        "crates/client/src/live/memory.rs",
+        "the mapped ring of a live client: bytes that another process shares are copied by raw pointers, and lines are written back",
+    ),
+    (
         "crates/serve/src/engine/slice.rs",
         "one system call that no library wraps: the scheduler's slice of the device's thread",
     ),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
 use tidewater_core::profile::Profile;
 use tidewater_serve::control::{self, HostMemoryFault, Request};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Server, Setup, TcpSetup};
+use tidewater_serve::engine::{Backing, Event, NamespaceSetup, RingSetup, Server, Setup, TcpSetup};
 use tidewater_serve::image::Image;
 use tidewater_serve::runtime;
 
@@ -57,6 +57,7 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         metrics: serve.metrics,
         trace: serve.trace.clone(),
         input_log: serve.input_log.clone(),
+        ring: serve.ring.clone().map(|path| RingSetup { path, persistent: serve.ring_persistent }),
         stop: interrupt::flag(),
     };
     for note in &drive.notes {

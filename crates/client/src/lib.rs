@@ -50,11 +50,15 @@
 //! | `x_abort` (ours) | [`Abort`] |
 //! | `append` (ours) | [`Pwrite::append`], read back by [`Records`] |
 //!
+//! With the feature `live`, the module of that name is a log on a device that is served: [`writers`] on a mapped ring.
+//!
 //! The byte window (2B-SSD) has calls of its own, driven alike: a [`WindowCall`] pins, stores, syncs, flushes and reads
 //! (`examples/window.rs`).
 
 mod error;
 mod lane;
+#[cfg(feature = "live")]
+pub mod live;
 mod operation;
 mod read;
 mod record;
@@ -62,6 +66,7 @@ mod region;
 mod watch;
 mod window;
 mod write;
+pub mod writers;
 
 pub use error::{Error, Stall};
 pub use lane::{Lane, Patience, Region, Setup};

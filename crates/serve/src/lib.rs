@@ -10,6 +10,7 @@ pub mod image;
 pub mod mailbox;
 pub mod metrics;
 pub mod nvme_tcp;
+pub mod ring;
 pub mod runtime;
 pub mod trace;
 pub mod vfio_user;

@@ -50,6 +50,7 @@ impl Drive {
             metrics: None,
             trace: None,
             input_log: None,
+            ring: None,
             stop: Arc::clone(&stop),
         };
         let (tell, told) = mpsc::channel();

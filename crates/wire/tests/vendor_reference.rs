@@ -13,7 +13,8 @@ const HEAD: &str = "\
 
 All that the NVM Express Base Specification (revision 1.4) leaves to the vendor, and that the fast side and the byte window use. `crates/wire/src/vendor`
 holds the layouts; this page is generated from them. Why they are as they are is in
-[ADR 7](../adr/0007-the-fast-side.md) and [ADR 12](../adr/0012-the-byte-window.md).
+[ADR 7](../adr/0007-the-fast-side.md), [ADR 12](../adr/0012-the-byte-window.md) and, for the file of a mapped ring,
+[ADR 13](../adr/0013-mapped-rings.md).
 
 - Integers are little-endian. Bytes that no field names are reserved: written as zero, ignored when read.
 - Commands follow the common format for vendor specific commands: double word 10 is the number of double words of data (NDT) and has to be

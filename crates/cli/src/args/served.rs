@@ -58,6 +58,13 @@ pub struct Serve {
     /// Log everything that comes in, to run it again under the virtual clock (`tidewater rerun`); only for a new drive
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub input_log: Option<PathBuf>,
+    /// Let clients map the fast side's rings: this file holds the ring of function 0, FILE.n that of function n. It is made when it is not there,
+    /// outlives the device, and is taken up by the next
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "vfio_user", help_heading = "Hosts")]
+    pub ring: Option<PathBuf>,
+    /// The ring's file lies in memory that survives a loss of power (a DAX file system)
+    #[arg(long, requires = "ring", help_heading = "Hosts")]
+    pub ring_persistent: bool,
 }
 
 /// `tidewater rerun`.

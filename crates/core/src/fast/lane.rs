@@ -336,6 +336,11 @@ impl Lane {
         self.reached
     }
 
+    /// The end of the highest byte that arrived: where a mapped client's next bytes begin.
+    pub fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
     /// How far the replicas let credit go.
     pub fn replicated(&self) -> u64 {
         self.replicated

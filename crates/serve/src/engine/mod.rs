@@ -5,6 +5,7 @@ mod lent;
 mod pmr;
 mod port;
 mod rerun;
+mod rings;
 mod run;
 mod served;
 mod setup;
@@ -14,6 +15,7 @@ mod status;
 mod world;
 
 pub use rerun::{Rerun, RerunError, rerun};
+pub use rings::{MappedRing, RingSetup};
 pub use run::{Ended, Server};
 pub use served::Served;
 pub use setup::{Backing, DriveSetup, NamespaceSetup, Setup, TcpSetup};

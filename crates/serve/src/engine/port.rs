@@ -1,6 +1,7 @@
 //! A PCI function as the engine holds it: its mailbox, its memories, and the client that is there.
 
 use super::pmr::Pmr;
+use super::rings::MappedRing;
 use crate::vfio_user::{Connection, DmaError, GuestMemory, Interrupts, Mailbox, SharedMemory};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct Port {
     pub cmb: Option<(Arc<SharedMemory>, u64)>,
     /// BAR4: the persistent memory region.
     pub pmr: Option<Pmr>,
+    /// The mapped ring of its fast side.
+    pub ring: Option<MappedRing>,
 }
 
 impl Port {

@@ -187,6 +187,8 @@ impl Server {
 
         self.world.go_on_synced();
         active |= self.world.look_at_doorbells(self.machine.as_ref().expect("looked at above"));
+        active |= self.world.look_at_rings(self.machine.as_ref().expect("looked at above"));
+        self.world.watch.notes.drain(..).for_each(|note| tell(Event::Note(note)));
         active |= !self.world.pending.is_empty();
         active |= self.drive();
         self.keep_house();
@@ -216,6 +218,7 @@ impl Server {
         let before = machine.subsystem.device().events_handled();
         drive(machine, &mut self.clock, &mut self.world);
         self.world.store_logs(machine);
+        self.world.tell_rings(machine);
         machine.subsystem.device().events_handled() != before
     }
 
@@ -451,6 +454,10 @@ impl Server {
                     let _ = memory.write(offset, from);
                 }
                 _ => {
+                    let machine = self.machine.as_ref().expect("there is power");
+                    if self.world.ring_message(function, offset, from, machine) {
+                        return;
+                    }
                     let mut bytes = self.world.buffer(from.len());
                     bytes.copy_from_slice(from);
                     self.world.put(Pending::Store { function: function as u8, address: offset, bytes });
@@ -497,6 +504,9 @@ impl Server {
             let now = self.clock.now();
             let left = if due > now { (due - now).as_ps() / 1_000 } else { 0 };
             time = time.min(WallDuration::from_nanos(left));
+        }
+        if let Some(at) = self.world.rings_at().filter(|_| machine.is_some()) {
+            time = time.min(at.saturating_duration_since(Wall::now()));
         }
         let image = self.world.payload.image().event();
         let target = self.world.target.as_ref().map(|target| target.as_fd());
@@ -565,6 +575,7 @@ impl Server {
             let tcp = TcpSetup { address, ..tcp.clone() };
             self.world.target = Some(target(&tcp, machine.subsystem.options())?);
         }
+        self.world.resume_rings(&machine, &mut |text| tell(Event::Note(text)));
         self.machine = Some(machine);
         Ok(())
     }

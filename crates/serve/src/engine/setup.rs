@@ -1,5 +1,6 @@
 //! How a device is served: what the user asked for, and what of it makes the drive.
 
+use super::rings::RingSetup;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -73,6 +74,8 @@ pub struct Setup {
     pub trace: Option<PathBuf>,
     /// Where all that comes in is logged.
     pub input_log: Option<PathBuf>,
+    /// Where clients find rings that they map; `None`: their stores are messages.
+    pub ring: Option<RingSetup>,
     /// Set when the device is to end in good order.
     pub stop: Arc<AtomicBool>,
 }

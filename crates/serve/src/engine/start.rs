@@ -3,6 +3,7 @@
 use super::clock::DeviceClock;
 use super::pmr::Pmr;
 use super::port::Port;
+use super::rings::MappedRing;
 use super::run::{Message, Server};
 use super::served::{InputLog, Served};
 use super::setup::{Backing, DriveSetup, FABRICS_MAX, Setup, TcpSetup};
@@ -28,6 +29,7 @@ use tidewater_core::subsystem::{Input, Options, Subsystem, Unit};
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::pci::{ConfigSpace, Options as PciOptions};
+use tidewater_wire::vendor::RING_FILE_BAR2;
 use tidewater_wire::vfio_user::{Area, region};
 
 /// Why a device can't be served, in words that name the place and the way out.
@@ -233,6 +235,7 @@ fn function(
     serial: u64,
     several: bool,
     stored: (&Image, Option<Memory>),
+    ring: Option<MappedRing>,
 ) -> Result<(Port, VfioDevice, vfio_user::Slot), ServeError> {
     let serve = &profile.serve;
     let bar2 = subsystem.bar2();
@@ -256,6 +259,11 @@ fn function(
     let mut regions: [Region; region::COUNT as usize] = std::array::from_fn(|_| Region::NONE);
     regions[0] = Region::trapped(config.bar_bytes(0));
     regions[2] = match &cmb {
+        _ if ring.is_some() => {
+            // A region has one descriptor: the slice for queues is trapped beside a mapped ring.
+            let file = ring.as_ref().expect("looked at above").file();
+            Region::of_file(bar2.size, Arc::clone(file.lent()), RING_FILE_BAR2, file.areas())
+        }
         Some(memory) if mapped => {
             let area = Area { offset: bar2.cmb_offset, size: bar2.cmb_len };
             Region::mapped(bar2.size, Arc::clone(memory), vec![area])
@@ -289,8 +297,51 @@ fn function(
         config,
         cmb: cmb.map(|memory| (memory, bar2.cmb_offset)),
         pmr,
+        ring,
     };
     Ok((port, VfioDevice { regions, memory, interrupts }, slot))
+}
+
+/// The ring of a function that clients map, if rings are mapped and the function has one.
+fn ring(
+    setup: &Setup,
+    profile: &Profile,
+    function: usize,
+    image: &Image,
+    machine: &Served,
+    made: &mut Made,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Option<MappedRing>, ServeError> {
+    let Some(rings) = &setup.ring else { return Ok(None) };
+    if profile.serve.access != Access::Mapped {
+        return Err(wrong(
+            "--ring needs a profile whose hosts may map memory; set serve.access=mapped, or leave --ring away",
+        ));
+    }
+    let fast = machine.subsystem.device().fast();
+    if !fast.is_enabled() {
+        return Err(wrong(
+            "--ring needs a drive with a fast side: set fast.size, or take a profile that has one, such as villars",
+        ));
+    }
+    if fast.function(function).is_none() {
+        tell(Event::Note(format!("function {function} has no fast side (fast.functions), and no ring")));
+        return Ok(None);
+    }
+    let path = rings.of(function);
+    let is_new = std::fs::symlink_metadata(&path).is_err();
+    let mut note = |text| tell(Event::Note(text));
+    let ring = MappedRing::open(rings, image.uuid(), function, fast, &mut note)?;
+    if is_new {
+        made.files.push(path);
+    }
+    if profile.serve.cmb_size > 0 && function == 0 {
+        note(
+            "the slice for queues in BAR2 is reached by messages: a BAR has one descriptor, and that is the ring's"
+                .into(),
+        );
+    }
+    Ok(Some(ring))
 }
 
 pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, ServeError> {
@@ -406,8 +457,9 @@ impl Server {
         let several = setup.vfio_user.len() > 1;
         for (i, path) in setup.vfio_user.iter().enumerate() {
             let serial = identity.wrapping_add(i as u64);
+            let ring = ring(&setup, &profile, i, payload.image(), &machine, &mut made, tell)?;
             let stored = (payload.image(), pmrs[i]);
-            let (port, device, slot) = function(&profile, &machine.subsystem, &waker, serial, several, stored)?;
+            let (port, device, slot) = function(&profile, &machine.subsystem, &waker, serial, several, stored, ring)?;
             ports.push(port);
             functions.push((path, device, slot));
         }

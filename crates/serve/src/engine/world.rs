@@ -27,6 +27,7 @@ pub(super) enum Pending {
     DmaRead(Token, Option<Vec<u8>>),
     Gathered(Slot, Option<Vec<u8>>),
     Store { function: u8, address: u64, bytes: Vec<u8> },
+    Announce { function: u8, lane: u8, tail: u64, bytes: Vec<u8> },
     WindowFill { lpn: u32, bytes: Option<Vec<u8>> },
 }
 
@@ -89,6 +90,8 @@ pub struct World<M> {
     pub(super) trace: Option<TraceWriter>,
     /// The store has failed: said once.
     pub(super) store_failed: bool,
+    /// When mapped rings are looked at.
+    pub(super) watch: super::rings::Watch,
 }
 
 /// Buffers kept for reuse, at most.
@@ -114,6 +117,7 @@ impl<M> World<M> {
             counters: Counters::default(),
             trace: None,
             store_failed: false,
+            watch: super::rings::Watch::default(),
         }
     }
 
@@ -621,6 +625,10 @@ impl<M> Surroundings<Served> for World<M> {
             Pending::Store { function, address, bytes } => {
                 self.current = bytes;
                 Input::Store { function, address, content: Content::Bytes(&self.current) }
+            }
+            Pending::Announce { function, lane, tail, bytes } => {
+                self.current = bytes;
+                Input::Announce { function, lane, tail, content: Content::Bytes(&self.current) }
             }
             Pending::WindowFill { lpn, bytes: Some(bytes) } => {
                 self.current = bytes;

@@ -1,5 +1,7 @@
 //! What a function looks like from outside: its regions, its memory and its interrupts.
 
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -44,13 +46,15 @@ pub struct Region {
     pub size: u64,
     /// The memory that the client may map, as long as the region: its bytes are the region's there.
     pub shared: Option<Arc<SharedMemory>>,
+    /// Or the file that it may map, and where in it the region begins. What is not mapped, and messages, go to the function.
+    pub file: Option<(Arc<File>, u64)>,
     /// Which parts of it: whole pages, in ascending order. What is outside is trapped.
     pub areas: Vec<Area>,
 }
 
 impl Region {
     /// No such region.
-    pub const NONE: Region = Region { size: 0, shared: None, areas: Vec::new() };
+    pub const NONE: Region = Region { size: 0, shared: None, file: None, areas: Vec::new() };
 
     /// A region where every access is trapped.
     pub fn trapped(size: u64) -> Region {
@@ -60,14 +64,37 @@ impl Region {
     /// A region of which `areas` can be mapped. Asserts that they are whole pages, in ascending order, inside of both `size` and
     /// the memory.
     pub fn mapped(size: u64, shared: Arc<SharedMemory>, areas: Vec<Area>) -> Region {
+        let region = Region { shared: Some(Arc::clone(&shared)), ..Region::of_areas(size, areas) };
+        let end = region.areas.last().map_or(0, |area| area.offset + area.size);
+        assert!(end <= shared.len(), "areas end at {end:#x}, the memory at {:#x}", shared.len());
+        region
+    }
+
+    fn of_areas(size: u64, areas: Vec<Area>) -> Region {
         let mut end = 0;
         for area in &areas {
             assert!(area.offset.is_multiple_of(PAGE) && area.size.is_multiple_of(PAGE) && area.size > 0, "{area:?}");
             assert!(area.offset >= end, "{area:?} begins before {end:#x}");
             end = area.offset + area.size;
         }
-        assert!(end <= size && end <= shared.len(), "areas end at {end:#x}, the region at {size:#x}");
-        Region { size, shared: Some(shared), areas }
+        assert!(end <= size, "areas end at {end:#x}, the region at {size:#x}");
+        Region { size, areas, ..Region::NONE }
+    }
+
+    /// A region of which `areas` can be mapped by a file in which the region begins at byte `offset`. Asserts that they are whole pages, in
+    /// ascending order, inside of `size`.
+    pub fn of_file(size: u64, file: Arc<File>, offset: u64, areas: Vec<Area>) -> Region {
+        Region { file: Some((file, offset)), ..Region::of_areas(size, areas) }
+    }
+
+    /// The descriptor by which it is mapped, and where it begins there.
+    pub fn descriptor(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        match (&self.shared, &self.file) {
+            _ if self.areas.is_empty() => None,
+            (Some(memory), _) => Some((memory.as_fd(), 0)),
+            (None, Some((file, offset))) => Some((file.as_fd(), *offset)),
+            (None, None) => None,
+        }
     }
 
     /// Whether all of it can be mapped.

@@ -1,6 +1,6 @@
 //! What a client's commands do, and what it hears.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -202,9 +202,10 @@ impl<'a> Session<'a> {
             return Ok(info.to_bytes().as_slice().into());
         }
         info.flags = region_info_flag::READ | region_info_flag::WRITE;
-        let shared = region.shared.as_ref().filter(|_| !region.areas.is_empty());
+        let shared = region.descriptor();
         let mut capabilities = Vec::new();
-        if shared.is_some() {
+        if let Some((_, offset)) = shared {
+            info.offset = offset;
             info.flags |= region_info_flag::MMAP;
             if !region.is_whole() {
                 info.flags |= region_info_flag::CAPS;
@@ -217,7 +218,7 @@ impl<'a> Session<'a> {
         // Without room for the list, the client asks again: for the descriptor too.
         if info.argsz <= asked.argsz {
             answer.head.extend_from_slice(&capabilities);
-            answer.descriptor = shared.map(|memory| memory.as_fd());
+            answer.descriptor = shared.map(|(descriptor, _)| descriptor);
         }
         Ok(answer)
     }

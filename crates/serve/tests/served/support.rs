@@ -49,6 +49,7 @@ pub fn setup(profile: Profile, folder: &Path, backing: Backing, functions: usize
         metrics: None,
         trace: None,
         input_log: None,
+        ring: None,
         stop: Arc::new(AtomicBool::new(false)),
     }
 }

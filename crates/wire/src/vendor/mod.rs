@@ -11,6 +11,7 @@ mod logs;
 mod media;
 mod pages;
 mod record;
+mod ring;
 mod setup;
 pub mod status;
 #[cfg(test)]
@@ -24,6 +25,9 @@ pub use logs::{BarLayout, FastStatus, LanePlace, LaneStatus, PeerStatus, Peers};
 pub use media::{PageHeader, StampVersion};
 pub use pages::{ControlPage, LanePage, LaneRecord, NO_FLOOR, PAGE_BYTES};
 pub use record::{RECORD_ALIGN, RecordHeader, RecordKind};
+pub use ring::{
+    RING_FILE_BAR2, RING_IDLE, RING_PAGE_OFFSET, RING_SLOTS, RingHeader, RingLane, RingLanePage, RingPage, RingSlot,
+};
 pub use setup::{AttachPeers, FastSetup, PeerAddress, Promote, TransportSetup};
 pub use types::{DestagePriority, Epoch, FlowState, Mode, NodeList, OnWrap, Role, TransportStatus};
 pub use window::{ANYWHERE, DumpEntry, DumpTable, EntryInfo, WINDOW_ENTRIES_MAX, WindowCommand, WindowStatus};
@@ -223,6 +227,11 @@ pub const LAYOUTS: &[&Layout] = &[
     &ControlPage::LAYOUT,
     &LaneRecord::LAYOUT,
     &LanePage::LAYOUT,
+    &RingHeader::LAYOUT,
+    &RingPage::LAYOUT,
+    &RingLane::LAYOUT,
+    &RingLanePage::LAYOUT,
+    &RingSlot::LAYOUT,
     &PageHeader::LAYOUT,
     &RecordHeader::LAYOUT,
     &EntryInfo::LAYOUT,

@@ -44,6 +44,38 @@ fn fields_of_a_layout_stand_apart_aligned_and_inside() {
     assert_eq!(LanePage::FLOOR_OFFSET, offset(&LanePage::LAYOUT, "floor"));
     assert_eq!(LanePage::TAIL_OFFSET, offset(&LanePage::LAYOUT, "tail"));
     assert_eq!(offset(&LaneRecord::LAYOUT, "credit"), 0);
+    assert_eq!(RingPage::OPEN_OFFSET, offset(&RingPage::LAYOUT, "open"));
+    assert_eq!(RingPage::BROKEN_OFFSET, offset(&RingPage::LAYOUT, "broken"));
+    assert_eq!(RingPage::lane_offset(0), offset(&RingPage::LAYOUT, "lane"));
+    assert_eq!(RingLane::GENERATION_OFFSET, offset(&RingLane::LAYOUT, "generation"));
+    assert_eq!(RingLane::TAKEN_OFFSET, offset(&RingLane::LAYOUT, "taken"));
+    assert_eq!(RingLane::SYNCED_OFFSET, offset(&RingLane::LAYOUT, "synced"));
+    assert_eq!(RingLane::START_OFFSET, offset(&RingLane::LAYOUT, "start"));
+    assert_eq!(RingLanePage::TAIL_OFFSET, LanePage::TAIL_OFFSET);
+    assert_eq!(RingLanePage::TAIL_OFFSET, offset(&RingLanePage::LAYOUT, "tail"));
+    assert_eq!(RingLanePage::GENERATION_OFFSET, offset(&RingLanePage::LAYOUT, "generation"));
+    assert_eq!(RingLanePage::RESERVE_OFFSET, offset(&RingLanePage::LAYOUT, "reserve"));
+    assert_eq!(RingLanePage::WANTED_OFFSET, offset(&RingLanePage::LAYOUT, "wanted"));
+    assert_eq!(RingLanePage::SLOTS_OFFSET, offset(&RingLanePage::LAYOUT, "slot"));
+}
+
+#[test]
+fn a_ring_of_another_shape_is_no_ring() {
+    let file_bytes = RingHeader::file_bytes(2, 8192);
+    let good = RingHeader { lanes: 2, ring_bytes: 8192, file_bytes, ..Default::default() };
+    assert_eq!(RingHeader::parse(&good.to_bytes()), Ok(good));
+    let field = |bad: RingHeader| match RingHeader::parse(&bad.to_bytes()) {
+        Err(LayoutError::Field { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field(RingHeader { lanes: 0, ..good }), "lanes");
+    assert_eq!(field(RingHeader { lanes: 17, ..good }), "lanes");
+    assert_eq!(field(RingHeader { ring_bytes: 6144, ..good }), "ring_bytes");
+    assert_eq!(field(RingHeader { ring_bytes: 1 << 63, ..good }), "ring_bytes");
+    assert_eq!(field(RingHeader { file_bytes: file_bytes - 1, ..good }), "file_bytes");
+    let mut damaged = good.to_bytes();
+    damaged[130] ^= 1;
+    assert!(matches!(RingHeader::parse(&damaged), Err(LayoutError::Checksum { .. })));
 }
 
 fn offset(layout: &Layout, name: &str) -> usize {
@@ -308,6 +340,11 @@ layouts_never_panic_and_come_back! {
     control_page_comes_back ControlPage;
     lane_record_comes_back LaneRecord;
     lane_page_comes_back LanePage;
+    ring_header_comes_back RingHeader;
+    ring_page_comes_back RingPage;
+    ring_lane_comes_back RingLane;
+    ring_lane_page_comes_back RingLanePage;
+    ring_slot_comes_back RingSlot;
     page_header_comes_back PageHeader;
     record_header_comes_back RecordHeader;
     entry_info_comes_back EntryInfo;

@@ -1,0 +1,207 @@
+//! Appends to a ring that is mapped from a served device: what `append` and `x_fsync` at RING take, beside PMDK's `pmemlog_append` in the same run.
+//!
+//! Bursts that fit into half of the ring, after which the device catches up: a log's commits, not its bandwidth, which is told apart.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use tidewater_client::live::{Level, Log, Options, WriteBack};
+use tidewater_core::profile::{Profile, Timing, builtin};
+use tidewater_serve::engine::{Backing, Event, NamespaceSetup, RingSetup, Server, Setup};
+
+const RING: u64 = 16 << 20;
+const BURST: u64 = RING / 4;
+const SIZES: [usize; 4] = [64, 256, 1024, 4096];
+const ROUNDS: usize = 9;
+const TIME: Duration = Duration::from_secs(20);
+
+fn profile() -> Profile {
+    let mut profile = builtin("villars").expect("it is built in");
+    let ring = RING.to_string();
+    for (key, value) in [
+        ("fast.memory", "fast-dram"),
+        ("fast.size", ring.as_str()),
+        ("fast.queue_memory", "fast-dram"),
+        ("fast.queue_size", "1MiB"),
+        ("fast.log_size", "128MiB"),
+        ("fast.energy", "1000"),
+        ("fast.on_wrap", "overwrite-oldest"),
+    ] {
+        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
+    }
+    profile.serve.timing = Timing::None;
+    profile
+}
+
+fn serve(folder: &Path, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
+    let (sender, receiver) = channel();
+    let setup = Setup {
+        profile: profile(),
+        backing: Backing::Memory,
+        size: Some(1 << 30),
+        namespaces: vec![NamespaceSetup { bytes: None, block_shift: 12 }],
+        seed: 1,
+        vfio_user: vec![folder.join("vfio.sock")],
+        nvme_tcp: None,
+        runtime_directory: None,
+        control: folder.join("control.sock"),
+        metrics: None,
+        trace: None,
+        input_log: None,
+        ring: Some(RingSetup { path: folder.join("ring"), persistent: false }),
+        stop: Arc::clone(stop),
+    };
+    let thread = std::thread::spawn(move || {
+        let mut tell = |event: Event| {
+            if let Event::Ready(_) = event {
+                let _ = sender.send(());
+            }
+        };
+        let server = Server::start(setup, &mut tell).expect("it starts");
+        server.run(&mut tell).expect("it runs");
+    });
+    receiver.recv().expect("it gets ready");
+    thread
+}
+
+fn open(folder: &Path, how: WriteBack) -> Log {
+    let target = format!("vfio-user:{}", folder.join("vfio.sock").display());
+    let options =
+        Options { level: Level::Ring, write_back: Some(how), timeout: TIME, full: TIME, ..Options::default() };
+    let start = Instant::now();
+    loop {
+        match Log::open(&target, options) {
+            Ok(log) => return log,
+            // The one before has just gone.
+            Err(error) => assert!(start.elapsed() < TIME, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Nanoseconds of one append and its `x_fsync`, in one burst.
+fn burst(log: &Log, size: usize) -> f64 {
+    let payload = vec![0x5a; size];
+    let mut writer = log.writer().expect("a slot");
+    let count = (BURST / (size as u64 + 64)).min(BURST / 128);
+    let start = Instant::now();
+    for _ in 0..count {
+        writer.append(&payload).expect("there is room");
+        log.x_fsync().expect("it is in the ring");
+    }
+    let spent = start.elapsed();
+    drop(writer);
+    catch_up(log);
+    spent.as_secs_f64() * 1e9 / count as f64
+}
+
+fn catch_up(log: &Log) {
+    let end = log.status().reserved;
+    log.wait(end, Level::Destaged, TIME).expect("it is destaged");
+}
+
+/// Appends per second of so many threads, each with an `x_fsync`: in a burst, or until the ring has been filled several times.
+fn together(log: &Log, threads: u64, bytes: u64) -> f64 {
+    let each = bytes / threads / 128;
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(move || {
+                let mut writer = log.writer().expect("a slot");
+                for _ in 0..each {
+                    let written = writer.append(&[0x5a; 64]).expect("there is room");
+                    log.wait(written.end, Level::Ring, TIME).expect("others finish");
+                }
+            });
+        }
+    });
+    let rate = (each * threads) as f64 / start.elapsed().as_secs_f64();
+    catch_up(log);
+    rate
+}
+
+/// The peer's program, if its library is there.
+fn peer(folder: &Path) -> Result<std::path::PathBuf, String> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/append/pmemlog.c");
+    let program = folder.join("pmemlog");
+    let built = Command::new("cc").args(["-O2", "-o"]).arg(&program).args([source, "-lpmemlog", "-lpmem"]).output();
+    match built {
+        Ok(output) if output.status.success() => Ok(program),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn peer_round(program: &Path, file: &Path, flush: bool) -> Vec<f64> {
+    let _ = std::fs::remove_file(file);
+    let mut command = Command::new(program);
+    command.arg(file).args(SIZES.map(|size| size.to_string())).env("PMEM_IS_PMEM_FORCE", "1");
+    if !flush {
+        command.env("PMEM_NO_FLUSH", "1");
+    }
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines().filter_map(|line| line.split(' ').nth(1)?.parse().ok()).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Measures, and prints.
+pub fn measure() {
+    // Memory that is no disk's, where there is any.
+    let shared = Path::new("/dev/shm");
+    let base = if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() };
+    let folder = base.join(format!("tidewater-append-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let stop = Arc::new(AtomicBool::new(false));
+    let thread = serve(&folder, &stop);
+    let peer = peer(&folder);
+    if let Err(why) = &peer {
+        println!("pmemlog_append is not measured: libpmemlog does not build here ({why})");
+    }
+    for (name, how) in [
+        ("no write-back", WriteBack::None),
+        ("lines written back", WriteBack::Lines),
+        ("stores past the caches", WriteBack::Stream),
+    ] {
+        let log = open(&folder, how);
+        let mut ours = vec![Vec::new(); SIZES.len()];
+        let mut theirs = vec![Vec::new(); SIZES.len()];
+        for size in SIZES {
+            burst(&log, size); // Pages come in.
+        }
+        for _ in 0..ROUNDS {
+            for (i, &size) in SIZES.iter().enumerate() {
+                ours[i].push(burst(&log, size));
+            }
+            if let Ok(program) = &peer {
+                let round = peer_round(program, &folder.join("pool"), how != WriteBack::None);
+                round.into_iter().zip(&mut theirs).for_each(|(value, all)| all.push(value));
+            }
+        }
+        for (i, size) in SIZES.into_iter().enumerate() {
+            let (ours, theirs) = (median(ours[i].clone()), median(theirs[i].clone()));
+            println!(
+                "append {size:>5} B and x_fsync at RING, {name:<23} {ours:>8.1} ns   pmemlog_append {theirs:>8.1} ns"
+            );
+        }
+        if how != WriteBack::Stream {
+            let bursts = (0..ROUNDS).map(|_| together(&log, 4, BURST)).collect();
+            let long = together(&log, 4, 16 * RING);
+            println!(
+                "4 writers, 64 B each, {name:<23} {:>6.2} M appends/s in bursts   {:>6.2} M/s as the device takes them",
+                median(bursts) / 1e6,
+                long / 1e6
+            );
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    thread.join().expect("it does not panic");
+    let _ = std::fs::remove_dir_all(&folder);
+}

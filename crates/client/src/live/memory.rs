@@ -1,0 +1,221 @@
+//! Mappings that another process shares, and what orders stores to them.
+//!
+//! No reference to shared bytes leaves this file but to whole words as atomics; other bytes are copied in and out.
+#![allow(unsafe_code)]
+
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+/// What makes stores outlive a loss of power, where the memory itself does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteBack {
+    /// Nothing: the caches are taken to survive, or the memory does not. Stores outlive the process all the same.
+    None,
+    /// Cache lines are written back, and a fence waits for them.
+    Lines,
+    /// Stores go past the caches, and a fence waits for them.
+    Stream,
+}
+
+/// A shared mapping of part of a file. Offsets are bytes from its start; one that is not inside is a mistake of this crate (asserted).
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+    line_writer: LineWriter,
+}
+
+/// The instruction that writes a line back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LineWriter {
+    /// CLWB: the line stays in the cache.
+    Clwb,
+    /// CLFLUSHOPT: it leaves the cache.
+    Clflushopt,
+    /// None that this knows.
+    Unknown,
+}
+
+#[cfg(target_arch = "x86_64")]
+fn line_writer() -> LineWriter {
+    // SAFETY: CPUID is there on every x86-64 processor; leaf 0 tells whether leaf 7 is.
+    #[allow(unused_unsafe)]
+    let features = unsafe {
+        use std::arch::x86_64::{__cpuid, __cpuid_count};
+        if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 }
+    };
+    // Intel SDM, volume 2, CPUID, leaf 7: EBX bit 24 CLWB, bit 23 CLFLUSHOPT.
+    match features {
+        bits if bits >> 24 & 1 == 1 => LineWriter::Clwb,
+        bits if bits >> 23 & 1 == 1 => LineWriter::Clflushopt,
+        _ => LineWriter::Unknown,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn line_writer() -> LineWriter {
+    LineWriter::Unknown
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and stays until it is dropped. Nothing points into it but `base`; bytes are
+// copied by raw pointers, words are atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above: accesses from several threads are like those from the other process, which happen anyhow.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `file` from `offset`, a multiple of the page size. The file must be as long: where it is truncated, an access ends the
+    /// process.
+    pub(super) fn new(file: BorrowedFd<'_>, offset: u64, len: u64, writable: bool) -> Result<Mapping, Errno> {
+        let length = usize::try_from(len).ok().and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
+        let offset = i64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        if isize::try_from(length.get()).is_err() {
+            return Err(Errno::EINVAL);
+        }
+        let protection = if writable { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
+        // Pages are mapped now, and not one by one in the way of appends.
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+        // SAFETY: the kernel chooses an address where nothing is mapped, so that no memory of this process changes.
+        let base = unsafe { mmap(None, length, protection, flags, file, offset)? };
+        Ok(Mapping { base: base.cast(), len: length.get(), writable, line_writer: line_writer() })
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Whether lines can be written back here.
+    pub(super) fn writes_back(&self) -> bool {
+        self.line_writer != LineWriter::Unknown
+    }
+
+    #[inline]
+    fn at(&self, offset: u64, len: usize) -> *mut u8 {
+        let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
+        assert!(inside, "bytes {offset} and {len} more of {}", self.len);
+        // SAFETY: `offset` is at most `len`, which fits an isize (`new`), so this stays in the mapping or one behind it.
+        unsafe { self.base.as_ptr().add(offset as usize) }
+    }
+
+    #[inline]
+    fn atomic(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "a word at {offset}");
+        // SAFETY: inside, aligned, since a mapping begins at a page, and there as long as `self`; every other access to it is atomic or by raw
+        // pointer.
+        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
+    }
+
+    /// A word that this process may change.
+    #[inline]
+    pub(super) fn word(&self, offset: u64) -> &AtomicU64 {
+        assert!(self.writable, "a mapping that is only read");
+        self.atomic(offset)
+    }
+
+    /// A word, as it is now.
+    #[inline]
+    pub(super) fn load(&self, offset: u64) -> u64 {
+        u64::from_le(self.atomic(offset).load(Ordering::Acquire))
+    }
+
+    pub(super) fn read(&self, offset: u64, to: &mut [u8]) {
+        let from = self.at(offset, to.len());
+        // SAFETY: `at` has checked the range; `to` is memory of this process alone and can't overlap the mapping.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+    }
+
+    #[inline]
+    pub(super) fn write(&self, offset: u64, from: &[u8]) {
+        assert!(self.writable, "a mapping that is only read");
+        let to = self.at(offset, from.len());
+        // SAFETY: `at` has checked the range and the mapping is writable; `from` can't overlap it.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+    }
+
+    #[inline]
+    pub(super) fn zero(&self, offset: u64, len: u64) {
+        assert!(self.writable, "a mapping that is only read");
+        let to = self.at(offset, len as usize);
+        // SAFETY: as `write`.
+        unsafe { to.write_bytes(0, len as usize) };
+    }
+
+    /// As [`Mapping::write`], past the caches where offset and bytes are whole words.
+    #[inline]
+    pub(super) fn stream(&self, offset: u64, from: &[u8]) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            assert!(self.writable, "a mapping that is only read");
+            let to = self.at(offset, from.len());
+            let (words, rest) = from.as_chunks::<8>();
+            if !offset.is_multiple_of(8) {
+                return self.write_lines(offset, from);
+            }
+            for (i, word) in words.iter().enumerate() {
+                // SAFETY: inside of what `at` has checked, aligned, and the mapping is writable; MOVNTI is part of SSE2, which x86-64 has.
+                unsafe { std::arch::x86_64::_mm_stream_si64(to.cast::<i64>().add(i), i64::from_le_bytes(*word)) };
+            }
+            if !rest.is_empty() {
+                self.write_lines(offset + (from.len() - rest.len()) as u64, rest);
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        self.write(offset, from);
+    }
+
+    fn write_lines(&self, offset: u64, from: &[u8]) {
+        self.write(offset, from);
+        self.write_back(offset, from.len() as u64);
+    }
+
+    /// Begins to write lines back to memory; [`fence`] waits for them.
+    #[inline]
+    pub(super) fn write_back(&self, offset: u64, len: u64) {
+        let _ = self.at(offset, len as usize);
+        #[cfg(target_arch = "x86_64")]
+        {
+            let mut at = offset & !63;
+            while at < offset + len {
+                let line = self.at(at, 1);
+                // SAFETY: both instructions take any address that can be read, change no memory, and are only used where CPUID has them.
+                unsafe {
+                    match self.line_writer {
+                        LineWriter::Clwb => {
+                            std::arch::asm!("clwb [{0}]", in(reg) line, options(nostack, preserves_flags));
+                        }
+                        LineWriter::Clflushopt => {
+                            std::arch::asm!("clflushopt [{0}]", in(reg) line, options(nostack, preserves_flags));
+                        }
+                        LineWriter::Unknown => {}
+                    }
+                }
+                at += 64;
+            }
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `len` are what mmap gave, and no access outlives `self`.
+        let _ = unsafe { munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// Waits for stores past the caches, and for lines that are written back.
+#[inline]
+pub(super) fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SFENCE is part of SSE, which x86-64 has.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::sync::atomic::fence(Ordering::SeqCst);
+}

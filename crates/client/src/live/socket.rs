@@ -1,0 +1,178 @@
+//! A function's vfio-user socket, as far as a log needs it: regions, and memory that is lent.
+
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use tidewater_wire::vfio_user::{
+    Area, DmaMap, Header, MAJOR, MINOR, RegionAccess, RegionInfo, Version, command, parse_areas,
+};
+
+use super::error::LiveError;
+
+/// How long a device may take for a reply.
+const REPLY_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a reply, at most.
+const REPLY_MAX: usize = (1 << 20) + 4096;
+
+/// A region that can be mapped.
+#[derive(Debug)]
+pub(super) struct Mappable {
+    /// Where the region begins in the file.
+    pub(super) offset: u64,
+    pub(super) areas: Vec<Area>,
+    pub(super) file: OwnedFd,
+}
+
+/// A connection to a function.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: UnixStream,
+    id: u16,
+}
+
+fn malformed(command: u16) -> LiveError {
+    LiveError::Malformed { what: format!("the reply to vfio-user command {command}") }
+}
+
+impl Socket {
+    /// Connects, and agrees on a version.
+    pub(super) fn connect(path: &Path) -> Result<Socket, LiveError> {
+        let failed = |error: io::Error| LiveError::Unreachable { path: path.to_owned(), error };
+        let stream = UnixStream::connect(path).map_err(failed)?;
+        stream.set_read_timeout(Some(REPLY_TIME)).map_err(failed)?;
+        stream.set_write_timeout(Some(REPLY_TIME)).map_err(failed)?;
+        let mut socket = Socket { stream, id: 0 };
+        let data = br#"{"capabilities":{"max_msg_fds":8,"max_data_xfer_size":1048576}}"#;
+        let offer = Version { major: MAJOR, minor: MINOR, data }.to_bytes();
+        let (reply, _) = socket.ask(command::VERSION, &[&offer], None)?;
+        match Version::parse(&reply) {
+            Some(version) if version.major == MAJOR => Ok(socket),
+            _ => Err(malformed(command::VERSION)),
+        }
+    }
+
+    /// Sends a command, and waits for its reply: payload, and the descriptor that came with it.
+    fn ask(
+        &mut self,
+        command: u16,
+        parts: &[&[u8]],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(Vec<u8>, Option<OwnedFd>), LiveError> {
+        self.id = self.id.wrapping_add(1);
+        let payload = parts.iter().map(|part| part.len()).sum();
+        let mut message = Header::command(self.id, command, payload).to_bytes().to_vec();
+        parts.iter().for_each(|part| message.extend_from_slice(part));
+        self.send(&message, descriptor)?;
+        let mut head = [0; Header::SIZE];
+        let (got, mut file) = self.receive(&mut head)?;
+        self.stream.read_exact(&mut head[got..]).map_err(LiveError::gone)?;
+        let header = Header::from_bytes(&head);
+        if !header.is_reply() || (header.id, header.command) != (self.id, command) {
+            return Err(malformed(command));
+        }
+        let len = (header.size as usize).checked_sub(Header::SIZE).filter(|len| *len <= REPLY_MAX);
+        let mut payload = vec![0; len.ok_or_else(|| malformed(command))?];
+        if !payload.is_empty() {
+            let (got, late) = self.receive(&mut payload)?;
+            file = file.or(late);
+            self.stream.read_exact(&mut payload[got..]).map_err(LiveError::gone)?;
+        }
+        if header.is_failure() {
+            return Err(LiveError::Refused { command, error: io::Error::from_raw_os_error(header.error as i32) });
+        }
+        Ok((payload, file))
+    }
+
+    fn send(&self, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), LiveError> {
+        let mut rest = message;
+        let list = descriptor.as_slice();
+        let mut first = true;
+        while !rest.is_empty() {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if first && !list.is_empty() {
+                assert!(control.push(SendAncillaryMessage::ScmRights(list)), "there is room for one");
+            }
+            match sendmsg(&self.stream, &[io::IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL) {
+                Ok(sent) => (rest, first) = (&rest[sent..], false),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(LiveError::gone(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives some bytes, and the first descriptor that comes with them; others are closed.
+    fn receive(&self, to: &mut [u8]) -> Result<(usize, Option<OwnedFd>), LiveError> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let got = loop {
+            match recvmsg(&self.stream, &mut [IoSliceMut::new(to)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Ok(got) if got.bytes == 0 => return Err(LiveError::Gone),
+                Ok(got) => break got.bytes,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(LiveError::gone(error.into())),
+            }
+        };
+        let mut file = None;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                for one in descriptors {
+                    file.get_or_insert(one);
+                }
+            }
+        }
+        Ok((got, file))
+    }
+
+    /// The part of a region that can be mapped; `None`: nothing of it.
+    pub(super) fn mappable(&mut self, region: u32) -> Result<Option<Mappable>, LiveError> {
+        let asked = RegionInfo { argsz: 4096, flags: 0, index: region, cap_offset: 0, size: 0, offset: 0 };
+        let (reply, file) = self.ask(command::DEVICE_GET_REGION_INFO, &[&asked.to_bytes()], None)?;
+        let wrong = || malformed(command::DEVICE_GET_REGION_INFO);
+        let info = RegionInfo::parse(&reply).ok_or_else(wrong)?;
+        let areas = parse_areas(&reply).ok_or_else(wrong)?;
+        Ok(file.zip(areas).map(|(file, areas)| Mappable { offset: info.offset, areas, file }))
+    }
+
+    /// Reads bytes of a region.
+    pub(super) fn read(&mut self, region: u32, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+        let access = RegionAccess { offset, region, count: to.len() as u32 };
+        let (reply, _) = self.ask(command::REGION_READ, &[&access.to_bytes()], None)?;
+        match RegionAccess::parse(&reply, true) {
+            Some((got, data)) if got == access => {
+                to.copy_from_slice(data);
+                Ok(())
+            }
+            _ => Err(malformed(command::REGION_READ)),
+        }
+    }
+
+    /// Writes bytes of a region.
+    pub(super) fn write(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), LiveError> {
+        let access = RegionAccess { offset, region, count: from.len() as u32 };
+        self.ask(command::REGION_WRITE, &[&access.to_bytes(), from], None).map(drop)
+    }
+
+    /// Lends memory, readable and writable.
+    pub(super) fn lend(&mut self, address: u64, size: u64, file: BorrowedFd<'_>) -> Result<(), LiveError> {
+        let flags = DmaMap::READABLE | DmaMap::WRITABLE;
+        let map = DmaMap { argsz: DmaMap::SIZE as u32, flags, offset: 0, address, size };
+        self.ask(command::DMA_MAP, &[&map.to_bytes()], Some(file)).map(drop)
+    }
+
+    /// Whether the device has closed the connection.
+    pub(super) fn is_gone(&self) -> bool {
+        let mut polled = [nix::poll::PollFd::new(self.stream.as_fd(), nix::poll::PollFlags::empty())];
+        let polled = nix::poll::poll(&mut polled, nix::poll::PollTimeout::ZERO).map(|_| polled[0].revents());
+        !matches!(polled, Ok(Some(events)) if events.is_empty())
+    }
+}

@@ -1,0 +1,430 @@
+//! Mapped rings: what clients have stored unseen comes to the firmware as snapshots, each an input of its own (rule 3 of the design:
+//! mapped stores are the one seam).
+//!
+//! Nobody is in a client's way: it stores, and publishes its tail. The engine looks at the tails now and then, and at once when a message
+//! says so. What it finds it reads once, into an [`Input::Announce`], which is logged as every input is.
+//!
+//! [`Input::Announce`]: tidewater_core::subsystem::Input::Announce
+
+use super::served::Served;
+use super::start::{ServeError, wrong};
+use super::world::{Pending, World};
+use crate::ring::{Found, Lost, RingFile, Shape};
+use std::path::{Path, PathBuf};
+use std::time::{Duration as WallDuration, Instant as Wall};
+use tidewater_core::fast::{Fast, Function, bar};
+use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage};
+
+/// Pause between two looks while something is found.
+const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
+/// Pause between two looks while nothing is.
+const LOOK_MAX: WallDuration = WallDuration::from_millis(20);
+
+/// Where the rings' files are, and what they lie in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingSetup {
+    /// The file of function 0; that of function n is this and `.n`.
+    pub path: PathBuf,
+    /// It lies in memory that survives a loss of power.
+    pub persistent: bool,
+}
+
+impl RingSetup {
+    /// The file of a function.
+    pub fn of(&self, function: usize) -> PathBuf {
+        match function {
+            0 => self.path.clone(),
+            _ => {
+                let mut name = self.path.as_os_str().to_owned();
+                name.push(format!(".{function}"));
+                name.into()
+            }
+        }
+    }
+}
+
+/// A lane, as its client was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct MappedLane {
+    generation: u64,
+    /// Its client writes in this generation.
+    claimed: bool,
+    /// Where the snapshots have come to: anything else has moved the stream when it is elsewhere.
+    expected: u64,
+    told: RingLane,
+    /// Up to where its client wants it to be synced.
+    wanted: u64,
+    synced: u64,
+}
+
+/// The mapped ring of a function.
+#[derive(Debug)]
+pub struct MappedRing {
+    file: RingFile,
+    lanes: Vec<MappedLane>,
+    survives: bool,
+    /// Something is taken from it.
+    open: bool,
+    broken: u16,
+}
+
+/// When rings are looked at.
+#[derive(Debug)]
+pub(super) struct Watch {
+    next: Wall,
+    pause: WallDuration,
+    /// What the user should know.
+    pub(super) notes: Vec<String>,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch { next: Wall::now(), pause: LOOK_MIN, notes: Vec::new() }
+    }
+}
+
+impl Watch {
+    fn found(&mut self, any: bool) {
+        self.pause = if any { LOOK_MIN } else { (self.pause * 2).min(LOOK_MAX) };
+        self.next = Wall::now() + self.pause;
+    }
+
+    fn at_once(&mut self) {
+        (self.next, self.pause) = (Wall::now(), LOOK_MIN);
+    }
+}
+
+impl MappedRing {
+    /// Opens or makes the ring of a function, and finds out where its clients are. What it has to say comes as a note.
+    ///
+    /// # Errors
+    /// As [`RingFile::open`] says; and a ring that goes further than what the drive has of its log could lead to.
+    pub(super) fn open(
+        setup: &RingSetup,
+        drive: [u8; 16],
+        function: usize,
+        fast: &Fast,
+        note: &mut dyn FnMut(String),
+    ) -> Result<MappedRing, ServeError> {
+        let of = fast.function(function).expect("the caller has looked");
+        let path = setup.of(function);
+        let shape = Shape {
+            drive,
+            function: function as u16,
+            lanes: of.setup().lanes as u16,
+            ring_bytes: of.setup().ring_size,
+            epoch: of.epoch(),
+            persistent: setup.persistent,
+        };
+        let (file, found) = RingFile::open(&path, &shape).map_err(wrong)?;
+        if found == Found::Old {
+            note(format!(
+                "{}: the machine was started since it was used, and its memory survives no loss of power: what only the ring held is gone",
+                path.display()
+            ));
+        }
+        let lanes = vec![MappedLane::default(); of.lanes().len()];
+        let mut ring = MappedRing { file, lanes, survives: fast.survives(), open: true, broken: 0 };
+        ring.resume(of, true, note).map_err(|Lost| wrong(lost(&path)))??;
+        Ok(ring)
+    }
+
+    /// Takes up streams after the drive has come back: those that go on where the drive's log ends do so, and others end. `strict`: one that goes
+    /// further than it can is an error.
+    fn resume(
+        &mut self,
+        of: &Function,
+        strict: bool,
+        note: &mut dyn FnMut(String),
+    ) -> Result<Result<(), ServeError>, Lost> {
+        let size = self.file.header().ring_bytes;
+        let path = self.file.path().display().to_string();
+        for (lane, l) in of.lanes().iter().enumerate() {
+            let said = self.file.said(lane)?;
+            let (generation, end) = (self.file.header().generation[lane], l.arrived());
+            let mut is = MappedLane { generation, expected: end, ..MappedLane::default() };
+            if said.generation == generation {
+                if said.tail > end + size && strict {
+                    return Ok(Err(wrong(format_args!(
+                        "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: more than its ring of {size} bytes \
+                         lies between. The image is older than the ring, or the ring is damaged; move the ring away to go on from {end}",
+                        said.tail
+                    ))));
+                }
+                is.claimed = (end..=end + size).contains(&said.tail);
+                if is.claimed && said.tail > end {
+                    note(format!(
+                        "{path}: lane {lane} goes on: the ring holds {} bytes that the drive had not taken",
+                        said.tail - end
+                    ));
+                } else if !is.claimed {
+                    is.generation = self.file.begin_generation(lane)?;
+                    note(format!(
+                        "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: its clients attach anew",
+                        said.tail
+                    ));
+                }
+            }
+            self.lanes[lane] = is;
+        }
+        self.open = true;
+        self.tell(of)?;
+        Ok(Ok(()))
+    }
+
+    /// What clients are told of a lane now.
+    fn lane_now(&self, lane: usize, of: &Function) -> RingLane {
+        let (l, is) = (&of.lanes()[lane], &self.lanes[lane]);
+        let taken = if self.survives { l.released() } else { l.durable() };
+        RingLane::new(is.generation, taken, is.synced.min(taken), l.arrived())
+    }
+
+    fn broken_now(of: &Function) -> u16 {
+        of.lanes().iter().enumerate().fold(0, |bits, (lane, l)| bits | u16::from(l.is_broken()) << lane)
+    }
+
+    /// Says everything.
+    fn tell(&mut self, of: &Function) -> Result<(), Lost> {
+        self.broken = MappedRing::broken_now(of);
+        let mut page =
+            RingPage { open: self.open, broken: self.broken, survives: self.survives, ..RingPage::default() };
+        for lane in 0..self.lanes.len().min(of.lanes().len()) {
+            self.lanes[lane].told = self.lane_now(lane, of);
+            page.lane[lane] = self.lanes[lane].told;
+        }
+        self.file.say(&page)
+    }
+
+    /// Says what has changed.
+    fn tell_changes(&mut self, of: &Function) -> Result<(), Lost> {
+        if self.broken != MappedRing::broken_now(of) {
+            return self.tell(of);
+        }
+        for lane in 0..self.lanes.len() {
+            let now = self.lane_now(lane, of);
+            if now != self.lanes[lane].told {
+                self.file.say_lane(lane, &now)?;
+                self.lanes[lane].told = now;
+            }
+        }
+        Ok(())
+    }
+
+    /// The stream of a lane goes on elsewhere: its client hears of it, and attaches anew.
+    fn move_stream(&mut self, lane: usize, to: u64) -> Result<(), Lost> {
+        let generation = self.file.begin_generation(lane)?;
+        let is = &mut self.lanes[lane];
+        *is = MappedLane { generation, expected: to, told: is.told, ..MappedLane::default() };
+        Ok(())
+    }
+
+    /// Whether it is still as the function is set up.
+    fn fits(&self, of: &Function) -> bool {
+        let header = self.file.header();
+        of.lanes().len() == self.lanes.len() && of.setup().ring_size == header.ring_bytes
+    }
+
+    /// What may be mapped, and by which descriptor.
+    pub(super) fn file(&self) -> &RingFile {
+        &self.file
+    }
+}
+
+fn lost(path: &Path) -> String {
+    format!("{}: the ring's file was truncated, or can't be read or written", path.display())
+}
+
+/// A snapshot that is to be taken: of a lane, up to a tail.
+struct Snapshot {
+    lane: usize,
+    tail: u64,
+    len: u64,
+}
+
+impl<M> World<M> {
+    /// Looks at the rings whose time has come. True: something was found.
+    pub(super) fn look_at_rings(&mut self, machine: &Served) -> bool {
+        if self.rings_at().is_none_or(|at| Wall::now() < at) || machine.subsystem.device().is_recovering() {
+            return false;
+        }
+        let mut any = false;
+        for function in 0..self.ports.len() {
+            let Some(mut ring) = self.ports[function].ring.take() else { continue };
+            any |= self.look_at_ring(function, &mut ring, machine);
+            self.ports[function].ring = Some(ring);
+        }
+        self.watch.found(any);
+        any
+    }
+
+    /// When rings are looked at next; `None`: there are none.
+    pub(super) fn rings_at(&self) -> Option<Wall> {
+        self.ports.iter().any(|port| port.ring.is_some()).then_some(self.watch.next)
+    }
+
+    fn look_at_ring(&mut self, function: usize, ring: &mut MappedRing, machine: &Served) -> bool {
+        let Some(of) = machine.subsystem.device().fast().function(function).filter(|_| ring.open) else { return false };
+        if !ring.fits(of) {
+            // Set up anew: the file is no ring of this function any more.
+            ring.open = false;
+            let _ = ring.tell(of);
+            return false;
+        }
+        let mut any = false;
+        for lane in 0..ring.lanes.len() {
+            match self.look_at_lane(function, lane, ring, of) {
+                Ok(found) => any |= found,
+                Err(Lost) => {
+                    ring.open = false;
+                    self.watch.notes.push(lost(ring.file.path()));
+                    // Their clients learn it from the status register, as of any stream that is broken.
+                    for lane in (0..ring.lanes.len()).filter(|&lane| ring.lanes[lane].claimed) {
+                        self.break_stream(function, lane, u64::MAX);
+                    }
+                    return true;
+                }
+            }
+        }
+        any
+    }
+
+    fn look_at_lane(
+        &mut self,
+        function: usize,
+        lane: usize,
+        ring: &mut MappedRing,
+        of: &Function,
+    ) -> Result<bool, Lost> {
+        let (l, said) = (&of.lanes()[lane], ring.file.said(lane)?);
+        let is = &mut ring.lanes[lane];
+        let arrived = l.arrived();
+        if said.generation != is.generation {
+            is.claimed = false;
+            return Ok(false);
+        }
+        if !is.claimed {
+            (is.claimed, is.expected) = (true, arrived);
+            if said.tail < arrived {
+                // Somebody stored by messages after the client had looked.
+                return ring.move_stream(lane, arrived).map(|()| true);
+            }
+        }
+        if arrived > is.expected {
+            return ring.move_stream(lane, arrived).map(|()| true);
+        }
+        is.expected = arrived;
+        if l.is_broken() || said.tail <= arrived {
+            return Ok(false); // A tail that falls is no change.
+        }
+        if said.tail > is.told.taken + ring.file.header().ring_bytes {
+            self.break_stream(function, lane, said.tail);
+            return Ok(true);
+        }
+        // As much as the intake queue takes now; the rest comes with the next look.
+        let len = (said.tail - arrived).min((l.credit() + l.queue_size()).saturating_sub(arrived));
+        if len == 0 {
+            return Ok(false);
+        }
+        self.take_snapshot(function, ring, &Snapshot { lane, tail: arrived + len, len })?;
+        Ok(true)
+    }
+
+    fn take_snapshot(&mut self, function: usize, ring: &mut MappedRing, of: &Snapshot) -> Result<(), Lost> {
+        let mut bytes = self.buffer(of.len as usize);
+        ring.file.read(of.lane, of.tail - of.len, &mut bytes)?;
+        ring.lanes[of.lane].expected = of.tail;
+        self.put(Pending::Announce { function: function as u8, lane: of.lane as u8, tail: of.tail, bytes });
+        Ok(())
+    }
+
+    /// The client of a lane has not kept to its credit: the firmware marks the stream broken when it is told such a tail without its bytes.
+    fn break_stream(&mut self, function: usize, lane: usize, tail: u64) {
+        self.put(Pending::Announce { function: function as u8, lane: lane as u8, tail, bytes: Vec::new() });
+    }
+
+    /// Tells clients how far their rings are taken and synced, behind the drive's loop: what they hear is so.
+    pub(super) fn tell_rings(&mut self, machine: &Served) {
+        if self.rings_at().is_none() || self.store_failed {
+            return;
+        }
+        let fast = machine.subsystem.device().fast();
+        let wanted = self.ports.iter().enumerate().any(|(function, port)| {
+            let (Some(ring), Some(of)) = (&port.ring, fast.function(function)) else { return false };
+            ring.open && ring.fits(of) && ring.wants_sync(of)
+        });
+        // One sync for all that wait for one.
+        if wanted && self.payload.image_mut().sync().is_err() {
+            return self.fail_store();
+        }
+        for (function, port) in self.ports.iter_mut().enumerate() {
+            let (Some(ring), Some(of)) = (&mut port.ring, fast.function(function)) else { continue };
+            if !ring.open || !ring.fits(of) {
+                continue;
+            }
+            if wanted {
+                for lane in 0..ring.lanes.len() {
+                    ring.lanes[lane].synced = ring.lane_now(lane, of).taken;
+                }
+            }
+            if ring.tell_changes(of) == Err(Lost) {
+                // The next look finds it, and says so.
+                self.watch.at_once();
+            }
+        }
+    }
+
+    /// A client's message to a part of BAR2 that it has mapped, or could. False: it is a store as any other.
+    pub(super) fn ring_message(&mut self, function: usize, address: u64, bytes: &[u8], machine: &Served) -> bool {
+        let Some(of) = machine.subsystem.device().fast().function(function) else { return false };
+        let Some(ring) = self.ports[function].ring.as_mut().filter(|ring| ring.fits(of)) else { return false };
+        let (lane, at) = match bar::decode(of.setup(), address) {
+            bar::Target::Ring { lane, .. } => return ring.lanes[lane].claimed,
+            bar::Target::LanePage { lane, at } => (lane, at as usize),
+            bar::Target::Control(_) | bar::Target::Nothing => return false,
+        };
+        if at == RingLanePage::WANTED_OFFSET
+            && let Ok(wanted) = bytes.try_into()
+        {
+            let is = &mut ring.lanes[lane];
+            is.wanted = u64::from_le_bytes(wanted).max(is.wanted);
+            self.watch.at_once();
+            return true;
+        }
+        if at == RingLanePage::TAIL_OFFSET {
+            self.watch.at_once();
+            return true;
+        }
+        ring.lanes[lane].claimed
+    }
+
+    /// The drive has power again: streams go on where what survived leads to what the rings hold.
+    pub(super) fn resume_rings(&mut self, machine: &Served, note: &mut dyn FnMut(String)) {
+        let fast = machine.subsystem.device().fast();
+        for (function, port) in self.ports.iter_mut().enumerate() {
+            let (Some(ring), Some(of)) = (&mut port.ring, fast.function(function)) else { continue };
+            if !ring.open || !ring.fits(of) {
+                continue;
+            }
+            // A ring is memory of the drive: where that does not survive, what only the ring held is gone.
+            let ended = match ring.survives || ring.file.header().persistent {
+                true => Ok(()),
+                false => (0..ring.lanes.len()).try_for_each(|lane| ring.file.begin_generation(lane).map(drop)),
+            };
+            if ended.and_then(|()| ring.resume(of, false, note)).is_err() {
+                note(lost(ring.file.path()));
+                ring.open = false;
+            }
+        }
+        self.watch.at_once();
+    }
+}
+
+impl MappedRing {
+    fn wants_sync(&self, of: &Function) -> bool {
+        (0..self.lanes.len()).any(|lane| {
+            let is = &self.lanes[lane];
+            let taken = self.lane_now(lane, of).taken;
+            is.wanted.min(taken) > is.synced && (is.wanted <= taken || taken > is.synced)
+        })
+    }
+}

@@ -1,0 +1,425 @@
+//! The file of a mapped ring (ADR 13): memory that a client stores into, and that outlives both processes.
+//!
+//! The device never maps it. Whoever may open the file may truncate it, and a mapping would end this process then (SIGBUS); reads and
+//! writes by system calls end with an error. Everything that is read is untrusted.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidewater_core::fast::bar;
+use tidewater_wire::vendor::{
+    Epoch, LayoutError, RING_FILE_BAR2, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage,
+};
+use tidewater_wire::vfio_user::Area;
+
+/// How often a word that its writer changes meanwhile is read again.
+const READS_MAX: u32 = 64;
+
+/// Whose ring it is, and its shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Identifier of the drive.
+    pub drive: [u8; 16],
+    /// Function.
+    pub function: u16,
+    /// Lanes, 1 to 16.
+    pub lanes: u16,
+    /// Bytes of each lane's ring.
+    pub ring_bytes: u64,
+    /// The epoch that the device is in.
+    pub epoch: Epoch,
+    /// The file lies in memory that survives a loss of power.
+    pub persistent: bool,
+}
+
+/// Why a ring's file can't be used, in words that name the place and the way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingError(pub String);
+
+impl fmt::Display for RingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RingError {}
+
+/// The file is not what it was when it was opened: it was truncated, or can't be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+/// What the client of a lane says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Its generation.
+    pub generation: u64,
+    /// How far the ring is filled.
+    pub tail: u64,
+}
+
+/// What was found at a ring's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing: the file is new.
+    Nothing,
+    /// The ring, as its client left it.
+    Ring,
+    /// The ring of another boot of the machine, in memory that does not outlive one: its generations have ended.
+    Old,
+}
+
+/// The open file of a mapped ring. One process serves it at a time.
+#[derive(Debug)]
+pub struct RingFile {
+    path: PathBuf,
+    /// The descriptor that holds the lock: it is given to nobody.
+    file: File,
+    /// The one that clients are given: another description of the same file, so that the lock ends with this process.
+    lent: Arc<File>,
+    header: RingHeader,
+}
+
+fn wrong(path: &Path, why: impl fmt::Display) -> RingError {
+    RingError(format!("{}: {why}", path.display()))
+}
+
+/// The identifier of this boot of the machine; zeroes where the system does not tell.
+fn boot() -> [u8; 16] {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits = text.bytes().filter_map(|byte| char::from(byte).to_digit(16));
+    let mut id = [0; 16];
+    for (at, digit) in digits.take(32).enumerate() {
+        id[at / 2] |= (digit as u8) << (4 * (1 - at % 2));
+    }
+    id
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    options
+}
+
+/// Takes the file for this process alone, if it is its owner's alone.
+fn own(path: &Path, file: &File) -> Result<(), RingError> {
+    let about = file.metadata().map_err(|error| wrong(path, error))?;
+    if !about.is_file() {
+        return Err(wrong(path, "is no file; name another place with --ring"));
+    }
+    if about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o077 != 0 {
+        return Err(wrong(
+            path,
+            "others may open it; `chmod 600` it if it is yours, or name another place with --ring",
+        ));
+    }
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => {
+            wrong(path, "another process serves this ring; stop it, or name another place with --ring")
+        }
+        TryLockError::Error(error) => wrong(path, error),
+    })
+}
+
+impl RingFile {
+    /// Opens the ring at `path`, or makes one. The shape's lanes are 1 to 16, and its rings a power of two of at least a page: else it says so.
+    ///
+    /// # Errors
+    /// [`RingError`]: what is there is not this ring, is damaged, or belongs to somebody else. Nothing is changed then.
+    pub fn open(path: &Path, shape: &Shape) -> Result<(RingFile, Found), RingError> {
+        if !shape.ring_bytes.is_power_of_two() || shape.ring_bytes < 4096 {
+            let bytes = shape.ring_bytes;
+            return Err(wrong(
+                path,
+                format_args!("rings of {bytes} bytes can't be mapped: set fast.size to at least 4 KiB for each lane"),
+            ));
+        }
+        let file = match options().open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return RingFile::create(path, shape),
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                return Err(wrong(path, "is a symbolic link, which is not followed; name the file itself with --ring"));
+            }
+            Err(error) => return Err(wrong(path, error)),
+        };
+        own(path, &file)?;
+        let len = file.metadata().map_err(|error| wrong(path, error))?.len();
+        let away = "; move it away to begin a new one, after looking whether it holds what a client published and the drive never took";
+        let mut bytes = [0; RingHeader::SIZE];
+        if len < RingHeader::SIZE as u64 {
+            return Err(wrong(
+                path,
+                format_args!("has {len} bytes, which is less than a ring's header: truncated, or no ring{away}"),
+            ));
+        }
+        file.read_exact_at(&mut bytes, 0).map_err(|error| wrong(path, error))?;
+        let mut header = RingHeader::parse(&bytes).map_err(|error| {
+            let what = match error {
+                LayoutError::Foreign { .. } => "no ring of this version",
+                _ => "its header is damaged",
+            };
+            wrong(path, format_args!("{what}: {error}{away}"))
+        })?;
+        if header.drive != shape.drive {
+            return Err(wrong(path, format_args!("is the ring of another drive{away}")));
+        }
+        let (is, should) =
+            ((header.function, header.lanes, header.ring_bytes), (shape.function, shape.lanes, shape.ring_bytes));
+        if is != should {
+            let what = format!(
+                "is a ring of function {}, {} lanes of {} bytes, and the drive has function {}, {} lanes of {} bytes",
+                is.0, is.1, is.2, should.0, should.1, should.2
+            );
+            return Err(wrong(path, what + away));
+        }
+        if len < header.file_bytes {
+            return Err(wrong(path, format_args!("was truncated to {len} of {} bytes{away}", header.file_bytes)));
+        }
+        let boot = boot();
+        let found = if header.boot == boot || header.persistent { Found::Ring } else { Found::Old };
+        if found == Found::Old {
+            header.generation.iter_mut().for_each(|generation| *generation += 1);
+        }
+        (header.boot, header.persistent, header.epoch) = (boot, shape.persistent, shape.epoch);
+        let ring = RingFile::of(path, file, header)?;
+        ring.write_header().map_err(|Lost| wrong(path, "can't be written"))?;
+        Ok((ring, found))
+    }
+
+    fn create(path: &Path, shape: &Shape) -> Result<(RingFile, Found), RingError> {
+        let header = RingHeader {
+            function: shape.function,
+            lanes: shape.lanes,
+            ring_bytes: shape.ring_bytes,
+            file_bytes: RingHeader::file_bytes(shape.lanes.into(), shape.ring_bytes),
+            drive: shape.drive,
+            boot: boot(),
+            persistent: shape.persistent,
+            epoch: shape.epoch,
+            generation: [1; _],
+        };
+        // It is whole before it has its name. What an earlier attempt left is not taken.
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".new");
+        let temporary = PathBuf::from(temporary);
+        let _ = fs::remove_file(&temporary);
+        let failed = |error: io::Error| wrong(path, error);
+        let file = options().create_new(true).mode(0o600).open(&temporary).map_err(failed)?;
+        let made = own(path, &file).and_then(|()| {
+            // Room is taken now: a store into a mapping of a full disk would end the client (SIGBUS).
+            nix::fcntl::posix_fallocate(&file, 0, header.file_bytes as i64).map_err(|error| wrong(path, error))?;
+            let ring =
+                RingFile { path: path.to_owned(), lent: Arc::new(file.try_clone().map_err(failed)?), file, header };
+            ring.write_header().map_err(|Lost| wrong(path, "can't be written"))?;
+            // Somebody else's file is not replaced.
+            fs::hard_link(&temporary, path).map_err(failed)?;
+            RingFile::of(path, ring.file, header)
+        });
+        let _ = fs::remove_file(&temporary);
+        Ok((made?, Found::Nothing))
+    }
+
+    fn of(path: &Path, file: File, header: RingHeader) -> Result<RingFile, RingError> {
+        let lent = options().open(path).map_err(|error| wrong(path, error))?;
+        let identity = |file: &File| file.metadata().map(|about| (about.dev(), about.ino()));
+        let same = matches!((identity(&file), identity(&lent)), (Ok(one), Ok(other)) if one == other);
+        if !same {
+            return Err(wrong(path, "was replaced while it was opened"));
+        }
+        Ok(RingFile { path: path.to_owned(), file, lent: Arc::new(lent), header })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What its header says.
+    pub fn header(&self) -> &RingHeader {
+        &self.header
+    }
+
+    /// What a client is given to map.
+    pub fn lent(&self) -> &Arc<File> {
+        &self.lent
+    }
+
+    /// Which parts of BAR2 a client may map.
+    pub fn areas(&self) -> Vec<Area> {
+        let lanes = u64::from(self.header.lanes);
+        vec![
+            Area { offset: bar::LANE_PAGES, size: lanes * bar::PAGE },
+            Area { offset: RING_PAGE_OFFSET, size: bar::PAGE },
+            Area { offset: bar::RINGS, size: lanes * self.header.ring_bytes },
+        ]
+    }
+
+    fn write_header(&self) -> Result<(), Lost> {
+        self.file.write_all_at(&self.header.to_bytes(), 0).map_err(|_| Lost)
+    }
+
+    /// A lane's stream does not go on from what its client has published. Returns the new generation.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn begin_generation(&mut self, lane: usize) -> Result<u64, Lost> {
+        self.header.generation[lane] += 1;
+        self.write_header()?;
+        Ok(self.header.generation[lane])
+    }
+
+    fn word(&self, at: u64) -> Result<u64, Lost> {
+        let once = || {
+            let mut word = [0; 8];
+            self.file.read_exact_at(&mut word, at).map_err(|_| Lost)?;
+            Ok(u64::from_le_bytes(word))
+        };
+        let mut before = once()?;
+        for _ in 0..READS_MAX {
+            // The kernel copies bytes: a word that is the same twice was not caught half-written.
+            let now = once()?;
+            if now == before {
+                return Ok(now);
+            }
+            before = now;
+        }
+        // Whatever its client does there, the next look finds it.
+        Ok(0)
+    }
+
+    /// What the client of a lane says.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn said(&self, lane: usize) -> Result<Said, Lost> {
+        let page = RING_FILE_BAR2 + bar::lane_page_address(lane);
+        let generation = self.word(page + RingLanePage::GENERATION_OFFSET as u64)?;
+        let tail = self.word(page + RingLanePage::TAIL_OFFSET as u64)?;
+        Ok(Said { generation, tail })
+    }
+
+    /// Copies what a lane's ring holds under these stream offsets. Asserts that it is no more than a ring.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn read(&self, lane: usize, offset: u64, into: &mut [u8]) -> Result<(), Lost> {
+        let size = self.header.ring_bytes;
+        assert!(into.len() as u64 <= size, "no more than a ring");
+        let begin = RING_FILE_BAR2 + bar::RINGS + lane as u64 * size;
+        let within = offset % size;
+        let (first, rest) = into.split_at_mut(((size - within) as usize).min(into.len()));
+        self.file.read_exact_at(first, begin + within).map_err(|_| Lost)?;
+        self.file.read_exact_at(rest, begin).map_err(|_| Lost)
+    }
+
+    /// Says how all lanes are.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn say(&self, page: &RingPage) -> Result<(), Lost> {
+        self.file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).map_err(|_| Lost)
+    }
+
+    /// Says how one lane is.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn say_lane(&self, lane: usize, is: &RingLane) -> Result<(), Lost> {
+        let at = RING_FILE_BAR2 + RING_PAGE_OFFSET + RingPage::lane_offset(lane as u8) as u64;
+        self.file.write_all_at(&is.to_bytes(), at).map_err(|_| Lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn shape() -> Shape {
+        Shape { drive: [7; 16], function: 0, lanes: 2, ring_bytes: 8192, epoch: Epoch::ZERO, persistent: false }
+    }
+
+    fn refused(path: &Path, shape: &Shape) -> String {
+        RingFile::open(path, shape).expect_err("it is refused").0
+    }
+
+    #[test]
+    fn a_ring_is_made_found_again_and_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ring");
+        let (ring, found) = RingFile::open(&path, &shape()).unwrap();
+        assert_eq!((found, ring.header().generation[1]), (Found::Nothing, 1));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(refused(&path, &shape()).contains("another process serves this ring"));
+        // A client's store, over the end of the ring.
+        let client = ring.lent();
+        let begin = RING_FILE_BAR2 + bar::RINGS + 8192;
+        client.write_all_at(b"cd", begin).unwrap();
+        client.write_all_at(b"ab", begin + 8190).unwrap();
+        client.write_all_at(&9u64.to_le_bytes(), RING_FILE_BAR2 + bar::lane_page_address(1) + 8).unwrap();
+        let lent = Arc::clone(client);
+        drop(ring);
+        // A client that still has its descriptor does not hold the lock.
+        let (mut ring, found) = RingFile::open(&path, &shape()).unwrap();
+        assert_eq!(found, Found::Ring);
+        assert_eq!(ring.said(1), Ok(Said { generation: 0, tail: 9 }));
+        let mut bytes = [0; 4];
+        ring.read(1, 3 * 8192 - 2, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"abcd");
+        assert_eq!(ring.begin_generation(1), Ok(2));
+        drop(ring);
+        let (ring, _) = RingFile::open(&path, &shape()).unwrap();
+        assert_eq!(ring.header().generation[..2], [1, 2]);
+        // Truncated by whoever has it: an error, and no signal.
+        lent.set_len(100_000).unwrap();
+        assert_eq!(ring.read(1, 0, &mut bytes), Err(Lost));
+    }
+
+    #[test]
+    fn what_is_foreign_damaged_or_somebody_elses_is_refused_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ring");
+        drop(RingFile::open(&path, &shape()).unwrap());
+        assert!(refused(&path, &Shape { drive: [8; 16], ..shape() }).contains("another drive"));
+        assert!(refused(&path, &Shape { lanes: 1, ..shape() }).contains("2 lanes of 8192"));
+        assert!(refused(&path, &Shape { ring_bytes: 2048, ..shape() }).contains("can't be mapped"));
+        let whole = fs::read(&path).unwrap();
+        let mut damaged = whole.clone();
+        damaged[140] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        assert!(refused(&path, &shape()).contains("its header is damaged"));
+        assert_eq!(fs::read(&path).unwrap(), damaged, "it is as it was");
+        fs::write(&path, b"TIDERING").unwrap();
+        assert!(refused(&path, &shape()).contains("less than a ring's header"));
+        fs::write(&path, vec![b'x'; 9000]).unwrap();
+        assert!(refused(&path, &shape()).contains("no ring of this version"));
+        fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        assert!(refused(&path, &shape()).contains("was truncated to"));
+        fs::write(&path, &whole).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(refused(&path, &shape()).contains("others may open it"));
+        let link = folder.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(refused(&link, &shape()).contains("symbolic link"));
+        assert!(RingFile::open(folder.path(), &shape()).is_err());
+    }
+
+    #[test]
+    fn the_ring_of_another_boot_counts_only_where_its_memory_survives() {
+        let folder = tempfile::tempdir().unwrap();
+        for persistent in [false, true] {
+            let path = folder.path().join(format!("ring-{persistent}"));
+            let shape = Shape { persistent, ..shape() };
+            let (mut ring, _) = RingFile::open(&path, &shape).unwrap();
+            ring.header.boot[3] ^= 1;
+            ring.write_header().unwrap();
+            drop(ring);
+            let (ring, found) = RingFile::open(&path, &shape).unwrap();
+            let expected = if persistent { (Found::Ring, 1) } else { (Found::Old, 2) };
+            assert_eq!((found, ring.header().generation[0]), expected);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The file of a mapped ring: what a client that publishes its own credit shares with the device (ADR 13).
+//!
+//! The file's first page is [`RingHeader`]. Behind it lie the bytes of BAR2, byte b of the BAR at [`RING_FILE_BAR2`] + b of the file:
+//! lane pages ([`RingLanePage`]) from 1000h on, the page that only the device writes ([`RingPage`]) at [`RING_PAGE_OFFSET`], and the
+//! lanes' rings where the layout page (C1h) says. What is not mapped there is a hole.
+//!
+//! **Who writes what.** The device writes header and ring page, by system calls: a counter of 64 bits could be read half-written, so each
+//! stands beside its complement, and counts when the two agree. The client of a lane writes that lane's page and ring, each word with one
+//! 64-bit store; the device reads a word twice, and takes it when it was the same.
+
+use super::layout::layout;
+use super::{Epoch, LANES_MAX};
+
+/// Where byte 0 of BAR2 is in the file.
+pub const RING_FILE_BAR2: u64 = 4096;
+/// Where the ring page is in BAR2: behind the pages of 16 lanes.
+pub const RING_PAGE_OFFSET: u64 = 0x11000;
+/// Slots for writers in a lane page.
+pub const RING_SLOTS: usize = 32;
+/// What a slot holds while its writer writes nothing.
+pub const RING_IDLE: u64 = u64::MAX;
+
+layout! {
+    /// The head of a mapped ring's file. It says whose ring it is: a file of another drive, or of another shape, is refused.
+    pub struct RingHeader [512] {
+        fixed 0 magic: u64 = u64::from_le_bytes(*b"TIDERING"), " `TIDERING` in ASCII.";
+        fixed 8 version: u32 = 1, " Version of the file's layout.";
+        /// Function.
+        12 function: u16,
+        /// Lanes, 1 to 16.
+        14 lanes: u16,
+        /// Bytes of each lane's ring: a power of two, at least 4096.
+        16 ring_bytes: u64,
+        /// Bytes of the file.
+        24 file_bytes: u64,
+        /// Identifier of the drive: that of its image.
+        32 drive: [u8; 16],
+        /// The boot of the machine in which the file was used last: unless its memory is persistent, what a client published and the device
+        /// had not taken is of no use in another one.
+        48 boot: [u8; 16],
+        /// The file lies in memory that survives a loss of power.
+        64 persistent: bool,
+        /// The epoch that the device was in.
+        72 epoch: Epoch,
+        /// For each lane the generation: it grows when the lane's stream does not go on from what the client has published.
+        128 generation: [u64; LANES_MAX],
+        crc 508;
+    }
+    check |header| {
+        if !(1..=LANES_MAX as u16).contains(&header.lanes) {
+            Err(("lanes", "1 to 16"))
+        } else if !header.ring_bytes.is_power_of_two() || !(4096..=1 << 40).contains(&header.ring_bytes) {
+            Err(("ring_bytes", "a power of two, 4 KiB to 1 TiB"))
+        } else if header.file_bytes != RingHeader::file_bytes(u64::from(header.lanes), header.ring_bytes) {
+            Err(("file_bytes", "what lanes and rings take"))
+        } else {
+            Ok(())
+        }
+    };
+}
+
+impl RingHeader {
+    /// Where the rings begin in BAR2.
+    const RINGS: u64 = 1 << 20;
+
+    /// Bytes of the file of so many lanes (at most 16) with rings of so many bytes (at most 1 TiB).
+    pub const fn file_bytes(lanes: u64, ring_bytes: u64) -> u64 {
+        RING_FILE_BAR2 + RingHeader::RINGS + lanes * ring_bytes
+    }
+}
+
+layout! {
+    /// What the device says of one mapped lane. Each counter stands beside its complement.
+    pub struct RingLane [64] {
+        /// The generation that the counters are of.
+        0 generation: u64,
+        /// Its complement.
+        8 generation_check: u64,
+        /// End of what the device has taken: these bytes are where the death of its process does not reach them, and their places in the ring
+        /// may be used again. So a client may reserve up to this and ring_bytes.
+        16 taken: u64,
+        /// Its complement.
+        24 taken_check: u64,
+        /// End of what is on the backing store, and synced.
+        32 synced: u64,
+        /// Its complement.
+        40 synced_check: u64,
+        /// Where the stream goes on for a client whose lane page is of another generation.
+        48 start: u64,
+        /// Its complement.
+        56 start_check: u64,
+    }
+}
+
+impl RingLane {
+    /// A lane of these counters.
+    pub const fn new(generation: u64, taken: u64, synced: u64, start: u64) -> RingLane {
+        RingLane {
+            generation,
+            generation_check: !generation,
+            taken,
+            taken_check: !taken,
+            synced,
+            synced_check: !synced,
+            start,
+            start_check: !start,
+        }
+    }
+
+    /// Where the generation is.
+    pub const GENERATION_OFFSET: usize = 0;
+    /// Where `taken` is.
+    pub const TAKEN_OFFSET: usize = 16;
+    /// Where `synced` is.
+    pub const SYNCED_OFFSET: usize = 32;
+    /// Where `start` is.
+    pub const START_OFFSET: usize = 48;
+}
+
+layout! {
+    /// The page of a mapped ring that only the device writes.
+    pub struct RingPage [1088] {
+        fixed 0 magic: u64 = u64::from_le_bytes(*b"TIDERPAG"), " `TIDERPAG` in ASCII.";
+        fixed 8 version: u32 = 1, " Version of this layout.";
+        /// The device serves the ring, or was serving it when it died. 0: the function was set up anew, or the file was damaged: nothing is
+        /// taken any more.
+        12 open: bool,
+        /// Bit i: the stream of lane i is broken.
+        14 broken: u16,
+        /// Rings outlive the device's process in the drive itself (`memory.NAME.survives`); else what was taken is on flash.
+        16 survives: bool,
+        /// One for each lane; those not in use are zero.
+        64 lane: [RingLane; LANES_MAX],
+    }
+}
+
+impl RingPage {
+    /// Where `open` is.
+    pub const OPEN_OFFSET: usize = 12;
+    /// Where `broken` is.
+    pub const BROKEN_OFFSET: usize = 14;
+
+    /// Where what is said of a lane (0 to 15) begins.
+    pub const fn lane_offset(lane: u8) -> usize {
+        64 + lane as usize * RingLane::SIZE
+    }
+}
+
+layout! {
+    /// The lane page of a mapped lane: only its client writes it. The first two words are those of every lane page. `tail` is the credit that
+    /// the client gives itself: what is below is in the ring, without a gap.
+    pub struct RingLanePage [4096] {
+        /// As in every lane page; not used by mapped clients.
+        0 floor: u64,
+        /// End of what is in the ring without a gap: the credit. It never falls, and never passes the device's `taken` and ring_bytes: a
+        /// stream that does is broken.
+        8 tail: u64,
+        /// The generation that tail and reserve are of. Another than the device's: nobody writes here.
+        16 generation: u64,
+        /// End of what writers have reserved.
+        64 reserve: u64,
+        /// The device is asked to sync what is below, when a message says so. For whoever looks on.
+        128 wanted: u64,
+        /// For each writer of the client the first byte that it may be writing; all ones when it writes nothing. Each begins a line of 64 bytes.
+        1024 slot: [RingSlot; RING_SLOTS],
+    }
+}
+
+impl RingLanePage {
+    /// Where the tail is.
+    pub const TAIL_OFFSET: usize = 8;
+    /// Where the generation is.
+    pub const GENERATION_OFFSET: usize = 16;
+    /// Where the reserve is.
+    pub const RESERVE_OFFSET: usize = 64;
+    /// Where `wanted` is.
+    pub const WANTED_OFFSET: usize = 128;
+    /// Where the slots begin, 64 bytes from one to the next.
+    pub const SLOTS_OFFSET: usize = 1024;
+}
+
+layout! {
+    /// A writer's slot.
+    pub struct RingSlot [64] {
+        /// The first byte that the writer may be writing.
+        0 first: u64,
+    }
+}

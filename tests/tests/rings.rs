@@ -1,0 +1,600 @@
+//! Rings that clients map: appends without anybody in their path, over deaths of device and client, and over what a file may have become.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tidewater_client::live::{Level, LiveError, Log, Options, WriteBack};
+use tidewater_client::{End, Entry, Records};
+use tidewater_serve::vfio_user::client::Client;
+use tidewater_tests::{Build, run, run_well, tidewater};
+use tidewater_wire::vendor::{ControlPage, LanePage, RING_FILE_BAR2, RingLanePage};
+use tidewater_wire::vfio_user::region;
+
+/// Bytes of a lane's ring here.
+const RING: u64 = 16 << 10;
+const TIME: Duration = Duration::from_secs(20);
+
+/// A device. It is killed (SIGKILL) when this is dropped.
+struct Device {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Device {
+    fn command(folder: &Path, more: &[&str]) -> Command {
+        let mut command = tidewater(Build::Same, folder);
+        command.args([
+            "serve",
+            "--profile",
+            "tiny",
+            "--image",
+            "drive",
+            "--control",
+            "control.sock",
+            "--vfio-user",
+            "f0.sock",
+        ]);
+        for set in [
+            "serve.timing=none",
+            "memory.sram.size=96KiB",
+            "memory.sram.survives=by-capacitors",
+            "fast.size=32KiB",
+            "fast.queue_size=4KiB",
+            "fast.log_size=512KiB",
+            "fast.lanes=2",
+            "fast.partial_after=1ms",
+            "fast.on_wrap=overwrite-oldest",
+        ] {
+            command.args(["--set", set]);
+        }
+        command.args(more);
+        command
+    }
+
+    fn start(folder: &Path, more: &[&str]) -> Device {
+        Device::start_plain(folder, &[&["--ring", "ring"], more].concat())
+    }
+
+    /// One that lends no ring.
+    fn start_plain(folder: &Path, more: &[&str]) -> Device {
+        let errors = OpenOptions::new().create(true).append(true).open(folder.join("stderr")).expect("a folder");
+        let mut command = Device::command(folder, more);
+        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut said = String::new();
+        while !said.contains("SIGTERM") {
+            let len = stdout.read_line(&mut said).expect("it prints UTF-8");
+            let errors = || std::fs::read_to_string(folder.join("stderr")).unwrap_or_default();
+            assert!(len > 0, "it does not serve: {}", errors());
+        }
+        Device { child, folder: folder.to_owned() }
+    }
+
+    fn target(&self) -> String {
+        format!("vfio-user:{}", self.folder.join("f0.sock").display())
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+    }
+
+    /// What it had to say.
+    fn errors(&self) -> String {
+        std::fs::read_to_string(self.folder.join("stderr")).unwrap_or_default()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn ring_level() -> Options {
+    Options { level: Level::Ring, ..Options::default() }
+}
+
+/// A payload that tells which it is.
+fn payload(number: u64) -> Vec<u8> {
+    let len = 8 + (number * 37 % 150) as usize;
+    number.to_le_bytes().into_iter().chain((0..len - 8).map(|at| (number as usize * 31 + at) as u8)).collect()
+}
+
+/// The numbers of the records of the log between two offsets, each of which must be whole; and how many void ones are between them.
+fn numbers(log: &Log, from: u64, to: u64) -> (Vec<u64>, usize) {
+    let mut bytes = vec![0; (to - from) as usize];
+    log.x_pread(from, &mut bytes, TIME).unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
+    let (mut numbers, mut voids) = (Vec::new(), 0);
+    let mut records = Records::new(&bytes, from);
+    for entry in records.by_ref() {
+        match entry {
+            Entry::Record { payload: found, .. } => {
+                let number = u64::from_le_bytes(found[..8].try_into().expect("8 bytes"));
+                assert_eq!(found, payload(number), "record {number}");
+                numbers.push(number);
+            }
+            Entry::Void { .. } => voids += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(records.end(), Some(End::Complete));
+    (numbers, voids)
+}
+
+#[test]
+fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &[]);
+    let (log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
+    assert_eq!((found.tail, found.is_new), (0, true));
+    assert!(matches!(Log::open(&device.target(), ring_level()), Err(LiveError::Gone | LiveError::Unreachable { .. })));
+    let mut writer = log.writer().expect("a slot");
+    let first = writer.append(&payload(0)).expect("there is room");
+    assert_eq!(log.x_fsync().expect("it is in the ring"), first.end);
+    // Many times around the ring.
+    let mut last = first;
+    for number in 1..6_000 {
+        last = writer.append(&payload(number)).expect("the device makes room");
+    }
+    log.wait(last.end, Level::Destaged, TIME).expect("it is synced");
+    let status = log.status();
+    assert!(status.destaged >= last.end && status.ring == last.end && status.open && !status.broken, "{status:?}");
+    let from = log.status().device.expect("it is there").lane[0].readable;
+    assert!(from > 0 && last.end - from > 4 * RING, "the log's ring of pages has wrapped: {from} {}", last.end);
+    // Reading may begin inside of a record: the first whole one is found.
+    let mut bytes = vec![0; (last.end - from) as usize];
+    log.x_pread(from, &mut bytes, TIME).expect("all of it is there");
+    let found: Vec<u64> = Records::new(&bytes, from)
+        .filter_map(|entry| match entry {
+            Entry::Record { payload, .. } => Some(u64::from_le_bytes(payload[..8].try_into().expect("8 bytes"))),
+            _ => None,
+        })
+        .collect();
+    let expected: Vec<u64> = (6_000 - found.len() as u64..6_000).collect();
+    assert_eq!(found, expected);
+    assert!(
+        matches!(log.x_pread(0, &mut bytes[..64], TIME), Err(LiveError::Released { .. })),
+        "the oldest is overwritten"
+    );
+    log.trim(last.end).expect("it is trimmed");
+    assert!(log.status().device.expect("it is there").lane[0].readable > from);
+    let too_long = writer.append(&vec![0; RING as usize]).expect_err("more than a ring");
+    assert_eq!(too_long.errno(), nix::errno::Errno::EINVAL as i32);
+    let remote = log.wait(last.end, Level::RemoteRing, TIME).expect_err("there are no replicas");
+    assert!(remote.to_string().contains("not available"), "{remote}");
+}
+
+#[test]
+fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
+    let folder = folder();
+    let mut device = Device::start(folder.path(), &[]);
+    let mut log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let (mut number, mut from, mut credited) = (0, 0, 0);
+    for round in 0..4 {
+        let killer = std::thread::spawn({
+            let child = device.child.id() as i32;
+            move || {
+                std::thread::sleep(Duration::from_millis(5 + 7 * round));
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::SIGKILL)
+                    .expect("it is there");
+            }
+        });
+        // Until the ring is full and nobody takes anything any more.
+        let mut writer = log.writer().expect("a slot");
+        let error = loop {
+            match writer.append(&payload(number)) {
+                Ok(written) => {
+                    log.wait(written.end, Level::Ring, TIME).expect("one writer has nobody to wait for");
+                    (number, credited) = (number + 1, written.end);
+                }
+                Err(error) => break error,
+            }
+        };
+        drop(writer);
+        assert!(matches!(error, LiveError::Gone), "{error}");
+        assert_eq!(error.errno(), nix::errno::Errno::EPIPE as i32);
+        killer.join().expect("it does not panic");
+        let _ = device.child.wait();
+        device = Device::start(folder.path(), &[]);
+        let found = log.reattach().expect("the next device takes the ring up");
+        assert_eq!((found.tail, found.is_new), (credited, false));
+        log.wait(credited, Level::Destaged, TIME).expect("it takes what the ring holds");
+        let readable = log.status().device.expect("it is there").lane[0].readable;
+        let (found, voids) = {
+            let start = from.max(readable);
+            let mut bytes = vec![0; (credited - start) as usize];
+            log.x_pread(start, &mut bytes, TIME).expect("all of it is there");
+            let mut found = Vec::new();
+            let mut voids = 0;
+            for entry in Records::new(&bytes, start) {
+                match entry {
+                    Entry::Record { payload: of, .. } => {
+                        let number = u64::from_le_bytes(of[..8].try_into().expect("8 bytes"));
+                        assert_eq!(of, payload(number));
+                        found.push(number);
+                    }
+                    Entry::Void { .. } => voids += 1,
+                    Entry::Skipped { from, .. } => assert_eq!(from, start, "only the page's begin is within a record"),
+                }
+            }
+            (found, voids)
+        };
+        let expected: Vec<u64> = (number - found.len() as u64..number).collect();
+        assert!(voids == 0 && found == expected && !found.is_empty(), "{voids} {found:?} {number}");
+        from = credited;
+    }
+}
+
+/// Appends by four threads until it is killed. Tells each record that is at RING.
+#[test]
+#[ignore = "not a test: the process that another test kills"]
+fn child_that_appends() {
+    let Ok(target) = std::env::var("TIDEWATER_RING_TARGET") else { return };
+    let log = opened_after_another(&target);
+    let out = std::sync::Mutex::new(File::create("appended").expect("the folder is writable"));
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (log, out) = (&log, &out);
+            scope.spawn(move || {
+                let mut writer = log.writer().expect("a slot");
+                for i in 0.. {
+                    let number = i * 4 + thread;
+                    let written = writer.append(&payload(number)).expect("the device makes room");
+                    log.wait(written.end, Level::Ring, TIME).expect("others finish too");
+                    let mut line = [0; 24];
+                    line[..8].copy_from_slice(&number.to_le_bytes());
+                    line[8..16].copy_from_slice(&written.lsn.to_le_bytes());
+                    line[16..].copy_from_slice(&written.end.to_le_bytes());
+                    out.lock().expect("nobody panics").write_all(&line).expect("there is room");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_client_that_is_killed_amid_its_records_leaves_those_that_it_was_told_of() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &["--set", "fast.log_size=8MiB"]);
+    for round in 0..4 {
+        let me = std::env::current_exe().expect("a test is a program");
+        let mut child = Command::new(me)
+            .args(["child_that_appends", "--exact", "--ignored", "--nocapture"])
+            .current_dir(folder.path())
+            .env("TIDEWATER_RING_TARGET", device.target())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let start = Instant::now();
+        while std::fs::metadata(folder.path().join("appended")).map_or(0, |about| about.len()) < 24 * 50 {
+            assert!(start.elapsed() < TIME, "it appends nothing");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::thread::sleep(Duration::from_millis(3 * round));
+        child.kill().expect("it is our child");
+        child.wait().expect("it is our child");
+        let told = std::fs::read(folder.path().join("appended")).expect("it is there");
+        std::fs::remove_file(folder.path().join("appended")).expect("it is there");
+        let word = |at: usize| u64::from_le_bytes(told[at..at + 8].try_into().expect("8 bytes"));
+        let log = reopened(&device);
+        let readable = log.status().device.expect("it is there").lane[0].readable;
+        let mut checked = 0;
+        for line in (0..told.len() / 24 * 24).step_by(24) {
+            let (number, lsn, end) = (word(line), word(line + 8), word(line + 16));
+            if lsn >= readable {
+                assert_eq!(numbers(&log, lsn, end), (vec![number], 0));
+                checked += 1;
+            }
+        }
+        assert!(checked > 0);
+        // The stream is whole up to where the next writer goes on, and goes on.
+        let (tail, first) = (log.status().ring, word(8).max(readable).next_multiple_of(64));
+        let first = (0..told.len() / 24 * 24).step_by(24).map(|line| word(line + 8)).filter(|&lsn| lsn >= first).min();
+        numbers(&log, first.expect("some are there"), tail);
+        let next = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
+        assert_eq!(next.lsn, tail);
+        log.wait(next.end, Level::Destaged, TIME).expect("nothing is in the way");
+    }
+}
+
+/// A log of a device whose client before has just gone.
+fn reopened(device: &Device) -> Log {
+    opened_after_another(&device.target())
+}
+
+fn opened_after_another(target: &str) -> Log {
+    let start = Instant::now();
+    loop {
+        match Log::open(target, ring_level()) {
+            Ok(log) => return log,
+            Err(error) => assert!(start.elapsed() < TIME, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_record_that_is_given_up_is_a_void_one_and_what_is_behind_it_stays() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &[]);
+    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let (mut one, mut other) = (log.writer().expect("a slot"), log.writer().expect("another"));
+    let begun = one.begin(100).expect("there is room");
+    let begins = begun.lsn();
+    let behind = other.append(&payload(5)).expect("there is room");
+    let waited = log.wait(behind.end, Level::Ring, Duration::from_millis(5)).expect_err("a record before it is open");
+    assert_eq!(waited.errno(), nix::errno::Errno::ETIMEDOUT as i32);
+    drop(begun);
+    log.wait(behind.end, Level::Ring, TIME).expect("nothing is before it any more");
+    assert_eq!(numbers(&log, begins, behind.end), (vec![5], 1));
+    let mut begun = one.begin(payload(6).len() as u32).expect("there is room");
+    begun.fill(0, &payload(6)[..20]);
+    begun.fill(20, &payload(6)[20..]);
+    let written = begun.commit();
+    assert_eq!(numbers(&log, begins, written.end), (vec![5, 6], 1));
+    // Raw bytes, wherever they end; a record begins at the next line.
+    let raw = one.x_pwrite(b"raw bytes").expect("there is room");
+    let next = one.append(&payload(7)).expect("there is room");
+    assert_eq!((raw.lsn, next.lsn), (written.end, written.end + 64));
+    log.wait(next.end, Level::Destaged, TIME).expect("it is synced");
+    let mut bytes = [0; 9];
+    log.x_pread(raw.lsn, &mut bytes, TIME).expect("it is there");
+    assert_eq!(&bytes, b"raw bytes");
+}
+
+/// A hole that a writer which is gone has left is sealed by whoever attaches next, and whole records behind it count.
+#[test]
+fn a_hole_of_a_dead_writer_is_sealed() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &[]);
+    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let (mut one, mut other) = (log.writer().expect("a slot"), log.writer().expect("another"));
+    let begun = one.begin(40).expect("there is room");
+    let begins = begun.lsn();
+    let behind = other.append(&payload(9)).expect("there is room");
+    // As if the process ended here.
+    std::mem::forget(begun);
+    drop((one, other));
+    drop(log);
+    let start = Instant::now();
+    let (log, found) = loop {
+        match Log::open_telling(&device.target(), ring_level()) {
+            Ok(opened) => break opened,
+            Err(error) => assert!(start.elapsed() < TIME, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert_eq!((found.tail, found.records, found.sealed), (behind.end, 1, 1));
+    log.wait(behind.end, Level::Destaged, TIME).expect("it is synced");
+    assert_eq!(numbers(&log, begins, behind.end), (vec![9], 1));
+}
+
+fn set_word(folder: &Path, lane: u64, word: usize, value: u64) {
+    let file = OpenOptions::new().write(true).open(folder.join("ring")).expect("the ring is there");
+    file.write_all_at(&value.to_le_bytes(), RING_FILE_BAR2 + 4096 * (1 + lane) + word as u64).expect("it is a file");
+}
+
+#[test]
+fn a_lane_that_breaks_its_credit_is_marked_and_no_other() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &["--vfio-user", "f1.sock", "--set", "fast.functions=2"]);
+    let one = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let target = format!("vfio-user:{}", folder.path().join("f1.sock").display());
+    let two = Log::open(&target, ring_level()).expect("it lends its ring, too");
+    let mut writer = one.writer().expect("a slot");
+    let written = writer.append(&payload(1)).expect("there is room");
+    one.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+    // A tail that falls is no change; one beyond the ring breaks the stream.
+    set_word(folder.path(), 0, LanePage::TAIL_OFFSET, 1);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!one.status().broken);
+    set_word(folder.path(), 0, LanePage::TAIL_OFFSET, written.end + RING + 1);
+    let start = Instant::now();
+    while !one.status().broken {
+        assert!(start.elapsed() < TIME, "nobody looks");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let status = one.status().device.expect("it is there").status;
+    assert!(status.is_broken(0) && !status.is_broken(1), "{status}");
+    let error = one.wait(u64::MAX, Level::Destaged, TIME).expect_err("the stream is broken");
+    assert_eq!(error.errno(), nix::errno::Errno::EIO as i32);
+    // The other function goes on, and so does the other lane of this one.
+    let written = two.writer().expect("a slot").append(&payload(2)).expect("there is room");
+    two.wait(written.end, Level::Destaged, TIME).expect("it is another function's");
+    assert!(!two.status().broken);
+    drop(writer);
+    drop(one);
+    let start = Instant::now();
+    let lane1 = loop {
+        match Log::open(&device.target(), Options { lane: 1, ..ring_level() }) {
+            Ok(log) => break log,
+            Err(error) => assert!(start.elapsed() < TIME, "{error}"),
+        }
+    };
+    let written = lane1.writer().expect("a slot").append(&payload(3)).expect("there is room");
+    lane1.wait(written.end, Level::Destaged, TIME).expect("it is another lane");
+}
+
+#[test]
+fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in_a_status() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &[]);
+    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let written = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
+    log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+    let whole = std::fs::read(folder.path().join("ring")).expect("it is a file");
+    // Truncated under the device: it goes on, without the ring. (The client's process would end when it touches the ring: it does not.)
+    let file = OpenOptions::new().write(true).open(folder.path().join("ring")).expect("it is a file");
+    file.set_len(8192).expect("its owner may");
+    let start = Instant::now();
+    while !device.errors().contains("was truncated") {
+        assert!(start.elapsed() < TIME, "nobody looks: {}", device.errors());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::mem::forget(log);
+    let status = run_well(folder.path(), &["status", "--control", "control.sock"]);
+    assert!(status.contains("serving"), "{status}");
+    device.kill();
+
+    let refused = |words: &[&str]| {
+        let mut command = Device::command(folder.path(), &["--ring", "ring"]);
+        let output = command.output().expect("the binary starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{said}");
+    };
+    refused(&["ring", "truncated to 8192"]);
+    let mut damaged = whole.clone();
+    damaged[140] ^= 1;
+    std::fs::write(folder.path().join("ring"), &damaged).expect("it is writable");
+    refused(&["its header is damaged", "checksum"]);
+    std::fs::write(folder.path().join("ring"), &whole).expect("it is writable");
+    set_word(folder.path(), 0, LanePage::TAIL_OFFSET, 1 << 40);
+    refused(&["lane 0 was filled up to 1099511627776", "move the ring away"]);
+    // Nothing was lost by all that: as it was, it is taken up. (Another file, whose lane the handle above does not hold.)
+    std::fs::remove_file(folder.path().join("ring")).expect("it is there");
+    let mut options = OpenOptions::new();
+    let mut file = options.create_new(true).write(true).mode(0o600).open(folder.path().join("ring")).expect("a folder");
+    file.write_all(&whole).expect("there is room");
+    drop(file);
+    let device = Device::start(folder.path(), &[]);
+    let (log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
+    assert_eq!((found.tail, found.is_new), (written.end, false));
+    assert_eq!(numbers(&log, written.lsn, written.end), (vec![1], 0));
+    // A client that finds forged words in its lane's page says so.
+    drop(log);
+    drop(device);
+    set_word(folder.path(), 0, RingLanePage::GENERATION_OFFSET, 77);
+    let device = Device::start(folder.path(), &[]);
+    let (_log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
+    assert_eq!((found.tail, found.is_new), (written.end, true));
+    assert!(
+        run(folder.path(), &["serve", "--image", "memory", "--vfio-user", "x.sock", "--ring", "other"]).status.code()
+            != Some(0)
+    );
+}
+
+#[test]
+fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
+    for survives in [true, false] {
+        let folder = folder();
+        let memory = format!("memory.sram.survives={}", if survives { "by-capacitors" } else { "nothing" });
+        let device = Device::start(folder.path(), &["--set", &memory]);
+        let mut log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+        let synced = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
+        log.wait(synced.end, Level::Destaged, TIME).expect("it is synced");
+        run_well(folder.path(), &["fault", "power-cut", "--off", "20ms", "--control", "control.sock"]);
+        let start = Instant::now();
+        let error = loop {
+            match log.writer().expect("a slot").append(&payload(2)) {
+                Ok(_) if start.elapsed() < Duration::from_millis(200) => std::thread::sleep(Duration::from_millis(5)),
+                Ok(_) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        match error {
+            None => assert!(survives),
+            Some(error) => assert!(!survives && matches!(error, LiveError::Stale), "{survives} {error}"),
+        }
+        let found = log.reattach().expect("there is power again");
+        assert_eq!(found.is_new, !survives);
+        assert!(found.tail >= synced.end, "{found:?}");
+        let next = log.writer().expect("a slot").append(&payload(3)).expect("there is room");
+        log.wait(next.end, Level::Destaged, TIME).expect("it is synced");
+        assert_eq!(numbers(&log, synced.lsn, synced.end), (vec![1], 0));
+    }
+}
+
+/// The one seam (rule 3 of the design): the same stores, each a message or none, leave the same log.
+#[test]
+fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
+    let stores: Vec<Vec<u8>> =
+        (0..400u64).map(|i| (0..1 + i * 53 % 300).map(|at| (at * 7 + i) as u8).collect()).collect();
+    let whole = stores.concat();
+    // Whoever waits for credit between stores leaves pages that are partly filler: the log has room for many.
+    let room = ["--set", "fast.log_size=8MiB"];
+    let left = |mapped: bool| {
+        let folder = folder();
+        if mapped {
+            let device = Device::start(folder.path(), &room);
+            let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+            let mut writer = log.writer().expect("a slot");
+            for store in &stores {
+                writer.x_pwrite(store).expect("the device makes room");
+            }
+        } else {
+            let device = Device::start_plain(folder.path(), &room);
+            let socket = folder.path().join("f0.sock");
+            assert!(matches!(Log::open(&device.target(), ring_level()), Err(LiveError::NotMapped)));
+            let start = Instant::now();
+            let mut client = loop {
+                match Client::connect(&socket) {
+                    Ok(client) => break client,
+                    // The one before has just gone.
+                    Err(error) => assert!(start.elapsed() < TIME, "{error}"),
+                }
+            };
+            let credit_at = ControlPage::lane_offset(0) as u64;
+            let (mut credit, mut at) = (0, 0);
+            for store in &stores {
+                let mut rest = store.as_slice();
+                while !rest.is_empty() {
+                    while at + rest.len() as u64 > credit + (2 << 10) {
+                        credit = client.read_u64(region::BAR2, credit_at).expect("it is there");
+                    }
+                    let (piece, more) = rest.split_at(rest.len().min((RING - at % RING) as usize));
+                    client.write(region::BAR2, (1 << 20) + at % RING, piece).expect("it is there");
+                    at += piece.len() as u64;
+                    rest = more;
+                }
+            }
+            let start = Instant::now();
+            while credit < at {
+                credit = client.read_u64(region::BAR2, credit_at).expect("it is there");
+                assert!(start.elapsed() < TIME, "{credit} of {at}");
+            }
+        }
+        // Killed, both of them.
+        let device = Device::start(folder.path(), &room);
+        let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+        let tail = log.status().ring;
+        log.wait(tail, Level::Destaged, TIME).expect("it is synced");
+        let mut bytes = vec![0; tail as usize];
+        log.x_pread(0, &mut bytes, TIME).expect("all of it is there");
+        bytes
+    };
+    let (trapped, mapped) = (left(false), left(true));
+    assert!(trapped == whole && mapped == whole, "{} {} {}", trapped.len(), mapped.len(), whole.len());
+}
+
+#[test]
+fn a_run_with_a_mapped_ring_is_the_same_run_again() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &["--input-log", "log"]);
+    let log = Log::open(&device.target(), Options { write_back: Some(WriteBack::Stream), ..ring_level() });
+    let log = log.expect("it lends its ring");
+    let mut writer = log.writer().expect("a slot");
+    let mut end = 0;
+    for number in 0..600 {
+        end = writer.append(&payload(number)).expect("the device makes room").end;
+    }
+    log.wait(end, Level::Destaged, TIME).expect("it is synced");
+    drop(writer);
+    drop(log);
+    run_well(folder.path(), &["status", "--control", "control.sock"]);
+    let mut device = device;
+    let told = Command::new("kill").args(["-TERM", &device.child.id().to_string()]).status().expect("kill starts");
+    assert!(told.success() && device.child.wait().expect("it is our child").success(), "{}", device.errors());
+    let said = run_well(folder.path(), &["rerun", "log"]);
+    assert!(said.contains("all the same under the virtual clock"), "{said}");
+}
