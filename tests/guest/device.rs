@@ -270,6 +270,7 @@ impl Device {
         match (self.kind, words.as_slice()) {
             (Kind::Tidewater, ["restart"]) => self.stop().and_then(|()| self.start()).map(|()| String::new()),
             (Kind::Tidewater, ["fault", fault @ ..]) => self.fault(fault),
+            (Kind::Tidewater, ["figure", name]) => self.figure(name),
             _ => Err(format!("{} can't: {}", self.kind.name(), words.join(" "))),
         }
     }
@@ -297,15 +298,35 @@ impl Device {
             [kind @ ("power-cut" | "clear")] => vec![(*kind).to_owned()],
             _ => return Err(format!("no such fault: {}", words.join(" "))),
         };
-        let (kind, options) = options.split_first().expect("a fault has a name");
-        let mut command = Command::new(binary(Build::Same));
-        command.args(["fault", "--control"]).arg(self.control()).arg(kind).args(options);
-        let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+        self.told("fault", &options).map(|text| text.replace('\n', " "))
+    }
+
+    /// A figure of `tidewater status`.
+    fn figure(&self, name: &str) -> Result<String, String> {
+        let status = self.told("status", &["--json".to_owned()])?;
+        let status: serde_json::Value = serde_json::from_str(&status).map_err(|error| error.to_string())?;
+        find(&status, name).map(|value| value.to_string()).ok_or_else(|| format!("status has no figure '{name}'"))
+    }
+
+    /// What a served device answers to the program that controls it.
+    fn told(&self, command: &str, options: &[String]) -> Result<String, String> {
+        let mut program = Command::new(binary(Build::Same));
+        program.arg(command).args(options).arg("--control").arg(self.control());
+        let output = program.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
         if output.status.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).replace('\n', " "))
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
             Err(String::from_utf8_lossy(&output.stderr).replace('\n', " "))
         }
+    }
+}
+
+/// The value of this name, wherever it stands.
+fn find<'a>(value: &'a serde_json::Value, name: &str) -> Option<&'a serde_json::Value> {
+    match value {
+        serde_json::Value::Object(map) => map.get(name).or_else(|| map.values().find_map(|inner| find(inner, name))),
+        serde_json::Value::Array(items) => items.iter().find_map(|inner| find(inner, name)),
+        _ => None,
     }
 }
 

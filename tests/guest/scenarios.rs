@@ -66,8 +66,18 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut all = vec![
         scenario(
             "bind",
-            "the kernel's driver binds and lends memory, and what nvme-cli asks is answered",
-            Setup { settings: &["serve.hmb_preferred=32MiB"], ..PLAIN },
+            "the kernel's driver binds and lends memory, which is used, and what nvme-cli asks is answered",
+            Setup {
+                settings: &[
+                    "serve.hmb_preferred=32MiB",
+                    "memory.lent.kind=host",
+                    "memory.lent.size=16MiB",
+                    "buffer.read_policy=lru",
+                    "buffer.read_memory=lent",
+                    "buffer.read_size=16MiB",
+                ],
+                ..PLAIN
+            },
             vec![step(&["bind"], "")],
         ),
         scenario(
@@ -87,6 +97,12 @@ pub fn scenarios() -> Vec<Scenario> {
                 ..PLAIN
             },
             vec![step(&["bars"], ""), step(&["bars-after"], "")],
+        ),
+        scenario(
+            "window",
+            "blocks pinned into the byte window, stored into by a write-combining mapping, synced, flushed and read back; a kill",
+            Setup { profile: "2b-ssd", settings: &["window.gate=refuse"], namespaces: &[64], ..PLAIN },
+            vec![step(&["window"], ""), step(&["window-after"], "")],
         ),
         scenario(
             "fio",

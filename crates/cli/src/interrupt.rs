@@ -5,6 +5,11 @@ use crate::output;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+/// A second signal within this time is the first one again: `timeout` sends one to the program and one to its group, and a
+/// terminal's goes to a whole group that may pass it on. Nobody presses Ctrl-C twice so fast.
+const SAME_SIGNAL: Duration = Duration::from_millis(200);
 
 /// Runs, and series of runs, that are going on and can end early.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
@@ -15,8 +20,10 @@ static REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 pub fn install() {
     // Without the handler Ctrl-C still ends the program, only less gently: nothing to report.
     let requested = flag();
+    let mut first = None;
     let _ = ctrlc::set_handler(move || {
-        let again = requested.swap(true, Ordering::SeqCst);
+        let same = first.get_or_insert_with(Instant::now).elapsed() < SAME_SIGNAL;
+        let again = requested.swap(true, Ordering::SeqCst) && !same;
         if again || RUNNING.load(Ordering::SeqCst) == 0 {
             output::remove_unfinished();
             std::process::exit(Status::Interrupted as i32);

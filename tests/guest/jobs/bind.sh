@@ -4,6 +4,7 @@
 differs emulated vendor-log "QEMU's controller has no vendor log pages"
 differs emulated host-memory-buffer "QEMU's controller asks for no host memory"
 differs emulated host-memory-feature "QEMU's controller asks for no host memory"
+differs emulated host-memory-used "QEMU's controller asks for no host memory"
 differs emulated self-test-log "QEMU's controller has no self-test"
 differs emulated error-recorded "QEMU's error log stays empty"
 
@@ -78,6 +79,21 @@ check feature-atomicity nvme get-feature /dev/nvme0 -f 0x0a
 check feature-events nvme get-feature /dev/nvme0 -f 0x0b
 # With 4,096 bytes of attributes: size, address and number of the lent memory.
 check host-memory-feature shows 'Enable Host Memory.*(True|Enabled|: *1)|value: *0x0*1$' nvme get-feature /dev/nvme0 -f 0x0d -H
+# The drive's read cache lies there: what is read a second time has been in this machine's memory in between.
+figure() { ask figure "$1" >&2 && echo "${answer#done }"; }
+host_memory_used() {
+    local before between after
+    head -c 1048576 /dev/urandom >/tmp/cached
+    dd if=/tmp/cached of=$disk bs=64k seek=256 oflag=direct status=none && nvme flush $disk || return 1
+    before=$(figure host_memory_reads) && [ "$(figure host_memory_lent | tr -d '"')" != 0 ] || return 1
+    dd if=$disk bs=64k skip=256 count=16 iflag=direct status=none | cmp - /tmp/cached || return 1
+    between=$(figure host_memory_writes)
+    dd if=$disk bs=64k skip=256 count=16 iflag=direct status=none | cmp - /tmp/cached || return 1
+    after=$(figure host_memory_reads)
+    echo "units read from host memory: $before, then $after; written: $between"
+    [ "$between" -gt 0 ] && [ "$after" -gt "$before" ]
+}
+check host-memory-used host_memory_used
 check feature-unknown refused nvme get-feature /dev/nvme0 -f 0x7f
 set_temperature() {
     nvme set-feature /dev/nvme0 -f 0x04 --value=0x160 && shows 'value: *0x0*160$' nvme get-feature /dev/nvme0 -f 0x04
