@@ -160,10 +160,7 @@ impl<M: Medium> Device<M> {
 
     /// Looks a command's pages up: in the write buffer, in the read cache, on flash.
     pub(crate) fn read_pages(&mut self, slot: u16, first: u32, end: u32) {
-        if self.map_port != usize::MAX
-            && self.work[slot as usize].step != Step::Translate
-            && self.translate(slot, first..end)
-        {
+        if self.translate(slot, first..end) {
             return; // It comes back when all entries are at hand.
         }
         let (mut from_buffer, mut from_cache) = (0u32, 0u32);
@@ -300,10 +297,7 @@ impl<M: Medium> Device<M> {
             let buffer = &self.write_buffer;
             let first = (head && !buffer.contains(next)).then_some(next);
             let last = (tail && (end - 1 != next || !head) && !buffer.contains(end - 1)).then_some(end - 1);
-            if self.map_port != usize::MAX
-                && self.work[slot as usize].step != Step::Translate
-                && self.translate(slot, first.into_iter().chain(last))
-            {
+            if self.translate(slot, first.into_iter().chain(last)) {
                 return; // It comes back when all entries are at hand.
             }
             let mut past = 0;

@@ -9,10 +9,13 @@ use crate::ftl::{ENTRY_BYTES, LookUp};
 use tidewater_nand::Medium;
 
 impl<M: Medium> Device<M> {
-    /// Looks for the map entries of the pages that a command reads from flash. False: it needs none, or all are at hand
-    /// already; else it goes on when they are.
+    /// Looks for the map entries of the pages that a command reads from flash, unless it has them: then, and where the whole
+    /// map is at hand, it says false, as when it needs none; else the command goes on when they are at hand.
     #[inline]
     pub(crate) fn translate(&mut self, slot: u16, lpns: impl Iterator<Item = u32>) -> bool {
+        if self.map_port == usize::MAX || self.work[slot as usize].step == Step::Translate {
+            return false;
+        }
         let (mut page, mut hits, mut waits) = (u32::MAX, 0u64, 0);
         for lpn in lpns {
             if self.write_buffer.contains(lpn) || self.read_cache.contains(lpn) {

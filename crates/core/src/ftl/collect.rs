@@ -196,21 +196,12 @@ impl<M: Medium> Ftl<M> {
         while left != 0 {
             let unit = left.trailing_zeros();
             left &= left - 1;
-            let ppn = self.layout.ppn(operation.superblock, operation.row, unit);
-            if !self.valid_bits.get(ppn) {
-                continue; // Overwritten while it was read.
-            }
-            let at = self.layout.block(operation.superblock, unit / self.layout.units_per_page);
-            let in_page = unit % self.layout.units_per_page;
-            let lpn = self.medium.lpn(at, operation.row, in_page);
+            let Some((ppn, place, lpn)) = self.still_valid(operation, unit) else { continue };
             if operation.uncorrectable >> unit & 1 == 1 {
                 self.lose(lpn, ppn);
                 continue;
             }
-            let stamp = match self.stamps {
-                true => self.medium.stamp(at, operation.row, in_page).map_or((0, 0), |s| (s.version, s.sequence)),
-                false => (0, 0),
-            };
+            let stamp = self.stamp_of_copy(ppn);
             let row = if self.profile.gc_stream { self.collected_row(die) } else { None };
             let row = row.or_else(|| self.any_host_row(die));
             let Some(row) = row else {
@@ -225,7 +216,7 @@ impl<M: Medium> Ftl<M> {
                 self.statistics.collected += 1;
             }
             let full = self.put(row, lpn, stamp, super::write::NO_OWNER);
-            self.set_origin(row, Origin::Copy(Place { at, page: operation.row, unit: in_page }));
+            self.set_origin(row, Origin::Copy(place));
             if full {
                 self.submit(now, events, row);
             }
@@ -233,6 +224,25 @@ impl<M: Medium> Ftl<M> {
         // Not before: until its units are elsewhere the victim must not be done with.
         self.dies[die as usize].reads -= 1;
         self.collect(now, events, die);
+    }
+
+    /// A unit of a row that was read: where it is, and whose. `None`: it was overwritten, lost or moved while it was read.
+    #[inline]
+    pub(super) fn still_valid(&self, operation: &Operation, unit: u32) -> Option<(u32, Place, u32)> {
+        let ppn = self.layout.ppn(operation.superblock, operation.row, unit);
+        if !self.valid_bits.get(ppn) {
+            return None;
+        }
+        let at = self.layout.block(operation.superblock, unit / self.layout.units_per_page);
+        let place = Place { at, page: operation.row, unit: unit % self.layout.units_per_page };
+        Some((ppn, place, self.medium.lpn(at, place.page, place.unit)))
+    }
+
+    /// What a copy of a unit on flash is stamped with: version and sequence; zeroes where stamps are not kept.
+    #[inline]
+    pub(super) fn stamp_of_copy(&self, ppn: u32) -> (u64, u64) {
+        let stamp = if self.stamps { self.stamp_at(ppn) } else { None };
+        stamp.map_or((0, 0), |s| (s.version, s.sequence))
     }
 
     /// All that was valid has left the victim: it is erased once that is programmed.

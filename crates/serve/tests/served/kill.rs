@@ -1,16 +1,14 @@
 //! A process that serves is killed while a host writes: what was flushed is there when it is served again.
 
-use crate::support::{BLOCK, Drive, Host, Model, blocks_of, setup, tiny};
+use crate::support::{BLOCK, Drive, Host, Model, blocks_of, serve_in_child, setup, spawn_server, tiny};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::Timing;
 use tidewater_serve::control::{Request, ask};
-use tidewater_serve::engine::{Backing, Event, Server};
+use tidewater_serve::engine::Backing;
 use tidewater_serve::vfio_user::client::Client;
 use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError};
 use tidewater_wire::nvme::{Sqe, Status};
@@ -34,31 +32,7 @@ fn child(folder: &str) {
         let limit = limit.parse().expect("bytes");
         setrlimit(Resource::RLIMIT_FSIZE, limit, limit).expect("a limit");
     }
-    let mut tell = |event: Event| {
-        if matches!(event, Event::Ready(_)) {
-            println!("@ready");
-            std::io::stdout().flush().expect("the parent listens");
-        }
-    };
-    let server = Server::start(serve(Path::new(folder)), &mut tell).expect("it is served");
-    let _ = server.run(&mut tell);
-}
-
-fn spawn(test: &str, folder: &Path, limit: Option<u64>) -> Child {
-    let mut child = Command::new(std::env::current_exe().expect("a path"))
-        .args([test, "--exact", "--include-ignored", "--nocapture"])
-        .env(JOB, folder)
-        .envs(limit.map(|limit| (LIMIT, limit.to_string())))
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a child");
-    let mut said = BufReader::new(child.stdout.as_mut().expect("a pipe"));
-    let mut line = String::new();
-    while line.trim() != "@ready" {
-        line.clear();
-        assert!(said.read_line(&mut line).expect("the pipe works") > 0, "the child has ended");
-    }
-    child
+    serve_in_child(serve(Path::new(folder)));
 }
 
 /// Writes until nothing is answered any more.
@@ -107,7 +81,7 @@ fn lives(test: &str, seed: u64, number: u64) {
     let mut rng = Rng::new(seed, b"served kill");
     let (mut completed, mut lost) = (0, 0);
     for life in 0..number {
-        let mut process = spawn(test, folder.path(), None);
+        let mut process = spawn_server(test, &[(JOB, &folder.path().to_string_lossy())]);
         let client = Client::connect(&serve(folder.path()).vfio_user[0]).expect("a client");
         let mut host = Host::over(Nvme::start(client, 8 << 20).expect("a controller"), false);
         lost += model.check_all(&mut host, BLOCKS);
@@ -164,7 +138,10 @@ fn a_full_disk_makes_a_drive_that_only_reads() {
     drop(host);
     drive.stop();
     let len = std::fs::metadata(folder.path().join("drive")).expect("an image").len();
-    let mut process = spawn("kill::a_full_disk_makes_a_drive_that_only_reads", folder.path(), Some(len / 2));
+    let mut process = spawn_server(
+        "kill::a_full_disk_makes_a_drive_that_only_reads",
+        &[(JOB, &folder.path().to_string_lossy()), (LIMIT, &(len / 2).to_string())],
+    );
     let client = Client::connect(&served.vfio_user[0]).expect("a client");
     let mut host = Host::over(Nvme::start(client, 8 << 20).expect("a controller"), false);
     let blocks = host.blocks();

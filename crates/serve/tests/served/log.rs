@@ -1,16 +1,14 @@
 //! The fast side's log over the ends of a drive: stopped, killed, and without power. What was acknowledged is there, byte for byte, and the
 //! log goes on behind it.
 
-use crate::support::{Drive, Host, TIME, setup};
-use std::io::{BufRead, BufReader, Write};
+use crate::support::{Drive, Host, TIME, serve_in_child, setup, spawn_server};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::fast::bar;
 use tidewater_core::profile::{Profile, Timing, builtin};
 use tidewater_serve::control::Request;
-use tidewater_serve::engine::{Backing, Event, Server, Setup};
+use tidewater_serve::engine::{Backing, Setup};
 use tidewater_serve::vfio_user::client::nvme::Nvme;
 use tidewater_serve::vfio_user::client::{Client, ClientError};
 use tidewater_wire::nvme::register::offset;
@@ -203,30 +201,7 @@ const JOB: &str = "TIDEWATER_TEST_LOG";
 fn child(job: &str) {
     let (timing, folder) = job.split_once(':').expect("a timing and a folder");
     let timing = if timing == "model" { Timing::Model } else { Timing::None };
-    let mut tell = |event: Event| {
-        if matches!(event, Event::Ready(_)) {
-            println!("@ready");
-            std::io::stdout().flush().expect("the parent listens");
-        }
-    };
-    let server = Server::start(served(tiny_log(timing, true), Path::new(folder)), &mut tell).expect("it is served");
-    let _ = server.run(&mut tell);
-}
-
-fn spawn(test: &str, job: &str) -> Child {
-    let mut child = Command::new(std::env::current_exe().expect("a path"))
-        .args([test, "--exact", "--include-ignored", "--nocapture"])
-        .env(JOB, job)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a child");
-    let mut said = BufReader::new(child.stdout.as_mut().expect("a pipe"));
-    let mut line = String::new();
-    while line.trim() != "@ready" {
-        line.clear();
-        assert!(said.read_line(&mut line).expect("the pipe works") > 0, "the child has ended");
-    }
-    child
+    serve_in_child(served(tiny_log(timing, true), Path::new(folder)));
 }
 
 fn kills(test: &str, timing: Timing, seed: u64, lives: u64) {
@@ -235,7 +210,7 @@ fn kills(test: &str, timing: Timing, seed: u64, lives: u64) {
     let job = format!("{}:{}", if timing == Timing::Model { "model" } else { "none" }, folder.path().display());
     let (mut known, mut rng, mut read) = (Known::default(), Rng::new(seed, b"kills"), 0);
     for life in 0..lives {
-        let mut process = spawn(test, &job);
+        let mut process = spawn_server(test, &[(JOB, &job)]);
         let mut host = host_of(Client::connect(&served.vfio_user[0]).expect("a client"));
         read += check(&mut host, &mut known, true);
         if life % 5 == 4 {
@@ -366,7 +341,7 @@ fn what_a_barrier_covers_outlives_the_process() {
     let mut value = 0u64;
     let mut barriers = 0;
     for life in 0..10 {
-        let mut process = spawn(test, &job);
+        let mut process = spawn_server(test, &[(JOB, &job)]);
         let mut client = Client::connect(&served.vfio_user[0]).expect("a client");
         for (word, bytes) in region_of(&mut client).as_chunks::<8>().0.iter().enumerate() {
             let found = u64::from_le_bytes(*bytes);

@@ -350,11 +350,11 @@ pub fn serve_in_child(setup: Setup) {
     let _ = server.run(&mut tell);
 }
 
-/// Runs a test once more as a process that serves: with `job` in the variable `variable`, for [`serve_in_child`].
-pub fn spawn_server(test: &str, variable: &str, job: &str) -> Child {
+/// Runs a test once more as a process that serves, with these variables of the environment, for [`serve_in_child`].
+pub fn spawn_server(test: &str, variables: &[(&str, &str)]) -> Child {
     let mut child = Command::new(std::env::current_exe().expect("a path"))
         .args([test, "--exact", "--include-ignored", "--nocapture"])
-        .env(variable, job)
+        .envs(variables.iter().copied())
         .stdout(Stdio::piped())
         .spawn()
         .expect("a child");

@@ -550,7 +550,7 @@ fn kills(test: &str, timing: Timing, seed: u64, lives: u64) {
     let (mut model, mut rng) = (Model::default(), Rng::new(seed, b"window kills"));
     let name = if timing == Timing::Model { "model" } else { "none" };
     for life in 0..lives {
-        let mut process = spawn_server(test, JOB, &format!("{name}:{}", folder.path().display()));
+        let mut process = spawn_server(test, &[(JOB, &format!("{name}:{}", folder.path().display()))]);
         let mut host = host_of(Client::connect(&served.vfio_user[0]).expect("a client"));
         model.check(&mut host, false);
         kill_after(&mut process, Duration::from_micros(rng.below(30_000)), || {

@@ -230,20 +230,11 @@ impl<M: Medium> Ftl<M> {
 
     /// Units of the victim have been read: what is still valid goes to the end of the log, or to the isolation area.
     pub(super) fn on_victim_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
-        let per_page = self.layout.units_per_page;
         let mut left = operation.units;
         while left != 0 {
             let unit = left.trailing_zeros();
             left &= left - 1;
-            let ppn = self.layout.ppn(operation.superblock, operation.row, unit);
-            // Overwritten while it was read, lost, or moved by a merge.
-            if !self.valid_bits.get(ppn) {
-                continue;
-            }
-            let lpn = {
-                let at = self.layout.block(operation.superblock, unit / per_page);
-                self.medium.lpn(at, operation.row, unit % per_page)
-            };
+            let Some((ppn, _, lpn)) = self.still_valid(operation, unit) else { continue };
             let stamp = self.stamp(lpn).filter(|_| self.stamps).map_or((0, 0), |s| (s.version, s.sequence));
             let is_cold = self.hybrid().reclaim.had_chance.as_ref().is_some_and(|bits| bits.get(ppn));
             let row = if is_cold {

@@ -10,7 +10,7 @@ use crate::ftl::write::NO_OWNER;
 use crate::ftl::{Entry, Ftl, NONE, NOT_A_CANDIDATE, State, Stream};
 use crate::profile::Profile;
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Nand, Origin, Place};
+use tidewater_nand::{Medium, Nand, Origin};
 
 /// Reads of collection under way on one die, as for data.
 const READS: u32 = 2;
@@ -277,21 +277,14 @@ impl<M: Medium> Ftl<M> {
         operation: &Operation,
     ) {
         let die = operation.die;
+        let first = self.layout.block(operation.superblock, 0);
+        let images = if self.stamps { self.medium.own_payload(first, operation.row) } else { None }.unwrap_or_default();
         let mut left = operation.units;
         while left != 0 {
             let unit = left.trailing_zeros();
             left &= left - 1;
-            let ppn = self.layout.ppn(operation.superblock, operation.row, unit);
-            if !self.valid_bits.get(ppn) {
-                continue; // Written again while it was read.
-            }
-            let at = self.layout.block(operation.superblock, unit / self.layout.units_per_page);
-            let in_page = unit % self.layout.units_per_page;
-            let lpn = self.medium.lpn(at, operation.row, in_page);
-            let stamp = match self.stamps {
-                true => self.medium.stamp(at, operation.row, in_page).map_or((0, 0), |s| (s.version, s.sequence)),
-                false => (0, 0),
-            };
+            let Some((ppn, place, lpn)) = self.still_valid(operation, unit) else { continue };
+            let stamp = self.stamp_of_copy(ppn);
             let open = self.map_cache.as_ref().map_or(NONE, |cache| cache.dies[die as usize].row);
             let row = if open == NONE {
                 self.open_mapping_row(die).or_else(|| self.any_mapping_row(die))
@@ -309,10 +302,8 @@ impl<M: Medium> Ftl<M> {
                 break;
             };
             let full = self.put(row, lpn, stamp, NO_OWNER);
-            self.set_origin(row, Origin::Copy(Place { at, page: operation.row, unit: in_page }));
+            self.set_origin(row, Origin::Copy(place));
             if self.stamps {
-                let first = self.layout.block(operation.superblock, 0);
-                let images = self.medium.own_payload(first, operation.row).unwrap_or_default();
                 self.carry_image(&images, unit, row);
             }
             if let Some(cache) = &mut self.map_cache {
