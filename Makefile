@@ -10,7 +10,7 @@ REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo papers build pgo test test-guest test-databases check fmt bench torture clean
+.PHONY: help setup demo papers build pgo test test-guest test-databases check fmt bench bench-databases torture clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -69,6 +69,9 @@ fmt: ## Format the sources
 bench: ## Measure speed: requests per second and instructions per request
 	@scripts/setup.sh
 	$(CARGO) bench --locked --package tidewater-bench $(ARGS)
+
+bench-databases: build ## Measure PostgreSQL, Redis, SQLite and RocksDB with and without the device
+	@scripts/bench-databases.sh $(ARGS)
 
 torture: ## Run the long tests: power cut at every event, and the like
 	@scripts/setup.sh

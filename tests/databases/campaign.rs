@@ -177,6 +177,11 @@ impl Campaign {
         &self.scratch
     }
 
+    /// Whether `tidewater run` has what it preloads.
+    pub fn has_shim(&self) -> bool {
+        self.scratch.join("libtidewater_shim.so").is_file()
+    }
+
     pub fn witness(&self) -> &Witness {
         &self.witness
     }
@@ -337,10 +342,9 @@ impl Bench<'_> {
             let roots: Vec<&Path> = [Some(data.as_path()), image.as_deref()].into_iter().flatten().collect();
             self.witness.reset(&self.place.shadows(), &roots)?;
         }
-        if let Some(device) = self.device.as_mut() {
-            if event != Event::Database && self.cell.how == How::Tidewater(Level::Destaged) {
-                device.discard_ring()?;
-            }
+        let discards = event != Event::Database && self.cell.how == How::Tidewater(Level::Destaged);
+        if let Some(device) = self.device.as_ref().filter(|_| discards) {
+            device.discard_ring()?;
         }
         Ok(())
     }

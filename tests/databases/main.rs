@@ -109,6 +109,11 @@ fn main() -> ExitCode {
             skipped(cells.len(), &why);
             continue;
         }
+        let (cells, left_out): (Vec<Cell>, Vec<Cell>) =
+            cells.into_iter().partition(|cell| campaign.has_shim() || !matches!(cell.how, campaign::How::Tidewater(_)));
+        if !left_out.is_empty() {
+            skipped(left_out.len(), &format!("{}: no libtidewater_shim.so beside the binary", database.name()));
+        }
         for cell in cells {
             let outcome = campaign.run(database.as_ref(), cell);
             println!("{outcome}");

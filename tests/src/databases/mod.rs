@@ -267,8 +267,8 @@ pub trait Client: Send {
 /// All four.
 pub fn all() -> Vec<Box<dyn Database>> {
     vec![
-        Box::new(postgresql::PostgreSql),
-        Box::new(redis::Redis),
+        Box::new(postgresql::PostgreSql { small: true }),
+        Box::new(redis::Redis { small: true }),
         Box::new(sqlite::Sqlite),
         Box::new(rocksdb::RocksDb::new()),
     ]

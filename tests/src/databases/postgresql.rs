@@ -12,7 +12,11 @@ use super::process::{User, descendants, signal};
 use super::{Around, Client, Database, Flush, Place, Server, ended_well, patiently};
 
 /// PostgreSQL, of the newest version that is installed.
-pub struct PostgreSql;
+pub struct PostgreSql {
+    /// Segments of 1 MB and a buffer of 4 MB: a second of load then comes to new and recycled segments, to pages that leave the buffer, and to
+    /// checkpoints. Else its settings are as shipped.
+    pub small: bool,
+}
 
 const NAME: &str = "postgresql";
 
@@ -90,15 +94,10 @@ impl Database for PostgreSql {
     fn start(&self, place: &Place, flush: Flush, around: Around) -> Result<Box<dyn Server>, String> {
         let mut command = around.command(place, NAME, &need("postgres")?, &self.globs(place))?;
         command.arg("-D").arg(place.data()).arg("-k").arg(place.sockets());
-        for setting in [
-            "listen_addresses=",
-            // Pages of tables leave the buffer while commits go on, and checkpoints come often.
-            "shared_buffers=4MB",
-            "max_wal_size=8MB",
-            "min_wal_size=2MB",
-            "max_connections=100",
-            if flush == Flush::Real { "fsync=on" } else { "fsync=off" },
-        ] {
+        let small: &[&str] =
+            if self.small { &["shared_buffers=4MB", "max_wal_size=8MB", "min_wal_size=2MB"] } else { &[] };
+        let fsync = if flush == Flush::Real { "fsync=on" } else { "fsync=off" };
+        for setting in ["listen_addresses=", fsync].iter().chain(small) {
             command.args(["-c", setting]);
         }
         let mut child = command.spawn().map_err(|error| error.to_string())?;

@@ -10,7 +10,10 @@ use super::{Around, Client, Database, Flush, Place, Server, ended_well, patientl
 use nix::sys::signal::Signal;
 
 /// Redis.
-pub struct Redis;
+pub struct Redis {
+    /// The log is rewritten from 512 KB on, by a forked child and with renames; else as shipped, from 64 MB on.
+    pub small: bool,
+}
 
 const NAME: &str = "redis";
 
@@ -54,8 +57,9 @@ impl Database for Redis {
             .arg(place.data());
         command.args(["--save", "", "--appendonly", "yes", "--aof-load-truncated", "yes"]);
         command.args(["--appendfsync", if flush == Flush::Real { "always" } else { "no" }]);
-        // The log is rewritten often: by a forked child, with renames.
-        command.args(["--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "512kb"]);
+        if self.small {
+            command.args(["--auto-aof-rewrite-percentage", "100", "--auto-aof-rewrite-min-size", "512kb"]);
+        }
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         patiently(&mut child, place, NAME, || Connection::open(place)?.ask(&["PING"]).map(|_| ()))?;
         Ok(Box::new(Running { child, place: place.clone() }))
@@ -165,6 +169,7 @@ impl Connection {
         self.answer()
     }
 
+    /// Sends commands; their answers are read by [`Connection::answer`].
     fn send(&mut self, commands: &[&[&str]]) -> Result<(), String> {
         let mut bytes = Vec::new();
         for words in commands {
