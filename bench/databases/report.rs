@@ -148,8 +148,14 @@ fn figures(groups: &Groups) -> Vec<Figure> {
     }
     let figure = |(database, workload): (&str, &str)| {
         let series = |mode: Mode| {
-            let of_workload = groups.iter().filter(|((d, w, _), modes)| (*d, *w) == (database, workload) && modes.contains_key(&mode));
-            let point = |((_, _, clients), group): &(Key, _)| Point { x: f64::from(*clients), y: of(group, mode), spread: None };
+            let of_workload = groups
+                .iter()
+                .filter(|((d, w, _), modes)| (*d, *w) == (database, workload) && modes.contains_key(&mode));
+            let point = |((_, _, clients), group): &(Key, _)| Point {
+                x: f64::from(*clients),
+                y: of(group, mode),
+                spread: None,
+            };
             Series { name: mode.name().into(), from_paper: false, points: of_workload.map(point).collect() }
         };
         Figure {
