@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 pub mod databases;
 pub mod html;
+pub mod ring;
 
 /// The root of the checkout.
 pub fn root() -> PathBuf {
