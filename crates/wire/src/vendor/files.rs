@@ -22,6 +22,8 @@ codes! {
         Leave = 6 "leave",
         /// All files were synced: what is before an offset of the stream is of no use.
         Synced = 7 "synced",
+        /// Its last name was removed: it may be missing.
+        Gone = 8 "gone",
     }
 }
 
@@ -136,6 +138,11 @@ pub enum FileRecord<'p> {
         /// The file.
         id: u32,
     },
+    /// See [`FileChangeKind::Gone`].
+    Gone {
+        /// The file.
+        id: u32,
+    },
     /// See [`FileChangeKind::Synced`].
     Synced {
         /// Stream offset.
@@ -144,7 +151,7 @@ pub enum FileRecord<'p> {
 }
 
 impl<'p> FileRecord<'p> {
-    /// Reads a record's payload. Offsets and lengths of a file are below 2^63 (asserted by nobody, refused here).
+    /// Reads a record's payload. Offsets and lengths of a file are below 2^63 (others are refused).
     ///
     /// # Errors
     /// [`LayoutError`]: it is no record about a file, or not a whole one.
@@ -184,6 +191,7 @@ impl<'p> FileRecord<'p> {
             FileChangeKind::Truncate => Ok(FileRecord::Truncate { id, len }),
             FileChangeKind::Zero => Ok(FileRecord::Zero { id, offset, len }),
             FileChangeKind::Leave => Ok(FileRecord::Leave { id }),
+            FileChangeKind::Gone => Ok(FileRecord::Gone { id }),
             FileChangeKind::Synced => Ok(FileRecord::Synced { from: offset }),
         }
     }
