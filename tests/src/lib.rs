@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 pub mod html;
+pub mod ring;
 
 /// The root of the checkout.
 pub fn root() -> PathBuf {
