@@ -146,7 +146,7 @@ fn try_to_join() -> Result<&'static Files<Log>, String> {
     let own = [shared.ring.as_raw_fd(), shared.doorbell.as_raw_fd()];
     let options = Options { full: FULL, ..Options::default() };
     let log = Log::join(shared, options).map_err(|error| error.to_string())?;
-    own.map(descriptors::own);
+    own.into_iter().for_each(descriptors::own);
     let files = Box::leak(Box::new(Files::new(table, log)));
     FILES.store(files, Ordering::Release);
     Ok(files)

@@ -54,7 +54,10 @@ impl Globs {
                     part => fixed.push(part),
                 }
             }
-            let resolved = resolve(&fixed).join(rest);
+            let mut resolved = resolve(&fixed);
+            if !rest.as_os_str().is_empty() {
+                resolved.push(rest);
+            }
             let text = resolved.to_str().ok_or_else(|| wrong("is not UTF-8 once it is resolved"))?.to_owned();
             if !is_finished(text.as_bytes()) {
                 return Err(wrong("has a bracket that is not closed"));

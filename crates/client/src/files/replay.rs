@@ -118,8 +118,10 @@ pub struct Report {
     pub to: u64,
     /// Records about files.
     pub records: u64,
-    /// Of these, older than the last sync of all files: of no use.
+    /// Of these, changes older than the last sync of all files: of no use.
     pub stale: u64,
+    /// Of these, what came behind that sync. 0: there was nothing to do.
+    pub new: u64,
     /// Records that fit no file.
     pub unbound: u64,
     /// Other programs' records.
@@ -199,7 +201,7 @@ pub fn recover(log: &Log, lane: u8, rules: &Rules) -> Result<Report, ReplayError
     let bad = report.unbound > 0 || found.files.values().any(|file| file.fate.as_ref().is_some_and(Fate::is_bad));
     if !rules.dry && (!bad || rules.forget) {
         apply(log, &mut found, from, to)?;
-        if to > from {
+        if report.new > 0 {
             let head = FileChange { kind: FileChangeKind::Synced, id: 0, offset: to, len: 0 };
             let end = log.append(&[&head.to_bytes()])?.end;
             log.wait(end, Level::Destaged, TIME)?;
@@ -352,8 +354,11 @@ fn count(found: &mut Found, report: &mut Report, lsn: u64, record: &FileRecord<'
     if let FileRecord::Session { session, .. } = record {
         found.begin(session.run);
     }
-    let Some(id) = changes(record) else { return };
     let synced = found.synced;
+    if lsn >= synced && !matches!(record, FileRecord::Synced { .. }) {
+        report.new += 1;
+    }
+    let Some(id) = changes(record) else { return };
     match found.file(id) {
         _ if lsn < synced => report.stale += 1,
         None => report.unbound += 1,

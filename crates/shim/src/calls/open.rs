@@ -121,7 +121,7 @@ fn take(fd: c_int, flags: c_int) -> Result<(), Errno> {
     }
     descriptors::set(fd, Some(of(place, flags)));
     if cut {
-        super::write::truncate(fd, 0)?;
+        super::write::set_length(fd, 0)?;
     }
     Ok(())
 }

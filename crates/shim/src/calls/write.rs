@@ -18,11 +18,11 @@ use crate::real;
 const MOST: usize = 0x7fff_f000;
 
 /// Does a change under the file's lock: notes what will change, makes the records, does the real call, and settles when that did something else.
-/// `record` gets the file's size before and says which bytes change; `None`: none. `call` returns whether all was done.
+/// `call` returns whether all was done. `Err`: the file has left the set, and the call is the caller's to do.
 fn change<T>(
     of: Of,
     fd: c_int,
-    record: impl FnOnce(&Files<Log>, &Locked<'_>, u64) -> Result<Option<()>, Errno>,
+    record: impl FnOnce(&Files<Log>, &Locked<'_>) -> Result<(), Errno>,
     call: impl FnOnce() -> (T, bool),
 ) -> Result<Result<T, Errno>, impl FnOnce() -> T> {
     let files = match process::files() {
@@ -31,8 +31,7 @@ fn change<T>(
     };
     let mut call = Some(call);
     let done = process::under_lock(files, of.place, fd, |locked| {
-        let size = stat(fd)?.st_size as u64;
-        record(files, locked, size)?;
+        record(files, locked)?;
         let call = call.take().ok_or(Errno::EIO)?;
         let (result, complete) = call();
         let errno = Errno::last();
@@ -50,6 +49,10 @@ fn change<T>(
         (Ok(None), None) => Ok(Err(Errno::EIO)),
         (Err(errno), _) => Ok(Err(errno)),
     }
+}
+
+fn size(fd: c_int) -> Result<u64, Errno> {
+    stat(fd).map(|about| about.st_size as u64)
 }
 
 /// Where a write goes.
@@ -80,7 +83,7 @@ unsafe fn write_parts(
 ) -> ssize_t {
     let Some(bytes) = total(parts).filter(|bytes| *bytes > 0) else { return call() };
     let bytes = bytes.min(MOST);
-    let record = |files: &Files<Log>, locked: &Locked<'_>, size: u64| {
+    let record = |files: &Files<Log>, locked: &Locked<'_>| {
         let appends = if files.table().flags(of.place) & ASKS != 0 {
             // SAFETY: a descriptor that is open.
             unsafe { real::fcntl(fd, libc::F_GETFL, ptr::null_mut()) & libc::O_APPEND != 0 }
@@ -90,12 +93,12 @@ unsafe fn write_parts(
         let appends = appends || flags & RWF_APPEND != 0;
         let mut at = match to {
             // A descriptor that appends does so wherever it is told to write (pwrite(2)).
-            _ if appends => size,
+            _ if appends => size(fd)?,
             Where::At(offset) => u64::try_from(offset).map_err(|_| Errno::EINVAL)?,
             // SAFETY: a descriptor that is open; moves nothing.
             Where::Here => Errno::result(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) })? as u64,
         };
-        locked.begin(at.min(size), at.saturating_add(bytes as u64));
+        locked.begin(at, at.saturating_add(bytes as u64));
         let mut left = bytes;
         for part in parts {
             let len = part.iov_len.min(left);
@@ -104,11 +107,11 @@ unsafe fn write_parts(
             }
             // SAFETY: the caller's: so many bytes can be read.
             let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) };
-            let old = (of.flags & BLIND == 0 && at < size).then(|| process::borrow(fd));
+            let old = (of.flags & BLIND == 0 && !appends).then(|| process::borrow(fd));
             files.write(locked, old, at, part).map_err(|error| process::refuse(&error))?;
             (at, left) = (at + len as u64, left - len);
         }
-        Ok(Some(()))
+        Ok(())
     };
     let whole = || {
         let done = call();
@@ -133,7 +136,7 @@ unsafe fn write_parts(
 const RWF_APPEND: c_int = 0x10;
 
 /// Sets the length of a file in the set, by any descriptor of it.
-pub fn truncate(fd: c_int, len: u64) -> Result<(), Errno> {
+pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
     let call = || {
         // SAFETY: a descriptor that is open.
         let done = unsafe { real::ftruncate(fd, len as off_t) };
@@ -143,9 +146,10 @@ pub fn truncate(fd: c_int, len: u64) -> Result<(), Errno> {
         process::order()?;
         return Errno::result(call().0).map(drop);
     };
-    let record = |files: &Files<Log>, locked: &Locked<'_>, size: u64| {
+    let record = |files: &Files<Log>, locked: &Locked<'_>| {
+        let size = size(fd)?;
         locked.begin(len.min(size), len.max(size));
-        files.truncate(locked, len).map_err(|error| process::refuse(&error)).map(Some)
+        files.truncate(locked, len).map_err(|error| process::refuse(&error))
     };
     let done = match change(of, fd, record, call) {
         Ok(done) => done?,
@@ -174,7 +178,8 @@ fn allocate(of: Of, fd: c_int, mode: c_int, offset: off_t, len: off_t, call: imp
             Err(errno) => give(Err(errno)),
         };
     }
-    let record = |files: &Files<Log>, locked: &Locked<'_>, size: u64| {
+    let record = |files: &Files<Log>, locked: &Locked<'_>| {
+        let size = size(fd)?;
         let grows = mode & (KEEP_SIZE | PUNCH_HOLE) == 0 && end > size;
         if zeroes || grows {
             locked.begin(if zeroes { from.min(size) } else { size }, end.max(size));
@@ -186,7 +191,7 @@ fn allocate(of: Of, fd: c_int, mode: c_int, offset: off_t, len: off_t, call: imp
         if zeroes && last > from {
             files.zero(locked, from, last - from).map_err(|error| process::refuse(&error))?;
         }
-        Ok(Some(()))
+        Ok(())
     };
     let whole = || {
         let done = call();
@@ -302,7 +307,7 @@ macro_rules! ftruncate {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(fd: c_int, len: off_t) -> c_int {
             match u64::try_from(len) {
-                Ok(len) if process::is_armed() => give(truncate(fd, len).map(|()| 0)),
+                Ok(len) if process::is_armed() => give(set_length(fd, len).map(|()| 0)),
                 // SAFETY: the caller's.
                 _ => unsafe { real::ftruncate(fd, len) },
             }
@@ -321,7 +326,7 @@ macro_rules! truncate {
                 // SAFETY: the caller's. What can't be opened can't be cut, and the real call says why.
                 let fd = unsafe { super::open::open(path, flags, 0) };
                 if fd >= 0 {
-                    let done = truncate(fd, to);
+                    let done = set_length(fd, to);
                     // SAFETY: it was opened just now.
                     unsafe { super::descriptors::close(fd) };
                     return give(done.map(|()| 0));
