@@ -65,7 +65,10 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
         "crates/shim/src/memory.rs",
         "a page that a fork empties: it tells a process from a child that borrows its memory",
     ),
-    ("crates/shim/src/process.rs", "words that are leaked for good, and descriptors of the program's that a call borrows"),
+    (
+        "crates/shim/src/process.rs",
+        "words that are leaked for good, and descriptors of the program's that a call borrows",
+    ),
     ("crates/shim/src/paths.rs", "paths that the program hands over as C has them"),
     ("crates/shim/src/calls/mod.rs", "symbols of the C library that stand before its own: fstat into memory for it"),
     ("crates/shim/src/calls/begin.rs", "symbols of the C library that stand before its own: where the loader begins"),

@@ -219,6 +219,7 @@ pub fn under_lock<T>(
     let before = HELD.get();
     let held = before == u32::from(place.entry) + 1;
     if !held {
+        files.admit().map_err(|error| refuse(&error))?;
         HELD.set(u32::from(place.entry) + 1);
     }
     let result = match files.lock(place, borrow(fd), held) {
@@ -242,7 +243,10 @@ pub fn borrow<'a>(fd: c_int) -> BorrowedFd<'a> {
 pub fn path_of(fd: c_int) -> Option<paths::PathText> {
     let path = paths::of(fd);
     if path.is_none() {
-        tell(Tell::NoProc, format_args!("paths can't be found out (/proc): files are written and synced by themselves"));
+        tell(
+            Tell::NoProc,
+            format_args!("paths can't be found out (/proc): files are written and synced by themselves"),
+        );
     }
     path
 }

@@ -22,7 +22,7 @@ use tidewater_client::files::{Ended, Fate, Globs, ReplayError, Report, Rules, Ru
 use tidewater_client::live::{Level, LiveError, Log, Options};
 
 /// How often a run is looked after, in milliseconds.
-const TICK_MS: u16 = 100;
+const TICK_MS: u16 = 5;
 /// Signals that are the program's.
 const PASSED_ON: [Signal; 7] = [
     Signal::SIGINT,
@@ -36,7 +36,8 @@ const PASSED_ON: [Signal; 7] = [
 
 fn globs(patterns: &[String]) -> Result<Globs, Failure> {
     let here = std::env::current_dir().map_err(|error| Failure::usage(reason(&error)))?;
-    Globs::new(patterns, &here).map_err(|error| Failure::usage(error.to_string()).help("give paths such as 'data/pg_wal/*'"))
+    Globs::new(patterns, &here)
+        .map_err(|error| Failure::usage(error.to_string()).help("give paths such as 'data/pg_wal/*'"))
 }
 
 /// `tidewater run`.
@@ -91,7 +92,8 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     let mut command = Command::new(&path);
     set_name(&mut command, name);
     command.args(arguments).env("LD_PRELOAD", preload).envs(run.environment());
-    let child = command.spawn().map_err(|error| Failure::usage(format_args!("{}: {}", path.display(), reason(&error))))?;
+    let child =
+        command.spawn().map_err(|error| Failure::usage(format_args!("{}: {}", path.display(), reason(&error))))?;
     let child = Pid::from_raw(child.id() as i32);
 
     let (status, failure) = look_after(&run, child, &mut signals, given.quiet)?;
@@ -127,12 +129,7 @@ fn set_name(command: &mut Command, name: &OsString) {
 }
 
 /// Until the program and all that it started have ended. Its exit status, and what went wrong with its log meanwhile.
-fn look_after(
-    run: &Run,
-    child: Pid,
-    signals: &mut SignalFd,
-    quiet: bool,
-) -> Result<(i32, Option<RunError>), Failure> {
+fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Result<(i32, Option<RunError>), Failure> {
     let mut status = None;
     let mut failure = None;
     let mut told = false;
@@ -155,6 +152,10 @@ fn look_after(
         if failure.is_none()
             && let Err(error) = run.tick()
         {
+            if let RunError::Held = error {
+                eprintln!("note: {error}");
+                continue;
+            }
             eprintln!("error: {}; syncs of the program's files fail from now on", printable(&error.to_string()));
             failure = Some(error);
         }
@@ -191,8 +192,12 @@ fn refused(error: &RunError, lane: &LaneOf) -> Failure {
 
 fn log_help(failure: Failure, error: &LiveError) -> Failure {
     match error {
-        LiveError::Busy { .. } => failure.help("a program is running on this lane: end it, or choose another with --lane"),
-        LiveError::Unreachable { .. } => failure.help("start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE"),
+        LiveError::Busy { .. } => {
+            failure.help("a program is running on this lane: end it, or choose another with --lane")
+        }
+        LiveError::Unreachable { .. } => {
+            failure.help("start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE")
+        }
         _ => failure,
     }
 }
@@ -211,7 +216,8 @@ fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
 /// Replays.
 fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
     let options = Options { lane: lane.lane, ..Options::default() };
-    let log = Log::open(&lane.device, options).map_err(|error| log_help(Failure::run(printable(&error.to_string())), &error))?;
+    let log = Log::open(&lane.device, options)
+        .map_err(|error| log_help(Failure::run(printable(&error.to_string())), &error))?;
     tidewater_client::files::recover(&log, lane.lane, rules).map_err(|error| {
         if let ReplayError::Refused(report) = &error {
             let _ = output::print(&recovered(report, false));
@@ -277,10 +283,7 @@ fn recovered(report: &Report, dry: bool) -> String {
             Fate::Refused(why) => writeln!(text, "  {path}: REFUSED, {}", printable(why)),
         };
     }
-    for (count, what) in [
-        (report.unbound, "that fit no file"),
-        (report.foreign, "of other programs, passed over"),
-    ] {
+    for (count, what) in [(report.unbound, "that fit no file"), (report.foreign, "of other programs, passed over")] {
         if count > 0 {
             let _ = writeln!(text, "  {} {what}", plural(count, "record"));
         }

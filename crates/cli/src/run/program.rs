@@ -71,11 +71,15 @@ pub fn find(command: &OsStr) -> Result<PathBuf, Failure> {
 pub fn check(path: &Path) -> Result<(), Failure> {
     let mut path = path.to_owned();
     for _ in 0..SCRIPTS_MAX {
-        let failed = |error: io::Error| Failure::usage(format_args!("{}: {}", path.display(), crate::failure::reason(&error)));
+        let failed =
+            |error: io::Error| Failure::usage(format_args!("{}: {}", path.display(), crate::failure::reason(&error)));
         let about = path.metadata().map_err(failed)?;
         if about.permissions().mode() & 0o6000 != 0 {
-            return Err(Failure::usage(format_args!("{} runs as another user (set-user-ID): nothing is preloaded into it", path.display()))
-                .help("run it without that"));
+            return Err(Failure::usage(format_args!(
+                "{} runs as another user (set-user-ID): nothing is preloaded into it",
+                path.display()
+            ))
+            .help("run it without that"));
         }
         let file = match File::open(&path) {
             Ok(file) => file,

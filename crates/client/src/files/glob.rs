@@ -152,7 +152,11 @@ fn matches(pattern: &[u8], path: &[u8]) -> bool {
             Some(b'*') if pattern.get(p + 1) == Some(&b'*') => {
                 p += 2;
                 // `/**/` is `/` too.
-                if pattern.get(p) == Some(&b'/') && p >= 3 && pattern[p - 3] == b'/' && matches(&pattern[p + 1..], &path[s..]) {
+                if pattern.get(p) == Some(&b'/')
+                    && p >= 3
+                    && pattern[p - 3] == b'/'
+                    && matches(&pattern[p + 1..], &path[s..])
+                {
                     return true;
                 }
                 (double, star) = (Some((p, s)), None);

@@ -34,9 +34,8 @@ pub fn identify(file: BorrowedFd<'_>) -> Result<FileBind, Errno> {
     Errno::result(unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask, &raw mut about) })?;
     bind.inode = about.stx_ino;
     if about.stx_mask & libc::STATX_BTIME != 0 {
-        bind.birth_ns = (about.stx_btime.tv_sec as u64)
-            .wrapping_mul(1_000_000_000)
-            .wrapping_add(about.stx_btime.tv_nsec.into());
+        bind.birth_ns =
+            (about.stx_btime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(about.stx_btime.tv_nsec.into());
     }
     let mut uuid = [0u8; 17];
     // SAFETY: the request fills 17 bytes at most (linux/fs.h), which are there.

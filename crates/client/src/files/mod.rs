@@ -17,7 +17,7 @@ mod table;
 
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
-pub use replay::{FileReport, Fate, ReplayError, Report, Rules, recover};
+pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, RunError, Setup};
 pub use set::{Files, FilesError, Journal, Real, Sync};
 pub use table::{ASKS, Counter, FILES_MAX, Failed, GONE, Locked, PathBytes, Place, REAL, SYNCS, Table};

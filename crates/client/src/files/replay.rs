@@ -15,8 +15,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
 
-use super::handle::{identify, is_same};
 use super::Globs;
+use super::handle::{identify, is_same};
 use crate::live::{Level, LiveError, Log};
 use crate::{Entry, Records};
 
@@ -58,7 +58,9 @@ impl fmt::Display for ReplayError {
                 let files = report.files.iter().filter(|file| file.fate.is_bad()).count();
                 match report.unbound {
                     0 => write!(f, "{files} files can't be brought up to date; the log is kept as it was"),
-                    some => write!(f, "{some} records fit no file: the log's begin is lost; the rest is kept as it was"),
+                    some => {
+                        write!(f, "{some} records fit no file: the log's begin is lost; the rest is kept as it was")
+                    }
                 }
             }
             ReplayError::TooMany => write!(f, "the log names more than {BINDS_MAX} files"),
@@ -205,7 +207,8 @@ pub fn recover(log: &Log, lane: u8, rules: &Rules) -> Result<Report, ReplayError
             let head = FileChange { kind: FileChangeKind::Synced, id: 0, offset: to, len: 0 };
             let end = log.append(&[&head.to_bytes()])?.end;
             log.wait(end, Level::Destaged, TIME)?;
-            log.trim(to)?;
+            // With the mark itself: a page that is kept would be in the way of other lanes. Where it still can be read, so can the mark.
+            log.trim(end)?;
         }
     }
     report.files = found.files.into_values().filter(|file| file.records > 0).map(told).collect();

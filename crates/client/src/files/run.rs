@@ -26,6 +26,12 @@ use crate::live::{Level, LiveError, Log, Options};
 
 /// Files are synced and the log is trimmed this often while something is written.
 const EVERY: Duration = Duration::from_secs(1);
+/// The device is asked this often how it is.
+const LOOK: Duration = Duration::from_millis(20);
+/// And this often while nothing is written.
+const LOOK_IDLE: Duration = Duration::from_millis(200);
+/// Bytes of the stream in a page of the log (ADR 7).
+const PAYLOAD: u64 = PAGE_BYTES as u64 - 64;
 /// How long an append waits for a ring that is full.
 const FULL: Duration = Duration::from_secs(20);
 
@@ -58,6 +64,8 @@ pub enum RunError {
         /// Why.
         error: FilesError,
     },
+    /// The log's pages are another lane's, too, and it keeps them.
+    Held,
     /// The system refused something else.
     System {
         /// What.
@@ -74,6 +82,9 @@ impl fmt::Display for RunError {
             RunError::Replay(error) => error.fmt(f),
             RunError::File { path, error } if path.as_os_str().is_empty() => error.fmt(f),
             RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            RunError::Held => f.write_str(
+                "the log is full of another lane's bytes: `tidewater recover` or `tidewater drain` its lane, or give the device a larger log (fast.log_size)",
+            ),
             RunError::System { what, error } => write!(f, "can't {what}: {error}"),
         }
     }
@@ -129,6 +140,11 @@ pub struct Ended {
     pub checkpoints: u64,
 }
 
+/// Pages of the log that are in use.
+fn used(status: &FastStatus) -> u64 {
+    status.lba_tail.saturating_sub(status.lba_head)
+}
+
 /// Real calls of a process that no shim is in.
 #[derive(Debug)]
 struct Plain;
@@ -156,8 +172,12 @@ struct State {
     /// Where the log was when files were synced last.
     checked: u64,
     at: Instant,
+    /// When the device was asked last.
+    looked: Instant,
     checkpoints: u64,
     trimmed: u64,
+    /// That a trim was of no use.
+    told: bool,
 }
 
 impl Run {
@@ -185,10 +205,13 @@ impl Run {
         let listener = listener.map_err(|error| RunError::System { what: "listen for the program", error })?;
         let files = Files::new(table, log);
         let begin = files.journal().end();
-        let state = State { checked: begin, at: Instant::now(), checkpoints: 0, trimmed: begin };
+        let now = Instant::now();
+        let state = State { checked: begin, at: now, looked: now, checkpoints: 0, trimmed: begin, told: false };
         let globs = setup.globs.clone();
         let run = Run { files, table: file, listener, name, globs, lane: setup.lane, state: Mutex::new(state) };
         run.say_session()?;
+        let status = run.files.journal().status().device.ok_or(LiveError::Gone)?;
+        run.admit(&status);
         Ok((run, report))
     }
 
@@ -224,7 +247,9 @@ impl Run {
             match stream {
                 // Whoever asks and may not gets nothing, and one that ended meanwhile needs nothing.
                 Ok(stream) => drop(hand_over::answer(&stream, self.files.journal(), &self.table)),
-                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
                 Err(_) => {}
             }
         }
@@ -236,7 +261,9 @@ impl Run {
     /// The device has gone, or a file can't be synced: from now on the program's syncs fail.
     pub fn tick(&self) -> Result<Option<Checkpoint>, RunError> {
         let done = self.try_tick();
-        if let Err(error) = &done {
+        if let Err(error) = &done
+            && !matches!(error, RunError::Held)
+        {
             let number = match error {
                 RunError::Log(error) => error.errno(),
                 _ => libc::EIO,
@@ -247,26 +274,53 @@ impl Run {
     }
 
     fn try_tick(&self) -> Result<Option<Checkpoint>, RunError> {
-        let log = self.files.journal();
+        let (log, table) = (self.files.journal(), self.files.table());
         self.files.check()?;
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Whoever waits for a trim waits for this.
+        let is_short = log.end() > table.limit();
+        let often = if log.end() > state.checked { LOOK } else { LOOK_IDLE };
+        if state.looked.elapsed() < often && !is_short {
+            return Ok(None);
+        }
+        state.looked = Instant::now();
         let status = log.status().device.ok_or(LiveError::Gone)?;
         log.seal()?;
-        for place in self.files.table().entries() {
-            if self.files.table().is_orphaned(place)
+        for place in table.entries() {
+            if table.is_orphaned(place)
                 && let Some((file, _)) = self.open(place)
             {
                 drop(self.files.lock(place, file.as_fd(), false)?);
             }
         }
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.was_overwritten(&status, &state)?;
-        let used = status.lba_tail.saturating_sub(status.lba_head);
-        let is_full = used.saturating_mul(4) >= status.lba_count && used > 1;
+        self.admit(&status);
+        let is_full = used(&status).saturating_mul(4) >= status.lba_count;
         let is_new = log.end() > state.checked;
-        if !is_new || (!is_full && state.at.elapsed() < EVERY) {
+        // Without anything new it is another lane that fills the pages, and what this one has may be in their way.
+        let is_due = state.at.elapsed() >= EVERY && (is_new || is_full);
+        if !is_due && !(is_new && (is_full || is_short)) {
             return Ok(None);
         }
-        self.checkpoint(&mut state, false).map(Some)
+        let done = self.checkpoint(&mut state, false)?;
+        let status = log.status().device.ok_or(LiveError::Gone)?;
+        self.admit(&status);
+        if log.end() > table.limit() && !state.told {
+            state.told = true;
+            return Err(RunError::Held);
+        }
+        Ok(Some(done))
+    }
+
+    /// Says how far programs may go: half of the pages that are free, as their lanes share them, is for what is under way and for the next checkpoint.
+    fn admit(&self, status: &FastStatus) {
+        let free = (status.lba_count / 2).saturating_sub(used(status));
+        let share = free * PAYLOAD / u64::from(status.lanes.max(1));
+        let piece = (status.lba_count * PAYLOAD / 64).clamp(4 << 10, 1 << 20);
+        // Nothing is free: the limit is behind the log's end.
+        let end = self.files.journal().end();
+        let limit = if share == 0 { end.saturating_sub(1) } else { end + share };
+        self.files.table().set_limit(limit, piece);
     }
 
     /// A device that overwrites its log instead of waiting for a trim would lose what was promised.
@@ -318,12 +372,16 @@ impl Run {
             let folder = path.parent().unwrap_or(&path);
             if !folders.iter().any(|one| one == folder) {
                 folders.push(folder.to_owned());
-                sync_folder(path.as_os_str().as_bytes(), &Plain).map_err(FilesError::System).map_err(file_error(folder))?;
+                sync_folder(path.as_os_str().as_bytes(), &Plain)
+                    .map_err(FilesError::System)
+                    .map_err(file_error(folder))?;
             }
         }
         let until = if last { log.end() } else { from };
         let synced = self.files.say(FileChangeKind::Synced, until, &[])?;
         log.wait(synced.end, Level::Destaged, FULL)?;
+        // With the mark itself, in the end: a page that is kept would be in the way of other lanes. Where it still can be read, so can the mark.
+        let until = if last { synced.end } else { until };
         log.trim(until)?;
         (state.checked, state.trimmed, state.at) = (log.end(), until, Instant::now());
         state.checkpoints += 1;

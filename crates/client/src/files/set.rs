@@ -11,12 +11,14 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use nix::sys::uio::pread;
 use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind};
 
+use super::PATIENCE;
 use super::handle::{identify, is_same};
 use super::table::{Counter, GONE, Locked, Place, REAL, Table};
 use crate::live::{Level, LiveError, Written};
@@ -146,6 +148,28 @@ impl<J: Journal> Files<J> {
         Ok(written)
     }
 
+    /// Waits while the log is so full that only the supervisor, who trims it, may append. Before a lock is taken: the supervisor needs it.
+    ///
+    /// # Errors
+    /// What has failed; the log is full when it takes too long.
+    #[inline]
+    pub fn admit(&self) -> Result<(), FilesError> {
+        if self.journal.end() <= self.table.limit() { Ok(()) } else { self.wait_for_trim() }
+    }
+
+    #[cold]
+    fn wait_for_trim(&self) -> Result<(), FilesError> {
+        let start = Instant::now();
+        while self.journal.end() > self.table.limit() {
+            self.check()?;
+            if start.elapsed() >= PATIENCE {
+                return self.for_good(Err(LiveError::Untrimmed));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    }
+
     /// Takes a file's lock. A file that a dead process was changing is settled first. `None`: the file has left the set.
     ///
     /// # Errors
@@ -262,6 +286,7 @@ impl<J: Journal> Files<J> {
     /// The log's, those of the system, and too many files.
     pub fn enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
         self.check()?;
+        self.admit()?;
         let _all = self.for_good(self.table.lock_all())?;
         let about = fstat(file)?;
         if about.st_nlink == 0 {

@@ -35,8 +35,10 @@ enum Word {
     Failed = 32,
     Chunk = 40,
     NextId = 48,
+    Piece = 56,
     Lock = 64,
     Used = 128,
+    Limit = 136,
     Counters = 192,
     Run = 512,
 }
@@ -135,7 +137,8 @@ impl Table {
     /// What the system says.
     pub fn new(run: [u8; 16], level: Level, outside: Level, chunk: u64) -> Result<(Table, OwnedFd), LiveError> {
         let failed = LiveError::system("make the table of files");
-        let file = memfd_create(c"tidewater-files", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).map_err(&failed)?;
+        let file =
+            memfd_create(c"tidewater-files", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).map_err(&failed)?;
         nix::unistd::ftruncate(&file, BYTES as i64).map_err(&failed)?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(&failed)?;
@@ -208,6 +211,24 @@ impl Table {
             0 => None,
             why => Some(Failed(why)),
         }
+    }
+
+    /// Where the log may end before a change begins: behind it, programs wait for a trim. What is under way may pass it by some pieces.
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        self.get(Word::Limit)
+    }
+
+    /// Says where the log may end, and how many bytes are written at once at most.
+    pub fn set_limit(&self, limit: u64, piece: u64) {
+        self.set(Word::Piece, piece);
+        self.set(Word::Limit, limit);
+    }
+
+    /// Bytes that are written at once, at most.
+    #[inline]
+    pub fn piece(&self) -> usize {
+        self.get(Word::Piece) as usize
     }
 
     /// Adds to a counter.

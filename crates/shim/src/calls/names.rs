@@ -267,13 +267,7 @@ pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
 
 /// `linkat(2)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn linkat(
-    from: c_int,
-    old: *const c_char,
-    to: c_int,
-    new: *const c_char,
-    flags: c_int,
-) -> c_int {
+pub unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller's.
     unsafe { linked((from, old), (to, new), || real::linkat(from, old, to, new, flags)) }
 }

@@ -130,7 +130,8 @@ fn take(fd: c_int, flags: c_int) -> Result<(), Errno> {
 fn open_without_sync(fd: c_int, flags: c_int) -> Result<(), Errno> {
     let mut name = Text::<64>::new();
     write!(name, "/proc/self/fd/{fd}\0").map_err(|_| Errno::ENAMETOOLONG)?;
-    let flags = flags & !(SYNCS_ALL | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_TMPFILE);
+    let flags =
+        flags & !(SYNCS_ALL | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_TMPFILE);
     // SAFETY: the name ends with a zero byte.
     let again = Errno::result(unsafe { real::open(name.as_bytes().as_ptr().cast(), flags, 0) })?;
     // SAFETY: both are open.

@@ -83,6 +83,11 @@ unsafe fn write_parts(
 ) -> ssize_t {
     let Some(bytes) = total(parts).filter(|bytes| *bytes > 0) else { return call() };
     let bytes = bytes.min(MOST);
+    let piece = process::files().map_or(MOST, |files| files.table().piece().max(1));
+    if bytes > piece {
+        // SAFETY: the caller's.
+        return unsafe { write_pieces(of, fd, parts, to, flags, piece) };
+    }
     let record = |files: &Files<Log>, locked: &Locked<'_>| {
         let appends = if files.table().flags(of.place) & ASKS != 0 {
             // SAFETY: a descriptor that is open.
@@ -130,6 +135,48 @@ unsafe fn write_parts(
         },
         done => give(done),
     }
+}
+
+/// As [`write_parts`], so many bytes at a time: the log has to take them, and may have to be trimmed in between.
+///
+/// # Safety
+/// As there.
+#[cold]
+unsafe fn write_pieces(of: Of, fd: c_int, parts: &[iovec], to: Where, flags: c_int, piece: usize) -> ssize_t {
+    let mut done: usize = 0;
+    for part in parts {
+        let mut at = 0;
+        while at < part.iov_len && done < MOST {
+            let len = piece.min(part.iov_len - at).min(MOST - done);
+            // SAFETY: within the part.
+            let base = unsafe { part.iov_base.byte_add(at) };
+            let one = [iovec { iov_base: base, iov_len: len }];
+            let below = flags & !(libc::RWF_DSYNC | libc::RWF_SYNC);
+            let (to, offset) = match to {
+                Where::Here => (Where::Here, -1),
+                Where::At(offset) => (Where::At(offset + done as off_t), offset + done as off_t),
+            };
+            let call = || match (to, below) {
+                // SAFETY: the caller's.
+                (Where::Here, 0) => unsafe { real::write(fd, base, len) },
+                // SAFETY: the caller's.
+                (Where::At(offset), 0) => unsafe { real::pwrite(fd, base, len, offset) },
+                // SAFETY: the caller's.
+                _ => unsafe { real::pwritev2(fd, one.as_ptr(), 1, offset, below) },
+            };
+            // SAFETY: the caller's.
+            let wrote = unsafe { write_parts(of, fd, &one, to, flags, call) };
+            if wrote < 0 {
+                return if done > 0 { done as ssize_t } else { wrote };
+            }
+            done += wrote as usize;
+            at += wrote as usize;
+            if (wrote as usize) < len {
+                return done as ssize_t;
+            }
+        }
+    }
+    done as ssize_t
 }
 
 /// `RWF_APPEND` (linux/fs.h).
