@@ -20,7 +20,8 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("probe", Some(&["base", "report"])),
     ("sim", Some(&["base", "wire", "nand", "core", "client", "report", "probe"])),
     ("serve", Some(&["base", "wire", "nand", "core"])),
-    ("tidewater", Some(&["base", "wire", "nand", "core", "report", "probe", "sim", "serve"])),
+    ("shim", Some(&["client"])),
+    ("tidewater", Some(&["base", "wire", "nand", "core", "client", "report", "probe", "sim", "serve"])),
     ("bench", None),
     ("tests", None),
 ];
@@ -52,6 +53,31 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
         "crates/client/src/live/memory.rs",
         "the mapped ring of a live client: bytes that another process shares are copied by raw pointers, and lines are written back",
     ),
+    (
+        "crates/client/src/files/handle.rs",
+        "system calls that no library wraps: which file a descriptor stands for, so that it is known again after a reboot",
+    ),
+    (
+        "crates/shim/src/real.rs",
+        "the C library's functions behind the shim's, found by dlsym and called with the caller's arguments",
+    ),
+    (
+        "crates/shim/src/memory.rs",
+        "a page that a fork empties: it tells a process from a child that borrows its memory",
+    ),
+    (
+        "crates/shim/src/process.rs",
+        "words that are leaked for good, and descriptors of the program's that a call borrows",
+    ),
+    ("crates/shim/src/paths.rs", "paths that the program hands over as C has them"),
+    ("crates/shim/src/calls/mod.rs", "symbols of the C library that stand before its own: fstat into memory for it"),
+    ("crates/shim/src/calls/begin.rs", "symbols of the C library that stand before its own: where the loader begins"),
+    ("crates/shim/src/calls/open.rs", "symbols of the C library that stand before its own: open and its kin"),
+    ("crates/shim/src/calls/write.rs", "symbols of the C library that stand before its own: write and its kin"),
+    ("crates/shim/src/calls/sync.rs", "symbols of the C library that stand before its own: fsync and its kin"),
+    ("crates/shim/src/calls/names.rs", "symbols of the C library that stand before its own: rename and its kin"),
+    ("crates/shim/src/calls/descriptors.rs", "symbols of the C library that stand before its own: dup, close, fcntl"),
+    ("crates/shim/src/calls/refused.rs", "symbols of the C library that stand before its own: mmap and its kin"),
     (
         "crates/serve/src/engine/slice.rs",
         "one system call that no library wraps: the scheduler's slice of the device's thread",
