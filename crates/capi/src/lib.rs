@@ -1,6 +1,6 @@
 //! The client library for C: `tidewater.h` is made from this file, and `tidewater(3)` describes it.
 //!
-//! Comments here are those of the header. Every function checks its pointers for NULL, reports as [`report`] says, and lets no panic out.
+//! Comments here are those of the header. Every function checks its pointers for NULL, says -1 or NULL and sets `errno` when it fails, and lets no panic out.
 #![allow(unsafe_code, non_camel_case_types)]
 
 mod report;
