@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_client::live::{Level, Log, Options};
@@ -95,7 +95,7 @@ impl Trial {
         let mut command = run_command(self.path(), &["--log", "data/*"], &line);
         // Below the shim, and beside the supervisor: what is really synced is known.
         command.env("LD_PRELOAD", &self.spy).env("SPY_FOLDER", self.shadow());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
     }
 
     /// The last sync of each file that the program told of.
@@ -133,18 +133,9 @@ impl Trial {
     }
 }
 
-/// Ends `tidewater run` and all that it started, at once.
+/// Ends `tidewater run` and all that it started, at once: they are a group.
 fn kill_all(run: &Child) {
-    let mut all = vec![run.id()];
-    let mut at = 0;
-    while at < all.len() {
-        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", all[at])).unwrap_or_default();
-        all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        at += 1;
-    }
-    for pid in all {
-        let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
-    }
+    let _ = killpg(Pid::from_raw(run.id() as i32), Signal::SIGKILL);
 }
 
 /// What dies.
@@ -252,4 +243,236 @@ fn a_program_that_ends_well_leaves_its_files_and_an_empty_log() {
     let done = recover(trial.path(), &[]);
     assert_eq!(text(&done.stdout), "the log has nothing for any file\n");
     drop(device);
+}
+
+/// What ends well has the same output and the same end with the shim as without.
+#[test]
+fn programs_that_it_must_not_touch_run_unchanged_under_it() {
+    let folder = folder();
+    let _device = device(folder.path());
+    fs::create_dir(folder.path().join("out")).expect("a new folder");
+    let lines = [
+        "ls -l /etc/passwd | wc -l",
+        "cd out && for i in 1 2 3; do echo line $i; done | sort -r | tee a b > c; cat a b c; rm a; mv b d; cp c e; ls",
+        "cd out && head -c 300000 /dev/zero > z && tar cf t.tar z && tar tf t.tar && gzip -f t.tar && sync && ls",
+        "cd out && git init -q g && cd g && git -c user.name=a -c user.email=b commit -q --allow-empty -m m && git log --format=%s",
+        "exec 3>out/fd; echo three >&3; exec 3>&-; cat out/fd; (exit 7); echo $?",
+        "true & wait; exit 3",
+        "kill -9 $$",
+    ];
+    for line in lines {
+        let plain = Command::new("sh").args(["-c", line]).current_dir(folder.path()).output().expect("a shell");
+        let _ = fs::remove_dir_all(folder.path().join("out"));
+        fs::create_dir(folder.path().join("out")).expect("a new folder");
+        let under = run_command(folder.path(), &["--quiet", "--log", "set/*"], &["sh", "-c", line]);
+        let under = { under }.output().expect("it starts");
+        assert_eq!(text(&under.stdout), text(&plain.stdout), "{line}: {}", text(&under.stderr));
+        assert_eq!(text(&under.stderr), text(&plain.stderr), "{line}");
+        let code = plain.status.code().unwrap_or(128 + 9);
+        assert_eq!(under.status.code(), Some(code), "{line}");
+        let _ = fs::remove_dir_all(folder.path().join("out"));
+        fs::create_dir(folder.path().join("out")).expect("a new folder");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_in_words_before_anything_happens() {
+    let folder = folder();
+    let refused = |more: &[&str], program: &[&str]| {
+        let output = run_command(folder.path(), more, program).output().expect("it starts");
+        assert!(!output.status.success());
+        text(&output.stderr)
+    };
+    if let Some(fixed) = compile("files.c", folder.path(), &["-static", "-lpthread"]) {
+        let said = refused(&["--log", "x"], &[&fixed.to_string_lossy()]);
+        assert!(said.contains("statically linked"), "{said}");
+    }
+    assert!(refused(&["--log", "x"], &["no-such-program"]).contains("no such program"));
+    assert!(refused(&["--log", "x"], &["true"]).contains("start the device"));
+    assert!(refused(&["--log", "a[b"], &["true"]).contains("bracket"));
+    let _device = device(folder.path());
+    let mut child = run_command(folder.path(), &["--log", "x"], &["sleep", "100"]);
+    let mut child = child.stderr(Stdio::null()).spawn().expect("it starts");
+    // Once it has the lane, nobody else gets it.
+    let start = Instant::now();
+    let said = loop {
+        let said = refused(&["--log", "x", "--quiet"], &["false"]);
+        if said.contains("another writer") || start.elapsed() > Duration::from_secs(20) {
+            break said;
+        }
+    };
+    assert!(said.contains("another writer") && said.contains("choose another with --lane"), "{said}");
+    let drained =
+        tidewater(Build::Same, folder.path()).args(["drain", "--device", DEVICE]).output().expect("it starts");
+    assert!(!drained.status.success() && text(&drained.stderr).contains("end it"), "{}", text(&drained.stderr));
+    // Signals are the program's.
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it is our child");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(128 + 15));
+}
+
+/// A log with records that nobody's shim has made.
+fn forge(target: &str, records: &[Vec<u8>]) {
+    let log = Log::open(target, Options { level: Some(Level::Ring), ..Options::default() }).expect("nobody has it");
+    for record in records {
+        log.append(&[record]).expect("there is room");
+    }
+}
+
+fn head(kind: FileChangeKind, len: u64) -> Vec<u8> {
+    FileChange { kind, id: 1, offset: 0, len }.to_bytes().to_vec()
+}
+
+fn bind(file: &Path, name: &Path) -> Vec<u8> {
+    use std::os::fd::AsFd;
+    let is = tidewater_client::files::identify(File::open(file).expect("it is there").as_fd()).expect("it is known");
+    let name = name.as_os_str().as_encoded_bytes();
+    let is = FileBind { path_bytes: name.len() as u16, ..is };
+    [&head(FileChangeKind::Bind, 0)[..], &is.to_bytes(), name].concat()
+}
+
+fn session() -> Vec<u8> {
+    [&head(FileChangeKind::Session, 0)[..], &FileSession::default().to_bytes()].concat()
+}
+
+fn write(bytes: &[u8]) -> Vec<u8> {
+    [&head(FileChangeKind::Write, bytes.len() as u64)[..], bytes].concat()
+}
+
+#[test]
+fn a_log_that_lies_touches_nothing_and_is_refused_in_words() {
+    let folder = folder();
+    let device = device(folder.path());
+    let place = folder.path().canonicalize().expect("it is there");
+    let [victim, link, other] = ["victim", "link", "other"].map(|name| place.join(name));
+    fs::write(&victim, "precious").expect("a new file");
+    fs::write(&other, "other").expect("a new file");
+    std::os::unix::fs::symlink(&victim, &link).expect("a new link");
+    let forget = || recover(folder.path(), &["--forget"]);
+    let mut cases = vec![
+        // The right file by a symbolic link; another file by its name; a name that is not there; a folder.
+        (vec![session(), bind(&victim, &link), write(b"forged")], "symbolic link"),
+        (vec![session(), bind(&other, &victim), write(b"forged")], "MISSING"),
+        (vec![session(), bind(&victim, &place.join("gone")), write(b"forged")], "MISSING"),
+        (vec![session(), bind(&place, &place), write(b"forged")], "no regular file"),
+        // No such file at all.
+        (vec![session(), write(b"forged")], "fit no file"),
+    ];
+    if nix::unistd::geteuid().is_root() {
+        let foreign = place.join("foreign");
+        fs::write(&foreign, "precious").expect("a new file");
+        std::os::unix::fs::chown(&foreign, Some(12_345), None).expect("root may");
+        cases.push((vec![session(), bind(&foreign, &foreign), write(b"forged")], "belongs to user 12345"));
+    }
+    for (records, why) in cases {
+        forge(&device.target(), &records);
+        let done = recover(folder.path(), &[]);
+        let said = text(&done.stdout) + &text(&done.stderr);
+        assert!(!done.status.success() && said.contains(why), "{why}: {said}");
+        assert!(forget().status.success(), "{why}");
+        assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious", "{why}");
+        assert_eq!(fs::read_to_string(&other).expect("it is there"), "other", "{why}");
+    }
+    // Noise, and records that are cut: passed over.
+    let mut noise = vec![session(), bind(&victim, &victim), b"noise".to_vec(), write(b"forged")];
+    noise[3].truncate(35);
+    forge(&device.target(), &noise);
+    assert!(recover(folder.path(), &[]).status.success());
+    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious");
+    // Outside of what the caller names.
+    forge(&device.target(), &[session(), bind(&victim, &victim), write(b"forged")]);
+    let done = recover(folder.path(), &["--log", "elsewhere/*"]);
+    assert!(text(&done.stdout).contains("not of the log set"), "{}", text(&done.stdout));
+    // A dry run tells, and the real one does it: this one is in order.
+    let dry = recover(folder.path(), &["--dry-run"]);
+    assert!(text(&dry.stdout).contains("1 record to replay"), "{}", text(&dry.stdout));
+    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious");
+    assert!(recover(folder.path(), &[]).status.success());
+    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "forgedus");
+    // A ring that was cut is refused by the device or by the client, and not read.
+    let target = device.target();
+    drop(device);
+    File::options().write(true).open(folder.path().join("ring")).expect("it is there").set_len(4096).expect("ours");
+    let _device = self::device(folder.path());
+    let _ = (target, recover(folder.path(), &[]));
+    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "forgedus");
+}
+
+const PYTHON: &str = "
+import os, mmap, sys, ctypes
+f = os.open('set/m', os.O_CREAT | os.O_RDWR)
+os.write(f, b'x' * 4096); os.fsync(f)
+m = mmap.mmap(f, 4096)          # from here on its syncs are real
+m[0:4] = b'seen'; m.flush(); os.fsync(f)
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.syscall(425, 8, 0), ctypes.get_errno())
+for fd in range(3, 1024):
+    try: os.close(fd)           # not the shim's
+    except OSError: pass
+g = os.open('set/n', os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+os.write(g, b'line'); os.fsync(g)
+sys.stdout.flush()
+os._exit(0)
+";
+
+#[test]
+fn what_cannot_be_recorded_is_said_and_real_and_a_lost_name_stops_recovery() {
+    let folder = folder();
+    if Command::new("python3").arg("-V").output().is_err() {
+        return skipped(1, "there is no python3");
+    }
+    fs::create_dir(folder.path().join("set")).expect("a new folder");
+    let device = device(folder.path());
+    let output = run_on_log(folder.path(), &["--log", "set/*"], &["python3", "-c", PYTHON]);
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(said.trim(), "-1 38", "{errors}");
+    assert_eq!(errors.matches("is mapped for writing").count(), 1, "{errors}");
+    assert_eq!(errors.matches("io_uring").count(), 1, "{errors}");
+    assert_eq!(&fs::read(folder.path().join("set/m")).expect("it is there")[..6], b"seenxx");
+    // The program is killed behind a sync; its file is away when it is recovered.
+    let code = "import os, signal; g = os.open('set/n', os.O_WRONLY | os.O_APPEND); os.write(g, b'more'); os.fsync(g); \
+                os.kill(os.getppid(), signal.SIGKILL)";
+    let died = run_command(folder.path(), &["--log", "set/*"], &["python3", "-c", code]).output().expect("it starts");
+    assert!(!died.status.success());
+    let (name, away) = (folder.path().join("set/n"), folder.path().join("away"));
+    fs::rename(&name, &away).expect("it is there");
+    // The last of its processes may just be ending.
+    let patient = |more: &[&str]| {
+        let start = Instant::now();
+        loop {
+            let done = recover(folder.path(), more);
+            if !text(&done.stderr).contains("another writer") || start.elapsed() > Duration::from_secs(20) {
+                return done;
+            }
+        }
+    };
+    let missing = patient(&[]);
+    assert!(!missing.status.success() && text(&missing.stdout).contains("MISSING"), "{}", text(&missing.stderr));
+    fs::rename(&away, &name).expect("it is there");
+    fs::OpenOptions::new().write(true).truncate(true).open(&name).expect("it is ours");
+    let done = patient(&[]);
+    assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    let bytes = fs::read(&name).expect("it is there");
+    assert_eq!(&bytes[bytes.len() - 4..], b"more");
+    drop(device);
+}
+
+#[test]
+fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
+    let folder = folder();
+    let device = device(folder.path());
+    let line = "exec 3>>wal; echo ready; read go; dd if=/dev/zero bs=10 count=1 conv=fsync,notrunc oflag=append of=wal 2>err; \
+                echo status $?; grep -c 'Input/output' err";
+    let mut child = run_command(folder.path(), &["--log", "wal"], &["sh", "-c", line]);
+    child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().expect("it starts");
+    let mut byte = [0; 6];
+    child.stdout.as_mut().expect("it is piped").read_exact(&mut byte).expect("it says that it is ready");
+    device.kill();
+    std::thread::sleep(Duration::from_millis(1_500));
+    child.stdin.take().expect("it is piped").write_all(b"go\n").expect("it reads");
+    let output = child.wait_with_output().expect("it is our child");
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(said, "status 1\n1\n", "{errors}");
+    assert_eq!(errors.matches("syncs of the program's files fail from now on").count(), 1, "{errors}");
+    assert!(!output.status.success() && errors.contains("tidewater recover"), "{errors}");
 }

@@ -61,11 +61,11 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         forget: given.forget,
     };
     // Before there is another thread: each has the mask of whoever made it.
-    let mut signals = SigSet::empty();
-    PASSED_ON.iter().chain([&Signal::SIGCHLD]).for_each(|signal| signals.add(*signal));
+    let mut blocked = SigSet::empty();
+    PASSED_ON.iter().chain([&Signal::SIGCHLD]).for_each(|signal| blocked.add(*signal));
     let failed = |what: &'static str| move |errno: Errno| Failure::run(format_args!("can't {what}: {}", errno.desc()));
-    signals.thread_block().map_err(failed("take signals"))?;
-    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+    blocked.thread_block().map_err(failed("take signals"))?;
+    let signals = SignalFd::with_flags(&blocked, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
     let mut signals = signals.map_err(failed("take signals"))?;
     // What the program leaves behind becomes this process's child: the log is drained when nobody is left.
     prctl::set_child_subreaper(true).map_err(failed("become the parent of what the program leaves"))?;
@@ -92,8 +92,11 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     let mut command = Command::new(&path);
     set_name(&mut command, name);
     command.args(arguments).env("LD_PRELOAD", preload).envs(run.environment());
-    let child =
-        command.spawn().map_err(|error| Failure::usage(format_args!("{}: {}", path.display(), reason(&error))))?;
+    // A program inherits the mask of whoever starts it, and would never hear what is passed on.
+    blocked.thread_unblock().map_err(failed("give signals back"))?;
+    let started = command.spawn();
+    blocked.thread_block().map_err(failed("take signals"))?;
+    let child = started.map_err(|error| Failure::usage(format_args!("{}: {}", path.display(), reason(&error))))?;
     let child = Pid::from_raw(child.id() as i32);
 
     let (status, failure) = look_after(&run, child, &mut signals, given.quiet)?;

@@ -418,16 +418,16 @@ fn open(name: &Path, bind: &FileBind, rules: &Rules) -> Result<Option<File>, Str
     if !about.file_type().is_file() {
         return Err("it is no regular file".into());
     }
-    let found = identify(path.as_fd()).map_err(|errno| errno.desc().to_owned())?;
+    let file = openat2(here, name, how(OFlag::O_RDWR | flags)).map_err(|errno| errno.desc().to_owned())?;
+    let file = File::from(file);
+    // What is opened counts: the name may have become another's since.
+    let found = identify(file.as_fd()).map_err(|errno| errno.desc().to_owned())?;
     if !is_same(&found, bind) {
         return Ok(None);
     }
+    let about = file.metadata().map_err(|error| error.to_string())?;
     may_touch(name, about.uid())?;
-    let file = openat2(here, name, how(OFlag::O_RDWR | flags)).map_err(|errno| errno.desc().to_owned())?;
-    let file = File::from(file);
-    // The name may have become another's since.
-    let again = identify(file.as_fd()).map_err(|errno| errno.desc().to_owned())?;
-    Ok(is_same(&again, bind).then_some(file))
+    Ok(Some(file))
 }
 
 /// A file of the caller's; for root one that belongs to whom its folder does.

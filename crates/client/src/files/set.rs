@@ -370,13 +370,28 @@ impl<J: Journal> Files<J> {
         Ok(())
     }
 
-    /// The last name of a file of the set was removed.
+    /// The last name of a file of the set is about to be removed. It is said first, and has come as far as names may: else recovery would miss a file that
+    /// was removed on purpose, and refuse.
+    ///
+    /// # Errors
+    /// The log's: the file is not to be removed.
+    pub fn going(&self, place: Place) -> Result<(), FilesError> {
+        self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
+        self.order()
+    }
+
+    /// It was removed.
+    pub fn went(&self, place: Place) {
+        self.table.flag(place, GONE);
+    }
+
+    /// The last name of a file of the set was removed, by somebody who did not say so first.
     ///
     /// # Errors
     /// The log's.
     pub fn gone(&self, place: Place) -> Result<(), FilesError> {
         self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
-        self.table.flag(place, GONE);
+        self.went(place);
         Ok(())
     }
 

@@ -287,14 +287,18 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_
     };
     match ready {
         Ok(place) => {
-            let done = call();
-            if done == 0
-                && about.st_nlink == 1
-                && let Some(place) = place
-                && let Ok(files) = process::files()
-                && let Err(error) = files.gone(place)
-            {
+            let goes = place.filter(|_| about.st_nlink == 1);
+            let Some(place) = goes else { return call() };
+            let files = match process::files() {
+                Ok(files) => files,
+                Err(errno) => return give(Err(errno)),
+            };
+            if let Err(error) = files.going(place) {
                 return give(Err(refuse(&error)));
+            }
+            let done = call();
+            if done == 0 {
+                files.went(place);
             }
             done
         }
