@@ -263,8 +263,8 @@ Examples:
   # Redis, with commits that survive a crash of it and of the device
   tidewater run --device vfio-user:f0.sock --level ring --log 'appendonlydir/*.aof' -- redis-server redis.conf
 
-  # PostgreSQL on a lane of its own
-  tidewater run --device vfio-user:f0.sock --lane 1 --log 'data/pg_wal/*' -- postgres -D data";
+  # PostgreSQL on a function of its own
+  tidewater run --device vfio-user:f1.sock --log 'data/pg_wal/*' -- postgres -D data";
 
 pub(super) const RECOVER: &str = "\
 Examples:
@@ -280,4 +280,4 @@ Examples:
 pub(super) const DRAIN: &str = "\
 Examples:
   # Before the device is taken away
-  tidewater drain --device vfio-user:f0.sock --lane 1";
+  tidewater drain --device vfio-user:f0.sock";
