@@ -10,12 +10,12 @@ REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo papers build pgo test test-guest check fmt bench torture clean
+.PHONY: help setup demo papers build pgo test test-guest test-databases check fmt bench bench-databases torture clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  make demo TRACE=my.csv PROFILE=generic REPORT=my.html replays a trace of your own.'
 
@@ -51,6 +51,10 @@ test-guest: ## Boot Linux guests (QEMU) that judge the device with their own too
 	@scripts/setup.sh
 	@scripts/guest.sh $(ARGS)
 
+test-databases: ## Crash PostgreSQL, Redis, SQLite and RocksDB on the device, and compare
+	@scripts/setup.sh
+	@scripts/databases.sh $(ARGS)
+
 check: ## Check format, lints, documentation and licences
 	@scripts/setup.sh
 	$(CARGO) fmt --all --check
@@ -66,11 +70,14 @@ bench: ## Measure speed: requests per second and instructions per request
 	@scripts/setup.sh
 	$(CARGO) bench --locked --package tidewater-bench $(ARGS)
 
+bench-databases: build ## Measure PostgreSQL, Redis, SQLite and RocksDB with and without the device
+	@scripts/bench-databases.sh $(ARGS)
+
 torture: ## Run the long tests: power cut at every event, and the like
 	@scripts/setup.sh
 	@scripts/torture.sh $(ARGS)
 	@# Names of tests choose among those alone: test-guest ARGS='--long NAME' runs one long guest.
-	@if [ -z '$(ARGS)' ]; then scripts/guest.sh --long; fi
+	@if [ -z '$(ARGS)' ]; then scripts/guest.sh --long && scripts/databases.sh --rounds 50; fi
 
 clean: ## Remove what was built
 	rm -rf '$(TARGET_DIR)' report.html papers.html

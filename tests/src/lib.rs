@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+pub mod databases;
 pub mod html;
+pub mod ring;
 
 /// The root of the checkout.
 pub fn root() -> PathBuf {

@@ -1,108 +1,29 @@
 //! Rings that clients map: appends without anybody in their path, over deaths of device and client, and over what a file may have become.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tidewater_client::live::{Level, LiveError, Log, Options, WriteBack};
 use tidewater_client::{End, Entry, Records};
 use tidewater_serve::vfio_user::client::Client;
-use tidewater_tests::{Build, run, run_well, tidewater};
+use tidewater_tests::ring::{Device, RING};
+use tidewater_tests::{run, run_well};
 use tidewater_wire::vendor::{ControlPage, LanePage, RING_FILE_BAR2, RingLanePage};
 use tidewater_wire::vfio_user::region;
 
-/// Bytes of a lane's ring here.
-const RING: u64 = 16 << 10;
 const TIME: Duration = Duration::from_secs(20);
-
-/// A device. It is killed (SIGKILL) when this is dropped.
-struct Device {
-    child: Child,
-    folder: PathBuf,
-}
-
-impl Device {
-    fn command(folder: &Path, more: &[&str]) -> Command {
-        let mut command = tidewater(Build::Same, folder);
-        command.args([
-            "serve",
-            "--profile",
-            "tiny",
-            "--image",
-            "drive",
-            "--control",
-            "control.sock",
-            "--vfio-user",
-            "f0.sock",
-        ]);
-        for set in [
-            "serve.timing=none",
-            "memory.sram.size=96KiB",
-            "memory.sram.survives=by-capacitors",
-            "fast.size=32KiB",
-            "fast.queue_size=4KiB",
-            "fast.log_size=512KiB",
-            "fast.lanes=2",
-            "fast.partial_after=1ms",
-            "fast.on_wrap=overwrite-oldest",
-        ] {
-            command.args(["--set", set]);
-        }
-        command.args(more);
-        command
-    }
-
-    fn start(folder: &Path, more: &[&str]) -> Device {
-        Device::start_plain(folder, &[&["--ring", "ring"], more].concat())
-    }
-
-    /// One that lends no ring.
-    fn start_plain(folder: &Path, more: &[&str]) -> Device {
-        let errors = OpenOptions::new().create(true).append(true).open(folder.join("stderr")).expect("a folder");
-        let mut command = Device::command(folder, more);
-        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts");
-        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut said = String::new();
-        while !said.contains("SIGTERM") {
-            let len = stdout.read_line(&mut said).expect("it prints UTF-8");
-            let errors = || std::fs::read_to_string(folder.join("stderr")).unwrap_or_default();
-            assert!(len > 0, "it does not serve: {}", errors());
-        }
-        Device { child, folder: folder.to_owned() }
-    }
-
-    fn target(&self) -> String {
-        format!("vfio-user:{}", self.folder.join("f0.sock").display())
-    }
-
-    fn kill(mut self) {
-        self.child.kill().expect("it is our child");
-        self.child.wait().expect("it is our child");
-    }
-
-    /// What it had to say.
-    fn errors(&self) -> String {
-        std::fs::read_to_string(self.folder.join("stderr")).unwrap_or_default()
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
 fn ring_level() -> Options {
-    Options { level: Level::Ring, ..Options::default() }
+    Options { level: Some(Level::Ring), ..Options::default() }
 }
 
 /// A payload that tells which it is.
@@ -330,7 +251,7 @@ fn a_record_that_is_given_up_is_a_void_one_and_what_is_behind_it_stays() {
     let device = Device::start(folder.path(), &[]);
     let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
     let (mut one, mut other) = (log.writer().expect("a slot"), log.writer().expect("another"));
-    let begun = one.begin(100).expect("there is room");
+    let begun = log.begin(100).expect("there is room");
     let begins = begun.lsn();
     let behind = other.append(&payload(5)).expect("there is room");
     let waited = log.wait(behind.end, Level::Ring, Duration::from_millis(5)).expect_err("a record before it is open");
@@ -338,10 +259,10 @@ fn a_record_that_is_given_up_is_a_void_one_and_what_is_behind_it_stays() {
     drop(begun);
     log.wait(behind.end, Level::Ring, TIME).expect("nothing is before it any more");
     assert_eq!(numbers(&log, begins, behind.end), (vec![5], 1));
-    let mut begun = one.begin(payload(6).len() as u32).expect("there is room");
+    let mut begun = log.begin(payload(6).len() as u32).expect("there is room");
     begun.fill(0, &payload(6)[..20]);
     begun.fill(20, &payload(6)[20..]);
-    let written = begun.commit();
+    let written = begun.commit().expect("it is this process's");
     assert_eq!(numbers(&log, begins, written.end), (vec![5, 6], 1));
     // Raw bytes, wherever they end; a record begins at the next line.
     let raw = one.x_pwrite(b"raw bytes").expect("there is room");
@@ -359,13 +280,13 @@ fn a_hole_of_a_dead_writer_is_sealed() {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
     let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
-    let (mut one, mut other) = (log.writer().expect("a slot"), log.writer().expect("another"));
-    let begun = one.begin(40).expect("there is room");
+    let mut other = log.writer().expect("a slot");
+    let begun = log.begin(40).expect("there is room");
     let begins = begun.lsn();
     let behind = other.append(&payload(9)).expect("there is room");
     // As if the process ended here.
     std::mem::forget(begun);
-    drop((one, other));
+    drop(other);
     drop(log);
     let start = Instant::now();
     let (log, found) = loop {

@@ -70,7 +70,7 @@ fn serve(folder: &Path, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
 fn open(folder: &Path, how: WriteBack) -> Log {
     let target = format!("vfio-user:{}", folder.join("vfio.sock").display());
     let options =
-        Options { level: Level::Ring, write_back: Some(how), timeout: TIME, full: TIME, ..Options::default() };
+        Options { level: Some(Level::Ring), write_back: Some(how), timeout: TIME, full: TIME, ..Options::default() };
     let start = Instant::now();
     loop {
         match Log::open(&target, options) {

@@ -1,14 +1,19 @@
 //! Many writers of one lane without a lock: each takes the next bytes of the stream, fills them, and the credit goes on over all that is filled.
 //!
-//! A writer owns a slot. Before it reserves, it stores there a lower bound of what it will get, and while it fills, where that begins; so whoever
+//! A writer owns a slot. Before it reserves, it stores there where what it will get begins; so whoever
 //! computes the credit knows that nothing below the least of all slots is being written. Reserving is one compare-and-swap, publishing one
 //! maximum. A writer that is held up keeps the credit at its bytes, and stops nobody from writing behind them.
 //!
-//! The words may lie in memory that another process shares. One process writes them.
+//! The words may lie in memory that other processes share, each of which writes (ADR 18). A process may die between any two stores here, and what it
+//! had reserved must be known to the byte, since what lies behind is others': its slot tells from where. Whether the swap came about, and up to
+//! where, tells the word itself, which names the slot; and whoever swaps next notes it in that slot before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidewater_wire::vendor::{RECORD_ALIGN, RING_IDLE};
+use tidewater_wire::vendor::{RECORD_ALIGN, RING_IDLE, RING_RESERVE_BITS, RING_SLOTS};
+
+/// No stream offset is as far as this: the bits above tell who reserved last.
+pub const OFFSETS: u64 = 1 << RING_RESERVE_BITS;
 
 /// There is no room for as many bytes now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,48 +33,121 @@ pub struct Reserved {
     pub end: u64,
 }
 
-/// The words of a lane's writers.
+/// The words of one writer.
 #[derive(Clone, Copy, Debug)]
-pub struct Writers<'a> {
-    /// End of what is reserved.
+pub struct Slot<'a> {
+    /// The first byte that it may be writing; [`RING_IDLE`]: nothing.
+    pub first: &'a AtomicU64,
+    /// Whose it is; 0: nobody's.
+    pub owner: &'a AtomicU64,
+    /// Where its newest reservation ends. It never falls, so one that is no more than `first` is of an older one.
+    pub end: &'a AtomicU64,
+}
+
+/// The words of a lane's writers. `S` finds a slot, 0 to [`RING_SLOTS`].
+#[derive(Clone, Copy, Debug)]
+pub struct Writers<'a, S> {
+    /// End of what is reserved, and above [`OFFSETS`] 1 + the slot that reserved last.
     pub reserve: &'a AtomicU64,
     /// The credit: end of what is filled without a gap.
     pub tail: &'a AtomicU64,
+    /// Slots that were ever claimed.
+    pub used: &'a AtomicU64,
+    /// The slots.
+    pub slots: S,
 }
 
-impl Writers<'_> {
-    /// Reserves `bytes` at the next multiple of `align` (1, or [`RECORD_ALIGN`]), if they end at `limit` or before. `slots`: those of all writers.
+/// Stream offset and slot of the word `reserve`. A slot that is none comes from damage, and is nobody's.
+#[inline]
+fn unpack(word: u64) -> (u64, Option<usize>) {
+    let slot = (word >> RING_RESERVE_BITS) as usize;
+    (word & (OFFSETS - 1), slot.checked_sub(1).filter(|slot| *slot < RING_SLOTS))
+}
+
+#[inline]
+fn pack(offset: u64, slot: usize) -> u64 {
+    offset | (slot as u64 + 1) << RING_RESERVE_BITS
+}
+
+impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
+    /// End of what is reserved.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        unpack(self.reserve.load(Ordering::SeqCst)).0
+    }
+
+    /// Slots that may hold anything.
+    #[inline]
+    pub fn used(&self) -> usize {
+        (self.used.load(Ordering::SeqCst) as usize).min(RING_SLOTS)
+    }
+
+    /// Takes a slot that is nobody's, the one named first if it is free. `None`: all are somebody's.
+    #[inline]
+    pub fn claim(&self, owner: u64, first: usize) -> Option<usize> {
+        self.claim_one(owner, first).or_else(|| (0..RING_SLOTS).find_map(|slot| self.claim_one(owner, slot)))
+    }
+
+    #[inline]
+    fn claim_one(&self, owner: u64, at: usize) -> Option<usize> {
+        let slot = (self.slots)(at);
+        if slot.owner.load(Ordering::Relaxed) != 0
+            || slot.owner.compare_exchange(0, owner, Ordering::SeqCst, Ordering::Relaxed).is_err()
+        {
+            return None;
+        }
+        if self.used.load(Ordering::Relaxed) <= at as u64 {
+            self.used.fetch_max(at as u64 + 1, Ordering::SeqCst);
+        }
+        Some(at)
+    }
+
+    /// Gives back a slot that writes nothing.
+    #[inline]
+    pub fn release(&self, slot: usize) {
+        (self.slots)(slot).owner.store(0, Ordering::Release);
+    }
+
+    /// Reserves `bytes`, 1 or more, at the next multiple of `align` (1, or [`RECORD_ALIGN`]), if they end at `limit` or before. The slot is the caller's.
     ///
     /// # Errors
     /// [`Full`]: nothing is reserved.
     #[inline]
-    pub fn reserve<'s>(
-        &self,
-        slot: &AtomicU64,
-        slots: impl Iterator<Item = &'s AtomicU64>,
-        bytes: u64,
-        align: u64,
-        limit: u64,
-    ) -> Result<Reserved, Full> {
+    pub fn reserve(&self, slot: usize, bytes: u64, align: u64, limit: u64) -> Result<Reserved, Full> {
         debug_assert!(align == 1 || align == RECORD_ALIGN);
-        let mut from = self.reserve.load(Ordering::Relaxed);
-        // Before the swap, for all: whoever sees the swap's value sees this one.
-        slot.store(from, Ordering::SeqCst);
+        debug_assert!(bytes > 0 && limit < OFFSETS);
+        let mine = (self.slots)(slot);
+        let mut word = self.reserve.load(Ordering::SeqCst);
         loop {
+            let (from, last) = unpack(word);
+            // Before the swap, for all: whoever sees the swap's value sees this one.
+            mine.first.store(from, Ordering::SeqCst);
             let offset = (from + (align - 1)) & !(align - 1);
             let end = offset.saturating_add(bytes);
             if end > limit {
                 // Others may have waited for the lower bound.
-                self.publish(slot, slots);
+                self.publish(slot);
                 return Err(Full { end });
             }
-            match self.reserve.compare_exchange_weak(from, end, Ordering::SeqCst, Ordering::Relaxed) {
+            // The word forgets who reserved up to `from`: noted before, for whoever finds that writer dead.
+            if let Some(last) = last.filter(|last| *last != slot) {
+                self.note(last, from);
+            }
+            match self.reserve.compare_exchange_weak(word, pack(end, slot), Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => {
-                    slot.store(from, Ordering::Release);
+                    mine.end.store(end, Ordering::Release);
                     return Ok(Reserved { from, offset, end });
                 }
-                Err(now) => from = now,
+                Err(now) => word = now,
             }
+        }
+    }
+
+    #[inline]
+    fn note(&self, slot: usize, end: u64) {
+        let slot = (self.slots)(slot);
+        if slot.end.load(Ordering::Acquire) < end {
+            slot.end.fetch_max(end, Ordering::SeqCst);
         }
     }
 
@@ -77,19 +155,36 @@ impl Writers<'_> {
     ///
     /// Everything that the writer stored must be ordered before (a fence, where its stores were not ordinary ones).
     #[inline]
-    pub fn publish<'s>(&self, slot: &AtomicU64, slots: impl Iterator<Item = &'s AtomicU64>) -> u64 {
-        slot.store(RING_IDLE, Ordering::SeqCst);
-        self.advance(slots)
+    pub fn publish(&self, slot: usize) -> u64 {
+        (self.slots)(slot).first.store(RING_IDLE, Ordering::SeqCst);
+        self.advance()
     }
 
     /// Computes the credit anew. Returns it.
     #[inline]
-    pub fn advance<'s>(&self, slots: impl Iterator<Item = &'s AtomicU64>) -> u64 {
+    pub fn advance(&self) -> u64 {
         // What is reserved first, then who is writing: who reserved before has its slot set.
-        let reserved = self.reserve.load(Ordering::SeqCst);
-        let filled = slots.fold(reserved, |least, slot| least.min(slot.load(Ordering::SeqCst)));
+        let reserved = self.end();
+        let first = |slot| (self.slots)(slot).first.load(Ordering::SeqCst);
+        let filled = (0..self.used()).fold(reserved, |least, slot| least.min(first(slot)));
         let before = self.tail.load(Ordering::Relaxed);
         if before >= filled { before } else { self.tail.fetch_max(filled, Ordering::AcqRel).max(filled) }
+    }
+
+    /// Takes the slot of an owner that is no more. `None`: somebody else has. Else what is left of it, if anything: bytes that nobody else writes,
+    /// and that the caller fills before it publishes and releases the slot. Until then the credit stays before them, and should the caller die
+    /// amid it, the next one does it again.
+    pub fn take_over(&self, at: usize, dead: u64, owner: u64) -> Option<Option<Reserved>> {
+        let slot = (self.slots)(at);
+        slot.owner.compare_exchange(dead, owner, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        if let (end, Some(last)) = unpack(self.reserve.load(Ordering::SeqCst))
+            && last == at
+        {
+            self.note(at, end);
+        }
+        let (from, end) = (slot.first.load(Ordering::SeqCst), slot.end.load(Ordering::SeqCst));
+        let offset = from.checked_next_multiple_of(RECORD_ALIGN).unwrap_or(from);
+        Some((from != RING_IDLE && end > from).then_some(Reserved { from, offset: offset.min(end), end }))
     }
 }
 
@@ -98,19 +193,86 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU8;
 
+    /// The words of a lane.
+    #[derive(Debug)]
+    struct Words {
+        reserve: AtomicU64,
+        tail: AtomicU64,
+        used: AtomicU64,
+        slots: [[AtomicU64; 3]; RING_SLOTS],
+    }
+
+    fn words(begin: u64) -> Words {
+        let word = AtomicU64::new;
+        let slots = std::array::from_fn(|_| [word(RING_IDLE), word(0), word(0)]);
+        Words { reserve: word(begin), tail: word(begin), used: word(0), slots }
+    }
+
+    impl Words {
+        fn writers<'w>(&'w self) -> Writers<'w, impl Fn(usize) -> Slot<'w> + 'w> {
+            let slots = |at: usize| {
+                let [first, owner, end] = &self.slots[at];
+                Slot { first, owner, end }
+            };
+            Writers { reserve: &self.reserve, tail: &self.tail, used: &self.used, slots }
+        }
+    }
+
     #[test]
     fn a_writer_that_is_held_up_keeps_the_credit_and_stops_nobody() {
-        let words = [AtomicU64::new(100), AtomicU64::new(100)];
-        let slots = [AtomicU64::new(RING_IDLE), AtomicU64::new(RING_IDLE)];
-        let writers = Writers { reserve: &words[0], tail: &words[1] };
-        let one = writers.reserve(&slots[0], slots.iter(), 64, RECORD_ALIGN, 1_000).unwrap();
+        let words = words(100);
+        let writers = words.writers();
+        assert_eq!((writers.claim(7, 0), writers.claim(7, 0)), (Some(0), Some(1)));
+        let one = writers.reserve(0, 64, RECORD_ALIGN, 1_000).unwrap();
         assert_eq!(one, Reserved { from: 100, offset: 128, end: 192 });
-        let other = writers.reserve(&slots[1], slots.iter(), 10, 1, 1_000).unwrap();
+        let other = writers.reserve(1, 10, 1, 1_000).unwrap();
         assert_eq!(other, Reserved { from: 192, offset: 192, end: 202 });
-        assert_eq!(writers.publish(&slots[1], slots.iter()), 100);
-        assert_eq!(writers.reserve(&slots[1], slots.iter(), 799, 1, 1_000), Err(Full { end: 1_001 }));
-        assert_eq!(writers.publish(&slots[0], slots.iter()), 202);
-        assert_eq!(writers.advance(slots.iter()), 202);
+        assert_eq!(writers.publish(1), 100);
+        assert_eq!(writers.reserve(1, 799, 1, 1_000), Err(Full { end: 1_001 }));
+        assert_eq!(writers.publish(0), 202);
+        assert_eq!((writers.advance(), writers.end()), (202, 202));
+        writers.release(0);
+        assert_eq!(writers.claim(8, 1), Some(0), "the one that was asked for is taken");
+    }
+
+    /// Wherever a writer dies, what it leaves is known to the byte.
+    #[test]
+    fn what_a_dead_writer_had_reserved_is_known_wherever_it_died() {
+        const DEAD: u64 = 7;
+        let left = |die: &dyn Fn(&Words), others: bool| {
+            let words = words(100);
+            let writers = words.writers();
+            // An earlier life of the slot.
+            let slot = writers.claim(DEAD, 0).unwrap();
+            writers.reserve(slot, 20, 1, 1_000).unwrap();
+            writers.publish(slot);
+            die(&words);
+            if others {
+                let other = writers.claim(9, 1).unwrap();
+                writers.reserve(other, 30, 1, 1_000).unwrap();
+                writers.publish(other);
+            }
+            let end = writers.end();
+            let left = writers.take_over(slot, DEAD, 9).unwrap();
+            assert_eq!(writers.take_over(slot, DEAD, 9), None, "once");
+            assert_eq!(writers.publish(slot), end, "the credit goes on");
+            left
+        };
+        let bound = |words: &Words| words.slots[0][0].store(120, Ordering::SeqCst);
+        let swapped = |words: &Words| {
+            bound(words);
+            words.reserve.store(pack(170, 0), Ordering::SeqCst);
+        };
+        let noted = |words: &Words| {
+            swapped(words);
+            words.slots[0][2].store(170, Ordering::SeqCst);
+        };
+        for others in [false, true] {
+            assert_eq!(left(&|_| (), others), None, "it was writing nothing");
+            assert_eq!(left(&bound, others), None, "its swap had not come about");
+            let hole = Some(Reserved { from: 120, offset: 128, end: 170 });
+            assert_eq!((left(&swapped, others), left(&noted, others)), (hole, hole));
+        }
     }
 
     /// Every byte below the credit has been written, whatever the threads do, and at the end all have.
@@ -118,27 +280,29 @@ mod tests {
     fn the_credit_covers_no_byte_that_is_not_there() {
         const THREADS: usize = 4;
         const EACH: usize = 3_000;
-        let words = [AtomicU64::new(0), AtomicU64::new(0)];
-        let slots: Vec<AtomicU64> = (0..THREADS).map(|_| AtomicU64::new(RING_IDLE)).collect();
+        let words = words(0);
         let bytes: Vec<AtomicU8> = (0..THREADS * EACH * 8).map(|_| AtomicU8::new(0)).collect();
-        let writers = Writers { reserve: &words[0], tail: &words[1] };
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
-                let (slots, bytes) = (&slots, &bytes);
+                let (words, bytes) = (&words, &bytes);
                 scope.spawn(move || {
+                    let writers = words.writers();
                     for i in 0..EACH {
                         let len = 1 + (i * 7 + thread) as u64 % 8;
+                        // Claimed for each, as by processes; anybody may have it next.
+                        let slot = writers.claim(1 + thread as u64, i % THREADS).expect("more slots than threads");
                         let reserved = loop {
                             // A window that is often full.
-                            let limit = words_limit(writers);
-                            if let Ok(it) = writers.reserve(&slots[thread], slots.iter(), len, 1, limit) {
+                            let limit = words.tail.load(Ordering::Acquire) + 24;
+                            if let Ok(it) = writers.reserve(slot, len, 1, limit) {
                                 break it;
                             }
                         };
                         for byte in &bytes[reserved.from as usize..reserved.end as usize] {
                             assert_eq!(byte.swap(1, Ordering::Relaxed), 0, "nobody else has it");
                         }
-                        let credit = writers.publish(&slots[thread], slots.iter());
+                        let credit = writers.publish(slot);
+                        writers.release(slot);
                         let first = credit.saturating_sub(64) as usize;
                         for byte in &bytes[first..credit as usize] {
                             assert_eq!(byte.load(Ordering::Relaxed), 1, "below the credit {credit}");
@@ -147,10 +311,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed));
-    }
-
-    fn words_limit(writers: Writers<'_>) -> u64 {
-        writers.tail.load(Ordering::Acquire) + 24
+        assert_eq!(words.writers().end(), words.tail.load(Ordering::Relaxed));
     }
 }

@@ -365,6 +365,13 @@ impl Medium for Nand {
         block.lpns.as_ref().map_or(Nand::NO_LPN, |l| l[(page * self.units_per_page + unit) as usize])
     }
 
+    #[inline]
+    fn lpns(&self, at: Block, page: u32) -> &[u32] {
+        let first = (page * self.units_per_page) as usize;
+        let lpns = self.blocks[self.index(at)].lpns.as_deref();
+        lpns.map_or(&[], |lpns| &lpns[first..first + self.units_per_page as usize])
+    }
+
     fn stamp(&self, at: Block, page: u32, unit: u32) -> Option<Stamp> {
         let index = self.index(at);
         let lpn = self.lpn(at, page, unit);

@@ -71,6 +71,9 @@ pub trait Medium: Clone {
     /// The logical page in a unit's out-of-band area; [`Nand::NO_LPN`] for filler, torn and unwritten units.
     fn lpn(&self, at: Block, page: u32, unit: u32) -> u32;
 
+    /// As [`Medium::lpn`], all units of a page at once; empty where nothing of the block was ever programmed.
+    fn lpns(&self, at: Block, page: u32) -> &[u32];
+
     /// The stamp of a unit, when the medium keeps stamps and the unit is readable and not filler.
     fn stamp(&self, at: Block, page: u32, unit: u32) -> Option<Stamp>;
 

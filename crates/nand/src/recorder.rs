@@ -207,6 +207,10 @@ impl<M: Medium> Medium for Recorder<M> {
         self.inner.lpn(at, page, unit)
     }
 
+    fn lpns(&self, at: Block, page: u32) -> &[u32] {
+        self.inner.lpns(at, page)
+    }
+
     fn stamp(&self, at: Block, page: u32, unit: u32) -> Option<Stamp> {
         self.inner.stamp(at, page, unit)
     }

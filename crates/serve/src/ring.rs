@@ -59,6 +59,8 @@ pub struct Said {
     pub generation: u64,
     /// How far the ring is filled.
     pub tail: u64,
+    /// Up to where it wants to be synced.
+    pub wanted: u64,
 }
 
 /// What was found at a ring's place.
@@ -257,6 +259,12 @@ impl RingFile {
         ]
     }
 
+    /// Which stores of clients may be an event: that to the word `wanted` of each lane.
+    pub fn doorbells(&self) -> Vec<(u64, u64)> {
+        let lanes = 0..usize::from(self.header.lanes);
+        lanes.map(|lane| (bar::lane_page_address(lane) + RingLanePage::WANTED_OFFSET as u64, 8)).collect()
+    }
+
     fn write_header(&self) -> Result<(), Lost> {
         self.file.write_all_at(&self.header.to_bytes(), 0).map_err(|_| Lost)
     }
@@ -298,7 +306,8 @@ impl RingFile {
         let page = RING_FILE_BAR2 + bar::lane_page_address(lane);
         let generation = self.word(page + RingLanePage::GENERATION_OFFSET as u64)?;
         let tail = self.word(page + RingLanePage::TAIL_OFFSET as u64)?;
-        Ok(Said { generation, tail })
+        let wanted = self.word(page + RingLanePage::WANTED_OFFSET as u64)?;
+        Ok(Said { generation, tail, wanted })
     }
 
     /// Copies what a lane's ring holds under these stream offsets. Asserts that it is no more than a ring.
@@ -365,7 +374,7 @@ mod tests {
         // A client that still has its descriptor does not hold the lock.
         let (mut ring, found) = RingFile::open(&path, &shape()).unwrap();
         assert_eq!(found, Found::Ring);
-        assert_eq!(ring.said(1), Ok(Said { generation: 0, tail: 9 }));
+        assert_eq!(ring.said(1), Ok(Said { generation: 0, tail: 9, wanted: 0 }));
         let mut bytes = [0; 4];
         ring.read(1, 3 * 8192 - 2, &mut bytes).unwrap();
         assert_eq!(&bytes, b"abcd");

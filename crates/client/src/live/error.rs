@@ -102,6 +102,8 @@ pub enum LiveError {
     Stale,
     /// The device marked the stream broken.
     Broken,
+    /// The connection to the device is another process's, and so is a record that it began.
+    Joined,
     /// Nothing offers this level of durability.
     NotAvailable(Level),
 }
@@ -121,7 +123,8 @@ impl LiveError {
     }
 
     /// The error as a number of the system: EAGAIN ring full, ENOSPC untrimmed log, ENXIO bytes that are gone, ETIMEDOUT outcome unknown, EPIPE device
-    /// gone, ESTALE the stream goes on elsewhere, EIO broken for good, EOPNOTSUPP a level that nothing offers.
+    /// gone, ESTALE the stream goes on elsewhere, EIO broken for good, ENOTSUP a level that nothing
+    /// offers, or what only the process that opened the log can do.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             LiveError::Full { .. } => Errno::EAGAIN,
@@ -130,7 +133,7 @@ impl LiveError {
             LiveError::TimedOut { .. } | LiveError::NoMoreLog { .. } => Errno::ETIMEDOUT,
             LiveError::Gone => Errno::EPIPE,
             LiveError::Stale => Errno::ESTALE,
-            LiveError::NotAvailable(_) | LiveError::NotMapped => Errno::EOPNOTSUPP,
+            LiveError::NotAvailable(_) | LiveError::NotMapped | LiveError::Joined => Errno::EOPNOTSUPP,
             LiveError::Target(_) | LiveError::TooLarge { .. } => Errno::EINVAL,
             LiveError::NoLane { .. } => Errno::ENODEV,
             LiveError::Busy { .. } | LiveError::Writers => Errno::EBUSY,
@@ -173,6 +176,7 @@ impl fmt::Display for LiveError {
             }
             LiveError::Stale => f.write_str("the stream goes on elsewhere: reattach"),
             LiveError::Broken => f.write_str("the device marked the stream broken: set the lane up anew"),
+            LiveError::Joined => f.write_str("this process shares the lane; the one that opened it can do that"),
             LiveError::NotAvailable(level) => write!(f, "{level} is not available: the device has no replicas"),
         }
     }

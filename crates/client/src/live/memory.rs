@@ -6,10 +6,11 @@
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// What makes stores outlive a loss of power, where the memory itself does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -206,6 +207,22 @@ impl Drop for Mapping {
         // SAFETY: `base` and `len` are what mmap gave, and no access outlives `self`.
         let _ = unsafe { munmap(self.base.cast(), self.len) };
     }
+}
+
+/// A word of this process that is zero again in every process that it forks, however that is done. `None`: the system has no such memory.
+pub(super) fn zeroed_by_fork() -> Option<&'static AtomicU64> {
+    static WORD: OnceLock<Option<usize>> = OnceLock::new();
+    let at = WORD.get_or_init(|| {
+        let length = NonZeroUsize::new(4096)?;
+        let (protection, flags) = (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE);
+        // SAFETY: the kernel chooses an address where nothing is mapped; the page stays for good.
+        let page = unsafe { mmap_anonymous(None, length, protection, flags).ok()? };
+        // SAFETY: the page above, which nobody else knows of.
+        let wiped = unsafe { nix::libc::madvise(page.as_ptr(), length.get(), nix::libc::MADV_WIPEONFORK) } == 0;
+        wiped.then(|| page.as_ptr().expose_provenance())
+    });
+    // SAFETY: the first word of a page that stays mapped and that is only accessed as this atomic.
+    at.map(|at| unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)) })
 }
 
 /// Waits for stores past the caches, and for lines that are written back.

@@ -1,7 +1,7 @@
 //! A lane's ring as a client has it mapped, and taking it up after whoever wrote it before.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,14 +9,16 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use tidewater_wire::vendor::{
-    RING_FILE_BAR2, RING_IDLE, RING_PAGE_OFFSET, RING_SLOTS, RingHeader, RingLane, RingLanePage, RingPage,
+    RECORD_ALIGN, RING_FILE_BAR2, RING_IDLE, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane,
+    RingLanePage, RingPage, RingSlot,
 };
 use tidewater_wire::vfio_user::Area;
 
 use super::error::LiveError;
 use super::memory::{Mapping, WriteBack, fence};
+use super::owner;
 use super::socket::Mappable;
-use crate::writers::Writers;
+use crate::writers::{OFFSETS, Reserved, Slot, Writers};
 use crate::{Entry, Records, fill_void};
 
 const PAGE: u64 = 4096;
@@ -42,11 +44,11 @@ pub struct Recovered {
     pub is_new: bool,
 }
 
-/// A mapped ring, locked for this handle.
+/// A mapped ring, locked for this handle and those that share it.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// Its own description of the file: the lock is the handle's, and ends with the process.
-    _file: File,
+    /// Its own description of the file: the lock is the handle's, and ends with the last process that has the descriptor or the mappings.
+    file: File,
     identity: (u64, u64),
     header: RingHeader,
     lane: u8,
@@ -93,6 +95,36 @@ fn lock(file: &File, lane: u8) -> Result<(), LiveError> {
     }
 }
 
+/// The file's header, and which file it is.
+fn look_at(file: &File, lane: u8) -> Result<(RingHeader, (u64, u64)), LiveError> {
+    let mut bytes = [0; RingHeader::SIZE];
+    file.read_exact_at(&mut bytes, 0).map_err(|error| wrong(error.to_string()))?;
+    let header = RingHeader::parse(&bytes).map_err(|error| wrong(error.to_string()))?;
+    if u16::from(lane) >= header.lanes {
+        return Err(LiveError::NoLane { lane, lanes: header.lanes });
+    }
+    let (device, inode, len) = identity(file)?;
+    if len < header.file_bytes {
+        return Err(wrong(format!("has {len} of {} bytes", header.file_bytes)));
+    }
+    Ok((header, (device, inode)))
+}
+
+/// The parts of BAR2 that a lane's writers map: the lane's page, the device's, the ring.
+fn places(header: &RingHeader, lane: u8) -> [Area; 3] {
+    let ring = header.ring_bytes;
+    [
+        Area { offset: LANE_PAGES + u64::from(lane) * PAGE, size: PAGE },
+        Area { offset: RING_PAGE_OFFSET, size: PAGE },
+        Area { offset: RINGS + u64::from(lane) * ring, size: ring },
+    ]
+}
+
+fn map(file: &File, area: Area, writable: bool) -> Result<Mapping, LiveError> {
+    let mapped = Mapping::new(file.as_fd(), RING_FILE_BAR2 + area.offset, area.size, writable);
+    mapped.map_err(LiveError::system("map the ring"))
+}
+
 impl Ring {
     /// Maps a lane, takes it for this handle, and takes up its stream.
     pub(super) fn attach(lent: &Mappable, lane: u8) -> Result<(Ring, Recovered), LiveError> {
@@ -102,35 +134,54 @@ impl Ring {
             return Err(LiveError::NotMapped);
         }
         let file = reopen(&lent.file)?;
-        let mut bytes = [0; RingHeader::SIZE];
-        file.read_exact_at(&mut bytes, 0).map_err(|error| wrong(error.to_string()))?;
-        let header = RingHeader::parse(&bytes).map_err(|error| wrong(error.to_string()))?;
-        if u16::from(lane) >= header.lanes {
-            return Err(LiveError::NoLane { lane, lanes: header.lanes });
-        }
-        let (device, inode, len) = identity(&file)?;
-        if len < header.file_bytes {
-            return Err(wrong(format!("has {len} of {} bytes", header.file_bytes)));
-        }
+        let (header, identity) = look_at(&file, lane)?;
         lock(&file, lane)?;
-        let map = |area: Area, writable: bool| {
-            let allowed = |one: &Area| {
+        let places = places(&header, lane);
+        let allowed = |area: &Area| {
+            let holds = |one: &Area| {
                 one.offset <= area.offset && area.offset - one.offset <= one.size.saturating_sub(area.size)
             };
-            if !lent.areas.iter().any(allowed) {
-                return Err(LiveError::NotMapped);
-            }
-            let mapped = Mapping::new(file.as_fd(), RING_FILE_BAR2 + area.offset, area.size, writable);
-            mapped.map_err(LiveError::system("map the ring"))
+            lent.areas.iter().any(holds)
         };
-        let ring_bytes = header.ring_bytes;
-        let mine = map(Area { offset: LANE_PAGES + u64::from(lane) * PAGE, size: PAGE }, true)?;
-        let page = map(Area { offset: RING_PAGE_OFFSET, size: PAGE }, false)?;
-        let data = map(Area { offset: RINGS + u64::from(lane) * ring_bytes, size: ring_bytes }, true)?;
-        let identity = (device, inode);
-        let mut ring = Ring { _file: file, identity, header, lane, mine, device: page, data, generation: 0, begin: 0 };
+        if !places.iter().all(allowed) {
+            return Err(LiveError::NotMapped);
+        }
+        let mut ring = Ring::mapped(file, header, identity, lane)?;
         let recovered = ring.take_up()?;
         Ok((ring, recovered))
+    }
+
+    fn mapped(file: File, header: RingHeader, identity: (u64, u64), lane: u8) -> Result<Ring, LiveError> {
+        let [mine, page, data] = places(&header, lane);
+        let (mine, device, data) = (map(&file, mine, true)?, map(&file, page, false)?, map(&file, data, true)?);
+        Ok(Ring { file, identity, header, lane, mine, device, data, generation: 0, begin: 0 })
+    }
+
+    /// Maps a lane that another process has taken up and shares.
+    pub(super) fn join(file: OwnedFd, lane: u8, generation: u64) -> Result<Ring, LiveError> {
+        let file = File::from(file);
+        let (header, identity) = look_at(&file, lane)?;
+        let mut ring = Ring::mapped(file, header, identity, lane)?;
+        let word = |at: usize| ring.mine.load(at as u64);
+        if word(RingLanePage::NAMESPACE_OFFSET) != owner::namespace() {
+            return Err(wrong("is shared by processes of another PID namespace: they can't tell who of them has died"));
+        }
+        let (said, begin) = (word(RingLanePage::GENERATION_OFFSET), word(RingLanePage::BEGIN_OFFSET));
+        (ring.generation, ring.begin) = (generation, begin);
+        if said != generation || !ring.is_current() || !ring.is_open() {
+            return Err(LiveError::Stale);
+        }
+        Ok(ring)
+    }
+
+    /// The file: whoever has it has the lane.
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whether this process can tell who of the lane's writers has died.
+    pub(super) fn knows_writers(&self) -> bool {
+        self.mine.load(RingLanePage::NAMESPACE_OFFSET as u64) == owner::namespace()
     }
 
     /// Whether this is the same file.
@@ -212,25 +263,64 @@ impl Ring {
     }
 
     pub(super) fn reserved(&self) -> u64 {
-        self.mine.load(RingLanePage::RESERVE_OFFSET as u64)
+        self.writers().end()
     }
 
     #[inline]
-    pub(super) fn writers(&self) -> Writers<'_> {
+    pub(super) fn writers<'r>(&'r self) -> Writers<'r, impl Fn(usize) -> Slot<'r> + 'r> {
         Writers {
             reserve: self.mine.word(RingLanePage::RESERVE_OFFSET as u64),
             tail: self.mine.word(RingLanePage::TAIL_OFFSET as u64),
+            used: self.mine.word(RingLanePage::USED_OFFSET as u64),
+            slots: |slot| {
+                let word = |at: usize| self.mine.word((RingLanePage::SLOTS_OFFSET + RingSlot::SIZE * slot + at) as u64);
+                Slot { first: word(0), owner: word(RingSlot::OWNER_OFFSET), end: word(RingSlot::END_OFFSET) }
+            },
         }
     }
 
-    #[inline]
-    pub(super) fn slot(&self, slot: usize) -> &AtomicU64 {
-        self.mine.word((RingLanePage::SLOTS_OFFSET + 64 * slot) as u64)
+    /// Whether living processes other than this one are writing.
+    pub(super) fn has_other_writers(&self, me: u64) -> bool {
+        let writers = self.writers();
+        let mut owners = (0..writers.used()).map(|at| (writers.slots)(at).owner.load(Ordering::SeqCst));
+        owners.any(|of| of != 0 && of != me && !owner::is_dead(of))
     }
 
-    #[inline]
-    pub(super) fn slots(&self, used: usize) -> impl Iterator<Item = &AtomicU64> {
-        (0..used).map(|slot| self.slot(slot))
+    /// Seals what dead writers have left: a record that is whole stays, everything else becomes void. How many holes there were. Bytes are written
+    /// back as `settle` does it.
+    pub(super) fn seal(&self, me: u64, settle: impl Fn(Reserved)) -> usize {
+        let writers = self.writers();
+        let mut sealed = 0;
+        for at in 0..writers.used() {
+            let dead = (writers.slots)(at).owner.load(Ordering::SeqCst);
+            if dead == 0 || dead == me || !owner::is_dead(dead) {
+                continue;
+            }
+            let Some(left) = writers.take_over(at, dead, me) else { continue };
+            // More than a ring can only come from damage: the credit goes on, and readers find no record there.
+            if let Some(hole) = left.filter(|hole| hole.end - hole.from <= self.size()) {
+                if !self.holds_record(hole) {
+                    let mut void = vec![0; (hole.end - hole.from) as usize];
+                    fill_void(hole.from, self.header.epoch, &mut void);
+                    self.write(hole.from, &void, WriteBack::None);
+                    sealed += 1;
+                }
+                settle(hole);
+            }
+            writers.publish(at);
+            writers.release(at);
+        }
+        sealed
+    }
+
+    /// Whether a reservation is just one whole record.
+    fn holds_record(&self, hole: Reserved) -> bool {
+        let mut bytes = vec![0; (hole.end - hole.offset) as usize];
+        self.read(hole.offset, &mut bytes);
+        let span = |payload: &[u8]| RecordHeader::span(payload.len() as u64);
+        hole.offset.is_multiple_of(RECORD_ALIGN)
+            && matches!(Records::new(&bytes, hole.offset).next(),
+                Some(Entry::Record { lsn, payload, .. }) if lsn == hole.offset && lsn + span(payload) == hole.end)
     }
 
     /// Takes up the stream: this handle is its only writer now.
@@ -252,9 +342,24 @@ impl Ring {
         } else {
             self.recover(taken, &mut recovered)?
         };
-        (0..RING_SLOTS).for_each(|slot| self.slot(slot).store(RING_IDLE, Ordering::Relaxed));
-        self.mine.word(RingLanePage::WANTED_OFFSET as u64).store(0, Ordering::Relaxed);
-        self.mine.word(RingLanePage::RESERVE_OFFSET as u64).store(end, Ordering::Relaxed);
+        if end >= OFFSETS / 2 {
+            return Err(wrong(format!("its stream stands at {end}, which is more than a lane can have")));
+        }
+        let writers = self.writers();
+        for slot in (0..RING_SLOTS).map(&writers.slots) {
+            slot.first.store(RING_IDLE, Ordering::Relaxed);
+            slot.owner.store(0, Ordering::Relaxed);
+            slot.end.store(0, Ordering::Relaxed);
+        }
+        for (at, value) in [
+            (RingLanePage::WANTED_OFFSET, 0),
+            (RingLanePage::USED_OFFSET, 0),
+            (RingLanePage::NAMESPACE_OFFSET, owner::namespace()),
+            (RingLanePage::BEGIN_OFFSET, self.begin),
+            (RingLanePage::RESERVE_OFFSET, end),
+        ] {
+            self.mine.word(at as u64).store(value, Ordering::Relaxed);
+        }
         self.mine.word(RingLanePage::TAIL_OFFSET as u64).store(end, Ordering::Release);
         self.mine.word(GENERATION).store(generation, Ordering::Release);
         Ok(Recovered { tail: end, in_ring: end.saturating_sub(taken), is_new, ..recovered })

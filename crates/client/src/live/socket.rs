@@ -12,7 +12,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 use tidewater_wire::vfio_user::{
-    Area, DmaMap, Header, MAJOR, MINOR, RegionAccess, RegionInfo, Version, command, parse_areas,
+    Area, DmaMap, Header, IoEventFd, MAJOR, MINOR, RegionAccess, RegionInfo, RegionIoFds, Version, command, parse_areas,
 };
 
 use super::error::LiveError;
@@ -141,6 +141,15 @@ impl Socket {
         let info = RegionInfo::parse(&reply).ok_or_else(wrong)?;
         let areas = parse_areas(&reply).ok_or_else(wrong)?;
         Ok(file.zip(areas).map(|(file, areas)| Mappable { offset: info.offset, areas, file }))
+    }
+
+    /// The descriptor that stands for a write to the region at this offset; `None`: there is none.
+    pub(super) fn doorbell(&mut self, region: u32, offset: u64) -> Result<Option<OwnedFd>, LiveError> {
+        let asked = RegionIoFds { argsz: 4096, flags: 0, index: region, count: 0 };
+        let (reply, file) = self.ask(command::DEVICE_GET_REGION_IO_FDS, &[&asked.to_bytes()], None)?;
+        let all = IoEventFd::parse_all(&reply).ok_or_else(|| malformed(command::DEVICE_GET_REGION_IO_FDS))?;
+        // The first descriptor of a message is the one that is kept.
+        Ok(file.filter(|_| all.iter().any(|one| one.offset == offset && one.descriptor == 0)))
     }
 
     /// Reads bytes of a region.

@@ -6,7 +6,7 @@ use crate::flash::{Kind, NONE, Operation, Source};
 use crate::profile::GcVictim;
 use std::cmp::Reverse;
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Origin, Place};
+use tidewater_nand::{Medium, Nand, Origin, Place};
 
 /// Fractions of a unit that credit is counted in.
 pub(super) const CREDIT: i64 = 256;
@@ -20,6 +20,16 @@ const BEHIND: i64 = 2;
 const RATIO_MAX: i64 = 32;
 /// Static wear levelling looks at the wear of a die once in so many victims: it walks all superblocks.
 const WEAR_LOOK: u32 = 8;
+
+/// The numbers of the bits that are set, from the lowest.
+#[inline]
+fn bits(mut of: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = (of != 0).then(|| of.trailing_zeros());
+        of &= of.wrapping_sub(1);
+        bit
+    })
+}
 
 impl<M: Medium> Ftl<M> {
     /// The host has written a row to this die: collection may move as much as frees the same space again, and half as
@@ -178,52 +188,75 @@ impl<M: Medium> Ftl<M> {
         space.credit -= if fold { 0 } else { i64::from(units.count_ones()) * CREDIT };
         self.update_ready(die);
         // The map entries are needed when the read is done, many events from now.
-        let mut left = units;
-        while left != 0 {
-            let unit = left.trailing_zeros();
-            left &= left - 1;
-            let (plane, unit) = (unit / self.layout.units_per_page, unit % self.layout.units_per_page);
-            self.map.prefetch(self.medium.lpn(self.layout.block(victim, plane), row, unit));
-        }
+        self.each_lpn(die, victim, row, units, |_, lpn| self.map.prefetch(lpn));
         let source = if fold { Source::FoldRead } else { Source::CollectRead };
         self.flash.enqueue(now, events, Kind::Read, source, die, victim, row, units, die);
     }
 
     /// A row of a victim has been read: what is still valid goes to the die's row of collected data.
     pub(super) fn on_collect_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
-        let die = operation.die;
-        let mut left = operation.units;
-        while left != 0 {
-            let unit = left.trailing_zeros();
-            left &= left - 1;
-            let Some((ppn, place, lpn)) = self.still_valid(operation, unit) else { continue };
+        let (die, superblock) = (operation.die, operation.superblock);
+        // What was overwritten, lost or moved while it was read stays behind. Moving one makes no other invalid.
+        let first = self.layout.ppn(superblock, operation.row, 0);
+        let valid = operation.units & self.valid_bits.row(first, self.layout.units_per_row);
+        let mut lpns = [Nand::NO_LPN; u64::BITS as usize];
+        self.each_lpn(die, superblock, operation.row, valid, |unit, lpn| lpns[unit as usize & 63] = lpn);
+        let (mut moved, mut to) = (0, None);
+        for unit in bits(valid) {
+            let (ppn, lpn) = (first + unit, lpns[unit as usize & 63]);
             if operation.uncorrectable >> unit & 1 == 1 {
                 self.lose(lpn, ppn);
                 continue;
             }
             let stamp = self.stamp_of_copy(ppn);
-            let row = if self.profile.gc_stream { self.collected_row(die) } else { None };
-            let row = row.or_else(|| self.any_host_row(die));
-            let Some(row) = row else {
+            to = to.or_else(|| self.row_for_copies(die));
+            let Some(row) = to else {
                 // So many programs failed that no superblock is left: what is valid stays where it is for now.
                 let space = &mut self.dies[die as usize];
                 space.victim_row = space.victim_row.min(operation.row);
                 break;
             };
-            if self.is_slc(operation.superblock) {
-                self.statistics.folded += 1;
-            } else {
-                self.statistics.collected += 1;
-            }
+            moved += 1;
             let full = self.put(row, lpn, stamp, super::write::NO_OWNER);
-            self.set_origin(row, Origin::Copy(place));
+            if self.payload {
+                self.set_origin(row, Origin::Copy(self.place_of(ppn)));
+            }
             if full {
+                to = None;
                 self.submit(now, events, row);
             }
+        }
+        if self.is_slc(superblock) {
+            self.statistics.folded += moved;
+        } else {
+            self.statistics.collected += moved;
         }
         // Not before: until its units are elsewhere the victim must not be done with.
         self.dies[die as usize].reads -= 1;
         self.collect(now, events, die);
+    }
+
+    /// The row that collected data of a die goes to next, opened if need be.
+    #[inline]
+    fn row_for_copies(&mut self, die: u32) -> Option<u32> {
+        let row = if self.profile.gc_stream { self.collected_row(die) } else { None };
+        row.or_else(|| self.any_host_row(die))
+    }
+
+    /// Tells these units of a row, with the logical page of each.
+    #[inline]
+    fn each_lpn(&self, die: u32, superblock: u32, row: u32, units: u64, mut tell: impl FnMut(u32, u32)) {
+        let per_page = self.layout.units_per_page;
+        let page = u64::MAX >> (u64::BITS - per_page);
+        let mut first = 0;
+        for plane in 0..self.layout.planes() {
+            let of_page = units >> first & page;
+            if of_page != 0 {
+                let lpns = self.medium.lpns(self.layout.block_on(die, superblock, plane), row);
+                bits(of_page).for_each(|unit| tell(first + unit, lpns[unit as usize]));
+            }
+            first += per_page;
+        }
     }
 
     /// A unit of a row that was read: where it is, and whose. `None`: it was overwritten, lost or moved while it was read.
@@ -233,9 +266,8 @@ impl<M: Medium> Ftl<M> {
         if !self.valid_bits.get(ppn) {
             return None;
         }
-        let at = self.layout.block(operation.superblock, unit / self.layout.units_per_page);
-        let place = Place { at, page: operation.row, unit: unit % self.layout.units_per_page };
-        Some((ppn, place, self.medium.lpn(at, place.page, place.unit)))
+        let place = self.place_of(ppn);
+        Some((ppn, place, self.medium.lpn(place.at, place.page, place.unit)))
     }
 
     /// What a copy of a unit on flash is stamped with: version and sequence; zeroes where stamps are not kept.

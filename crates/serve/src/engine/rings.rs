@@ -313,6 +313,8 @@ impl<M> World<M> {
             return ring.move_stream(lane, arrived).map(|()| true);
         }
         is.expected = arrived;
+        // Whoever shares the lane without a connection says here what it wants, and rings.
+        is.wanted = said.wanted.max(is.wanted);
         if l.is_broken() || said.tail <= arrived {
             return Ok(false); // A tail that falls is no change.
         }

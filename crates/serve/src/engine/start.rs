@@ -12,7 +12,7 @@ use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as I
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::trace::TraceWriter;
-use crate::vfio_user::{self, Device as VfioDevice, GuestMemory, Interrupts, Region, SharedMemory, Waker};
+use crate::vfio_user::{self, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, SharedMemory, Waker};
 use crate::{control, metrics, runtime};
 use std::fmt;
 use std::net::SocketAddr;
@@ -262,7 +262,9 @@ fn function(
         _ if ring.is_some() => {
             // A region has one descriptor: the slice for queues is trapped beside a mapped ring.
             let file = ring.as_ref().expect("looked at above").file();
-            Region::of_file(bar2.size, Arc::clone(file.lent()), RING_FILE_BAR2, file.areas())
+            let doorbell = Doorbell::new(file.doorbells()).map_err(wrong)?;
+            let region = Region::of_file(bar2.size, Arc::clone(file.lent()), RING_FILE_BAR2, file.areas());
+            Region { doorbell: Some(Arc::new(doorbell)), ..region }
         }
         Some(memory) if mapped => {
             let area = Area { offset: bar2.cmb_offset, size: bar2.cmb_len };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use tidewater_wire::vfio_user::{Area, region};
 
+use super::doorbell::Doorbell;
 use super::guest::GuestMemory;
 use super::interrupts::Interrupts;
 use super::memory::{PAGE, SharedMemory};
@@ -50,11 +51,13 @@ pub struct Region {
     pub file: Option<(Arc<File>, u64)>,
     /// Which parts of it: whole pages, in ascending order. What is outside is trapped.
     pub areas: Vec<Area>,
+    /// Where a write may be an event instead.
+    pub doorbell: Option<Arc<Doorbell>>,
 }
 
 impl Region {
     /// No such region.
-    pub const NONE: Region = Region { size: 0, shared: None, file: None, areas: Vec::new() };
+    pub const NONE: Region = Region { size: 0, shared: None, file: None, areas: Vec::new(), doorbell: None };
 
     /// A region where every access is trapped.
     pub fn trapped(size: u64) -> Region {
@@ -155,6 +158,11 @@ impl Device {
     /// EINVAL: there is none of that number.
     pub fn region(&self, index: u32) -> Result<&Region, Errno> {
         self.regions.get(index as usize).ok_or(Errno::EINVAL)
+    }
+
+    /// The regions that have doorbells, by their numbers.
+    pub(super) fn doorbells(&self) -> impl Iterator<Item = (u32, &Doorbell)> {
+        (0..).zip(&self.regions).filter_map(|(index, region)| Some((index, region.doorbell.as_deref()?)))
     }
 
     /// Reads bytes of a region: those of shared parts from memory, others from the function.

@@ -10,6 +10,7 @@
 pub mod client;
 mod connection;
 mod device;
+mod doorbell;
 mod guest;
 mod interrupts;
 mod mailbox;
@@ -21,6 +22,7 @@ mod socket;
 
 pub use connection::Connection;
 pub use device::{Device, Function, Region};
+pub use doorbell::Doorbell;
 pub use guest::{DmaError, GuestMemory, Lent, RANGES_MAX, Reached, Transfers};
 pub use interrupts::{Interrupts, VECTORS_MAX};
 pub use mailbox::{Bytes, DEPTH, Letter, Mailbox, PATIENCE, Reply, Slot, Waker, mailbox};

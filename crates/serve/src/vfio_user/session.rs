@@ -6,8 +6,9 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use tidewater_wire::vfio_user::{
-    Area, DeviceInfo, DmaMap, DmaUnmap, IrqIndex, IrqInfo, MAJOR, MINOR, RegionAccess, RegionInfo, RegionIoFds,
-    SetIrqs, TRANSFER_DEFAULT, Version, WriteMulti, areas_to_bytes, command, irq_info_flag, region, region_info_flag,
+    Area, DeviceInfo, DmaMap, DmaUnmap, IoEventFd, IrqIndex, IrqInfo, MAJOR, MINOR, RegionAccess, RegionInfo,
+    RegionIoFds, SetIrqs, TRANSFER_DEFAULT, Version, WriteMulti, areas_to_bytes, command, irq_info_flag, region,
+    region_info_flag,
 };
 
 use super::connection::Connection;
@@ -223,15 +224,24 @@ impl<'a> Session<'a> {
         Ok(answer)
     }
 
-    /// There are no descriptors that stand for region writes: doorbells are mapped, or trapped.
+    /// Descriptors that stand for region writes. Doorbells of queues have none: they are mapped, or trapped.
     fn region_io_fds(&self, payload: &[u8]) -> Result<Answer<'a>, Errno> {
         let asked = RegionIoFds::parse(payload).ok_or(Errno::EINVAL)?;
         if (asked.argsz as usize) < RegionIoFds::SIZE || asked.flags != 0 || asked.count != 0 {
             return Err(Errno::EINVAL);
         }
-        self.device.region(asked.index)?;
-        let none = RegionIoFds { argsz: RegionIoFds::SIZE as u32, flags: 0, index: asked.index, count: 0 };
-        Ok(none.to_bytes().as_slice().into())
+        let doorbell = self.device.region(asked.index)?.doorbell.as_ref();
+        let writes = doorbell.map_or(&[][..], |doorbell| &doorbell.writes);
+        let argsz = (RegionIoFds::SIZE + writes.len() * IoEventFd::SIZE) as u32;
+        let head = RegionIoFds { argsz, flags: 0, index: asked.index, count: writes.len() as u32 };
+        let mut answer = Answer::from(head.to_bytes().as_slice());
+        // Without room for the list, the client asks again: for the descriptor too.
+        if argsz <= asked.argsz {
+            let list = writes.iter().map(|&(offset, size)| IoEventFd { offset, size, descriptor: 0 });
+            list.for_each(|one| answer.head.extend_from_slice(&one.to_bytes()));
+            answer.descriptor = doorbell.map(|doorbell| doorbell.lent());
+        }
+        Ok(answer)
     }
 
     fn irq_info(&self, payload: &[u8]) -> Result<Answer<'a>, Errno> {

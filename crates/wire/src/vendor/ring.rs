@@ -19,6 +19,8 @@ pub const RING_PAGE_OFFSET: u64 = 0x11000;
 pub const RING_SLOTS: usize = 32;
 /// What a slot holds while its writer writes nothing.
 pub const RING_IDLE: u64 = u64::MAX;
+/// Bits of the word `reserve` that are a stream offset.
+pub const RING_RESERVE_BITS: u32 = 58;
 
 layout! {
     /// The head of a mapped ring's file. It says whose ring it is: a file of another drive, or of another shape, is refused.
@@ -157,11 +159,17 @@ layout! {
         8 tail: u64,
         /// The generation that tail and reserve are of. Another than the device's: nobody writes here.
         16 generation: u64,
-        /// End of what writers have reserved.
+        /// End of what writers have reserved, below [`RING_RESERVE_BITS`]; above, who reserved last: 1 + its slot, 0: nobody.
         64 reserve: u64,
-        /// The device is asked to sync what is below, when a message says so. For whoever looks on.
+        /// Slots that were ever claimed: those behind hold nothing.
+        72 used: u64,
+        /// The device is asked to sync what is below: it looks here now and then, and at once when the doorbell or a message says so.
         128 wanted: u64,
-        /// For each writer of the client the first byte that it may be writing; all ones when it writes nothing. Each begins a line of 64 bytes.
+        /// The PID namespace (its inode) that the owners of slots are of.
+        192 namespace: u64,
+        /// The ring's bytes from this stream offset on are those of this generation.
+        200 begin: u64,
+        /// For each writer what it is writing. Each begins a line of 64 bytes.
         1024 slot: [RingSlot; RING_SLOTS],
     }
 }
@@ -173,16 +181,33 @@ impl RingLanePage {
     pub const GENERATION_OFFSET: usize = 16;
     /// Where the reserve is.
     pub const RESERVE_OFFSET: usize = 64;
+    /// Where `used` is.
+    pub const USED_OFFSET: usize = 72;
     /// Where `wanted` is.
     pub const WANTED_OFFSET: usize = 128;
+    /// Where `namespace` is.
+    pub const NAMESPACE_OFFSET: usize = 192;
+    /// Where `begin` is.
+    pub const BEGIN_OFFSET: usize = 200;
     /// Where the slots begin, 64 bytes from one to the next.
     pub const SLOTS_OFFSET: usize = 1024;
 }
 
 layout! {
-    /// A writer's slot.
+    /// A writer's slot (ADR 18).
     pub struct RingSlot [64] {
-        /// The first byte that the writer may be writing.
+        /// The first byte that the writer may be writing; all ones when it writes nothing.
         0 first: u64,
+        /// Whose slot it is: start of the process in clock ticks above 22 bits, its number below. 0: nobody's.
+        8 owner: u64,
+        /// Where the newest of its reservations ends that succeeded; one that is below `first` is an older one.
+        16 end: u64,
     }
+}
+
+impl RingSlot {
+    /// Where the owner is.
+    pub const OWNER_OFFSET: usize = 8;
+    /// Where the end is.
+    pub const END_OFFSET: usize = 16;
 }

@@ -13,8 +13,8 @@ mod tests;
 
 pub use interrupts::{IrqAction, IrqData, IrqIndex, IrqInfo, SetIrqs, irq_info_flag};
 pub use regions::{
-    Area, RegionAccess, RegionInfo, RegionIoFds, RegionWrite, WriteMulti, areas_to_bytes, parse_areas, region,
-    region_info_flag,
+    Area, IoEventFd, RegionAccess, RegionInfo, RegionIoFds, RegionWrite, WriteMulti, areas_to_bytes, parse_areas,
+    region, region_info_flag,
 };
 
 /// Major version of the protocol that this describes.

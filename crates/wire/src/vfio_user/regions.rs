@@ -136,7 +136,7 @@ pub fn parse_areas(payload: &[u8]) -> Option<Option<Vec<Area>>> {
     }
 }
 
-/// The payload of DEVICE_GET_REGION_IO_FDS and of a reply without descriptors.
+/// The payload of DEVICE_GET_REGION_IO_FDS, and the head of a reply: `count` of [`IoEventFd`] follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionIoFds {
     /// Of a command: room for the reply; of a reply: room that it needs.
@@ -170,6 +170,47 @@ impl RegionIoFds {
         put(&mut bytes, 4, self.flags.to_le_bytes());
         put(&mut bytes, 8, self.index.to_le_bytes());
         put(&mut bytes, 12, self.count.to_le_bytes());
+        bytes
+    }
+}
+
+/// A part of a region where a descriptor that counts events stands for a write ("VFIO_USER_DEVICE_GET_REGION_IO_FDS", type 0): whoever adds to it
+/// need not send a message. What would have been written is not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoEventFd {
+    /// First byte of the part.
+    pub offset: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// Which of the reply's descriptors.
+    pub descriptor: u32,
+}
+
+impl IoEventFd {
+    /// Bytes: offset, size, descriptor, type, flags, padding, the value to match.
+    pub const SIZE: usize = 40;
+
+    /// Those behind the head of a reply; `None`: it is too short. Parts of other types (ioregionfd) and with flags (only some values count) are left out.
+    pub fn parse_all(payload: &[u8]) -> Option<Vec<IoEventFd>> {
+        let head = RegionIoFds::parse(payload)?;
+        let len = (head.count as usize).checked_mul(IoEventFd::SIZE)?;
+        let list = payload.get(RegionIoFds::SIZE..)?.get(..len)?;
+        let mut all = Vec::new();
+        for one in list.chunks_exact(IoEventFd::SIZE) {
+            let (offset, size, descriptor) = (u64_at(one, 0)?, u64_at(one, 8)?, u32_at(one, 16)?);
+            if (u32_at(one, 20)?, u32_at(one, 24)?) == (0, 0) {
+                all.push(IoEventFd { offset, size, descriptor });
+            }
+        }
+        Some(all)
+    }
+
+    /// The bytes.
+    pub fn to_bytes(&self) -> [u8; IoEventFd::SIZE] {
+        let mut bytes = [0; IoEventFd::SIZE];
+        put(&mut bytes, 0, self.offset.to_le_bytes());
+        put(&mut bytes, 8, self.size.to_le_bytes());
+        put(&mut bytes, 16, self.descriptor.to_le_bytes());
         bytes
     }
 }

@@ -76,6 +76,25 @@ fn device_and_interrupt_information_stand_where_the_specification_puts_them() {
 }
 
 #[test]
+fn event_descriptors_stand_where_the_specification_puts_them() {
+    let head = RegionIoFds { argsz: 96, flags: 0, index: 2, count: 2 };
+    let one = IoEventFd { offset: 0x1080, size: 8, descriptor: 3 };
+    let mut bytes = head.to_bytes().to_vec();
+    bytes.extend_from_slice(&one.to_bytes());
+    bytes.extend_from_slice(&[0x80, 0x10, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0]);
+    bytes.extend_from_slice(&[0; 20]);
+    assert_eq!(IoEventFd::parse_all(&bytes), Some(vec![one, one]));
+    // Of another type; and with a value to match, which this does not do.
+    for at in [16 + 40 + 20, 16 + 40 + 24] {
+        let mut other = bytes.clone();
+        other[at] = 1;
+        assert_eq!(IoEventFd::parse_all(&other), Some(vec![one]));
+    }
+    assert_eq!(IoEventFd::parse_all(&bytes[..95]), None);
+    assert_eq!(IoEventFd::parse_all(&[0xff; 96]), None, "more than there is");
+}
+
+#[test]
 fn every_combination_of_interrupt_flags_is_told_apart() {
     let mut good = 0;
     for flags in 0u32..128 {
@@ -193,7 +212,7 @@ proptest! {
         let _ = DeviceInfo::parse(&bytes);
         let _ = RegionInfo::parse(&bytes);
         let _ = parse_areas(&bytes);
-        let _ = RegionIoFds::parse(&bytes);
+        let _ = (RegionIoFds::parse(&bytes), IoEventFd::parse_all(&bytes));
         let _ = IrqInfo::parse(&bytes);
         let _ = SetIrqs::parse(&bytes);
         let _ = (RegionAccess::parse(&bytes, true), DmaAccess::parse(&bytes, true));

@@ -399,7 +399,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Where on the medium a unit is.
-    pub(super) fn place_of(&self, ppn: u32) -> Place {
+    pub(in crate::ftl) fn place_of(&self, ppn: u32) -> Place {
         let (unit, per_page) = (self.layout.unit_of(ppn), self.layout.units_per_page);
         let at = self.layout.block(self.layout.superblock_of(ppn), unit / per_page);
         Place { at, page: self.layout.row_of(ppn), unit: unit % per_page }

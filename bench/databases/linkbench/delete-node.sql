@@ -1,0 +1,2 @@
+\set other random(1, 20000)
+DELETE FROM node WHERE id = :other;

@@ -1,0 +1,172 @@
+//! The table and the page.
+
+use std::collections::BTreeMap;
+
+use tidewater_report::experiment::{Cell, Check, Column, Experiment, Figure, Form, Parameter, Point, SCHEMA, Series};
+
+use crate::{Idle, Mode, Sample};
+
+/// What is measured together: a database, a workload, and a count of clients.
+type Key = (&'static str, &'static str, u32);
+
+/// The rates of each mode of each key, in the order of the samples.
+type Groups = Vec<(Key, BTreeMap<Mode, Vec<f64>>)>;
+
+fn groups(samples: &[Sample]) -> Groups {
+    let mut groups = Groups::new();
+    for Sample { database, mode, rate } in samples {
+        let key = (*database, rate.workload, rate.clients);
+        let at = groups.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+            groups.push((key, BTreeMap::new()));
+            groups.len() - 1
+        });
+        groups[at].1.entry(*mode).or_default().push(rate.per_second);
+    }
+    groups
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[middle],
+        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+    }
+}
+
+fn of(group: &BTreeMap<Mode, Vec<f64>>, mode: Mode) -> f64 {
+    group.get(&mode).map_or(f64::NAN, |values| median(values))
+}
+
+/// A table of medians, in Markdown.
+pub fn table(samples: &[Sample]) -> String {
+    let mut text = String::from(
+        "| database | workload | clients | own flush /s | no flush /s | RING /s | of no flush | DESTAGED /s | of own flush |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for ((database, workload, clients), group) in groups(samples) {
+        let [own, none, ring, destaged] = Mode::ALL.map(|mode| of(&group, mode));
+        // What was not measured has no figure.
+        let cell = |value: f64, digits: usize, unit: &str| {
+            if value.is_nan() { String::new() } else { format!("{value:.digits$}{unit}") }
+        };
+        let cells = [
+            cell(own, 0, ""),
+            cell(none, 0, ""),
+            cell(ring, 0, ""),
+            cell(100.0 * ring / none, 0, " %"),
+            cell(destaged, 0, ""),
+            cell(destaged / own, 2, " x"),
+        ];
+        text += &format!("| {database} | {workload} | {clients} | {} |\n", cells.join(" | "));
+    }
+    text
+}
+
+/// All samples, what was expected of them, and a figure for each workload.
+pub fn document(samples: &[Sample], idle: Option<Idle>, rounds: usize, seconds: f64) -> Experiment {
+    let groups = groups(samples);
+    let mut checks = Vec::new();
+    for ((database, workload, clients), group) in &groups {
+        let [own, none, ring, destaged] = Mode::ALL.map(|mode| of(group, mode));
+        if ring.is_nan() || destaged.is_nan() || own.is_nan() || none.is_nan() {
+            continue;
+        }
+        checks.push(Check {
+            statement: format!("{database}, {workload}, {clients} clients: RING is near the ceiling without flushes"),
+            expected: "at least 90 %".into(),
+            measured: format!("{:.0} %: {ring:.0} of {none:.0} /s", 100.0 * ring / none),
+            ok: ring >= 0.9 * none,
+            because: None,
+        });
+        let least = if *clients >= 8 { 1.0 } else { 0.8 };
+        checks.push(Check {
+            statement: format!("{database}, {workload}, {clients} clients: DESTAGED is not slower than its own flush"),
+            expected: format!("at least {least:.1} times as fast"),
+            measured: format!("{:.2} times: {destaged:.0} of {own:.0} /s", destaged / own),
+            ok: destaged >= least * own,
+            because: None,
+        });
+    }
+    if let Some(idle) = idle {
+        checks.push(Check {
+            statement: "A device without load leaves the processor alone".into(),
+            expected: "under 2 % of a core".into(),
+            measured: format!("device {:.2} %, tidewater run {:.2} %", idle.device * 100.0, idle.supervisor * 100.0),
+            ok: idle.device < 0.02,
+            because: None,
+        });
+    }
+    let column = |name: &str, doc: &str| Column { name: name.into(), doc: doc.into() };
+    let parameter = |name: &str, value: String, doc: &str| Parameter { name: name.into(), value, doc: doc.into() };
+    Experiment {
+        schema: SCHEMA.into(),
+        name: "databases".into(),
+        title: "What commits cost: own flushes, none, and a device's ring".into(),
+        source: "bench/databases, on this machine".into(),
+        description: "Databases as a distribution ships them, on one machine with their clients. Own flush: as shipped, each commit waits for \
+                      fdatasync. No flush: the database's switch that gives durability up, which is the ceiling. RING and DESTAGED: the \
+                      log files on a served device by `tidewater run`, at these levels. RING in this run lies in memory that does not survive a \
+                      loss of power: it survives a crash of any process, and is no equal of a flush."
+            .into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        seed: 0,
+        parameters: vec![
+            parameter("rounds", rounds.to_string(), "Rounds, with the modes in turns; medians count."),
+            parameter("seconds", seconds.to_string(), "How long each measurement takes."),
+        ],
+        columns: vec![
+            column("database", "Which."),
+            column("workload", "What was run."),
+            column("clients", "Clients at the same time."),
+            column("mode", "What a commit waits for."),
+            column("per_second", "Transactions or operations per second."),
+        ],
+        rows: samples
+            .iter()
+            .map(|Sample { database, mode, rate }| {
+                let clients = Cell::Number(f64::from(rate.clients));
+                vec![(*database).into(), rate.workload.into(), clients, mode.name().into(), rate.per_second.into()]
+            })
+            .collect(),
+        checks,
+        found: Vec::new(),
+        differences: Vec::new(),
+        fitted: Vec::new(),
+        figures: figures(&groups),
+    }
+}
+
+fn figures(groups: &Groups) -> Vec<Figure> {
+    let mut workloads: Vec<(&str, &str)> = Vec::new();
+    for ((database, workload, _), _) in groups {
+        if !workloads.contains(&(database, workload)) {
+            workloads.push((database, workload));
+        }
+    }
+    let figure = |(database, workload): (&str, &str)| {
+        let series = |mode: Mode| {
+            let of_workload = groups
+                .iter()
+                .filter(|((d, w, _), modes)| (*d, *w) == (database, workload) && modes.contains_key(&mode));
+            let point = |((_, _, clients), group): &(Key, _)| Point {
+                x: f64::from(*clients),
+                y: of(group, mode),
+                spread: None,
+            };
+            Series { name: mode.name().into(), from_paper: false, points: of_workload.map(point).collect() }
+        };
+        Figure {
+            title: format!("{database}: {workload}"),
+            form: Form::Bars,
+            x_label: "clients".into(),
+            y_label: "per second".into(),
+            x_log: false,
+            y_log: true,
+            series: Mode::ALL.map(series).into_iter().filter(|series| !series.points.is_empty()).collect(),
+        }
+    };
+    workloads.into_iter().map(figure).collect()
+}

@@ -1,0 +1,70 @@
+//! SQLite: commits of one row, by its command-line program, which is told many at a time.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tidewater_tests::databases::sqlite::Sqlite;
+use tidewater_tests::databases::{Around, Database, Flush, Place, program};
+
+use crate::load::rate;
+use crate::{Mode, Rate};
+
+pub struct Subject;
+
+/// Commits that are told at a time.
+const BATCH: u64 = 50;
+
+impl crate::Subject for Subject {
+    fn name(&self) -> &'static str {
+        Sqlite.name()
+    }
+
+    fn missing(&self) -> Vec<&'static str> {
+        Sqlite.missing()
+    }
+
+    fn create(&self, place: &Place) -> Result<(), String> {
+        Sqlite.create(place)
+    }
+
+    fn measure(&self, place: &Place, mode: Mode, around: Around, time: Duration) -> Result<Vec<Rate>, String> {
+        let io = |error: std::io::Error| format!("sqlite3: {error}: {}", place.said("sqlite"));
+        let shell = program("sqlite3").ok_or("sqlite3 is not installed")?;
+        let mut command = around.command(place, "sqlite", &shell, &Sqlite.globs(place))?;
+        command.args(["-batch", "-bail"]).arg(place.data().join("db")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(io)?;
+        let (Some(mut tell), Some(hear)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("no pipes".into());
+        };
+        let mut hear = BufReader::new(hear).lines();
+        let synchronous = if mode.flush() == Flush::Real { "FULL" } else { "OFF" };
+        write!(
+            tell,
+            "PRAGMA journal_mode=WAL;\nPRAGMA synchronous={synchronous};\nCREATE TABLE IF NOT EXISTS t(n, body);\n"
+        )
+        .map_err(io)?;
+        // 100 bytes of payload.
+        let batch =
+            format!("INSERT INTO t VALUES (1, '{}');\n", "x".repeat(100)).repeat(BATCH as usize) + "SELECT 'done';\n";
+        let per_second = rate(time, || {
+            tell.write_all(batch.as_bytes()).map_err(io)?;
+            loop {
+                match hear.next() {
+                    Some(Ok(line)) if line == "done" => return Ok(BATCH),
+                    Some(Ok(_)) => {}
+                    _ => return Err(format!("sqlite3 has gone: {}", place.said("sqlite"))),
+                }
+            }
+        });
+        // It grows no further than a round's rows.
+        let cleared = tell.write_all(b"DROP TABLE t;\n").map_err(io);
+        drop(tell);
+        let status = child.wait().map_err(io)?;
+        cleared?;
+        if !status.success() {
+            return Err(format!("sqlite3 ended with {status}: {}", place.said("sqlite")));
+        }
+        Ok(vec![Rate { workload: "commits of one row", clients: 1, per_second: per_second? }])
+    }
+}

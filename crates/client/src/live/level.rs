@@ -1,0 +1,92 @@
+//! What a log promises, and how it is opened.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidewater_wire::vendor::FastStatus;
+
+use super::memory::WriteBack;
+
+/// How long bytes last that an operation has waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// In the ring: they survive the end of this process and of the device's; a loss of power only where the ring's memory does.
+    Ring,
+    /// On the backing store, and synced: they survive a loss of power too, as far as the disk below keeps what it promises.
+    Destaged,
+    /// In the rings of replicas. Not available yet.
+    RemoteRing,
+    /// On the backing stores of replicas. Not available yet.
+    RemoteDestaged,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Ring => "RING",
+            Level::Destaged => "DESTAGED",
+            Level::RemoteRing => "REMOTE_RING",
+            Level::RemoteDestaged => "REMOTE_DESTAGED",
+        })
+    }
+}
+
+/// How a log is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The lane, 0 to 15.
+    pub lane: u8,
+    /// What [`super::Log::x_fsync`] waits for. `None`: RING where the ring's memory survives a loss of power, and DESTAGED elsewhere: RING on memory that
+    /// survives none must be asked for.
+    pub level: Option<Level>,
+    /// How stores get to memory. `None`: lines are written back where the ring's memory survives a loss of power, and not elsewhere.
+    pub write_back: Option<WriteBack>,
+    /// How long an append waits for a ring that is full.
+    pub full: Duration,
+    /// How long [`super::Log::x_fsync`] waits.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    /// Lane 0, a level that survives a loss of power, a second for a full ring, ten for a sync.
+    fn default() -> Options {
+        let (full, timeout) = (Duration::from_secs(1), Duration::from_secs(10));
+        Options { lane: 0, level: None, write_back: None, full, timeout }
+    }
+}
+
+/// Where something was written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Written {
+    /// Stream offset of the first byte: a record's log sequence number.
+    pub lsn: u64,
+    /// Stream offset after the last: what to wait for.
+    pub end: u64,
+}
+
+/// How a log is doing.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Bytes of the ring.
+    pub ring_bytes: u64,
+    /// End of what writers have reserved.
+    pub reserved: u64,
+    /// End of what is at RING.
+    pub ring: u64,
+    /// End of what the device has taken.
+    pub taken: u64,
+    /// End of what is at DESTAGED, as far as it was asked for.
+    pub destaged: u64,
+    /// The device takes from the ring.
+    pub open: bool,
+    /// Its stream is broken.
+    pub broken: bool,
+    /// What RING survives, in words.
+    pub ring_survives: &'static str,
+    /// What DESTAGED survives, in words.
+    pub destaged_survives: &'static str,
+    /// What [`super::Log::x_fsync`] waits for.
+    pub level: Level,
+    /// What the device says (log page C0h); `None`: it has gone, or this process has no connection to it.
+    pub device: Option<Box<FastStatus>>,
+}

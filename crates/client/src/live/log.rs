@@ -1,0 +1,649 @@
+//! The log: what a handle does.
+
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use tidewater_wire::vendor::{ControlPage, RingLanePage, TransportStatus};
+use tidewater_wire::vfio_user::region;
+
+use super::device::{Device, connect};
+use super::error::LiveError;
+use super::level::{Level, Options, Status, Written};
+use super::memory::{WriteBack, fence};
+use super::owner;
+use super::ring::{Recovered, Ring};
+use super::socket::Socket;
+use super::writer::{Begun, Claim, Writer};
+use crate::writers::{Full, OFFSETS, Reserved};
+
+/// How long the credit is held up before somebody looks whether a writer is dead.
+const SEAL_AFTER: Duration = Duration::from_millis(1);
+
+/// What a process needs to write a lane that another one has opened.
+#[derive(Debug)]
+pub struct Shared {
+    /// The ring's file. The lock of the lane is its open file description's.
+    pub ring: OwnedFd,
+    /// An eventfd: whoever adds to it wakes the device.
+    pub doorbell: OwnedFd,
+    /// The lane.
+    pub lane: u8,
+    /// The generation that it is written in.
+    pub generation: u64,
+}
+
+/// A log with its ring mapped. Threads share it, and processes do.
+#[derive(Debug)]
+pub struct Log {
+    /// Where the device is; `None`: another process has the connection.
+    socket: Option<PathBuf>,
+    options: Options,
+    level: Level,
+    pub(super) write_back: WriteBack,
+    pub(super) ring: Ring,
+    /// Everything that is not an append.
+    device: Mutex<Device>,
+    doorbell: Option<OwnedFd>,
+    /// Others have been given the lane.
+    is_shared: AtomicBool,
+    /// The process that made the handle: the connection is its alone, and the mutex may be anybody's in a child of it.
+    home: u64,
+    /// The process that was last found to be of the lane's PID namespace.
+    known: AtomicU64,
+    /// Reservations may end here.
+    limit: AtomicU64,
+    /// From here on the device is told that the ring fills up.
+    nudge: AtomicU64,
+}
+
+fn available(level: Option<Level>) -> Result<(), LiveError> {
+    match level {
+        None | Some(Level::Ring | Level::Destaged) => Ok(()),
+        Some(level) => Err(LiveError::NotAvailable(level)),
+    }
+}
+
+/// Where a lane's word `wanted` is in BAR2.
+fn wanted_at(lane: u8) -> u64 {
+    4096 * (1 + u64::from(lane)) + RingLanePage::WANTED_OFFSET as u64
+}
+
+fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LiveError> {
+    socket.doorbell(region::BAR2, wanted_at(lane))
+}
+
+impl Log {
+    /// Opens the log at `vfio-user:SOCKET`, and takes up its stream: what whoever wrote before had published is there, and whole records beyond it
+    /// are too; holes between them are sealed.
+    ///
+    /// # Errors
+    /// [`LiveError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotAvailable`.
+    pub fn open(target: &str, options: Options) -> Result<Log, LiveError> {
+        Log::open_telling(target, options).map(|(log, _)| log)
+    }
+
+    /// As [`Log::open`], and tells what was found.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_telling(target: &str, options: Options) -> Result<(Log, Recovered), LiveError> {
+        let path = target.strip_prefix("vfio-user:").filter(|path| !path.is_empty());
+        let path = PathBuf::from(path.ok_or_else(|| LiveError::Target(target.to_owned()))?);
+        available(options.level)?;
+        let (mut socket, lent) = connect(&path)?;
+        let doorbell = doorbell(&mut socket, options.lane)?;
+        let (ring, recovered) = Ring::attach(&lent, options.lane)?;
+        let log = Log::of(Some(path), options, ring, Device::Plain(socket), doorbell)?;
+        Ok((log, recovered))
+    }
+
+    fn of(
+        socket: Option<PathBuf>,
+        options: Options,
+        ring: Ring,
+        device: Device,
+        doorbell: Option<OwnedFd>,
+    ) -> Result<Log, LiveError> {
+        let persistent = ring.header().persistent;
+        let write_back = options.write_back.unwrap_or(if persistent { WriteBack::Lines } else { WriteBack::None });
+        if write_back == WriteBack::Lines && !ring.writes_back() {
+            return Err(LiveError::Ring(
+                "this processor has no instruction that writes a line back: use WriteBack::Stream".into(),
+            ));
+        }
+        let level = options.level.unwrap_or(if persistent { Level::Ring } else { Level::Destaged });
+        let home = owner::me()?;
+        let log = Log {
+            socket,
+            options,
+            level,
+            write_back,
+            ring,
+            device: Mutex::new(device),
+            doorbell,
+            is_shared: AtomicBool::new(false),
+            home,
+            known: AtomicU64::new(home),
+            limit: AtomicU64::new(0),
+            nudge: AtomicU64::new(0),
+        };
+        log.look();
+        Ok(log)
+    }
+
+    /// What another process needs to write the same lane: descriptors to hand on, close-on-exec. Whoever has them, or mapped what they are of, has the
+    /// lane: the next [`Log::open`] of it is `Busy` until all have ended.
+    ///
+    /// # Errors
+    /// `System`: no more descriptors. `NotMapped`: the device has no doorbell.
+    pub fn share(&self) -> Result<Shared, LiveError> {
+        let failed = |error: std::io::Error| LiveError::System {
+            what: "copy a descriptor",
+            errno: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
+        };
+        let ring = self.ring.file().try_clone_to_owned().map_err(failed)?;
+        let doorbell = self.doorbell.as_ref().ok_or(LiveError::NotMapped)?.try_clone().map_err(failed)?;
+        self.is_shared.store(true, Ordering::Release);
+        Ok(Shared { ring, doorbell, lane: self.ring.lane(), generation: self.ring.generation })
+    }
+
+    /// Writes a lane that another process has opened and shares, within one PID namespace. `options.lane` does not count.
+    ///
+    /// # Errors
+    /// `Stale`: the stream has gone on elsewhere since. `Ring`: the descriptor is none of a ring, or processes can't tell who has died. `NotAvailable`.
+    pub fn join(shared: Shared, options: Options) -> Result<Log, LiveError> {
+        available(options.level)?;
+        let Shared { ring, doorbell, lane, generation } = shared;
+        let ring = Ring::join(ring, lane, generation)?;
+        Log::of(None, Options { lane, ..options }, ring, Device::Gone, Some(doorbell))
+    }
+
+    /// What [`Log::x_fsync`] waits for.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// End of what is reserved: whoever waits for it waits for all that was appended before, by anybody.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.ring.reserved()
+    }
+
+    /// End of what is at RING, as it stands.
+    #[inline]
+    pub fn tail(&self) -> u64 {
+        self.ring.tail()
+    }
+
+    /// Connects anew, after the device has gone or the stream was found stale, and returns where the stream goes on: all below is in the ring, or where
+    /// the device took it to. What was appended beyond is lost and may be appended again.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub fn reattach(&mut self) -> Result<Recovered, LiveError> {
+        *self.device()? = Device::Gone;
+        let path = self.socket.clone().ok_or(LiveError::Joined)?;
+        let (mut socket, lent) = connect(&path)?;
+        let doorbell = doorbell(&mut socket, self.ring.lane())?;
+        if !self.ring.is_of(&lent) {
+            drop(socket);
+            let target = format!("vfio-user:{}", path.display());
+            let (log, recovered) = Log::open_telling(&target, self.options)?;
+            *self = log;
+            return Ok(recovered);
+        }
+        let recovered = if self.ring.is_current() && self.ring.is_open() {
+            // The same stream: it went on while the device was away.
+            let (tail, taken) = (self.ring.tail(), self.ring.taken());
+            Recovered { tail, in_ring: tail.saturating_sub(taken), ..Recovered::default() }
+        } else if *self.is_shared.get_mut() || self.ring.has_other_writers(self.home) {
+            // They are of the generation before, and may be storing just now.
+            return Err(LiveError::Busy { lane: self.ring.lane() });
+        } else {
+            // This handle has the lane's lock, and no writer is there: `self` is borrowed alone.
+            self.ring.take_up()?
+        };
+        *self.device()? = Device::Plain(socket);
+        self.doorbell = doorbell;
+        self.look();
+        Ok(recovered)
+    }
+
+    /// The connection, in the process that opened the log.
+    fn device(&self) -> Result<MutexGuard<'_, Device>, LiveError> {
+        if self.socket.is_none() || owner::me()? != self.home {
+            return Err(LiveError::Joined);
+        }
+        Ok(self.device.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// This process, as the owner of slots.
+    #[inline]
+    fn me(&self) -> Result<u64, LiveError> {
+        let me = owner::me()?;
+        if self.known.load(Ordering::Relaxed) != me {
+            // A child: of the same namespace?
+            if !self.ring.knows_writers() {
+                return Err(LiveError::Ring("is written by a process of another PID namespace".into()));
+            }
+            self.known.store(me, Ordering::Relaxed);
+        }
+        Ok(me)
+    }
+
+    /// A slot for this process, and who that is.
+    #[inline]
+    pub(super) fn claim(&self) -> Result<Claim<'_>, LiveError> {
+        thread_local! {
+            /// The slot that this thread had last.
+            static LAST: Cell<usize> = const { Cell::new(0) };
+        }
+        let owner = self.me()?;
+        let slot = match self.ring.writers().claim(owner, LAST.get()) {
+            Some(slot) => slot,
+            None => self.claim_slowly(owner)?,
+        };
+        LAST.set(slot);
+        Ok(Claim { log: self, slot, owner })
+    }
+
+    #[cold]
+    fn claim_slowly(&self, owner: u64) -> Result<usize, LiveError> {
+        let start = Instant::now();
+        let mut turns = 0u32;
+        loop {
+            if let Some(slot) = self.ring.writers().claim(owner, 0) {
+                return Ok(slot);
+            }
+            if turns.is_multiple_of(128) {
+                self.seal()?;
+            }
+            if start.elapsed() >= self.options.full {
+                return Err(LiveError::Writers);
+            }
+            turns += 1;
+            pause(turns);
+        }
+    }
+
+    /// A writer, for one thread: it has its slot for good, which [`Log::append`] claims for each call.
+    ///
+    /// # Errors
+    /// [`LiveError::Writers`]: all 32 slots are in use.
+    pub fn writer(&self) -> Result<Writer<'_>, LiveError> {
+        let owner = self.me()?;
+        let claim = || self.ring.writers().claim(owner, 0);
+        let slot = match claim() {
+            Some(slot) => slot,
+            None => {
+                self.seal()?;
+                claim().ok_or(LiveError::Writers)?
+            }
+        };
+        Ok(Writer { claim: Claim { log: self, slot, owner } })
+    }
+
+    /// Appends one record, whose payload is the parts one after another: header, payload, fill to the next multiple of 64. When this returns, the record is
+    /// whole; [`Log::wait`] tells when all before it are. For any thread of any process that has the log.
+    ///
+    /// # Errors
+    /// `Full`, `Untrimmed`, `TooLarge`, `Writers`, `Stale`, `Broken`, `Gone`: nothing was written.
+    #[inline]
+    pub fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+        let claim = self.claim()?;
+        self.write_record(claim.slot, parts)
+    }
+
+    /// Writes bytes at the end of the stream, as they are (`x_pwrite`). For any thread of any process that has the log.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn x_pwrite(&self, bytes: &[u8]) -> Result<Written, LiveError> {
+        let claim = self.claim()?;
+        self.write_raw(claim.slot, bytes)
+    }
+
+    /// Reserves room for a record of so many bytes, which is filled piece by piece (`x_alloc`). Dropped before it is committed, it becomes a void record:
+    /// what others write behind it is not lost.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn begin(&self, bytes: u32) -> Result<Begun<'_>, LiveError> {
+        Begun::new(self.claim()?, bytes)
+    }
+
+    /// Seals what writers have left that died, and lets the credit go on. Whoever waits does so by itself; a supervisor may do so when a child has
+    /// ended. Returns how many holes there were.
+    ///
+    /// # Errors
+    /// `Ring`: this process can't tell who has died.
+    pub fn seal(&self) -> Result<usize, LiveError> {
+        let sealed = self.ring.seal(self.me()?, |hole| {
+            if self.write_back != WriteBack::None {
+                self.ring.write_back(hole.from, hole.end - hole.from);
+            }
+            fence();
+        });
+        self.ring.writers().advance();
+        Ok(sealed)
+    }
+
+    /// Looks how far the device is.
+    fn look(&self) -> u64 {
+        let taken = self.ring.taken();
+        let limit = taken.saturating_add(self.ring.size()).min(OFFSETS - 1);
+        self.limit.fetch_max(limit, Ordering::AcqRel);
+        self.nudge.store(limit - self.ring.size() / 2, Ordering::Relaxed);
+        limit
+    }
+
+    /// Tells the device that there is something, if nobody else is just talking to it.
+    fn nudge(&self) {
+        if self.socket.is_none() || owner::me().ok() != Some(self.home) {
+            return self.ring_doorbell();
+        }
+        if let Ok(mut device) = self.device.try_lock() {
+            let address = 4096 * (1 + u64::from(self.ring.lane())) + RingLanePage::TAIL_OFFSET as u64;
+            let tail = self.ring.tail().to_le_bytes();
+            let _ = device.run(|device| device.socket()?.write(region::BAR2, address, &tail));
+        }
+    }
+
+    /// The device looks at once, whoever is connected to it.
+    fn ring_doorbell(&self) {
+        if let Some(doorbell) = &self.doorbell {
+            // One that is full was rung already; that of a device that has gone is heard by nobody, and the next one looks by itself.
+            let _ = nix::unistd::write(doorbell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Reserves bytes, and waits while the ring is full.
+    #[inline]
+    pub(super) fn take(&self, slot: usize, bytes: u64, align: u64) -> Result<Reserved, LiveError> {
+        if !self.ring.is_current() {
+            return Err(LiveError::Stale);
+        }
+        let limit = self.limit.load(Ordering::Relaxed);
+        match self.ring.writers().reserve(slot, bytes, align, limit) {
+            Ok(reserved) => {
+                if reserved.end > self.nudge.load(Ordering::Relaxed) {
+                    self.half_full(reserved.end);
+                }
+                Ok(reserved)
+            }
+            Err(Full { end }) => self.take_slowly(slot, bytes, align, end),
+        }
+    }
+
+    #[cold]
+    fn half_full(&self, end: u64) {
+        self.look();
+        if end > self.nudge.load(Ordering::Relaxed) {
+            self.nudge.store(end + self.ring.size() / 4, Ordering::Relaxed);
+            self.nudge();
+        }
+    }
+
+    #[cold]
+    fn take_slowly(&self, slot: usize, bytes: u64, align: u64, mut end: u64) -> Result<Reserved, LiveError> {
+        // With the fill before it, it must fit at all.
+        let most = self.ring.size() - align;
+        if bytes > most {
+            return Err(LiveError::TooLarge { bytes, most });
+        }
+        let start = Instant::now();
+        let mut turns = 0u32;
+        loop {
+            if end <= self.look() {
+                let limit = self.limit.load(Ordering::Relaxed);
+                match self.ring.writers().reserve(slot, bytes, align, limit) {
+                    Ok(reserved) => return Ok(reserved),
+                    Err(Full { end: now }) => end = now,
+                }
+                continue;
+            }
+            self.check_stream()?;
+            if turns.is_multiple_of(64) {
+                self.nudge();
+                if self.device().is_ok_and(|device| matches!(*device, Device::Gone)) {
+                    return Err(LiveError::Gone);
+                }
+            }
+            if turns % 64 == 63 {
+                // The device takes nothing behind what a dead writer left.
+                self.seal()?;
+            }
+            if start.elapsed() >= self.options.full {
+                let stalled = self.control_status().is_ok_and(|status| status.has(TransportStatus::WAITS_FOR_TRIM));
+                return Err(if stalled { LiveError::Untrimmed } else { LiveError::Full { waited: self.options.full } });
+            }
+            turns += 1;
+            pause(turns);
+        }
+    }
+
+    /// The status register, by message.
+    fn control_status(&self) -> Result<TransportStatus, LiveError> {
+        let mut bytes = [0; 4];
+        let at = ControlPage::STATUS_OFFSET as u64;
+        self.device()?.run(|device| device.socket()?.read(region::BAR2, at, &mut bytes))?;
+        Ok(TransportStatus(u32::from_le_bytes(bytes)))
+    }
+
+    fn check_stream(&self) -> Result<(), LiveError> {
+        match () {
+            () if !self.ring.is_current() || !self.ring.is_open() => Err(LiveError::Stale),
+            () if self.ring.is_broken() => Err(LiveError::Broken),
+            () => Ok(()),
+        }
+    }
+
+    /// Makes what a writer stored visible before its tail; persistent, too, where that is asked for.
+    #[inline]
+    pub(super) fn settle(&self, reserved: Reserved) {
+        match self.write_back {
+            WriteBack::None => {}
+            WriteBack::Lines => {
+                self.ring.write_back(reserved.from, reserved.end - reserved.from);
+                fence();
+            }
+            WriteBack::Stream => fence(),
+        }
+    }
+
+    /// Waits until all that was appended before, by anybody who has the lane, is at the handle's level. Returns where that ends.
+    ///
+    /// # Errors
+    /// As [`Log::wait`].
+    pub fn x_fsync(&self) -> Result<u64, LiveError> {
+        let end = self.ring.reserved();
+        self.wait(end, self.level, self.options.timeout)?;
+        Ok(end)
+    }
+
+    /// Waits until everything before a stream offset is at a level, or the time is over: then it may be waited for again.
+    ///
+    /// # Errors
+    /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; `NotAvailable` for replicas.
+    #[inline]
+    pub fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LiveError> {
+        match level {
+            Level::Ring if self.ring.tail() >= end => Ok(()),
+            Level::Ring => self.wait_ring(end, timeout),
+            Level::Destaged => self.wait_destaged(end, timeout),
+            Level::RemoteRing | Level::RemoteDestaged => Err(LiveError::NotAvailable(level)),
+        }
+    }
+
+    #[cold]
+    fn wait_ring(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
+        let start = Instant::now();
+        let mut turns = 0u32;
+        let mut seal_at = SEAL_AFTER;
+        // Others have to finish what lies before, or are dead.
+        loop {
+            let at = self.ring.writers().advance();
+            if at >= end {
+                return Ok(());
+            }
+            self.check_stream()?;
+            let waited = start.elapsed();
+            if waited >= seal_at {
+                self.seal()?;
+                seal_at = waited + SEAL_AFTER;
+            }
+            if waited >= timeout {
+                return Err(LiveError::TimedOut { at, wanted: end });
+            }
+            turns += 1;
+            if turns < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+
+    fn wait_destaged(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
+        let start = Instant::now();
+        if self.ring.synced() >= end {
+            return Ok(());
+        }
+        self.wait_ring(end, timeout)?;
+        // The device may have died with what it was told: it is told again now and then.
+        let mut tell_at = start;
+        if self.ring.wanted().fetch_max(end, Ordering::AcqRel) >= end {
+            tell_at = start + Duration::from_millis(2);
+        }
+        let mut turns = 0u32;
+        loop {
+            let at = self.ring.synced();
+            if at >= end {
+                return Ok(());
+            }
+            self.check_stream()?;
+            let now = Instant::now();
+            if now - start >= timeout {
+                return Err(LiveError::TimedOut { at, wanted: end });
+            }
+            if now >= tell_at {
+                tell_at = now + Duration::from_millis(50);
+                self.ask_for_sync(end)?;
+            }
+            turns += 1;
+            pause(turns);
+        }
+    }
+
+    fn ask_for_sync(&self, end: u64) -> Result<(), LiveError> {
+        let mut device = match self.device() {
+            Ok(device) => device,
+            Err(LiveError::Joined) => {
+                self.ring_doorbell();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let address = wanted_at(self.ring.lane());
+        device.run(|device| device.socket()?.write(region::BAR2, address, &end.to_le_bytes()))
+    }
+
+    /// Reads the log from a stream offset on, until the buffer is full or the time is over: what is still in the ring from there, and what is not from
+    /// flash.
+    ///
+    /// # Errors
+    /// `Released`: the bytes were trimmed or overwritten; `NoMoreLog`: fewer came in time, and are in the buffer; `Gone`.
+    pub fn x_pread(&self, offset: u64, to: &mut [u8], timeout: Duration) -> Result<(), LiveError> {
+        let start = Instant::now();
+        let mut filled = 0;
+        let mut turns = 0u32;
+        while filled < to.len() {
+            let at = offset + filled as u64;
+            let there = self.ring.tail().saturating_sub(at).min((to.len() - filled) as u64) as usize;
+            if there > 0 && self.read_ring(at, &mut to[filled..filled + there]) {
+                filled += there;
+                continue;
+            }
+            if there > 0 {
+                let left = timeout.saturating_sub(start.elapsed()).min(Duration::from_millis(100));
+                filled += self.read_flash(at, &mut to[filled..filled + there], left)?;
+            }
+            if turns % 128 == 127 {
+                self.seal()?;
+            }
+            if filled < to.len() && start.elapsed() >= timeout {
+                return Err(LiveError::NoMoreLog { filled });
+            }
+            turns += 1;
+            pause(turns);
+        }
+        Ok(())
+    }
+
+    /// Copies bytes that are still in the ring. False: they are not, or were overwritten meanwhile.
+    fn read_ring(&self, at: u64, to: &mut [u8]) -> bool {
+        let oldest = |reserved: u64| reserved.saturating_sub(self.ring.size()).max(self.ring.begin);
+        if at < oldest(self.ring.reserved()) {
+            return false;
+        }
+        self.ring.read(at, to);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        at >= oldest(self.ring.reserved())
+    }
+
+    fn read_flash(&self, at: u64, to: &mut [u8], wait: Duration) -> Result<usize, LiveError> {
+        let lane = self.ring.lane();
+        match self.device()?.run(|device| device.nvme()?.read_log(lane, at, to, wait)) {
+            Ok((from, len)) if from == at => Ok(len),
+            Ok((from, _)) if from > at => Err(LiveError::Released { offset: at }),
+            Ok(_) => Ok(0),
+            Err(LiveError::Status { status, .. }) if status.starts_with("Offset Released") => {
+                Err(LiveError::Released { offset: at })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The log before this offset is not needed any more.
+    ///
+    /// # Errors
+    /// `Gone`, `Joined`, or what the device says.
+    pub fn trim(&self, offset: u64) -> Result<(), LiveError> {
+        let (function, lane) = (self.ring.header().function, self.ring.lane());
+        self.device()?.run(|device| device.nvme()?.trim(function, lane, offset))
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> Status {
+        let function = self.ring.header().function;
+        let ask = |mut device: MutexGuard<'_, Device>| device.run(|device| device.nvme()?.fast_status(function));
+        let device = self.device().and_then(ask).ok().map(Box::new);
+        let ring_survives = match (self.ring.header().persistent, self.ring.survives()) {
+            (true, _) => "a crash of this process and of the device's; a loss of power, once lines are written back",
+            (false, _) => "a crash of this process and of the device's; no loss of power, and no crash of the machine",
+        };
+        Status {
+            ring_bytes: self.ring.size(),
+            reserved: self.ring.reserved(),
+            ring: self.ring.tail(),
+            taken: self.ring.taken(),
+            destaged: self.ring.synced(),
+            open: self.ring.is_open(),
+            broken: self.ring.is_broken(),
+            ring_survives,
+            level: self.level,
+            destaged_survives: "crashes and a loss of power, as far as the disk below the image keeps what a sync promises",
+            device,
+        }
+    }
+}
+
+/// Waits a little, and a little longer each time.
+pub(super) fn pause(turns: u32) {
+    match turns {
+        0..64 => std::hint::spin_loop(),
+        64..128 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(u64::from(turns.min(512)))),
+    }
+}

@@ -1,0 +1,131 @@
+//! Crash campaigns with databases as a distribution ships them: `make test-databases` (`scripts/databases.sh`).
+//!
+//! What is killed, what is lost with the power, and what each cell has to show: `tests/databases/README.md`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use tidewater_tests::databases::{Database, all};
+use tidewater_tests::skipped;
+
+mod campaign;
+mod witnessed;
+
+use campaign::{Campaign, Cell, Outcome, cells};
+
+struct Options {
+    rounds: usize,
+    seed: u64,
+    list: bool,
+    filters: Vec<String>,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options { rounds: 2, seed: 0, list: false, filters: Vec::new() };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut number = |name: &str| {
+            let text = arguments.next().unwrap_or_default();
+            text.parse::<u64>().map_err(|_| format!("{name} takes a number, not '{text}'"))
+        };
+        match argument.as_str() {
+            "--rounds" => options.rounds = number("--rounds")?.max(1) as usize,
+            "--seed" => options.seed = number("--seed")?,
+            "--list" => options.list = true,
+            other if other.starts_with('-') => return Err(format!("unknown argument '{other}'")),
+            filter => options.filters.push(filter.to_owned()),
+        }
+    }
+    if options.seed == 0 {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |time| time.as_nanos());
+        options.seed = now as u64 % 1_000_000;
+    }
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    let asked = std::env::var_os("TIDEWATER_DATABASES").is_some();
+    let options = match options() {
+        Ok(options) if asked || options.list => options,
+        // Also with arguments of the built-in harness, from `cargo test` of the whole workspace.
+        _ if !asked => {
+            println!("databases: make test-databases runs them");
+            return ExitCode::SUCCESS;
+        }
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("databases: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let databases = all();
+    let wanted: Vec<(&dyn Database, Cell)> = databases
+        .iter()
+        .flat_map(|database| cells().into_iter().map(|cell| (database.as_ref(), cell)))
+        // All words of a filter: `postgresql/ring/power`.
+        .filter(|(database, cell)| {
+            let name = format!("{}/{cell}", database.name());
+            options.filters.is_empty() || options.filters.iter().any(|filter| name.contains(filter.as_str()))
+        })
+        .collect();
+    if options.list {
+        for (database, cell) in &wanted {
+            println!("{}/{cell}", database.name());
+        }
+        return ExitCode::SUCCESS;
+    }
+    // Paths of sockets are short.
+    let base = std::env::var_os("TIDEWATER_SCRATCH").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    let scratch = match tempfile::Builder::new().prefix("tw").tempdir_in(&base) {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            eprintln!("databases: a scratch folder in {}: {error}", base.display());
+            return ExitCode::from(2);
+        }
+    };
+    let mut campaign = match Campaign::new(scratch.path(), options.rounds, options.seed) {
+        Ok(campaign) => campaign,
+        Err(why) => {
+            eprintln!("databases: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    println!("databases: {} rounds in each cell, seed {}", options.rounds, options.seed);
+    if let Err(why) = witnessed::check(&campaign) {
+        eprintln!("databases: the witness: {why}");
+        return ExitCode::FAILURE;
+    }
+    println!("databases: the witness sees what is synced, and nothing else");
+
+    let begin = Instant::now();
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for database in &databases {
+        let cells: Vec<Cell> =
+            wanted.iter().filter(|(other, _)| other.name() == database.name()).map(|(_, cell)| *cell).collect();
+        let missing = database.missing();
+        if !missing.is_empty() && !cells.is_empty() {
+            let why = format!("{}: not installed; apt-get install {}", database.name(), missing.join(" "));
+            skipped(cells.len(), &why);
+            continue;
+        }
+        let (cells, left_out): (Vec<Cell>, Vec<Cell>) =
+            cells.into_iter().partition(|cell| campaign.has_shim() || !matches!(cell.how, campaign::How::Tidewater(_)));
+        if !left_out.is_empty() {
+            skipped(left_out.len(), &format!("{}: no libtidewater_shim.so beside the binary", database.name()));
+        }
+        for cell in cells {
+            let outcome = campaign.run(database.as_ref(), cell);
+            println!("{outcome}");
+            outcomes.push(outcome);
+        }
+    }
+    let failed = outcomes.iter().filter(|outcome| outcome.failure.is_some()).count();
+    println!("\n{}", campaign::table(&outcomes));
+    println!("databases: {} cells, {failed} failed, {:.0} s", outcomes.len(), begin.elapsed().as_secs_f64());
+    if failed > 0 {
+        println!("databases: what failed is in {}", scratch.keep().display());
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

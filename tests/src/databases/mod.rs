@@ -1,0 +1,352 @@
+//! Databases as a distribution ships them, started in a folder of their own, loaded with commits that are recorded when they
+//! are acknowledged, and read back: shared by the crash campaigns (`make test-databases`) and by `make bench-databases`.
+//!
+//! Nothing of a database is changed. Every server listens on a socket in its folder and nowhere else.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub mod device;
+pub mod ledger;
+pub mod postgresql;
+pub mod process;
+pub mod redis;
+pub mod rocksdb;
+pub mod sqlite;
+pub mod witness;
+
+pub use ledger::{Contents, Ledger, Row, Verdict};
+use process::User;
+
+/// How long a server may take until it answers: it may have a log to recover.
+pub const START_MAX: Duration = Duration::from_secs(60);
+/// How long it may take to end in order.
+pub const STOP_MAX: Duration = Duration::from_secs(60);
+
+/// What a commit of the database waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Its own flush, as shipped: `fdatasync` of its log.
+    Real,
+    /// Nothing: the database's own switch for that (`fsync=off` and its likes).
+    None,
+}
+
+/// A level of `tidewater run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// In the ring.
+    Ring,
+    /// On the device's store, synced.
+    Destaged,
+}
+
+impl Level {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Ring => "ring",
+            Level::Destaged => "destaged",
+        }
+    }
+}
+
+/// A scratch folder of one database: its data, its sockets, what it said, and what a disk would have kept of it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    folder: PathBuf,
+    user: Option<User>,
+}
+
+impl Place {
+    /// Makes it. Its files belong to `user`, if one is given.
+    ///
+    /// # Errors
+    /// What the file system says, in words.
+    pub fn new(folder: &Path, user: Option<User>) -> Result<Self, String> {
+        let place = Self { folder: folder.to_owned(), user };
+        for one in [folder.to_owned(), place.data(), place.sockets(), place.shadows(), place.device()] {
+            std::fs::create_dir_all(&one).map_err(|error| format!("{}: {error}", one.display()))?;
+            if let Some(user) = user {
+                std::os::unix::fs::chown(&one, Some(user.uid), Some(user.gid))
+                    .map_err(|error| format!("{}: {error}", one.display()))?;
+            }
+        }
+        Ok(place)
+    }
+
+    /// The whole of it.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The database's files.
+    pub fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// The database's sockets.
+    pub fn sockets(&self) -> PathBuf {
+        self.folder.join("s")
+    }
+
+    /// What the witness keeps.
+    pub fn shadows(&self) -> PathBuf {
+        self.folder.join("shadows")
+    }
+
+    /// The device's image, ring and sockets.
+    pub fn device(&self) -> PathBuf {
+        self.folder.join("device")
+    }
+
+    /// A program that runs here, as the place's user, with nothing on its standard input; what it says is added to `NAME.log`.
+    ///
+    /// # Errors
+    /// The log can't be opened.
+    pub fn command(&self, name: &str, program: &Path) -> Result<Command, String> {
+        let mut command = Command::new(program);
+        let log = self.log(name)?;
+        let errors = log.try_clone().map_err(|error| error.to_string())?;
+        command.current_dir(&self.folder).stdin(Stdio::null()).stdout(log).stderr(errors);
+        // A database speaks its users' language; what is read here is English.
+        command.env("LC_ALL", "C").env("TZ", "UTC");
+        if let Some(user) = self.user {
+            process::as_user(&mut command, user);
+        }
+        Ok(command)
+    }
+
+    fn log(&self, name: &str) -> Result<File, String> {
+        let path = self.folder.join(format!("{name}.log"));
+        OpenOptions::new().create(true).append(true).open(&path).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// The last lines of what a program said.
+    pub fn said(&self, name: &str) -> String {
+        let path = self.folder.join(format!("{name}.log"));
+        let text = std::fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join(" | ")
+    }
+
+    /// Runs a program to its end.
+    ///
+    /// # Errors
+    /// It doesn't start, or fails: what it said.
+    pub fn run(&self, name: &str, program: &Path, arguments: &[&str]) -> Result<(), String> {
+        let mut command = self.command(name, program)?;
+        let status = command.args(arguments).status().map_err(|error| format!("{}: {error}", program.display()))?;
+        if status.success() { Ok(()) } else { Err(format!("{name} ended with {status}: {}", self.said(name))) }
+    }
+
+    /// A copy of the data, in a place of its own.
+    ///
+    /// # Errors
+    /// What `cp` says.
+    pub fn copy(&self, folder: &Path) -> Result<Place, String> {
+        let copy = Place::new(folder, self.user)?;
+        let source = self.data().join(".");
+        let target = copy.data();
+        let cp = Command::new("cp").arg("-a").arg(source).arg(&target).output().map_err(|error| error.to_string())?;
+        if cp.status.success() { Ok(copy) } else { Err(String::from_utf8_lossy(&cp.stderr).into_owned()) }
+    }
+}
+
+/// What stands below and above a database's program.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Around<'a> {
+    /// Keeps what the program syncs.
+    pub witness: Option<&'a witness::Witness>,
+    /// Puts its log on a device.
+    pub device: Option<(&'a device::Device, Level)>,
+}
+
+impl Around<'_> {
+    /// A server's command: `tidewater run ... -- PROGRAM` where there is a device.
+    ///
+    /// # Errors
+    /// A log file can't be opened.
+    pub fn command(&self, place: &Place, name: &str, program: &Path, globs: &[String]) -> Result<Command, String> {
+        let mut command = match self.device {
+            None => place.command(name, program)?,
+            Some((device, level)) => {
+                let mut command = place.command(name, device.binary())?;
+                command.arg("run").args(["--device", &device.target()]).args(["--level", level.name()]);
+                for glob in globs {
+                    command.args(["--log", glob]);
+                }
+                command.arg("--").arg(program);
+                command
+            }
+        };
+        if let Some(witness) = self.witness {
+            witness.attach(&mut command, &place.shadows());
+        }
+        Ok(command)
+    }
+}
+
+/// A database that can be started.
+pub trait Database: Sync {
+    /// Its name: `postgresql`.
+    fn name(&self) -> &'static str;
+
+    /// The packages (Debian's names) that aren't there; empty when it can run.
+    fn missing(&self) -> Vec<&'static str>;
+
+    /// How many clients commit at the same time.
+    fn writers(&self) -> u32;
+
+    /// Who runs it, when we may not.
+    ///
+    /// # Errors
+    /// There is no such user.
+    fn user(&self) -> Result<Option<User>, String> {
+        Ok(None)
+    }
+
+    /// Makes an empty database in a new place. Nothing runs afterwards.
+    ///
+    /// # Errors
+    /// What its programs say.
+    fn create(&self, place: &Place) -> Result<(), String>;
+
+    /// Its log files, as `tidewater run --log` takes them.
+    fn globs(&self, place: &Place) -> Vec<String>;
+
+    /// Starts it, which recovers what is there, and waits until it answers.
+    ///
+    /// # Errors
+    /// It ends, or doesn't answer in time: what it said.
+    fn start(&self, place: &Place, flush: Flush, around: Around) -> Result<Box<dyn Server>, String>;
+}
+
+/// A database that runs.
+pub trait Server: Send {
+    /// The process that was started: the database, or `tidewater run`.
+    fn root(&mut self) -> &mut Child;
+
+    /// A connection for one writer.
+    ///
+    /// # Errors
+    /// It can't be had.
+    fn client(&mut self) -> Result<Box<dyn Client>, String>;
+
+    /// All that is in it. Nobody writes meanwhile, and no client was asked for yet.
+    ///
+    /// # Errors
+    /// What the database says.
+    fn contents(&mut self) -> Result<Contents, String>;
+
+    /// The database's own check of its integrity. Nobody writes meanwhile, and no client was asked for yet.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn check(&mut self) -> Result<(), String>;
+
+    /// Ends it in order.
+    ///
+    /// # Errors
+    /// It doesn't end, or not well.
+    fn stop(self: Box<Self>) -> Result<(), String>;
+}
+
+/// A connection.
+pub trait Client: Send {
+    /// Commits number `number` of `writer`: two rows, and a counter that is set. Returns when the database says that it is done.
+    ///
+    /// # Errors
+    /// It isn't known whether it is.
+    fn commit(&mut self, writer: u32, number: u64) -> Result<(), String>;
+}
+
+/// All four.
+pub fn all() -> Vec<Box<dyn Database>> {
+    vec![
+        Box::new(postgresql::PostgreSql { small: true }),
+        Box::new(redis::Redis { small: true }),
+        Box::new(sqlite::Sqlite),
+        Box::new(rocksdb::RocksDb::new()),
+    ]
+}
+
+/// A program of this name in PATH.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Tries until it works, the process has ended, or the time is over.
+pub(crate) fn patiently<T>(
+    child: &mut Child,
+    place: &Place,
+    name: &str,
+    mut attempt: impl FnMut() -> Result<T, String>,
+) -> Result<T, String> {
+    let begin = Instant::now();
+    loop {
+        let why = match attempt() {
+            Ok(it) => return Ok(it),
+            Err(why) => why,
+        };
+        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+            return Err(format!("{name} ended with {status}: {}", place.said(name)));
+        }
+        if begin.elapsed() > START_MAX {
+            process::kill_tree(&[child.id()]);
+            let _ = child.wait();
+            return Err(format!("{name} does not answer ({why}): {}", place.said(name)));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for its end.
+pub(crate) fn ended_well(child: &mut Child, place: &Place, name: &str) -> Result<(), String> {
+    let begin = Instant::now();
+    loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("{name} ended with {status}: {}", place.said(name))),
+            None if begin.elapsed() > STOP_MAX => {
+                process::kill_tree(&[child.id()]);
+                let _ = child.wait();
+                return Err(format!("{name} does not end: {}", place.said(name)));
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// A program that is spoken to in lines.
+pub(crate) struct Lines<W: Write, R: Read> {
+    writer: W,
+    reader: BufReader<R>,
+}
+
+impl<W: Write, R: Read> Lines<W, R> {
+    pub(crate) fn new(writer: W, reader: R) -> Self {
+        Self { writer, reader: BufReader::new(reader) }
+    }
+
+    pub(crate) fn say(&mut self, text: &str) -> Result<(), String> {
+        self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush()).map_err(|error| error.to_string())
+    }
+
+    /// The next line, without its end.
+    pub(crate) fn hear(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(0) => Err("it has gone".to_owned()),
+            Ok(_) => {
+                line.truncate(line.trim_end_matches(['\r', '\n']).len());
+                Ok(line)
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! RocksDB, by a small server that is compiled against the distribution's library (`tests/databases/rocksdb.cc`).
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::OnceLock;
+
+use super::ledger::{Contents, Row, body};
+use super::process::signal;
+use super::{Around, Client, Database, Flush, Lines, Place, Server, ended_well, patiently, program};
+use crate::root;
+use nix::sys::signal::Signal;
+
+/// RocksDB.
+pub struct RocksDb {
+    /// The server: compiled when the first database is made.
+    server: OnceLock<Result<PathBuf, String>>,
+}
+
+const NAME: &str = "rocksdb";
+
+impl RocksDb {
+    /// Nothing is compiled yet.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self { server: OnceLock::new() }
+    }
+
+    fn server(&self, place: &Place) -> Result<&Path, String> {
+        let folder = place.folder().parent().unwrap_or(place.folder());
+        let server = self.server.get_or_init(|| {
+            let target = folder.join("rocksdb-server");
+            let mut compiler = Command::new("g++");
+            compiler.args(["-std=c++17", "-O1", "-Wall", "-Wextra"]).arg(root().join("tests/databases/rocksdb.cc"));
+            let output = compiler.arg("-o").arg(&target).args(["-lrocksdb", "-lpthread"]).output();
+            let output = output.map_err(|error| format!("g++: {error}"))?;
+            if output.status.success() { Ok(target) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+        });
+        server.as_deref().map_err(Clone::clone)
+    }
+}
+
+impl Database for RocksDb {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn missing(&self) -> Vec<&'static str> {
+        let mut missing = Vec::new();
+        if !Path::new("/usr/include/rocksdb/db.h").is_file() {
+            missing.push("librocksdb-dev");
+        }
+        if program("g++").is_none() {
+            missing.push("g++");
+        }
+        missing
+    }
+
+    fn writers(&self) -> u32 {
+        4
+    }
+
+    fn create(&self, place: &Place) -> Result<(), String> {
+        self.server(place).map(|_| ())
+    }
+
+    fn globs(&self, place: &Place) -> Vec<String> {
+        vec![place.data().join("*.log").display().to_string()]
+    }
+
+    fn start(&self, place: &Place, flush: Flush, around: Around) -> Result<Box<dyn Server>, String> {
+        let mut command = around.command(place, NAME, self.server(place)?, &self.globs(place))?;
+        command.arg(place.data()).arg(place.sockets().join("rocksdb"));
+        command.arg(if flush == Flush::Real { "sync" } else { "none" });
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        patiently(&mut child, place, NAME, || Connection::open(place)?.ask("ping").map(|_| ()))?;
+        Ok(Box::new(Running { child, place: place.clone() }))
+    }
+}
+
+struct Running {
+    child: Child,
+    place: Place,
+}
+
+impl Server for Running {
+    fn root(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    fn client(&mut self) -> Result<Box<dyn Client>, String> {
+        Ok(Box::new(Connection::open(&self.place)?))
+    }
+
+    fn contents(&mut self) -> Result<Contents, String> {
+        let mut connection = Connection::open(&self.place)?;
+        let mut contents = Contents::default();
+        for line in connection.ask("scan")? {
+            let (key, value) = line.split_once(' ').ok_or(format!("a pair '{line}'"))?;
+            let parts: Vec<&str> = key.split(':').collect();
+            let number = |at: usize| parts.get(at).and_then(|part: &&str| part.parse::<u64>().ok());
+            match (parts[0], number(1), number(2)) {
+                ("last", Some(writer), None) => contents.last.push((writer as u32, value.parse().unwrap_or(0))),
+                (table @ ("a" | "b"), Some(writer), Some(number)) => {
+                    let row = Row { writer: writer as u32, number, body: value.to_owned() };
+                    contents.tables[usize::from(table == "b")].push(row);
+                }
+                _ => return Err(format!("the key {key} is nobody's")),
+            }
+        }
+        Ok(contents)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        Connection::open(&self.place)?.ask("check").map(|_| ())
+    }
+
+    fn stop(mut self: Box<Self>) -> Result<(), String> {
+        signal(self.child.id(), Signal::SIGTERM);
+        ended_well(&mut self.child, &self.place, NAME)
+    }
+}
+
+struct Connection(Lines<UnixStream, UnixStream>);
+
+impl Connection {
+    fn open(place: &Place) -> Result<Connection, String> {
+        let writer = UnixStream::connect(place.sockets().join("rocksdb")).map_err(|error| error.to_string())?;
+        let reader = writer.try_clone().map_err(|error| error.to_string())?;
+        Ok(Connection(Lines::new(writer, reader)))
+    }
+
+    /// A question in one line; the lines of the answer before its last, `ok`.
+    fn ask(&mut self, line: &str) -> Result<Vec<String>, String> {
+        self.0.say(&format!("{line}\n"))?;
+        let mut answer = Vec::new();
+        loop {
+            let line = self.0.hear()?;
+            if line == "ok" {
+                return Ok(answer);
+            }
+            if let Some(why) = line.strip_prefix("error ") {
+                return Err(why.to_owned());
+            }
+            answer.push(line);
+        }
+    }
+}
+
+impl Client for Connection {
+    fn commit(&mut self, writer: u32, number: u64) -> Result<(), String> {
+        let (a, b) = (body(0, writer, number), body(1, writer, number));
+        self.ask(&format!("commit a:{writer}:{number} {a} b:{writer}:{number} {b} last:{writer} {number}")).map(|_| ())
+    }
+}

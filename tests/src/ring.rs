@@ -1,0 +1,96 @@
+//! A small drive that is served with a mapped ring, for tests of its clients.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::{Build, tidewater};
+
+/// Bytes of a lane's ring.
+pub const RING: u64 = 16 << 10;
+
+/// A device. It is killed (SIGKILL) when this is dropped.
+#[derive(Debug)]
+pub struct Device {
+    /// Its process.
+    pub child: Child,
+    /// Where its files are.
+    pub folder: PathBuf,
+}
+
+impl Device {
+    /// How one is started in a folder, without a ring.
+    pub fn command(folder: &Path, more: &[&str]) -> Command {
+        let mut command = tidewater(Build::Same, folder);
+        command.args([
+            "serve",
+            "--profile",
+            "tiny",
+            "--image",
+            "drive",
+            "--control",
+            "control.sock",
+            "--vfio-user",
+            "f0.sock",
+        ]);
+        for set in [
+            "serve.timing=none",
+            "memory.sram.size=96KiB",
+            "memory.sram.survives=by-capacitors",
+            "fast.size=32KiB",
+            "fast.queue_size=4KiB",
+            "fast.log_size=512KiB",
+            "fast.lanes=2",
+            "fast.partial_after=1ms",
+            "fast.on_wrap=overwrite-oldest",
+        ] {
+            command.args(["--set", set]);
+        }
+        command.args(more);
+        command
+    }
+
+    /// Starts one that lends its ring, the file `ring`.
+    pub fn start(folder: &Path, more: &[&str]) -> Device {
+        Device::start_plain(folder, &[&["--ring", "ring"], more].concat())
+    }
+
+    /// Starts one that lends no ring.
+    pub fn start_plain(folder: &Path, more: &[&str]) -> Device {
+        let errors = OpenOptions::new().create(true).append(true).open(folder.join("stderr")).expect("a folder");
+        let mut command = Device::command(folder, more);
+        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut said = String::new();
+        while !said.contains("SIGTERM") {
+            let len = stdout.read_line(&mut said).expect("it prints UTF-8");
+            let errors = || std::fs::read_to_string(folder.join("stderr")).unwrap_or_default();
+            assert!(len > 0, "it does not serve: {}", errors());
+        }
+        Device { child, folder: folder.to_owned() }
+    }
+
+    /// What a log is opened by.
+    pub fn target(&self) -> String {
+        format!("vfio-user:{}", self.folder.join("f0.sock").display())
+    }
+
+    /// Ends it (SIGKILL).
+    pub fn kill(mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+    }
+
+    /// What it had to say.
+    pub fn errors(&self) -> String {
+        std::fs::read_to_string(self.folder.join("stderr")).unwrap_or_default()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
