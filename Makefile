@@ -10,7 +10,7 @@ REPORT ?= report.html
 PAPERS ?= papers.html
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo papers build pgo test test-guest test-databases check fmt bench bench-databases torture clean
+.PHONY: help setup demo papers build install pgo test test-guest test-databases check fmt bench bench-databases torture clean
 
 help: ## This list
 	@echo 'Tidewater: a software-defined solid-state drive. The targets:'
@@ -27,6 +27,10 @@ build: ## Build the release binary
 	@scripts/setup.sh
 	$(CARGO) build --release --locked --package tidewater --bin tidewater
 	@echo 'The binary: $(TIDEWATER)'
+
+install: ## Install the C library: header, libraries, pkg-config file, manual pages (PREFIX=/usr/local)
+	@scripts/setup.sh
+	@PREFIX='$(or $(PREFIX),/usr/local)' DESTDIR='$(DESTDIR)' scripts/install.sh
 
 pgo: ## Build the release binary a tenth faster, in two rounds (needs llvm-tools)
 	@scripts/setup.sh

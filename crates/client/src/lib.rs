@@ -72,7 +72,7 @@ pub use error::{Error, Stall};
 pub use lane::{Lane, Patience, Region, Setup};
 pub use operation::{Action, Answer, Health, Operation, Outcome};
 pub use read::{Pread, Reader};
-pub use record::{Damage, End, Entry, Records, encode_record, fill_void};
+pub use record::{Damage, End, Entry, Records, encode_record, fill_void, span};
 pub use region::{Abort, Alloc, Fill, Free};
 pub use window::{Carrier, WindowAction, WindowAnswer, WindowCall, WindowEntry, WindowError, WindowOutcome};
 pub use write::{Fsync, Pwrite};

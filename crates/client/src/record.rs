@@ -27,6 +27,11 @@ pub fn encode_record(lsn: u64, epoch: Epoch, payload: &[u8], out: &mut Vec<u8>) 
     Ok(())
 }
 
+/// Bytes of the stream that a record of so many bytes takes: header, payload, and fill to the next multiple of 64.
+pub fn span(bytes: u64) -> u64 {
+    RecordHeader::span(bytes)
+}
+
 /// Fills a part of a stream that begins at `offset` so that readers pass over it: zeroes to the next multiple of 64,
 /// then one void record over the rest. What [`crate::Action::Seal`] asks for.
 pub fn fill_void(offset: u64, epoch: Epoch, out: &mut [u8]) {

@@ -13,11 +13,12 @@ use tidewater_wire::vfio_user::region;
 
 use super::device::{Device, connect};
 use super::error::LiveError;
+use super::event::Watcher;
 use super::level::{Level, Options, Status, Written};
 use super::memory::{WriteBack, fence};
 use super::owner;
 use super::ring::{Recovered, Ring};
-use super::socket::Socket;
+use super::socket::{Mappable, Socket};
 use super::writer::{Begun, Claim, Writer};
 use crate::writers::{Full, OFFSETS, Reserved};
 
@@ -49,6 +50,9 @@ pub struct Log {
     /// Everything that is not an append.
     device: Mutex<Device>,
     doorbell: Option<OwnedFd>,
+    /// That of the device that was connected to last: for those with whom the lane is shared from now on.
+    newest: Mutex<Option<OwnedFd>>,
+    pub(super) watcher: Mutex<Option<Watcher>>,
     /// Others have been given the lane.
     is_shared: AtomicBool,
     /// The process that made the handle: the connection is its alone, and the mutex may be anybody's in a child of it.
@@ -73,6 +77,17 @@ fn wanted_at(lane: u8) -> u64 {
     4096 * (1 + u64::from(lane)) + RingLanePage::WANTED_OFFSET as u64
 }
 
+/// A device whose client has just gone may still be at it: it turns the next one away, and takes it a moment later.
+fn patiently<T>(mut connect: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+    for _ in 0..50 {
+        match connect() {
+            Err(LiveError::Gone) => std::thread::sleep(Duration::from_millis(2)),
+            other => return other,
+        }
+    }
+    connect()
+}
+
 fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LiveError> {
     socket.doorbell(region::BAR2, wanted_at(lane))
 }
@@ -95,8 +110,11 @@ impl Log {
         let path = target.strip_prefix("vfio-user:").filter(|path| !path.is_empty());
         let path = PathBuf::from(path.ok_or_else(|| LiveError::Target(target.to_owned()))?);
         available(options.level)?;
-        let (mut socket, lent) = connect(&path)?;
-        let doorbell = doorbell(&mut socket, options.lane)?;
+        let (socket, doorbell, lent) = patiently(|| {
+            let (mut socket, lent) = connect(&path)?;
+            let doorbell = doorbell(&mut socket, options.lane)?;
+            Ok((socket, doorbell, lent))
+        })?;
         let (ring, recovered) = Ring::attach(&lent, options.lane)?;
         let log = Log::of(Some(path), options, ring, Device::Plain(socket), doorbell)?;
         Ok((log, recovered))
@@ -126,6 +144,8 @@ impl Log {
             ring,
             device: Mutex::new(device),
             doorbell,
+            newest: Mutex::new(None),
+            watcher: Mutex::new(None),
             is_shared: AtomicBool::new(false),
             home,
             known: AtomicU64::new(home),
@@ -147,7 +167,9 @@ impl Log {
             errno: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
         };
         let ring = self.ring.file().try_clone_to_owned().map_err(failed)?;
-        let doorbell = self.doorbell.as_ref().ok_or(LiveError::NotMapped)?.try_clone().map_err(failed)?;
+        let newest = self.device().map(|_| self.newest.lock().unwrap_or_else(PoisonError::into_inner));
+        let doorbell = newest.as_ref().ok().and_then(|newest| newest.as_ref()).or(self.doorbell.as_ref());
+        let doorbell = doorbell.ok_or(LiveError::NotMapped)?.try_clone().map_err(failed)?;
         self.is_shared.store(true, Ordering::Release);
         Ok(Shared { ring, doorbell, lane: self.ring.lane(), generation: self.ring.generation })
     }
@@ -168,6 +190,16 @@ impl Log {
         self.level
     }
 
+    /// The lane.
+    pub fn lane(&self) -> u8 {
+        self.ring.lane()
+    }
+
+    /// Whether RING survives a loss of power: the ring's memory does.
+    pub fn is_persistent(&self) -> bool {
+        self.ring.header().persistent
+    }
+
     /// End of what is reserved: whoever waits for it waits for all that was appended before, by anybody.
     #[inline]
     pub fn end(&self) -> u64 {
@@ -184,34 +216,59 @@ impl Log {
     /// the device took it to. What was appended beyond is lost and may be appended again.
     ///
     /// # Errors
-    /// As [`Log::open`].
+    /// As [`Log::open`]; `Busy` while other processes write a stream that is stale.
     pub fn reattach(&mut self) -> Result<Recovered, LiveError> {
-        *self.device()? = Device::Gone;
-        let path = self.socket.clone().ok_or(LiveError::Joined)?;
-        let (mut socket, lent) = connect(&path)?;
-        let doorbell = doorbell(&mut socket, self.ring.lane())?;
+        let lent = match self.reconnect_to() {
+            Ok((recovered, _)) if recovered.is_some() => return recovered.ok_or(LiveError::Stale),
+            Ok((_, lent)) => lent,
+            Err(error) => return Err(error),
+        };
         if !self.ring.is_of(&lent) {
-            drop(socket);
+            *self.device()? = Device::Gone;
+            let path = self.socket.as_ref().ok_or(LiveError::Joined)?;
             let target = format!("vfio-user:{}", path.display());
             let (log, recovered) = Log::open_telling(&target, self.options)?;
             *self = log;
             return Ok(recovered);
         }
-        let recovered = if self.ring.is_current() && self.ring.is_open() {
-            // The same stream: it went on while the device was away.
-            let (tail, taken) = (self.ring.tail(), self.ring.taken());
-            Recovered { tail, in_ring: tail.saturating_sub(taken), ..Recovered::default() }
-        } else if *self.is_shared.get_mut() || self.ring.has_other_writers(self.home) {
+        if *self.is_shared.get_mut() || self.ring.has_other_writers(self.home) {
             // They are of the generation before, and may be storing just now.
             return Err(LiveError::Busy { lane: self.ring.lane() });
-        } else {
-            // This handle has the lane's lock, and no writer is there: `self` is borrowed alone.
-            self.ring.take_up()?
-        };
-        *self.device()? = Device::Plain(socket);
-        self.doorbell = doorbell;
+        }
+        // This handle has the lane's lock, and no writer is there: `self` is borrowed alone.
+        let recovered = self.ring.take_up()?;
         self.look();
         Ok(recovered)
+    }
+
+    /// As [`Log::reattach`], while other threads and processes use the handle. Only the same stream can be gone on with so.
+    ///
+    /// # Errors
+    /// `Stale`: it goes on elsewhere. Reattach, or close the handle and open another. `Joined`, `Gone`, `Unreachable`.
+    pub fn reconnect(&self) -> Result<Recovered, LiveError> {
+        self.reconnect_to()?.0.ok_or(LiveError::Stale)
+    }
+
+    /// Connects anew. What was recovered, if it is the same stream.
+    fn reconnect_to(&self) -> Result<(Option<Recovered>, Mappable), LiveError> {
+        let path = self.socket.as_ref().ok_or(LiveError::Joined)?;
+        let mut device = self.device()?;
+        *device = Device::Gone;
+        let (socket, doorbell, lent) = patiently(|| {
+            let (mut socket, lent) = connect(path)?;
+            let doorbell = doorbell(&mut socket, self.ring.lane())?;
+            Ok((socket, doorbell, lent))
+        })?;
+        *device = Device::Plain(socket);
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = doorbell;
+        drop(device);
+        if !self.ring.is_of(&lent) || !self.ring.is_current() || !self.ring.is_open() {
+            return Ok((None, lent));
+        }
+        // The same stream: it went on while the device was away.
+        self.look();
+        let (tail, taken) = (self.ring.tail(), self.ring.taken());
+        Ok((Some(Recovered { tail, in_ring: tail.saturating_sub(taken), ..Recovered::default() }), lent))
     }
 
     /// The connection, in the process that opened the log.

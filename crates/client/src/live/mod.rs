@@ -21,6 +21,7 @@ compile_error!("the words of a mapped ring are little-endian");
 
 mod device;
 mod error;
+mod event;
 mod level;
 mod log;
 mod memory;

@@ -1,0 +1,251 @@
+/* Tidewater: a log on a served drive, whose ring this process maps. See tidewater(3).
+ *
+ * Generated from crates/capi/src/lib.rs; changes belong there. */
+
+#ifndef TIDEWATER_H
+#define TIDEWATER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+// The level that a log has unless another is asked for: RING where the ring's memory survives a loss of power, DESTAGED elsewhere.
+#define TIDEWATER_DEFAULT 0
+
+// In the ring: survives a crash of this process and of the device's; a loss of power only where the ring's memory does.
+#define TIDEWATER_RING 1
+
+// On the backing store, and synced: survives a loss of power, as far as the disk below keeps what it promises.
+#define TIDEWATER_DESTAGED 2
+
+// In the rings of replicas. Not available yet: ENOTSUP.
+#define TIDEWATER_REMOTE_RING 3
+
+// On the backing stores of replicas. Not available yet: ENOTSUP.
+#define TIDEWATER_REMOTE_DESTAGED 4
+
+// Lines are written back where the ring's memory survives a loss of power, and not elsewhere.
+#define TIDEWATER_WRITE_BACK_DEFAULT 0
+
+// Nothing is written back: stores outlive the process all the same.
+#define TIDEWATER_WRITE_BACK_NONE 1
+
+// Cache lines are written back, and a fence waits for them.
+#define TIDEWATER_WRITE_BACK_LINES 2
+
+// Stores go past the caches, and a fence waits for them.
+#define TIDEWATER_WRITE_BACK_STREAM 3
+
+// A record, in struct tidewater_entry.
+#define TIDEWATER_RECORD 1
+
+// Bytes that a writer gave up, or died over.
+#define TIDEWATER_VOID 2
+
+// Bytes that are no record: raw ones, or damage.
+#define TIDEWATER_SKIPPED 3
+
+// A log. Threads share it, and so do both sides of a fork.
+struct tidewater_log;
+
+// A record that is being filled. One thread has it at a time.
+struct tidewater_record;
+
+// How a log is opened. tidewater_options_init sets the defaults.
+struct tidewater_options {
+  // Bytes of this structure, as the program knows it.
+  size_t size;
+  // The lane, 0 to 15. Default 0.
+  uint32_t lane;
+  // What tidewater_x_fsync waits for. RING on memory that survives no loss of power must be asked for here.
+  int level;
+  // How stores get to memory: TIDEWATER_WRITE_BACK_...
+  int write_back;
+  // 0.
+  int reserved;
+  // How long an append waits for a ring that is full, in milliseconds. Default 1000.
+  int64_t full_ms;
+  // How long tidewater_x_fsync waits, in milliseconds. Default 10000.
+  int64_t timeout_ms;
+};
+
+// What was found when a log was opened, or attached to again.
+struct tidewater_recovered {
+  // Where the stream goes on: all below is in the ring, or where the device has taken it to.
+  int64_t tail;
+  // Bytes that are in the ring and that the device has not taken yet.
+  int64_t in_ring;
+  // Whole records of the writer before that it had not published, and that count now.
+  int64_t records;
+  // Holes between them, which were sealed as void.
+  int64_t sealed;
+  // The stream did not go on from what was published: a loss of power, or a function that was set up anew.
+  bool is_new;
+};
+
+// What tidewater_next finds.
+struct tidewater_entry {
+  // TIDEWATER_RECORD, TIDEWATER_VOID or TIDEWATER_SKIPPED.
+  int kind;
+  // Where it begins in the stream.
+  int64_t lsn;
+  // Where it ends.
+  int64_t end;
+  // A record's payload, in the bytes that were given; else NULL.
+  const void *payload;
+  // Its bytes.
+  size_t payload_bytes;
+};
+
+// How a log is doing.
+struct tidewater_status {
+  // Bytes of the ring.
+  int64_t ring_bytes;
+  // The oldest byte that can be read; -1: not known, since there is no connection to the device.
+  int64_t oldest;
+  // End of what writers have reserved.
+  int64_t reserved;
+  // End of what is at RING.
+  int64_t ring;
+  // End of what the device has taken.
+  int64_t taken;
+  // End of what is at DESTAGED, as far as it was asked for.
+  int64_t destaged;
+  // The log's level.
+  int level;
+  // The device takes from the ring.
+  bool open;
+  // Its stream is broken.
+  bool broken;
+  // This process has a connection to the device.
+  bool connected;
+  // RING survives a loss of power.
+  bool persistent;
+};
+
+// What another process of the same PID namespace needs to write the lane. The descriptors are close-on-exec.
+struct tidewater_shared {
+  // The ring's file.
+  int ring_fd;
+  // An eventfd that wakes the device.
+  int doorbell_fd;
+  // The lane.
+  uint32_t lane;
+  // The generation that it is written in.
+  uint64_t generation;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Sets the defaults: lane 0, a level that survives a loss of power, a second for a full ring, ten for a sync.
+void tidewater_options_init(struct tidewater_options *options);
+
+// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY: another process writes the lane.
+struct tidewater_log *tidewater_open(const char *target,
+                                     const struct tidewater_options *options,
+                                     struct tidewater_recovered *recovered);
+
+// Closes a log. What was appended stays where it is. No other call may be using it; records that were begun and not ended keep it until they are.
+// NULL is allowed.
+void tidewater_close(struct tidewater_log *log);
+
+// Appends one record. Returns its log sequence number, and where it ends in *end (unless that is NULL): what to wait for. -1 and errno: nothing was
+// appended. EAGAIN: the ring is full, and stayed so. ENOSPC: trim the log.
+int64_t tidewater_append(const struct tidewater_log *log,
+                         const void *buf,
+                         size_t len,
+                         int64_t *end);
+
+// Appends one record whose payload is the parts one after another, up to 1024. As tidewater_append.
+int64_t tidewater_appendv(const struct tidewater_log *log, const struct iovec *parts, int count, int64_t *end);
+
+// Writes bytes at the end of the stream, as they are, without a record around them. Returns where they begin, and their end in *end; -1 and errno.
+int64_t tidewater_x_pwrite(const struct tidewater_log *log,
+                           const void *buf,
+                           size_t len,
+                           int64_t *end);
+
+// Waits until all that was appended before, by anybody who has the lane, is at the log's level. Returns where that ends; -1 and errno, as
+// tidewater_wait.
+int64_t tidewater_x_fsync(const struct tidewater_log *log);
+
+// Waits until everything before `end` is at a level, at most so many milliseconds; negative: as long as it takes. Returns 0; -1 and errno. ETIMEDOUT:
+// it is not known how it ended; the same may be waited for again. EPIPE: the device has gone. ESTALE: the stream goes on elsewhere. EIO: it is broken,
+// and stays so. ENOTSUP: nothing offers the level.
+int tidewater_wait(const struct tidewater_log *log,
+                   int64_t end,
+                   int level,
+                   int64_t timeout_ms);
+
+// A descriptor that becomes readable, and stays so, when everything before `end` is at a level or never will be: tidewater_wait with no time tells at
+// once which. For poll, epoll and io_uring; close it when it is of no more use. -1 and errno.
+int tidewater_eventfd(const struct tidewater_log *log,
+                      int64_t end,
+                      int level);
+
+// Reads the log from `at` on, until `len` bytes are there or the time is over. Returns how many came; -1 and errno. ENXIO: they were trimmed or
+// overwritten. ETIMEDOUT: none came. ENOTSUP: only flash has them, and the process that opened the log has the connection.
+ptrdiff_t tidewater_x_pread(const struct tidewater_log *log,
+                            void *buf,
+                            size_t len,
+                            int64_t at,
+                            int64_t timeout_ms);
+
+// Finds the next entry in bytes that were read from `lsn` on. Returns 1, and the entry; 0: there is no whole one any more. The next search goes on at
+// entry->end.
+int tidewater_next(const void *buf,
+                   size_t len,
+                   int64_t lsn,
+                   struct tidewater_entry *entry);
+
+// Reserves room for a record of so many bytes, which is filled piece by piece: by nobody but this process. Returns NULL and errno as tidewater_append.
+// While it is open, nothing behind it comes to any level.
+struct tidewater_record *tidewater_x_alloc(const struct tidewater_log *log,
+                                           uint32_t bytes,
+                                           int64_t *lsn);
+
+// Stores bytes at a place of a record's payload. Returns 0; -1 and EINVAL: they are not inside.
+int tidewater_x_fill(struct tidewater_record *record, uint32_t at, const void *buf, size_t len);
+
+// The record is whole. Returns where it ends: what to wait for; -1 and errno. Either way the handle is gone.
+int64_t tidewater_x_free(struct tidewater_record *record);
+
+// Gives the record up: it becomes a void one, and what others appended behind it is not lost. NULL is allowed.
+void tidewater_x_abort(struct tidewater_record *record);
+
+// The log before `lsn` is not needed any more. Returns 0; -1 and errno.
+int tidewater_trim(const struct tidewater_log *log, int64_t lsn);
+
+// Tells how a log is doing. Returns 0; -1 and errno.
+int tidewater_status(const struct tidewater_log *log, struct tidewater_status *status);
+
+// What a level of this log survives, in words. NULL and EINVAL: there is no such level.
+const char *tidewater_survives(const struct tidewater_log *log, int level);
+
+// Connects anew, after EPIPE, while other threads and processes use the log. All below recovered->tail is in the ring, or where the device took it to.
+// Returns 0; -1 and errno. ESTALE: the stream goes on elsewhere; close the log and open it again, which tells where.
+int tidewater_reattach(const struct tidewater_log *log,
+                       struct tidewater_recovered *recovered);
+
+// Descriptors by which another process joins the lane: they are the caller's to hand on, and to close. Returns 0; -1 and errno.
+int tidewater_share(const struct tidewater_log *log,
+                    struct tidewater_shared *shared);
+
+// Joins a lane that another process shares. The descriptors are the log's from now on, and are closed when this fails. NULL and errno.
+struct tidewater_log *tidewater_join(const struct tidewater_shared *shared,
+                                     const struct tidewater_options *options);
+
+// What the last call of this thread that failed had to say, in words. It stays until the next one fails.
+const char *tidewater_message(void);
+
+// The library's version, "0.1.0".
+const char *tidewater_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TIDEWATER_H */

@@ -1,0 +1,713 @@
+//! The client library for C: `tidewater.h` is made from this file, and `tidewater(3)` describes it.
+//!
+//! Comments here are those of the header. Every function checks its pointers for NULL, says -1 or NULL and sets `errno` when it fails, and lets no panic out.
+#![allow(unsafe_code, non_camel_case_types)]
+
+mod report;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::libc::iovec;
+use report::{Failure, run};
+use tidewater_client::live::{Begun, Level, Log, Options, Recovered, Shared, WriteBack};
+use tidewater_client::{Entry, Records};
+
+/// The level that a log has unless another is asked for: RING where the ring's memory survives a loss of power, DESTAGED elsewhere.
+pub const TIDEWATER_DEFAULT: c_int = 0;
+/// In the ring: survives a crash of this process and of the device's; a loss of power only where the ring's memory does.
+pub const TIDEWATER_RING: c_int = 1;
+/// On the backing store, and synced: survives a loss of power, as far as the disk below keeps what it promises.
+pub const TIDEWATER_DESTAGED: c_int = 2;
+/// In the rings of replicas. Not available yet: ENOTSUP.
+pub const TIDEWATER_REMOTE_RING: c_int = 3;
+/// On the backing stores of replicas. Not available yet: ENOTSUP.
+pub const TIDEWATER_REMOTE_DESTAGED: c_int = 4;
+
+/// Lines are written back where the ring's memory survives a loss of power, and not elsewhere.
+pub const TIDEWATER_WRITE_BACK_DEFAULT: c_int = 0;
+/// Nothing is written back: stores outlive the process all the same.
+pub const TIDEWATER_WRITE_BACK_NONE: c_int = 1;
+/// Cache lines are written back, and a fence waits for them.
+pub const TIDEWATER_WRITE_BACK_LINES: c_int = 2;
+/// Stores go past the caches, and a fence waits for them.
+pub const TIDEWATER_WRITE_BACK_STREAM: c_int = 3;
+
+/// A record, in struct tidewater_entry.
+pub const TIDEWATER_RECORD: c_int = 1;
+/// Bytes that a writer gave up, or died over.
+pub const TIDEWATER_VOID: c_int = 2;
+/// Bytes that are no record: raw ones, or damage.
+pub const TIDEWATER_SKIPPED: c_int = 3;
+
+/// A log. Threads share it, and so do both sides of a fork.
+pub struct tidewater_log {
+    log: Arc<Log>,
+}
+
+/// A record that is being filled. One thread has it at a time.
+pub struct tidewater_record {
+    // Dropped before what it borrows.
+    begun: Option<Begun<'static>>,
+    _log: Arc<Log>,
+}
+
+/// How a log is opened. tidewater_options_init sets the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct tidewater_options {
+    /// Bytes of this structure, as the program knows it.
+    pub size: usize,
+    /// The lane, 0 to 15. Default 0.
+    pub lane: u32,
+    /// What tidewater_x_fsync waits for. RING on memory that survives no loss of power must be asked for here.
+    pub level: c_int,
+    /// How stores get to memory: TIDEWATER_WRITE_BACK_...
+    pub write_back: c_int,
+    /// 0.
+    pub reserved: c_int,
+    /// How long an append waits for a ring that is full, in milliseconds. Default 1000.
+    pub full_ms: i64,
+    /// How long tidewater_x_fsync waits, in milliseconds. Default 10000.
+    pub timeout_ms: i64,
+}
+
+/// What was found when a log was opened, or attached to again.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct tidewater_recovered {
+    /// Where the stream goes on: all below is in the ring, or where the device has taken it to.
+    pub tail: i64,
+    /// Bytes that are in the ring and that the device has not taken yet.
+    pub in_ring: i64,
+    /// Whole records of the writer before that it had not published, and that count now.
+    pub records: i64,
+    /// Holes between them, which were sealed as void.
+    pub sealed: i64,
+    /// The stream did not go on from what was published: a loss of power, or a function that was set up anew.
+    pub is_new: bool,
+}
+
+/// How a log is doing.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct tidewater_status {
+    /// Bytes of the ring.
+    pub ring_bytes: i64,
+    /// The oldest byte that can be read; -1: not known, since there is no connection to the device.
+    pub oldest: i64,
+    /// End of what writers have reserved.
+    pub reserved: i64,
+    /// End of what is at RING.
+    pub ring: i64,
+    /// End of what the device has taken.
+    pub taken: i64,
+    /// End of what is at DESTAGED, as far as it was asked for.
+    pub destaged: i64,
+    /// The log's level.
+    pub level: c_int,
+    /// The device takes from the ring.
+    pub open: bool,
+    /// Its stream is broken.
+    pub broken: bool,
+    /// This process has a connection to the device.
+    pub connected: bool,
+    /// RING survives a loss of power.
+    pub persistent: bool,
+}
+
+/// What tidewater_next finds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct tidewater_entry {
+    /// TIDEWATER_RECORD, TIDEWATER_VOID or TIDEWATER_SKIPPED.
+    pub kind: c_int,
+    /// Where it begins in the stream.
+    pub lsn: i64,
+    /// Where it ends.
+    pub end: i64,
+    /// A record's payload, in the bytes that were given; else NULL.
+    pub payload: *const c_void,
+    /// Its bytes.
+    pub payload_bytes: usize,
+}
+
+/// What another process of the same PID namespace needs to write the lane. The descriptors are close-on-exec.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct tidewater_shared {
+    /// The ring's file.
+    pub ring_fd: c_int,
+    /// An eventfd that wakes the device.
+    pub doorbell_fd: c_int,
+    /// The lane.
+    pub lane: u32,
+    /// The generation that it is written in.
+    pub generation: u64,
+}
+
+fn level_of(level: c_int) -> Result<Option<Level>, Failure> {
+    match level {
+        TIDEWATER_DEFAULT => Ok(None),
+        TIDEWATER_RING => Ok(Some(Level::Ring)),
+        TIDEWATER_DESTAGED => Ok(Some(Level::Destaged)),
+        TIDEWATER_REMOTE_RING => Ok(Some(Level::RemoteRing)),
+        TIDEWATER_REMOTE_DESTAGED => Ok(Some(Level::RemoteDestaged)),
+        _ => Err(Failure::Call("level is none of TIDEWATER_DEFAULT, TIDEWATER_RING, TIDEWATER_DESTAGED")),
+    }
+}
+
+fn offset(lsn: i64) -> Result<u64, Failure> {
+    u64::try_from(lsn).map_err(|_| Failure::Call("a log sequence number is 0 or more"))
+}
+
+/// Negative: for ever, as far as a program runs.
+fn time(ms: i64) -> Duration {
+    u64::try_from(ms).map_or(Duration::from_secs(1 << 32), Duration::from_millis)
+}
+
+/// SAFETY: a pointer to a handle of this library that lives, or NULL.
+unsafe fn log<'l>(log: *const tidewater_log) -> Result<&'l Arc<Log>, Failure> {
+    // SAFETY: the caller's.
+    unsafe { log.as_ref() }.map(|log| &log.log).ok_or(Failure::Call("log is NULL"))
+}
+
+/// SAFETY: `len` bytes that can be read, and that nobody writes meanwhile; NULL where `len` is 0.
+unsafe fn bytes<'b>(buf: *const c_void, len: usize) -> Result<&'b [u8], Failure> {
+    match (buf.is_null(), len) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Failure::Call("buf is NULL")),
+        (false, _) if isize::try_from(len).is_err() => Err(Failure::Call("len is more than memory has")),
+        // SAFETY: the caller's; not NULL, and `len` fits an isize.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts(buf.cast(), len) }),
+    }
+}
+
+/// SAFETY: a place for a `T`, or NULL.
+unsafe fn put<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: the caller's.
+        unsafe { place.write(value) };
+    }
+}
+
+fn options_of(options: Option<&tidewater_options>) -> Result<Options, Failure> {
+    let Some(options) = options else { return Ok(Options::default()) };
+    if options.size < size_of::<tidewater_options>() {
+        return Err(Failure::Call("options: size is too small; call tidewater_options_init first"));
+    }
+    let lane = u8::try_from(options.lane).map_err(|_| Failure::Call("options: lane is 0 to 15"))?;
+    let write_back = match options.write_back {
+        TIDEWATER_WRITE_BACK_DEFAULT => None,
+        TIDEWATER_WRITE_BACK_NONE => Some(WriteBack::None),
+        TIDEWATER_WRITE_BACK_LINES => Some(WriteBack::Lines),
+        TIDEWATER_WRITE_BACK_STREAM => Some(WriteBack::Stream),
+        _ => return Err(Failure::Call("options: write_back is none of TIDEWATER_WRITE_BACK_...")),
+    };
+    if options.reserved != 0 {
+        return Err(Failure::Call("options: reserved is 0; call tidewater_options_init first"));
+    }
+    let (full, timeout) = (time(options.full_ms), time(options.timeout_ms));
+    Ok(Options { lane, level: level_of(options.level)?, write_back, full, timeout })
+}
+
+fn recovered_of(found: Recovered) -> tidewater_recovered {
+    tidewater_recovered {
+        tail: found.tail as i64,
+        in_ring: found.in_ring as i64,
+        records: found.records as i64,
+        sealed: found.sealed as i64,
+        is_new: found.is_new,
+    }
+}
+
+fn handle(log: Log) -> *mut tidewater_log {
+    Box::into_raw(Box::new(tidewater_log { log: Arc::new(log) }))
+}
+
+/// Sets the defaults: lane 0, a level that survives a loss of power, a second for a full ring, ten for a sync.
+///
+/// # Safety
+/// `options` points to a structure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_options_init(options: *mut tidewater_options) {
+    let defaults = tidewater_options {
+        size: size_of::<tidewater_options>(),
+        lane: 0,
+        level: TIDEWATER_DEFAULT,
+        write_back: TIDEWATER_WRITE_BACK_DEFAULT,
+        reserved: 0,
+        full_ms: 1_000,
+        timeout_ms: 10_000,
+    };
+    // SAFETY: the caller's.
+    unsafe { put(options, defaults) };
+}
+
+/// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY: another process writes the lane.
+///
+/// # Safety
+/// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and nobody wants to know.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_open(
+    target: *const c_char,
+    options: *const tidewater_options,
+    recovered: *mut tidewater_recovered,
+) -> *mut tidewater_log {
+    run(std::ptr::null_mut(), || {
+        if target.is_null() {
+            return Err(Failure::Call("target is NULL"));
+        }
+        // SAFETY: the caller's.
+        let (target, options) = unsafe { (CStr::from_ptr(target), options.as_ref()) };
+        let target = target.to_str().map_err(|_| Failure::Call("target is no UTF-8"))?;
+        let (log, found) = Log::open_telling(target, options_of(options)?)?;
+        // SAFETY: the caller's.
+        unsafe { put(recovered, recovered_of(found)) };
+        Ok(handle(log))
+    })
+}
+
+/// Closes a log. What was appended stays where it is. No other call may be using it; records that were begun and not ended keep it until they are.
+/// NULL is allowed.
+///
+/// # Safety
+/// `log` is of tidewater_open or tidewater_join, and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_close(log: *mut tidewater_log) {
+    run((), || {
+        if !log.is_null() {
+            // SAFETY: the caller's; it was made by `handle`.
+            drop(unsafe { Box::from_raw(log) });
+        }
+        Ok(())
+    });
+}
+
+/// Appends one record. Returns its log sequence number, and where it ends in *end (unless that is NULL): what to wait for. -1 and errno: nothing was
+/// appended. EAGAIN: the ring is full, and stayed so. ENOSPC: trim the log.
+///
+/// # Safety
+/// `log` is open; `buf` has `len` bytes; `end` is a place, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_append(
+    log: *const tidewater_log,
+    buf: *const c_void,
+    len: usize,
+    end: *mut i64,
+) -> i64 {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (log, bytes) = unsafe { (self::log(log)?, bytes(buf, len)?) };
+        let written = log.append(&[bytes])?;
+        // SAFETY: the caller's.
+        unsafe { put(end, written.end as i64) };
+        Ok(written.lsn as i64)
+    })
+}
+
+/// Parts of a record that need no memory of the heap.
+const PARTS: usize = 16;
+
+/// Appends one record whose payload is the parts one after another, up to 1024. As tidewater_append.
+///
+/// # Safety
+/// `log` is open; `parts` has `count` entries, each with its bytes; `end` is a place, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_appendv(
+    log: *const tidewater_log,
+    parts: *const iovec,
+    count: c_int,
+    end: *mut i64,
+) -> i64 {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let log = unsafe { self::log(log)? };
+        let count = usize::try_from(count).ok().filter(|count| *count <= 1024 && !(*count > 0 && parts.is_null()));
+        let count = count.ok_or(Failure::Call("parts is NULL, or count is none of 0 to 1024"))?;
+        // SAFETY: the caller's: `count` entries, each with bytes that can be read.
+        let part = |at: usize| unsafe {
+            let part = &*parts.add(at);
+            bytes(part.iov_base, part.iov_len)
+        };
+        let mut few = [&[][..]; PARTS];
+        let mut many = Vec::new();
+        let all = match few.get_mut(..count) {
+            Some(few) => few,
+            None => {
+                many.resize(count, &[][..]);
+                &mut many[..]
+            }
+        };
+        for (at, place) in all.iter_mut().enumerate() {
+            *place = part(at)?;
+        }
+        let written = log.append(all)?;
+        // SAFETY: the caller's.
+        unsafe { put(end, written.end as i64) };
+        Ok(written.lsn as i64)
+    })
+}
+
+/// Writes bytes at the end of the stream, as they are, without a record around them. Returns where they begin, and their end in *end; -1 and errno.
+///
+/// # Safety
+/// As tidewater_append.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_x_pwrite(
+    log: *const tidewater_log,
+    buf: *const c_void,
+    len: usize,
+    end: *mut i64,
+) -> i64 {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (log, bytes) = unsafe { (self::log(log)?, bytes(buf, len)?) };
+        let written = log.x_pwrite(bytes)?;
+        // SAFETY: the caller's.
+        unsafe { put(end, written.end as i64) };
+        Ok(written.lsn as i64)
+    })
+}
+
+/// Waits until all that was appended before, by anybody who has the lane, is at the log's level. Returns where that ends; -1 and errno, as
+/// tidewater_wait.
+///
+/// # Safety
+/// `log` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_x_fsync(log: *const tidewater_log) -> i64 {
+    // SAFETY: the caller's.
+    run(-1, || Ok(unsafe { self::log(log)? }.x_fsync()? as i64))
+}
+
+/// Waits until everything before `end` is at a level, at most so many milliseconds; negative: as long as it takes. Returns 0; -1 and errno. ETIMEDOUT:
+/// it is not known how it ended; the same may be waited for again. EPIPE: the device has gone. ESTALE: the stream goes on elsewhere. EIO: it is broken,
+/// and stays so. ENOTSUP: nothing offers the level.
+///
+/// # Safety
+/// `log` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_wait(log: *const tidewater_log, end: i64, level: c_int, timeout_ms: i64) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let log = unsafe { self::log(log)? };
+        let level = level_of(level)?.unwrap_or(log.level());
+        log.wait(offset(end)?, level, time(timeout_ms))?;
+        Ok(0)
+    })
+}
+
+/// A descriptor that becomes readable, and stays so, when everything before `end` is at a level or never will be: tidewater_wait with no time tells at
+/// once which. For poll, epoll and io_uring; close it when it is of no more use. -1 and errno.
+///
+/// # Safety
+/// `log` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_eventfd(log: *const tidewater_log, end: i64, level: c_int) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let log = unsafe { self::log(log)? };
+        let level = level_of(level)?.unwrap_or(log.level());
+        Ok(log.event(offset(end)?, level)?.into_raw_fd())
+    })
+}
+
+/// Reads the log from `at` on, until `len` bytes are there or the time is over. Returns how many came; -1 and errno. ENXIO: they were trimmed or
+/// overwritten. ETIMEDOUT: none came. ENOTSUP: only flash has them, and the process that opened the log has the connection.
+///
+/// # Safety
+/// `log` is open; `buf` has room for `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_x_pread(
+    log: *const tidewater_log,
+    buf: *mut c_void,
+    len: usize,
+    at: i64,
+    timeout_ms: i64,
+) -> isize {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let log = unsafe { self::log(log)? };
+        if (buf.is_null() && len > 0) || isize::try_from(len).is_err() {
+            return Err(Failure::Call("buf is NULL, or len is more than memory has"));
+        }
+        let at = offset(at)?;
+        if len == 0 {
+            return Ok(0);
+        }
+        // SAFETY: the caller's: `len` bytes that can be written.
+        let to = unsafe {
+            std::ptr::write_bytes(buf.cast::<u8>(), 0, len);
+            std::slice::from_raw_parts_mut(buf.cast::<u8>(), len)
+        };
+        match log.x_pread(at, to, time(timeout_ms)) {
+            Ok(()) => Ok(len as isize),
+            Err(tidewater_client::live::LiveError::NoMoreLog { filled }) if filled > 0 => Ok(filled as isize),
+            Err(error) => Err(error.into()),
+        }
+    })
+}
+
+/// Finds the next entry in bytes that were read from `lsn` on. Returns 1, and the entry; 0: there is no whole one any more. The next search goes on at
+/// entry->end.
+///
+/// # Safety
+/// `buf` has `len` bytes; `entry` is a place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_next(
+    buf: *const c_void,
+    len: usize,
+    lsn: i64,
+    entry: *mut tidewater_entry,
+) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let all = unsafe { bytes(buf, len)? };
+        let none = tidewater_entry { kind: 0, lsn, end: lsn, payload: std::ptr::null(), payload_bytes: 0 };
+        let found = match Records::new(all, offset(lsn)?).next() {
+            None => return Ok(0),
+            Some(Entry::Record { lsn, payload, .. }) => tidewater_entry {
+                kind: TIDEWATER_RECORD,
+                lsn: lsn as i64,
+                end: (lsn + tidewater_client::span(payload.len() as u64)) as i64,
+                payload: payload.as_ptr().cast(),
+                payload_bytes: payload.len(),
+            },
+            Some(Entry::Void { lsn, bytes }) => {
+                tidewater_entry { kind: TIDEWATER_VOID, lsn: lsn as i64, end: (lsn + bytes) as i64, ..none }
+            }
+            Some(Entry::Skipped { from, to, .. }) => {
+                tidewater_entry { kind: TIDEWATER_SKIPPED, lsn: from as i64, end: to as i64, ..none }
+            }
+        };
+        // SAFETY: the caller's.
+        unsafe { put(entry, found) };
+        Ok(1)
+    })
+}
+
+/// Reserves room for a record of so many bytes, which is filled piece by piece: by nobody but this process. Returns NULL and errno as tidewater_append.
+/// While it is open, nothing behind it comes to any level.
+///
+/// # Safety
+/// `log` is open; `lsn` is a place for the record's log sequence number, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_x_alloc(
+    log: *const tidewater_log,
+    bytes: u32,
+    lsn: *mut i64,
+) -> *mut tidewater_record {
+    run(std::ptr::null_mut(), || {
+        // SAFETY: the caller's.
+        let log = Arc::clone(unsafe { self::log(log)? });
+        // SAFETY: the log lies in the heap, and stays until the handle below has dropped what borrows it.
+        let begun = unsafe { &*Arc::as_ptr(&log) }.begin(bytes)?;
+        // SAFETY: the caller's.
+        unsafe { put(lsn, begun.lsn() as i64) };
+        Ok(Box::into_raw(Box::new(tidewater_record { begun: Some(begun), _log: log })))
+    })
+}
+
+/// Stores bytes at a place of a record's payload. Returns 0; -1 and EINVAL: they are not inside.
+///
+/// # Safety
+/// `record` is of tidewater_x_alloc; `buf` has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_x_fill(
+    record: *mut tidewater_record,
+    at: u32,
+    buf: *const c_void,
+    len: usize,
+) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (record, bytes) = unsafe { (record.as_mut(), bytes(buf, len)?) };
+        let begun = record.and_then(|record| record.begun.as_mut()).ok_or(Failure::Call("record is NULL"))?;
+        if u64::from(at).saturating_add(len as u64) > u64::from(begun.bytes()) {
+            return Err(Failure::Call("the bytes are not inside of the record"));
+        }
+        begun.fill(at, bytes);
+        Ok(0)
+    })
+}
+
+/// The record is whole. Returns where it ends: what to wait for; -1 and errno. Either way the handle is gone.
+///
+/// # Safety
+/// `record` is of tidewater_x_alloc, and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_x_free(record: *mut tidewater_record) -> i64 {
+    run(-1, || {
+        if record.is_null() {
+            return Err(Failure::Call("record is NULL"));
+        }
+        // SAFETY: the caller's; it was made by tidewater_x_alloc.
+        let mut record = unsafe { Box::from_raw(record) };
+        let begun = record.begun.take().ok_or(Failure::Call("record is over"))?;
+        Ok(begun.commit()?.end as i64)
+    })
+}
+
+/// Gives the record up: it becomes a void one, and what others appended behind it is not lost. NULL is allowed.
+///
+/// # Safety
+/// As tidewater_x_free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_x_abort(record: *mut tidewater_record) {
+    run((), || {
+        if !record.is_null() {
+            // SAFETY: the caller's; it was made by tidewater_x_alloc.
+            drop(unsafe { Box::from_raw(record) });
+        }
+        Ok(())
+    });
+}
+
+/// The log before `lsn` is not needed any more. Returns 0; -1 and errno.
+///
+/// # Safety
+/// `log` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_trim(log: *const tidewater_log, lsn: i64) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        unsafe { self::log(log)? }.trim(offset(lsn)?)?;
+        Ok(0)
+    })
+}
+
+/// Tells how a log is doing. Returns 0; -1 and errno.
+///
+/// # Safety
+/// `log` is open; `status` is a place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_status(log: *const tidewater_log, status: *mut tidewater_status) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let log = unsafe { self::log(log)? };
+        let is = log.status();
+        let lane = is.device.as_ref().and_then(|device| device.lane.get(usize::from(log.lane())));
+        let said = tidewater_status {
+            ring_bytes: is.ring_bytes as i64,
+            oldest: lane.map_or(-1, |lane| lane.readable as i64),
+            reserved: is.reserved as i64,
+            ring: is.ring as i64,
+            taken: is.taken as i64,
+            destaged: is.destaged as i64,
+            level: match is.level {
+                Level::Ring => TIDEWATER_RING,
+                Level::Destaged => TIDEWATER_DESTAGED,
+                Level::RemoteRing => TIDEWATER_REMOTE_RING,
+                Level::RemoteDestaged => TIDEWATER_REMOTE_DESTAGED,
+            },
+            open: is.open,
+            broken: is.broken,
+            connected: is.device.is_some(),
+            persistent: log.is_persistent(),
+        };
+        // SAFETY: the caller's.
+        unsafe { put(status, said) };
+        Ok(0)
+    })
+}
+
+/// What a level of this log survives, in words. NULL and EINVAL: there is no such level.
+///
+/// # Safety
+/// `log` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_survives(log: *const tidewater_log, level: c_int) -> *const c_char {
+    run(std::ptr::null(), || {
+        // SAFETY: the caller's.
+        let log = unsafe { self::log(log)? };
+        let words = match (level_of(level)?.unwrap_or(log.level()), log.is_persistent()) {
+            (Level::Ring, true) => {
+                c"a crash of this process and of the device's; a loss of power, once lines are written back"
+            }
+            (Level::Ring, false) => {
+                c"a crash of this process and of the device's; no loss of power, and no crash of the machine"
+            }
+            (Level::Destaged, _) => {
+                c"crashes and a loss of power, as far as the disk below the image keeps what a sync promises"
+            }
+            (Level::RemoteRing | Level::RemoteDestaged, _) => c"not available: the device has no replicas",
+        };
+        Ok(words.as_ptr())
+    })
+}
+
+/// Connects anew, after EPIPE, while other threads and processes use the log. All below recovered->tail is in the ring, or where the device took it to.
+/// Returns 0; -1 and errno. ESTALE: the stream goes on elsewhere; close the log and open it again, which tells where.
+///
+/// # Safety
+/// `log` is open; `recovered` is a place, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_reattach(log: *const tidewater_log, recovered: *mut tidewater_recovered) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let found = unsafe { self::log(log)? }.reconnect()?;
+        // SAFETY: the caller's.
+        unsafe { put(recovered, recovered_of(found)) };
+        Ok(0)
+    })
+}
+
+/// Descriptors by which another process joins the lane: they are the caller's to hand on, and to close. Returns 0; -1 and errno.
+///
+/// # Safety
+/// `log` is open; `shared` is a place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_share(log: *const tidewater_log, shared: *mut tidewater_shared) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let log = unsafe { self::log(log)? };
+        if shared.is_null() {
+            return Err(Failure::Call("shared is NULL"));
+        }
+        let Shared { ring, doorbell, lane, generation } = log.share()?;
+        let (ring_fd, doorbell_fd) = (ring.into_raw_fd(), doorbell.into_raw_fd());
+        // SAFETY: the caller's.
+        unsafe { put(shared, tidewater_shared { ring_fd, doorbell_fd, lane: lane.into(), generation }) };
+        Ok(0)
+    })
+}
+
+/// Joins a lane that another process shares. The descriptors are the log's from now on, and are closed when this fails. NULL and errno.
+///
+/// # Safety
+/// `shared` points to a structure whose descriptors are the caller's; `options` does too, or is NULL. Its lane does not count.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_join(
+    shared: *const tidewater_shared,
+    options: *const tidewater_options,
+) -> *mut tidewater_log {
+    run(std::ptr::null_mut(), || {
+        // SAFETY: the caller's.
+        let (shared, options) = unsafe { (shared.as_ref(), options.as_ref()) };
+        let shared = shared.ok_or(Failure::Call("shared is NULL"))?;
+        if shared.ring_fd < 0 || shared.doorbell_fd < 0 || shared.lane > 15 {
+            return Err(Failure::Call("shared is none of tidewater_share"));
+        }
+        // SAFETY: the caller's descriptors, which are given away; -1 is none.
+        let (ring, doorbell) =
+            unsafe { (OwnedFd::from_raw_fd(shared.ring_fd), OwnedFd::from_raw_fd(shared.doorbell_fd)) };
+        let shared = Shared { ring, doorbell, lane: shared.lane as u8, generation: shared.generation };
+        Ok(handle(Log::join(shared, options_of(options)?)?))
+    })
+}
+
+/// What the last call of this thread that failed had to say, in words. It stays until the next one fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn tidewater_message() -> *const c_char {
+    report::message()
+}
+
+/// The library's version, "0.1.0".
+#[unsafe(no_mangle)]
+pub extern "C" fn tidewater_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}

@@ -1,0 +1,176 @@
+//! The C library as it is installed: compiled by cc, linked both ways, run against a served device.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Once, OnceLock};
+use std::time::{Duration, Instant};
+
+use tidewater_tests::ring::Device;
+use tidewater_tests::root;
+
+/// Where the library is installed, once for all tests.
+fn prefix() -> &'static Path {
+    static INSTALLED: Once = Once::new();
+    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
+    INSTALLED.call_once(|| {
+        let mut install = Command::new(root().join("scripts/install.sh"));
+        said(install.env("PREFIX", &prefix).env("CAPI_PROFILE", "dev").env("CARGO", env!("CARGO")));
+    });
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| prefix)
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    String::from_utf8(output.stdout).expect("it is UTF-8")
+}
+
+/// What pkg-config says for this library.
+fn flags(arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.args(arguments).arg("tidewater").env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
+    said(&mut command).split_whitespace().map(str::to_owned).collect()
+}
+
+/// Compiles a C program of the crate.
+fn compile(source: &str, into: &Path, is_static: bool) -> PathBuf {
+    let program = into.join(Path::new(source).file_stem().expect("a file"));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    cc.arg(root().join("crates/capi").join(source));
+    cc.args(flags(&["--cflags"]));
+    if is_static {
+        // All but the system's libraries.
+        cc.arg(prefix().join("lib/libtidewater.a"));
+        cc.args(flags(&["--libs", "--static"]).iter().filter(|flag| *flag != "-ltidewater"));
+    } else {
+        cc.args(flags(&["--libs"])).arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()));
+    }
+    said(&mut cc);
+    program
+}
+
+#[test]
+fn the_abi_holds_as_c_sees_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut device = Device::start(folder.path(), &["--set", "fast.log_size=8MiB"]);
+    let program = compile("tests/abi.c", folder.path(), false);
+    let mut child = Command::new(program)
+        .args([device.target(), device.child.id().to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let mut next = || lines.next().and_then(Result::ok);
+    let killed = next();
+    if killed.as_deref() == Some("killed") {
+        device.child.wait().expect("it is our child");
+        device = Device::start(folder.path(), &["--set", "fast.log_size=8MiB"]);
+        child.stdin.take().expect("it is piped").write_all(b"\n").expect("it waits");
+    }
+    let last = next();
+    let output = child.wait_with_output().expect("it is our child");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((killed.as_deref(), last.as_deref()), (Some("killed"), Some("ok")), "{errors}");
+    assert!(output.status.success(), "{errors}");
+    drop(device);
+}
+
+#[test]
+fn it_links_statically_and_the_same_holds() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = Device::start(folder.path(), &["--set", "fast.log_size=8MiB"]);
+    let program = compile("tests/abi.c", folder.path(), true);
+    let needs = said(Command::new("ldd").arg(&program));
+    assert!(!needs.contains("libtidewater"), "{needs}");
+    assert_eq!(said(Command::new(program).arg(device.target())), "ok\n");
+}
+
+#[test]
+fn what_is_installed_is_whole_and_a_program_asks_for_its_version() {
+    let lib = prefix().join("lib");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = compile("examples/tail.c", folder.path(), false);
+    let needs = said(Command::new("ldd").arg(&program));
+    assert!(needs.contains("libtidewater.so.0"), "{needs}");
+    let version = flags(&["--modversion"]);
+    assert_eq!(version, [env!("CARGO_PKG_VERSION")]);
+    assert!(lib.join(format!("libtidewater.so.{}", version[0])).is_file());
+    // Nothing but what the header has is offered.
+    let names = said(Command::new("nm").args(["-D", "--defined-only"]).arg(lib.join("libtidewater.so")));
+    let names: Vec<&str> = names.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    assert!(names.len() >= 20 && names.iter().all(|name| name.starts_with("tidewater_")), "{names:?}");
+    for page in ["tidewater.3", "tidewater_append.3", "tidewater_eventfd.3"] {
+        assert!(prefix().join("share/man/man3").join(page).is_file(), "{page}");
+    }
+}
+
+/// The commands of docs/guide/log-library.md, as they stand there, in one folder.
+#[test]
+fn the_guide_works_as_it_is_written() {
+    let text = std::fs::read_to_string(root().join("docs/guide/log-library.md")).expect("the guide is there");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let blocks: Vec<&str> =
+        text.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n")).collect();
+    assert!(blocks.len() >= 4, "{blocks:?}");
+    for name in ["commit.c", "tail.c"] {
+        std::fs::copy(root().join("crates/capi/examples").join(name), folder.path().join(name)).expect("it is there");
+    }
+    let mut served = None;
+    let mut all = String::new();
+    for block in blocks {
+        let mut shell = Command::new("bash");
+        shell.current_dir(folder.path()).args(["-euo", "pipefail", "-c", block]);
+        shell.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).env("LD_LIBRARY_PATH", prefix().join("lib"));
+        let binary = tidewater_tests::binary(tidewater_tests::Build::Same).parent().expect("a folder");
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell.env("PATH", format!("{}:{path}", binary.display()));
+        if block.contains("make install") {
+            // Done above, in a folder of its own.
+            continue;
+        }
+        if block.contains("tidewater serve") {
+            let child =
+                shell.stdout(Stdio::null()).stderr(Stdio::null()).process_group_of_its_own().spawn().expect("bash");
+            served = Some(Served(child));
+            let start = Instant::now();
+            while !folder.path().join("vfio.sock").exists() {
+                assert!(start.elapsed() < Duration::from_secs(60), "it does not serve");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        } else {
+            all += &said(&mut shell);
+        }
+    }
+    assert!(served.is_some());
+    for expected in ["committed", "first commit", "second commit", "no loss of power", "as far as the disk below"] {
+        assert!(all.contains(expected), "`{expected}` is not in {all}");
+    }
+}
+
+/// Ends what the guide has started, with its children.
+struct Served(std::process::Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        let _ = self.0.wait();
+    }
+}
+
+trait OwnGroup {
+    fn process_group_of_its_own(&mut self) -> &mut Command;
+}
+
+impl OwnGroup for Command {
+    fn process_group_of_its_own(&mut self) -> &mut Command {
+        use std::os::unix::process::CommandExt;
+        self.process_group(0)
+    }
+}
