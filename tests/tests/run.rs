@@ -19,6 +19,8 @@ use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileSession};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const DEVICE: &str = "vfio-user:f0.sock";
+/// What is said when another program is there.
+const BUSY: &str = "one program at a time";
 
 fn folder() -> TempDir {
     shim();
@@ -297,14 +299,14 @@ fn what_cannot_be_run_is_refused_in_words_before_anything_happens() {
     let start = Instant::now();
     let said = loop {
         let said = refused(&["--log", "x", "--quiet"], &["false"]);
-        if said.contains("another writer") || start.elapsed() > Duration::from_secs(20) {
+        if said.contains(BUSY) || start.elapsed() > Duration::from_secs(20) {
             break said;
         }
     };
-    assert!(said.contains("another writer") && said.contains("choose another with --lane"), "{said}");
+    assert!(said.contains(BUSY), "{said}");
     let drained =
         tidewater(Build::Same, folder.path()).args(["drain", "--device", DEVICE]).output().expect("it starts");
-    assert!(!drained.status.success() && text(&drained.stderr).contains("end it"), "{}", text(&drained.stderr));
+    assert!(!drained.status.success() && text(&drained.stderr).contains(BUSY), "{}", text(&drained.stderr));
     // Signals are the program's.
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it is our child");
     assert_eq!(child.wait().expect("it is our child").code(), Some(128 + 15));
@@ -388,12 +390,11 @@ fn a_log_that_lies_touches_nothing_and_is_refused_in_words() {
     assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious");
     assert!(recover(folder.path(), &[]).status.success());
     assert_eq!(fs::read_to_string(&victim).expect("it is there"), "forgedus");
-    // A ring that was cut is refused by the device or by the client, and not read.
-    let target = device.target();
+    // A ring that was cut is refused by the device.
     drop(device);
     File::options().write(true).open(folder.path().join("ring")).expect("it is there").set_len(4096).expect("ours");
-    let _device = self::device(folder.path());
-    let _ = (target, recover(folder.path(), &[]));
+    let refused = Device::command(folder.path(), &[WAITS, &["--ring", "ring"]].concat()).output().expect("it starts");
+    assert!(!refused.status.success() && text(&refused.stderr).contains("ring"), "{}", text(&refused.stderr));
     assert_eq!(fs::read_to_string(&victim).expect("it is there"), "forgedus");
 }
 
@@ -440,7 +441,7 @@ fn what_cannot_be_recorded_is_said_and_real_and_a_lost_name_stops_recovery() {
         let start = Instant::now();
         loop {
             let done = recover(folder.path(), more);
-            if !text(&done.stderr).contains("another writer") || start.elapsed() > Duration::from_secs(20) {
+            if !text(&done.stderr).contains(BUSY) || start.elapsed() > Duration::from_secs(20) {
                 return done;
             }
         }

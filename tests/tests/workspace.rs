@@ -84,6 +84,10 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ("crates/shim/src/calls/descriptors.rs", "symbols of the C library that stand before its own: dup, close, fcntl"),
     ("crates/shim/src/calls/refused.rs", "symbols of the C library that stand before its own: mmap and its kin"),
     (
+        "crates/client/src/hardware/system.rs",
+        "BARs that sysfs lets a process map, whose every access is one that is meant, and the kernel's passthrough of NVMe commands",
+    ),
+    (
         "crates/serve/src/engine/slice.rs",
         "one system call that no library wraps: the scheduler's slice of the device's thread",
     ),

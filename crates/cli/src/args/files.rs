@@ -9,7 +9,7 @@ pub struct LaneOf {
     /// The device that has the log: vfio-user:SOCKET, of `tidewater serve --ring`
     #[arg(long, value_name = "TARGET", help_heading = "Log")]
     pub device: String,
-    /// The lane of the log; each has one program, or one database
+    /// The lane of the log
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..16), help_heading = "Log")]
     pub lane: u8,
 }

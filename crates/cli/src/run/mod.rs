@@ -196,8 +196,11 @@ fn refused(error: &RunError, lane: &LaneOf) -> Failure {
 fn log_help(failure: Failure, error: &LiveError) -> Failure {
     match error {
         LiveError::Busy { .. } => {
-            failure.help("a program is running on this lane: end it, or choose another with --lane")
+            failure.help("a log has one program at a time: end the one that runs")
         }
+        LiveError::Gone => failure.help(
+            "a function has one program at a time: end the one that runs, or serve another with a second --vfio-user SOCKET",
+        ),
         LiveError::Unreachable { .. } => {
             failure.help("start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE")
         }

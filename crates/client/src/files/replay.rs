@@ -164,6 +164,10 @@ struct Known {
     found: Option<PathBuf>,
 }
 
+/// The run that is said first. Records before that are its own: a checkpoint trims up to where the log ended when it began, and others write while it
+/// says again which run it is.
+const FIRST: u32 = 1;
+
 /// Everything the first pass finds.
 #[derive(Debug, Default)]
 struct Found {
@@ -183,9 +187,9 @@ pub fn recover(log: &Log, lane: u8, rules: &Rules) -> Result<Report, ReplayError
     let status = log.status().device.ok_or(LiveError::Gone)?;
     let from = status.lane.get(usize::from(lane)).map_or(0, |lane| lane.readable).min(to);
     let mut report = Report { from, to, ..Report::default() };
-    let mut found = Found::default();
+    let mut found = Found { run: FIRST, ..Found::default() };
     read(log, from, to, |entry| first_pass(&mut found, &mut report, entry))?;
-    found.run = 0;
+    found.run = FIRST;
     found.runs.clear();
     read(log, from, to, |entry| {
         if let Some((lsn, record)) = of_file(entry) {
@@ -283,10 +287,11 @@ fn of_file(entry: Entry<'_>) -> Option<(u64, FileRecord<'_>)> {
 impl Found {
     fn begin(&mut self, run: [u8; 16]) {
         let known = self.runs.iter().position(|one| *one == run);
-        self.run = 1 + known.unwrap_or_else(|| {
-            self.runs.push(run);
-            self.runs.len() - 1
-        }) as u32;
+        self.run = FIRST
+            + known.unwrap_or_else(|| {
+                self.runs.push(run);
+                self.runs.len() - 1
+            }) as u32;
     }
 
     fn file(&mut self, id: u32) -> Option<&mut Known> {
@@ -447,7 +452,7 @@ fn apply(log: &Log, found: &mut Found, from: u64, to: u64) -> Result<(), ReplayE
     let (synced, rules) = (found.synced, Rules::default());
     let mut open_files: BTreeMap<(u32, u32), File> = BTreeMap::new();
     let mut touched: Vec<(u32, u32)> = Vec::new();
-    found.run = 0;
+    found.run = FIRST;
     found.runs.clear();
     read(log, from, to, |entry| {
         let Some((lsn, record)) = of_file(entry) else { return Ok(()) };

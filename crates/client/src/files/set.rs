@@ -220,7 +220,12 @@ impl<J: Journal> Files<J> {
 
     fn put_bytes(&self, id: u32, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         self.table.count(Counter::Recorded, bytes.len() as u64);
-        for part in bytes.chunks(self.table.chunk().max(1)) {
+        // Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes that go into it.
+        let mut stable = [0; LOOK];
+        for part in bytes.chunks(self.table.chunk().clamp(1, LOOK)) {
+            let stable = &mut stable[..part.len()];
+            stable.copy_from_slice(part);
+            let part = &*stable;
             self.put(FileChangeKind::Write, id, offset, part.len() as u64, &[part])?;
             offset += part.len() as u64;
         }

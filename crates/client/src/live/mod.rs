@@ -25,10 +25,10 @@ mod event;
 mod level;
 mod log;
 pub(crate) mod memory;
-mod nvme;
+pub(crate) mod nvme;
 pub(crate) mod owner;
 mod ring;
-mod socket;
+pub(crate) mod socket;
 mod writer;
 
 pub use error::LiveError;

@@ -397,6 +397,10 @@ impl Server {
                 "the whole map is at hand, not a part of it in [memory.{map_memory}]: images do not keep mapping pages"
             )));
             *map_memory = "all".into();
+            if tidewater_core::host_memory::wanted(&setup.profile) == 0 {
+                // The map was all that the drive wanted it for.
+                (setup.profile.serve.hmb_preferred, setup.profile.serve.hmb_min) = (0, 0);
+            }
         }
         if setup.vfio_user.len() > 16 {
             return Err(wrong("a device has at most 16 PCIe functions; name fewer --vfio-user sockets"));

@@ -10,7 +10,7 @@ use tidewater_client::files::{ASKS, Files, Locked};
 use tidewater_client::live::Log;
 
 use super::{give, stat};
-use crate::descriptors::{self, APPEND, BLIND, DSYNC, Of, SYNC};
+use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC};
 use crate::process;
 use crate::real;
 
@@ -112,8 +112,9 @@ unsafe fn write_parts(
             }
             // SAFETY: the caller's: so many bytes can be read.
             let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) };
-            let old = (of.flags & BLIND == 0 && !appends).then(|| process::borrow(fd));
-            files.write(locked, old, at, part).map_err(|error| process::refuse(&error))?;
+            // Not compared with what the file has: PostgreSQL goes on storing into a page that is being written, so that the file may have bytes that no record
+            // has yet, and a later comparison would leave them out for good.
+            files.write(locked, None, at, part).map_err(|error| process::refuse(&error))?;
             (at, left) = (at + len as u64, left - len);
         }
         Ok(())
