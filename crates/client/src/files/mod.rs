@@ -5,11 +5,13 @@
 //! - [`Table`]: what the processes of a run share;
 //! - [`Files`]: each change of a file, ring first and then the file;
 //! - [`recover`]: from the log back to the files;
+//! - [`OwnFiles`]: the same for a program that tells what it writes, without a preload;
 //! - [`Run`]: what `tidewater run` does beside the program; it hands the ring over to its processes ([`hand_over`]).
 
 mod glob;
 pub mod hand_over;
 mod handle;
+mod own;
 mod replay;
 mod run;
 mod set;
@@ -17,6 +19,7 @@ mod table;
 
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
+pub use own::{Changed, OwnFiles};
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, RunError, Setup};
 pub use set::{Files, FilesError, Journal, Real, Sync};

@@ -147,7 +147,7 @@ fn used(status: &FastStatus) -> u64 {
 
 /// Real calls of a process that no shim is in.
 #[derive(Debug)]
-struct Plain;
+pub(super) struct Plain;
 
 impl Real for Plain {
     fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -228,6 +228,11 @@ impl Run {
     /// What the program finds in its environment, beside the preload.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [(hand_over::SOCKET_VARIABLE, self.name.clone()), (hand_over::FILES_VARIABLE, self.globs.to_text())]
+    }
+
+    /// The files, and where their changes go.
+    pub(super) fn files(&self) -> &Files<Log> {
+        &self.files
     }
 
     /// What syncs wait for.

@@ -1,0 +1,212 @@
+//! Files of this process on a log, without a preload: for programs whose writes go through a layer that can be told, such as a VFS.
+
+use std::fs::{File, canonicalize};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::replay::Report;
+use super::run::{Ended, Plain, Run, RunError, Setup};
+use super::set::{Files, FilesError, Sync};
+use super::table::{Locked, Place, REAL};
+use crate::live::Log;
+
+/// The log is looked after this often.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What became of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Changed {
+    /// It is on the log and in the file.
+    Done,
+    /// The real call failed; what the file has now is on the log.
+    Failed,
+}
+
+/// A file that is written to. Its descriptor is this process's own, for reading: what a change leaves alone is seen by it.
+#[derive(Debug)]
+struct Open {
+    file: File,
+    place: Place,
+}
+
+/// The files of this process on a log.
+#[derive(Debug)]
+pub struct OwnFiles {
+    run: Arc<Run>,
+    open: Mutex<Vec<Option<Arc<Open>>>>,
+    over: Arc<AtomicBool>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl OwnFiles {
+    /// Opens the log, applies what an earlier process left in it to its files, and looks after it in a thread: it syncs the files in the background and
+    /// trims the log behind them.
+    ///
+    /// # Errors
+    /// As [`Run::start`].
+    pub fn open(setup: &Setup) -> Result<(OwnFiles, Report), RunError> {
+        let (run, report) = Run::start(setup)?;
+        let (run, over) = (Arc::new(run), Arc::new(AtomicBool::new(false)));
+        let (its_run, its_over) = (Arc::clone(&run), Arc::clone(&over));
+        let keep = move || {
+            while !its_over.load(Ordering::Acquire) {
+                // An error is one for good but a log that others fill: syncs and changes tell it.
+                match its_run.tick() {
+                    Ok(_) | Err(RunError::Held) => std::thread::park_timeout(TICK),
+                    Err(_) => break,
+                }
+            }
+        };
+        let keeper = std::thread::Builder::new().name("tidewater-files".into()).spawn(keep);
+        let keeper = keeper.map_err(|error| RunError::System { what: "start a thread", error })?;
+        Ok((OwnFiles { run, open: Mutex::default(), over, keeper: Some(keeper) }, report))
+    }
+
+    /// What syncs wait for, and what that survives: as `tidewater run` says it.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    fn files(&self) -> &Files<Log> {
+        self.run.files()
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Vec<Option<Arc<Open>>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, number: usize) -> Result<Arc<Open>, FilesError> {
+        self.opened().get(number).cloned().flatten().ok_or(FilesError::System(Errno::EBADF))
+    }
+
+    /// A file that was opened or created is about to be written to: from here on its changes are told. What it is now is made durable.
+    ///
+    /// # Errors
+    /// The log's, and those of the system.
+    pub fn enter(&self, path: &Path) -> Result<usize, FilesError> {
+        let of = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
+        let path = canonicalize(path).map_err(of)?;
+        let file = File::open(&path).map_err(of)?;
+        let place = self.files().enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?;
+        let place = place.ok_or(FilesError::System(Errno::ENOENT))?;
+        let mut opened = self.opened();
+        let number = opened.iter().position(Option::is_none).unwrap_or(opened.len());
+        if number == opened.len() {
+            opened.push(None);
+        }
+        opened[number] = Some(Arc::new(Open { file, place }));
+        Ok(number)
+    }
+
+    /// Nothing is written to a file any more by this number. What the log has of it stays there until it is synced.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&self, number: usize) -> Result<(), FilesError> {
+        let closed = self.opened().get_mut(number).and_then(Option::take);
+        closed.map(drop).ok_or(FilesError::System(Errno::EBADF))
+    }
+
+    /// Changes a file: `record` puts the change on the log, `real` makes it, and returns whether all of it was done.
+    fn change(
+        &self,
+        number: usize,
+        record: impl FnOnce(&Files<Log>, &Locked<'_>, BorrowedFd<'_>) -> Result<(), FilesError>,
+        real: impl FnOnce() -> bool,
+    ) -> Result<Changed, FilesError> {
+        let (open, files) = (self.find(number)?, self.files());
+        files.admit()?;
+        let changed = |done| if done { Changed::Done } else { Changed::Failed };
+        let file = open.file.as_fd();
+        let Some(locked) = files.lock(open.place, file, false)?.filter(|_| files.table().flags(open.place) & REAL == 0)
+        else {
+            return Ok(changed(real())); // It has no name any more, and nothing to come back to.
+        };
+        record(files, &locked, file)?;
+        let done = real();
+        if done { locked.end() } else { files.settle(&locked, file)? }
+        Ok(changed(done))
+    }
+
+    /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written.
+    ///
+    /// # Errors
+    /// The log's: nothing was written.
+    pub fn write(
+        &self,
+        number: usize,
+        offset: u64,
+        bytes: &[u8],
+        real: impl FnOnce() -> bool,
+    ) -> Result<Changed, FilesError> {
+        let record = |files: &Files<Log>, locked: &Locked<'_>, file: BorrowedFd<'_>| {
+            locked.begin(offset, offset.saturating_add(bytes.len() as u64));
+            files.write(locked, Some(file), offset, bytes)
+        };
+        self.change(number, record, real)
+    }
+
+    /// Gives a file a length.
+    ///
+    /// # Errors
+    /// As [`OwnFiles::write`].
+    pub fn truncate(&self, number: usize, len: u64, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
+        let record = |files: &Files<Log>, locked: &Locked<'_>, file: BorrowedFd<'_>| {
+            let size = nix::sys::stat::fstat(file)?.st_size as u64;
+            locked.begin(len.min(size), len.max(size));
+            files.truncate(locked, len)
+        };
+        self.change(number, record, real)
+    }
+
+    /// Waits until all that was written to files of the log is at its level.
+    ///
+    /// # Errors
+    /// The log's: it is not, or that is not known. For good.
+    pub fn sync(&self, number: usize) -> Result<(), FilesError> {
+        let open = self.find(number)?;
+        match self.files().sync(open.place)? {
+            Sync::Waited => Ok(()),
+            Sync::Real => Ok(nix::unistd::fdatasync(&open.file)?),
+        }
+    }
+
+    /// Before anything else may become durable (a sync, a rename, a removal of another file), what is on the log has to be.
+    ///
+    /// # Errors
+    /// As [`OwnFiles::sync`].
+    pub fn order(&self) -> Result<(), FilesError> {
+        self.files().order()
+    }
+
+    fn stop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(keeper) = self.keeper.take() {
+            keeper.thread().unpark();
+            let _ = keeper.join();
+        }
+    }
+
+    /// Syncs all files, and empties the log.
+    ///
+    /// # Errors
+    /// As [`Run::finish`]: the log keeps what it has.
+    pub fn finish(mut self) -> Result<Ended, RunError> {
+        self.stop();
+        self.run.finish()
+    }
+}
+
+impl Drop for OwnFiles {
+    /// Leaves the log as it is: whoever opens it next applies it.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
