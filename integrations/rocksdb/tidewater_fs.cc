@@ -10,15 +10,17 @@
 // A program of your own links the library, or loads it with dlopen, and asks `Env::CreateFromUri` for the URI. Before the first file is
 // opened, what an earlier process left in the log is applied to the files.
 
-#include <tidewater.h>
+#include <tidewater_files.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "rocksdb/file_system.h"
 #include "rocksdb/utilities/object_registry.h"
@@ -31,14 +33,14 @@ constexpr char kScheme[] = "tidewater";
 
 IOStatus Failure(const std::string& what) {
   const int error = errno;
-  const std::string why = what + ": " + tidewater_error_message();
+  const std::string why = what + ": " + tidewater_message();
   return error == ENOSPC ? IOStatus::NoSpace(why) : IOStatus::IOError(why);
 }
 
 // The log of this process: closed, and with it drained, when nobody uses it any more.
 class Log {
  public:
-  explicit Log(tidewater_files* files) : files_(files) {}
+  explicit Log(struct tidewater_files* files) : files_(files) {}
   ~Log() { tidewater_files_close(files_); }
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -82,11 +84,13 @@ class LogFile : public FSWritableFileOwnerWrapper {
   }
 
   IOStatus Truncate(uint64_t size, const IOOptions& options, IODebugContext* dbg) override {
-    const int64_t lsn = tidewater_files_truncate(log_->get(), number_, static_cast<int64_t>(size));
-    if (lsn < 0) return Failure("truncating the log");
-    const IOStatus status = target()->Truncate(size, options, dbg);
-    if (status.ok()) size_ = size;
-    return Undone(status, lsn);
+    Change change{[&] { return target()->Truncate(size, options, dbg); }, IOStatus::OK()};
+    const int64_t to = static_cast<int64_t>(size);
+    if (tidewater_files_truncate(log_->get(), number_, to, Change::Real, &change) < 0) {
+      return Failure("truncating the log");
+    }
+    if (change.status.ok()) size_ = size;
+    return change.status;
   }
 
   // A file that RocksDB closes has its bytes in the page cache and in the device's log, which keeps them until they are synced.
@@ -109,20 +113,26 @@ class LogFile : public FSWritableFileOwnerWrapper {
   IOStatus RangeSync(uint64_t, uint64_t, const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
 
  private:
-  template <typename Real>
-  IOStatus Write(const Slice& data, uint64_t offset, Real real) {
-    const int64_t lsn =
-        tidewater_files_write(log_->get(), number_, data.data(), data.size(), static_cast<int64_t>(offset));
-    if (lsn < 0) return Failure("writing to the log");
-    const IOStatus status = real();
-    if (status.ok()) size_ = std::max(size_, offset + data.size());
-    return Undone(status, lsn);
-  }
+  // A change that is on the log, and that the file is to have too.
+  struct Change {
+    std::function<IOStatus()> real;
+    IOStatus status;
 
-  // What the file has not got must not come back from the log.
-  IOStatus Undone(const IOStatus& status, int64_t lsn) {
-    if (!status.ok() && tidewater_files_undo(log_->get(), lsn) != 0) return Failure("taking back a write");
-    return status;
+    static bool Real(void* with) {
+      auto* change = static_cast<Change*>(with);
+      change->status = change->real();
+      return change->status.ok();
+    }
+  };
+
+  IOStatus Write(const Slice& data, uint64_t offset, std::function<IOStatus()> real) {
+    Change change{std::move(real), IOStatus::OK()};
+    const int64_t at = static_cast<int64_t>(offset);
+    if (tidewater_files_write(log_->get(), number_, data.data(), data.size(), at, Change::Real, &change) < 0) {
+      return Failure("writing to the log");
+    }
+    if (change.status.ok()) size_ = std::max(size_, offset + data.size());
+    return change.status;
   }
 
   void Leave() {
@@ -247,17 +257,20 @@ std::shared_ptr<Log> OpenLog(const std::string& device, std::string* error) {
     *error = "this process already has its log on " + opened;
     return nullptr;
   }
-  tidewater_options options;
+  struct tidewater_options options;
   tidewater_options_init(&options);
-  if (const char* lane = Setting("TIDEWATER_LANE")) options.lane = static_cast<uint8_t>(std::strtoul(lane, nullptr, 10));
-  const char* level = Setting("TIDEWATER_LEVEL");
-  if (level && tidewater_level_parse(level, &options.level) != 0) {
-    *error = std::string("TIDEWATER_LEVEL=") + level + ": it is ring or destaged";
-    return nullptr;
+  if (const char* lane = Setting("TIDEWATER_LANE")) options.lane = static_cast<uint32_t>(std::strtoul(lane, nullptr, 10));
+  if (const char* level = Setting("TIDEWATER_LEVEL")) {
+    const std::string name = level;
+    if (name != "ring" && name != "destaged") {
+      *error = "TIDEWATER_LEVEL=" + name + ": it is ring or destaged";
+      return nullptr;
+    }
+    options.level = name == "ring" ? TIDEWATER_RING : TIDEWATER_DESTAGED;
   }
   tidewater_files* files = tidewater_files_open(device.c_str(), &options);
   if (!files) {
-    *error = device + ": " + tidewater_error_message();
+    *error = device + ": " + tidewater_message();
     return nullptr;
   }
   auto log = std::make_shared<Log>(files);

@@ -8,17 +8,18 @@
  *     SELECT load_extension('tidewater_vfs');
  *     .open 'file:my.db?vfs=tidewater&device=vfio-user:/run/tidewater/vfio.sock&level=ring'
  *
- * `device` may come from the environment, as TIDEWATER_DEVICE; `level` is `destaged` unless given, `lane` 0. The first database that is opened
+ * `device` may come from the environment, as TIDEWATER_DEVICE; `level` is what survives a loss of power unless given, `lane` 0. The first database that is opened
  * decides for the process. Before it is opened, what an earlier process left in the log is applied to the files.
  */
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <sqlite3ext.h>
-#include <tidewater.h>
+#include <tidewater_files.h>
 
 SQLITE_EXTENSION_INIT1
 
@@ -31,7 +32,7 @@ typedef struct {
 
 static sqlite3_vfs *below;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static tidewater_files *files;
+static struct tidewater_files *files;
 
 static sqlite3_file *real(sqlite3_file *file)
 {
@@ -66,18 +67,38 @@ static int file_read(sqlite3_file *file, void *to, int bytes, sqlite3_int64 offs
 	return real(file)->pMethods->xRead(real(file), to, bytes, offset);
 }
 
+/* A change that is on the log, and that the file is to have too. */
+typedef struct {
+	sqlite3_file *file;
+	const void *from;
+	int bytes;
+	sqlite3_int64 offset;
+	int status;
+} Change;
+
+static bool really_write(void *with)
+{
+	Change *change = with;
+	change->status =
+		real(change->file)->pMethods->xWrite(real(change->file), change->from, change->bytes, change->offset);
+	return change->status == SQLITE_OK;
+}
+
+static bool really_truncate(void *with)
+{
+	Change *change = with;
+	change->status = real(change->file)->pMethods->xTruncate(real(change->file), change->offset);
+	return change->status == SQLITE_OK;
+}
+
 static int file_write(sqlite3_file *file, const void *from, int bytes, sqlite3_int64 offset)
 {
 	if (number(file) < 0)
 		return real(file)->pMethods->xWrite(real(file), from, bytes, offset);
-	int64_t lsn = tidewater_files_write(files, number(file), from, (size_t)bytes, offset);
-	if (lsn < 0)
+	Change change = { file, from, bytes, offset, SQLITE_OK };
+	if (tidewater_files_write(files, number(file), from, (size_t)bytes, offset, really_write, &change) < 0)
 		return failed(SQLITE_IOERR_WRITE);
-	int status = real(file)->pMethods->xWrite(real(file), from, bytes, offset);
-	/* What the file has not got must not come back from the log. */
-	if (status != SQLITE_OK && tidewater_files_undo(files, lsn) != 0)
-		return SQLITE_IOERR_WRITE;
-	return status;
+	return change.status;
 }
 
 static int file_truncate(sqlite3_file *file, sqlite3_int64 size)
@@ -86,13 +107,10 @@ static int file_truncate(sqlite3_file *file, sqlite3_int64 size)
 		int status = in_order();
 		return status != SQLITE_OK ? status : real(file)->pMethods->xTruncate(real(file), size);
 	}
-	int64_t lsn = tidewater_files_truncate(files, number(file), size);
-	if (lsn < 0)
+	Change change = { file, NULL, 0, size, SQLITE_OK };
+	if (tidewater_files_truncate(files, number(file), size, really_truncate, &change) < 0)
 		return failed(SQLITE_IOERR_TRUNCATE);
-	int status = real(file)->pMethods->xTruncate(real(file), size);
-	if (status != SQLITE_OK && tidewater_files_undo(files, lsn) != 0)
-		return SQLITE_IOERR_TRUNCATE;
-	return status;
+	return change.status;
 }
 
 static int file_sync(sqlite3_file *file, int flags)
@@ -179,6 +197,21 @@ static int file_unfetch(sqlite3_file *file, sqlite3_int64 offset, void *at)
 
 static const sqlite3_io_methods methods[] = { METHODS(1), METHODS(2), METHODS(3) };
 
+/* A level by its name; -1: there is none of it. */
+static int level_of(const char *name)
+{
+	if (strcmp(name, "ring") == 0)
+		return TIDEWATER_RING;
+	return strcmp(name, "destaged") == 0 ? TIDEWATER_DESTAGED : -1;
+}
+
+/* The process ends as it should: all bytes go to their files, and the log is emptied. One that is killed leaves them to the next. */
+__attribute__((destructor)) static void close_log(void)
+{
+	tidewater_files_close(files);
+	files = NULL;
+}
+
 /* Opens the log for this process, unless it is open. */
 static int open_log(const char *database)
 {
@@ -187,19 +220,19 @@ static int open_log(const char *database)
 	if (files == NULL) {
 		const char *device = sqlite3_uri_parameter(database, "device");
 		const char *level = sqlite3_uri_parameter(database, "level");
-		tidewater_options options;
+		struct tidewater_options options;
 		tidewater_options_init(&options);
-		options.lane = (uint8_t)sqlite3_uri_int64(database, "lane", 0);
+		options.lane = (uint32_t)sqlite3_uri_int64(database, "lane", 0);
 		device = device ? device : getenv("TIDEWATER_DEVICE");
 		if (device == NULL) {
 			sqlite3_log(SQLITE_CANTOPEN, "tidewater: no device: open with ...&device=vfio-user:SOCKET, or set TIDEWATER_DEVICE");
 			status = SQLITE_CANTOPEN;
-		} else if (level && tidewater_level_parse(level, &options.level) != 0) {
+		} else if (level && (options.level = level_of(level)) < 0) {
 			sqlite3_log(SQLITE_CANTOPEN, "tidewater: '%s' is no level: it is ring or destaged", level);
 			status = SQLITE_CANTOPEN;
 		} else if ((files = tidewater_files_open(device, &options)) == NULL) {
 			status = errno == EBUSY ? SQLITE_BUSY : SQLITE_CANTOPEN;
-			sqlite3_log(status, "tidewater: %s: %s", device, tidewater_error_message());
+			sqlite3_log(status, "tidewater: %s: %s", device, tidewater_message());
 		}
 	}
 	pthread_mutex_unlock(&opening);
@@ -223,7 +256,7 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	if (is_log && name && files && !(flags & SQLITE_OPEN_READONLY)) {
 		int64_t number = tidewater_files_enter(files, name);
 		if (number < 0) {
-			sqlite3_log(SQLITE_CANTOPEN, "tidewater: %s: %s", name, tidewater_error_message());
+			sqlite3_log(SQLITE_CANTOPEN, "tidewater: %s: %s", name, tidewater_message());
 			real(file)->pMethods->xClose(real(file));
 			return failed(SQLITE_CANTOPEN);
 		}

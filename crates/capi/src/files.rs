@@ -1,0 +1,219 @@
+//! Files on a log, for layers that are told what is written: `tidewater_files.h` is made from this file, and `tidewater_files(3)` describes it.
+#![allow(unsafe_code, non_camel_case_types)]
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+use tidewater_client::files::{Changed, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
+
+use crate::report::{Failure, run};
+use crate::{bytes, options_of, tidewater_options};
+
+/// The files of this process on a log. Threads share it; a fork does not.
+pub struct tidewater_files {
+    files: OwnFiles,
+}
+
+/// Does to the file itself what was put on the log. Returns whether all of it was done. It is called by the thread that changes the file, while nobody
+/// else can change it; it must not call functions of this library.
+pub type tidewater_real = unsafe extern "C" fn(with: *mut c_void) -> bool;
+
+fn files_error(error: &FilesError) -> Failure {
+    let errno = match error {
+        FilesError::Log(error) => error.errno(),
+        FilesError::Failed(number) => *number as c_int,
+        FilesError::System(errno) => *errno as c_int,
+        FilesError::TooMany => nix::libc::ENFILE,
+    };
+    Failure::Told { errno, why: error.to_string() }
+}
+
+fn run_error(error: &RunError) -> Failure {
+    let of = |error: &std::io::Error| error.raw_os_error().unwrap_or(nix::libc::EIO);
+    let errno = match error {
+        RunError::Log(error) | RunError::Replay(ReplayError::Log(error)) => error.errno(),
+        RunError::Replay(ReplayError::File { error, .. }) | RunError::System { error, .. } => of(error),
+        RunError::Replay(_) => nix::libc::EIO,
+        RunError::File { error: FilesError::System(errno), .. } => *errno as c_int,
+        RunError::File { .. } => nix::libc::EIO,
+        RunError::Held => nix::libc::ENOSPC,
+    };
+    Failure::Told { errno, why: error.to_string() }
+}
+
+/// SAFETY: a pointer to a handle of this library that lives, or NULL.
+unsafe fn files<'f>(files: *const tidewater_files) -> Result<&'f OwnFiles, Failure> {
+    // SAFETY: the caller's.
+    unsafe { files.as_ref() }.map(|files| &files.files).ok_or(Failure::Call("files is NULL"))
+}
+
+fn number_of(number: i64) -> Result<usize, Failure> {
+    usize::try_from(number).map_err(|_| Failure::Call("number is none of tidewater_files_enter"))
+}
+
+/// SAFETY: a string, or NULL.
+unsafe fn text<'t>(text: *const c_char, why: &'static str) -> Result<&'t CStr, Failure> {
+    // SAFETY: the caller's; not NULL.
+    if text.is_null() { Err(Failure::Call(why)) } else { Ok(unsafe { CStr::from_ptr(text) }) }
+}
+
+/// SAFETY: `real` may be called with `with`.
+unsafe fn calls(real: Option<tidewater_real>, with: *mut c_void) -> Result<impl FnOnce() -> bool, Failure> {
+    let real = real.ok_or(Failure::Call("real is NULL"))?;
+    // SAFETY: the caller's.
+    Ok(move || unsafe { real(with) })
+}
+
+fn done(changed: Result<Changed, FilesError>) -> Result<c_int, Failure> {
+    match changed {
+        Ok(Changed::Done) => Ok(0),
+        Ok(Changed::Failed) => Ok(1),
+        Err(error) => Err(files_error(&error)),
+    }
+}
+
+/// Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process left in it. While it is open, the
+/// files are synced in the background and the log is trimmed behind them. Of the options `lane` and `level` count. Returns NULL and sets errno
+/// when that fails; EBUSY: another process writes the lane.
+///
+/// # Safety
+/// `target` is a string; `options` points to a structure, or is NULL: the defaults.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_open(
+    target: *const c_char,
+    options: *const tidewater_options,
+) -> *mut tidewater_files {
+    run(ptr::null_mut(), || {
+        // SAFETY: the caller's.
+        let (target, options) = unsafe { (text(target, "target is NULL")?, options.as_ref()) };
+        let target = target.to_str().map_err(|_| Failure::Call("target is no UTF-8"))?.to_owned();
+        let options = options_of(options)?;
+        // The program says which files: any of its own may come back.
+        let setup = Setup {
+            target,
+            lane: options.lane,
+            level: options.level,
+            globs: Globs::from_text("/**"),
+            forget: false,
+        };
+        let (files, _) = OwnFiles::open(&setup).map_err(|error| run_error(&error))?;
+        Ok(Box::into_raw(Box::new(tidewater_files { files })))
+    })
+}
+
+/// Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and whoever opens it next applies it. In both cases
+/// the handle is gone. NULL is allowed.
+///
+/// # Safety
+/// `files` is of tidewater_files_open, no other call is using it, and it is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_close(files: *mut tidewater_files) -> c_int {
+    run(-1, || {
+        if files.is_null() {
+            return Ok(0);
+        }
+        // SAFETY: the caller's; it was made by tidewater_files_open.
+        let files = unsafe { Box::from_raw(files) };
+        files.files.finish().map(|_| 0).map_err(|error| run_error(&error))
+    })
+}
+
+/// A file of this name, which exists, is about to be written to: what it is now is made durable, and its changes are told from here on. Returns the
+/// number by which they are told, or -1 and errno.
+///
+/// # Safety
+/// `files` is open; `path` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_enter(files: *const tidewater_files, path: *const c_char) -> i64 {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (files, path) = unsafe { (self::files(files)?, text(path, "path is NULL")?) };
+        let number = files.enter(Path::new(OsStr::from_bytes(path.to_bytes())));
+        number.map(|number| number as i64).map_err(|error| files_error(&error))
+    })
+}
+
+/// Nothing is told by this number any more, which another file may get. The log keeps what it has of the file until that is synced. 0, or -1 and errno.
+///
+/// # Safety
+/// `files` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_leave(files: *const tidewater_files, number: i64) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let files = unsafe { self::files(files)? };
+        files.close(number_of(number)?).map(|()| 0).map_err(|error| files_error(&error))
+    })
+}
+
+/// Writes bytes to a file: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
+/// now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the log, and nothing is
+/// promised any more.
+///
+/// # Safety
+/// `files` is open; `buf` has `len` bytes; `real` may be called with `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_write(
+    files: *const tidewater_files,
+    number: i64,
+    buf: *const c_void,
+    len: usize,
+    offset: i64,
+    real: Option<tidewater_real>,
+    with: *mut c_void,
+) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (files, bytes, real) = unsafe { (self::files(files)?, bytes(buf, len)?, calls(real, with)?) };
+        let offset = u64::try_from(offset).map_err(|_| Failure::Call("offset is less than 0"))?;
+        done(files.write(number_of(number)?, offset, bytes, real))
+    })
+}
+
+/// Gives a file a length: tells the log, then calls `real`. Returns as tidewater_files_write.
+///
+/// # Safety
+/// `files` is open; `real` may be called with `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_truncate(
+    files: *const tidewater_files,
+    number: i64,
+    len: i64,
+    real: Option<tidewater_real>,
+    with: *mut c_void,
+) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (files, real) = unsafe { (self::files(files)?, calls(real, with)?) };
+        let len = u64::try_from(len).map_err(|_| Failure::Call("len is less than 0"))?;
+        done(files.truncate(number_of(number)?, len, real))
+    })
+}
+
+/// Waits until all that was written so far, to any file of the log, is at the log's level: instead of a sync of the file. 0, or -1 and errno, for good.
+///
+/// # Safety
+/// `files` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_sync(files: *const tidewater_files, number: i64) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let files = unsafe { self::files(files)? };
+        files.sync(number_of(number)?).map(|()| 0).map_err(|error| files_error(&error))
+    })
+}
+
+/// To be called before any other file is synced, renamed or removed: waits until the log survives whatever that survives. 0, or -1 and errno, for good.
+///
+/// # Safety
+/// `files` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_order(files: *const tidewater_files) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let files = unsafe { self::files(files)? };
+        files.order().map(|()| 0).map_err(|error| files_error(&error))
+    })
+}
