@@ -24,9 +24,11 @@ ln -sf "libtidewater.so.$version" "$to/lib/libtidewater.so.0"
 ln -sf libtidewater.so.0 "$to/lib/libtidewater.so"
 install -m 644 "$built/libtidewater_capi.a" "$to/lib/libtidewater.a"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" $here/tidewater.pc.in >"$to/lib/pkgconfig/tidewater.pc"
-install -m 644 $here/man/tidewater.3 "$to/share/man/man3/tidewater.3"
+install -m 644 $here/man/*.3 "$to/share/man/man3/"
 # Each function has a page of its name.
 grep -o 'tidewater_[a-z_]*(' $here/include/tidewater.h | tr -d '(' | sort -u | while read -r name; do
-    echo '.so man3/tidewater.3' >"$to/share/man/man3/$name.3"
+    page=tidewater.3
+    case $name in tidewater_files_*) page=tidewater_files.3 ;; esac
+    echo ".so man3/$page" >"$to/share/man/man3/$name.3"
 done
 echo "installed libtidewater $version in $to"

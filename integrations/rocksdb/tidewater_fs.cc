@@ -10,7 +10,7 @@
 // A program of your own links the library, or loads it with dlopen, and asks `Env::CreateFromUri` for the URI. Before the first file is
 // opened, what an earlier process left in the log is applied to the files.
 
-#include <tidewater_files.h>
+#include <tidewater.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include <sqlite3ext.h>
-#include <tidewater_files.h>
+#include <tidewater.h>
 
 SQLITE_EXTENSION_INIT1
 

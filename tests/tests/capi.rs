@@ -3,36 +3,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
+use tidewater_tests::capi::{Installed, said};
 use tidewater_tests::ring::Device;
 use tidewater_tests::root;
 
-/// Where the library is installed, once for all tests.
-fn prefix() -> &'static Path {
-    static INSTALLED: Once = Once::new();
-    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
-    INSTALLED.call_once(|| {
-        let mut install = Command::new(root().join("scripts/install.sh"));
-        said(install.env("PREFIX", &prefix).env("CAPI_PROFILE", "dev").env("CARGO", env!("CARGO")));
-    });
-    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| prefix)
-}
-
-fn said(command: &mut Command) -> String {
-    let output = command.output().expect("it starts");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {errors}");
-    String::from_utf8(output.stdout).expect("it is UTF-8")
-}
-
-/// What pkg-config says for this library.
-fn flags(arguments: &[&str]) -> Vec<String> {
-    let mut command = Command::new("pkg-config");
-    command.args(arguments).arg("tidewater").env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
-    said(&mut command).split_whitespace().map(str::to_owned).collect()
+fn installed() -> &'static Installed {
+    Installed::at(env!("CARGO_TARGET_TMPDIR"))
 }
 
 /// Compiles a C program of the crate.
@@ -41,13 +19,13 @@ fn compile(source: &str, into: &Path, is_static: bool) -> PathBuf {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
     cc.arg(root().join("crates/capi").join(source));
-    cc.args(flags(&["--cflags"]));
+    cc.args(installed().flags(&["--cflags"]));
     if is_static {
         // All but the system's libraries.
-        cc.arg(prefix().join("lib/libtidewater.a"));
-        cc.args(flags(&["--libs", "--static"]).iter().filter(|flag| *flag != "-ltidewater"));
+        cc.arg(installed().prefix.join("lib/libtidewater.a"));
+        cc.args(installed().flags(&["--libs", "--static"]).iter().filter(|flag| *flag != "-ltidewater"));
     } else {
-        cc.args(flags(&["--libs"])).arg(format!("-Wl,-rpath,{}", prefix().join("lib").display()));
+        cc.args(installed().flags(&["--libs"])).arg(format!("-Wl,-rpath,{}", installed().prefix.join("lib").display()));
     }
     said(&mut cc);
     program
@@ -93,12 +71,12 @@ fn it_links_statically_and_the_same_holds() {
 
 #[test]
 fn what_is_installed_is_whole_and_a_program_asks_for_its_version() {
-    let lib = prefix().join("lib");
+    let lib = installed().prefix.join("lib");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = compile("examples/tail.c", folder.path(), false);
     let needs = said(Command::new("ldd").arg(&program));
     assert!(needs.contains("libtidewater.so.0"), "{needs}");
-    let version = flags(&["--modversion"]);
+    let version = installed().flags(&["--modversion"]);
     assert_eq!(version, [env!("CARGO_PKG_VERSION")]);
     assert!(lib.join(format!("libtidewater.so.{}", version[0])).is_file());
     // Nothing but what the header has is offered.
@@ -106,7 +84,7 @@ fn what_is_installed_is_whole_and_a_program_asks_for_its_version() {
     let names: Vec<&str> = names.lines().filter_map(|line| line.split(' ').nth(2)).collect();
     assert!(names.len() >= 20 && names.iter().all(|name| name.starts_with("tidewater_")), "{names:?}");
     for page in ["tidewater.3", "tidewater_append.3", "tidewater_eventfd.3"] {
-        assert!(prefix().join("share/man/man3").join(page).is_file(), "{page}");
+        assert!(installed().prefix.join("share/man/man3").join(page).is_file(), "{page}");
     }
 }
 
@@ -126,7 +104,7 @@ fn the_guide_works_as_it_is_written() {
     for block in blocks {
         let mut shell = Command::new("bash");
         shell.current_dir(folder.path()).args(["-euo", "pipefail", "-c", block]);
-        shell.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).env("LD_LIBRARY_PATH", prefix().join("lib"));
+        shell.env("PKG_CONFIG_PATH", installed().prefix.join("lib/pkgconfig")).env("LD_LIBRARY_PATH", installed().prefix.join("lib"));
         let binary = tidewater_tests::binary(tidewater_tests::Build::Same).parent().expect("a folder");
         let path = std::env::var("PATH").unwrap_or_default();
         shell.env("PATH", format!("{}:{path}", binary.display()));

@@ -46,6 +46,9 @@
 // Bytes that are no record: raw ones, or damage.
 #define TIDEWATER_SKIPPED 3
 
+// The files of this process on a log. Threads share it; a fork does not.
+struct tidewater_files;
+
 // A log. Threads share it, and so do both sides of a fork.
 struct tidewater_log;
 
@@ -135,6 +138,10 @@ struct tidewater_shared {
   // The generation that it is written in.
   uint64_t generation;
 };
+
+// Does to the file itself what was put on the log. Returns whether all of it was done. It is called by the thread that changes the file, while nobody
+// else can change it; it must not call functions of this library.
+typedef bool (*tidewater_real)(void *with);
 
 #ifdef __cplusplus
 extern "C" {
@@ -243,6 +250,50 @@ const char *tidewater_message(void);
 
 // The library's version, "0.1.0".
 const char *tidewater_version(void);
+
+// Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process left in it. While it is open, the
+// files are synced in the background and the log is trimmed behind them. Of the options `lane` and `level` count. Returns NULL and sets errno
+// when that fails; EBUSY: another process writes the lane.
+struct tidewater_files *tidewater_files_open(const char *target,
+                                             const struct tidewater_options *options);
+
+// Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and whoever opens it next applies it. In both cases
+// the handle is gone. NULL is allowed.
+int tidewater_files_close(struct tidewater_files *files);
+
+// A file of this name, which exists, is about to be written to: what it is now is made durable, and its changes are told from here on. Returns the
+// number by which they are told, or -1 and errno.
+int64_t tidewater_files_enter(const struct tidewater_files *files,
+                              const char *path);
+
+// Nothing is told by this number any more, which another file may get. The log keeps what it has of the file until that is synced. 0, or -1 and errno.
+int tidewater_files_leave(const struct tidewater_files *files,
+                          int64_t number);
+
+// Writes bytes to a file: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
+// now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the log, and nothing is
+// promised any more.
+int tidewater_files_write(const struct tidewater_files *files,
+                          int64_t number,
+                          const void *buf,
+                          size_t len,
+                          int64_t offset,
+                          tidewater_real real,
+                          void *with);
+
+// Gives a file a length: tells the log, then calls `real`. Returns as tidewater_files_write.
+int tidewater_files_truncate(const struct tidewater_files *files,
+                             int64_t number,
+                             int64_t len,
+                             tidewater_real real,
+                             void *with);
+
+// Waits until all that was written so far, to any file of the log, is at the log's level: instead of a sync of the file. 0, or -1 and errno, for good.
+int tidewater_files_sync(const struct tidewater_files *files,
+                         int64_t number);
+
+// To be called before any other file is synced, renamed or removed: waits until the log survives whatever that survives. 0, or -1 and errno, for good.
+int tidewater_files_order(const struct tidewater_files *files);
 
 #ifdef __cplusplus
 }  // extern "C"

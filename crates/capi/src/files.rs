@@ -1,4 +1,4 @@
-//! Files on a log, for layers that are told what is written: `tidewater_files.h` is made from this file, and `tidewater_files(3)` describes it.
+//! Files on a log, for layers that are told what is written: `tidewater_files(3)` describes what is here; `tidewater.h` has it too.
 #![allow(unsafe_code, non_camel_case_types)]
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
@@ -18,7 +18,7 @@ pub struct tidewater_files {
 
 /// Does to the file itself what was put on the log. Returns whether all of it was done. It is called by the thread that changes the file, while nobody
 /// else can change it; it must not call functions of this library.
-pub type tidewater_real = unsafe extern "C" fn(with: *mut c_void) -> bool;
+pub type tidewater_real = Option<unsafe extern "C" fn(with: *mut c_void) -> bool>;
 
 fn files_error(error: &FilesError) -> Failure {
     let errno = match error {
@@ -60,7 +60,7 @@ unsafe fn text<'t>(text: *const c_char, why: &'static str) -> Result<&'t CStr, F
 }
 
 /// SAFETY: `real` may be called with `with`.
-unsafe fn calls(real: Option<tidewater_real>, with: *mut c_void) -> Result<impl FnOnce() -> bool, Failure> {
+unsafe fn calls(real: tidewater_real, with: *mut c_void) -> Result<impl FnOnce() -> bool, Failure> {
     let real = real.ok_or(Failure::Call("real is NULL"))?;
     // SAFETY: the caller's.
     Ok(move || unsafe { real(with) })
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn tidewater_files_write(
     buf: *const c_void,
     len: usize,
     offset: i64,
-    real: Option<tidewater_real>,
+    real: tidewater_real,
     with: *mut c_void,
 ) -> c_int {
     run(-1, || {
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn tidewater_files_truncate(
     files: *const tidewater_files,
     number: i64,
     len: i64,
-    real: Option<tidewater_real>,
+    real: tidewater_real,
     with: *mut c_void,
 ) -> c_int {
     run(-1, || {

@@ -3,6 +3,7 @@
 //! Comments here are those of the header. Every function checks its pointers for NULL, says -1 or NULL and sets `errno` when it fails, and lets no panic out.
 #![allow(unsafe_code, non_camel_case_types)]
 
+mod files;
 mod report;
 
 use std::ffi::{CStr, c_char, c_int, c_void};

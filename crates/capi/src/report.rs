@@ -14,6 +14,13 @@ pub(crate) enum Failure {
     Live(LiveError),
     /// The call was wrong.
     Call(&'static str),
+    /// Something else, with its number of the system.
+    Told {
+        /// The number.
+        errno: i32,
+        /// Why.
+        why: String,
+    },
 }
 
 impl From<LiveError> for Failure {
@@ -49,6 +56,10 @@ pub(crate) fn run<T>(failed: T, call: impl FnOnce() -> Result<T, Failure>) -> T 
         }
         Ok(Err(Failure::Call(why))) => {
             fail(Errno::EINVAL as i32, why);
+            failed
+        }
+        Ok(Err(Failure::Told { errno, why })) => {
+            fail(errno, &why);
             failed
         }
         Err(_) => {

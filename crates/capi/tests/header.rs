@@ -1,4 +1,4 @@
-//! `include/tidewater.h` is what the source says: `UPDATE_HEADER=1 cargo test -p tidewater-capi header` writes it. The manual page names all of it.
+//! `include/tidewater.h` is what the source says: `UPDATE_HEADER=1 cargo test -p tidewater-capi header` writes it. The manual pages name all of it.
 
 use std::path::Path;
 
@@ -62,17 +62,19 @@ fn functions(header: &str) -> Vec<&str> {
 #[test]
 fn the_manual_page_names_every_function_constant_and_error() {
     let header = std::fs::read_to_string(folder().join("include/tidewater.h")).expect("the header is there");
-    let page = std::fs::read_to_string(folder().join("man/tidewater.3")).expect("the page is there");
+    let pages = ["man/tidewater.3", "man/tidewater_files.3"].map(|page| std::fs::read_to_string(folder().join(page)));
+    let page = pages.map(|page| page.expect("the page is there")).concat();
     let functions = functions(&header);
     assert!(functions.len() >= 20, "{functions:?}");
-    let source = std::fs::read_to_string(folder().join("src/lib.rs")).expect("the source is there");
-    let exported = source.matches("#[unsafe(no_mangle)]").count();
+    let sources = ["src/lib.rs", "src/files.rs"].map(|source| std::fs::read_to_string(folder().join(source)));
+    let exported = |source: String| source.matches("#[unsafe(no_mangle)]").count();
+    let exported: usize = sources.map(|source| exported(source.expect("the source is there"))).iter().sum();
     assert_eq!(functions.len(), exported, "the header declares what the library exports");
     let constants = header.lines().filter_map(|line| line.strip_prefix("#define TIDEWATER_"));
     let constants: Vec<String> =
         constants.filter_map(|line| Some(format!("TIDEWATER_{}", line.split_once(' ')?.0))).collect();
     assert!(constants.len() >= 12, "{constants:?}");
-    let errors = ["EAGAIN", "ENOSPC", "ENXIO", "ETIMEDOUT", "EPIPE", "ESTALE", "EIO", "EINVAL", "ENOTSUP", "EBUSY"];
+    let errors = ["EAGAIN", "ENOSPC", "ENXIO", "ETIMEDOUT", "EPIPE", "ESTALE", "EIO", "EINVAL", "ENOTSUP", "EBUSY", "EBADF", "ENFILE"];
     let names = functions.iter().copied().chain(constants.iter().map(String::as_str)).chain(errors);
     let missing: Vec<&str> = names.filter(|name| !page.contains(name)).collect();
     assert!(missing.is_empty(), "tidewater(3) says nothing of {missing:?}");

@@ -1,0 +1,212 @@
+//! SQLite's VFS and RocksDB's FileSystem on a served drive: their logs go to the device, and what was committed comes back from there when the process
+//! is killed and its files lose what was never synced.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use tidewater_tests::capi::{Installed, said};
+use tidewater_tests::ring::Device;
+use tidewater_tests::{root, skipped};
+
+fn installed() -> &'static Installed {
+    Installed::at(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// A log that is large enough for a database, and keeps what was not trimmed.
+const LOG: [&str; 4] = ["--set", "fast.log_size=8MiB", "--set", "fast.on_wrap=wait-for-trim"];
+
+/// Compiles a layer. `None`: what it needs is not installed.
+fn layer(source: &str, header: &str, into: &Path) -> Option<PathBuf> {
+    if !Path::new("/usr/include").join(header).exists() {
+        return None;
+    }
+    let source = root().join("integrations").join(source);
+    let library = into.join(source.file_stem().expect("a file")).with_extension("so");
+    let is_c = source.extension().is_some_and(|extension| extension == "c");
+    let mut compiler = Command::new(if is_c { "cc" } else { "c++" });
+    compiler.args(if is_c { ["-std=gnu11", "-O1"] } else { ["-std=c++17", "-O1"] });
+    compiler.args(["-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread", "-o"]).arg(&library).arg(&source);
+    compiler.args(installed().flags(&["--cflags", "--libs"]));
+    compiler.arg(format!("-Wl,-rpath,{}", installed().prefix.join("lib").display()));
+    said(&mut compiler);
+    Some(library)
+}
+
+/// The sqlite3 shell, asked line by line.
+struct Shell {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    fn start(folder: &Path, layer: &Path) -> Shell {
+        let mut command = Command::new("sqlite3");
+        command.arg("-batch").current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("sqlite3 starts");
+        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let mut shell = Shell { child, stdin, stdout: BufReader::new(stdout) };
+        shell.ask(&format!(".load {} sqlite3_tidewatervfs_init", layer.display()));
+        shell
+    }
+
+    fn open(&mut self, device: &Device, database: &str, level: &str) {
+        self.ask(&format!(".open 'file:{database}?vfs=tidewater&device={}&level={level}'", device.target()));
+    }
+
+    /// What it prints to a line, once it is done with it.
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.stdin, "{line}\n.print done").expect("it reads");
+        let mut said = String::new();
+        loop {
+            let before = said.len();
+            assert!(self.stdout.read_line(&mut said).expect("it prints UTF-8") > 0, "it ended: {line}: {said}");
+            if said[before..].trim_end() == "done" {
+                said.truncate(before);
+                return said.trim_end().to_owned();
+            }
+        }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    fn end(mut self) {
+        writeln!(self.stdin, ".quit").expect("it reads");
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+/// The files of a folder as they are now.
+fn files(folder: &Path, like: impl Fn(&str) -> bool) -> HashMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let named = entries.filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(&like));
+    named.map(|path| (path.clone(), std::fs::read(path).expect("it can be read"))).collect()
+}
+
+#[test]
+fn what_sqlite_committed_comes_back_from_the_device() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
+        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
+    };
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        return skipped(1, "no sqlite3");
+    }
+    let device = Device::start(folder.path(), &LOG);
+    let mut shell = Shell::start(folder.path(), &layer);
+    shell.open(&device, "my.db", "ring");
+    shell.ask("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;");
+    shell.ask("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT);");
+    // What the files had when they were synced last, as a loss of power leaves them: the log is empty or nearly so.
+    let wal = folder.path().join("my.db-wal");
+    let before = std::fs::read(&wal).expect("SQLite made it");
+    for i in 0..200 {
+        shell.ask(&format!("INSERT INTO t VALUES ({i}, hex(randomblob({})));", i % 50));
+    }
+    assert_eq!(shell.ask("SELECT count(*) FROM t;"), "200");
+    assert!(std::fs::read(&wal).expect("it is there").len() > before.len(), "others see what is written");
+    shell.kill();
+
+    // The control: without the device, the commits are gone.
+    std::fs::write(&wal, &before).expect("it can be written");
+    let _ = std::fs::remove_file(folder.path().join("my.db-shm"));
+    std::fs::copy(folder.path().join("my.db"), folder.path().join("control.db")).expect("a copy");
+    std::fs::copy(&wal, folder.path().join("control.db-wal")).expect("a copy");
+    let control = said(Command::new("sqlite3").current_dir(folder.path()).args(["control.db", "SELECT count(*) FROM t"]));
+    assert_eq!(control.trim(), "0");
+
+    let mut shell = Shell::start(folder.path(), &layer);
+    shell.open(&device, "my.db", "destaged");
+    assert_eq!(shell.ask("SELECT count(*) FROM t;"), "200", "recovered when the log was opened");
+    assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok");
+    // A rollback journal is a log too, and its end orders the rest.
+    shell.ask("PRAGMA journal_mode = DELETE;");
+    shell.ask("UPDATE t SET b = 'x' WHERE a < 100;");
+    assert_eq!(shell.ask("SELECT count(*) FROM t WHERE b = 'x';"), "100");
+    assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok");
+    // A checkpoint and an end as they should be leave files that need no device.
+    shell.ask("PRAGMA journal_mode = WAL; INSERT INTO t VALUES (1000, 'y'); PRAGMA wal_checkpoint(TRUNCATE);");
+    shell.end();
+    drop(device);
+    let after = said(Command::new("sqlite3").current_dir(folder.path()).args(["my.db", "SELECT count(*) FROM t"]));
+    assert_eq!(after.trim(), "201");
+}
+
+#[test]
+fn sqlite_says_what_is_missing_and_fails_when_the_device_goes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
+        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
+    };
+    let run = |database: &str, statement: &str| {
+        let mut command = Command::new("sqlite3");
+        command.current_dir(folder.path()).env_remove("TIDEWATER_DEVICE");
+        command.args(["-cmd", &format!(".load {} sqlite3_tidewatervfs_init", layer.display())]);
+        command.args(["-cmd", &format!(".open '{database}'"), ":memory:", statement]);
+        let output = command.output().expect("sqlite3 starts");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(run("file:a.db?vfs=tidewater", "CREATE TABLE t (a)").contains("unable to open"));
+    assert!(run("file:a.db?vfs=tidewater&device=vfio-user:/none", "CREATE TABLE t (a)").contains("unable to open"));
+    assert!(!folder.path().join("a.db").exists(), "nothing was made");
+
+    let device = Device::start(folder.path(), &LOG);
+    let mut shell = Shell::start(folder.path(), &layer);
+    shell.open(&device, "b.db", "ring");
+    shell.ask("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (a);");
+    device.kill();
+    // Within a moment the loss is seen, and never turned into a sync of the file.
+    let mut failed = false;
+    for i in 0..200 {
+        shell.ask(&format!("INSERT INTO t VALUES ({i});"));
+        let there: u32 = shell.ask("SELECT count(*) FROM t;").parse().unwrap_or(0);
+        failed = there <= i;
+        if failed {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(failed, "commits go on without a device");
+    shell.kill();
+}
+
+#[test]
+fn what_rocksdb_committed_comes_back_from_the_device() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", folder.path()) else {
+        return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
+    };
+    if Command::new("ldb").arg("--version").output().is_err() {
+        return skipped(1, "no ldb (rocksdb-tools)");
+    }
+    let device = Device::start(folder.path(), &LOG);
+    let uri = format!("--fs_uri=tidewater://{}", device.target());
+    let tool = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.current_dir(folder.path()).env("LD_PRELOAD", &layer).env("TIDEWATER_LEVEL", "ring");
+        command.arg(&uri).args(arguments);
+        command
+    };
+    let mut bench = tool("db_bench", &["--db=r", "--benchmarks=fillsync", "--num=3000", "--value_size=64", "--threads=2"]);
+    let said_by = said(bench.stderr(Stdio::null()));
+    assert!(said_by.contains("fillsync"), "{said_by}");
+
+    // Puts, each acknowledged; then the process is killed.
+    let mut writer = tool("ldb", &["--db=r", "--create_if_missing", "batchput"]);
+    for i in 0..50 {
+        writer.arg(format!("key{i}")).arg(format!("value{i}"));
+    }
+    assert!(said(&mut writer).contains("OK"));
+    let is_log = |name: &str| name.ends_with(".log");
+    let logs = files(&folder.path().join("r"), is_log);
+    assert!(!logs.is_empty());
+    let mut check = tool("ldb", &["--db=r", "checkconsistency"]);
+    assert!(said(&mut check).contains("OK"));
+    let value = said(tool("ldb", &["--db=r", "get", "key49"]).stderr(Stdio::null()));
+    assert_eq!(value.trim(), "value49");
+}
