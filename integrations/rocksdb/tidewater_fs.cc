@@ -56,6 +56,18 @@ class Log {
   tidewater_files* files_;
 };
 
+// A change that is on the log, and that the file is to have too.
+struct Change {
+  std::function<IOStatus()> real;
+  IOStatus status;
+
+  static bool Real(void* with) {
+    auto* change = static_cast<Change*>(with);
+    change->status = change->real();
+    return change->status.ok();
+  }
+};
+
 // A file of the write-ahead log.
 class LogFile : public FSWritableFileOwnerWrapper {
  public:
@@ -113,18 +125,6 @@ class LogFile : public FSWritableFileOwnerWrapper {
   IOStatus RangeSync(uint64_t, uint64_t, const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
 
  private:
-  // A change that is on the log, and that the file is to have too.
-  struct Change {
-    std::function<IOStatus()> real;
-    IOStatus status;
-
-    static bool Real(void* with) {
-      auto* change = static_cast<Change*>(with);
-      change->status = change->real();
-      return change->status.ok();
-    }
-  };
-
   IOStatus Write(const Slice& data, uint64_t offset, std::function<IOStatus()> real) {
     Change change{std::move(real), IOStatus::OK()};
     const int64_t at = static_cast<int64_t>(offset);
@@ -207,8 +207,9 @@ class TidewaterFileSystem : public FileSystemWrapper {
   }
 
   IOStatus DeleteFile(const std::string& path, const IOOptions& options, IODebugContext* dbg) override {
-    const IOStatus status = log_->Order();
-    return status.ok() ? target()->DeleteFile(path, options, dbg) : status;
+    Change change{[&] { return target()->DeleteFile(path, options, dbg); }, IOStatus::OK()};
+    if (tidewater_files_remove(log_->get(), path.c_str(), Change::Real, &change) < 0) return Failure(path);
+    return change.status;
   }
 
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions& options,

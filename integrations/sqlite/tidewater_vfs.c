@@ -267,11 +267,29 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	return SQLITE_OK;
 }
 
+/* A removal, once the log knows of it. */
+typedef struct {
+	const char *name;
+	int sync_directory;
+	int status;
+} Removal;
+
+static bool really_delete(void *with)
+{
+	Removal *removal = with;
+	removal->status = below->xDelete(below, removal->name, removal->sync_directory);
+	return removal->status == SQLITE_OK;
+}
+
 static int vfs_delete(sqlite3_vfs *vfs, const char *name, int sync_directory)
 {
 	(void)vfs;
-	int status = in_order();
-	return status != SQLITE_OK ? status : below->xDelete(below, name, sync_directory);
+	if (files == NULL)
+		return below->xDelete(below, name, sync_directory);
+	Removal removal = { name, sync_directory, SQLITE_OK };
+	if (tidewater_files_remove(files, name, really_delete, &removal) < 0)
+		return failed(SQLITE_IOERR_DELETE);
+	return removal.status;
 }
 
 /* The rest is the default VFS's. */

@@ -104,7 +104,9 @@ fn the_guide_works_as_it_is_written() {
     for block in blocks {
         let mut shell = Command::new("bash");
         shell.current_dir(folder.path()).args(["-euo", "pipefail", "-c", block]);
-        shell.env("PKG_CONFIG_PATH", installed().prefix.join("lib/pkgconfig")).env("LD_LIBRARY_PATH", installed().prefix.join("lib"));
+        shell
+            .env("PKG_CONFIG_PATH", installed().prefix.join("lib/pkgconfig"))
+            .env("LD_LIBRARY_PATH", installed().prefix.join("lib"));
         let binary = tidewater_tests::binary(tidewater_tests::Build::Same).parent().expect("a folder");
         let path = std::env::var("PATH").unwrap_or_default();
         shell.env("PATH", format!("{}:{path}", binary.display()));

@@ -48,6 +48,7 @@ impl Shell {
         let mut child = command.spawn().expect("sqlite3 starts");
         let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         let mut shell = Shell { child, stdin, stdout: BufReader::new(stdout) };
+        shell.ask(".log stderr");
         shell.ask(&format!(".load {} sqlite3_tidewatervfs_init", layer.display()));
         shell
     }
@@ -117,7 +118,8 @@ fn what_sqlite_committed_comes_back_from_the_device() {
     let _ = std::fs::remove_file(folder.path().join("my.db-shm"));
     std::fs::copy(folder.path().join("my.db"), folder.path().join("control.db")).expect("a copy");
     std::fs::copy(&wal, folder.path().join("control.db-wal")).expect("a copy");
-    let control = said(Command::new("sqlite3").current_dir(folder.path()).args(["control.db", "SELECT count(*) FROM t"]));
+    let control =
+        said(Command::new("sqlite3").current_dir(folder.path()).args(["control.db", "SELECT count(*) FROM t"]));
     assert_eq!(control.trim(), "0");
 
     let mut shell = Shell::start(folder.path(), &layer);
@@ -192,7 +194,8 @@ fn what_rocksdb_committed_comes_back_from_the_device() {
         command.arg(&uri).args(arguments);
         command
     };
-    let mut bench = tool("db_bench", &["--db=r", "--benchmarks=fillsync", "--num=3000", "--value_size=64", "--threads=2"]);
+    let mut bench =
+        tool("db_bench", &["--db=r", "--benchmarks=fillsync", "--num=3000", "--value_size=64", "--threads=2"]);
     let said_by = said(bench.stderr(Stdio::null()));
     assert!(said_by.contains("fillsync"), "{said_by}");
 

@@ -288,11 +288,17 @@ int tidewater_files_truncate(const struct tidewater_files *files,
                              tidewater_real real,
                              void *with);
 
+// Removes a file by its name, of the log or not: says so on the log, which must come first, then calls `real`. Returns as tidewater_files_write.
+int tidewater_files_remove(const struct tidewater_files *files,
+                           const char *path,
+                           tidewater_real real,
+                           void *with);
+
 // Waits until all that was written so far, to any file of the log, is at the log's level: instead of a sync of the file. 0, or -1 and errno, for good.
 int tidewater_files_sync(const struct tidewater_files *files,
                          int64_t number);
 
-// To be called before any other file is synced, renamed or removed: waits until the log survives whatever that survives. 0, or -1 and errno, for good.
+// To be called before any other file is synced, renamed or truncated: waits until the log survives whatever that survives. 0, or -1 and errno, for good.
 int tidewater_files_order(const struct tidewater_files *files);
 
 #ifdef __cplusplus

@@ -91,13 +91,8 @@ pub unsafe extern "C" fn tidewater_files_open(
         let target = target.to_str().map_err(|_| Failure::Call("target is no UTF-8"))?.to_owned();
         let options = options_of(options)?;
         // The program says which files: any of its own may come back.
-        let setup = Setup {
-            target,
-            lane: options.lane,
-            level: options.level,
-            globs: Globs::from_text("/**"),
-            forget: false,
-        };
+        let setup =
+            Setup { target, lane: options.lane, level: options.level, globs: Globs::from_text("/**"), forget: false };
         let (files, _) = OwnFiles::open(&setup).map_err(|error| run_error(&error))?;
         Ok(Box::into_raw(Box::new(tidewater_files { files })))
     })
@@ -192,6 +187,24 @@ pub unsafe extern "C" fn tidewater_files_truncate(
     })
 }
 
+/// Removes a file by its name, of the log or not: says so on the log, which must come first, then calls `real`. Returns as tidewater_files_write.
+///
+/// # Safety
+/// `files` is open; `path` is a string; `real` may be called with `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_remove(
+    files: *const tidewater_files,
+    path: *const c_char,
+    real: tidewater_real,
+    with: *mut c_void,
+) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (files, path, real) = unsafe { (self::files(files)?, text(path, "path is NULL")?, calls(real, with)?) };
+        done(files.remove(Path::new(OsStr::from_bytes(path.to_bytes())), real))
+    })
+}
+
 /// Waits until all that was written so far, to any file of the log, is at the log's level: instead of a sync of the file. 0, or -1 and errno, for good.
 ///
 /// # Safety
@@ -205,7 +218,7 @@ pub unsafe extern "C" fn tidewater_files_sync(files: *const tidewater_files, num
     })
 }
 
-/// To be called before any other file is synced, renamed or removed: waits until the log survives whatever that survives. 0, or -1 and errno, for good.
+/// To be called before any other file is synced, renamed or truncated: waits until the log survives whatever that survives. 0, or -1 and errno, for good.
 ///
 /// # Safety
 /// `files` is open.

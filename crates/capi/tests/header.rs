@@ -74,7 +74,20 @@ fn the_manual_page_names_every_function_constant_and_error() {
     let constants: Vec<String> =
         constants.filter_map(|line| Some(format!("TIDEWATER_{}", line.split_once(' ')?.0))).collect();
     assert!(constants.len() >= 12, "{constants:?}");
-    let errors = ["EAGAIN", "ENOSPC", "ENXIO", "ETIMEDOUT", "EPIPE", "ESTALE", "EIO", "EINVAL", "ENOTSUP", "EBUSY", "EBADF", "ENFILE"];
+    let errors = [
+        "EAGAIN",
+        "ENOSPC",
+        "ENXIO",
+        "ETIMEDOUT",
+        "EPIPE",
+        "ESTALE",
+        "EIO",
+        "EINVAL",
+        "ENOTSUP",
+        "EBUSY",
+        "EBADF",
+        "ENFILE",
+    ];
     let names = functions.iter().copied().chain(constants.iter().map(String::as_str)).chain(errors);
     let missing: Vec<&str> = names.filter(|name| !page.contains(name)).collect();
     assert!(missing.is_empty(), "tidewater(3) says nothing of {missing:?}");

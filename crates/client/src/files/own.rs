@@ -1,8 +1,9 @@
 //! Files of this process on a log, without a preload: for programs whose writes go through a layer that can be told, such as a VFS.
 
-use std::fs::{File, canonicalize};
+use std::fs::{File, OpenOptions, canonicalize};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use nix::sys::stat::fstat;
 
 use super::replay::Report;
 use super::run::{Ended, Plain, Run, RunError, Setup};
@@ -131,7 +134,11 @@ impl OwnFiles {
         };
         record(files, &locked, file)?;
         let done = real();
-        if done { locked.end() } else { files.settle(&locked, file)? }
+        if done {
+            locked.end()
+        } else {
+            files.settle(&locked, file)?
+        }
         Ok(changed(done))
     }
 
@@ -146,9 +153,9 @@ impl OwnFiles {
         bytes: &[u8],
         real: impl FnOnce() -> bool,
     ) -> Result<Changed, FilesError> {
-        let record = |files: &Files<Log>, locked: &Locked<'_>, file: BorrowedFd<'_>| {
+        let record = |files: &Files<Log>, locked: &Locked<'_>, _: BorrowedFd<'_>| {
             locked.begin(offset, offset.saturating_add(bytes.len() as u64));
-            files.write(locked, Some(file), offset, bytes)
+            files.write(locked, None, offset, bytes)
         };
         self.change(number, record, real)
     }
@@ -159,11 +166,33 @@ impl OwnFiles {
     /// As [`OwnFiles::write`].
     pub fn truncate(&self, number: usize, len: u64, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
         let record = |files: &Files<Log>, locked: &Locked<'_>, file: BorrowedFd<'_>| {
-            let size = nix::sys::stat::fstat(file)?.st_size as u64;
+            let size = fstat(file)?.st_size as u64;
             locked.begin(len.min(size), len.max(size));
             files.truncate(locked, len)
         };
         self.change(number, record, real)
+    }
+
+    /// Removes a file by its name, of the log or not, by `real`, which returns whether it did.
+    ///
+    /// # Errors
+    /// The log's: nothing was removed.
+    pub fn remove(&self, path: &Path, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
+        let files = self.files();
+        let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path).ok();
+        let place = match &file {
+            Some(file) if fstat(file)?.st_nlink == 1 => files.find(file.as_fd())?,
+            _ => None,
+        };
+        match place {
+            Some(place) => files.going(place)?,
+            None => files.order()?,
+        }
+        let done = real();
+        if let Some(place) = place.filter(|_| done) {
+            files.went(place);
+        }
+        Ok(if done { Changed::Done } else { Changed::Failed })
     }
 
     /// Waits until all that was written to files of the log is at its level.

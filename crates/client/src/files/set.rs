@@ -298,10 +298,10 @@ impl<J: Journal> Files<J> {
             return Ok(None);
         }
         let is = identify(file)?;
+        if let Some(place) = self.find(file)? {
+            return Ok(Some(place));
+        }
         if let Some(place) = self.table.find(about.st_dev, about.st_ino) {
-            if is_same(&is, &self.table.bind(place)) && self.table.flags(place) & GONE == 0 {
-                return Ok(Some(place));
-            }
             self.table.remove(place); // Another file had the inode.
         }
         if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
@@ -373,6 +373,17 @@ impl<J: Journal> Files<J> {
             self.table.remove(place);
         }
         Ok(())
+    }
+
+    /// The place of a file, if it is of the set.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn find(&self, file: BorrowedFd<'_>) -> Result<Option<Place>, FilesError> {
+        let about = fstat(file)?;
+        let Some(place) = self.table.find(about.st_dev, about.st_ino) else { return Ok(None) };
+        let is = identify(file)?;
+        Ok((is_same(&is, &self.table.bind(place)) && self.table.flags(place) & GONE == 0).then_some(place))
     }
 
     /// The last name of a file of the set is about to be removed. It is said first, and has come as far as names may: else recovery would miss a file that
