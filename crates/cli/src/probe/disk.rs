@@ -138,24 +138,26 @@ fn lending(rdev: u64) -> Option<PathBuf> {
 /// Who uses a block device: it, or a part of it, is mounted, swapped to, or part of another device.
 fn in_use(path: &Path, rdev: u64) -> Option<String> {
     let canonical = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let name = canonical.file_name()?.to_string_lossy().into_owned();
     let (major, minor) = (nix::sys::stat::major(rdev), nix::sys::stat::minor(rdev));
-    let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    let mut names = vec![name.clone()];
-    for entry in std::fs::read_dir(&sys).into_iter().flatten().flatten() {
-        let part = entry.file_name().to_string_lossy().into_owned();
+    let lists = [("/proc/self/mounts", "is mounted"), ("/proc/swaps", "is swapped to")];
+    let lists = lists.map(|(list, what)| (std::fs::read_to_string(list).unwrap_or_default(), what));
+    let lists = lists.iter().map(|(text, what)| (text.as_str(), *what));
+    used_as(&canonical, &PathBuf::from(format!("/sys/dev/block/{major}:{minor}")), lists)
+}
+
+/// The same, from the kernel's directory of the device and its lists of devices, each with what stands in it.
+fn used_as<'a>(device: &Path, sys: &Path, lists: impl IntoIterator<Item = (&'a str, &'static str)>) -> Option<String> {
+    for entry in std::fs::read_dir(sys).into_iter().flatten().flatten() {
         if entry.path().join("partition").exists() {
-            return Some(format!("has partitions ({part})"));
+            return Some(format!("has partitions ({})", entry.file_name().to_string_lossy()));
         }
-        names.push(part);
     }
     if std::fs::read_dir(sys.join("holders")).is_ok_and(|mut holders| holders.next().is_some()) {
         return Some("is part of another device (LVM, RAID or encryption)".into());
     }
-    for (list, what) in [("/proc/self/mounts", "is mounted"), ("/proc/swaps", "is swapped to")] {
-        let text = std::fs::read_to_string(list).unwrap_or_default();
+    for (text, what) in lists {
         let used = text.lines().filter_map(|line| line.split_whitespace().next());
-        if used.filter_map(|device| std::fs::canonicalize(device).ok()).any(|device| device == canonical) {
+        if used.filter_map(|used| std::fs::canonicalize(used).ok()).any(|used| used == device) {
             return Some(what.into());
         }
     }
@@ -226,5 +228,78 @@ impl Target for Disk {
         };
         std::fs::write(attribute, word)
             .map_err(|error| TargetError(format!("{}: {}", attribute.display(), reason(&error))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of its own on the disk that the sources are on: what is in memory knows no direct access.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let target = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target"));
+            let folder = target.join(format!("probe-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Folder(std::fs::canonicalize(folder).unwrap())
+        }
+
+        fn file(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_is_mounted_swapped_to_partitioned_or_held_is_in_use() {
+        let folder = Folder::new("use");
+        let (device, other, sys) = (folder.file("disk"), folder.file("other"), folder.file("sys"));
+        for file in [&device, &other] {
+            std::fs::write(file, "").unwrap();
+        }
+        std::os::unix::fs::symlink(&device, folder.file("by-id")).unwrap();
+        for name in ["holders", "queue"] {
+            std::fs::create_dir_all(sys.join(name)).unwrap();
+        }
+        let ask =
+            |mounts: &str, swaps: &str| used_as(&device, &sys, [(mounts, "is mounted"), (swaps, "is swapped to")]);
+        let line = |name: &str| format!("proc /proc proc rw 0 0\n{} /mnt ext4 rw 0 0\n", folder.file(name).display());
+        assert_eq!(ask(&line("other"), ""), None);
+        assert_eq!(ask(&line("disk"), "").as_deref(), Some("is mounted"));
+        // By another name.
+        assert_eq!(ask(&line("by-id"), "").as_deref(), Some("is mounted"));
+        assert_eq!(ask(&line("other"), &line("disk")).as_deref(), Some("is swapped to"));
+        std::fs::write(sys.join("holders/dm-0"), "").unwrap();
+        assert!(ask("", "").unwrap().contains("part of another device"));
+        std::fs::create_dir_all(sys.join("disk1")).unwrap();
+        std::fs::write(sys.join("disk1/partition"), "1").unwrap();
+        assert_eq!(ask("", "").as_deref(), Some("has partitions (disk1)"));
+    }
+
+    #[test]
+    fn without_leave_nothing_is_written() {
+        let folder = Folder::new("leave");
+        let path = folder.file("data");
+        let data = vec![0xa5; 64 * LARGEST as usize];
+        std::fs::write(&path, &data).unwrap();
+        let requests = [Request::write(0, 4_096), Request::deallocate(0, 1 << 20)];
+        let mut disk = Disk::open(&path, false).unwrap();
+        assert!(disk.writable().unwrap_err().contains("--destroy DATA-LOSS-CONFIRMED"));
+        for request in requests {
+            assert!(disk.run(&[Request::read(0, 4_096), request], 1, &mut Vec::new()).is_err());
+        }
+        assert!(std::fs::read(&path).unwrap() == data, "it is as it was");
+        let mut disk = Disk::open(&path, true).unwrap();
+        disk.run(&requests[..1], 1, &mut Vec::new()).unwrap();
+        let written = std::fs::read(&path).unwrap();
+        assert!(written[..4_096] != data[..4_096] && written[4_096..] == data[4_096..]);
+        assert!(Disk::open(&folder.0, false).is_err() && Disk::open(&folder.file("none"), true).is_err());
     }
 }
