@@ -1,5 +1,6 @@
 //! Files: traces, profiles, images, input logs.
 
+use super::memories::Rich;
 use super::reader::Reader;
 use std::sync::LazyLock;
 use tidewater_core::profile::{Profile, builtin};
@@ -66,25 +67,33 @@ static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     bytes
 });
 
-/// The bytes of an image: as they are, or as changes of a good one. What opens is powered on.
+/// An image with memories.
+static RICH: LazyLock<Rich> = LazyLock::new(Rich::new);
+
+/// The bytes of an image: as they are, or as changes of a good one, with memories or without. What opens is powered on.
 pub fn images(data: &[u8]) {
     let mut reader = Reader(data);
-    let bytes = match reader.byte() & 3 {
+    let how = reader.byte();
+    let bytes = match how & 3 {
         0 => reader.0.to_vec(),
-        how => {
-            let mut bytes = IMAGE.clone();
+        kind => {
+            let mut bytes = if how & 4 == 0 { IMAGE.clone() } else { RICH.bytes.clone() };
             for _ in 0..CHANGES_MAX {
                 if reader.is_empty() {
                     break;
+                }
+                if how & 12 == 12 {
+                    RICH.change(&mut bytes, &mut reader);
+                    continue;
                 }
                 let (at, len) = (reader.number(3) as usize % bytes.len(), usize::from(reader.byte() % 16) + 1);
                 let change = reader.bytes(len);
                 let change = &change[..change.len().min(bytes.len() - at)];
                 bytes[at..at + change.len()].copy_from_slice(change);
             }
-            if how == 3 {
+            if kind == 3 {
                 bytes.truncate(reader.number(3) as usize % (bytes.len() + 1));
-            } else if how == 2 {
+            } else if kind == 2 {
                 // Forged: the superblock's checksum is that of what it holds now.
                 let sum = format::checksum(0, 0, &bytes[16..format::HEADER]);
                 bytes[12..16].copy_from_slice(&sum.to_le_bytes());

@@ -5,6 +5,7 @@
 
 mod controller;
 mod files;
+mod memories;
 mod nvme_tcp;
 mod reader;
 mod vfio_user;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tidewater_tests::root;
+use tidewater_tests::{Build, binary, root};
 
 use crate::device::{Device, Kind};
 use crate::job::{Line, Tally, checks};
@@ -50,6 +50,23 @@ fn compile(source: &Path, folder: &Path) -> Result<PathBuf, String> {
     command.args(["-static", "-O1", "-Wall", "-s", "-o"]).arg(&program).arg(source);
     let status = command.status().map_err(|error| format!("cc: {error}"))?;
     if status.success() { Ok(program) } else { Err(format!("cc can't compile {}", source.display())) }
+}
+
+/// The `tidewater` command for a guest: without what only debuggers read, and with its libraries and their loader, because a guest may have others.
+fn tool(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let built = binary(Build::Same);
+    let program = folder.join("tidewater");
+    let mut command = Command::new("strip");
+    command.arg("-o").arg(&program).arg(built);
+    let status = command.status().map_err(|error| format!("strip: {error}"))?;
+    if !status.success() {
+        return Err(format!("strip can't read {}", built.display()));
+    }
+    let listed = Command::new("ldd").arg(built).output().map_err(|error| format!("ldd: {error}"))?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    // NAME => PATH (ADDRESS), and the loader as PATH (ADDRESS).
+    let paths = listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
+    Ok(std::iter::once(program).chain(paths).collect())
 }
 
 /// Names of the checks that jobs have to report.
@@ -98,6 +115,12 @@ impl Runner {
             Err(error) => return Ok(failed(format!("the device can't be made: {error}"))),
         };
         let mut programs = self.programs.clone();
+        if scenario.tool && self.kind == Kind::Tidewater {
+            match tool(&folder) {
+                Ok(files) => programs.extend(files),
+                Err(why) => return Ok(failed(why)),
+            }
+        }
         // blktests has programs of its own: the one that tests of a given device need.
         if let Some(source) =
             guest.as_ref().map(|folder| folder.join("src/dio-offsets.c")).filter(|file| file.is_file())

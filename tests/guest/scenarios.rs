@@ -26,6 +26,8 @@ pub struct Scenario {
     pub time_max_s: u64,
     /// A folder that the guest gets: a variable of the environment that names it, and where else it may be, beside the checkout.
     pub folder: Option<(&'static str, &'static str)>,
+    /// The guest gets the `tidewater` command, with the libraries that it needs.
+    pub tool: bool,
     /// The device.
     pub setup: Setup,
     /// The guests.
@@ -40,7 +42,7 @@ fn step(jobs: &[&str], kernel: &'static str) -> Step {
 }
 
 fn scenario(name: &'static str, what: &'static str, setup: Setup, steps: Vec<Step>) -> Scenario {
-    Scenario { name, what, long: false, time_max_s: TIME_MAX_S, folder: None, setup, steps }
+    Scenario { name, what, long: false, time_max_s: TIME_MAX_S, folder: None, tool: false, setup, steps }
 }
 
 /// A file system is made, and cut `cuts` times in turn: killed with its guest, and its drive's power cut.
@@ -86,24 +88,30 @@ pub fn scenarios() -> Vec<Scenario> {
             PLAIN,
             vec![step(&["manage"], "")],
         ),
-        scenario(
-            "bars",
-            "registers, controller memory buffer, persistent memory region and fast side, by mapped BARs; a kill",
-            Setup {
-                profile: "villars",
-                settings: &["serve.cmb_size=16MiB", "serve.pmr_size=16MiB"],
-                namespaces: &[64],
-                memory_buffers: true,
-                ..PLAIN
-            },
-            vec![step(&["bars"], ""), step(&["bars-after"], "")],
-        ),
-        scenario(
-            "window",
-            "blocks pinned into the byte window, stored into by a write-combining mapping, synced, flushed and read back; a kill",
-            Setup { profile: "2b-ssd", settings: &["window.gate=refuse"], namespaces: &[64], ..PLAIN },
-            vec![step(&["window"], ""), step(&["window-after"], "")],
-        ),
+        Scenario {
+            tool: true,
+            ..scenario(
+                "bars",
+                "registers, controller memory buffer, persistent memory region and fast side, by mapped BARs; a kill",
+                Setup {
+                    profile: "villars",
+                    settings: &["serve.cmb_size=16MiB", "serve.pmr_size=16MiB"],
+                    namespaces: &[64],
+                    memory_buffers: true,
+                    ..PLAIN
+                },
+                vec![step(&["bars"], ""), step(&["bars-after"], "")],
+            )
+        },
+        Scenario {
+            tool: true,
+            ..scenario(
+                "window",
+                "blocks pinned into the byte window, stored into by a write-combining mapping, synced, flushed and read back; a kill",
+                Setup { profile: "2b-ssd", settings: &["window.gate=refuse"], namespaces: &[64], ..PLAIN },
+                vec![step(&["window"], ""), step(&["window-after"], "")],
+            )
+        },
         scenario(
             "fio",
             "writes, trims, flushes and forced unit access over all queues, verified by fio",

@@ -38,17 +38,28 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             let shown = profile::names().filter_map(profile::builtin).map(|profile| profile.show().into_bytes());
             files("profiles", "toml").into_iter().chain(shown).collect()
         }
-        // As they are; changes of a good one, with a forged checksum; one that is cut.
+        // As they are; changes of a good one, with a forged checksum; one that is cut. The same of one with memories, and each part of these (the
+        // list, control blocks, rings, the window's table and sectors) changed with the right checksum.
         "images" => {
             let change = |how: u8, at: u32| [&[how][..], &at.to_le_bytes()[..3], &[3, 1, 2, 3, 4]].concat();
             let kinds = [change(1, 8), change(2, 40), change(2, 4_096), change(1, 9_000), change(3, 0)];
-            [[b"\0".as_slice(), &[0x54; 4_096]].concat()].into_iter().chain(kinds).collect()
+            let plain = [[b"\0".as_slice(), &[0x54; 4_096]].concat()].into_iter().chain(kinds);
+            let cut = [[&[7][..], &[0, 0, 32]].concat(), [&[5][..], &[0; 3]].concat()];
+            let sealed = (0..10_u8).flat_map(|part| {
+                [0_u32, 8, 28, 36, 61, 100, 513]
+                    .map(|at| [&[13, part][..], &at.to_le_bytes()[..3], &[3, 2, 0, 0, 1]].concat())
+            });
+            plain.chain(cut).chain(sealed).collect()
         }
         "input_logs" => {
-            // An instant, a kind, and fields: of every kind.
-            let entry = |kind: u8| [&1_000_u64.to_le_bytes()[..], &[kind], &[0; 24]].concat();
-            let all: Vec<u8> = (0..24).flat_map(entry).collect();
-            (0..24).map(|kind| [&[1][..], &entry(kind)].concat()).chain([[&[1][..], &all].concat()]).collect()
+            // An instant, a kind, and fields: of every kind, every fault and every answer of host memory.
+            let fields = |kind: u8, fields: &[u8]| [&1_000_u64.to_le_bytes()[..], &[kind], fields, &[0; 24]].concat();
+            let kinds = (0..36).map(|kind| fields(kind, &[]));
+            let faults = (0..8).map(|fault| fields(15, &[fault, 0]));
+            let answers = (0..4).map(|answer| fields(19, &[0, 0, 0, 0, answer]));
+            let all: Vec<Vec<u8>> = kinds.chain(faults).chain(answers).collect();
+            let together = [&[1][..], &all.concat()].concat();
+            all.iter().map(|entry| [&[1][..], entry].concat()).chain([together]).collect()
         }
         other => panic!("there is no target {other}"),
     }

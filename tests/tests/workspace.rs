@@ -21,7 +21,7 @@ const DIRECTION: &[(&str, Option<&[&str]>)] = &[
     ("probe", Some(&["base", "report"])),
     ("sim", Some(&["base", "wire", "nand", "core", "client", "report", "probe"])),
     ("serve", Some(&["base", "wire", "nand", "core"])),
-    ("tidewater", Some(&["base", "wire", "nand", "core", "report", "probe", "sim", "serve"])),
+    ("tidewater", Some(&["base", "wire", "nand", "core", "client", "report", "probe", "sim", "serve"])),
     ("bench", None),
     ("tests", None),
 ];
@@ -57,6 +57,10 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
         "the mapped ring of a live client: bytes that another process shares are copied by raw pointers, and lines are written back",
     ),
     ("crates/capi/src/lib.rs", "the functions that C programs call: their names, and the pointers that those give"),
+    (
+        "crates/client/src/hardware/system.rs",
+        "BARs that sysfs lets a process map, whose every access is one that is meant, and the kernel's passthrough of NVMe commands",
+    ),
     (
         "crates/serve/src/engine/slice.rs",
         "one system call that no library wraps: the scheduler's slice of the device's thread",

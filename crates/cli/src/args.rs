@@ -1,6 +1,7 @@
 //! The one table of commands and flags: help, man pages, completions and `docs/reference/cli.md` follow from it.
 
 mod examples;
+pub mod hardware;
 pub mod served;
 mod values;
 
@@ -83,6 +84,12 @@ pub enum Command {
     /// Read what an NVMe device says of itself
     #[command(after_help = examples::NVME)]
     Nvme(served::Nvme),
+    /// Write and read the log of a drive's fast side: a served one, or a PCI function of this machine or guest
+    #[command(subcommand, after_help = examples::FAST)]
+    Fast(hardware::FastCommand),
+    /// Pin blocks into a drive's byte window, store into them, make that safe
+    #[command(subcommand, after_help = examples::WINDOW)]
+    Window(hardware::WindowCommand),
     /// Run the input log of a served device again under the virtual clock, and compare what it said
     #[command(after_help = examples::RERUN)]
     Rerun(served::Rerun),

@@ -58,6 +58,8 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Status(status) => served::status(status),
         Command::Fault(fault) => served::fault(fault),
         Command::Nvme(nvme) => nvme::command(nvme),
+        Command::Fast(fast) => nvme::fast::command(fast),
+        Command::Window(window) => nvme::window::command(window),
         Command::Rerun(rerun) => served::rerun(rerun),
         Command::Report(report) => report::command(report),
         Command::Completions(completions) => generate::completions(completions),

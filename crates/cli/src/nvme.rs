@@ -1,8 +1,11 @@
 //! `tidewater nvme`: what a device says of itself.
 
 mod connect;
+pub mod fast;
 mod pages;
+mod reach;
 mod table;
+pub mod window;
 
 use crate::args::served::{Nvme, NvmeWhat};
 use crate::failure::Failure;

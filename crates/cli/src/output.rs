@@ -254,8 +254,16 @@ impl Drop for Unfinished {
 /// # Errors
 /// When it cannot be written. A reader that went away is told as a [`Failure`] without words.
 pub fn print(text: &str) -> Result<(), Failure> {
+    bytes(text.as_bytes())
+}
+
+/// Writes bytes to standard output as they are.
+///
+/// # Errors
+/// As [`print`].
+pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::write("standard output", &error))
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::write("standard output", &error))
 }
 
 #[cfg(test)]

@@ -141,8 +141,10 @@ pub struct Device<M: Medium = Nand> {
     /// The memory of the write buffer, and of the read cache, in `memories`; used only where there is one.
     pub(crate) write_port: usize,
     pub(crate) read_port: usize,
-    /// The memory of the mapping cache; `usize::MAX`: the whole map is at hand.
+    /// The memory of the mapping cache; `usize::MAX`: the whole map is at hand, or what is not is in host memory.
     pub(crate) map_port: usize,
+    /// There is a mapping cache: commands look their entries up in it.
+    pub(crate) translates: bool,
     pub(crate) pipeline_free_at: Instant,
     pub(crate) work: Vec<Work>,
     /// Commands that wait for room in the buffer or on flash, oldest first.
@@ -263,6 +265,7 @@ impl<M: Medium> Device<M> {
         let fast_ports = (port(Use::FastRing), port(Use::IntakeQueue));
         let window_port = port(Use::BaBuffer);
         let map_port = port(Use::MapCache);
+        let translates = ftl.map_cache().is_some();
         let dump_first = ftl.data_units() + fast::log_pages(&profile) as u32;
         ftl.flash.set_destage_priority(profile.fast.priority);
         let (buffered, cached) = (pages(placement.of(Use::WriteBuffer)), pages(placement.of(Use::ReadCache)));
@@ -309,6 +312,7 @@ impl<M: Medium> Device<M> {
             write_port,
             read_port,
             map_port,
+            translates,
             pipeline_free_at: now,
             work: vec![Work::default(); slots],
             stalled: VecDeque::with_capacity(slots),
@@ -371,6 +375,9 @@ impl<M: Medium> Device<M> {
             Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
             Input::Lending(lending) => self.on_lending(lending),
             Input::Timer => self.on_timer(),
+        }
+        if self.host_uses.map {
+            self.go_on_mapping();
         }
         Ok(())
     }
@@ -478,7 +485,7 @@ impl<M: Medium> Device<M> {
         if recovering && !self.ftl.is_recovering() {
             self.take_back();
         }
-        if self.map_port != usize::MAX {
+        if self.translates {
             self.charge_map_cache();
         }
         self.after_flash();

@@ -13,10 +13,10 @@ impl<M: Medium> Device<M> {
     /// map is at hand, it says false, as when it needs none; else the command goes on when they are at hand.
     #[inline]
     pub(crate) fn translate(&mut self, slot: u16, lpns: impl Iterator<Item = u32>) -> bool {
-        if self.map_port == usize::MAX || self.work[slot as usize].step == Step::Translate {
+        if !self.translates || self.work[slot as usize].step == Step::Translate {
             return false;
         }
-        let (mut page, mut hits, mut waits) = (u32::MAX, 0u64, 0);
+        let (mut page, mut hits, mut away, mut waits) = (u32::MAX, 0u64, 0, 0);
         for lpn in lpns {
             if self.write_buffer.contains(lpn) || self.read_cache.contains(lpn) {
                 continue;
@@ -28,16 +28,22 @@ impl<M: Medium> Device<M> {
             page = of;
             match self.ftl.look_up(self.now, &mut self.events, lpn, slot.into()) {
                 LookUp::Hit => hits += 1,
+                LookUp::Away { unit } => {
+                    self.read_map_unit(unit, of, slot);
+                    away += 1;
+                }
                 LookUp::Waits => waits += 1,
                 LookUp::Empty => {}
             }
         }
-        if hits + waits == 0 {
+        // Beside host memory, what the controller keeps of the map in its own SRAM is at hand at once.
+        let hits = if self.map_port == usize::MAX { 0 } else { hits };
+        if hits + away + waits == 0 {
             return false;
         }
         let work = &mut self.work[slot as usize];
         work.step = Step::Translate;
-        work.pending = waits as u32;
+        work.pending = (away + waits) as u32;
         if hits > 0 {
             work.pending += 1;
             let done = self.memories[self.map_port].read(self.now, hits * u64::from(ENTRY_BYTES));
@@ -68,12 +74,13 @@ impl<M: Medium> Device<M> {
     /// The mapping cache has moved pages: its memory was busy with them, and whoever waited for them goes on.
     pub(crate) fn charge_map_cache(&mut self) {
         let (read, written) = self.ftl.take_map_traffic();
-        let memory = &mut self.memories[self.map_port];
-        if read > 0 {
-            memory.read_behind(self.now, read);
-        }
-        if written > 0 {
-            memory.write_behind(self.now, written);
+        if let Some(memory) = self.memories.get_mut(self.map_port) {
+            if read > 0 {
+                memory.read_behind(self.now, read);
+            }
+            if written > 0 {
+                memory.write_behind(self.now, written);
+            }
         }
         while let Some(owner) = self.ftl.take_translated() {
             self.on_translated(owner as u16);

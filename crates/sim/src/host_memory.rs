@@ -52,12 +52,14 @@ impl LentMemory {
         LentMemory { plan, ..LentMemory::default() }
     }
 
-    /// A host that lends what the profile says from `now` on, if the drive has use for it.
+    /// A host that lends what the profile says from `now` on, if the drive has use for it. As Linux does, it lends nothing where that is
+    /// less than the drive's least.
     pub fn of_profile(profile: &Profile, device: &Device<impl Medium>, now: Instant) -> LentMemory {
         let mut host = LentMemory::default();
         let wanted = device.host_memory().wanted();
-        if profile.hmb.enabled && wanted > 0 {
-            host.lend(now, if profile.hmb.size > 0 { profile.hmb.size } else { wanted }, false);
+        let bytes = if profile.hmb.size > 0 { profile.hmb.size } else { wanted };
+        if profile.hmb.enabled && wanted > 0 && bytes >= profile.serve.hmb_min {
+            host.lend(now, bytes, false);
         }
         host
     }

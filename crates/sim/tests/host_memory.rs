@@ -72,6 +72,62 @@ fn what_is_lent_bounds_what_is_cached() {
     assert!(small < 0.15 && small < half && half < 0.6 && 0.85 < all, "{small} {half} {all}");
 }
 
+/// A small drive with 256 mapping pages of 16 entries, four of them in its own memory and the others where the host lends room.
+fn mapped_on_host(settings: &[(&str, &str)]) -> Profile {
+    let mine = [
+        ("buffer.read_policy", "none"),
+        ("ftl.map_memory", "hmb"),
+        ("ftl.map_page", "64"),
+        ("ftl.map_floor", "256B"),
+        ("ftl.map_size", "64KiB"),
+    ];
+    cached_by_host(&[&mine, settings].concat())
+}
+
+#[test]
+fn a_map_on_host_memory_costs_the_link_where_it_hits_and_flash_where_it_misses() {
+    let mean = |record: &Record| record.latency("read").expect("there were reads").mean;
+    let of = |record: &Record| record.map_cache.clone().expect("it has a mapping cache");
+    let there = reads(&mapped_on_host(&[]), "16m");
+    let counts = there.host_memory.expect("it is used");
+    assert_eq!((of(&there).pages, of(&there).pages_held, of(&there).loads), (256, 256, 256));
+    // What is in host memory is read there for each hit, and was written there once.
+    assert!(counts.reads > 3_000 && counts.reads <= of(&there).hits, "{counts:?}");
+    assert_eq!((counts.writes, counts.failed_checks, counts.refetches), (252, 0, 0));
+    assert_eq!(counts.bytes_read, counts.reads * u64::from(64 + HEADER));
+    // A part of the memory holds a part of the map; none of it, what the drive holds itself.
+    let part = reads(&mapped_on_host(&[("hmb.size", "8KiB")]), "16m");
+    let (held, share) = (of(&part).pages_held, of(&part).hit_ratio);
+    assert_eq!(held, 4 + (8 << 10) / (64 + u64::from(HEADER)));
+    assert!((share - held as f64 / 256.0).abs() < 0.05, "{share}");
+    let none = reads(&mapped_on_host(&[("hmb.enabled", "false")]), "16m");
+    assert_eq!((of(&none).pages_held, none.host_memory.expect("it is placed there").reads), (4, 0));
+    assert!(of(&none).hit_ratio < 0.05, "{:?}", of(&none));
+    let all = reads(&mapped_on_host(&[("ftl.map_memory", "all")]), "16m");
+    assert!(mean(&all) < mean(&there) && mean(&there) < mean(&part) && mean(&part) < mean(&none));
+}
+
+#[test]
+fn changes_of_a_map_on_host_memory_wait_in_the_drive_until_they_are_programmed() {
+    for (size, updates) in [("16KiB", "64"), ("2KiB", "512")] {
+        let profile = mapped_on_host(&[("hmb.size", size), ("ftl.map_updates", updates)]);
+        let job = "rw=randrw,rwmixread=30,bs=4k,iodepth=16,size=16m,number_ios=20000,norandommap=1,fsync=200";
+        let source = JobSpec::from_inline(job).expect("a job").source(None, 1).expect("a source");
+        let mut options = RunOptions { pacing: Pacing::Depth(16), ..RunOptions::default() };
+        options.device.precondition = tidewater_core::ftl::Precondition::Steady;
+        let outcome = run(&profile, source, options).expect("it runs");
+        assert_eq!(outcome.device.outstanding(), 0, "{}", outcome.device.describe_outstanding());
+        outcome.device.ftl().assert_consistent();
+        let cache = outcome.record.map_cache.as_ref().expect("it has one");
+        let limit: u64 = updates.parse().expect("a number");
+        let waiting = outcome.device.ftl().map_cache().expect("it has one").updates_waiting();
+        assert!(waiting <= 3 * limit, "{size}: {waiting} changes wait");
+        assert!(cache.written > 500 && outcome.record.collections > 100, "{size}: {cache:?}");
+        let counts = outcome.record.host_memory.expect("it is used");
+        assert!(counts.reads > 0 && counts.failed_checks == 0, "{counts:?}");
+    }
+}
+
 /// A drive that is asked one thing at a time.
 struct Bench {
     device: Device,
@@ -157,6 +213,51 @@ fn a_unit_that_is_not_good_is_fetched_from_flash() {
             assert_eq!(refetches > 0, !gone || at > 2, "{fault:?} at {at}: {refetches}");
         }
     }
+}
+
+#[test]
+fn a_page_of_the_map_that_is_not_good_is_fetched_from_flash() {
+    for fault in [HostFault::Corrupted, HostFault::Stale, HostFault::Withdrawn] {
+        for at in 1..=12 {
+            let mut bench = Bench::new(&mapped_on_host(&[]), HostFaultPlan::one(at, fault));
+            bench.lend(64 << 10);
+            // Eight pages of the map, more than the drive holds itself.
+            let versions: Vec<u64> = (0..8).map(|page| bench.write(16 * page)).collect();
+            for _ in 0..3 {
+                for (page, &version) in (0..).zip(&versions) {
+                    assert_eq!(bench.read(16 * page), Some(version), "{fault:?} at {at}");
+                }
+            }
+            let (reads, failed, refetches) = bench.counts();
+            let gone = fault == HostFault::Withdrawn;
+            assert_eq!(bench.memory.counts().1, 1, "{fault:?} at {at}: the fault has happened");
+            assert!(reads > 0 || gone, "the memory was used");
+            assert_eq!(bench.device.host_memory().state() == State::Absent, gone, "{fault:?} at {at}");
+            // A unit that was not written as it should be is found out by the next read of it, if there is one.
+            assert!(failed <= 1 && refetches >= failed, "{fault:?} at {at}: {failed} failed, {refetches} fetched");
+        }
+    }
+}
+
+#[test]
+fn a_host_whose_memory_is_never_good_costs_time_only() {
+    let profile = mapped_on_host(&[("ftl.map_updates", "64")]);
+    let plan = HostFaultPlan { faults: (1..20_000).map(|at| (at, HostFault::Corrupted)).collect() };
+    let mut bench = Bench::new(&profile, plan);
+    bench.lend(64 << 10);
+    let mut versions = vec![0; 64];
+    for round in 0..15u64 {
+        for page in 0..64 {
+            if (round + page) % 3 == 0 || round == 0 {
+                versions[page as usize] = bench.write(16 * page + round % 16);
+            } else {
+                bench.read(16 * page);
+            }
+        }
+    }
+    let (reads, failed, refetches) = bench.counts();
+    assert!(reads > 100 && failed == reads && refetches == reads, "{reads} {failed} {refetches}");
+    bench.device.ftl().assert_consistent();
 }
 
 #[test]

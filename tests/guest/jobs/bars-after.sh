@@ -2,7 +2,7 @@
 # After drive and guest were killed: what was stored into the persistent memory region is there, and the log ends no earlier than its
 # credit said.
 
-for name in log-credit log-page; do differs emulated $name "QEMU's controller has no fast side"; done
+for name in log-credit log-page client-kept client-goes-on; do differs emulated $name "QEMU's controller has no fast side"; done
 
 check namespace wait_for 30 there 1
 . ./bars.sh
@@ -21,3 +21,17 @@ page_kept() {
     [ "$(log_page_of "$page" | sha256sum | cut -c 1-64)" = "$sum" ]
 }
 check log-page page_kept
+# The client library finds its bytes, and goes on behind them.
+client_kept() {
+    local sum begin
+    read -r sum begin <<<"$(told client)"
+    [ "$(tidewater fast read "$target" --from "$begin" --bytes 100000 | sha256sum | cut -c 1-64)" = "$sum" ]
+}
+check client-kept client_kept
+client_goes_on() {
+    local end
+    end=$(credit)
+    head -c 5000 /dev/urandom | tidewater fast append "$target" --json >/tmp/appended
+    [ "$(jq .offset /tmp/appended)" = "$end" ] && credited $((end + 5000))
+}
+check client-goes-on client_goes_on

@@ -4,7 +4,7 @@
 
 kernel_may_say "resetting controller"
 
-for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combined fast-namespace fast-flash fast-protected fast-read fast-trim fast-unknown; do
+for name in fast-status fast-layout fast-ready fast-store fast-credit fast-combined fast-namespace fast-flash fast-protected fast-read fast-trim fast-unknown client-status client-append client-record client-read client-released; do
     differs emulated $name "QEMU's controller has no fast side"
 done
 
@@ -125,10 +125,38 @@ trim_log() {
 check fast-trim trim_log
 check fast-unknown refused nvme admin-passthru /dev/nvme0 --opcode=0xc1 --cdw10=16 --cdw12=9 --data-len=64 --write --input-file=/dev/zero
 
+# --- the same by the client library: bytes by credit through the combined mapping, several queues long, and back from flash ---
+client_status() { tidewater nvme fast-status "$target" --json >/tmp/status && [ "$(jq '.lane[0].credit' /tmp/status)" = "$(credit)" ]; }
+check client-status client_status
+head -c 100000 /dev/urandom >/tmp/long
+if [ "$device" = tidewater ]; then begin=$(credit); fi
+client_append() {
+    tidewater fast append "$target" /tmp/long --json >/tmp/appended || return 1
+    cat /tmp/appended
+    [ "$(jq .offset /tmp/appended)" = "$begin" ] && credited $((begin + 100000))
+}
+check client-append client_append
+# A record begins at a whole line of 64 bytes.
+client_record() {
+    echo commit | tidewater fast append "$target" --record --json >/tmp/recorded || return 1
+    cat /tmp/recorded
+    [ "$(jq .offset /tmp/recorded)" = $(((begin + 100000 + 63) / 64 * 64)) ] && credited "$(jq .end /tmp/recorded)"
+}
+check client-record client_record
+client_read() { tidewater fast read "$target" --from "$begin" --bytes 100000 | cmp - /tmp/long; }
+check client-read client_read
+# What Trim Log released is gone, and said to be, once the ring has turned over.
+client_released() {
+    head -c 40000 /tmp/long | tidewater fast append "$target" || return 1
+    refused tidewater fast read "$target" --from 0 --bytes 64 2>&1 | grep -q 'offset 0 is no longer readable'
+}
+check client-released client_released
+
 # What the next guest looks for, when drive and guest were killed.
 say keep "region $(sha256sum </tmp/page | cut -c 1-64)"
 if [ "$device" = tidewater ]; then
     say keep "credit $(credit)"
+    say keep "client $(sha256sum </tmp/long | cut -c 1-64) $begin"
     say keep "log $(sha256sum </tmp/destaged | cut -c 1-64) $(number /tmp/destaged 32 8)"
 fi
 kernel_is_content

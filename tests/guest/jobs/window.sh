@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The byte window through BAR2: pages say where, commands pin and flush, stores go through both mappings of sysfs.
 
-for name in status layout outside pin loaded gate store combined sync info flush flushed again stored; do
+for name in status layout outside pin loaded gate store combined sync info flush flushed client-pin client-store client-load client-dma client-refused client-flush client-flushed again stored; do
     differs emulated $name "QEMU's controller has no byte window"
 done
 
@@ -42,6 +42,24 @@ check info info 1
 check flush order 0x94 --cdw12=1
 flushed() { dd if="$disk" bs=4096 skip=5 count=2 iflag=direct status=none | cmp - <(cat /tmp/page /tmp/reversed); }
 check flushed flushed
+
+# --- the same by the client library: stores through the combined mapping, a sync that ends with a load, reads by loads and by DMA ---
+blocks=$((4096 / $(blockdev --getss "$disk")))
+client_pin() {
+    tidewater window pin "$target" --entry 4 --lba $((20 * blocks)) --blocks $((4 * blocks)) --at 65536 --json >/tmp/pinned || return 1
+    [ "$(jq .bytes /tmp/pinned)" = 16384 ] && [ "$(jq .bar_offset /tmp/pinned)" = $((window + 65536)) ] && info 4
+}
+check client-pin client_pin
+head -c 10000 /dev/urandom >/tmp/bytes
+check client-store tidewater window store "$target" --entry 4 --at 123 --sync /tmp/bytes
+client_load() { tidewater window load "$target" --entry 4 --at 123 --bytes 10000 "$@" | cmp - /tmp/bytes; }
+check client-load client_load
+check client-dma client_load --dma
+client_refused() { refused tidewater window pin "$target" --entry 4 --lba 0 --blocks "$blocks" 2>&1 | grep -q 'Entry Exists'; }
+check client-refused client_refused
+check client-flush tidewater window flush "$target" --entry 4
+client_flushed() { dd if="$disk" bs=4096 skip=20 count=4 iflag=direct status=none | tail -c +124 | head -c 10000 | cmp - /tmp/bytes; }
+check client-flushed client_flushed
 
 # What the next guest finds pinned, when drive and guest were killed.
 check again pin 3 9 1

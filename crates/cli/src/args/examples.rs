@@ -252,4 +252,68 @@ pub(super) const NVME: &str = "\
 Examples:
   tidewater nvme smart-log tcp:127.0.0.1:4420
   tidewater nvme id-ctrl vfio-user:/run/tidewater/vfio.sock
+  tidewater nvme fast-status pci:0000:01:00.0
   tidewater nvme id-ns tcp:127.0.0.1:4420 --nsid 1 --json";
+
+pub(super) const FAST: &str = "\
+Examples:
+  tidewater fast append pci:0000:01:00.0 commit.bin
+  tidewater fast read vfio-user:/run/tidewater/vfio.sock --from 0 --bytes 4KiB";
+
+pub(super) const FAST_APPEND: &str = "\
+Examples:
+  tidewater fast append pci:0000:01:00.0 commit.bin
+  tidewater fast append tcp:127.0.0.1:4420 --record --lane 1 commit.bin";
+
+pub(super) const FAST_READ: &str = "\
+Examples:
+  tidewater fast read pci:01:00.0 --from 4096 --bytes 100 > bytes";
+
+pub(super) const FAST_TRIM: &str = "\
+Examples:
+  tidewater fast trim pci:01:00.0 --to 1048576";
+
+pub(super) const FAST_STATUS: &str = "\
+Examples:
+  tidewater fast status pci:01:00.0
+  tidewater fast status vfio-user:/run/tidewater/vfio.sock --json";
+
+pub(super) const WINDOW: &str = "\
+Examples:
+  tidewater window pin pci:01:00.0 --entry 1 --lba 4096 --blocks 8
+  tidewater window store pci:01:00.0 --entry 1 --sync page.bin
+  tidewater window flush pci:01:00.0 --entry 1";
+
+pub(super) const WINDOW_PIN: &str = "\
+Examples:
+  tidewater window pin pci:01:00.0 --entry 1 --lba 4096 --blocks 8
+  tidewater window pin vfio-user:/run/tidewater/vfio.sock --entry 2 --lba 0 --blocks 16 --at 8192";
+
+pub(super) const WINDOW_STORE: &str = "\
+Examples:
+  tidewater window store pci:01:00.0 --entry 1 --at 100 --sync bytes.bin";
+
+pub(super) const WINDOW_LOAD: &str = "\
+Examples:
+  tidewater window load pci:01:00.0 --entry 1 > page
+  tidewater window load pci:01:00.0 --entry 1 --at 100 --bytes 64 --dma > bytes";
+
+pub(super) const WINDOW_SYNC: &str = "\
+Examples:
+  tidewater window sync pci:01:00.0 --entry 1";
+
+pub(super) const WINDOW_INFO: &str = "\
+Examples:
+  tidewater window info tcp:127.0.0.1:4420 --entry 1 --json";
+
+pub(super) const WINDOW_FLUSH: &str = "\
+Examples:
+  tidewater window flush pci:01:00.0 --entry 1";
+
+pub(super) const WINDOW_UNPIN: &str = "\
+Examples:
+  tidewater window unpin pci:01:00.0 --entry 1";
+
+pub(super) const WINDOW_STATUS: &str = "\
+Examples:
+  tidewater window status pci:01:00.0";

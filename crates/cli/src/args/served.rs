@@ -236,7 +236,7 @@ pub struct Nvme {
     /// What to read
     #[arg(value_enum, value_name = "WHAT")]
     pub what: NvmeWhat,
-    /// The device: vfio-user:SOCKET (when nothing else is attached there) or tcp:HOST:PORT
+    /// The device: vfio-user:SOCKET (when nothing else is attached there), tcp:HOST:PORT, or pci:ADDRESS of a function of this machine or guest
     #[arg(value_name = "TARGET")]
     pub target: String,
     /// Namespace, for id-ns

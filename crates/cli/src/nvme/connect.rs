@@ -4,11 +4,14 @@ use crate::failure::{Failure, reason};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use tidewater_client::WindowError;
+use tidewater_client::hardware::{self, HardwareError};
 use tidewater_serve::nvme_tcp::initiator::{self, Controller, Host, Transfer};
 use tidewater_serve::vfio_user::client::nvme::{Buffer, Nvme, NvmeError};
 use tidewater_serve::vfio_user::client::{Client, ClientError};
 use tidewater_wire::fabrics::{self, Nqn, SubsystemKind};
 use tidewater_wire::nvme::{AdminCommand, Status};
+use tidewater_wire::vendor;
 
 /// This command's name as a host, where the user gives none.
 const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:74696465-7761-4765-b220-6e766d650000";
@@ -26,21 +29,25 @@ pub enum Target {
     VfioUser(PathBuf),
     /// A host's name or address, and a port.
     Tcp(String),
+    /// A PCI function of this machine, as `pci:ADDRESS`.
+    Pci(String),
 }
 
 impl Target {
-    /// From `vfio-user:SOCKET` or `tcp:HOST:PORT`.
+    /// From `vfio-user:SOCKET`, `tcp:HOST:PORT` or `pci:ADDRESS`.
     ///
     /// # Errors
-    /// When it is neither.
+    /// When it is none of them.
     pub fn parse(text: &str) -> Result<Target, Failure> {
         match text.split_once(':') {
             Some(("vfio-user", path)) if !path.is_empty() => Ok(Target::VfioUser(path.into())),
             Some(("tcp", address)) if is_host_and_port(address) => Ok(Target::Tcp(address.to_owned())),
             Some(("tcp", address)) => Err(Failure::usage(format_args!("`{address}` is no host and port"))
                 .help("give both, as in tcp:127.0.0.1:4420 or tcp:[::1]:4420")),
-            _ => Err(Failure::usage(format_args!("`{text}` is no device"))
-                .help("give vfio-user:SOCKET or tcp:HOST:PORT, as `tidewater serve` printed them")),
+            Some(("pci", address)) if !address.is_empty() => Ok(Target::Pci(text.to_owned())),
+            _ => Err(Failure::usage(format_args!("`{text}` is no device")).help(
+                "give vfio-user:SOCKET or tcp:HOST:PORT, as `tidewater serve` printed them, or pci:ADDRESS, as lspci lists it",
+            )),
         }
     }
 }
@@ -55,6 +62,8 @@ pub enum Device {
     Tcp(Box<Controller>),
     /// A PCIe function, and memory for what it says.
     VfioUser(Box<Nvme>, Buffer),
+    /// A function of this machine, which the kernel's driver has.
+    Pci(Box<hardware::Device>),
 }
 
 impl Device {
@@ -64,17 +73,18 @@ impl Device {
     /// When it can't be reached, or somebody else uses it.
     pub fn connect(target: &Target, host_nqn: Option<&str>) -> Result<Device, Failure> {
         match target {
-            Target::VfioUser(_) if host_nqn.is_some() => {
-                Err(Failure::usage("a PCIe function knows no names of hosts").help("leave --host-nqn out"))
-            }
+            Target::VfioUser(_) | Target::Pci(_) if host_nqn.is_some() => Err(no_name()),
             Target::VfioUser(path) => by_vfio_user(path),
-            Target::Tcp(address) => by_tcp(address, host_nqn.unwrap_or(HOST_NQN)),
+            Target::Tcp(address) => Ok(Device::Tcp(Box::new(by_tcp(address, host_nqn)?))),
+            Target::Pci(target) => {
+                hardware::Device::open(target).map(|device| Device::Pci(Box::new(device))).map_err(told)
+            }
         }
     }
 
     /// Whether it is a PCIe function.
     pub fn is_pcie(&self) -> bool {
-        matches!(self, Device::VfioUser(..))
+        !matches!(self, Device::Tcp(_))
     }
 
     /// Runs an admin command that brings `len` bytes; `what` names it.
@@ -101,6 +111,11 @@ impl Device {
                 data.read(0, &mut bytes);
                 Ok(bytes)
             }
+            Device::Pci(device) => {
+                let mut bytes = vec![0; len as usize];
+                let done = device.path().command(hardware::Queue::Admin, &sqe, &mut bytes).map_err(told)?;
+                if done.status.is_success() { Ok(bytes) } else { Err(refused(what, done.status)) }
+            }
         }
     }
 
@@ -115,11 +130,13 @@ impl Device {
                 let done = nvme.shut_down().and_then(|()| nvme.disable());
                 done.map_err(|error| Failure::run(format_args!("the controller does not shut down: {error}")))
             }
+            // The kernel's driver goes on with it.
+            Device::Pci(_) => Ok(()),
         }
     }
 }
 
-fn lost(error: &initiator::Error) -> Failure {
+pub fn lost(error: &initiator::Error) -> Failure {
     Failure::run(format_args!("NVMe/TCP: {}", words(error)))
 }
 
@@ -130,15 +147,33 @@ fn words(error: &initiator::Error) -> String {
     }
 }
 
+/// A host's name for what asks for none.
+pub fn no_name() -> Failure {
+    Failure::usage("a PCIe function knows no names of hosts").help("leave --host-nqn out")
+}
+
+/// What went wrong with a drive, and what to do where that is known.
+pub fn told(error: HardwareError) -> Failure {
+    match error {
+        HardwareError::Status { what, status } => refused(what, status),
+        HardwareError::Target(_) => {
+            Failure::usage(error).help("give pci:ADDRESS as lspci lists it, such as pci:0000:01:00.0")
+        }
+        HardwareError::Window(WindowError::Refused(status)) => refused("the byte window", status),
+        error => Failure::run(error),
+    }
+}
+
 /// A command that ended with a status.
-fn refused(what: &str, status: Status) -> Failure {
-    let name = status.name().unwrap_or("a status without name");
+pub fn refused(what: &str, status: Status) -> Failure {
+    let own = vendor::status::NAMED.iter().find(|(known, ..)| known.same_code(status)).map(|(_, name, _)| *name);
+    let name = status.name().or(own).unwrap_or("a status without name");
     let failure = Failure::run(format_args!("{what}: {name} (type {}, code {:02X}h)", status.sct(), status.sc()));
     if status.same_code(Status::OPERATION_DENIED) {
         failure.help("remote hosts get pages of this vendor from `tidewater serve --allow-destructive` alone")
     } else if status.same_code(Status::INVALID_LOG_PAGE) {
         failure.help("this drive has no such page")
-    } else if status.same_code(tidewater_wire::vendor::status::NOT_SET_UP) {
+    } else if status.same_code(vendor::status::NOT_SET_UP) {
         failure.help("serve a drive with a fast side (--set fast.size=64KiB), or let a host set it up")
     } else {
         failure
@@ -176,7 +211,9 @@ fn by_vfio_user(path: &Path) -> Result<Device, Failure> {
     Ok(Device::VfioUser(Box::new(nvme), data))
 }
 
-fn by_tcp(address: &str, host_nqn: &str) -> Result<Device, Failure> {
+/// Connects to the first subsystem with namespaces that an address names.
+pub fn by_tcp(address: &str, host_nqn: Option<&str>) -> Result<Controller, Failure> {
+    let host_nqn = host_nqn.unwrap_or(HOST_NQN);
     let name = Nqn::new(host_nqn).ok_or_else(|| {
         Failure::usage(format_args!("`{host_nqn}` is no NQN"))
             .help("give a name that begins with nqn. and has at most 223 bytes")
@@ -189,7 +226,7 @@ fn by_tcp(address: &str, host_nqn: &str) -> Result<Device, Failure> {
     let mut last = Failure::run(format_args!("{address}: no address"));
     for one in found {
         match by_address(one, &host) {
-            Ok(controller) => return Ok(Device::Tcp(Box::new(controller))),
+            Ok(controller) => return Ok(controller),
             Err(failure) => last = failure,
         }
     }

@@ -5,7 +5,7 @@ use tidewater_base::units::format_bytes;
 use tidewater_wire::nvme::Status;
 use tidewater_wire::nvme::identify::{IdentifyController, IdentifyNamespace};
 use tidewater_wire::nvme::log::{ErrorEntry, SmartLog, critical_warning};
-use tidewater_wire::vendor::{BarLayout, FastStatus, NO_FLOOR};
+use tidewater_wire::vendor::{BarLayout, FastStatus, NO_FLOOR, WindowStatus};
 
 /// Bytes of a data unit of the health log (section 5.14.1.2): 1,000 times 512.
 const DATA_UNIT: u128 = 512_000;
@@ -263,6 +263,23 @@ pub fn fast_status(page: &FastStatus) -> Table {
             .number("pages_rewritten", lane.pages_rewritten)
     });
     table.list("lane", lanes.collect())
+}
+
+/// Window: where it is, and how it is doing.
+pub fn window_status(page: &WindowStatus) -> Table {
+    let table = Table::default().number("entries", page.entries).number("pinned", page.pinned);
+    let table = table
+        .words("gate", if page.holds { "hold" } else { "refuse" })
+        .words("survives", if page.survives { "yes" } else { "no" })
+        .hex("bar_offset", page.bar_offset);
+    bytes(table, "bytes", page.bytes.into())
+        .unit("granularity", page.granularity, " B")
+        .number("held", page.held)
+        .number("stores_dropped", page.stores_dropped)
+        .number("loads_outside", page.loads_outside)
+        .number("dumps_lost", page.dumps_lost)
+        .unit("energy_needed", page.energy_needed_nj, " nJ")
+        .unit("energy_stored", page.energy_stored_nj, " nJ")
 }
 
 /// Layout of the fast side in BAR2.

@@ -25,10 +25,10 @@ mod event;
 mod level;
 mod log;
 mod memory;
-mod nvme;
+pub(crate) mod nvme;
 mod owner;
 mod ring;
-mod socket;
+pub(crate) mod socket;
 mod writer;
 
 pub use error::LiveError;

@@ -10,7 +10,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tidewater_wire::nvme::register::offset as register;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 use tidewater_wire::pci;
-use tidewater_wire::vendor::{AdminCommand, FastStatus, IoCommand, ReadLogHeader, TrimTo, log_page};
+use tidewater_wire::vendor::{AdminCommand, Direction, FastStatus, IoCommand, ReadLogHeader, TrimTo, log_page};
 use tidewater_wire::vfio_user::region;
 
 use super::error::LiveError;
@@ -27,7 +27,7 @@ const QUEUES: [u64; 4] = [0, PAGE, 2 * PAGE, 3 * PAGE];
 const LIST: u64 = 4 * PAGE;
 const DATA: u64 = 5 * PAGE;
 /// Bytes of data that one command moves, at most.
-pub(super) const DATA_MAX: u64 = 128 << 10;
+pub(crate) const DATA_MAX: u64 = 128 << 10;
 const MEMORY: u64 = DATA + DATA_MAX;
 /// How long a command may take beyond what it is told to wait.
 const TIME: Duration = Duration::from_secs(10);
@@ -52,8 +52,8 @@ impl Queue {
 
 /// An enabled controller with an I/O queue.
 #[derive(Debug)]
-pub(super) struct Nvme {
-    pub(super) socket: Socket,
+pub(crate) struct Nvme {
+    pub(crate) socket: Socket,
     memory: Mapping,
     /// Lent to the device as long as this is there.
     _file: OwnedFd,
@@ -69,7 +69,7 @@ fn status(what: &'static str, status: Status) -> LiveError {
 
 impl Nvme {
     /// Resets and enables the controller.
-    pub(super) fn start(mut socket: Socket) -> Result<Nvme, LiveError> {
+    pub(crate) fn start(mut socket: Socket) -> Result<Nvme, LiveError> {
         let file = memory()?;
         let mapping = Mapping::new(file.as_fd(), 0, MEMORY, true).map_err(LiveError::system("map queues"))?;
         socket.lend(BUS, MEMORY, file.as_fd())?;
@@ -135,8 +135,31 @@ impl Nvme {
         self.run(0, make(0x01, sq, 1 << 16 | 1), "Create I/O Submission Queue", TIME).map(drop)
     }
 
-    /// Runs one command.
+    /// Runs one command, which has to end well.
     fn run(&mut self, queue: u16, sqe: Sqe, what: &'static str, time: Duration) -> Result<Cqe, LiveError> {
+        let cqe = self.complete(queue, sqe, what, time)?;
+        if cqe.status == Status::SUCCESS { Ok(cqe) } else { Err(status(what, cqe.status)) }
+    }
+
+    /// Runs any command of the admin queue (0) or of the I/O queue (1), whatever its status, and moves its data, which way its opcode tells: at most
+    /// [`DATA_MAX`] bytes.
+    pub(crate) fn command(&mut self, queue: u16, sqe: Sqe, data: &mut [u8]) -> Result<Cqe, LiveError> {
+        let len = data.len() as u64;
+        assert!(len <= DATA_MAX, "{len} bytes do not fit");
+        let direction = Direction::of(sqe.opcode());
+        if direction == Some(Direction::ToDevice) {
+            self.memory.write(DATA, data);
+        }
+        let sqe = if len > 0 { self.with_data(sqe, len) } else { sqe };
+        let cqe = self.complete(queue, sqe, "a command", TIME)?;
+        if direction == Some(Direction::ToHost) && cqe.status == Status::SUCCESS {
+            self.memory.read(DATA, data);
+        }
+        Ok(cqe)
+    }
+
+    /// Runs one command, whatever its status.
+    fn complete(&mut self, queue: u16, sqe: Sqe, what: &'static str, time: Duration) -> Result<Cqe, LiveError> {
         self.cid = self.cid.wrapping_add(1);
         let sqe = sqe.with_dword(0, sqe.dwords()[0] & 0xffff | u32::from(self.cid) << 16);
         let mut q = if queue == 0 { self.admin } else { self.io };
@@ -171,7 +194,7 @@ impl Nvme {
         if cqe.cid != self.cid {
             return Err(LiveError::Malformed { what: format!("the completion of another command than {what}") });
         }
-        if cqe.status == Status::SUCCESS { Ok(cqe) } else { Err(status(what, cqe.status)) }
+        Ok(cqe)
     }
 
     fn ring(&mut self, queue: u16, completion: bool, value: u16) -> Result<(), LiveError> {

@@ -33,7 +33,7 @@ pub(super) struct Mappable {
 
 /// A connection to a function.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(crate) struct Socket {
     stream: UnixStream,
     id: u16,
 }
@@ -44,7 +44,7 @@ fn malformed(command: u16) -> LiveError {
 
 impl Socket {
     /// Connects, and agrees on a version.
-    pub(super) fn connect(path: &Path) -> Result<Socket, LiveError> {
+    pub(crate) fn connect(path: &Path) -> Result<Socket, LiveError> {
         let failed = |error: io::Error| LiveError::Unreachable { path: path.to_owned(), error };
         let stream = UnixStream::connect(path).map_err(failed)?;
         stream.set_read_timeout(Some(REPLY_TIME)).map_err(failed)?;
@@ -153,7 +153,7 @@ impl Socket {
     }
 
     /// Reads bytes of a region.
-    pub(super) fn read(&mut self, region: u32, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+    pub(crate) fn read(&mut self, region: u32, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
         let access = RegionAccess { offset, region, count: to.len() as u32 };
         let (reply, _) = self.ask(command::REGION_READ, &[&access.to_bytes()], None)?;
         match RegionAccess::parse(&reply, true) {
@@ -166,7 +166,7 @@ impl Socket {
     }
 
     /// Writes bytes of a region.
-    pub(super) fn write(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), LiveError> {
+    pub(crate) fn write(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), LiveError> {
         let access = RegionAccess { offset, region, count: from.len() as u32 };
         self.ask(command::REGION_WRITE, &[&access.to_bytes(), from], None).map(drop)
     }

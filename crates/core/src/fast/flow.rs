@@ -404,19 +404,22 @@ impl<M: Medium> Device<M> {
     /// there again.
     pub(crate) fn take_back_log(&mut self, log: Vec<Vec<LogRemains>>) {
         for (function, stored) in log.into_iter().enumerate() {
-            let mut found = None;
+            let (mut found, mut released) = (None, 0);
             for (place, one) in stored.iter().enumerate() {
                 let pages = self.find_log_pages(&one.block);
-                // What the oldest of them knew of is safe.
+                // What the oldest of them knew of is safe, and what a newer one knew to be released may be gone.
                 let oldest = stored.last().filter(|_| place + 1 < stored.len());
-                if oldest.is_none_or(|oldest| is_whole(&one.block, &pages, &oldest.block)) {
+                if oldest.is_none_or(|oldest| is_whole(&one.block, &pages, &oldest.block, released)) {
                     found = Some((place, pages));
                     break;
                 }
+                let next = stored.get(place + 1).map(|next| (next.block.range, next.block.setup));
+                released =
+                    if next == Some((one.block.range, one.block.setup)) { one.block.head.max(released) } else { 0 };
             }
             let Some((place, pages)) = found else { continue };
             let Some(LogRemains { block, rings }) = stored.into_iter().nth(place) else { continue };
-            self.take_back_function(function, block, pages);
+            self.take_back_function(function, block, pages, place > 0);
             self.take_back_rings(function, &rings);
             self.tell_transport(function, transport::Event::Timer);
             self.destage_log(function, false);
@@ -444,13 +447,18 @@ impl<M: Medium> Device<M> {
         pages.collect()
     }
 
-    fn take_back_function(&mut self, function: usize, block: ControlBlock, mut pages: Vec<LogPage>) {
+    /// `fell_back`: a newer control block is there, of whose pages some are not.
+    fn take_back_function(&mut self, function: usize, block: ControlBlock, mut pages: Vec<LogPage>, fell_back: bool) {
         let (first, count, reserve) = block.range;
         let mut head = block.head;
         if self.options.payload {
             // Where what was stored last is lost, an older control block counts, and its first pages may have been trimmed since, and
-            // their places used again.
-            let gone = pages.iter().take_while(|page| page.sequence == 0).count();
+            // their places used again. Pages are released in their order: with one that is gone, all before it were, though flash may have some.
+            let gone = if fell_back {
+                pages.iter().rposition(|page| page.sequence == 0).map_or(0, |last| last + 1)
+            } else {
+                pages.iter().take_while(|page| page.sequence == 0).count()
+            };
             pages.drain(..gone);
             head += gone as u64;
             let known: Vec<(usize, u64)> = pages
@@ -488,11 +496,12 @@ impl<M: Medium> Device<M> {
     }
 }
 
-/// Whether all pages are there that a control block names beyond those of an older one, and lead to where it says that each lane
-/// ends.
-fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock) -> bool {
+/// Whether all pages are there that a control block names beyond those of an older one and beyond those that were `released` since, and lead to where it
+/// says that each lane ends.
+fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, released: u64) -> bool {
     let same = block.range == older.range && block.setup == older.setup;
-    let known = if same { older.settled.saturating_sub(block.head).min(pages.len() as u64) as usize } else { 0 };
+    let safe = if same { older.settled } else { 0 };
+    let known = safe.max(released).saturating_sub(block.head).min(pages.len() as u64) as usize;
     // A log that was cut has pages that hold less than was written, and others in place of those that were cut.
     if !block.cuts.is_empty() {
         return pages[known..].iter().all(|page| page.sequence > 0);

@@ -32,6 +32,7 @@ pub use hybrid::LOG_BLOCKS_MIN;
 pub use layout::{Layout, Plan, plan};
 use map::ValidBits;
 pub use map::{Entry, Map};
+pub(crate) use map_cache::LentWork;
 pub use map_cache::{ENTRY_BYTES, LookUp, MapCache, MapStatistics};
 pub use precondition::Precondition;
 pub use precondition::write_amplification;

@@ -38,12 +38,9 @@ use tidewater_base::{Duration, Instant};
 pub const HEADER: u32 = 40;
 /// Bytes that one read request asks for at most: Max_Read_Request_Size as it is after a reset (PCI Express Base 3.0, 7.8.4).
 pub const READ_REQUEST_MAX: u64 = 512;
-/// Bytes of a page of the map, the unit of a mapping cache.
-pub const MAP_PAGE: u32 = 4096;
-
 /// Whether a use of host memory goes over the link unit by unit, as this room carries it. Others are modelled by a latency and a bandwidth.
 pub const fn carries(used: Use) -> bool {
-    matches!(used, Use::WriteBuffer | Use::ReadCache)
+    matches!(used, Use::WriteBuffer | Use::ReadCache | Use::MapCache)
 }
 
 /// Names an access under way.
@@ -285,7 +282,7 @@ impl HostMemory {
             let Some(placed) = placement.of(used).filter(|placed| placed.memory.kind == MemoryKind::Host) else {
                 continue;
             };
-            let payload = if used == Use::MapCache { MAP_PAGE } else { profile.ftl.unit_size };
+            let payload = if used == Use::MapCache { profile.ftl.map_page } else { profile.ftl.unit_size };
             let stride = payload + HEADER;
             regions.push(Region { used, size: placed.size, stride, offset: 0, units: 0, first });
             first += (placed.size / u64::from(stride)) as usize;

@@ -2,12 +2,15 @@
 
 use super::{Answer, Done, HostMemory, Lending, Outcome, State, Ticket, Wires};
 use crate::device::{Device, Output, Whereabouts};
-use crate::ftl::Entry;
+use crate::ftl::{Entry, LentWork, LookUp};
 use crate::memory::Use;
 use std::collections::BTreeMap;
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::Status;
+
+/// In the tag of a read of a mapping page: it is to be programmed. Else the tag is the command that needs it.
+const HOME: u32 = 1 << 31;
 
 /// Which page a use keeps in which unit.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +60,10 @@ struct Found {
 pub(crate) struct HostUses {
     /// The read cache lives there.
     pub(crate) cache: bool,
+    /// Pages of the map live there.
+    pub(crate) map: bool,
+    /// An access for the map has ended, or its memory has changed: what waited for either may go on.
+    map_moved: bool,
     cached: Places,
     /// Pages of one read that the read cache has, until they are asked for.
     hits: Vec<u32>,
@@ -65,7 +72,7 @@ pub(crate) struct HostUses {
 
 impl HostUses {
     pub(crate) fn new(memory: &HostMemory) -> HostUses {
-        HostUses { cache: memory.has(Use::ReadCache), ..HostUses::default() }
+        HostUses { cache: memory.has(Use::ReadCache), map: memory.has(Use::MapCache), ..HostUses::default() }
     }
 
     /// A read has found a page in the read cache: it is asked for when all are looked up.
@@ -132,6 +139,7 @@ impl<M: Medium> Device<M> {
         }
         match done.used {
             Use::ReadCache => self.on_cache_done(done),
+            Use::MapCache => self.on_map_done(done),
             used => unreachable!("the {used} asked nothing of host memory"),
         }
         self.go_on_withdrawing();
@@ -169,6 +177,11 @@ impl<M: Medium> Device<M> {
             }
             self.read_cache.set_capacity(units as usize);
         }
+        if self.host_uses.map {
+            let units = self.host_memory.units(Use::MapCache);
+            self.ftl.lend_to_map(self.now, &mut self.events, units);
+            self.host_uses.map_moved = true;
+        }
     }
 
     /// The host wants its memory back: each use takes out what exists nowhere else, and puts nothing in.
@@ -176,6 +189,10 @@ impl<M: Medium> Device<M> {
         if self.host_uses.cache {
             // What is there is a copy. It stays known, in case the host gives the same memory back.
             self.read_cache.set_capacity(0);
+        }
+        if self.host_uses.map {
+            self.ftl.lend_to_map(self.now, &mut self.events, 0);
+            self.host_uses.map_moved = true;
         }
     }
 
@@ -202,6 +219,10 @@ impl<M: Medium> Device<M> {
         if self.host_uses.cache {
             self.read_cache.set_capacity(0);
             self.forget_cache();
+        }
+        if self.host_uses.map {
+            self.ftl.lend_to_map(self.now, &mut self.events, 0);
+            self.host_uses.map_moved = true;
         }
         while let Some(done) = self.host_memory.abandon() {
             self.on_host_done(done);
@@ -277,6 +298,75 @@ impl<M: Medium> Device<M> {
         work.pending += *read.as_ref().unwrap_or_else(|queued| queued);
         if read.is_err() {
             work.status = Status::UNRECOVERED_READ_ERROR;
+        }
+    }
+
+    /// A command reads a page of the map.
+    pub(crate) fn read_map_unit(&mut self, unit: u32, page: u32, slot: u16) {
+        self.begin_map_work(); // What is to be read there may still have to be written.
+        self.host_read(Use::MapCache, unit, page.into(), slot.into());
+    }
+
+    /// Begins what the mapping cache wants of host memory.
+    fn begin_map_work(&mut self) {
+        while let Some(work) = self.ftl.map_cache_mut().and_then(|cache| cache.lent_work()) {
+            let units = self.host_memory.units(Use::MapCache);
+            match work {
+                LentWork::Write { unit, page } if unit < units => {
+                    self.host_write(Use::MapCache, unit, page.into(), 0, 0);
+                }
+                LentWork::Write { .. } => {}
+                LentWork::Fetch { unit, page } if unit < units => {
+                    self.host_read(Use::MapCache, unit, page.into(), HOME);
+                }
+                LentWork::Fetch { unit, page } => {
+                    self.ftl.on_lent_home(self.now, &mut self.events, unit, page, false);
+                }
+            }
+        }
+    }
+
+    /// Goes on with pages of the map in host memory: what they want there, and who has waited for them.
+    pub(crate) fn go_on_mapping(&mut self) {
+        if std::mem::take(&mut self.host_uses.map_moved) {
+            self.after_flash();
+        }
+        while self.ftl.map_cache().is_some_and(|cache| cache.has_lent_work()) {
+            self.begin_map_work();
+            self.charge_map_cache();
+            self.after_flash();
+        }
+    }
+
+    fn on_map_done(&mut self, done: Done) {
+        self.host_uses.map_moved = true;
+        if done.write {
+            return; // Gone, and then nothing is there any more; or written.
+        }
+        let (unit, page) = (done.unit, done.key as u32);
+        let good = matches!(done.outcome, Outcome::Good { .. });
+        if !good {
+            self.host_memory.statistics.refetches += 1;
+        }
+        if done.tag == HOME {
+            return self.ftl.on_lent_home(self.now, &mut self.events, unit, page, good);
+        }
+        let slot = done.tag as u16;
+        self.ftl.on_lent_read(self.now, &mut self.events, unit, page, good);
+        if good {
+            return self.on_translated(slot);
+        }
+        // It is looked for again, as if for the first time.
+        let lpn = self.ftl.map_cache().map_or(0, |cache| cache.first_of(page));
+        match self.ftl.look_up(self.now, &mut self.events, lpn, slot.into()) {
+            // It has another place since this one was asked: it was in the drive meanwhile. Were it read again, a host whose memory is
+            // never good could keep a command for ever.
+            LookUp::Away { unit } => {
+                self.ftl.on_lent_read(self.now, &mut self.events, unit, page, true);
+                self.on_translated(slot);
+            }
+            LookUp::Waits => {}
+            LookUp::Hit | LookUp::Empty => self.on_translated(slot),
         }
     }
 

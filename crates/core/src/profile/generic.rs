@@ -106,6 +106,7 @@ impl Profile {
                 fill_timeout: Duration::from_us(500),
                 map_memory: "all".into(),
                 map_size: 0,
+                map_floor: 64 * KIB,
                 map_page: (4 * KIB) as u32,
                 map_prefetch: 0,
                 map_updates: 4_096,

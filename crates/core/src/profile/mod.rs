@@ -401,6 +401,9 @@ pub struct FtlProfile {
     pub map_memory: String,
     /// Bytes of the mapping cache. 0: what the other uses of its memory leave.
     pub map_size: u64,
+    /// Bytes of the mapping cache in the controller's own SRAM, beside host memory: at least two mapping pages. Where `map_memory` is no
+    /// memory of kind `host`, it is not used.
+    pub map_floor: u64,
     /// Bytes of map that are read and programmed at once: a power of two, 64 to the unit of flash.
     pub map_page: u32,
     /// Mapping pages that are read ahead of one that a command needs, 0 to 64.

@@ -440,6 +440,9 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         map_size, bytes(0, 64 * GIB),
             "Bytes of the mapping cache. 0: what the other uses of its memory leave.",
             "A drive has no other use for what is left.";
+        map_floor, bytes(0, GIB),
+            "Bytes of the mapping cache in the controller's own SRAM where `map_memory` is of kind `host`: what is left of it when the host lends nothing. At least two mapping pages. A hit there takes no time of its own, and no memory of the profile is charged with it.",
+            "A drive must work without host memory (NVM Express Base 1.4, 8.9). 16 mapping pages; an assumption, no drive tells.";
         map_page, bytes(64, 64 * KIB),
             "Bytes of the map that are read and programmed at once, 4 for each entry: a power of two, at most `unit_size`.",
             "PLOS ONE 2020: a mapping page of 4 KB covers a section of 4 MB.";

@@ -13,7 +13,7 @@ use tidewater_core::device::{Output, Whereabouts};
 use tidewater_core::power::Remains;
 use tidewater_core::window::{EntryState, Flaw};
 use tidewater_nand::{Fault, FaultPlan, FaultyNand, Nand};
-use tidewater_wire::nvme::{Sqe, Status};
+use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 use tidewater_wire::vendor::{ANYWHERE, WindowCommand, status as vendor_status};
 
 /// Pages that the workload works on: few, so that everything meets.
@@ -27,6 +27,11 @@ type Bytes = Rc<Vec<u8>>;
 #[derive(Clone, Debug)]
 enum Block {
     Write {
+        lpn: u32,
+        content: Bytes,
+    },
+    /// Its blocks are forgotten: they read as zeroes, but for a loss of power before the next flush.
+    Deallocate {
         lpn: u32,
         content: Bytes,
     },
@@ -92,6 +97,7 @@ struct Counts {
     flushes: u64,
     unpins: u64,
     writes: u64,
+    deallocations: u64,
     reads: u64,
     refused: u64,
     lives: u64,
@@ -100,10 +106,10 @@ struct Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { events, cuts, nested, dumps_cut, pins, stores, syncs, .. } = self;
-        let Counts { flushes, unpins, writes, reads, refused, lives, .. } = self;
+        let Counts { flushes, unpins, writes, deallocations, reads, refused, lives, .. } = self;
         write!(
             f,
-            "{events} events, {cuts} cuts, {nested} nested cuts, {dumps_cut} dumps cut short, {pins} pins, {stores} stores, {syncs} syncs, {flushes} flushes, {unpins} unpins, {writes} block writes, {reads} block reads, {refused} refused, {lives} losses"
+            "{events} events, {cuts} cuts, {nested} nested cuts, {dumps_cut} dumps cut short, {pins} pins, {stores} stores, {syncs} syncs, {flushes} flushes, {unpins} unpins, {writes} block writes, {deallocations} deallocations, {reads} block reads, {refused} refused, {lives} losses"
         )
     }
 }
@@ -165,7 +171,7 @@ impl Bench {
             names
         };
         let some = |rng: &mut Rng| names.get(rng.below(names.len().max(1) as u64) as usize).copied();
-        match self.rng.below(24) {
+        match self.rng.below(26) {
             0..=2 => self.pin(),
             3..=9 => {
                 if let Some(name) = some(&mut self.rng) {
@@ -183,6 +189,7 @@ impl Bench {
             17 => self.order(some, |rng, pages| Order::Dma { page: rng.below(pages as u64) as u32 }),
             18..=20 => self.write(),
             21..=22 => self.read(),
+            23..=24 => self.deallocate(),
             _ => {
                 let newest = |page: &Page| page.versions.last().expect("it holds something").clone();
                 let completed = self.pages.iter().map(newest).collect();
@@ -277,6 +284,19 @@ impl Bench {
         self.blocks.insert(cid, Block::Write { lpn, content });
     }
 
+    fn deallocate(&mut self) {
+        let lpn = self.rng.below(PAGES.into()) as u32;
+        if self.pages[lpn as usize].busy {
+            return;
+        }
+        let range = DsmRange::new(u64::from(lpn) * BLOCKS, BLOCKS as u32);
+        let (cid, _) = self.rig.submit(|cid| Sqe::dataset_management(cid, 0, true), Some([range].into()));
+        let content = zeroes();
+        let page = &mut self.pages[lpn as usize];
+        (page.busy, page.writing) = (true, Some(content.clone()));
+        self.blocks.insert(cid, Block::Deallocate { lpn, content });
+    }
+
     fn read(&mut self) {
         let lpn = self.rng.below(PAGES.into()) as u32;
         let page = &mut self.pages[lpn as usize];
@@ -320,7 +340,7 @@ impl Bench {
 
     fn on_completion(&mut self, cid: u16, status: Status) -> Result<(), String> {
         let block = self.blocks.remove(&cid).ok_or("a completion of a command that nobody gave")?;
-        if let Block::Write { lpn, .. } | Block::Read { lpn, .. } = block {
+        if let Block::Write { lpn, .. } | Block::Deallocate { lpn, .. } | Block::Read { lpn, .. } = block {
             let page = &mut self.pages[lpn as usize];
             (page.busy, page.writing) = (false, None);
             if status == vendor_status::LBA_PINNED {
@@ -339,6 +359,10 @@ impl Bench {
                     page.versions.clear();
                 }
                 page.versions.push(content);
+            }
+            Block::Deallocate { lpn, content } => {
+                self.counts.deallocations += 1;
+                self.pages[lpn as usize].versions.push(content);
             }
             Block::Read { lpn, acceptable, found } => {
                 self.counts.reads += 1;

@@ -7,8 +7,8 @@ use crate::image::Payload;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use tidewater_base::checksum::crc32c_append;
-use tidewater_core::ftl::Entry;
-use tidewater_core::host_memory::{Access, Answer, HEADER, MAP_PAGE, Operation, Stamp};
+use tidewater_core::ftl::{ENTRY_BYTES, Entry};
+use tidewater_core::host_memory::{Access, Answer, HEADER, Operation, Stamp};
 use tidewater_core::memory::Use;
 use tidewater_core::subsystem::Unit;
 
@@ -115,7 +115,7 @@ fn fill(machine: &Served, payload: &mut Payload, access: &Access, content: u64, 
     let Ok(key) = u32::try_from(access.stamp.key) else { return false };
     if access.stamp.used == Use::MapCache {
         // A page of the map, as it stands: 4 bytes for each entry.
-        let first = key.saturating_mul(MAP_PAGE / 4);
+        let first = key.saturating_mul(to.len() as u32 / ENTRY_BYTES);
         for (lpn, entry) in (first..).zip(to.chunks_exact_mut(4)) {
             let place = if lpn < device.ftl().units() { device.ftl().map().get(lpn) } else { Entry::Unmapped };
             let number = if let Entry::At(ppn) = place { ppn } else { u32::MAX };

@@ -24,6 +24,7 @@ use tidewater_core::Device;
 use tidewater_core::drive::Machine as _;
 use tidewater_core::fast::Content;
 use tidewater_core::ftl::RecoveryReport;
+use tidewater_core::memory::{Note, Use};
 use tidewater_core::profile::{Access, Interrupts as Kind, Profile, Timing};
 use tidewater_core::subsystem::{Input, Options, Subsystem, Unit};
 use tidewater_nand::{Nand, Recorder};
@@ -397,6 +398,10 @@ impl Server {
                 "the whole map is at hand, not a part of it in [memory.{map_memory}]: images do not keep mapping pages"
             )));
             *map_memory = "all".into();
+            if tidewater_core::host_memory::wanted(&setup.profile) == 0 {
+                // The map was all that the drive wanted it for.
+                (setup.profile.serve.hmb_preferred, setup.profile.serve.hmb_min) = (0, 0);
+            }
         }
         if setup.vfio_user.len() > 16 {
             return Err(wrong("a device has at most 16 PCIe functions; name fewer --vfio-user sockets"));
@@ -439,7 +444,9 @@ impl Server {
             Some(_) => setup.seed,
             None => u64::from_le_bytes(image.uuid()[..8].try_into().expect("8 of 16 bytes")),
         };
-        for note in device.notes() {
+        // That the whole map is at hand is nothing to be told of: it always is here.
+        let known = |note: &&Note| note.placed == Use::MapCache && !note.downgrade;
+        for note in device.notes().iter().filter(|note| !known(note)) {
             tell(Event::Note(note.to_string()));
         }
         let options = drive_setup.subsystem_options(&profile, device.capacity(), identity, next_version, state);

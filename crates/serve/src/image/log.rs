@@ -4,6 +4,9 @@
 //! the first and one of odd number the second. Control blocks are written without a sync of their own, so the newest that a sync has
 //! made safe keeps its slot. A ring is kept in sectors, each of which says which bytes of the stream it holds: it is written as a
 //! whole or not at all, so what can be read of a ring is what was there at some moment, without a gap.
+//!
+//! The first control block of a generation is synced before anything follows it. So a generation, once it has begun, always has a block that counts, and
+//! those of generations before are of no use: a crash may have taken back what they say of pages, and numbers that they give to pages were given again.
 
 use super::ImageError;
 use super::format::{LOG_CHUNK, LOG_HEADER, LOG_SECTOR, LogSector, Slot, u32_at};
@@ -109,6 +112,7 @@ impl Image {
             found.sort_by_key(|&(number, ..)| std::cmp::Reverse(number));
             // Neither half that may count is written before another control block is.
             log.generation = found.iter().map(|&(_, generation, _)| generation).max().unwrap_or(0);
+            found.retain(|&(_, generation, _)| generation == log.generation);
             let mut remains = Vec::new();
             for (_, generation, block) in found {
                 let rings = self.read_rings(&log, generation, &block)?;
@@ -240,7 +244,8 @@ impl Image {
             self.store_ring(stored, range, place, |at, into| read(i, at, into))?;
         }
         log.current = Some((block, lanes));
-        self.write_control_block(log)
+        self.write_control_block(log)?;
+        self.sync_what_is_written()
     }
 
     /// After a loss of power inside: the control blocks that are left, and empty rings.

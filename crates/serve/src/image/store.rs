@@ -713,6 +713,17 @@ impl Image {
         if self.faulted { Err(StoreFault) } else { Ok(()) }
     }
 
+    /// Makes safe what is written now, and waits for it. What was put off may wait on.
+    pub(super) fn sync_what_is_written(&mut self) -> Result<(), StoreFault> {
+        let sync = self.sync_to_come();
+        self.wanted = true;
+        while self.synced < sync {
+            self.advance()?;
+            self.wait()?;
+        }
+        Ok(())
+    }
+
     /// What was saved last by [`Image::save_metadata`]; empty: nothing.
     pub fn metadata(&self) -> &[u8] {
         &self.metadata
@@ -736,12 +747,7 @@ impl Image {
         let result = self.storage.write_at(at + Slot::HEADER as u64, bytes);
         let result = result.and_then(|()| self.storage.write_at(at, &header));
         self.wrote(result)?;
-        let sync = self.syncs.began() + 1;
-        self.wanted = true;
-        while self.synced < sync {
-            self.advance()?;
-            self.wait()?;
-        }
+        self.sync_what_is_written()?;
         self.metadata_number = number;
         self.metadata = bytes.to_vec();
         Ok(())

@@ -64,7 +64,7 @@ pub struct Options {
     pub handshake_time_max: Duration,
     /// Time without progress in the middle of a PDU, of a transfer, or of bytes that the host does not take, at most.
     pub stall_time_max: Duration,
-    /// Bytes that wait for a host which does not take them, at most; then its connection ends.
+    /// Bytes that wait for hosts which do not take them, all together and at most; then the connection with most of them ends.
     pub backlog_bytes_max: usize,
 }
 

@@ -18,6 +18,8 @@ use tidewater_wire::nvme::Cqe;
 const READ_BYTES: usize = 256 << 10;
 /// Bytes that wait before some are sent while more are being made, so that the host can begin.
 const SEND_EARLY_BYTES: usize = 256 << 10;
+/// Bytes that wait for one host from which on it is looked at how much waits for all.
+const BACKLOG_LOOKED_AT: usize = 1 << 20;
 /// Events that are taken from the system at once.
 const EVENTS: usize = 64;
 /// How long a connection that has ended is kept for the host to read why.
@@ -91,6 +93,12 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// Its host is not waited for any more. Reading finds the end, and tells the engine.
+    fn give_up(&mut self) {
+        self.connection.sender.discard();
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
     /// The address at which its host found the target.
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         self.stream.local_addr().ok()
@@ -408,8 +416,23 @@ impl Target {
         }
     }
 
+    /// Where hosts together take less than what waits for them may grow to, the one that takes least loses its connection.
+    fn bound_backlog(&mut self) {
+        let waiting = |peer: &Peer| peer.connection.sender.len();
+        let mut total: usize = self.peers.iter().flatten().map(waiting).sum();
+        while total > self.options.backlog_bytes_max {
+            let Some(largest) = self.peers.iter_mut().flatten().max_by_key(|peer| waiting(peer)) else { return };
+            total -= waiting(largest);
+            largest.give_up();
+            self.statistics.stalled += 1;
+        }
+    }
+
     fn flush_peer(&mut self, index: usize) {
         let now = self.now;
+        if self.peers[index].as_ref().is_some_and(|peer| peer.connection.sender.len() > BACKLOG_LOOKED_AT) {
+            self.bound_backlog();
+        }
         let Some(peer) = self.peers[index].as_mut() else { return };
         let mut blocked = false;
         loop {
@@ -428,16 +451,13 @@ impl Target {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => {
-                    // Reading will find the end, and tell the engine.
-                    peer.connection.sender.discard();
-                    let _ = peer.stream.shutdown(Shutdown::Both);
+                    peer.give_up();
                     break;
                 }
             }
         }
         if peer.connection.sender.len() > self.options.backlog_bytes_max {
-            peer.connection.sender.discard();
-            let _ = peer.stream.shutdown(Shutdown::Both);
+            peer.give_up();
             self.statistics.stalled += 1;
             blocked = false;
         } else if peer.close_at.is_some() && peer.connection.sender.len() == 0 {

@@ -56,9 +56,14 @@ impl LogModel {
         }
     }
 
-    /// What the host has stored, or is about to, has seen, and does not need.
+    /// What the host has stored, or is about to, has seen, and does not need. A host that has just begun knows nothing of lanes that it did not
+    /// use yet: what is known of them stays.
     pub fn learn(&mut self, stored: [u64; LANES], credit: [u64; LANES], trimmed: [u64; LANES]) {
-        (self.stored, self.credit, self.trimmed) = (stored, credit, trimmed);
+        for lane in 0..LANES {
+            self.stored[lane] = self.stored[lane].max(stored[lane]).max(credit[lane]);
+            self.credit[lane] = self.credit[lane].max(credit[lane]);
+            self.trimmed[lane] = self.trimmed[lane].max(trimmed[lane]);
+        }
     }
 
     /// What was found after a crash is there, and there to stay.

@@ -9,3 +9,4 @@ mod log;
 mod model;
 mod recording;
 mod rig;
+mod window;

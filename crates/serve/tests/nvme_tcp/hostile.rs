@@ -644,6 +644,32 @@ fn a_host_that_does_not_read_is_given_up_and_others_go_on() {
 }
 
 #[test]
+fn hosts_that_do_not_read_share_one_bound() {
+    let mut options = roomy();
+    options.backlog_bytes_max = 48 << 20;
+    let served = Served::start(options, 1_024);
+    let slow: Vec<_> = (0..3)
+        .map(|_| {
+            let (admin, mut raw) = Raw::queue(served.address, PLAIN);
+            // 32 MiB each: less than the bound, and all of them more.
+            for cid in 0..8 {
+                let sqe = DataPointer::Transport { len: 4 << 20 }.put(Sqe::read(cid, 0, 1_023));
+                raw.send(&Pdu::CapsuleCmd(sqe), &[]);
+            }
+            (admin, raw)
+        })
+        .collect();
+    let (_admin, mut good) = Raw::queue(served.address, PLAIN);
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until {
+        still_works(&mut good);
+    }
+    drop(slow);
+    let (statistics, _) = served.stop();
+    assert!((1..3).contains(&statistics.stalled) && statistics.fatal == 0, "{statistics:?}");
+}
+
+#[test]
 fn a_byte_at_a_time_is_slow_and_right() {
     let served = Served::start(options(), 64);
     let ask = IcReq { header_digest: true, data_digest: true, ..PLAIN };

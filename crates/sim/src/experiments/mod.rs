@@ -90,6 +90,7 @@ const ENTRIES: &[Entry] = entries! {
     "2b-ssd/read-bandwidth" => window::bandwidth::read;
     "2b-ssd/databases" => window::databases::run;
     "byte-sides" => window::sides::run;
+    "hmb/fig2" => hmb::loads::run;
     "hmb/fig5" => hmb::caches::read;
     "hmb/fig8" => hmb::caches::write;
     "hmb/fig10" => hmb::mapping::run;

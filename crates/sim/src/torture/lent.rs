@@ -109,7 +109,31 @@ pub fn lent_scenarios() -> Vec<Scenario> {
         precondition: Precondition::Filled(0.7),
         ..scenario("write buffer and read cache in host memory", p)
     };
-    vec![cached, both]
+    let mut scenarios = vec![cached, both];
+    // A mapping cache alone, with all a host can do; and beside a read cache.
+    let mut p = lent();
+    map_on_host(&mut p);
+    scenarios.push(Scenario { precondition: Precondition::Filled(0.7), ..scenario("map in host memory", p.clone()) });
+    p.buffer.read_policy = "lru".into();
+    p.buffer.read_memory = "hmb".into();
+    p.buffer.read_size = 64 << 10;
+    scenarios.push(Scenario {
+        mix: reading,
+        precondition: Precondition::Filled(0.7),
+        ..scenario("map and read cache in host memory", p)
+    });
+    scenarios
+}
+
+/// Mapping pages of 16 entries, two of them in the drive's own memory and half of them on the host at most.
+fn map_on_host(p: &mut Profile) {
+    p.ftl.map_memory = "hmb".into();
+    p.ftl.map_page = 64;
+    p.ftl.map_floor = 128;
+    p.ftl.map_size = 1 << 10;
+    p.ftl.map_updates = 64;
+    // Room for the pools of mapping pages.
+    p.nand.blocks_per_plane += 6;
 }
 
 /// Tortures a scenario. The same scenario, effort and seed do the same again.

@@ -77,6 +77,15 @@ const CBM: &[&str] = &["buffer.write_policy=cbm", "buffer.read_policy=lru", "buf
 const FEW_READS: Load = load("rw=randread,bs=4k,iodepth=1,size=128k,number_ios=1000,norandommap=1");
 const LENT: &[&str] =
     &["memory.hmb.kind=host", "memory.hmb.size=1MiB", "buffer.read_policy=lru", "buffer.read_memory=hmb"];
+// Two mapping pages of the controller's own, and no memory of the host.
+const LENT_MAP: &[&str] = &[
+    "memory.hmb.kind=host",
+    "memory.hmb.size=1MiB",
+    "hmb.enabled=false",
+    "ftl.map_memory=hmb",
+    "ftl.map_floor=1KiB",
+    "ftl.map_page=512",
+];
 const CROWDED: &[&str] = &["host.queues=2", "host.outstanding_max=4", "buffer.write_policy=none"];
 const CROWDED_WEIGHTED: &[&str] = &[
     "host.queues=2",
@@ -176,6 +185,7 @@ pub const KNOBS: &[Knob] = knobs! {
     "ftl.checkpoint_interval", &[], MANY_WRITES => "8": Rise(MAP_UNITS);
     "ftl.map_memory", &["memory.sram.read_latency=5us"], READS => "sram": Rise(READ_MEAN), Rise(MAP_LOOKUPS);
     "ftl.map_size", SMALL_MAP, READS => "8KiB": Rise(MAP_HITS), Fall(READ_MEAN);
+    "ftl.map_floor", LENT_MAP, READS => "8KiB": Rise(MAP_HITS), Fall(READ_MEAN);
     "ftl.map_page", SMALL_MAP, LARGE_READS => "1KiB": Fall(MAP_LOADS);
     "ftl.map_prefetch", SMALL_MAP, LARGE_READS => "4": Rise(MAP_HITS);
     "ftl.map_updates", &["ftl.map_memory=sram", "ftl.map_size=1KiB", "ftl.map_page=512", "ftl.map_updates=64"], MANY_WRITES =>

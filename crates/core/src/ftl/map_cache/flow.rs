@@ -1,6 +1,6 @@
 //! Mapping pages between the cache and flash: look-ups, loads, changes, and the way back of what has changed.
 
-use super::{ENTRY_BYTES, LookUp, MapCache, MapStatistics};
+use super::{LookUp, MapCache, MapStatistics, lent};
 use crate::events::EventQueue;
 use crate::flash::{Kind, Operation, Source};
 use crate::ftl::write::NO_OWNER;
@@ -30,9 +30,9 @@ impl<M: Medium> Ftl<M> {
         let Some(cache) = &mut self.map_cache else { return LookUp::Hit };
         let page = cache.page_of(lpn);
         cache.statistics.lookups += 1;
-        if cache.find(page).is_some() {
+        if let Some(slot) = cache.find(page) {
             cache.statistics.hits += 1;
-            return LookUp::Hit;
+            return cache.found(slot, owner);
         }
         self.want(now, events, page, owner)
     }
@@ -77,7 +77,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Where a mapping page is on flash: superblock, row and unit. `None`: it was never programmed, or not yet, and is at hand.
-    fn mapping_place(&self, page: u32) -> Option<(u32, u32, u32)> {
+    pub(super) fn mapping_place(&self, page: u32) -> Option<(u32, u32, u32)> {
         let Entry::At(ppn) = self.map.get(self.map_cache.as_ref()?.lpn_of(page)) else { return None };
         let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
         let is_programmed = row < u32::from(self.programmed[superblock as usize]);
@@ -120,8 +120,12 @@ impl<M: Medium> Ftl<M> {
         }
         let units = self.layout.units_per_row;
         while let Some(cache) = &mut self.map_cache
-            && (!cache.queue.is_empty() || std::mem::take(&mut cache.passed_over) >= units)
-            && self.write_changed(now, events, false)
+            && let full = cache.is_journal_full()
+            && (full
+                || !cache.queue.is_empty()
+                || cache.is_gathered()
+                || std::mem::take(&mut cache.passed_over) >= units)
+            && self.write_changed(now, events, full)
         {}
         self.weigh_updates(now, events);
     }
@@ -131,6 +135,10 @@ impl<M: Medium> Ftl<M> {
         let sequence = self.complete_through() + 1;
         let Some(cache) = &mut self.map_cache else { return };
         let request = operation.owner;
+        if request & lent::HOME != 0 {
+            cache.come_home(request & !lent::HOME);
+            return self.move_map_pages(now, events);
+        }
         if operation.uncorrectable != 0 {
             // Its second copy was read in its stead; it gets a new place.
             let changed = &mut cache.requests[request as usize].changed;
@@ -159,7 +167,7 @@ impl<M: Medium> Ftl<M> {
             entries += 1;
         }
         cache.change_entries(page, entries, sequence);
-        if !cache.queue.is_empty() {
+        if !cache.queue.is_empty() || cache.is_journal_full() {
             self.move_map_pages(now, events);
         }
     }
@@ -203,15 +211,21 @@ impl<M: Medium> Ftl<M> {
         let units = self.layout.units_per_row as usize;
         let dies = self.layout.dies;
         let Some(cache) = &mut self.map_cache else { return false };
-        if cache.rows_writing >= dies {
+        if cache.rows_writing >= dies || cache.is_gathering() {
             return false;
         }
         let mut chosen = std::mem::take(&mut cache.chosen);
-        if oldest {
-            chosen.clear();
-            cache.choose_oldest(units, &mut chosen);
-        } else {
-            cache.choose_changed(units, &mut chosen);
+        cache.take_gathered(&mut chosen);
+        if chosen.is_empty() {
+            if oldest {
+                cache.choose_oldest(units, &mut chosen);
+            } else {
+                cache.choose_changed(units, &mut chosen);
+            }
+            if cache.gather(&chosen) {
+                cache.chosen = chosen;
+                return false; // It goes on when they are home.
+            }
         }
         let row = if chosen.is_empty() { None } else { self.mapping_row(now, events) };
         if let Some(row) = row {
@@ -219,6 +233,9 @@ impl<M: Medium> Ftl<M> {
         }
         if let Some(cache) = &mut self.map_cache {
             cache.chosen = chosen;
+            if row.is_some() {
+                cache.end_gathering();
+            }
         }
         row.is_some()
     }
@@ -231,7 +248,7 @@ impl<M: Medium> Ftl<M> {
             s.leaving = s.changed;
             s.writing += 1;
             cache.unchange(slot);
-            cache.traffic.0 += cache.page_bytes();
+            cache.leaves(slot);
             cache.statistics.written += 1;
             self.write_sequence += 1;
             self.put(row, lpn, (self.write_sequence, self.write_sequence), NO_OWNER);
@@ -288,7 +305,7 @@ impl MapCache {
         self.statistics.updates += 1;
         if let Some(slot) = self.find(page) {
             self.statistics.update_hits += 1;
-            self.traffic.1 += u64::from(entries * ENTRY_BYTES);
+            self.noted(slot, entries);
             return self.change(slot, sequence);
         }
         let (request, _) = self.request(page);

@@ -3,20 +3,23 @@
 //! The map is cut into *mapping pages*, each of which takes a unit of flash and is a logical page itself, behind all others:
 //! where it lies is an entry of the *directory*, which is always at hand. This file is the book-keeping: which mapping page
 //! is in which place of the cache, which is wanted and by whom, which has changed. `flow` moves pages between it and flash,
-//! `room` keeps their superblocks.
+//! `room` keeps their superblocks, and `lent` those of its places that are in memory of the host.
 //!
 //! What a mapping page says is in the simulator's own table; the cache decides what an access costs.
 //!
 //! [ADR 14]: ../../../../../docs/adr/0014-mapping-cache.md
 
 mod flow;
+mod lent;
 mod recover;
 mod room;
 #[cfg(test)]
 mod tests;
 
 use super::NONE;
-use crate::profile::Profile;
+use crate::profile::{MemoryKind, Profile};
+pub(crate) use lent::LentWork;
+use lent::{Lent, OnHost};
 use room::MapDie;
 pub(super) use room::pool_per_die;
 use std::collections::VecDeque;
@@ -35,6 +38,11 @@ const WINDOW: usize = 64;
 pub enum LookUp {
     /// The mapping page is in the cache: an access to its memory.
     Hit,
+    /// The mapping page is in this unit of host memory, which the caller reads.
+    Away {
+        /// The unit.
+        unit: u32,
+    },
     /// It was never written, or is on its way to flash: it is at hand from now on, without a read.
     Empty,
     /// It is read from flash; the owner is told by [`super::Ftl::take_translated`].
@@ -78,6 +86,16 @@ struct Slot {
     leaving: u64,
     /// Copies that are being programmed.
     writing: u32,
+    /// For a place in host memory.
+    host: OnHost,
+}
+
+impl Slot {
+    /// A place with an unchanged page, or with none.
+    const fn of(page: u32) -> Slot {
+        let links = Links::NONE;
+        Slot { page, use_links: links, change_links: links, changed: 0, leaving: 0, writing: 0, host: OnHost::NONE }
+    }
 }
 
 /// A mapping page that is wanted.
@@ -129,6 +147,19 @@ impl List {
         self.newest = slot;
     }
 
+    /// Puts a place behind `older`, towards the newest; [`NONE`]: it is the oldest.
+    fn insert(&mut self, slots: &mut [Slot], slot: u32, older: u32, links: fn(&mut Slot) -> &mut Links) {
+        let newer = match older {
+            NONE => std::mem::replace(&mut self.oldest, slot),
+            older => std::mem::replace(&mut links(&mut slots[older as usize]).newer, slot),
+        };
+        match newer {
+            NONE => self.newest = slot,
+            newer => links(&mut slots[newer as usize]).older = slot,
+        }
+        *links(&mut slots[slot as usize]) = Links { newer, older };
+    }
+
     #[inline]
     fn remove(&mut self, slots: &mut [Slot], slot: u32, links: fn(&mut Slot) -> &mut Links) {
         let Links { newer, older } = std::mem::replace(links(&mut slots[slot as usize]), Links::NONE);
@@ -163,6 +194,9 @@ pub struct MapCache {
     /// Where each mapping page is: [`NONE`], its place, or [`WANTED`] and its request.
     places: Vec<u32>,
     slots: Vec<Slot>,
+    /// So many places are in the drive's own memory, the others in host memory.
+    own: u32,
+    lent: Lent,
     free: Vec<u32>,
     uses: List,
     changes: List,
@@ -220,17 +254,24 @@ impl MapCache {
         }
         let pages = mapping_pages(profile, units.into()) as u32;
         let placed = crate::memory::place(profile).ok()?;
-        let size = placed.of(crate::memory::Use::MapCache)?.size;
-        let capacity = (size / u64::from(profile.ftl.map_page)).clamp(2, u64::from(pages.max(2))) as u32;
-        let slot =
-            Slot { page: NONE, use_links: Links::NONE, change_links: Links::NONE, changed: 0, leaving: 0, writing: 0 };
+        let placed = placed.of(crate::memory::Use::MapCache)?;
+        let fit =
+            |size: u64, least: u64| (size / u64::from(profile.ftl.map_page)).clamp(least, pages.max(2).into()) as u32;
+        // Of host memory there is none until the host lends it.
+        let (own, lent) = match placed.memory.kind {
+            MemoryKind::Host => (fit(profile.ftl.map_floor, 2), fit(placed.size, 0)),
+            _ => (fit(placed.size, 2), 0),
+        };
+        let lent = lent.min(pages.saturating_sub(own));
         Some(Box::new(MapCache {
             first: units,
             pages,
             shift: entries_shift(profile),
             places: vec![NONE; pages as usize],
-            slots: vec![slot; capacity as usize],
-            free: (0..capacity).rev().collect(),
+            slots: vec![Slot::of(NONE); (own + lent) as usize],
+            own,
+            lent: Lent::default(),
+            free: (0..own).rev().collect(),
             uses: List::EMPTY,
             changes: List::EMPTY,
             requests: Vec::with_capacity(256),
@@ -260,6 +301,12 @@ impl MapCache {
         lpn >> self.shift
     }
 
+    /// The first logical page whose entry is on a mapping page.
+    #[inline]
+    pub fn first_of(&self, page: u32) -> u32 {
+        page << self.shift
+    }
+
     /// The logical page that a mapping page is.
     #[inline]
     fn lpn_of(&self, page: u32) -> u32 {
@@ -271,12 +318,7 @@ impl MapCache {
         self.pages
     }
 
-    /// Mapping pages that the cache holds at most.
-    pub fn capacity(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
-    /// Changed entries whose mapping page is not at hand yet.
+    /// Changed entries in the journal: their mapping page is not at hand yet, or in host memory and not programmed yet.
     pub fn updates_waiting(&self) -> u64 {
         self.updates
     }
@@ -291,7 +333,7 @@ impl MapCache {
             self.holding,
             self.queue.len(),
             self.slots.iter().filter(changed).count(),
-            self.slots.len(),
+            self.capacity(),
             self.slots.iter().filter(writing).count(),
             self.free.len(),
             self.rows_writing,
@@ -367,11 +409,16 @@ impl MapCache {
 
     /// Says that entries of a page have changed: rows from `sequence` on may not be in its copy on flash.
     fn change(&mut self, slot: u32, sequence: u64) {
-        let s = &mut self.slots[slot as usize];
-        if s.changed == 0 {
-            s.changed = sequence;
-            self.changes.push(&mut self.slots, slot, by_change);
+        if self.slots[slot as usize].changed != 0 {
+            return;
         }
+        self.slots[slot as usize].changed = sequence;
+        // The oldest of the list holds the floor of recovery: a page that had to wait for its place was changed before others.
+        let mut older = self.changes.newest;
+        while let Some(s) = self.slots.get(older as usize).filter(|s| s.changed > sequence) {
+            older = s.change_links.older;
+        }
+        self.changes.insert(&mut self.slots, slot, older, by_change);
     }
 
     fn unchange(&mut self, slot: u32) {
@@ -389,7 +436,7 @@ impl MapCache {
         let mut slot = self.uses.oldest;
         for passed_over in 0..WINDOW as u32 {
             let s = self.slots.get(slot as usize)?;
-            if s.changed == 0 && s.writing == 0 {
+            if s.changed == 0 && s.writing == 0 && self.is_idle(slot) {
                 self.statistics.evictions += 1;
                 self.passed_over = passed_over;
                 self.forget(slot);
@@ -402,6 +449,7 @@ impl MapCache {
 
     /// Takes a page out of the cache.
     fn forget(&mut self, slot: u32) {
+        self.unhost(slot);
         self.uses.remove(&mut self.slots, slot, by_use);
         let page = std::mem::replace(&mut self.slots[slot as usize].page, NONE);
         self.places[page as usize] = NONE;
@@ -410,10 +458,9 @@ impl MapCache {
     /// Puts a page that nobody waits for into a place.
     fn insert(&mut self, page: u32, slot: u32) {
         self.places[page as usize] = slot;
-        let s = &mut self.slots[slot as usize];
-        *s = Slot { page, use_links: Links::NONE, change_links: Links::NONE, changed: 0, leaving: 0, writing: 0 };
+        self.slots[slot as usize] = Slot::of(page);
         self.uses.push(&mut self.slots, slot, by_use);
-        self.traffic.1 += self.page_bytes();
+        self.inserted(page, slot);
     }
 
     /// A page has no entry any more: its place is free.
@@ -422,18 +469,32 @@ impl MapCache {
         if slot & WANTED == 0 {
             self.unchange(slot);
             self.forget(slot);
-            self.free.push(slot);
+            self.release(slot);
         }
     }
 
     /// A wanted page is at hand: it goes to its place, and whoever waits for it is told.
     fn arrive(&mut self, request: u32) {
         let Request { page, slot, first_waiter, updates, changed } = self.requests[request as usize];
-        self.free_requests.push(request);
-        self.insert(page, slot);
-        self.updates -= u64::from(updates);
-        if changed != 0 {
-            self.change(slot, changed);
+        match self.place_for(slot) {
+            Some(slot) => {
+                self.free_requests.push(request);
+                self.insert(page, slot);
+                self.settled(slot, updates);
+                if changed != 0 {
+                    self.change(slot, changed);
+                }
+            }
+            // Its place went with host memory: whoever waits has it, and what has changed on it waits for a place.
+            None if changed != 0 => {
+                let r = &mut self.requests[request as usize];
+                (r.slot, r.first_waiter) = (NONE, NONE);
+                self.queue.push_back(request);
+            }
+            None => {
+                self.free_requests.push(request);
+                self.places[page as usize] = NONE;
+            }
         }
         // They were put in front: the first of them comes last, and is taken first.
         let mut waiter = first_waiter;
@@ -452,6 +513,7 @@ impl MapCache {
             s.writing = s.writing.saturating_sub(1);
             if s.writing == 0 {
                 s.leaving = 0;
+                self.left(slot);
             }
         }
     }

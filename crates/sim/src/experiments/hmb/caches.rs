@@ -79,7 +79,6 @@ fn run(setting: &Setting, options: &mut Options<'_>, write: bool) -> Result<Find
         capacity: (setting.number("capacity_gib")? * (1u64 << 30) as f64) as u64,
         repeats: setting.number("repeats")? as u32,
     };
-    let in_sram = setting.word("map_in_sram")?;
     let large = setting.number("step_share")?;
     let what = if write { "written" } else { "read" };
     let mut findings = Findings {
@@ -95,11 +94,8 @@ fn run(setting: &Setting, options: &mut Options<'_>, write: bool) -> Result<Find
     let mut knees = Vec::new();
     for (i, drive) in drives.iter().enumerate() {
         for (j, hmb) in ["on", "off"].into_iter().enumerate() {
-            let map: &[(&str, String)] = match hmb {
-                "on" => &[],
-                _ => &[("ftl.map_memory", "sram".into()), ("ftl.map_size", in_sram.clone())],
-            };
-            let profile = profile_with(drive, map)?;
+            let lent = if hmb == "on" { Vec::new() } else { lending(None) };
+            let profile = profile_with(drive, &lent)?;
             let sweep = sweep(&profile, &probe, write, options.seed)?;
             // A buffer shows itself by the second pass being faster; without that a step is one of the flash.
             let per_kib: Vec<(f64, f64)> = sweep.second.iter().map(|&(size, time)| (size, time / size)).collect();

@@ -3,17 +3,8 @@
 use super::*;
 use tidewater_report::experiment::Form;
 
-/// The profile with its mapping cache in so much host memory; `None`: the HMB is off, and it is in the controller's SRAM.
-fn with_hmb(drive: &str, mib: Option<f64>, sram: &str) -> Result<Profile, ExperimentError> {
-    let size = mib.map(|mib| format!("{}B", (mib * 1048576.0) as u64));
-    let settings = match &size {
-        Some(size) => {
-            vec![("memory.lent.size", size.clone()), ("ftl.map_memory", "lent".into()), ("ftl.map_size", size.clone())]
-        }
-        None => vec![("ftl.map_memory", "sram".into()), ("ftl.map_size", sram.into())],
-    };
-    profile_with(drive, &settings)
-}
+/// What the paper calls few sections.
+const FEW: f64 = 200.0;
 
 /// Numbers of sections: a few everywhere, more around each of `knees`.
 fn sections(knees: &[f64], most: f64, quick: bool) -> Vec<f64> {
@@ -44,7 +35,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
     let (sizes, knees) = (setting.numbers("hmb_mib")?, setting.numbers("knees")?);
     let capacity = (setting.number("capacity_gib")? * (1u64 << 30) as f64) as u64;
     let most = setting.number("d_max")?;
-    let sram = setting.word("map_in_sram")?;
+    let one_size = setting.word("one_size")?;
     let step = setting.number("step_share")?;
     let ds = sections(&knees, most, options.quick);
     let mut findings = Findings {
@@ -61,7 +52,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         let mut plot = figure(drive, Form::Lines, ("sections", false), ("time of a read (us)", false));
         let (mut found, mut off, mut fast) = (Vec::new(), 0.0, f64::INFINITY);
         for (j, &mib) in cases.iter().enumerate() {
-            let profile = with_hmb(drive, mib, &sram)?;
+            let profile = profile_with(drive, &lending(mib))?;
             let mut host = Host::new(&profile, capacity, Precondition::Filled(1.0), options.seed)?;
             let curve: Vec<(f64, f64)> = ds.iter().map(|&d| (d, pass(&mut host, capacity, d as u64))).collect();
             for &(d, time) in &curve {
@@ -75,7 +66,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
                 }
             }
             plot.series.push(series(mib.map_or("HMB off".into(), |mib| format!("{mib} MiB")), curve));
-            (options.progress)((i * cases.len() + j + 1) as f64 / (drives.len() * cases.len()) as f64);
+            (options.progress)((i * cases.len() + j + 1) as f64 / ((drives.len() + 1) * cases.len()) as f64);
         }
         findings.figures.push(plot);
         let within = |(found, wanted): (&Option<f64>, &f64)| found.is_some_and(|at| (at / wanted - 1.0).abs() <= 0.05);
@@ -104,5 +95,45 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
             off > 1.25 * fast,
         ));
     }
+    // The same for a drive that takes one size.
+    let mut plot = figure(&one_size, Form::Lines, ("sections", false), ("time of a read (us)", false));
+    let mut curves = Vec::new();
+    for (j, &mib) in cases.iter().enumerate() {
+        let profile = profile_with(&one_size, &lending(mib))?;
+        let mut host = Host::new(&profile, capacity, Precondition::Filled(1.0), options.seed)?;
+        let lent = host.device.host_memory().bytes() > 0;
+        let curve: Vec<(f64, f64)> = ds.iter().map(|&d| (d, pass(&mut host, capacity, d as u64))).collect();
+        for &(d, time) in &curve {
+            findings.rows.push(vec![one_size.as_str().into(), mib.unwrap_or(0.0).into(), d.into(), time.into()]);
+        }
+        plot.series.push(series(mib.map_or("HMB off".into(), |mib| format!("{mib} MiB")), curve.clone()));
+        curves.push((mib, lent, curve));
+        (options.progress)((drives.len() * cases.len() + j + 1) as f64 / ((drives.len() + 1) * cases.len()) as f64);
+    }
+    findings.figures.push(plot);
+    let few = |curve: &[(f64, f64)]| {
+        let few: Vec<f64> = curve.iter().filter(|p| p.0 <= FEW).map(|p| p.1).collect();
+        few.iter().sum::<f64>() / few.len() as f64
+    };
+    let lent: Vec<_> = curves.iter().filter(|(_, lent, _)| *lent).collect();
+    let off = few(&curves[0].2);
+    let on = lent.first().map_or(off, |(_, _, curve)| few(curve));
+    findings.checks.push(check(
+        &format!("{one_size}: when the number of sections is less than {FEW}, we can see a small difference"),
+        "a difference of less than 10 %, with the HMB and without",
+        format!("{on:.1} us with it, {off:.1} us without"),
+        on != off && (on / off - 1.0).abs() < 0.1,
+    ));
+    // A size decides only against another: one that lends nothing is as good as off.
+    let same_as_off = curves.iter().filter(|(_, lent, curve)| !lent && *curve == curves[0].2).count();
+    let verdict = if lent.len() > 1 { "sizes can be compared" } else { "cannot conclude" };
+    findings.checks.push(check(
+        &format!(
+            "{one_size}: we cannot conclude that it uses HMB as mapping table cache, as it takes one HMB size only"
+        ),
+        "cannot conclude",
+        format!("{verdict}: of {} sizes {} is taken, the others are as the HMB off", sizes.len(), lent.len()),
+        lent.len() == 1 && same_as_off == sizes.len(),
+    ));
     Ok(findings)
 }

@@ -1,6 +1,7 @@
 //! Host memory buffers in DRAM-less drives (Kim and Kim, PLOS ONE 15(3), 2020): what six drives do, and what the paper's probes find.
 
 pub(super) mod caches;
+pub(super) mod loads;
 pub(super) mod mapping;
 
 use super::setting::ExperimentError;
@@ -25,6 +26,14 @@ fn profile_with(name: &str, settings: &[(&str, String)]) -> Result<Profile, Expe
         profile.set(key, value).map_err(|error| ExperimentError::new(format!("{name}: {error}")))?;
     }
     Ok(profile)
+}
+
+/// The settings of a host that lends so many MiB; `None`: nothing.
+fn lending(mib: Option<f64>) -> Vec<(&'static str, String)> {
+    match mib {
+        Some(mib) => vec![("hmb.size", format!("{}B", (mib * 1048576.0) as u64))],
+        None => vec![("hmb.enabled", "false".into())],
+    }
 }
 
 /// A drive that is given a few commands at a time by a host that waits for all of them, as a raw device opened with O_DIRECT is.

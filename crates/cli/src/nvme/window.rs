@@ -1,0 +1,98 @@
+//! `tidewater window`: the byte window of a drive.
+
+use super::connect::told;
+use super::table::Table;
+use super::{pages, reach};
+use crate::args::hardware::{WindowCommand, WindowEntry, WindowLoad, WindowPin, WindowStore};
+use crate::failure::Failure;
+use crate::output;
+use tidewater_client::hardware::{Device, Window};
+use tidewater_wire::vendor::EntryInfo;
+
+/// `tidewater window`.
+///
+/// # Errors
+/// When the drive can't be reached, or refuses.
+pub fn command(command: &WindowCommand) -> Result<(), Failure> {
+    match command {
+        WindowCommand::Pin(asked) => pin(asked),
+        WindowCommand::Store(asked) => store(asked),
+        WindowCommand::Load(asked) => load(asked),
+        WindowCommand::Sync(asked) => with(asked, |window| {
+            let entry = window.entry(asked.entry).map_err(told)?;
+            window.sync(&entry, 0, entry.bytes).map_err(told)
+        }),
+        WindowCommand::Info(asked) => with(asked, |window| {
+            let table = info(&window.info(asked.entry).map_err(told)?);
+            output::print(&if asked.json { table.json() } else { table.text() })
+        }),
+        WindowCommand::Flush(asked) => with(asked, |window| {
+            let entry = window.entry(asked.entry).map_err(told)?;
+            window.flush(&entry).map_err(told)
+        }),
+        WindowCommand::Unpin(asked) => with(asked, |window| {
+            let entry = window.entry(asked.entry).map_err(told)?;
+            window.unpin(&entry).map_err(told)
+        }),
+        WindowCommand::Status(asked) => {
+            let table = pages::window_status(&reach::open(&asked.reached)?.window_status().map_err(told)?);
+            output::print(&if asked.json { table.json() } else { table.text() })
+        }
+    }
+}
+
+/// Does something with the window that an entry is of.
+fn with(asked: &WindowEntry, run: impl FnOnce(&mut Window<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let mut device: Device = reach::open(&asked.reached)?;
+    let mut window = device.window(asked.nsid).map_err(told)?;
+    run(&mut window)
+}
+
+fn info(info: &EntryInfo) -> Table {
+    Table::default()
+        .number("entry", info.entry)
+        .number("nsid", info.nsid)
+        .number("lba", info.lba)
+        .unit("bytes", info.bytes, " B")
+        .hex("offset", info.offset)
+        .hex("bar_offset", info.bar_offset)
+        .number("flush_begun", u8::from(info.flush_begun))
+}
+
+fn pin(asked: &WindowPin) -> Result<(), Failure> {
+    let WindowEntry { entry, json, .. } = asked.entry;
+    with(&asked.entry, |window| {
+        window.pin(entry, asked.at, asked.lba, asked.blocks).map_err(told)?;
+        let table = info(&window.info(entry).map_err(told)?);
+        output::print(&if json { table.json() } else { table.text() })
+    })
+}
+
+fn store(asked: &WindowStore) -> Result<(), Failure> {
+    let bytes = reach::bytes_of(&asked.file)?;
+    with(&asked.entry, |window| {
+        let entry = window.entry(asked.entry.entry).map_err(told)?;
+        window.write(&entry, asked.at, &bytes).map_err(told)?;
+        if asked.sync { window.sync(&entry, asked.at, bytes.len() as u64).map_err(told) } else { Ok(()) }
+    })
+}
+
+fn load(asked: &WindowLoad) -> Result<(), Failure> {
+    with(&asked.entry, |window| {
+        let entry = window.entry(asked.entry.entry).map_err(told)?;
+        let bytes = asked.bytes.unwrap_or(entry.bytes.saturating_sub(asked.at));
+        // Bytes are given a place only when they are in the entry: what was asked for may be anything.
+        if asked.at.checked_add(bytes).is_none_or(|end| end > entry.bytes) {
+            let failure = Failure::run(format_args!("{bytes} bytes from {} on end past the entry", asked.at));
+            return Err(failure.help(format_args!("it has {} bytes", entry.bytes)));
+        }
+        let mut found = vec![0; bytes as usize];
+        let loaded = if asked.dma {
+            window.read_dma(&entry, asked.at, &mut found)
+        } else {
+            window.load(&entry, asked.at, &mut found)
+        };
+        loaded.map_err(told)?;
+        output::bytes(&found)
+    })
+}

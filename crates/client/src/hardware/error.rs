@@ -1,0 +1,99 @@
+//! Why a drive did not do as it was told.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use tidewater_wire::nvme::Status;
+use tidewater_wire::vendor::{LayoutError, status};
+
+use crate::live::LiveError;
+use crate::{Error, WindowError};
+
+/// Why an operation on a drive failed.
+#[derive(Debug)]
+pub enum HardwareError {
+    /// The target is of no kind that is known.
+    Target(String),
+    /// A file of the system could not be used.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// What this needs of the system is not there: in words, with what to do.
+    Lacking(String),
+    /// The carrier of commands failed: in words.
+    Carrier(String),
+    /// A command ended with a status.
+    Status {
+        /// The command.
+        what: &'static str,
+        /// Its status.
+        status: Status,
+    },
+    /// The device said what makes no sense.
+    Malformed(String),
+    /// The drive has no byte window, or this carrier does not reach it.
+    NoWindow,
+    /// An operation on the fast side failed.
+    Fast(Error),
+    /// The byte window refused.
+    Window(WindowError),
+}
+
+impl fmt::Display for HardwareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HardwareError::Target(target) => {
+                write!(f, "`{target}` is no target: give pci:ADDRESS or vfio-user:SOCKET")
+            }
+            HardwareError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            HardwareError::Lacking(what) | HardwareError::Carrier(what) => f.write_str(what),
+            HardwareError::Status { what, status } => write!(f, "{what} ended with {}", words(*status)),
+            HardwareError::Malformed(what) => write!(f, "the device's answer makes no sense: {what}"),
+            HardwareError::NoWindow => f.write_str("the drive has no byte window, or it is not reached from here"),
+            HardwareError::Fast(error) => write!(f, "{error}"),
+            HardwareError::Window(WindowError::Refused(status)) => {
+                write!(f, "the drive refused it: {}", words(*status))
+            }
+            HardwareError::Window(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// A status by its name: of the specification, or of this vendor.
+fn words(status: Status) -> String {
+    let own = status::NAMED.iter().find(|(known, ..)| known.same_code(status)).map(|(_, name, _)| *name);
+    match status.name().or(own) {
+        Some(name) => format!("{name} (type {}, code {:02X}h)", status.sct(), status.sc()),
+        None => format!("a status without name (type {}, code {:02X}h)", status.sct(), status.sc()),
+    }
+}
+
+impl std::error::Error for HardwareError {}
+
+impl From<Error> for HardwareError {
+    fn from(error: Error) -> HardwareError {
+        HardwareError::Fast(error)
+    }
+}
+
+impl From<WindowError> for HardwareError {
+    fn from(error: WindowError) -> HardwareError {
+        HardwareError::Window(error)
+    }
+}
+
+impl From<LayoutError> for HardwareError {
+    fn from(error: LayoutError) -> HardwareError {
+        HardwareError::Malformed(error.to_string())
+    }
+}
+
+impl From<LiveError> for HardwareError {
+    fn from(error: LiveError) -> HardwareError {
+        HardwareError::Carrier(error.to_string())
+    }
+}

@@ -1,0 +1,59 @@
+//! A function of a served drive, by its vfio-user socket: a carrier that needs neither a machine nor rights.
+
+use std::path::Path as FilePath;
+
+use tidewater_wire::nvme::Sqe;
+use tidewater_wire::vfio_user::region;
+
+use super::{BarAccess, Completion, HardwareError, Path, Queue};
+use crate::live::nvme::Nvme;
+use crate::live::socket::Socket;
+
+/// Bytes that one message moves, at most: a device takes a mebibyte, and a page is enough to be quick.
+const MESSAGE_MAX: usize = 64 << 10;
+
+/// A function with queues of our own.
+pub(super) struct Function {
+    nvme: Nvme,
+}
+
+impl Function {
+    /// Connects, and resets and enables the controller.
+    pub(super) fn open(path: &FilePath) -> Result<Function, HardwareError> {
+        Ok(Function { nvme: Nvme::start(Socket::connect(path)?)? })
+    }
+}
+
+impl BarAccess for Function {
+    fn load(&mut self, offset: u64, to: &mut [u8]) -> Result<(), HardwareError> {
+        for (piece, at) in to.chunks_mut(MESSAGE_MAX).zip((offset..).step_by(MESSAGE_MAX)) {
+            self.nvme.socket.read(region::BAR2, at, piece)?;
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HardwareError> {
+        for (piece, at) in bytes.chunks(MESSAGE_MAX).zip((offset..).step_by(MESSAGE_MAX)) {
+            self.nvme.socket.write(region::BAR2, at, piece)?;
+        }
+        Ok(())
+    }
+
+    // A message is answered when the device has taken it.
+    fn fence(&mut self) {}
+
+    fn flush_lines(&mut self, _: u64, _: u64) -> Result<(), HardwareError> {
+        Ok(())
+    }
+}
+
+impl Path for Function {
+    fn command(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8]) -> Result<Completion, HardwareError> {
+        let cqe = self.nvme.command(u16::from(queue == Queue::Io), *sqe, data)?;
+        Ok(Completion { status: cqe.status, result: cqe.dw0 })
+    }
+
+    fn bar(&mut self) -> Option<&mut dyn BarAccess> {
+        Some(self)
+    }
+}

@@ -1,0 +1,228 @@
+//! Figure 2: six drives under a light and a heavy load, with host memory and without.
+
+use super::*;
+use crate::workload::JobSpec;
+use crate::{Pacing, RunOptions};
+use tidewater_report::experiment::Form;
+
+/// What the paper's panels are of: the `rw` of a job, and how a reader names it.
+const PATTERNS: [(&str, &str); 4] = [
+    ("read", "sequential read"),
+    ("write", "sequential write"),
+    ("randread", "random read"),
+    ("randwrite", "random write"),
+];
+const SEQUENTIAL_READ: usize = 0;
+const RANDOM_READ: usize = 2;
+
+/// One load of both: the threads of fio's job file, and how many requests each has under way.
+struct Load {
+    name: &'static str,
+    threads: u64,
+    depth: u64,
+    block: String,
+    /// The most requests of each thread in a second; 0: as many as it gets through.
+    rate: u64,
+    requests: u64,
+}
+
+/// MiB/s of a drive under one pattern.
+fn bandwidth(
+    drive: &str,
+    hmb: bool,
+    load: &Load,
+    rw: &str,
+    (span, stagger): (u64, u64),
+    seed: u64,
+) -> Result<f64, ExperimentError> {
+    let settings = if hmb { Vec::new() } else { lending(None) };
+    let profile = profile_with(drive, &settings)?;
+    let Load { threads, depth, block, rate, requests, .. } = load;
+    let each = span / threads;
+    // Sequential threads begin apart, each in a part of its own, and not all on the same die.
+    let place = if rw.starts_with("rand") {
+        format!("size={span}")
+    } else {
+        format!("size={},offset_increment={}", each - threads * stagger, each + stagger)
+    };
+    let pace = if *rate > 0 { format!("rate_iops={rate},") } else { String::new() };
+    let job = format!(
+        "rw={rw},bs={block},iodepth={depth},numjobs={threads},{place},{pace}number_ios={requests},norandommap=1"
+    );
+    let wrong = |error: &dyn std::fmt::Display| ExperimentError::new(format!("{drive}, {job}: {error}"));
+    let source = JobSpec::from_inline(&job).and_then(|spec| spec.source(None, seed)).map_err(|e| wrong(&e))?;
+    let depth = source.iodepth();
+    let pacing = if *rate > 0 { Pacing::ArrivalAndDepth(depth) } else { Pacing::Depth(depth) };
+    let mut options = RunOptions { pacing, ..RunOptions::default() };
+    options.device.seed = seed;
+    options.device.capacity = span;
+    options.device.precondition = Precondition::Filled(1.0);
+    // What the caches and the buffer take at the start is not what they do.
+    options.warmup_requests = requests * threads / 4;
+    let outcome = crate::run(&profile, source, options).map_err(|e| wrong(&e))?;
+    let bandwidth = outcome.record.bandwidth_mib_s;
+    Ok(bandwidth.read + bandwidth.write)
+}
+
+/// Bandwidths by pattern: without host memory, and with it.
+type Pair = [f64; 2];
+
+pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findings, ExperimentError> {
+    let drives = setting.words("drives")?;
+    let twins = setting.words("twins")?;
+    let span = (setting.number("span_gib")? * (1u64 << 30) as f64) as u64;
+    let places = (span, (setting.number("stagger_kib")? * 1024.0) as u64);
+    let load = |name: &'static str, key: &str| -> Result<Load, ExperimentError> {
+        let requests = setting.number(&format!("{key}_requests"))? / if options.quick { 8.0 } else { 1.0 };
+        Ok(Load {
+            name,
+            threads: setting.number(&format!("{key}_threads"))? as u64,
+            depth: setting.number(&format!("{key}_depth"))? as u64,
+            block: setting.word(&format!("{key}_block"))?,
+            rate: if key == "light" { setting.number("light_rate")? as u64 } else { 0 },
+            requests: requests as u64,
+        })
+    };
+    let loads = [load("LIGHT", "light")?, load("HEAVY", "heavy")?];
+    let about = setting.number("about_equal")?;
+    let helps = setting.number("helps")?;
+    let far = setting.number("far_below")?;
+    let close = setting.number("close")?;
+    let mut findings = Findings {
+        columns: vec![
+            column("drive", "the profile"),
+            column("load", "LIGHT or HEAVY"),
+            column("pattern", "what the host does"),
+            column("off_mib_s", "MiB/s without host memory"),
+            column("on_mib_s", "MiB/s with it; the same where the drive has no use for it"),
+        ],
+        ..Findings::default()
+    };
+    // By load, drive and pattern.
+    let mut all: Vec<Vec<Vec<Pair>>> = Vec::new();
+    let (mut done, count) = (0.0, (loads.len() * drives.len() * PATTERNS.len()) as f64);
+    for load in &loads {
+        let mut by_drive = Vec::new();
+        for drive in &drives {
+            let lends = tidewater_core::host_memory::wanted(&profile_with(drive, &[])?) > 0;
+            let mut pairs = Vec::new();
+            for (rw, pattern) in PATTERNS {
+                let off = bandwidth(drive, false, load, rw, places, options.seed)?;
+                let on = if lends { bandwidth(drive, true, load, rw, places, options.seed)? } else { off };
+                findings.rows.push(vec![
+                    drive.as_str().into(),
+                    load.name.into(),
+                    pattern.into(),
+                    off.into(),
+                    on.into(),
+                ]);
+                pairs.push([off, on]);
+                done += 1.0;
+                (options.progress)(done / count);
+            }
+            by_drive.push(pairs);
+        }
+        all.push(by_drive);
+    }
+    for (l, load) in loads.iter().enumerate() {
+        for (p, (_, pattern)) in PATTERNS.iter().enumerate() {
+            let title = format!("{}, {pattern}", load.name);
+            let mut plot = figure(&title, Form::Bars, ("drive (A to F are 1 to 6)", false), ("MiB/s", false));
+            for (hmb, name) in ["HMB off", "HMB on"].into_iter().enumerate() {
+                let points = all[l].iter().enumerate().map(|(d, pairs)| ((d + 1) as f64, pairs[p][hmb]));
+                plot.series.push(series(name, points));
+            }
+            findings.figures.push(plot);
+        }
+    }
+    let d = |name: &str| {
+        drives
+            .iter()
+            .position(|drive| drive == name)
+            .ok_or_else(|| ExperimentError::new(format!("`drives` must name {name}")))
+    };
+    let (a, b, c, e, f) = (d("ssd-a")?, d("ssd-b")?, d("ssd-c")?, d("ssd-e")?, d("ssd-f")?);
+    // The twin of each drive without DRAM.
+    let mut twin_of = Vec::new();
+    for (drive, twin) in drives.iter().zip(&twins) {
+        if twin != "none" {
+            twin_of.push((d(drive)?, d(twin)?));
+        }
+    }
+    let light = &all[0];
+    let heavy = &all[1];
+    let patterns = || 0..PATTERNS.len();
+    let gain = |pair: Pair| pair[1] / pair[0];
+
+    let off = |drive: usize, p: usize| light[drive][p][0];
+    let worse: Vec<f64> = patterns()
+        .flat_map(|p| twin_of.iter().filter(|(x, _)| *x != b).map(move |&(x, y)| off(x, p) / off(y, p)))
+        .collect();
+    findings.checks.push(check(
+        "LIGHT: when the HMB is disabled, SSD-A and SSD-C have much worse I/O performance than SSD-D",
+        format!("at most {far} of it, in every pattern"),
+        list(worse.iter().map(|share| 100.0 * share), "% (A, C of D; sequential read, write, random read, write)"),
+        worse.iter().all(|&share| share <= far),
+    ));
+    let equal: Vec<f64> = patterns().map(|p| off(b, p) / off(e, p)).collect();
+    findings.checks.push(check(
+        "LIGHT: SSD-B achieves an I/O performance that is similar to that of SSD-E when HMB is disabled",
+        format!("within {:.0} % in every pattern", 100.0 * about),
+        list(equal.iter().map(|share| 100.0 * share), "% (sequential read, write, random read, write)"),
+        equal.iter().all(|share| (share - 1.0).abs() <= about),
+    ));
+    let reads = [SEQUENTIAL_READ, RANDOM_READ];
+    let gains: Vec<f64> = [a, c].iter().flat_map(|&x| reads.map(|p| gain(light[x][p]))).collect();
+    findings.checks.push(check(
+        "LIGHT: the I/O performances of SSD-A and SSD-C are improved when the I/O patterns are sequential read and random read",
+        format!("by at least {:.0} %", 100.0 * (helps - 1.0)),
+        list(gains.iter().map(|g| 100.0 * (g - 1.0)), "% (A, A, C, C)"),
+        gains.iter().all(|&g| g >= helps),
+    ));
+    let similar: Vec<f64> = [a, c].iter().map(|&x| light[x][RANDOM_READ][1] / light[x][SEQUENTIAL_READ][1]).collect();
+    findings.checks.push(check(
+        "LIGHT: the performances of sequential read and random read become almost similar when HMB is used (A, C)",
+        format!("random reads at least {close} of sequential ones"),
+        list(similar.iter().map(|share| 100.0 * share), "%"),
+        similar.iter().all(|&share| share >= close),
+    ));
+    let of_b: Vec<f64> = patterns().map(|p| gain(light[b][p])).collect();
+    findings.checks.push(check(
+        "LIGHT: the performance of SSD-B is improved only when the workload pattern is random read",
+        format!("random reads by at least {:.0} %, the others by less", 100.0 * (helps - 1.0)),
+        list(of_b.iter().map(|g| 100.0 * (g - 1.0)), "% (sequential read, write, random read, write)"),
+        patterns().all(|p| (of_b[p] >= helps) == (p == RANDOM_READ)),
+    ));
+    let below: Vec<f64> = twin_of.iter().flat_map(|&(x, y)| reads.map(|p| heavy[x][p][0] / heavy[y][p][0])).collect();
+    findings.checks.push(check(
+        "HEAVY: the gap in read performances between the two types of SSDs is substantial (A, B, C without HMB)",
+        format!("at most {far} of the twin, sequential and random"),
+        list(below.iter().map(|share| 100.0 * share), "% (A, A, B, B, C, C)"),
+        below.iter().all(|&share| share <= far),
+    ));
+    let random: Vec<f64> = [a, b, c].iter().map(|&x| gain(heavy[x][RANDOM_READ])).collect();
+    findings.checks.push(check(
+        "HEAVY: the performance of random read is improved again in all the SSDs",
+        format!("by at least {:.0} %", 100.0 * (helps - 1.0)),
+        list(random.iter().map(|g| 100.0 * (g - 1.0)), "% (A, B, C)"),
+        random.iter().all(|&g| g >= helps),
+    ));
+    let similar: Vec<f64> =
+        [a, b, c].iter().map(|&x| heavy[x][RANDOM_READ][1] / heavy[x][SEQUENTIAL_READ][1]).collect();
+    findings.checks.push(check(
+        "HEAVY: the performance of random read becomes similar to that of sequential read in SSD-A, SSD-B, and SSD-C when HMB is used",
+        format!("random reads at least {close} of sequential ones"),
+        list(similar.iter().map(|share| 100.0 * share), "% (A, B, C)"),
+        similar.iter().all(|&share| share >= close),
+    ));
+    let best =
+        |p: usize, by_drive: &[Vec<Pair>]| (0..drives.len()).all(|x| by_drive[x][p][1] <= 1.01 * by_drive[f][p][1]);
+    let strongest = patterns().filter(|&p| best(p, heavy)).count() + patterns().filter(|&p| best(p, light)).count();
+    findings.checks.push(check(
+        "SSD-F exhibits better I/O performance than other SSDs overall",
+        "none is more than 1 % ahead of it in six of eight panels, and in all of HEAVY",
+        format!("in {strongest} of {}", 2 * PATTERNS.len()),
+        strongest >= 6 && patterns().all(|p| best(p, heavy)),
+    ));
+    Ok(findings)
+}
