@@ -356,6 +356,7 @@ pub(crate) fn host_memory(
         (ask::MAP_PLACE, &known.map),
     ];
     let asked: Vec<(&str, Seen)> = asked.iter().filter_map(|(what, seen)| Some((*what, (*seen).clone()?))).collect();
+    let mut sizes = None;
     let size = match session.target().host_memory() {
         HostMemory::Cannot(why) => {
             stage.verdicts.extend(
@@ -372,11 +373,17 @@ pub(crate) fn host_memory(
             return Ok(());
         }
         HostMemory::Switch => "what the host lends".to_owned(),
-        HostMemory::Sizes { size, .. } => format!("the {} that the host lends", format_bytes(size)),
+        HostMemory::Sizes { size, .. } => {
+            sizes = Some(size);
+            format!("the {} that the host lends", format_bytes(size))
+        }
     };
     session.target().set_host_memory(Lend::Nothing)?;
     stage.notes.push(format!("measured again without {size}"));
-    let done = without(session, options, stage, &asked);
+    let mut done = without(session, options, stage, &asked);
+    if let (Ok(()), Some(lent), Some(Seen::Size(reach, _))) = (&done, sizes.filter(|size| *size > 0), &known.map) {
+        done = resized(session, stage, lent, *reach);
+    }
     // The drive gets back what it had, whatever happened.
     session.target().set_host_memory(Lend::AsFound)?;
     done
@@ -424,6 +431,40 @@ fn without(
         let of_map = *what == ask::MAP_PLACE;
         stage.verdicts.push(compare(what, with, &seen(&verdict), verdict.confidence, of_map, &verdict.because));
     }
+    Ok(())
+}
+
+/// The mapping cache with half of the host's memory: one size says whose memory it is, a second one that it is for the map.
+fn resized(session: &mut Session<'_>, stage: &mut Stage, lent: u64, reach: u64) -> Result<(), Stop> {
+    let what = ask::MAP_GROWTH;
+    session.progress(0.8);
+    if let Err(why) = session.target().set_host_memory(Lend::Bytes(lent / 2)) {
+        let why = format!("it cannot be concluded from one size of the host's memory that it is for the map: {why}");
+        stage.verdicts.push(untold(what, &why));
+        return Ok(());
+    }
+    stage.notes.push(format!("measured again with {} of the host's memory", format_bytes(lent / 2)));
+    let found = map_cache::measure(session)?;
+    let verdict = map_verdicts(&found, session.about.capacity).swap_remove(0);
+    let Seen::Size(half, _) = seen(&verdict) else {
+        stage.verdicts.push(untold(what, &format!("with half of the host's memory: {}", verdict.because)));
+        return Ok(());
+    };
+    let both = format!(
+        "{} with {} of the host's memory, {} with {}",
+        format_bytes(reach),
+        format_bytes(lent),
+        format_bytes(half),
+        format_bytes(lent / 2)
+    );
+    let share = half as f64 / reach as f64;
+    stage.verdicts.push(if (share - 1.0).abs() < 0.05 {
+        placed(what, INSIDE, verdict.confidence, both)
+    } else if (share - 0.5).abs() < 0.1 {
+        placed(what, HOST, verdict.confidence, both)
+    } else {
+        untold(what, &format!("{both}: neither the same nor in proportion"))
+    });
     Ok(())
 }
 

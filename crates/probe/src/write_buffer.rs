@@ -177,7 +177,10 @@ fn bursts(
     let waits = |course: &[f64]| course.iter().map(|time| u32::from(*time > WAITS * base)).collect::<Vec<_>>();
     let mut together = vec![0; n];
     courses.iter().for_each(|course| together.iter_mut().zip(waits(course)).for_each(|(sum, one)| *sum += one));
-    let clear = |change: &Change| change.gain > GAIN && change.after > change.before + 0.05;
+    // A group of pages that leaves the buffer's memory at once holds up what is under way, and is over: near the end of a burst that looks
+    // like an edge. So enough of the burst must follow that it would show.
+    let follows = (n / 8).max(2 * depth as usize);
+    let clear = |change: &Change| change.gain > GAIN && change.after > change.before + 0.05 && n - change.at >= follows;
     let Some(change) = denser(&together, count as u32).filter(clear) else { return Ok(None) };
     let mut alone: Vec<usize> =
         courses.iter().filter_map(|course| denser(&waits(course), 1).filter(clear)).map(|one| one.at).collect();

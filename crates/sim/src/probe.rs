@@ -42,6 +42,7 @@ impl SimulatedDrive {
             0 => wanted,
             size => size.min(wanted),
         };
+        let lent = if lent < profile.serve.hmb_min { 0 } else { lent };
         let mut drive = SimulatedDrive {
             device,
             now: Instant::ZERO,
@@ -215,6 +216,10 @@ impl Target for SimulatedDrive {
         match lend {
             Lend::Nothing => self.lend(0),
             Lend::AsFound => self.lend(self.lent),
+            Lend::Bytes(bytes) if bytes > 0 && bytes < self.device.profile().serve.hmb_min => {
+                let least = self.device.profile().serve.hmb_min;
+                Err(TargetError(format!("the drive takes no less than {least} bytes of its host")))
+            }
             Lend::Bytes(bytes) if bytes <= most => self.lend(bytes),
             Lend::Bytes(bytes) => {
                 Err(TargetError(format!("the drive has no use for {bytes} bytes of its host, only for {most}")))

@@ -133,6 +133,8 @@ pub mod ask {
     pub const WRITE_BUFFER_PLACE: &str = "write buffer place";
     /// Whose memory the mapping cache is.
     pub const MAP_PLACE: &str = "mapping cache place";
+    /// Whose memory the mapping cache grows with: asked with half of what the host lends.
+    pub const MAP_GROWTH: &str = "mapping cache grows with";
 }
 
 impl ProbeRecord {

@@ -6,7 +6,7 @@ use tidewater_base::Duration;
 use tidewater_core::Options;
 use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::Profile;
-use tidewater_probe::{Noise, Noisy, Request, Target, Unwatched};
+use tidewater_probe::{Noise, Noisy, Request, Target, Unwatched, Watch};
 use tidewater_report::probe::{Answer, ProbeRecord, Verdict, ask};
 use tidewater_sim::probe::SimulatedDrive;
 
@@ -162,6 +162,56 @@ fn memory_of_the_host_is_told_from_the_drives_own() {
         assert!(found(&record, ask::READ_CACHE, Answer::Found).range_bytes.unwrap()[0] <= 512 << 10);
         assert_eq!(found(&record, ask::READ_CACHE_PLACE, Answer::Found).place.as_deref(), Some(place));
     }
+}
+
+#[test]
+fn a_map_in_host_memory_grows_with_it_and_one_size_concludes_nothing() {
+    let lent = [
+        ("drive.capacity", "1GiB"),
+        ("memory.host.kind", "host"),
+        ("memory.host.size", "256KiB"),
+        ("ftl.map_memory", "host"),
+        ("ftl.map_floor", "8KiB"),
+    ];
+    for (least, growth) in [("0", Answer::Found), ("256KiB", Answer::CannotTell)] {
+        let settings = [&lent[..], &[("serve.hmb_preferred", "256KiB"), ("serve.hmb_min", least)]].concat();
+        let stages = vec!["map-cache".to_owned(), "host-memory".to_owned()];
+        let options = tidewater_probe::Options { stages, ..Default::default() };
+        let mut drive = drive(&settings);
+        let record = tidewater_probe::run(&mut drive, &options, &mut Unwatched);
+        // A unit takes 40 bytes beside its 4 KiB of map: 63 of them, and two pages of the drive's own.
+        assert_eq!(found(&record, ask::MAP_REACH, Answer::Found).bytes, Some(65 * (4 << 20)));
+        assert_eq!(found(&record, ask::MAP_PLACE, Answer::Found).place.as_deref(), Some("host memory"));
+        let verdict = found(&record, ask::MAP_GROWTH, growth);
+        assert_eq!(verdict.place.as_deref(), (growth == Answer::Found).then_some("host memory"), "{verdict:?}");
+        assert_eq!(drive.device().host_memory().bytes(), 256 << 10, "the drive has back what it had");
+    }
+}
+
+/// Asks for the end once a stage is done.
+struct Interrupts(bool);
+
+impl Watch for Interrupts {
+    fn progress(&mut self, _: &str, _: f64) {}
+
+    fn cancelled(&self) -> bool {
+        self.0
+    }
+
+    fn stage_done(&mut self, _: &ProbeRecord) {
+        self.0 = true;
+    }
+}
+
+#[test]
+fn a_probe_that_is_interrupted_keeps_what_it_knows() {
+    let mut target = drive(&[("buffer.read_policy", "lru"), ("buffer.read_size", "100KiB")]);
+    let record = tidewater_probe::run(&mut target, &tidewater_probe::Options::default(), &mut Interrupts(false));
+    assert_eq!(record.ended_early.as_deref(), Some("interrupted"));
+    found(&record, ask::READ_CACHE, Answer::Found);
+    let stages: Vec<_> = record.stages.iter().map(|stage| stage.name.as_str()).collect();
+    assert_eq!(stages, ["read-cache", "map-cache"]);
+    assert!(record.stages[1].verdicts.is_empty() && record.stages[1].skipped.is_some());
 }
 
 #[test]
