@@ -23,9 +23,10 @@ setup: ## Install or list what is missing: C compiler, Rust toolchain
 	@scripts/setup.sh
 	@echo 'setup: all there'
 
-build: ## Build the release binary
+build: ## Build the release binary, and the library that `tidewater run` preloads
 	@scripts/setup.sh
 	$(CARGO) build --release --locked --package tidewater --bin tidewater
+	$(CARGO) build --release --locked --package tidewater-shim
 	@echo 'The binary: $(TIDEWATER)'
 
 install: ## Install the C library: header, libraries, pkg-config file, manual pages (PREFIX=/usr/local)

@@ -10,5 +10,6 @@ set -euo pipefail
 here=$PWD
 cd "$root"
 
+cargo build --locked --quiet --release --package tidewater-shim
 export TIDEWATER_DATABASES=$here
 exec cargo bench --locked --quiet --profile dev --package tidewater-bench --bench databases -- "$@"

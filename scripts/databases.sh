@@ -5,11 +5,13 @@
 #
 # It installs nothing. Of a database that isn't there it prints `SKIPPED (n): what to install`, and ends well. NAME is a part
 # of a cell's name: postgresql, ring/power, sqlite/destaged/device. Its files are in a folder under TIDEWATER_SCRATCH (default:
-# /tmp), which it removes unless a cell failed.
+# /tmp), which it removes unless a cell failed. TIDEWATER_BINARY names another build to judge.
 set -euo pipefail
 # shellcheck source=scripts/toolchain.sh
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"
 cd "$root"
 
+# What `tidewater run` preloads lies beside the binary.
+cargo build --locked --quiet --package tidewater-shim
 export TIDEWATER_DATABASES=1
 exec cargo test --locked --quiet --package tidewater-tests --test databases -- "$@"

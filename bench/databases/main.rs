@@ -253,7 +253,7 @@ fn run(options: &Options) -> Result<(), String> {
             idle.supervisor * 100.0
         );
     }
-    std::fs::write(&options.report, tidewater_report::experiment::page(std::slice::from_ref(&document))).map_err(io)?;
+    std::fs::write(&options.report, tidewater_report::experiment::measurement_page(&document)).map_err(io)?;
     println!("The report, for your browser: file://{}", options.report.display());
     if let Some(path) = &options.json {
         let text = tidewater_report::experiment::array_to_json(std::slice::from_ref(&document));

@@ -10,6 +10,7 @@ use tidewater_tests::databases::{Database, all};
 use tidewater_tests::skipped;
 
 mod campaign;
+mod pages;
 mod witnessed;
 
 use campaign::{Campaign, Cell, Outcome, cells};
@@ -19,6 +20,18 @@ struct Options {
     seed: u64,
     list: bool,
     filters: Vec<String>,
+}
+
+impl Options {
+    /// Parts of names choose; without any, all are run.
+    fn wants(&self, name: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| name.contains(filter.as_str()))
+    }
+}
+
+/// The name under which the database's page is chosen.
+fn page_name(database: &dyn Database) -> String {
+    format!("{}/page", database.name())
 }
 
 fn options() -> Result<Options, String> {
@@ -63,15 +76,14 @@ fn main() -> ExitCode {
     let wanted: Vec<(&dyn Database, Cell)> = databases
         .iter()
         .flat_map(|database| cells().into_iter().map(|cell| (database.as_ref(), cell)))
-        // All words of a filter: `postgresql/ring/power`.
-        .filter(|(database, cell)| {
-            let name = format!("{}/{cell}", database.name());
-            options.filters.is_empty() || options.filters.iter().any(|filter| name.contains(filter.as_str()))
-        })
+        .filter(|(database, cell)| options.wants(&format!("{}/{cell}", database.name())))
         .collect();
     if options.list {
         for (database, cell) in &wanted {
             println!("{}/{cell}", database.name());
+        }
+        for page in databases.iter().map(|database| page_name(database.as_ref())).filter(|name| options.wants(name)) {
+            println!("{page}");
         }
         return ExitCode::SUCCESS;
     }
@@ -91,6 +103,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Err(why) = tidewater_tests::databases::process::adopt() {
+        eprintln!("databases: orphans: {why}");
+        return ExitCode::from(2);
+    }
     println!("databases: {} rounds in each cell, seed {}", options.rounds, options.seed);
     if let Err(why) = witnessed::check(&campaign) {
         eprintln!("databases: the witness: {why}");
@@ -100,13 +116,17 @@ fn main() -> ExitCode {
 
     let begin = Instant::now();
     let mut outcomes: Vec<Outcome> = Vec::new();
+    let mut others_failed = 0;
     for database in &databases {
         let cells: Vec<Cell> =
             wanted.iter().filter(|(other, _)| other.name() == database.name()).map(|(_, cell)| *cell).collect();
+        let page = options.wants(&page_name(database.as_ref()));
         let missing = database.missing();
-        if !missing.is_empty() && !cells.is_empty() {
-            let why = format!("{}: not installed; apt-get install {}", database.name(), missing.join(" "));
-            skipped(cells.len(), &why);
+        if !missing.is_empty() {
+            let count = cells.len() + usize::from(page);
+            if count > 0 {
+                skipped(count, &format!("{}: not installed; apt-get install {}", database.name(), missing.join(" ")));
+            }
             continue;
         }
         let (cells, left_out): (Vec<Cell>, Vec<Cell>) =
@@ -119,8 +139,23 @@ fn main() -> ExitCode {
             println!("{outcome}");
             outcomes.push(outcome);
         }
+        if page && campaign.has_shim() {
+            let name = page_name(database.as_ref());
+            let folder = scratch.path().join(format!("{}.page", database.name()));
+            match pages::check(database.as_ref(), scratch.path(), &folder) {
+                Ok(commands) => println!("{name:32} all {commands} lines of commands work"),
+                Err(why) => {
+                    others_failed += 1;
+                    println!("{name:32} FAILED: {why}");
+                }
+            }
+        }
     }
-    let failed = outcomes.iter().filter(|outcome| outcome.failure.is_some()).count();
+    for name in campaign::blind(&outcomes) {
+        println!("{name}: FAILED: no control lost anything without replay: the harness is blind");
+        others_failed += 1;
+    }
+    let failed = others_failed + outcomes.iter().filter(|outcome| outcome.failure.is_some()).count();
     println!("\n{}", campaign::table(&outcomes));
     println!("databases: {} cells, {failed} failed, {:.0} s", outcomes.len(), begin.elapsed().as_secs_f64());
     if failed > 0 {

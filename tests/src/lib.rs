@@ -114,6 +114,41 @@ pub fn binary(build: Build) -> &'static Path {
     }
 }
 
+/// Builds the library that `tidewater run` preloads, beside the binary.
+pub fn shim() {
+    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let profile = binary(Build::Same).parent().expect("a binary lies in a folder");
+        let target = profile.parent().expect("a profile's folder lies in TARGET");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(root()).args(["build", "--locked", "--package", "tidewater-shim"]);
+        cargo.arg("--target-dir").arg(target);
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let output = cargo.output().expect("cargo starts");
+        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    });
+    if let Err(why) = built {
+        panic!("the shim does not build:\n{why}");
+    }
+}
+
+/// Builds a C program or library of `tests/programs`. `None`: there is no C compiler.
+pub fn compile(name: &str, to: &Path, more: &[&str]) -> Option<PathBuf> {
+    let output = to.join(name.replace(".c", ""));
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-o"]).arg(&output).arg(root().join("tests/programs").join(name)).args(more);
+    match cc.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => panic!("cc: {error}"),
+        Ok(done) => {
+            assert!(done.status.success(), "{name}:\n{}", String::from_utf8_lossy(&done.stderr));
+            Some(output)
+        }
+    }
+}
+
 /// A `tidewater` command in `folder`, with nothing on standard input and no terminal.
 pub fn tidewater(build: Build, folder: &Path) -> Command {
     let mut command = Command::new(binary(build));

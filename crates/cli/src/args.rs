@@ -1,6 +1,7 @@
 //! The one table of commands and flags: help, man pages, completions and `docs/reference/cli.md` follow from it.
 
 mod examples;
+pub mod files;
 pub mod hardware;
 pub mod served;
 mod values;
@@ -93,6 +94,22 @@ pub enum Command {
     /// Run the input log of a served device again under the virtual clock, and compare what it said
     #[command(after_help = examples::RERUN)]
     Rerun(served::Rerun),
+    /// Run an unmodified program with its log files on a served device's fast side
+    ///
+    /// Starts CMD with a library preloaded: what it writes to files of the log set goes into the device's ring and, by the normal call, into the file's
+    /// page cache; its syncs of these files become waits for the log. Recovers first what an earlier run left. When CMD and all that it started have
+    /// ended, every byte is in its file, synced, and the log is empty. Signals are passed on, and the exit status is CMD's.
+    #[command(after_help = examples::RUN)]
+    Run(files::Run),
+    /// Bring files up to date from the log of a program that crashed
+    ///
+    /// Replays what `tidewater run` left on a device onto the files, syncs them, and empties the log. Doing it twice does no harm. No symbolic link is
+    /// followed, and no file is touched that is not the one that was written, or not yours.
+    #[command(after_help = examples::RECOVER)]
+    Recover(files::Recover),
+    /// Leave the log safely: every byte in its file, and nothing on the device
+    #[command(after_help = examples::DRAIN)]
+    Drain(files::Drain),
     /// Make a page or a table from records of earlier runs
     ///
     /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report, several

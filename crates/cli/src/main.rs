@@ -15,6 +15,7 @@ mod probe;
 mod progress;
 mod replay;
 mod report;
+mod run;
 mod served;
 mod trace;
 
@@ -25,8 +26,12 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(bug));
-    interrupt::install();
-    let done = match Cli::try_parse() {
+    let parsed = Cli::try_parse();
+    // A program that is run gets the signals.
+    if !matches!(&parsed, Ok(Cli { command: Command::Run(_) })) {
+        interrupt::install();
+    }
+    let done = match parsed {
         Ok(cli) => run(&cli.command),
         // Help and the version are asked for, and no mistake.
         Err(error) if !error.use_stderr() => output::print(&error.render().to_string()),
@@ -61,6 +66,9 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Fast(fast) => nvme::fast::command(fast),
         Command::Window(window) => nvme::window::command(window),
         Command::Rerun(rerun) => served::rerun(rerun),
+        Command::Run(given) => run::run(given),
+        Command::Recover(given) => run::recover(given),
+        Command::Drain(given) => run::drain(given),
         Command::Report(report) => report::command(report),
         Command::Completions(completions) => generate::completions(completions),
         Command::Man(man) => generate::man(man),

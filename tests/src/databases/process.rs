@@ -83,10 +83,35 @@ pub fn kill_tree(roots: &[u32]) {
     gone(&all);
 }
 
-/// Waits until these processes do nothing more.
+/// Makes this process the parent of what its children leave behind, so that [`gone`] can see them off: PostgreSQL takes a process that has ended and
+/// was waited for by nobody for a server that runs.
+///
+/// # Errors
+/// The system's.
+pub fn adopt() -> Result<(), String> {
+    nix::sys::prctl::set_child_subreaper(true).map_err(|error| error.to_string())
+}
+
+/// Waits until these processes do nothing more, and sees off those that are orphans.
 pub fn gone(processes: &[u32]) {
     let begin = Instant::now();
-    while processes.iter().any(|process| stat(*process).is_some_and(|(state, _)| state != 'Z')) {
+    let us = std::process::id();
+    let orphans = processes.get(1..).unwrap_or_default();
+    let lives = |process: &u32| {
+        let is_orphan = orphans.contains(process);
+        match stat(*process) {
+            None => false,
+            // A child that we started is waited for by whoever did.
+            Some(('Z', _)) if !is_orphan => false,
+            Some(('Z', parent)) if parent == us => {
+                let _ =
+                    nix::sys::wait::waitpid(Pid::from_raw(*process as i32), Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+                true
+            }
+            Some(_) => true,
+        }
+    };
+    while processes.iter().any(lives) {
         assert!(begin.elapsed() < Duration::from_secs(30), "processes {processes:?} outlive SIGKILL");
         std::thread::sleep(Duration::from_millis(1));
     }

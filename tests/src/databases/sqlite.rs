@@ -44,7 +44,7 @@ impl Database for Sqlite {
         let mut lines = Lines::new(writer, reader);
         let synchronous = if flush == Flush::Real { "FULL" } else { "OFF" };
         let sql = format!(
-            ".mode list\nPRAGMA journal_mode = WAL;\nPRAGMA synchronous = {synchronous};\nPRAGMA wal_autocheckpoint = 200;\n\
+            ".mode list\nPRAGMA journal_mode = WAL;\nPRAGMA synchronous = {synchronous};\nPRAGMA wal_autocheckpoint = 500;\n\
              CREATE TABLE IF NOT EXISTS a (writer, number, body, PRIMARY KEY (writer, number));\n\
              CREATE TABLE IF NOT EXISTS b (writer, number, body, PRIMARY KEY (writer, number));\n\
              CREATE TABLE IF NOT EXISTS last (writer PRIMARY KEY, number);\nSELECT 'ready';\n"

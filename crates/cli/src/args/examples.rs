@@ -255,6 +255,34 @@ Examples:
   tidewater nvme fast-status pci:0000:01:00.0
   tidewater nvme id-ns tcp:127.0.0.1:4420 --nsid 1 --json";
 
+pub(super) const RUN: &str = "\
+Examples:
+  # A device with a ring, and an SQLite shell whose write-ahead log is on it
+  tidewater serve --image drive --vfio-user f0.sock --ring ring
+  tidewater run --device vfio-user:f0.sock --log 'app.db-wal' -- sqlite3 app.db
+
+  # Redis, with commits that survive a crash of it and of the device
+  tidewater run --device vfio-user:f0.sock --level ring --log 'appendonlydir/*.aof' -- redis-server redis.conf
+
+  # PostgreSQL on a function of its own
+  tidewater run --device vfio-user:f1.sock --log 'data/pg_wal/*' -- postgres -D data";
+
+pub(super) const RECOVER: &str = "\
+Examples:
+  # After a crash, without starting the program again
+  tidewater recover --device vfio-user:f0.sock
+
+  # What would be done
+  tidewater recover --device vfio-user:f0.sock --dry-run
+
+  # Only these files
+  tidewater recover --device vfio-user:f0.sock --log 'data/pg_wal/*'";
+
+pub(super) const DRAIN: &str = "\
+Examples:
+  # Before the device is taken away
+  tidewater drain --device vfio-user:f0.sock";
+
 pub(super) const FAST: &str = "\
 Examples:
   tidewater fast append pci:0000:01:00.0 commit.bin

@@ -118,7 +118,7 @@ impl LiveError {
         }
     }
 
-    pub(super) fn system(what: &'static str) -> impl Fn(Errno) -> LiveError {
+    pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> LiveError {
         move |errno| LiveError::System { what, errno }
     }
 

@@ -25,7 +25,7 @@ pub enum WriteBack {
 
 /// A shared mapping of part of a file. Offsets are bytes from its start; one that is not inside is a mistake of this crate (asserted).
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
@@ -80,15 +80,30 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `len` bytes of `file` from `offset`, a multiple of the page size. The file must be as long: where it is truncated, an access ends the
     /// process.
-    pub(super) fn new(file: BorrowedFd<'_>, offset: u64, len: u64, writable: bool) -> Result<Mapping, Errno> {
+    pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, len: u64, writable: bool) -> Result<Mapping, Errno> {
         let length = usize::try_from(len).ok().and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EINVAL)?;
         if isize::try_from(length.get()).is_err() {
             return Err(Errno::EINVAL);
         }
-        let protection = if writable { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         // Pages are mapped now, and not one by one in the way of appends.
-        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+        Mapping::with_flags(file, offset, length, writable, MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE)
+    }
+
+    /// As [`Mapping::new`], writable from the file's start on; pages are mapped when they are first touched.
+    pub(crate) fn sparse(file: BorrowedFd<'_>, len: u64) -> Result<Mapping, Errno> {
+        let length = usize::try_from(len).ok().and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
+        Mapping::with_flags(file, 0, length, true, MapFlags::MAP_SHARED)
+    }
+
+    fn with_flags(
+        file: BorrowedFd<'_>,
+        offset: i64,
+        length: NonZeroUsize,
+        writable: bool,
+        flags: MapFlags,
+    ) -> Result<Mapping, Errno> {
+        let protection = if writable { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         // SAFETY: the kernel chooses an address where nothing is mapped, so that no memory of this process changes.
         let base = unsafe { mmap(None, length, protection, flags, file, offset)? };
         Ok(Mapping { base: base.cast(), len: length.get(), writable, line_writer: line_writer() })
@@ -121,25 +136,25 @@ impl Mapping {
 
     /// A word that this process may change.
     #[inline]
-    pub(super) fn word(&self, offset: u64) -> &AtomicU64 {
+    pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(self.writable, "a mapping that is only read");
         self.atomic(offset)
     }
 
     /// A word, as it is now.
     #[inline]
-    pub(super) fn load(&self, offset: u64) -> u64 {
+    pub(crate) fn load(&self, offset: u64) -> u64 {
         u64::from_le(self.atomic(offset).load(Ordering::Acquire))
     }
 
-    pub(super) fn read(&self, offset: u64, to: &mut [u8]) {
+    pub(crate) fn read(&self, offset: u64, to: &mut [u8]) {
         let from = self.at(offset, to.len());
         // SAFETY: `at` has checked the range; `to` is memory of this process alone and can't overlap the mapping.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
     }
 
     #[inline]
-    pub(super) fn write(&self, offset: u64, from: &[u8]) {
+    pub(crate) fn write(&self, offset: u64, from: &[u8]) {
         assert!(self.writable, "a mapping that is only read");
         let to = self.at(offset, from.len());
         // SAFETY: `at` has checked the range and the mapping is writable; `from` can't overlap it.

@@ -53,7 +53,7 @@ pub(super) fn namespace() -> u64 {
 
 /// This process, as an owner.
 #[inline]
-pub(super) fn me() -> Result<u64, LiveError> {
+pub(crate) fn me() -> Result<u64, LiveError> {
     /// Where a fork can't be noticed otherwise, each call asks for the number.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     match zeroed_by_fork() {
@@ -82,7 +82,7 @@ fn find_me(known: &AtomicU64) -> Result<u64, LiveError> {
 }
 
 /// Whether a process is no more, for certain: it stores nothing from now on.
-pub(super) fn is_dead(owner: u64) -> bool {
+pub(crate) fn is_dead(owner: u64) -> bool {
     let (pid, start) = ((owner & ((1 << PID_BITS) - 1)) as i32, owner >> PID_BITS);
     let is_gone = || kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
     if pid == 0 || is_gone() {

@@ -8,7 +8,7 @@ mod summary;
 
 pub(crate) use chart::{Drawn, Palette, draw};
 pub use json::{DocumentError, array_to_json};
-pub use page::page;
+pub use page::{measurement_page, page};
 pub use summary::summary;
 pub(crate) use summary::wrapped;
 

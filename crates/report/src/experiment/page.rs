@@ -11,24 +11,51 @@ use std::fmt::Write;
 /// Raw rows that a page shows; the document has all of them.
 const ROWS_MAX: usize = 2_000;
 
+/// What the statements are that were held against what was measured.
+struct Words {
+    kind: &'static str,
+    missed: &'static str,
+    heading: &'static str,
+    column: &'static str,
+}
+
+const OF_PAPERS: Words = Words {
+    kind: "what papers show, beside what was measured here",
+    missed: "NOT ALL AS THE PAPER SAYS",
+    heading: "The paper's statements",
+    column: "the paper says",
+};
+
+const OF_OURS: Words = Words {
+    kind: "what was aimed at, beside what was measured here",
+    missed: "NOT ALL AS AIMED AT",
+    heading: "Aims",
+    column: "aim",
+};
+
 /// One page of `experiments`, with all their figures. Needs nothing else: no script, no network.
 pub fn page(experiments: &[Experiment]) -> String {
+    page_in(experiments, &OF_PAPERS)
+}
+
+/// The same for a measurement that repeats no paper: its checks are aims of ours.
+pub fn measurement_page(measurement: &Experiment) -> String {
+    page_in(std::slice::from_ref(measurement), &OF_OURS)
+}
+
+fn page_in(experiments: &[Experiment], words: &Words) -> String {
     let mut body = String::with_capacity(128 << 10);
     let ids = ids(experiments);
     let title = match experiments {
         [one] => one.title.clone(),
         _ => "Experiments of papers, repeated".to_owned(),
     };
-    let _ = writeln!(
-        body,
-        "<header>\n<p class=\"kind\">Tidewater: what papers show, beside what was measured here</p>\n<h1>{}</h1>",
-        escape(&title)
-    );
+    let _ = writeln!(body, "<header>\n<p class=\"kind\">Tidewater: {}</p>\n<h1>{}</h1>", words.kind, escape(&title));
     match experiments {
         [] => body.push_str("</header>\n<p>No experiment was run.</p>\n"),
         [one] => {
             let _ = writeln!(body, "<p class=\"lead\">{}</p>\n</header>", origin(one));
-            section(&mut body, one);
+            section(&mut body, one, words);
         }
         _ => {
             contents(&mut body, experiments, &ids);
@@ -39,7 +66,7 @@ pub fn page(experiments: &[Experiment]) -> String {
                     escape(&one.title),
                     origin(one)
                 );
-                section(&mut body, one);
+                section(&mut body, one, words);
             }
         }
     }
@@ -111,19 +138,20 @@ fn sentence_within(text: &str) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
-fn section(out: &mut String, one: &Experiment) {
+fn section(out: &mut String, one: &Experiment, words: &Words) {
     for paragraph in one.description.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
         let _ = writeln!(out, "<p>{}</p>", escape(paragraph.trim()));
     }
     if !one.holds() {
         let _ = writeln!(
             out,
-            "<div class=\"banner\" role=\"alert\"><b>NOT ALL AS THE PAPER SAYS</b> {}</div>",
+            "<div class=\"banner\" role=\"alert\"><b>{}</b> {}</div>",
+            words.missed,
             escape(&tally(one.holding(), one.failures(), one.checks.len()))
         );
     }
     figures(out, one);
-    checks(out, one);
+    checks(out, one, words);
     list(out, "What was found besides", &one.found);
     list(out, "Where ours differs from the paper's", &one.differences);
     list(out, "What was fitted or assumed", &one.fitted);
@@ -165,16 +193,18 @@ fn figures(out: &mut String, one: &Experiment) {
     }
 }
 
-fn checks(out: &mut String, one: &Experiment) {
+fn checks(out: &mut String, one: &Experiment, words: &Words) {
     if one.checks.is_empty() {
         return;
     }
     let _ = write!(
         out,
-        "<h3>The paper's statements</h3>\n<div class=\"scroll\"><table class=\"top checks\"><caption>{}</caption><thead><tr>\
-         <th class=\"words\">the paper says</th><th class=\"words\">expected</th><th class=\"words\">measured</th>\
+        "<h3>{}</h3>\n<div class=\"scroll\"><table class=\"top checks\"><caption>{}</caption><thead><tr>\
+         <th class=\"words\">{}</th><th class=\"words\">expected</th><th class=\"words\">measured</th>\
          <th>holds</th></tr></thead>\n<tbody>\n",
-        escape(&tally(one.holding(), one.failures(), one.checks.len()))
+        words.heading,
+        escape(&tally(one.holding(), one.failures(), one.checks.len())),
+        words.column
     );
     for check in &one.checks {
         let (row, class, mark) = match (check.ok, &check.because) {

@@ -17,6 +17,8 @@ use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage};
 
 /// Pause between two looks while something is found.
 const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
+/// A ring that survives a loss of power is synced behind each such part of it: its client finds room while the rest fills.
+const SYNCED_PARTS: u64 = 4;
 /// Pause between two looks while nothing is.
 const LOOK_MAX: WallDuration = WallDuration::from_millis(20);
 
@@ -95,7 +97,8 @@ impl Watch {
 }
 
 impl MappedRing {
-    /// Opens or makes the ring of a function, and finds out where its clients are. What it has to say comes as a note.
+    /// Opens or makes the ring of a function, and finds out where its clients are. What it has to say comes as a note. Where the ring survives a loss
+    /// of power, the caller has synced the image.
     ///
     /// # Errors
     /// As [`RingFile::open`] says; and a ring that goes further than what the drive has of its log could lead to.
@@ -142,7 +145,9 @@ impl MappedRing {
         for (lane, l) in of.lanes().iter().enumerate() {
             let said = self.file.said(lane)?;
             let (generation, end) = (self.file.header().generation[lane], l.arrived());
-            let mut is = MappedLane { generation, expected: end, ..MappedLane::default() };
+            // Whoever resumes has synced the image, where that matters.
+            let synced = if self.file.header().persistent { self.taken(lane, of) } else { 0 };
+            let mut is = MappedLane { generation, expected: end, synced, ..MappedLane::default() };
             if said.generation == generation {
                 if said.tail > end + size && strict {
                     return Ok(Err(wrong(format_args!(
@@ -172,11 +177,19 @@ impl MappedRing {
         Ok(Ok(()))
     }
 
+    /// End of what is where the death of this process does not reach it.
+    fn taken(&self, lane: usize, of: &Function) -> u64 {
+        let l = &of.lanes()[lane];
+        if self.survives { l.released() } else { l.durable() }
+    }
+
     /// What clients are told of a lane now.
     fn lane_now(&self, lane: usize, of: &Function) -> RingLane {
-        let (l, is) = (&of.lanes()[lane], &self.lanes[lane]);
-        let taken = if self.survives { l.released() } else { l.durable() };
-        RingLane::new(is.generation, taken, is.synced.min(taken), l.arrived())
+        let (taken, is) = (self.taken(lane, of), &self.lanes[lane]);
+        let synced = is.synced.min(taken);
+        // A place of a ring that survives a loss of power is used again once the image's copy survives one too.
+        let free = if self.file.header().persistent { synced } else { taken };
+        RingLane::new(is.generation, free, synced, of.lanes()[lane].arrived())
     }
 
     fn broken_now(of: &Function) -> u16 {
@@ -214,7 +227,7 @@ impl MappedRing {
     fn move_stream(&mut self, lane: usize, to: u64) -> Result<(), Lost> {
         let generation = self.file.begin_generation(lane)?;
         let is = &mut self.lanes[lane];
-        *is = MappedLane { generation, expected: to, told: is.told, ..MappedLane::default() };
+        *is = MappedLane { generation, expected: to, told: is.told, synced: is.synced, ..MappedLane::default() };
         Ok(())
     }
 
@@ -365,7 +378,7 @@ impl<M> World<M> {
             }
             if wanted {
                 for lane in 0..ring.lanes.len() {
-                    ring.lanes[lane].synced = ring.lane_now(lane, of).taken;
+                    ring.lanes[lane].synced = ring.taken(lane, of);
                 }
             }
             if ring.tell_changes(of) == Err(Lost) {
@@ -401,6 +414,12 @@ impl<M> World<M> {
 
     /// The drive has power again: streams go on where what survived leads to what the rings hold.
     pub(super) fn resume_rings(&mut self, machine: &Served, note: &mut dyn FnMut(String)) {
+        let persistent = |ring: &MappedRing| ring.file.header().persistent;
+        if self.ports.iter().any(|port| port.ring.as_ref().is_some_and(persistent))
+            && self.payload.image_mut().sync().is_err()
+        {
+            return self.fail_store();
+        }
         let fast = machine.subsystem.device().fast();
         for (function, port) in self.ports.iter_mut().enumerate() {
             let (Some(ring), Some(of)) = (&mut port.ring, fast.function(function)) else { continue };
@@ -424,9 +443,10 @@ impl<M> World<M> {
 impl MappedRing {
     fn wants_sync(&self, of: &Function) -> bool {
         (0..self.lanes.len()).any(|lane| {
-            let is = &self.lanes[lane];
-            let taken = self.lane_now(lane, of).taken;
-            is.wanted.min(taken) > is.synced && (is.wanted <= taken || taken > is.synced)
+            let (is, taken) = (&self.lanes[lane], self.taken(lane, of));
+            let header = self.file.header();
+            let fills = header.persistent && taken.saturating_sub(is.synced) >= header.ring_bytes / SYNCED_PARTS;
+            fills || (is.wanted.min(taken) > is.synced && (is.wanted <= taken || taken > is.synced))
         })
     }
 }

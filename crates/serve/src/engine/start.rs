@@ -464,6 +464,9 @@ impl Server {
         let mut ports = Vec::new();
         let mut functions = Vec::new();
         let several = setup.vfio_user.len() > 1;
+        if setup.ring.as_ref().is_some_and(|ring| ring.persistent) && payload.image_mut().sync().is_err() {
+            return Err(wrong("the image can't be synced"));
+        }
         for (i, path) in setup.vfio_user.iter().enumerate() {
             let serial = identity.wrapping_add(i as u64);
             let ring = ring(&setup, &profile, i, payload.image(), &machine, &mut made, tell)?;

@@ -6,6 +6,7 @@
 //! Express Base Specification, revision 1.4, unless the X-SSD paper is named.
 
 mod command;
+mod files;
 pub(crate) mod layout;
 mod logs;
 mod media;
@@ -20,6 +21,9 @@ mod types;
 mod window;
 
 pub use command::{AdminCommand, IoCommand, NO_TIMEOUT, ReadLogHeader, TAIL, TrimTo};
+pub use files::{
+    FILE_HANDLE_BYTES_MAX, FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind, FileRecord, FileSession,
+};
 pub use layout::{Field, Layout, LayoutError};
 pub use logs::{BarLayout, FastStatus, LanePlace, LaneStatus, PeerStatus, Peers};
 pub use media::{PageHeader, StampVersion};
@@ -235,6 +239,9 @@ pub const LAYOUTS: &[&Layout] = &[
     &RingSlot::LAYOUT,
     &PageHeader::LAYOUT,
     &RecordHeader::LAYOUT,
+    &FileChange::LAYOUT,
+    &FileBind::LAYOUT,
+    &FileSession::LAYOUT,
     &EntryInfo::LAYOUT,
     &WindowStatus::LAYOUT,
     &DumpTable::LAYOUT,

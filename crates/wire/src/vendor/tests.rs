@@ -347,6 +347,9 @@ layouts_never_panic_and_come_back! {
     ring_slot_comes_back RingSlot;
     page_header_comes_back PageHeader;
     record_header_comes_back RecordHeader;
+    file_changes_come_back FileChange;
+    file_binds_come_back FileBind;
+    file_sessions_come_back FileSession;
     entry_info_comes_back EntryInfo;
     window_status_comes_back WindowStatus;
     dump_table_comes_back DumpTable;
@@ -429,4 +432,28 @@ proptest! {
         bytes[bit / 8] ^= 1 << (bit % 8);
         prop_assert!(PageHeader::parse(&bytes).is_err());
     }
+}
+
+#[test]
+fn records_about_files_are_read_whole_or_not_at_all() {
+    let head = |kind, offset, len| FileChange { kind, id: 7, offset, len }.to_bytes().to_vec();
+    let write = [head(FileChangeKind::Write, 5, 3), b"abc".to_vec()].concat();
+    assert_eq!(FileRecord::parse(&write), Ok(FileRecord::Write { id: 7, offset: 5, bytes: b"abc" }));
+    assert!(FileRecord::parse(&write[..write.len() - 1]).is_err());
+    assert!(FileRecord::parse(&[write.clone(), vec![0]].concat()).is_err());
+    assert!(FileRecord::parse(&head(FileChangeKind::Truncate, 0, u64::MAX)).is_err());
+    assert!(FileRecord::parse(&head(FileChangeKind::Zero, 1 << 62, 1 << 62)).is_err());
+    assert_eq!(FileRecord::parse(&head(FileChangeKind::Leave, 0, 0)), Ok(FileRecord::Leave { id: 7 }));
+    let bind = |path: &[u8]| {
+        let bind = FileBind { inode: 3, path_bytes: 4, ..FileBind::default() };
+        [head(FileChangeKind::Bind, 0, 0), bind.to_bytes().to_vec(), path.to_vec()].concat()
+    };
+    assert!(matches!(FileRecord::parse(&bind(b"/a/b")), Ok(FileRecord::Bind { id: 7, path: b"/a/b", .. })));
+    for path in [&b"a/bc"[..], b"/a\0b", b"/a"] {
+        assert!(FileRecord::parse(&bind(path)).is_err(), "{path:?}");
+    }
+    let session = FileSession { pattern_bytes: 3, ..FileSession::default() }.to_bytes();
+    let session = [head(FileChangeKind::Session, 0, 0), session.to_vec(), b"/a\0".to_vec()].concat();
+    assert!(matches!(FileRecord::parse(&session), Ok(FileRecord::Session { patterns: b"/a\0", .. })));
+    assert!(FileRecord::parse(&session[..session.len() - 1]).is_err());
 }

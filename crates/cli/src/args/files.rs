@@ -1,0 +1,75 @@
+//! The commands that put the files of an unmodified program on a log, and bring them back.
+
+use clap::{Args, ValueEnum, ValueHint};
+use std::ffi::OsString;
+
+/// A lane of a served device.
+#[derive(Clone, Debug, Args)]
+pub struct LaneOf {
+    /// The device that has the log: vfio-user:SOCKET, of `tidewater serve --ring`
+    #[arg(long, value_name = "TARGET", help_heading = "Log")]
+    pub device: String,
+    /// The lane of the log
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..16), help_heading = "Log")]
+    pub lane: u8,
+}
+
+/// What a sync waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LevelName {
+    /// In the ring: survives a crash of the program and of the device; a loss of power only where the ring's memory does
+    Ring,
+    /// On the device's backing store, synced: survives a loss of power
+    Destaged,
+}
+
+/// `tidewater run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The device.
+    #[command(flatten)]
+    pub log: LaneOf,
+    /// Files that go on the log, such as 'pg_wal/*'; may be given several times. `*` and `?` stand within a name, `**` for folders too
+    #[arg(long = "log", value_name = "GLOB", required = true, help_heading = "Log")]
+    pub globs: Vec<String>,
+    /// What their syncs wait for [default: ring where the ring's memory survives a loss of power, else destaged]
+    #[arg(long, value_name = "LEVEL", help_heading = "Log")]
+    pub level: Option<LevelName>,
+    /// Begin even where recovery misses a file: what the log has for it is lost
+    #[arg(long, help_heading = "Log")]
+    pub forget: bool,
+    /// Say nothing on standard error unless something is wrong
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// The program and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, allow_hyphen_values = true, value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// `tidewater recover`.
+#[derive(Debug, Args)]
+pub struct Recover {
+    /// The device.
+    #[command(flatten)]
+    pub log: LaneOf,
+    /// Touch only these files; may be given several times [default: whatever the log names, as far as it is yours]
+    #[arg(long = "log", value_name = "GLOB", help_heading = "Log")]
+    pub globs: Vec<String>,
+    /// Go on where a file is missing or refused: what the log has for it is lost
+    #[arg(long)]
+    pub forget: bool,
+    /// Change nothing, and tell what would be done
+    #[arg(long, conflicts_with = "forget")]
+    pub dry_run: bool,
+}
+
+/// `tidewater drain`.
+#[derive(Debug, Args)]
+pub struct Drain {
+    /// The device.
+    #[command(flatten)]
+    pub log: LaneOf,
+    /// Go on where a file is missing or refused: what the log has for it is lost
+    #[arg(long)]
+    pub forget: bool,
+}

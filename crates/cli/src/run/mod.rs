@@ -1,0 +1,320 @@
+//! `tidewater run`, `recover` and `drain`: the files of an unmodified program on a log.
+
+mod program;
+
+use crate::args::files::{Drain, LaneOf, LevelName, Recover, Run as Given};
+use crate::failure::{Failure, printable, reason};
+use crate::output;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::fd::AsFd as _;
+use std::process::Command;
+use std::sync::Arc;
+use tidewater_base::units::format_bytes;
+use tidewater_client::files::{Ended, Fate, Globs, ReplayError, Report, Rules, Run, RunError, Setup};
+use tidewater_client::live::{Level, LiveError, Log, Options};
+
+/// How often a run is looked after, in milliseconds.
+const TICK_MS: u16 = 5;
+/// Signals that are the program's.
+const PASSED_ON: [Signal; 7] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCONT,
+];
+
+fn globs(patterns: &[String]) -> Result<Globs, Failure> {
+    let here = std::env::current_dir().map_err(|error| Failure::usage(reason(&error)))?;
+    Globs::new(patterns, &here)
+        .map_err(|error| Failure::usage(error.to_string()).help("give paths such as 'data/pg_wal/*'"))
+}
+
+/// `tidewater run`.
+///
+/// # Errors
+/// What kept the program from being started, or its files from being what they should be.
+pub fn run(given: &Given) -> Result<(), Failure> {
+    let (name, arguments) = given.command.split_first().ok_or_else(|| Failure::usage("which program?"))?;
+    let path = program::find(name)?;
+    program::check(&path)?;
+    let shim = program::shim()?;
+    let level = given.level.map(|level| match level {
+        LevelName::Ring => Level::Ring,
+        LevelName::Destaged => Level::Destaged,
+    });
+    let setup = Setup {
+        target: given.log.device.clone(),
+        lane: given.log.lane,
+        level,
+        globs: globs(&given.globs)?,
+        forget: given.forget,
+    };
+    // Before there is another thread: each has the mask of whoever made it.
+    let mut blocked = SigSet::empty();
+    PASSED_ON.iter().chain([&Signal::SIGCHLD]).for_each(|signal| blocked.add(*signal));
+    let failed = |what: &'static str| move |errno: Errno| Failure::run(format_args!("can't {what}: {}", errno.desc()));
+    blocked.thread_block().map_err(failed("take signals"))?;
+    let signals = SignalFd::with_flags(&blocked, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+    let mut signals = signals.map_err(failed("take signals"))?;
+    // What the program leaves behind becomes this process's child: the log is drained when nobody is left.
+    prctl::set_child_subreaper(true).map_err(failed("become the parent of what the program leaves"))?;
+
+    let (run, report) = Run::start(&setup).map_err(|error| refused(&error, &given.log))?;
+    let say = |text: &str| {
+        if !given.quiet {
+            eprint!("{text}");
+        }
+    };
+    if report.new > 0 {
+        say(&recovered(&report, false));
+    }
+    say(&format!("on the log: syncs wait for {}, which survives {}\n", run.level(), run.survives()));
+    let run = Arc::new(run);
+    let answers = Arc::clone(&run);
+    std::thread::spawn(move || answers.hand_over());
+
+    let mut preload = shim.into_os_string();
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        preload.push(":");
+        preload.push(before);
+    }
+    let mut command = Command::new(&path);
+    set_name(&mut command, name);
+    command.args(arguments).env("LD_PRELOAD", preload).envs(run.environment());
+    // A program inherits the mask of whoever starts it, and would never hear what is passed on.
+    blocked.thread_unblock().map_err(failed("give signals back"))?;
+    let started = command.spawn();
+    blocked.thread_block().map_err(failed("take signals"))?;
+    let child = started.map_err(|error| Failure::usage(format_args!("{}: {}", path.display(), reason(&error))))?;
+    let child = Pid::from_raw(child.id() as i32);
+
+    let (status, failure) = look_after(&run, child, &mut signals, given.quiet)?;
+    let ended = match failure {
+        None => run.finish(),
+        Some(error) => Err(error),
+    };
+    let status = match ended {
+        Ok(ended) => {
+            say(&drained(&ended));
+            status
+        }
+        Err(error) => {
+            Failure::run(format_args!("{}", printable(&error.to_string())))
+                .help(format_args!(
+                    "what was promised is in the ring and on the device: start that again, then `tidewater recover --device {} --lane {}`",
+                    given.log.device, given.log.lane
+                ))
+                .tell();
+            if status == 0 { 1 } else { status }
+        }
+    };
+    match status {
+        0 => Ok(()),
+        status => std::process::exit(status),
+    }
+}
+
+/// The program sees the name that it was called by.
+fn set_name(command: &mut Command, name: &OsString) {
+    use std::os::unix::process::CommandExt as _;
+    command.arg0(name);
+}
+
+/// Until the program and all that it started have ended. Its exit status, and what went wrong with its log meanwhile.
+fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Result<(i32, Option<RunError>), Failure> {
+    let mut status = None;
+    let mut failure = None;
+    let mut told = false;
+    loop {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == child => status = Some(code),
+                // As shells count it.
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => status = Some(128 + signal as i32),
+                Ok(WaitStatus::StillAlive) => break,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(Errno::ECHILD) => return Ok((status.unwrap_or(1), failure)),
+                Err(errno) => return Err(Failure::run(format_args!("can't wait for the program: {}", errno.desc()))),
+            }
+        }
+        if status.is_some() && !told && !quiet {
+            told = true;
+            eprintln!("the program has ended, and processes that it started go on: the log stays until they end");
+        }
+        if failure.is_none()
+            && let Err(error) = run.tick()
+        {
+            if let RunError::Held = error {
+                eprintln!("note: {error}");
+                continue;
+            }
+            eprintln!("error: {}; syncs of the program's files fail from now on", printable(&error.to_string()));
+            failure = Some(error);
+        }
+        let mut waited = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut waited, PollTimeout::from(TICK_MS)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Failure::run(format_args!("can't wait for signals: {}", errno.desc()))),
+        }
+        while let Ok(Some(signal)) = signals.read_signal() {
+            let number = Signal::try_from(signal.ssi_signo as i32).ok().filter(|number| PASSED_ON.contains(number));
+            // A terminal sends its signals to the whole group, and the program is in it (SI_KERNEL).
+            const FROM_KERNEL: i32 = 0x80;
+            if let Some(number) = number
+                && signal.ssi_code != FROM_KERNEL
+                && status.is_none()
+            {
+                let _ = kill(child, number);
+            }
+        }
+    }
+}
+
+fn refused(error: &RunError, lane: &LaneOf) -> Failure {
+    if let RunError::Replay(ReplayError::Refused(report)) = error {
+        eprint!("{}", recovered(report, false));
+    }
+    let failure = Failure::run(printable(&error.to_string()));
+    match error {
+        RunError::Replay(error) => with_help(failure, error, lane),
+        RunError::Log(error) => log_help(failure, error),
+        _ => failure,
+    }
+}
+
+fn log_help(failure: Failure, error: &LiveError) -> Failure {
+    match error {
+        LiveError::Busy { .. } => {
+            failure.help("a log has one program at a time: end the one that runs")
+        }
+        LiveError::Gone => failure.help(
+            "a function has one program at a time: end the one that runs, or serve another with a second --vfio-user SOCKET",
+        ),
+        LiveError::Unreachable { .. } => {
+            failure.help("start the device: tidewater serve --image FILE --vfio-user SOCKET --ring FILE")
+        }
+        _ => failure,
+    }
+}
+
+fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
+    match error {
+        ReplayError::Log(error) => log_help(failure, error),
+        ReplayError::Refused(_) => failure.help(format_args!(
+            "bring the files back (is a file system not mounted?), or give them up: tidewater recover --device {} --lane {} --forget",
+            lane.device, lane.lane
+        )),
+        _ => failure,
+    }
+}
+
+/// Replays.
+fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
+    let options = Options { lane: lane.lane, ..Options::default() };
+    let log = Log::open(&lane.device, options)
+        .map_err(|error| log_help(Failure::run(printable(&error.to_string())), &error))?;
+    tidewater_client::files::recover(&log, lane.lane, rules).map_err(|error| {
+        if let ReplayError::Refused(report) = &error {
+            let _ = output::print(&recovered(report, false));
+        }
+        with_help(Failure::run(printable(&error.to_string())), &error, lane)
+    })
+}
+
+/// `tidewater recover`.
+///
+/// # Errors
+/// What can't be read or touched.
+pub fn recover(given: &Recover) -> Result<(), Failure> {
+    let globs = if given.globs.is_empty() { None } else { Some(globs(&given.globs)?) };
+    let rules = Rules { globs, forget: given.forget, dry: given.dry_run };
+    let report = replay(&given.log, &rules)?;
+    output::print(&recovered(&report, given.dry_run))
+}
+
+/// `tidewater drain`.
+///
+/// # Errors
+/// As [`recover`]; a program that runs is not drained.
+pub fn drain(given: &Drain) -> Result<(), Failure> {
+    let report = replay(&given.log, &Rules { forget: given.forget, ..Rules::default() })?;
+    let mut text = recovered(&report, false);
+    text += "the log is empty: the files need the device no more\n";
+    output::print(&text)
+}
+
+fn plural(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// What recovery found and did.
+fn recovered(report: &Report, dry: bool) -> String {
+    let mut text = String::new();
+    if report.new == 0 && report.unbound == 0 {
+        return "the log has nothing for any file\n".to_owned();
+    }
+    let span = report.to - report.from;
+    let _ = writeln!(
+        text,
+        "log of {}, offsets {} to {}: {}, {} of no use any more",
+        format_bytes(span),
+        report.from,
+        report.to,
+        plural(report.records, "record"),
+        report.stale
+    );
+    for file in &report.files {
+        let path = printable(&file.path.display().to_string());
+        let _ = match &file.fate {
+            Fate::UpToDate if dry => writeln!(text, "  {path}: {} to replay", plural(file.records, "record")),
+            Fate::UpToDate => {
+                writeln!(text, "  {path}: {}, {}", plural(file.records, "record"), format_bytes(file.bytes))
+            }
+            Fate::Removed => writeln!(text, "  {path}: had been removed"),
+            Fate::Left => writeln!(text, "  {path}: was synced by itself"),
+            Fate::Missing => {
+                writeln!(text, "  {path}: MISSING, {} can't be replayed", plural(file.records, "record"))
+            }
+            Fate::Refused(why) => writeln!(text, "  {path}: REFUSED, {}", printable(why)),
+        };
+    }
+    for (count, what) in [(report.unbound, "that fit no file"), (report.foreign, "of other programs, passed over")] {
+        if count > 0 {
+            let _ = writeln!(text, "  {} {what}", plural(count, "record"));
+        }
+    }
+    if report.skipped > 0 {
+        let _ = writeln!(text, "  {} without a record, passed over", format_bytes(report.skipped));
+    }
+    text
+}
+
+/// What a run did.
+fn drained(ended: &Ended) -> String {
+    let mut text = format!(
+        "drained: {} on the log, {} written in {}, {} that waited for it, {} of the log behind synced files\n",
+        plural(ended.entered, "file"),
+        format_bytes(ended.written),
+        plural(ended.records, "record"),
+        plural(ended.waits, "sync"),
+        plural(ended.checkpoints, "trim"),
+    );
+    if ended.left > 0 {
+        let _ = writeln!(text, "{} left the log, and were synced by themselves", plural(ended.left, "file"));
+    }
+    if ended.taken_over > 0 {
+        let _ = writeln!(text, "{} of dead processes found and recorded anew", plural(ended.taken_over, "change"));
+    }
+    text
+}

@@ -1,0 +1,50 @@
+//! Files on a log (ADR 19): what an unmodified program writes to some of its files goes into a lane as records, beside the page cache, and its syncs
+//! become waits for the log. After a crash the records are replayed onto the files.
+//!
+//! - [`Globs`]: which files;
+//! - [`Table`]: what the processes of a run share;
+//! - [`Files`]: each change of a file, ring first and then the file;
+//! - [`recover`]: from the log back to the files;
+//! - [`Run`]: what `tidewater run` does beside the program; it hands the ring over to its processes ([`hand_over`]).
+
+mod glob;
+pub mod hand_over;
+mod handle;
+mod replay;
+mod run;
+mod set;
+mod table;
+
+pub use glob::{GlobError, Globs};
+pub use handle::{identify, is_same};
+pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
+pub use run::{Checkpoint, Ended, Run, RunError, Setup};
+pub use set::{Files, FilesError, Journal, Real, Sync};
+pub use table::{ASKS, Counter, FILES_MAX, Failed, GONE, Locked, PathBytes, Place, REAL, SYNCS, Table};
+
+use std::time::Duration;
+
+use crate::live::{Level, LiveError, Log, Written};
+
+/// How long a sync waits before it fails for good.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes of a record's data, at most; a small ring has smaller ones.
+pub const CHUNK_MAX: u64 = 64 << 10;
+
+impl Journal for Log {
+    #[inline]
+    fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+        Log::append(self, parts)
+    }
+
+    #[inline]
+    fn end(&self) -> u64 {
+        Log::end(self)
+    }
+
+    #[inline]
+    fn wait(&self, end: u64, level: Level) -> Result<(), LiveError> {
+        Log::wait(self, end, level, PATIENCE)
+    }
+}

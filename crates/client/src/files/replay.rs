@@ -1,0 +1,519 @@
+//! From the log back to the files. What a log says is taken for what a stranger may have written: nothing is followed, nothing is touched whose
+//! identity or owner is another, and what could not be done is said.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
+
+use super::Globs;
+use super::handle::{identify, is_same};
+use crate::live::{Level, LiveError, Log};
+use crate::{Entry, Records};
+
+/// What recovery may touch, and when it gives up.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Only files of this set; `None`: of any, as far as they are the caller's.
+    pub globs: Option<Globs>,
+    /// Go on where a file is missing or refused: what the log has for it is lost.
+    pub forget: bool,
+    /// Change nothing, and tell what would be done.
+    pub dry: bool,
+}
+
+/// Why nothing, or not all, was replayed. The log is as it was.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// The log could not be read or trimmed.
+    Log(LiveError),
+    /// A file could not be written.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Files are missing or were refused: the report tells which.
+    Refused(Box<Report>),
+    /// More files than a log can have meant.
+    TooMany,
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplayError::Log(error) => error.fmt(f),
+            ReplayError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            ReplayError::Refused(report) => {
+                let files = report.files.iter().filter(|file| file.fate.is_bad()).count();
+                match report.unbound {
+                    0 => write!(f, "{files} files can't be brought up to date; the log is kept as it was"),
+                    some => {
+                        write!(f, "{some} records fit no file: the log's begin is lost; the rest is kept as it was")
+                    }
+                }
+            }
+            ReplayError::TooMany => write!(f, "the log names more than {BINDS_MAX} files"),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+impl From<LiveError> for ReplayError {
+    fn from(error: LiveError) -> ReplayError {
+        ReplayError::Log(error)
+    }
+}
+
+/// What became of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It is as the log says.
+    UpToDate,
+    /// It had been removed.
+    Removed,
+    /// It was synced by itself, and nothing was recorded since.
+    Left,
+    /// It is not there under any of its names.
+    Missing,
+    /// It was not touched, for this reason.
+    Refused(String),
+}
+
+impl Fate {
+    /// Whether bytes of the log did not get to where they belong.
+    pub fn is_bad(&self) -> bool {
+        matches!(self, Fate::Missing | Fate::Refused(_))
+    }
+}
+
+/// What was done with a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileReport {
+    /// Its last path.
+    pub path: PathBuf,
+    /// What became of it.
+    pub fate: Fate,
+    /// Records that are about it.
+    pub records: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
+}
+
+/// What was found and done.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Where reading began.
+    pub from: u64,
+    /// Where the log ended.
+    pub to: u64,
+    /// Records about files.
+    pub records: u64,
+    /// Of these, changes older than the last sync of all files: of no use.
+    pub stale: u64,
+    /// Of these, what came behind that sync. 0: there was nothing to do.
+    pub new: u64,
+    /// Records that fit no file.
+    pub unbound: u64,
+    /// Other programs' records.
+    pub foreign: u64,
+    /// Holes and damaged places that were passed over, in bytes.
+    pub skipped: u64,
+    /// The files, by their last path.
+    pub files: Vec<FileReport>,
+}
+
+/// Files that a log may name.
+const BINDS_MAX: usize = 1 << 20;
+/// Names of one file that are tried.
+const NAMES_MAX: usize = 64;
+/// Bytes that are read at once.
+const WINDOW: usize = 4 << 20;
+/// Bytes that are read at once for a record that does not fit, at most: ours have 64 KiB.
+const WINDOW_MAX: usize = 64 << 20;
+/// Files that are open at once.
+const OPEN_MAX: usize = 256;
+const TIME: Duration = Duration::from_secs(30);
+
+/// A file that the log is about.
+#[derive(Debug, Default)]
+struct Known {
+    bind: FileBind,
+    /// Oldest first.
+    names: Vec<PathBuf>,
+    /// Records before this are of no use.
+    left: Option<u64>,
+    gone: bool,
+    /// Records that are to be applied.
+    live: u64,
+    records: u64,
+    bytes: u64,
+    fate: Option<Fate>,
+    /// Where it was found.
+    found: Option<PathBuf>,
+}
+
+/// The run that is said first. Records before that are its own: a checkpoint trims up to where the log ended when it began, and others write while it
+/// says again which run it is.
+const FIRST: u32 = 1;
+
+/// Everything the first pass finds.
+#[derive(Debug, Default)]
+struct Found {
+    /// Numbered in the order in which runs began; the same run said again is the same.
+    run: u32,
+    runs: Vec<[u8; 16]>,
+    files: BTreeMap<(u32, u32), Known>,
+    synced: u64,
+}
+
+/// Replays a log onto its files, syncs them, and empties it. Doing it twice does no harm.
+///
+/// # Errors
+/// [`ReplayError`]. Unless [`Rules::forget`] is set, nothing is touched when a file is missing or refused.
+pub fn recover(log: &Log, lane: u8, rules: &Rules) -> Result<Report, ReplayError> {
+    let to = log.tail();
+    let status = log.status().device.ok_or(LiveError::Gone)?;
+    let from = status.lane.get(usize::from(lane)).map_or(0, |lane| lane.readable).min(to);
+    let mut report = Report { from, to, ..Report::default() };
+    let mut found = Found { run: FIRST, ..Found::default() };
+    read(log, from, to, |entry| first_pass(&mut found, &mut report, entry))?;
+    found.run = FIRST;
+    found.runs.clear();
+    read(log, from, to, |entry| {
+        if let Some((lsn, record)) = of_file(entry) {
+            count(&mut found, &mut report, lsn, &record);
+        }
+        Ok(())
+    })?;
+    for file in found.files.values_mut() {
+        file.fate = Some(match file.live {
+            0 => Fate::Left,
+            _ => look(file, rules),
+        });
+    }
+    // Records whose file nobody names: the begin of the log was overwritten.
+    let bad = report.unbound > 0 || found.files.values().any(|file| file.fate.as_ref().is_some_and(Fate::is_bad));
+    if !rules.dry && (!bad || rules.forget) {
+        apply(log, &mut found, from, to)?;
+        if report.new > 0 {
+            let head = FileChange { kind: FileChangeKind::Synced, id: 0, offset: to, len: 0 };
+            let end = log.append(&[&head.to_bytes()])?.end;
+            log.wait(end, Level::Destaged, TIME)?;
+            // With the mark itself: a page that is kept would be in the way of other lanes. Where it still can be read, so can the mark.
+            log.trim(end)?;
+        }
+    }
+    report.files = found.files.into_values().filter(|file| file.records > 0).map(told).collect();
+    report.files.sort_by(|one, other| one.path.cmp(&other.path));
+    if bad && !rules.forget && !rules.dry {
+        return Err(ReplayError::Refused(Box::new(report)));
+    }
+    Ok(report)
+}
+
+fn told(file: Known) -> FileReport {
+    let path = file.found.or_else(|| file.names.last().cloned()).unwrap_or_default();
+    FileReport { path, fate: file.fate.unwrap_or(Fate::Left), records: file.records, bytes: file.bytes }
+}
+
+/// Every entry of the log between two offsets, in order.
+fn read(
+    log: &Log,
+    from: u64,
+    to: u64,
+    mut each: impl FnMut(Entry<'_>) -> Result<(), ReplayError>,
+) -> Result<(), ReplayError> {
+    let mut at = from;
+    let mut window = WINDOW;
+    let mut bytes = Vec::new();
+    while at < to {
+        let len = (to - at).min(window as u64) as usize;
+        bytes.resize(len, 0);
+        log.x_pread(at, &mut bytes, TIME)?;
+        let is_last = at + len as u64 == to;
+        let mut next = at;
+        for entry in Records::new(&bytes, at) {
+            // A place that is passed over at the window's end may be the begin of a record that goes on behind it.
+            let end = match entry {
+                Entry::Record { lsn, payload, .. } => {
+                    lsn + tidewater_wire::vendor::RecordHeader::span(payload.len() as u64)
+                }
+                Entry::Void { lsn, bytes } => lsn + bytes,
+                Entry::Skipped { to, .. } => to,
+            };
+            if end > at + len as u64 && !is_last {
+                break;
+            }
+            each(entry)?;
+            next = end.min(to);
+        }
+        if is_last {
+            break;
+        }
+        if next == at && window < WINDOW_MAX {
+            window *= 4; // A record that is larger.
+        } else {
+            if next == at {
+                // Or bytes that only look like the begin of one.
+                next = (at + 1).next_multiple_of(tidewater_wire::vendor::RECORD_ALIGN);
+                each(Entry::Skipped { from: at, to: next, damage: crate::Damage::Header })?;
+            }
+            window = WINDOW;
+        }
+        at = next;
+    }
+    Ok(())
+}
+
+fn of_file(entry: Entry<'_>) -> Option<(u64, FileRecord<'_>)> {
+    match entry {
+        Entry::Record { lsn, payload, .. } => FileRecord::parse(payload).ok().map(|record| (lsn, record)),
+        _ => None,
+    }
+}
+
+impl Found {
+    fn begin(&mut self, run: [u8; 16]) {
+        let known = self.runs.iter().position(|one| *one == run);
+        self.run = FIRST
+            + known.unwrap_or_else(|| {
+                self.runs.push(run);
+                self.runs.len() - 1
+            }) as u32;
+    }
+
+    fn file(&mut self, id: u32) -> Option<&mut Known> {
+        self.files.get_mut(&(self.run, id))
+    }
+}
+
+fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Result<(), ReplayError> {
+    if let Entry::Skipped { from, to, .. } = entry {
+        report.skipped += to - from;
+    }
+    let is_record = matches!(entry, Entry::Record { .. });
+    let Some((lsn, record)) = of_file(entry) else {
+        report.foreign += u64::from(is_record);
+        return Ok(());
+    };
+    report.records += 1;
+    match record {
+        FileRecord::Session { session, .. } => {
+            if found.runs.len() >= BINDS_MAX {
+                return Err(ReplayError::TooMany);
+            }
+            found.begin(session.run);
+        }
+        FileRecord::Bind { id, bind, path } => {
+            if found.files.len() >= BINDS_MAX {
+                return Err(ReplayError::TooMany);
+            }
+            let file = found.files.entry((found.run, id)).or_default();
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            if file.names.is_empty() {
+                file.bind = bind;
+            }
+            // An id is one file's: a record that says otherwise is forged or ours by mistake, and its path leads nowhere.
+            if is_same(&file.bind, &bind) {
+                file.names.retain(|name| *name != path);
+                if file.names.len() == NAMES_MAX {
+                    file.names.remove(0);
+                }
+                file.names.push(path);
+            }
+        }
+        FileRecord::Leave { id } => {
+            if let Some(file) = found.file(id) {
+                file.left = Some(lsn);
+            }
+        }
+        FileRecord::Gone { id } => {
+            if let Some(file) = found.file(id) {
+                file.gone = true;
+            }
+        }
+        FileRecord::Synced { from } => found.synced = found.synced.max(from.min(lsn)),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The id of a record that changes a file.
+fn changes(record: &FileRecord<'_>) -> Option<u32> {
+    match record {
+        FileRecord::Write { id, .. } | FileRecord::Truncate { id, .. } | FileRecord::Zero { id, .. } => Some(*id),
+        _ => None,
+    }
+}
+
+fn count(found: &mut Found, report: &mut Report, lsn: u64, record: &FileRecord<'_>) {
+    if let FileRecord::Session { session, .. } = record {
+        found.begin(session.run);
+    }
+    let synced = found.synced;
+    if lsn >= synced && !matches!(record, FileRecord::Synced { .. }) {
+        report.new += 1;
+    }
+    let Some(id) = changes(record) else { return };
+    match found.file(id) {
+        _ if lsn < synced => report.stale += 1,
+        None => report.unbound += 1,
+        Some(file) => {
+            file.records += 1;
+            if file.left.is_none_or(|left| lsn > left) {
+                file.live += 1;
+            }
+        }
+    }
+}
+
+/// Whether a file is there and may be touched. Nothing is kept open: there may be many.
+fn look(file: &mut Known, rules: &Rules) -> Fate {
+    let mut refused = None;
+    for name in file.names.iter().rev() {
+        match open(name, &file.bind, rules) {
+            Ok(Some(_)) => {
+                file.found = Some(name.clone());
+                return Fate::UpToDate;
+            }
+            Ok(None) => {}
+            Err(why) => refused = refused.or(Some(Fate::Refused(why))),
+        }
+    }
+    match refused {
+        Some(refused) => refused,
+        None if file.gone => Fate::Removed,
+        None => Fate::Missing,
+    }
+}
+
+/// Opens a file of the log. `None`: it is not there, or another is.
+fn open(name: &Path, bind: &FileBind, rules: &Rules) -> Result<Option<File>, String> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    let how = |flags: OFlag| OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    if let Some(globs) = &rules.globs
+        && !globs.matches(name.as_os_str().as_bytes())
+    {
+        return Err("it is not of the log set (--log)".into());
+    }
+    let here = nix::fcntl::AT_FDCWD;
+    // Looked at before it is opened: to open a device may do something.
+    let path = match openat2(here, name, how(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)) {
+        Ok(path) => File::from(path),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+        Err(Errno::ELOOP) => return Err("a symbolic link stands in its way, and none is followed".into()),
+        Err(errno) => return Err(errno.desc().into()),
+    };
+    let about = path.metadata().map_err(|error| error.to_string())?;
+    if about.file_type().is_symlink() {
+        return Err("a symbolic link has its name, and none is followed".into());
+    }
+    if !about.file_type().is_file() {
+        return Err("it is no regular file".into());
+    }
+    let file = openat2(here, name, how(OFlag::O_RDWR | flags)).map_err(|errno| errno.desc().to_owned())?;
+    let file = File::from(file);
+    // What is opened counts: the name may have become another's since.
+    let found = identify(file.as_fd()).map_err(|errno| errno.desc().to_owned())?;
+    if !is_same(&found, bind) {
+        return Ok(None);
+    }
+    let about = file.metadata().map_err(|error| error.to_string())?;
+    may_touch(name, about.uid())?;
+    Ok(Some(file))
+}
+
+/// A file of the caller's; for root one that belongs to whom its folder does.
+fn may_touch(name: &Path, owner: u32) -> Result<(), String> {
+    let caller = nix::unistd::geteuid().as_raw();
+    let folder = || name.parent().and_then(|folder| folder.symlink_metadata().ok()).map(|about| about.uid());
+    match caller {
+        _ if owner == caller => Ok(()),
+        0 if folder() == Some(owner) => Ok(()),
+        0 => Err(format!("it belongs to user {owner}, and its folder to another")),
+        _ => Err(format!("it belongs to user {owner}: recover as that user")),
+    }
+}
+
+/// Applies what is live, in order, and syncs.
+fn apply(log: &Log, found: &mut Found, from: u64, to: u64) -> Result<(), ReplayError> {
+    let (synced, rules) = (found.synced, Rules::default());
+    let mut open_files: BTreeMap<(u32, u32), File> = BTreeMap::new();
+    let mut touched: Vec<(u32, u32)> = Vec::new();
+    found.run = FIRST;
+    found.runs.clear();
+    read(log, from, to, |entry| {
+        let Some((lsn, record)) = of_file(entry) else { return Ok(()) };
+        if let FileRecord::Session { session, .. } = &record {
+            found.begin(session.run);
+        }
+        let Some(id) = changes(&record) else { return Ok(()) };
+        let run = found.run;
+        let Some(known) = found.file(id) else { return Ok(()) };
+        let is_live = lsn >= synced && known.left.is_none_or(|left| lsn > left);
+        let Some(path) = known.found.as_ref().filter(|_| is_live) else { return Ok(()) };
+        let failed = |error| ReplayError::File { path: path.clone(), error };
+        if !open_files.contains_key(&(run, id)) {
+            if open_files.len() >= OPEN_MAX {
+                open_files.pop_first();
+            }
+            let opened = open(path, &known.bind, &rules).map_err(std::io::Error::other).map_err(failed)?;
+            let opened = opened.ok_or_else(|| failed(std::io::Error::other("it became another file meanwhile")))?;
+            open_files.insert((run, id), opened);
+            touched.push((run, id));
+        }
+        let file = &open_files[&(run, id)];
+        match record {
+            FileRecord::Write { offset, bytes, .. } => {
+                file.write_all_at(bytes, offset).map_err(failed)?;
+                known.bytes += bytes.len() as u64;
+            }
+            FileRecord::Truncate { len, .. } => file.set_len(len).map_err(failed)?,
+            FileRecord::Zero { offset, len, .. } => zero(file, offset, len).map_err(failed)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    drop(open_files);
+    touched.sort_unstable();
+    touched.dedup();
+    for key in touched {
+        let known = &found.files[&key];
+        let Some(path) = &known.found else { continue };
+        let failed = |error| ReplayError::File { path: path.clone(), error };
+        let file = open(path, &known.bind, &rules).map_err(std::io::Error::other).map_err(failed)?;
+        if let Some(file) = file {
+            file.sync_all().map_err(failed)?;
+        }
+        if let Some(folder) = path.parent() {
+            // Some file systems have no sync of folders, and need none.
+            let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        }
+    }
+    Ok(())
+}
+
+/// Zeroes a part of a file as far as it goes.
+fn zero(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
+    let end = (offset + len).min(file.metadata()?.size());
+    let zeroes = [0; 16 << 10];
+    let mut at = offset;
+    while at < end {
+        let part = (end - at).min(zeroes.len() as u64);
+        file.write_all_at(&zeroes[..part as usize], at)?;
+        at += part;
+    }
+    Ok(())
+}

@@ -1,0 +1,440 @@
+//! What `tidewater run` does beside the program: it recovers first, hands the ring over, trims the log behind files that are synced, and drains it when
+//! the program has ended.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use tidewater_wire::vendor::{FastStatus, FileChangeKind, FileSession, PAGE_BYTES};
+
+use super::handle::{identify, is_same};
+use super::replay::{ReplayError, Report, Rules, recover};
+use super::set::{Files, FilesError, Real, sync_folder};
+use super::table::{Counter, GONE, Place, REAL, Table};
+use super::{CHUNK_MAX, Globs, hand_over};
+use crate::live::{Level, LiveError, Log, Options};
+
+/// Files are synced and the log is trimmed this often while something is written.
+const EVERY: Duration = Duration::from_secs(1);
+/// The device is asked this often how it is.
+const LOOK: Duration = Duration::from_millis(20);
+/// And this often while nothing is written.
+const LOOK_IDLE: Duration = Duration::from_millis(200);
+/// Bytes of the stream in a page of the log (ADR 7).
+const PAYLOAD: u64 = PAGE_BYTES as u64 - 64;
+/// How long an append waits for a ring that is full.
+const FULL: Duration = Duration::from_secs(20);
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The device: vfio-user:SOCKET.
+    pub target: String,
+    /// The lane.
+    pub lane: u8,
+    /// What syncs wait for. `None`: RING where the ring's memory survives a loss of power, DESTAGED elsewhere.
+    pub level: Option<Level>,
+    /// The log set.
+    pub globs: Globs,
+    /// Go on where recovery misses a file.
+    pub forget: bool,
+}
+
+/// Why a run could not begin, or go on.
+#[derive(Debug)]
+pub enum RunError {
+    /// The log.
+    Log(LiveError),
+    /// Recovery.
+    Replay(ReplayError),
+    /// A file of the set.
+    File {
+        /// Which; empty: none in particular.
+        path: PathBuf,
+        /// Why.
+        error: FilesError,
+    },
+    /// The log's pages are another lane's, too, and it keeps them.
+    Held,
+    /// The system refused something else.
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Log(error) => error.fmt(f),
+            RunError::Replay(error) => error.fmt(f),
+            RunError::File { path, error } if path.as_os_str().is_empty() => error.fmt(f),
+            RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            RunError::Held => f.write_str(
+                "the log is full of another lane's bytes: `tidewater recover` or `tidewater drain` its lane, or give the device a larger log (fast.log_size)",
+            ),
+            RunError::System { what, error } => write!(f, "can't {what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<LiveError> for RunError {
+    fn from(error: LiveError) -> RunError {
+        RunError::Log(error)
+    }
+}
+
+impl From<FilesError> for RunError {
+    fn from(error: FilesError) -> RunError {
+        RunError::File { path: PathBuf::new(), error }
+    }
+}
+
+fn file_error(path: &Path) -> impl Fn(FilesError) -> RunError {
+    move |error| RunError::File { path: path.to_owned(), error }
+}
+
+/// What a checkpoint did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Checkpoint {
+    /// Files that were synced.
+    pub files: usize,
+    /// The log before this offset was trimmed.
+    pub trimmed: u64,
+}
+
+/// What a run did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ended {
+    /// Files that came into the set.
+    pub entered: u64,
+    /// Files that left it: what happened to them could not be recorded.
+    pub left: u64,
+    /// Records.
+    pub records: u64,
+    /// Bytes that were written to files of the set.
+    pub written: u64,
+    /// Bytes of them that were new.
+    pub recorded: u64,
+    /// Syncs that were a wait for the log.
+    pub waits: u64,
+    /// Syncs, renames, removals outside of the set that waited for the log.
+    pub ordered: u64,
+    /// Changes of processes that died amid them, and that were recorded anew.
+    pub taken_over: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+}
+
+/// Pages of the log that are in use.
+fn used(status: &FastStatus) -> u64 {
+    status.lba_tail.saturating_sub(status.lba_head)
+}
+
+/// Real calls of a process that no shim is in.
+#[derive(Debug)]
+struct Plain;
+
+impl Real for Plain {
+    fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        nix::unistd::fsync(file)
+    }
+}
+
+/// The supervisor's side of a run.
+#[derive(Debug)]
+pub struct Run {
+    files: Files<Log>,
+    table: OwnedFd,
+    listener: UnixListener,
+    name: String,
+    globs: Globs,
+    lane: u8,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Where the log was when files were synced last.
+    checked: u64,
+    at: Instant,
+    /// When the device was asked last.
+    looked: Instant,
+    checkpoints: u64,
+    trimmed: u64,
+    /// That a trim was of no use.
+    told: bool,
+}
+
+impl Run {
+    /// Opens the log, recovers what an earlier run has left, and makes what the program's processes share.
+    ///
+    /// # Errors
+    /// [`RunError`]: nothing is begun.
+    pub fn start(setup: &Setup) -> Result<(Run, Report), RunError> {
+        if let Some(level @ (Level::RemoteRing | Level::RemoteDestaged)) = setup.level {
+            return Err(LiveError::NotAvailable(level).into());
+        }
+        let log = Log::open(&setup.target, Options { lane: setup.lane, full: FULL, ..Options::default() })?;
+        let rules = Rules { globs: Some(setup.globs.clone()), forget: setup.forget, dry: false };
+        let report = recover(&log, setup.lane, &rules).map_err(RunError::Replay)?;
+        // What a log waits for by itself tells whether its ring survives a loss of power.
+        let outside = log.level();
+        let level = setup.level.unwrap_or(outside);
+        let mut run = [0; 16];
+        let random = |error| RunError::System { what: "draw a number for the run", error };
+        File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut run)).map_err(random)?;
+        let chunk = (log.status().ring_bytes / 8).clamp(256, CHUNK_MAX);
+        let (table, file) = Table::new(run, level, outside, chunk)?;
+        let name = run.iter().fold("tidewater-run-".to_owned(), |name, byte| name + &format!("{byte:02x}"));
+        let listener = hand_over::listen(&name);
+        let listener = listener.map_err(|error| RunError::System { what: "listen for the program", error })?;
+        let files = Files::new(table, log);
+        let begin = files.journal().end();
+        let now = Instant::now();
+        let state = State { checked: begin, at: now, looked: now, checkpoints: 0, trimmed: begin, told: false };
+        let globs = setup.globs.clone();
+        let run = Run { files, table: file, listener, name, globs, lane: setup.lane, state: Mutex::new(state) };
+        run.say_session()?;
+        let status = run.files.journal().status().device.ok_or(LiveError::Gone)?;
+        run.admit(&status);
+        Ok((run, report))
+    }
+
+    fn say_session(&self) -> Result<(), RunError> {
+        let table = self.files.table();
+        let patterns: Vec<u8> =
+            self.globs.patterns().iter().flat_map(|one| one.bytes().chain(std::iter::once(0))).collect();
+        let destaged = table.level() == Level::Destaged;
+        let session = FileSession { run: table.run(), destaged, pattern_bytes: patterns.len() as u32 };
+        self.files.say(FileChangeKind::Session, 0, &[&session.to_bytes(), &patterns])?;
+        Ok(())
+    }
+
+    /// What the program finds in its environment, beside the preload.
+    pub fn environment(&self) -> [(&'static str, String); 2] {
+        [(hand_over::SOCKET_VARIABLE, self.name.clone()), (hand_over::FILES_VARIABLE, self.globs.to_text())]
+    }
+
+    /// What syncs wait for.
+    pub fn level(&self) -> Level {
+        self.files.table().level()
+    }
+
+    /// What that survives, in words.
+    pub fn survives(&self) -> &'static str {
+        let status = self.files.journal().status();
+        if self.level() == Level::Ring { status.ring_survives } else { status.destaged_survives }
+    }
+
+    /// Answers the program's processes, one after another, until the listener fails. For a thread of its own.
+    pub fn hand_over(&self) {
+        for stream in self.listener.incoming() {
+            match stream {
+                // Whoever asks and may not gets nothing, and one that ended meanwhile needs nothing.
+                Ok(stream) => drop(hand_over::answer(&stream, self.files.journal(), &self.table)),
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Looks after the run; to be called a few times a second.
+    ///
+    /// # Errors
+    /// The device has gone, or a file can't be synced: from now on the program's syncs fail.
+    pub fn tick(&self) -> Result<Option<Checkpoint>, RunError> {
+        let done = self.try_tick();
+        if let Err(error) = &done
+            && !matches!(error, RunError::Held)
+        {
+            let number = match error {
+                RunError::Log(error) => error.errno(),
+                _ => libc::EIO,
+            };
+            self.files.table().fail(number.unsigned_abs().into());
+        }
+        done
+    }
+
+    fn try_tick(&self) -> Result<Option<Checkpoint>, RunError> {
+        let (log, table) = (self.files.journal(), self.files.table());
+        self.files.check()?;
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Whoever waits for a trim waits for this.
+        let is_short = log.end() > table.limit();
+        let often = if log.end() > state.checked { LOOK } else { LOOK_IDLE };
+        if state.looked.elapsed() < often && !is_short {
+            return Ok(None);
+        }
+        state.looked = Instant::now();
+        let status = log.status().device.ok_or(LiveError::Gone)?;
+        log.seal()?;
+        for place in table.entries() {
+            if table.is_orphaned(place)
+                && let Some((file, _)) = self.open(place)
+            {
+                drop(self.files.lock(place, file.as_fd(), false)?);
+            }
+        }
+        self.was_overwritten(&status, &state)?;
+        self.admit(&status);
+        let is_full = used(&status).saturating_mul(4) >= status.lba_count;
+        let is_new = log.end() > state.checked;
+        // Without anything new it is another lane that fills the pages, and what this one has may be in their way.
+        let is_due = state.at.elapsed() >= EVERY && (is_new || is_full);
+        if !is_due && !(is_new && (is_full || is_short)) {
+            return Ok(None);
+        }
+        let done = self.checkpoint(&mut state, false)?;
+        let status = log.status().device.ok_or(LiveError::Gone)?;
+        self.admit(&status);
+        if log.end() > table.limit() && !state.told {
+            state.told = true;
+            return Err(RunError::Held);
+        }
+        Ok(Some(done))
+    }
+
+    /// Says how far programs may go: half of the pages that are free, as their lanes share them, is for what is under way and for the next checkpoint.
+    fn admit(&self, status: &FastStatus) {
+        let free = (status.lba_count / 2).saturating_sub(used(status));
+        let share = free * PAYLOAD / u64::from(status.lanes.max(1));
+        let piece = (status.lba_count * PAYLOAD / 64).clamp(4 << 10, 1 << 20);
+        // Nothing is free: the limit is behind the log's end.
+        let end = self.files.journal().end();
+        let limit = if share == 0 { end.saturating_sub(1) } else { end + share };
+        self.files.table().set_limit(limit, piece);
+    }
+
+    /// A device that overwrites its log instead of waiting for a trim would lose what was promised.
+    fn was_overwritten(&self, status: &FastStatus, state: &State) -> Result<(), RunError> {
+        let readable = status.lane.get(usize::from(self.lane)).map_or(0, |lane| lane.readable);
+        // A trim takes whole pages.
+        if readable > state.trimmed + PAGE_BYTES as u64 {
+            let why = "the device overwrote it before it was trimmed: its profile needs fast.on_wrap = \"wait\"";
+            return Err(LiveError::Ring(why.into()).into());
+        }
+        Ok(())
+    }
+
+    /// Opens a file of the table by its path, if it is still there.
+    fn open(&self, place: Place) -> Option<(File, PathBuf)> {
+        let path = self.files.table().path(place);
+        let path = PathBuf::from(OsStr::from_bytes(path.as_bytes()));
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(&path).ok()?;
+        let is = identify(file.as_fd()).ok()?;
+        is_same(&is, &self.files.table().bind(place)).then_some((file, path))
+    }
+
+    /// Syncs all files, and trims what is before. `last`: the program has ended, and nothing is needed any more.
+    fn checkpoint(&self, state: &mut State, last: bool) -> Result<Checkpoint, RunError> {
+        let (log, table) = (self.files.journal(), self.files.table());
+        let from = log.end();
+        let mut done = Checkpoint { trimmed: from, ..Checkpoint::default() };
+        if !last {
+            self.say_session()?;
+        }
+        let places: Vec<Place> = {
+            let _all = table.lock_all()?;
+            table.entries().collect()
+        };
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for place in places {
+            // Whoever recorded a change before `from` has made it once the lock was free.
+            let Some((file, path)) = self.open(place) else {
+                self.lost(place)?;
+                continue;
+            };
+            match self.files.lock(place, file.as_fd(), false).map_err(file_error(&path))? {
+                Some(locked) if !last && table.flags(place) & REAL == 0 => self.files.say_again(&locked)?,
+                _ => {}
+            }
+            Plain.sync(file.as_fd()).map_err(FilesError::System).map_err(file_error(&path))?;
+            done.files += 1;
+            let folder = path.parent().unwrap_or(&path);
+            if !folders.iter().any(|one| one == folder) {
+                folders.push(folder.to_owned());
+                sync_folder(path.as_os_str().as_bytes(), &Plain)
+                    .map_err(FilesError::System)
+                    .map_err(file_error(folder))?;
+            }
+        }
+        let until = if last { log.end() } else { from };
+        let synced = self.files.say(FileChangeKind::Synced, until, &[])?;
+        log.wait(synced.end, Level::Destaged, FULL)?;
+        // With the mark itself, in the end: a page that is kept would be in the way of other lanes. Where it still can be read, so can the mark.
+        let until = if last { synced.end } else { until };
+        log.trim(until)?;
+        (state.checked, state.trimmed, state.at) = (log.end(), until, Instant::now());
+        state.checkpoints += 1;
+        Ok(done)
+    }
+
+    /// A file that is not where it was: removed, or moved by somebody else. Its bytes are made durable with all of its file system's.
+    fn lost(&self, place: Place) -> Result<(), RunError> {
+        let table = self.files.table();
+        if table.flags(place) & GONE == 0 {
+            let path = table.path(place);
+            let folder = Path::new(OsStr::from_bytes(path.as_bytes())).parent().map(File::open);
+            match folder {
+                Some(Ok(folder)) => nix::unistd::syncfs(&folder).map_err(FilesError::System)?,
+                _ => nix::unistd::sync(),
+            }
+            self.files.gone(place)?;
+        }
+        table.remove(place);
+        Ok(())
+    }
+
+    /// The program and all that it started have ended: every byte goes to its file, and the log is emptied.
+    ///
+    /// # Errors
+    /// As [`Run::tick`]; the log keeps what it has, for `tidewater recover`.
+    pub fn finish(&self) -> Result<Ended, RunError> {
+        self.files.check()?;
+        let log = self.files.journal();
+        log.seal()?;
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.checkpoint(&mut state, true)?;
+        Ok(self.done(state.checkpoints))
+    }
+
+    /// What was done so far.
+    pub fn so_far(&self) -> Ended {
+        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.done(state.checkpoints)
+    }
+
+    fn done(&self, checkpoints: u64) -> Ended {
+        let counted = |counter| self.files.table().counted(counter);
+        Ended {
+            entered: counted(Counter::Entered),
+            left: counted(Counter::Left),
+            records: counted(Counter::Records),
+            written: counted(Counter::Written),
+            recorded: counted(Counter::Recorded),
+            waits: counted(Counter::Waits),
+            ordered: counted(Counter::Ordered),
+            taken_over: counted(Counter::TakenOver),
+            checkpoints,
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! Each change of a file in the set: first its record, then the real call, both under the file's lock, so that the order in the ring is that of the
+//! page cache.
+//!
+//! What keeps the promise is one sentence: **under its lock, a file is what its records say**. A real call that failed or was short, and an owner of
+//! the lock that died amid a change, leave a file of which that is not known; so the bytes in question are read back and recorded anew
+//! ([`Files::settle`]). Only then may a later write leave out what it does not change.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::stat::fstat;
+use nix::sys::uio::pread;
+use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind};
+
+use super::PATIENCE;
+use super::handle::{identify, is_same};
+use super::table::{Counter, GONE, Locked, Place, REAL, Table};
+use crate::live::{Level, LiveError, Written};
+
+/// Where records go.
+pub trait Journal {
+    /// Appends one record, whose payload are the parts one after another.
+    ///
+    /// # Errors
+    /// Nothing was appended.
+    fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError>;
+    /// End of what is appended.
+    fn end(&self) -> u64;
+    /// Waits until everything before a stream offset is at a level.
+    ///
+    /// # Errors
+    /// It is not, or that is not known.
+    fn wait(&self, end: u64, level: Level) -> Result<(), LiveError>;
+}
+
+/// Why a change of a file could not be recorded, or not be promised.
+#[derive(Debug)]
+pub enum FilesError {
+    /// The log said so, just now: from now on nothing is promised.
+    Log(LiveError),
+    /// It was said before, with this number of the system.
+    Failed(u64),
+    /// The system refused a call on the file.
+    System(Errno),
+    /// All places of the table are in use.
+    TooMany,
+}
+
+impl fmt::Display for FilesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FilesError::Log(error) => error.fmt(f),
+            FilesError::Failed(number) => match Errno::from_raw(*number as i32) {
+                Errno::EPIPE => f.write_str("the device has gone"),
+                errno => write!(f, "the log has failed: {}", errno.desc()),
+            },
+            FilesError::System(errno) => f.write_str(errno.desc()),
+            FilesError::TooMany => write!(f, "more than {} files on the log", super::FILES_MAX),
+        }
+    }
+}
+
+impl From<Errno> for FilesError {
+    fn from(errno: Errno) -> FilesError {
+        FilesError::System(errno)
+    }
+}
+
+/// How a sync of a file is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sync {
+    /// It is done: the log was waited for.
+    Waited,
+    /// The log is in order: the real call is to be made.
+    Real,
+}
+
+/// Bytes that are read of a file at once, to see what a write changes: on the stack, since nothing on this way takes memory.
+const LOOK: usize = 8 << 10;
+/// Equal bytes that are worth a record of their own: its head and fill take as many.
+const GAP: usize = 128;
+
+/// A file that something real is to be done with.
+pub trait Real {
+    /// `fsync`.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno>;
+}
+
+/// The files of a run, and where their changes go.
+#[derive(Debug)]
+pub struct Files<J> {
+    table: Table,
+    journal: J,
+}
+
+impl<J: Journal> Files<J> {
+    /// Files of a table, on a log.
+    pub fn new(table: Table, journal: J) -> Files<J> {
+        Files { table, journal }
+    }
+
+    /// What the processes share.
+    #[inline]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Where records go.
+    #[inline]
+    pub fn journal(&self) -> &J {
+        &self.journal
+    }
+
+    /// An error of the log is one for good, and for all.
+    fn for_good<T>(&self, result: Result<T, LiveError>) -> Result<T, FilesError> {
+        result.map_err(|error| {
+            self.table.fail(error.errno().unsigned_abs().into());
+            FilesError::Log(error)
+        })
+    }
+
+    /// Whether anything may still be promised.
+    ///
+    /// # Errors
+    /// What has failed.
+    #[inline]
+    pub fn check(&self) -> Result<(), FilesError> {
+        self.table.failed().map_or(Ok(()), |failed| Err(FilesError::Failed(failed.0)))
+    }
+
+    /// Appends a record.
+    fn put(&self, kind: FileChangeKind, id: u32, offset: u64, len: u64, data: &[&[u8]]) -> Result<Written, FilesError> {
+        self.check()?;
+        let head = FileChange { kind, id, offset, len }.to_bytes();
+        let none: &[u8] = &[];
+        let (one, other) = (data.first().unwrap_or(&none), data.get(1).unwrap_or(&none));
+        let written = self.for_good(self.journal.append(&[&head, one, other]))?;
+        self.table.count(Counter::Records, 1);
+        Ok(written)
+    }
+
+    /// Waits while the log is so full that only the supervisor, who trims it, may append. Before a lock is taken: the supervisor needs it.
+    ///
+    /// # Errors
+    /// What has failed; the log is full when it takes too long.
+    #[inline]
+    pub fn admit(&self) -> Result<(), FilesError> {
+        if self.journal.end() <= self.table.limit() { Ok(()) } else { self.wait_for_trim() }
+    }
+
+    #[cold]
+    fn wait_for_trim(&self) -> Result<(), FilesError> {
+        let start = Instant::now();
+        while self.journal.end() > self.table.limit() {
+            self.check()?;
+            if start.elapsed() >= PATIENCE {
+                return self.for_good(Err(LiveError::Untrimmed));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    }
+
+    /// Takes a file's lock. A file that a dead process was changing is settled first. `None`: the file has left the set.
+    ///
+    /// # Errors
+    /// The log's, and those of reading the file.
+    #[inline]
+    pub fn lock(&self, place: Place, file: BorrowedFd<'_>, held: bool) -> Result<Option<Locked<'_>>, FilesError> {
+        let locked = self.for_good(self.table.lock(place, held))?;
+        if let Some(locked) = &locked
+            && locked.from_dead
+        {
+            self.settle(locked, file)?;
+        }
+        Ok(locked)
+    }
+
+    /// Records that bytes are about to be written. `old`: a descriptor by which the file can be read, so that only what changes is recorded.
+    ///
+    /// # Errors
+    /// The log's.
+    #[inline]
+    pub fn write(
+        &self,
+        locked: &Locked<'_>,
+        old: Option<BorrowedFd<'_>>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), FilesError> {
+        self.table.count(Counter::Written, bytes.len() as u64);
+        let mut at = 0;
+        if let Some(file) = old {
+            let mut there = [0; LOOK];
+            while at < bytes.len() {
+                let part = &bytes[at..bytes.len().min(at + LOOK)];
+                let got = read_at(file, &mut there[..part.len()], offset + at as u64).unwrap_or(0);
+                if got == 0 {
+                    break;
+                }
+                let mut from = 0;
+                while let Some((first, last)) = change(part, &there[..got], from) {
+                    self.put_bytes(locked.place.id, offset + (at + first) as u64, &part[first..last])?;
+                    from = last;
+                }
+                at += part.len();
+            }
+        }
+        self.put_bytes(locked.place.id, offset + at as u64, &bytes[at..])
+    }
+
+    fn put_bytes(&self, id: u32, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        self.table.count(Counter::Recorded, bytes.len() as u64);
+        // Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes that go into it.
+        let mut stable = [0; LOOK];
+        for part in bytes.chunks(self.table.chunk().clamp(1, LOOK)) {
+            let stable = &mut stable[..part.len()];
+            stable.copy_from_slice(part);
+            let part = &*stable;
+            self.put(FileChangeKind::Write, id, offset, part.len() as u64, &[part])?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Records that the file is about to get a length.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn truncate(&self, locked: &Locked<'_>, len: u64) -> Result<(), FilesError> {
+        self.put(FileChangeKind::Truncate, locked.place.id, 0, len, &[]).map(drop)
+    }
+
+    /// Records that a part of the file is about to be zero.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn zero(&self, locked: &Locked<'_>, offset: u64, len: u64) -> Result<(), FilesError> {
+        self.put(FileChangeKind::Zero, locked.place.id, offset, len, &[]).map(drop)
+    }
+
+    /// Records what the file has where a change was pending: it failed, was short, or its process died amid it.
+    ///
+    /// # Errors
+    /// The log's, and those of reading the file.
+    #[cold]
+    pub fn settle(&self, locked: &Locked<'_>, file: BorrowedFd<'_>) -> Result<(), FilesError> {
+        let Some((from, to)) = locked.pending() else { return Ok(()) };
+        let result = self.read_back(locked.place.id, file, from, to);
+        if let Err(FilesError::System(errno)) = &result {
+            // What the file is can't be known: nothing may be promised of it.
+            self.table.fail(*errno as u64);
+        }
+        result?;
+        locked.end();
+        Ok(())
+    }
+
+    fn read_back(&self, id: u32, file: BorrowedFd<'_>, from: u64, to: u64) -> Result<(), FilesError> {
+        // Its own descriptor may be for writing alone.
+        let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| system(&error))?;
+        let size = fstat(&file)?.st_size as u64;
+        self.put(FileChangeKind::Truncate, id, 0, size, &[])?;
+        let (mut at, end) = (from, to.min(size));
+        let mut bytes = [0; LOOK];
+        while at < end {
+            let want = (end - at).min(LOOK as u64) as usize;
+            let got = read_at(file.as_fd(), &mut bytes[..want], at)?;
+            if got == 0 {
+                break;
+            }
+            self.put_bytes(id, at, &bytes[..got])?;
+            at += got as u64;
+        }
+        Ok(())
+    }
+
+    /// A file comes into the set: what it is now is made durable by itself, and from here on its changes are recorded. `path`: absolute, without
+    /// symbolic links. `None`: it has no name any more.
+    ///
+    /// # Errors
+    /// The log's, those of the system, and too many files.
+    pub fn enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
+        self.check()?;
+        self.admit()?;
+        let _all = self.for_good(self.table.lock_all())?;
+        let about = fstat(file)?;
+        if about.st_nlink == 0 {
+            return Ok(None);
+        }
+        let is = identify(file)?;
+        if let Some(place) = self.table.find(about.st_dev, about.st_ino) {
+            if is_same(&is, &self.table.bind(place)) && self.table.flags(place) & GONE == 0 {
+                return Ok(Some(place));
+            }
+            self.table.remove(place); // Another file had the inode.
+        }
+        if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
+            return Err(FilesError::System(Errno::ENAMETOOLONG));
+        }
+        real.sync(file)?;
+        sync_folder(path, real)?;
+        let place = self.table.reserve().ok_or(FilesError::TooMany)?;
+        let bind = self.table.set_path(place, &is, path);
+        self.put(FileChangeKind::Bind, place.id, 0, 0, &[&bind.to_bytes(), path])?;
+        self.table.publish(place, about.st_dev, about.st_ino);
+        self.table.count(Counter::Entered, 1);
+        Ok(Some(place))
+    }
+
+    /// A file of the set has, or is about to have, another path. `moves`: this is where it is from now on.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn name(&self, place: Place, path: &[u8], moves: bool) -> Result<(), FilesError> {
+        if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
+            return Err(FilesError::System(Errno::ENAMETOOLONG));
+        }
+        let Some(locked) = self.for_good(self.table.lock(place, false))? else { return Ok(()) };
+        let mut bind = FileBind { path_bytes: path.len() as u16, ..self.table.bind(locked.place) };
+        if moves {
+            bind = self.table.set_path(locked.place, &bind, path);
+        }
+        self.put(FileChangeKind::Bind, place.id, 0, 0, &[&bind.to_bytes(), path]).map(drop)
+    }
+
+    /// Says again what an id stands for, which makes what was said before superfluous.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn say_again(&self, locked: &Locked<'_>) -> Result<(), FilesError> {
+        let path = self.table.path(locked.place);
+        let bind = self.table.bind(locked.place);
+        self.put(FileChangeKind::Bind, locked.place.id, 0, 0, &[&bind.to_bytes(), path.as_bytes()]).map(drop)
+    }
+
+    /// Says under what a program runs, or that all files are synced up to an offset.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn say(&self, kind: FileChangeKind, offset: u64, data: &[&[u8]]) -> Result<Written, FilesError> {
+        self.put(kind, 0, offset, 0, data)
+    }
+
+    /// What happens to a file from now on is not recorded. `stays`: its name is of the set, and it is not taken in again; its syncs are real.
+    ///
+    /// # Errors
+    /// The log's, and those of the system.
+    pub fn leave(&self, place: Place, file: BorrowedFd<'_>, stays: bool, real: &impl Real) -> Result<(), FilesError> {
+        if self.table.flags(place) & REAL != 0 && stays {
+            return Ok(());
+        }
+        let Some(_locked) = self.lock(place, file, false)? else { return Ok(()) };
+        if self.table.flags(place) & REAL == 0 {
+            real.sync(file)?;
+            let left = self.put(FileChangeKind::Leave, place.id, 0, 0, &[])?;
+            // Its next bytes are durable whenever the system likes: the record has to be first.
+            self.for_good(self.journal.wait(left.end, self.table.outside()))?;
+            self.table.count(Counter::Left, 1);
+        }
+        if stays {
+            self.table.flag(place, REAL);
+        } else {
+            self.table.remove(place);
+        }
+        Ok(())
+    }
+
+    /// The last name of a file of the set is about to be removed. It is said first, and has come as far as names may: else recovery would miss a file that
+    /// was removed on purpose, and refuse.
+    ///
+    /// # Errors
+    /// The log's: the file is not to be removed.
+    pub fn going(&self, place: Place) -> Result<(), FilesError> {
+        self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
+        self.order()
+    }
+
+    /// It was removed.
+    pub fn went(&self, place: Place) {
+        self.table.flag(place, GONE);
+    }
+
+    /// The last name of a file of the set was removed, by somebody who did not say so first.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn gone(&self, place: Place) -> Result<(), FilesError> {
+        self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
+        self.went(place);
+        Ok(())
+    }
+
+    /// A sync of a file of the set: waits for everything that is on the log.
+    ///
+    /// # Errors
+    /// The log's, and what failed before.
+    #[inline]
+    pub fn sync(&self, place: Place) -> Result<Sync, FilesError> {
+        self.check()?;
+        if self.table.flags(place) & REAL != 0 || !self.table.is(place) {
+            self.order()?;
+            return Ok(Sync::Real);
+        }
+        self.for_good(self.journal.wait(self.journal.end(), self.table.level()))?;
+        self.table.count(Counter::Waits, 1);
+        Ok(Sync::Waited)
+    }
+
+    /// Before something outside of the set may become durable, what is on the log has to be: else data could be ahead of its log.
+    ///
+    /// # Errors
+    /// The log's, and what failed before.
+    pub fn order(&self) -> Result<(), FilesError> {
+        self.check()?;
+        self.for_good(self.journal.wait(self.journal.end(), self.table.outside()))?;
+        self.table.count(Counter::Ordered, 1);
+        Ok(())
+    }
+}
+
+fn system(error: &std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
+}
+
+/// Makes a name durable.
+pub(super) fn sync_folder(path: &[u8], real: &impl Real) -> Result<(), Errno> {
+    let folder = Path::new(OsStr::from_bytes(path)).parent().ok_or(Errno::ENOENT)?;
+    let folder = File::open(folder).map_err(|error| system(&error))?;
+    match real.sync(folder.as_fd()) {
+        // Some file systems have no sync of folders, and need none.
+        Err(Errno::EINVAL) => Ok(()),
+        result => result,
+    }
+}
+
+/// Reads until the bytes are there or the file ends.
+fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut filled = 0;
+    while filled < to.len() {
+        match pread(file, &mut to[filled..], (offset + filled as u64) as i64) {
+            Ok(0) => break,
+            Ok(got) => filled += got,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(filled)
+}
+
+/// The next run of bytes from `from` on that differ from what is there, over gaps that are not worth a record. What is there may be less.
+fn change(new: &[u8], old: &[u8], from: usize) -> Option<(usize, usize)> {
+    const BLOCK: usize = 64;
+    let first = from + differs(&new[from..], old.get(from..).unwrap_or_default())?;
+    let (mut at, mut last, mut equal) = (first, first + 1, 0);
+    while at < new.len() && equal < GAP {
+        let block = at..new.len().min(at + BLOCK);
+        at = block.end;
+        if old.get(block.clone()) == Some(&new[block.clone()]) {
+            equal += block.len();
+        } else {
+            (last, equal) = (block.end, 0);
+        }
+    }
+    while last > first + 1 && old.get(last - 1) == Some(&new[last - 1]) {
+        last -= 1;
+    }
+    Some((first, last))
+}
+
+/// The first byte that differs; what is beyond the old ones does.
+fn differs(new: &[u8], old: &[u8]) -> Option<usize> {
+    let both = new.len().min(old.len());
+    let (new_words, old_words) = (new[..both].chunks_exact(8), old[..both].chunks_exact(8));
+    let mut at = 0;
+    for (one, other) in new_words.zip(old_words) {
+        if one != other {
+            break;
+        }
+        at += 8;
+    }
+    let rest = new[at..both].iter().zip(&old[at..both]).position(|(one, other)| one != other);
+    rest.map(|more| at + more).or_else(|| (new.len() > both).then_some(both))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_is_found_and_nothing_else() {
+        let old: Vec<u8> = (0..2000u32).map(|at| at as u8).collect();
+        for (changed, want) in [
+            (vec![], vec![]),
+            (vec![0], vec![(0, 1)]),
+            (vec![7, 9], vec![(7, 10)]),
+            (vec![100, 1999], vec![(100, 101), (1999, 2000)]),
+            (vec![100, 100 + GAP], vec![(100, 101 + GAP)]),
+            (vec![100, 101 + 2 * GAP], vec![(100, 101), (101 + 2 * GAP, 102 + 2 * GAP)]),
+        ] {
+            let mut new = old.clone();
+            changed.iter().for_each(|at: &usize| new[*at] ^= 0x80);
+            let (mut from, mut found) = (0, vec![]);
+            while let Some((first, last)) = change(&new, &old, from) {
+                found.push((first, last));
+                from = last;
+            }
+            assert_eq!(found, want);
+        }
+        assert_eq!(change(&old, &old[..1990], 0), Some((1990, 2000)), "what is beyond the end is new");
+        assert_eq!(change(&old, &[], 0), Some((0, 2000)));
+    }
+}

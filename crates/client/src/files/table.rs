@@ -1,0 +1,449 @@
+//! The table that a run's processes share: which files are on the log, and a lock for each.
+//!
+//! It lies in memory that the supervisor made and nobody can truncate. Everything in it is an atomic word, or bytes that are only touched under
+//! the lock of their entry. A lock tells its owner, so that the next one takes it over from a process that has died; what that one was about to
+//! change is noted beside it, and is recorded anew ([`super::Files`]).
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind};
+
+use crate::live::memory::Mapping;
+use crate::live::{Level, LiveError, owner};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
+const VERSION: u64 = 1;
+/// Files that are on the log at once, at most.
+pub const FILES_MAX: usize = 1024;
+const HEAD: u64 = 4096;
+/// An entry: words, the file, its path.
+const ENTRY: u64 = 256 + FILE_PATH_BYTES_MAX as u64;
+const BYTES: u64 = HEAD + FILES_MAX as u64 * ENTRY;
+
+/// Words of the head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+enum Word {
+    Magic = 0,
+    Version = 8,
+    Destaged = 16,
+    Outside = 24,
+    Failed = 32,
+    Chunk = 40,
+    NextId = 48,
+    Piece = 56,
+    Lock = 64,
+    Used = 128,
+    Limit = 136,
+    Counters = 192,
+    Run = 512,
+}
+
+/// What a run counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Counter {
+    /// Records made.
+    Records,
+    /// Bytes that programs wrote to files of the set.
+    Written,
+    /// Bytes of them that were new, and were recorded.
+    Recorded,
+    /// Syncs that became a wait.
+    Waits,
+    /// Syncs, renames, removals outside of the set that waited for the log before.
+    Ordered,
+    /// Files that came into the set.
+    Entered,
+    /// Files that left it.
+    Left,
+    /// Locks that were taken over from processes that had died.
+    TakenOver,
+}
+
+/// Words of an entry.
+mod word {
+    pub(super) const LOCK: u64 = 0;
+    pub(super) const ID: u64 = 8;
+    pub(super) const DEVICE: u64 = 16;
+    pub(super) const INODE: u64 = 24;
+    pub(super) const PENDING: u64 = 32;
+    pub(super) const FLAGS: u64 = 48;
+    pub(super) const BIND: u64 = 64;
+    pub(super) const PATH: u64 = 256;
+}
+
+/// A descriptor of the file was opened with O_SYNC or O_DSYNC, and went to a program that can't tell.
+pub const SYNCS: u64 = 1;
+/// O_APPEND was changed on a descriptor: each write asks.
+pub const ASKS: u64 = 2;
+/// What happens to the file can't be recorded: its syncs are real.
+pub const REAL: u64 = 4;
+/// Its last name was removed: the entry may be another file's.
+pub const GONE: u64 = 8;
+
+/// Which entry, and which file it is as long as the id is the entry's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The entry.
+    pub entry: u16,
+    /// The file's id, from 1.
+    pub id: u32,
+}
+
+/// A path, copied out of the table.
+#[derive(Clone)]
+pub struct PathBytes {
+    bytes: [u8; FILE_PATH_BYTES_MAX],
+    len: usize,
+}
+
+impl PathBytes {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct Table {
+    memory: Mapping,
+}
+
+/// An entry's lock, held.
+#[derive(Debug)]
+pub struct Locked<'t> {
+    table: &'t Table,
+    /// Which.
+    pub place: Place,
+    /// Whoever had it died with it: what was pending has to be recorded anew.
+    pub from_dead: bool,
+    nested: bool,
+}
+
+/// Why a run's files can't be put on the log any more; kept in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failed(pub u64);
+
+impl Table {
+    /// A new table in memory of its own, and the memory. `chunk`: bytes of a record, at most.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(run: [u8; 16], level: Level, outside: Level, chunk: u64) -> Result<(Table, OwnedFd), LiveError> {
+        let failed = LiveError::system("make the table of files");
+        let file =
+            memfd_create(c"tidewater-files", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).map_err(&failed)?;
+        nix::unistd::ftruncate(&file, BYTES as i64).map_err(&failed)?;
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(&failed)?;
+        let table = Table { memory: Mapping::sparse(file.as_fd(), BYTES).map_err(&failed)? };
+        table.set(Word::Destaged, u64::from(level == Level::Destaged));
+        table.set(Word::Outside, u64::from(outside == Level::Destaged));
+        table.set(Word::Chunk, chunk);
+        table.set(Word::NextId, 1);
+        table.memory.write(Word::Run as u64, &run);
+        table.set(Word::Version, VERSION);
+        table.set(Word::Magic, MAGIC);
+        Ok((table, file))
+    }
+
+    /// Maps a table that the supervisor handed over.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn join(file: BorrowedFd<'_>) -> Result<Table, LiveError> {
+        let memory = Mapping::sparse(file, BYTES).map_err(LiveError::system("map the table of files"))?;
+        let table = Table { memory };
+        if table.get(Word::Magic) != MAGIC || table.get(Word::Version) != VERSION {
+            return Err(LiveError::Ring("the table of files is of another version".into()));
+        }
+        Ok(table)
+    }
+
+    fn get(&self, word: Word) -> u64 {
+        self.memory.load(word as u64)
+    }
+
+    fn set(&self, word: Word, value: u64) {
+        self.memory.word(word as u64).store(value, Ordering::Release);
+    }
+
+    /// What syncs of files in the set wait for.
+    #[inline]
+    pub fn level(&self) -> Level {
+        if self.get(Word::Destaged) == 0 { Level::Ring } else { Level::Destaged }
+    }
+
+    /// What has to be reached before something outside of the set becomes durable.
+    pub fn outside(&self) -> Level {
+        if self.get(Word::Outside) == 0 { Level::Ring } else { Level::Destaged }
+    }
+
+    /// Bytes of a record, at most.
+    #[inline]
+    pub fn chunk(&self) -> usize {
+        self.get(Word::Chunk) as usize
+    }
+
+    /// The run.
+    pub fn run(&self) -> [u8; 16] {
+        let mut run = [0; 16];
+        self.memory.read(Word::Run as u64, &mut run);
+        run
+    }
+
+    /// Nothing can be promised any more. The first word stays.
+    pub fn fail(&self, why: u64) {
+        let word = self.memory.word(Word::Failed as u64);
+        let _ = word.compare_exchange(0, why.max(1), Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether something has failed for good.
+    #[inline]
+    pub fn failed(&self) -> Option<Failed> {
+        match self.get(Word::Failed) {
+            0 => None,
+            why => Some(Failed(why)),
+        }
+    }
+
+    /// Where the log may end before a change begins: behind it, programs wait for a trim. What is under way may pass it by some pieces.
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        self.get(Word::Limit)
+    }
+
+    /// Says where the log may end, and how many bytes are written at once at most.
+    pub fn set_limit(&self, limit: u64, piece: u64) {
+        self.set(Word::Piece, piece);
+        self.set(Word::Limit, limit);
+    }
+
+    /// Bytes that are written at once, at most.
+    #[inline]
+    pub fn piece(&self) -> usize {
+        self.get(Word::Piece) as usize
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub fn count(&self, counter: Counter, by: u64) {
+        self.memory.word(Word::Counters as u64 + 8 * counter as u64).fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// A counter.
+    pub fn counted(&self, counter: Counter) -> u64 {
+        self.memory.load(Word::Counters as u64 + 8 * counter as u64)
+    }
+
+    #[inline]
+    fn word(&self, entry: u16, word: u64) -> &AtomicU64 {
+        self.memory.word(HEAD + ENTRY * u64::from(entry) + word)
+    }
+
+    #[inline]
+    fn load(&self, entry: u16, word: u64) -> u64 {
+        self.word(entry, word).load(Ordering::Acquire)
+    }
+
+    /// Entries that may be in use.
+    pub fn entries(&self) -> impl Iterator<Item = Place> {
+        let used = self.get(Word::Used).min(FILES_MAX as u64) as u16;
+        (0..used).filter_map(|entry| match self.load(entry, word::ID) as u32 {
+            0 => None,
+            id => Some(Place { entry, id }),
+        })
+    }
+
+    /// The entry of a device and an inode, which may have been another file's.
+    pub fn find(&self, device: u64, inode: u64) -> Option<Place> {
+        self.entries().find(|place| {
+            self.load(place.entry, word::INODE) == inode && self.load(place.entry, word::DEVICE) == device
+        })
+    }
+
+    /// Whether an entry still is this file's.
+    #[inline]
+    pub fn is(&self, place: Place) -> bool {
+        self.load(place.entry, word::ID) == u64::from(place.id)
+    }
+
+    /// Flags of an entry.
+    #[inline]
+    pub fn flags(&self, place: Place) -> u64 {
+        self.load(place.entry, word::FLAGS)
+    }
+
+    /// Sets flags of an entry.
+    pub fn flag(&self, place: Place, flags: u64) {
+        self.word(place.entry, word::FLAGS).fetch_or(flags, Ordering::AcqRel);
+    }
+
+    /// Which file an entry is, read under its lock or the table's.
+    pub fn bind(&self, place: Place) -> FileBind {
+        let mut bytes = [0; FileBind::SIZE];
+        self.memory.read(HEAD + ENTRY * u64::from(place.entry) + word::BIND, &mut bytes);
+        FileBind::parse(&bytes).unwrap_or_default()
+    }
+
+    /// Where it is, read under its lock or the table's.
+    pub fn path(&self, place: Place) -> PathBytes {
+        let mut path = PathBytes { bytes: [0; FILE_PATH_BYTES_MAX], len: 0 };
+        path.len = usize::from(self.bind(place).path_bytes).min(FILE_PATH_BYTES_MAX);
+        self.memory.read(HEAD + ENTRY * u64::from(place.entry) + word::PATH, &mut path.bytes[..path.len]);
+        path
+    }
+
+    /// Says where it is, under its lock. Paths that are too long are the caller's to refuse (asserted).
+    pub fn set_path(&self, place: Place, bind: &FileBind, path: &[u8]) -> FileBind {
+        assert!((1..=FILE_PATH_BYTES_MAX).contains(&path.len()), "a path of {} bytes", path.len());
+        let bind = FileBind { path_bytes: path.len() as u16, ..*bind };
+        let at = HEAD + ENTRY * u64::from(place.entry);
+        self.memory.write(at + word::PATH, path);
+        self.memory.write(at + word::BIND, &bind.to_bytes());
+        bind
+    }
+
+    /// A place for a file, under the lock of the table: `None`, all are in use. It counts once [`Table::publish`] has said so.
+    pub fn reserve(&self) -> Option<Place> {
+        let used = self.get(Word::Used).min(FILES_MAX as u64) as u16;
+        let free = |entry: &u16| self.load(*entry, word::ID) == 0;
+        let gone = |entry: &u16| self.load(*entry, word::FLAGS) & GONE != 0 && self.load(*entry, word::LOCK) == 0;
+        let entry = (0..used).find(free).or_else(|| (used < FILES_MAX as u16).then_some(used));
+        let entry = entry.or_else(|| (0..used).find(gone))?;
+        self.word(entry, word::ID).store(0, Ordering::Release);
+        self.word(entry, word::FLAGS).store(0, Ordering::Release);
+        self.word(entry, word::PENDING).store(0, Ordering::Release);
+        self.word(entry, word::PENDING + 8).store(0, Ordering::Release);
+        let id = self.memory.word(Word::NextId as u64).fetch_add(1, Ordering::AcqRel) as u32;
+        Some(Place { entry, id })
+    }
+
+    /// The file is in the set from now on.
+    pub fn publish(&self, place: Place, device: u64, inode: u64) {
+        self.word(place.entry, word::DEVICE).store(device, Ordering::Release);
+        self.word(place.entry, word::INODE).store(inode, Ordering::Release);
+        self.word(place.entry, word::ID).store(place.id.into(), Ordering::Release);
+        self.memory.word(Word::Used as u64).fetch_max(u64::from(place.entry) + 1, Ordering::AcqRel);
+    }
+
+    /// The file is not in the set any more.
+    pub fn remove(&self, place: Place) {
+        let id = self.word(place.entry, word::ID);
+        let _ = id.compare_exchange(place.id.into(), 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Takes a file's lock. `held`: this thread has it already, within a signal handler that interrupted it: it goes on without. `None`: the file has
+    /// left.
+    ///
+    /// # Errors
+    /// When the system does not tell who this process is.
+    #[inline]
+    pub fn lock(&self, place: Place, held: bool) -> Result<Option<Locked<'_>>, LiveError> {
+        let mut from_dead = false;
+        if !held {
+            from_dead = self.acquire(self.word(place.entry, word::LOCK))?;
+        }
+        let locked = Locked { table: self, place, from_dead, nested: held };
+        Ok(self.is(place).then_some(locked))
+    }
+
+    /// Takes the lock of the table, which orders what comes and goes.
+    ///
+    /// # Errors
+    /// As [`Table::lock`].
+    pub fn lock_all(&self) -> Result<AllLocked<'_>, LiveError> {
+        self.acquire(self.memory.word(Word::Lock as u64))?;
+        Ok(AllLocked(self))
+    }
+
+    /// Whether it was taken over from a process that had died.
+    #[inline]
+    fn acquire(&self, lock: &AtomicU64) -> Result<bool, LiveError> {
+        let me = owner::me()?;
+        match lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(false),
+            Err(_) => self.acquire_slowly(lock, me),
+        }
+    }
+
+    #[cold]
+    fn acquire_slowly(&self, lock: &AtomicU64, me: u64) -> Result<bool, LiveError> {
+        let mut look_at = Instant::now() + std::time::Duration::from_millis(1);
+        let mut turns = 0u32;
+        loop {
+            let holder = match lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(false),
+                Err(holder) => holder,
+            };
+            if Instant::now() >= look_at {
+                if owner::is_dead(holder)
+                    && lock.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                {
+                    self.count(Counter::TakenOver, 1);
+                    return Ok(true);
+                }
+                look_at = Instant::now() + std::time::Duration::from_millis(5);
+            }
+            turns = turns.saturating_add(1);
+            match turns {
+                0..100 => std::hint::spin_loop(),
+                100..1000 => std::thread::yield_now(),
+                _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+            }
+        }
+    }
+
+    /// Whether a file's lock is held by a process that has died.
+    pub fn is_orphaned(&self, place: Place) -> bool {
+        let holder = self.load(place.entry, word::LOCK);
+        holder != 0 && owner::is_dead(holder)
+    }
+}
+
+impl Locked<'_> {
+    /// Notes which bytes of the file are about to change. What a dead owner had noted stays in it.
+    #[inline]
+    pub fn begin(&self, from: u64, to: u64) {
+        let word = |at| self.table.word(self.place.entry, word::PENDING + at);
+        // The end says whether there is anything; it is stored last, and cleared first.
+        word(0).store(from, Ordering::Release);
+        word(8).store(to.max(from + 1), Ordering::Release);
+    }
+
+    /// What was about to change; `None`: nothing.
+    pub fn pending(&self) -> Option<(u64, u64)> {
+        let load = |at| self.table.load(self.place.entry, word::PENDING + at);
+        Some((load(0), load(8))).filter(|(_, to)| *to != 0)
+    }
+
+    /// All of it is recorded and done.
+    #[inline]
+    pub fn end(&self) {
+        self.table.word(self.place.entry, word::PENDING + 8).store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if !self.nested {
+            self.table.word(self.place.entry, word::LOCK).store(0, Ordering::Release);
+        }
+    }
+}
+
+/// The lock of the table, held.
+#[derive(Debug)]
+pub struct AllLocked<'t>(&'t Table);
+
+impl Drop for AllLocked<'_> {
+    fn drop(&mut self) {
+        self.0.memory.word(Word::Lock as u64).store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,146 @@
+//! Descriptors that are copied and closed.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use nix::errno::Errno;
+use nix::libc;
+use tidewater_client::files::ASKS;
+
+use super::give;
+use crate::descriptors::{self, DSYNC, Kind, SYNC};
+use crate::{process, real};
+
+/// A copy of a descriptor.
+fn copied(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let of = match descriptors::kind(fd) {
+        Kind::Own => return give(Err(Errno::EBADF)),
+        Kind::File(of) => Some(of),
+        Kind::Other => None,
+    };
+    let copy = call();
+    if copy >= 0 && copy != fd {
+        if of.is_some() && !descriptors::fits(copy) {
+            // SAFETY: it was made just now.
+            unsafe { real::close(copy) };
+            return give(Err(Errno::EMFILE));
+        }
+        descriptors::set(copy, of);
+    }
+    copy
+}
+
+/// `dup(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the caller's.
+    copied(fd, || unsafe { real::dup(fd) })
+}
+
+/// `dup2(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    if descriptors::kind(to) == Kind::Own {
+        return give(Err(Errno::EBUSY));
+    }
+    // SAFETY: the caller's.
+    copied(fd, || unsafe { real::dup2(fd, to) })
+}
+
+/// `dup3(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    if descriptors::kind(to) == Kind::Own {
+        return give(Err(Errno::EBUSY));
+    }
+    // SAFETY: the caller's.
+    copied(fd, || unsafe { real::dup3(fd, to, flags) })
+}
+
+/// `close(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    match descriptors::kind(fd) {
+        Kind::Own => return give(Err(Errno::EBADF)),
+        // Before the number may be another's.
+        Kind::File(_) => descriptors::set(fd, None),
+        Kind::Other => {}
+    }
+    // SAFETY: the caller's.
+    unsafe { real::close(fd) }
+}
+
+/// `close_range(2)`, around the shim's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = 4;
+    if !process::is_armed() || flags & CLOEXEC != 0 || first > last {
+        // SAFETY: the caller's. The shim's own are close-on-exec anyway.
+        return unsafe { real::close_range(first, last, flags) };
+    }
+    for fd in first..=last.min(descriptors::DESCRIPTORS as u32 - 1) {
+        if matches!(descriptors::kind(fd as c_int), Kind::File(_)) {
+            descriptors::set(fd as c_int, None);
+        }
+    }
+    let mut from = Some(first);
+    for own in descriptors::owned(first, last) {
+        if let Some(from) = from.filter(|from| *from < own) {
+            // SAFETY: the caller's.
+            let done = unsafe { real::close_range(from, own - 1, flags) };
+            if done < 0 {
+                return done;
+            }
+        }
+        from = own.checked_add(1);
+    }
+    match from.filter(|from| *from <= last) {
+        // SAFETY: the caller's.
+        Some(from) => unsafe { real::close_range(from, last, flags) },
+        None => 0,
+    }
+}
+
+/// `closefrom(3)`, around the shim's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: as that.
+    unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+macro_rules! fcntl {
+    ($($name:ident)*) => {$(
+        /// `fcntl(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+            // SAFETY: the caller's.
+            let call = || unsafe { real::fcntl(fd, command, argument) };
+            match (command, descriptors::kind(fd)) {
+                (_, Kind::Other) => {
+                    let result = call();
+                    if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+                        descriptors::set(result, None);
+                    }
+                    result
+                }
+                (_, Kind::Own) => give(Err(Errno::EBADF)),
+                (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => copied(fd, call),
+                (libc::F_GETFL, Kind::File(of)) => match call() {
+                    flags if flags >= 0 && of.flags & SYNC != 0 => flags | libc::O_SYNC,
+                    flags if flags >= 0 && of.flags & DSYNC != 0 => flags | libc::O_DSYNC,
+                    flags => flags,
+                },
+                (libc::F_SETFL, Kind::File(of)) => {
+                    // Other descriptors of the same opening change with it.
+                    match process::files() {
+                        Ok(files) => files.table().flag(of.place, ASKS),
+                        Err(errno) => return give(Err(errno)),
+                    }
+                    call()
+                }
+                _ => call(),
+            }
+        }
+    )*};
+}
+fcntl!(fcntl fcntl64);

@@ -1,0 +1,41 @@
+//! The functions that stand here in place of the C library's. Each does for a file of the set what [`tidewater_client::files`] says, and passes on
+//! everything else unchanged, with the error number that the next library left.
+//!
+//! # Safety
+//! Each has the parameters of the C library's function of its name, and asks of its caller what that does. Functions with variable parameters are defined
+//! with fixed ones, which is the same for a caller on the architectures that Linux runs on.
+
+mod begin;
+pub mod descriptors;
+mod names;
+pub mod open;
+mod refused;
+mod sync;
+mod write;
+
+use std::mem::MaybeUninit;
+
+use nix::errno::Errno;
+use nix::libc;
+
+/// The result of a call, as C has it.
+fn give<T: From<i8>>(result: Result<T, Errno>) -> T {
+    result.unwrap_or_else(|errno| {
+        errno.set();
+        T::from(-1)
+    })
+}
+
+/// What a descriptor is of.
+#[allow(unsafe_code)]
+fn stat(fd: i32) -> Result<libc::stat, Errno> {
+    let mut about = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `about` is there to be filled, and is when the call says so.
+    Errno::result(unsafe { libc::fstat(fd, about.as_mut_ptr()) })?;
+    // SAFETY: as above.
+    Ok(unsafe { about.assume_init() })
+}
+
+fn is_file(about: &libc::stat) -> bool {
+    about.st_mode & libc::S_IFMT == libc::S_IFREG
+}

@@ -1,0 +1,328 @@
+//! Names: files that come into the set, leave it, or have another name in it. The calls themselves stay real.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::libc;
+use tidewater_client::files::{FilesError, Place};
+
+use super::{give, is_file, open, stat};
+use crate::descriptors::{self, BLIND, Of};
+use crate::paths::{self, PathText};
+use crate::process::{self, refuse};
+use crate::real::{self, NextLibrary};
+
+const HERE: c_int = libc::AT_FDCWD;
+
+/// What a name is of. Symbolic links are not followed.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+unsafe fn look(folder: c_int, path: *const c_char) -> Option<libc::stat> {
+    let mut about = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the caller's; `about` is there to be filled.
+    let found = unsafe { libc::fstatat(folder, path, about.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) } == 0;
+    // SAFETY: it was filled.
+    found.then(|| unsafe { about.assume_init() })
+}
+
+/// A descriptor for a moment.
+struct Opened(c_int);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: it was opened for this.
+        unsafe { real::close(self.0) };
+    }
+}
+
+/// Opens a regular file, for reading.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+unsafe fn open_file(folder: c_int, path: *const c_char) -> Result<Opened, Errno> {
+    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: the caller's.
+    Errno::result(unsafe { real::openat(folder, path, flags, 0) }).map(Opened)
+}
+
+/// The file of a name, if it is of the set.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+unsafe fn member(folder: c_int, path: *const c_char, about: &libc::stat) -> Result<Option<Place>, Errno> {
+    let files = process::files()?;
+    if !is_file(about) || files.table().find(about.st_dev, about.st_ino).is_none() {
+        return Ok(None);
+    }
+    // Another file may have had the inode.
+    // SAFETY: the caller's.
+    match unsafe { open_file(folder, path) } {
+        Ok(file) => Ok(open::find(file.0)),
+        // It can't be read by this process: then nobody but its owner's can have changed the inode's file.
+        Err(_) => Ok(files.table().find(about.st_dev, about.st_ino)),
+    }
+}
+
+/// A file comes into the set by a new name.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathText) -> Result<(), Errno> {
+    let files = process::files()?;
+    // SAFETY: the caller's.
+    let file = unsafe { open_file(folder, path) }?;
+    let about = stat(file.0)?;
+    let failed = |error: FilesError| refuse(&error);
+    let place = files.enter(process::borrow(file.0), old.as_bytes(), &NextLibrary).map_err(failed)?;
+    let Some(place) = place else { return Ok(()) };
+    files.name(place, new.as_bytes(), true).map_err(failed)?;
+    // This process may have it open.
+    for fd in 0..highest() {
+        if let Ok(other) = stat(fd)
+            && (other.st_dev, other.st_ino) == (about.st_dev, about.st_ino)
+            && fd != file.0
+        {
+            // SAFETY: a descriptor, open or not.
+            let flags = unsafe { real::fcntl(fd, libc::F_GETFL, ptr::null_mut()) };
+            if flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0 {
+                let is = if flags & libc::O_APPEND != 0 { descriptors::APPEND } else { 0 };
+                let syncs = if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 { descriptors::SYNC } else { 0 };
+                descriptors::set(fd, Some(Of { place, flags: is | syncs | BLIND }));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A number above those of descriptors that are open, as a rule; the lowest that is free tells.
+fn highest() -> c_int {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is there to be filled.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    (if known { limit.rlim_cur.min(4096) } else { 1024 }) as c_int
+}
+
+/// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits for the log.
+///
+/// # Safety
+/// Both paths end with a zero byte.
+unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> Result<(), Errno> {
+    // SAFETY: the caller's.
+    let Some(about) = (unsafe { look(from, old) }) else { return Ok(()) };
+    // SAFETY: the caller's.
+    let names = unsafe { paths::of_name(from, old).zip(paths::of_name(to, new)) };
+    let Some((before, after)) = names else {
+        return process::order();
+    };
+    let matches = process::matches(after.as_bytes());
+    if about.st_mode & libc::S_IFMT == libc::S_IFDIR {
+        return move_folder(&before, &after);
+    }
+    let failed = |error: FilesError| refuse(&error);
+    // SAFETY: the caller's.
+    match unsafe { member(from, old, &about) }? {
+        Some(place) if matches => process::files()?.name(place, after.as_bytes(), true).map_err(failed),
+        Some(place) => {
+            process::order()?;
+            // SAFETY: the caller's.
+            let file = unsafe { open_file(from, old) }?;
+            process::files()?.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(failed)
+        }
+        None if matches && is_file(&about) => {
+            process::order()?;
+            // SAFETY: the caller's.
+            unsafe { enter(from, old, &before, &after) }
+        }
+        None => process::order(),
+    }
+}
+
+/// A folder moves: files of the set that are below it have other paths, and may leave the set.
+fn move_folder(before: &PathText, after: &PathText) -> Result<(), Errno> {
+    process::order()?;
+    let files = process::files()?;
+    for place in files.table().entries() {
+        let path = files.table().path(place);
+        let Some(rest) = path.as_bytes().strip_prefix(before.as_bytes()).filter(|rest| rest.first() == Some(&b'/'))
+        else {
+            continue;
+        };
+        let mut moved = PathText::new();
+        moved.push(after.as_bytes());
+        moved.push(rest);
+        if !moved.is_cut() && process::matches(moved.as_bytes()) {
+            files.name(place, moved.as_bytes(), true).map_err(|error| refuse(&error))?;
+            continue;
+        }
+        let mut name = PathText::new();
+        name.push(path.as_bytes());
+        name.push(b"\0");
+        // SAFETY: it ends with a zero byte.
+        if let Ok(file) = unsafe { open_file(HERE, name.as_bytes().as_ptr().cast()) } {
+            files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(|error| refuse(&error))?;
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// Both paths end with a zero byte.
+unsafe fn renamed(
+    (from, old): (c_int, *const c_char),
+    (to, new): (c_int, *const c_char),
+    flags: c_uint,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    if !process::is_armed() || old.is_null() || new.is_null() {
+        return call();
+    }
+    // SAFETY: the caller's.
+    let ready = unsafe { before_rename(from, old, to, new) };
+    let ready = match ready {
+        Ok(()) if flags & libc::RENAME_EXCHANGE != 0 => {
+            // SAFETY: the caller's.
+            unsafe { before_rename(to, new, from, old) }
+        }
+        ready => ready,
+    };
+    match ready {
+        Ok(()) => call(),
+        Err(errno) => give(Err(errno)),
+    }
+}
+
+/// `rename(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { renamed((HERE, old), (HERE, new), 0, || real::rename(old, new)) }
+}
+
+/// `renameat(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { renamed((from, old), (to, new), 0, || real::renameat(from, old, to, new)) }
+}
+
+/// `renameat2(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat2(
+    from: c_int,
+    old: *const c_char,
+    to: c_int,
+    new: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { renamed((from, old), (to, new), flags, || real::renameat2(from, old, to, new, flags)) }
+}
+
+/// # Safety
+/// Both paths end with a zero byte.
+unsafe fn linked(
+    (from, old): (c_int, *const c_char),
+    (to, new): (c_int, *const c_char),
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let done = call();
+    if done != 0 || !process::is_armed() {
+        return done;
+    }
+    let result = (|| {
+        // SAFETY: the caller's.
+        let Some(after) = (unsafe { paths::of_name(to, new) }) else { return Ok(()) };
+        // SAFETY: the caller's; a link was just made.
+        let Some(about) = (unsafe { look(to, new) }).filter(is_file) else { return Ok(()) };
+        if !process::matches(after.as_bytes()) {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        match unsafe { member(to, new, &about) }? {
+            Some(place) => process::files()?.name(place, after.as_bytes(), false).map_err(|error| refuse(&error)),
+            None => {
+                // SAFETY: the caller's.
+                let before = unsafe { paths::of_name(from, old) }.unwrap_or(after);
+                // SAFETY: the caller's.
+                unsafe { enter(to, new, &before, &after) }
+            }
+        }
+    })();
+    match result {
+        Ok(()) => done,
+        Err(errno) => give(Err(errno)),
+    }
+}
+
+/// `link(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { linked((HERE, old), (HERE, new), || real::link(old, new)) }
+}
+
+/// `linkat(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { linked((from, old), (to, new), || real::linkat(from, old, to, new, flags)) }
+}
+
+/// # Safety
+/// The path ends with a zero byte.
+unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    if !process::is_armed() || path.is_null() {
+        return call();
+    }
+    // SAFETY: the caller's.
+    let Some(about) = (unsafe { look(folder, path) }) else { return call() };
+    // SAFETY: the caller's.
+    let ready = match unsafe { member(folder, path, &about) } {
+        Ok(None) => process::order().map(|()| None),
+        found => found,
+    };
+    match ready {
+        Ok(place) => {
+            let goes = place.filter(|_| about.st_nlink == 1);
+            let Some(place) = goes else { return call() };
+            let files = match process::files() {
+                Ok(files) => files,
+                Err(errno) => return give(Err(errno)),
+            };
+            if let Err(error) = files.going(place) {
+                return give(Err(refuse(&error)));
+            }
+            let done = call();
+            if done == 0 {
+                files.went(place);
+            }
+            done
+        }
+        Err(errno) => give(Err(errno)),
+    }
+}
+
+/// `unlink(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { unlinked(HERE, path, || real::unlink(path)) }
+}
+
+/// `unlinkat(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlinkat(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { unlinked(folder, path, || real::unlinkat(folder, path, flags)) }
+}
+
+/// `remove(3)`, which does not come by here in the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { unlinked(HERE, path, || real::remove(path)) }
+}

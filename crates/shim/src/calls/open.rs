@@ -1,0 +1,229 @@
+//! Opening: a file whose path is of the set comes into it.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int};
+use std::fmt::Write as _;
+
+use nix::errno::Errno;
+use nix::libc::{self, mode_t};
+use tidewater_client::files::{Place, SYNCS};
+
+use super::{give, is_file, stat};
+use crate::descriptors::{self, APPEND, BLIND, DSYNC, Of, SYNC};
+use crate::process::{self, Tell, tell};
+use crate::real::{self, NextLibrary};
+use crate::text::Text;
+
+/// What of the flags a file of the set keeps for itself.
+const SYNCS_ALL: c_int = libc::O_SYNC | libc::O_DSYNC;
+
+fn is_for_writing(flags: c_int) -> bool {
+    flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0
+}
+
+fn of(place: Place, flags: c_int) -> Of {
+    let mut is = 0;
+    // O_SYNC has the bit of O_DSYNC in it (open(2)).
+    if flags & libc::O_SYNC == libc::O_SYNC {
+        is |= SYNC;
+    } else if flags & libc::O_DSYNC != 0 {
+        is |= DSYNC;
+    }
+    if flags & libc::O_ACCMODE == libc::O_WRONLY || flags & libc::O_DIRECT != 0 {
+        is |= BLIND;
+    }
+    if flags & libc::O_APPEND != 0 {
+        is |= APPEND;
+    }
+    Of { place, flags: is }
+}
+
+/// The place of a file that a descriptor is of, if it is of the set.
+fn place(fd: c_int, about: &libc::stat) -> Result<Option<Place>, Errno> {
+    let Some(path) = process::path_of(fd) else { return Ok(None) };
+    if !process::matches(path.as_bytes()) {
+        return Ok(None);
+    }
+    if about.st_nlink == 0 {
+        return Ok(None);
+    }
+    if !descriptors::fits(fd) {
+        return Err(Errno::EMFILE);
+    }
+    let files = process::files()?;
+    files.enter(process::borrow(fd), path.as_bytes(), &NextLibrary).map_err(|error| process::refuse(&error))
+}
+
+/// A descriptor that came from another program, for writing.
+pub fn take_up(fd: c_int, flags: c_int) {
+    let Ok(about) = stat(fd) else { return };
+    if !is_file(&about) {
+        return;
+    }
+    if let Ok(Some(place)) = place(fd, &about) {
+        let mut of = of(place, flags);
+        if process::files().is_ok_and(|files| files.table().flags(place) & SYNCS != 0) {
+            of.flags |= SYNC;
+        }
+        descriptors::set(fd, Some(of));
+    }
+}
+
+/// Does the call, and finds out what came of it.
+fn opened(flags: c_int, call: impl Fn(c_int) -> c_int) -> c_int {
+    if !process::is_armed() {
+        return call(flags);
+    }
+    if !is_for_writing(flags) {
+        let fd = call(flags);
+        descriptors::set(fd, None);
+        return fd;
+    }
+    // To cut a file is a change of it: done once it is known what it is.
+    let fd = call(flags & !libc::O_TRUNC);
+    if fd < 0 {
+        return fd;
+    }
+    descriptors::set(fd, None);
+    let errno = Errno::last();
+    match take(fd, flags) {
+        Ok(()) => {
+            errno.set();
+            fd
+        }
+        Err(errno) => {
+            // SAFETY: it was opened just now.
+            unsafe { real::close(fd) };
+            descriptors::set(fd, None);
+            errno.set();
+            -1
+        }
+    }
+}
+
+fn take(fd: c_int, flags: c_int) -> Result<(), Errno> {
+    let about = stat(fd)?;
+    if !is_file(&about) {
+        return Ok(());
+    }
+    let cut = flags & libc::O_TRUNC != 0 && about.st_size > 0;
+    let Some(place) = place(fd, &about)? else {
+        if cut {
+            process::order()?;
+            // SAFETY: a descriptor that was opened just now.
+            Errno::result(unsafe { real::ftruncate(fd, 0) })?;
+        }
+        return Ok(());
+    };
+    if flags & SYNCS_ALL != 0 {
+        open_without_sync(fd, flags)?;
+        process::files()?.table().flag(place, SYNCS);
+    }
+    descriptors::set(fd, Some(of(place, flags)));
+    if cut {
+        super::write::set_length(fd, 0)?;
+    }
+    Ok(())
+}
+
+/// The system would sync each write by itself: the same file is opened again without that.
+fn open_without_sync(fd: c_int, flags: c_int) -> Result<(), Errno> {
+    let mut name = Text::<64>::new();
+    write!(name, "/proc/self/fd/{fd}\0").map_err(|_| Errno::ENAMETOOLONG)?;
+    let flags =
+        flags & !(SYNCS_ALL | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_TMPFILE);
+    // SAFETY: the name ends with a zero byte.
+    let again = Errno::result(unsafe { real::open(name.as_bytes().as_ptr().cast(), flags, 0) })?;
+    // SAFETY: both are open.
+    let moved = Errno::result(unsafe { real::dup3(again, fd, flags & libc::O_CLOEXEC) });
+    // SAFETY: it was opened just now.
+    unsafe { real::close(again) };
+    moved.map(drop)
+}
+
+/// Finds the file of a descriptor that is not known to be of the set: opened for reading, or before the file came into it.
+pub fn find(fd: c_int) -> Option<Place> {
+    let about = stat(fd).ok().filter(is_file)?;
+    let files = process::files().ok()?;
+    let place = files.table().find(about.st_dev, about.st_ino)?;
+    let is = tidewater_client::files::identify(process::borrow(fd)).ok()?;
+    tidewater_client::files::is_same(&is, &files.table().bind(place)).then_some(place)
+}
+
+/// From now on what happens to the file is not recorded, and its syncs are real.
+pub fn make_real(place: Place, fd: c_int, why: &str) -> Result<(), Errno> {
+    let files = process::files()?;
+    if files.table().flags(place) & tidewater_client::files::REAL == 0 {
+        let path = files.table().path(place);
+        let path = String::from_utf8_lossy(path.as_bytes());
+        tell(Tell::Real, format_args!("{path}: {why}, which can't be recorded: it is synced by itself from now on"));
+    }
+    files.leave(place, process::borrow(fd), true, &NextLibrary).map_err(|error| process::refuse(&error))
+}
+
+macro_rules! open {
+    ($($name:ident)*) => {$(
+        /// `open(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            // SAFETY: the caller's.
+            opened(flags, |flags| unsafe { real::open(path, flags, mode) })
+        }
+    )*};
+}
+open!(open open64);
+
+macro_rules! openat {
+    ($($name:ident)*) => {$(
+        /// `openat(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            // SAFETY: the caller's.
+            opened(flags, |flags| unsafe { real::openat(folder, path, flags, mode) })
+        }
+    )*};
+}
+openat!(openat openat64);
+
+macro_rules! creat {
+    ($($name:ident)*) => {$(
+        /// `creat(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, mode: mode_t) -> c_int {
+            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+            // SAFETY: the caller's.
+            opened(flags, |flags| unsafe { real::open(path, flags, mode) })
+        }
+    )*};
+}
+creat!(creat creat64);
+
+macro_rules! open_checked {
+    ($($name:ident)*) => {$(
+        /// `open(2)` as `_FORTIFY_SOURCE` has it: no mode, since it makes no file.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
+            if flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+                return give(Err(Errno::EINVAL));
+            }
+            // SAFETY: the caller's.
+            opened(flags, |flags| unsafe { real::open(path, flags, 0) })
+        }
+    )*};
+}
+open_checked!(__open_2 __open64_2);
+
+macro_rules! openat_checked {
+    ($($name:ident)*) => {$(
+        /// `openat(2)` as `_FORTIFY_SOURCE` has it.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(folder: c_int, path: *const c_char, flags: c_int) -> c_int {
+            if flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+                return give(Err(Errno::EINVAL));
+            }
+            // SAFETY: the caller's.
+            opened(flags, |flags| unsafe { real::openat(folder, path, flags, 0) })
+        }
+    )*};
+}
+openat_checked!(__openat_2 __openat64_2);

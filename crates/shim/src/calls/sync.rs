@@ -1,0 +1,110 @@
+//! Syncs: of a file in the set a wait for the log, of everything else the real call once the log is in order.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_uint};
+
+use nix::errno::Errno;
+use nix::libc::{self, off_t};
+use tidewater_client::files::{Place, Sync};
+
+use super::{give, open};
+use crate::descriptors::{self, Kind};
+use crate::{process, real};
+
+/// What is left to do.
+fn prepare(fd: c_int) -> Result<Sync, Errno> {
+    let files = process::files()?;
+    let wait = |place: Place| files.sync(place).map_err(|error| process::refuse(&error));
+    match descriptors::kind(fd) {
+        Kind::Own => Err(Errno::EBADF),
+        Kind::File(of) => wait(of.place),
+        Kind::Other => {
+            let Some(place) = open::find(fd) else {
+                process::order()?;
+                return Ok(Sync::Real);
+            };
+            // SAFETY: a descriptor, open or not.
+            let flags = unsafe { real::fcntl(fd, libc::F_GETFL, std::ptr::null_mut()) };
+            if flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
+                // Written to without a record, since it was opened before the file came into the set.
+                open::make_real(place, fd, "it is written by a descriptor from before it was on the log")?;
+            }
+            wait(place)
+        }
+    }
+}
+
+fn sync_by(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if !process::is_armed() {
+        return call();
+    }
+    match prepare(fd) {
+        Ok(Sync::Waited) => 0,
+        Ok(Sync::Real) => call(),
+        Err(errno) => give(Err(errno)),
+    }
+}
+
+/// The sync of a write whose descriptor, or whose flags, ask for one.
+pub fn sync_after(place: Place, fd: c_int) -> Result<(), Errno> {
+    match process::files()?.sync(place).map_err(|error| process::refuse(&error))? {
+        Sync::Waited => Ok(()),
+        // SAFETY: a descriptor that is open.
+        Sync::Real => Errno::result(unsafe { real::fdatasync(fd) }).map(drop),
+    }
+}
+
+/// `fsync(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
+    // SAFETY: the caller's.
+    sync_by(fd, || unsafe { real::fsync(fd) })
+}
+
+/// `fdatasync(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
+    // SAFETY: the caller's.
+    sync_by(fd, || unsafe { real::fdatasync(fd) })
+}
+
+/// `sync_file_range(2)`: no promise of anything, and on the log nothing to do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int {
+    // SAFETY: the caller's.
+    let call = || unsafe { real::sync_file_range(fd, offset, len, flags) };
+    match descriptors::kind(fd) {
+        Kind::Own => give(Err(Errno::EBADF)),
+        Kind::File(of) => match process::files().map(|files| files.table().is(of.place)) {
+            Ok(true) => 0,
+            Ok(false) => call(),
+            Err(errno) => give(Err(errno)),
+        },
+        Kind::Other if process::is_armed() => match process::order() {
+            Ok(()) => call(),
+            Err(errno) => give(Err(errno)),
+        },
+        Kind::Other => call(),
+    }
+}
+
+/// `sync(2)`. It can't fail, so it is left out when the log does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sync() {
+    if !process::is_armed() || process::order().is_ok() {
+        // SAFETY: takes nothing.
+        unsafe { real::sync() }
+    }
+}
+
+/// `syncfs(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
+    if process::is_armed()
+        && let Err(errno) = process::order()
+    {
+        return give(Err(errno));
+    }
+    // SAFETY: the caller's.
+    unsafe { real::syncfs(fd) }
+}

@@ -1,0 +1,423 @@
+//! Changes of a file's bytes and of its length.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::libc::{self, iovec, off_t, size_t, ssize_t};
+use tidewater_client::files::{ASKS, Files, Locked};
+use tidewater_client::live::Log;
+
+use super::{give, stat};
+use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC};
+use crate::process;
+use crate::real;
+
+/// Bytes that one call moves, at most (write(2)).
+const MOST: usize = 0x7fff_f000;
+
+/// Does a change under the file's lock: notes what will change, makes the records, does the real call, and settles when that did something else.
+/// `call` returns whether all was done. `Err`: the file has left the set, and the call is the caller's to do.
+fn change<T>(
+    of: Of,
+    fd: c_int,
+    record: impl FnOnce(&Files<Log>, &Locked<'_>) -> Result<(), Errno>,
+    call: impl FnOnce() -> (T, bool),
+) -> Result<Result<T, Errno>, impl FnOnce() -> T> {
+    let files = match process::files() {
+        Ok(files) => files,
+        Err(errno) => return Ok(Err(errno)),
+    };
+    let mut call = Some(call);
+    let done = process::under_lock(files, of.place, fd, |locked| {
+        record(files, locked)?;
+        let call = call.take().ok_or(Errno::EIO)?;
+        let (result, complete) = call();
+        let errno = Errno::last();
+        if complete {
+            locked.end();
+        } else {
+            files.settle(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
+        }
+        errno.set();
+        Ok(result)
+    });
+    match (done, call) {
+        (Ok(Some(result)), _) => Ok(Ok(result)),
+        (Ok(None), Some(call)) => Err(move || call().0),
+        (Ok(None), None) => Ok(Err(Errno::EIO)),
+        (Err(errno), _) => Ok(Err(errno)),
+    }
+}
+
+fn size(fd: c_int) -> Result<u64, Errno> {
+    stat(fd).map(|about| about.st_size as u64)
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy)]
+enum Where {
+    /// Where the descriptor stands, which moves it.
+    Here,
+    /// To this offset.
+    At(off_t),
+}
+
+/// Bytes of parts, as a call moves them. `None`: the call will refuse them.
+fn total(parts: &[iovec]) -> Option<usize> {
+    parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.iov_len)).filter(|sum| isize::try_from(*sum).is_ok())
+}
+
+/// A write of a file in the set.
+///
+/// # Safety
+/// The parts can be read.
+unsafe fn write_parts(
+    of: Of,
+    fd: c_int,
+    parts: &[iovec],
+    to: Where,
+    flags: c_int,
+    call: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let Some(bytes) = total(parts).filter(|bytes| *bytes > 0) else { return call() };
+    let bytes = bytes.min(MOST);
+    let piece = process::files().map_or(MOST, |files| files.table().piece().max(1));
+    if bytes > piece {
+        // SAFETY: the caller's.
+        return unsafe { write_pieces(of, fd, parts, to, flags, piece) };
+    }
+    let record = |files: &Files<Log>, locked: &Locked<'_>| {
+        let appends = if files.table().flags(of.place) & ASKS != 0 {
+            // SAFETY: a descriptor that is open.
+            unsafe { real::fcntl(fd, libc::F_GETFL, ptr::null_mut()) & libc::O_APPEND != 0 }
+        } else {
+            of.flags & APPEND != 0
+        };
+        let appends = appends || flags & RWF_APPEND != 0;
+        let mut at = match to {
+            // A descriptor that appends does so wherever it is told to write (pwrite(2)).
+            _ if appends => size(fd)?,
+            Where::At(offset) => u64::try_from(offset).map_err(|_| Errno::EINVAL)?,
+            // SAFETY: a descriptor that is open; moves nothing.
+            Where::Here => Errno::result(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) })? as u64,
+        };
+        locked.begin(at, at.saturating_add(bytes as u64));
+        let mut left = bytes;
+        for part in parts {
+            let len = part.iov_len.min(left);
+            if len == 0 {
+                continue;
+            }
+            // SAFETY: the caller's: so many bytes can be read.
+            let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) };
+            // Not compared with what the file has: PostgreSQL goes on storing into a page that is being written, so that the file may have bytes that no record
+            // has yet, and a later comparison would leave them out for good.
+            files.write(locked, None, at, part).map_err(|error| process::refuse(&error))?;
+            (at, left) = (at + len as u64, left - len);
+        }
+        Ok(())
+    };
+    let whole = || {
+        let done = call();
+        (done, usize::try_from(done) == Ok(bytes))
+    };
+    let syncs = of.flags & (SYNC | DSYNC) != 0 || flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0;
+    let done = match change(of, fd, record, whole) {
+        Ok(done) => done,
+        // It has left the set.
+        Err(call) => Ok(call()),
+    };
+    match done {
+        Ok(done) if syncs && done > 0 => match super::sync::sync_after(of.place, fd) {
+            Ok(()) => done,
+            Err(errno) => give(Err(errno)),
+        },
+        done => give(done),
+    }
+}
+
+/// As [`write_parts`], so many bytes at a time: the log has to take them, and may have to be trimmed in between.
+///
+/// # Safety
+/// As there.
+#[cold]
+unsafe fn write_pieces(of: Of, fd: c_int, parts: &[iovec], to: Where, flags: c_int, piece: usize) -> ssize_t {
+    let mut done: usize = 0;
+    for part in parts {
+        let mut at = 0;
+        while at < part.iov_len && done < MOST {
+            let len = piece.min(part.iov_len - at).min(MOST - done);
+            // SAFETY: within the part.
+            let base = unsafe { part.iov_base.byte_add(at) };
+            let one = [iovec { iov_base: base, iov_len: len }];
+            let below = flags & !(libc::RWF_DSYNC | libc::RWF_SYNC);
+            let (to, offset) = match to {
+                Where::Here => (Where::Here, -1),
+                Where::At(offset) => (Where::At(offset + done as off_t), offset + done as off_t),
+            };
+            let call = || match (to, below) {
+                // SAFETY: the caller's.
+                (Where::Here, 0) => unsafe { real::write(fd, base, len) },
+                // SAFETY: the caller's.
+                (Where::At(offset), 0) => unsafe { real::pwrite(fd, base, len, offset) },
+                // SAFETY: the caller's.
+                _ => unsafe { real::pwritev2(fd, one.as_ptr(), 1, offset, below) },
+            };
+            // SAFETY: the caller's.
+            let wrote = unsafe { write_parts(of, fd, &one, to, flags, call) };
+            if wrote < 0 {
+                return if done > 0 { done as ssize_t } else { wrote };
+            }
+            done += wrote as usize;
+            at += wrote as usize;
+            if (wrote as usize) < len {
+                return done as ssize_t;
+            }
+        }
+    }
+    done as ssize_t
+}
+
+/// `RWF_APPEND` (linux/fs.h).
+const RWF_APPEND: c_int = 0x10;
+
+/// Sets the length of a file in the set, by any descriptor of it.
+pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
+    let call = || {
+        // SAFETY: a descriptor that is open.
+        let done = unsafe { real::ftruncate(fd, len as off_t) };
+        (done, done == 0)
+    };
+    let Some(of) = descriptors::of(fd) else {
+        process::order()?;
+        return Errno::result(call().0).map(drop);
+    };
+    let record = |files: &Files<Log>, locked: &Locked<'_>| {
+        let size = size(fd)?;
+        locked.begin(len.min(size), len.max(size));
+        files.truncate(locked, len).map_err(|error| process::refuse(&error))
+    };
+    let done = match change(of, fd, record, call) {
+        Ok(done) => done?,
+        Err(call) => {
+            process::order()?;
+            call()
+        }
+    };
+    Errno::result(done).map(drop)
+}
+
+/// `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE`, `FALLOC_FL_ZERO_RANGE`, `FALLOC_FL_UNSHARE_RANGE` (linux/falloc.h).
+const KEEP_SIZE: c_int = 1;
+const PUNCH_HOLE: c_int = 2;
+const ZERO_RANGE: c_int = 0x10;
+const UNSHARE_RANGE: c_int = 0x40;
+
+fn allocate(of: Of, fd: c_int, mode: c_int, offset: off_t, len: off_t, call: impl Fn() -> c_int) -> c_int {
+    let (Ok(from), Ok(bytes)) = (u64::try_from(offset), u64::try_from(len)) else { return call() };
+    let end = from.saturating_add(bytes);
+    let zeroes = mode & (PUNCH_HOLE | ZERO_RANGE) != 0;
+    if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE | UNSHARE_RANGE) != 0 {
+        // Bytes move within the file.
+        return match super::open::make_real(of.place, fd, "parts of it are moved") {
+            Ok(()) => call(),
+            Err(errno) => give(Err(errno)),
+        };
+    }
+    let record = |files: &Files<Log>, locked: &Locked<'_>| {
+        let size = size(fd)?;
+        let grows = mode & (KEEP_SIZE | PUNCH_HOLE) == 0 && end > size;
+        if zeroes || grows {
+            locked.begin(if zeroes { from.min(size) } else { size }, end.max(size));
+        }
+        if grows {
+            files.truncate(locked, end).map_err(|error| process::refuse(&error))?;
+        }
+        let last = if grows { end } else { end.min(size) };
+        if zeroes && last > from {
+            files.zero(locked, from, last - from).map_err(|error| process::refuse(&error))?;
+        }
+        Ok(())
+    };
+    let whole = || {
+        let done = call();
+        (done, done == 0)
+    };
+    match change(of, fd, record, whole) {
+        Ok(done) => give(done),
+        Err(call) => call(),
+    }
+}
+
+/// Parts that a program handed over. `None`: none, or more than the system takes.
+///
+/// # Safety
+/// The caller's of `writev`.
+unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Option<&'a [iovec]> {
+    let count = usize::try_from(count).ok().filter(|count| (1..=1024).contains(count))?;
+    // SAFETY: the caller's: so many parts are there.
+    (!parts.is_null()).then(|| unsafe { std::slice::from_raw_parts(parts, count) })
+}
+
+/// `write(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: the caller's.
+    let call = || unsafe { real::write(fd, from, len) };
+    match descriptors::of(fd) {
+        None => call(),
+        Some(of) => {
+            let part = iovec { iov_base: from.cast_mut(), iov_len: len };
+            // SAFETY: the caller's.
+            unsafe { write_parts(of, fd, &[part], Where::Here, 0, call) }
+        }
+    }
+}
+
+macro_rules! pwrite {
+    ($($name:ident)*) => {$(
+        /// `pwrite(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, from: *const c_void, len: size_t, offset: off_t) -> ssize_t {
+            // SAFETY: the caller's.
+            let call = || unsafe { real::pwrite(fd, from, len, offset) };
+            match descriptors::of(fd) {
+                None => call(),
+                Some(of) => {
+                    let part = iovec { iov_base: from.cast_mut(), iov_len: len };
+                    // SAFETY: the caller's.
+                    unsafe { write_parts(of, fd, &[part], Where::At(offset), 0, call) }
+                }
+            }
+        }
+    )*};
+}
+pwrite!(pwrite pwrite64);
+
+/// `writev(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the caller's.
+    let call = || unsafe { real::writev(fd, list, count) };
+    // SAFETY: the caller's.
+    match descriptors::of(fd).zip(unsafe { parts(list, count) }) {
+        None => call(),
+        // SAFETY: the caller's.
+        Some((of, parts)) => unsafe { write_parts(of, fd, parts, Where::Here, 0, call) },
+    }
+}
+
+macro_rules! pwritev {
+    ($($name:ident)*) => {$(
+        /// `pwritev(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, list: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+            // SAFETY: the caller's.
+            let call = || unsafe { real::pwritev(fd, list, count, offset) };
+            // SAFETY: the caller's.
+            match descriptors::of(fd).zip(unsafe { parts(list, count) }) {
+                None => call(),
+                // SAFETY: the caller's.
+                Some((of, parts)) => unsafe { write_parts(of, fd, parts, Where::At(offset), 0, call) },
+            }
+        }
+    )*};
+}
+pwritev!(pwritev pwritev64);
+
+macro_rules! pwritev2 {
+    ($($name:ident)*) => {$(
+        /// `pwritev2(2)`. An offset of -1 is where the descriptor stands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+            // SAFETY: the caller's.
+            let Some((of, parts)) = descriptors::of(fd).zip(unsafe { parts(list, count) }) else {
+                // SAFETY: the caller's.
+                return unsafe { real::pwritev2(fd, list, count, offset, flags) };
+            };
+            // The sync becomes a wait.
+            let below = flags & !(libc::RWF_DSYNC | libc::RWF_SYNC);
+            // SAFETY: the caller's.
+            let call = || unsafe { real::pwritev2(fd, list, count, offset, below) };
+            let to = if offset == -1 { Where::Here } else { Where::At(offset) };
+            // SAFETY: the caller's.
+            unsafe { write_parts(of, fd, parts, to, flags, call) }
+        }
+    )*};
+}
+pwritev2!(pwritev2 pwritev64v2);
+
+macro_rules! ftruncate {
+    ($($name:ident)*) => {$(
+        /// `ftruncate(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, len: off_t) -> c_int {
+            match u64::try_from(len) {
+                Ok(len) if process::is_armed() => give(set_length(fd, len).map(|()| 0)),
+                // SAFETY: the caller's.
+                _ => unsafe { real::ftruncate(fd, len) },
+            }
+        }
+    )*};
+}
+ftruncate!(ftruncate ftruncate64);
+
+macro_rules! truncate {
+    ($($name:ident)*) => {$(
+        /// `truncate(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, len: off_t) -> c_int {
+            if process::is_armed() && let Ok(to) = u64::try_from(len) {
+                let flags = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+                // SAFETY: the caller's. What can't be opened can't be cut, and the real call says why.
+                let fd = unsafe { super::open::open(path, flags, 0) };
+                if fd >= 0 {
+                    let done = set_length(fd, to);
+                    // SAFETY: it was opened just now.
+                    unsafe { super::descriptors::close(fd) };
+                    return give(done.map(|()| 0));
+                }
+            }
+            // SAFETY: the caller's.
+            unsafe { real::truncate(path, len) }
+        }
+    )*};
+}
+truncate!(truncate truncate64);
+
+macro_rules! fallocate {
+    ($($name:ident)*) => {$(
+        /// `fallocate(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int {
+            // SAFETY: the caller's.
+            let call = || unsafe { real::fallocate(fd, mode, offset, len) };
+            match descriptors::of(fd) {
+                None => call(),
+                Some(of) => allocate(of, fd, mode, offset, len, call),
+            }
+        }
+    )*};
+}
+fallocate!(fallocate fallocate64);
+
+macro_rules! posix_fallocate {
+    ($($name:ident)*) => {$(
+        /// `posix_fallocate(3)`: its result is the error.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, offset: off_t, len: off_t) -> c_int {
+            // SAFETY: the caller's.
+            let call = || unsafe { real::posix_fallocate(fd, offset, len) };
+            match descriptors::of(fd) {
+                None => call(),
+                Some(of) => match allocate(of, fd, 0, offset, len, call) {
+                    -1 => Errno::last_raw(),
+                    done => done,
+                },
+            }
+        }
+    )*};
+}
+posix_fallocate!(posix_fallocate posix_fallocate64);

@@ -1,0 +1,252 @@
+//! What this process has of the run: patterns from the environment, and, from the first call on that needs it, the ring and the table of files.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::libc;
+use tidewater_client::files::{Files, FilesError, Globs, Locked, Place, Table, hand_over};
+use tidewater_client::live::{Log, Options};
+
+use crate::text::Text;
+use crate::{descriptors, memory, paths, real};
+
+/// What the environment said.
+struct Armed {
+    globs: Globs,
+    socket: String,
+}
+
+static ARMED: AtomicPtr<Armed> = AtomicPtr::new(ptr::null_mut());
+static FILES: AtomicPtr<Files<Log>> = AtomicPtr::new(ptr::null_mut());
+/// The ring could not be had: what needs it fails.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+/// The process that is just asking for the ring.
+static ASKING: AtomicU32 = AtomicU32::new(0);
+/// Things that are said once.
+static TOLD: AtomicU8 = AtomicU8::new(0);
+
+thread_local! {
+    /// The entry whose lock this thread has, and one more; 0: none. A signal handler that interrupted it must not wait for itself.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What is said once by a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Tell {
+    /// The log has failed.
+    Failed = 1,
+    /// io_uring is not there.
+    Uring = 2,
+    /// A file's syncs are real from now on.
+    Real = 4,
+    /// Paths can't be found out.
+    NoProc = 8,
+}
+
+/// How long a process waits for the ring to have room.
+const FULL: Duration = Duration::from_secs(20);
+
+/// At the start of the program, before there are threads.
+pub fn begin() {
+    // SAFETY: asks for a word that the kernel gave the program.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return;
+    }
+    let (Ok(socket), Ok(patterns)) =
+        (std::env::var(hand_over::SOCKET_VARIABLE), std::env::var(hand_over::FILES_VARIABLE))
+    else {
+        return;
+    };
+    memory::prepare();
+    let armed = Box::leak(Box::new(Armed { globs: Globs::from_text(&patterns), socket }));
+    ARMED.store(armed, Ordering::Release);
+    take_up_inherited();
+}
+
+/// Descriptors of files in the set that another program left to this one.
+fn take_up_inherited() {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers: Vec<c_int> = list.filter_map(|one| one.ok()?.file_name().to_str()?.parse().ok()).collect();
+    for fd in numbers {
+        // SAFETY: it may be closed by now, and then says so.
+        let flags = unsafe { real::fcntl(fd, libc::F_GETFL, ptr::null_mut()) };
+        if flags >= 0 && flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
+            crate::calls::open::take_up(fd, flags);
+        }
+    }
+}
+
+/// Whether this process is part of a run.
+#[inline]
+pub fn is_armed() -> bool {
+    !ARMED.load(Ordering::Acquire).is_null()
+}
+
+/// Whether a path is of the set.
+pub fn matches(path: &[u8]) -> bool {
+    // SAFETY: it is null, or was leaked for good.
+    unsafe { ARMED.load(Ordering::Acquire).as_ref() }.is_some_and(|armed| armed.globs.matches(path))
+}
+
+/// The files of the run. The first time they are asked for.
+///
+/// # Errors
+/// EIO: they can't be had, and that was said.
+#[inline]
+pub fn files() -> Result<&'static Files<Log>, Errno> {
+    // SAFETY: it is null, or was leaked for good.
+    match unsafe { FILES.load(Ordering::Acquire).as_ref() } {
+        Some(files) => Ok(files),
+        None => join(),
+    }
+}
+
+#[cold]
+fn join() -> Result<&'static Files<Log>, Errno> {
+    let me = std::process::id();
+    loop {
+        // SAFETY: as above.
+        if let Some(files) = unsafe { FILES.load(Ordering::Acquire).as_ref() } {
+            return Ok(files);
+        }
+        if REFUSED.load(Ordering::Acquire) {
+            return Err(Errno::EIO);
+        }
+        let asking = ASKING.load(Ordering::Acquire);
+        // In a child, whoever was asking when it was made is not there.
+        if asking != me && ASKING.compare_exchange(asking, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let result = try_to_join();
+    if let Err(text) = &result {
+        REFUSED.store(true, Ordering::Release);
+        tell(Tell::Failed, format_args!("this program can't have the log, and its files on it fail: {text}"));
+    }
+    ASKING.store(0, Ordering::Release);
+    result.map_err(|_| Errno::EIO)
+}
+
+fn try_to_join() -> Result<&'static Files<Log>, String> {
+    // SAFETY: as above.
+    let armed = unsafe { ARMED.load(Ordering::Acquire).as_ref() }.ok_or("it is not part of a run")?;
+    let (mut shared, table) = hand_over::ask(&armed.socket).map_err(|_| "`tidewater run` does not answer")?;
+    let table = Table::join(table.as_fd()).map_err(|error| error.to_string())?;
+    shared.ring = out_of_the_way(shared.ring)?;
+    shared.doorbell = out_of_the_way(shared.doorbell)?;
+    let own = [shared.ring.as_raw_fd(), shared.doorbell.as_raw_fd()];
+    let options = Options { full: FULL, ..Options::default() };
+    let log = Log::join(shared, options).map_err(|error| error.to_string())?;
+    own.into_iter().for_each(descriptors::own);
+    let files = Box::leak(Box::new(Files::new(table, log)));
+    FILES.store(files, Ordering::Release);
+    Ok(files)
+}
+
+/// The same descriptor with a high number: programs count on low ones.
+fn out_of_the_way(fd: OwnedFd) -> Result<OwnedFd, String> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is there to be filled.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    let most = if known { limit.rlim_cur.min(descriptors::DESCRIPTORS as u64) } else { 1024 };
+    let from = most.saturating_sub(16) as usize;
+    // SAFETY: a descriptor that is open; the argument is a number.
+    let high = unsafe { real::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, from as *mut c_void) };
+    let high = Errno::result(high).map_err(|errno| errno.desc().to_owned())?;
+    // SAFETY: it was made just now, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(high) })
+}
+
+/// Says something on standard error, once.
+#[cold]
+pub fn tell(what: Tell, text: std::fmt::Arguments<'_>) {
+    if TOLD.fetch_or(what as u8, Ordering::AcqRel) & what as u8 != 0 {
+        return;
+    }
+    let errno = Errno::last();
+    let mut line = Text::<512>::new();
+    let _ = writeln!(line, "tidewater: process {}: {text}", std::process::id());
+    let bytes = line.as_bytes();
+    // SAFETY: so many bytes are there. Whether they can be written does not matter any more.
+    unsafe { real::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+    errno.set();
+}
+
+/// What a call ends with when the log does not take it. Said once.
+#[cold]
+pub fn refuse(error: &FilesError) -> Errno {
+    match error {
+        FilesError::System(errno) => *errno,
+        FilesError::TooMany => {
+            tell(Tell::Failed, format_args!("{error}"));
+            Errno::ENFILE
+        }
+        error => {
+            tell(Tell::Failed, format_args!("{error}; writes and syncs of files on the log fail"));
+            Errno::EIO
+        }
+    }
+}
+
+/// Before something outside of the set: what is on the log comes first.
+///
+/// # Errors
+/// The log's.
+pub fn order() -> Result<(), Errno> {
+    files()?.order().map_err(|error| refuse(&error))
+}
+
+/// Does something under a file's lock. `None`: it has left the set, or its changes are not recorded.
+///
+/// # Errors
+/// The log's.
+#[inline]
+pub fn under_lock<T>(
+    files: &Files<Log>,
+    place: Place,
+    fd: c_int,
+    then: impl FnOnce(&Locked<'_>) -> Result<T, Errno>,
+) -> Result<Option<T>, Errno> {
+    let before = HELD.get();
+    let held = before == u32::from(place.entry) + 1;
+    if !held {
+        files.admit().map_err(|error| refuse(&error))?;
+        HELD.set(u32::from(place.entry) + 1);
+    }
+    let result = match files.lock(place, borrow(fd), held) {
+        Err(error) => Err(refuse(&error)),
+        Ok(None) => Ok(None),
+        Ok(Some(_)) if files.table().flags(place) & tidewater_client::files::REAL != 0 => Ok(None),
+        Ok(Some(locked)) => then(&locked).map(Some),
+    };
+    HELD.set(before);
+    result
+}
+
+/// A descriptor of the program's, for as long as a call takes.
+pub fn borrow<'a>(fd: c_int) -> BorrowedFd<'a> {
+    assert!(fd >= 0, "descriptors that are open");
+    // SAFETY: the program gave it to a call that is under way; if it closes it meanwhile, that is its own mistake, as with the C library.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// The path of a descriptor, without symbolic links. `None`: the system does not tell.
+pub fn path_of(fd: c_int) -> Option<paths::PathText> {
+    let path = paths::of(fd);
+    if path.is_none() {
+        tell(
+            Tell::NoProc,
+            format_args!("paths can't be found out (/proc): files are written and synced by themselves"),
+        );
+    }
+    path
+}

@@ -1,0 +1,198 @@
+//! Changes of files as records of a lane: what `tidewater run` puts on a log, and what `tidewater recover` replays (ADR 19).
+//!
+//! The payload of such a record is a [`FileChange`], and behind it what its kind says: the bytes of a write, a [`FileBind`] with a path, a
+//! [`FileSession`] with patterns. Who reads them takes them for what a stranger may have written: [`FileRecord::parse`] gives what is whole.
+
+use super::layout::{LayoutError, codes, layout};
+
+codes! {
+    /// What a record says of a file.
+    pub enum FileChangeKind {
+        /// A program was started: ids count from here on.
+        Session = 1 "session",
+        /// An id stands for this file.
+        Bind = 2 "bind",
+        /// Bytes were written.
+        Write = 3 "write",
+        /// The file has this length.
+        Truncate = 4 "truncate",
+        /// A part of the file is zero.
+        Zero = 5 "zero",
+        /// The file was synced by itself and has left the log: what is before is of no use for it.
+        Leave = 6 "leave",
+        /// All files were synced: what is before an offset of the stream is of no use.
+        Synced = 7 "synced",
+        /// Its last name was removed: it may be missing.
+        Gone = 8 "gone",
+    }
+}
+
+layout! {
+    /// The head of a record about a file.
+    pub struct FileChange [32] {
+        fixed 0 magic: u32 = u32::from_le_bytes(*b"TFIL"), " `TFIL` in ASCII.";
+        /// What it says.
+        4 kind: FileChangeKind,
+        /// The file, within a session; 0 for a session's and for `synced`.
+        8 id: u32,
+        /// Where in the file, in bytes; of `synced` the stream offset.
+        16 offset: u64,
+        /// Bytes of the file: how many are zero, or its length. Of a write those that follow.
+        24 len: u64,
+    }
+}
+
+/// Bytes of a file handle, at most (`MAX_HANDLE_SZ` of Linux).
+pub const FILE_HANDLE_BYTES_MAX: usize = 128;
+/// Bytes of a path, at most (`PATH_MAX` of Linux).
+pub const FILE_PATH_BYTES_MAX: usize = 4096;
+
+layout! {
+    /// Which file an id stands for. Its path follows. Device numbers change over a reboot: a file is known by its file system and by its handle, which
+    /// has the inode's generation in it; where there are no handles, by inode and birth time.
+    pub struct FileBind [192] {
+        /// UUID of the file system, or what the system gives in its place.
+        0 file_system: [u8; 16],
+        /// Inode.
+        16 inode: u64,
+        /// Birth time in nanoseconds since 1970; 0 where the file system keeps none.
+        24 birth_ns: u64,
+        /// Type of the handle.
+        32 handle_type: u32,
+        /// Bytes of the handle; 0: there is none.
+        36 handle_bytes: u16,
+        /// Bytes of the path that follows.
+        38 path_bytes: u16,
+        /// The handle, in words of 8 bytes.
+        64 handle: [u64; 16],
+    }
+    check |bind| {
+        if usize::from(bind.handle_bytes) > FILE_HANDLE_BYTES_MAX {
+            Err(("handle_bytes", "at most 128"))
+        } else if !(1..=FILE_PATH_BYTES_MAX).contains(&usize::from(bind.path_bytes)) {
+            Err(("path_bytes", "1 to 4096"))
+        } else {
+            Ok(())
+        }
+    };
+}
+
+layout! {
+    /// Under what a program was started. The patterns of its log set follow, each with a zero byte behind it.
+    pub struct FileSession [32] {
+        /// Drawn anew for each run.
+        0 run: [u8; 16],
+        /// What its syncs wait for: on flash, or in the ring.
+        16 destaged: bool,
+        /// Bytes of the patterns that follow.
+        20 pattern_bytes: u32,
+    }
+}
+
+/// A record about a file, read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileRecord<'p> {
+    /// See [`FileChangeKind::Session`].
+    Session {
+        /// Its head.
+        session: FileSession,
+        /// The patterns, each with a zero byte behind it.
+        patterns: &'p [u8],
+    },
+    /// See [`FileChangeKind::Bind`].
+    Bind {
+        /// The id.
+        id: u32,
+        /// The file.
+        bind: FileBind,
+        /// Its path when it was bound.
+        path: &'p [u8],
+    },
+    /// See [`FileChangeKind::Write`].
+    Write {
+        /// The file.
+        id: u32,
+        /// Where.
+        offset: u64,
+        /// What.
+        bytes: &'p [u8],
+    },
+    /// See [`FileChangeKind::Truncate`].
+    Truncate {
+        /// The file.
+        id: u32,
+        /// Its length.
+        len: u64,
+    },
+    /// See [`FileChangeKind::Zero`].
+    Zero {
+        /// The file.
+        id: u32,
+        /// Where.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// See [`FileChangeKind::Leave`].
+    Leave {
+        /// The file.
+        id: u32,
+    },
+    /// See [`FileChangeKind::Gone`].
+    Gone {
+        /// The file.
+        id: u32,
+    },
+    /// See [`FileChangeKind::Synced`].
+    Synced {
+        /// Stream offset.
+        from: u64,
+    },
+}
+
+impl<'p> FileRecord<'p> {
+    /// Reads a record's payload. Offsets and lengths of a file are below 2^63 (others are refused).
+    ///
+    /// # Errors
+    /// [`LayoutError`]: it is no record about a file, or not a whole one.
+    pub fn parse(payload: &'p [u8]) -> Result<FileRecord<'p>, LayoutError> {
+        const NAME: &str = "FileChange";
+        let head = FileChange::parse(payload)?;
+        let FileChange { kind, id, offset, len } = head;
+        let rest = &payload[FileChange::SIZE..];
+        let must = |field, must| LayoutError::Field { layout: NAME, field, must };
+        let part = |from: usize, bytes: usize| {
+            let need = FileChange::SIZE + from + bytes;
+            let short = LayoutError::Short { layout: NAME, need, have: payload.len() };
+            rest.get(from..from + bytes).ok_or(short)
+        };
+        let is_place = offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok());
+        if !is_place && kind != FileChangeKind::Synced {
+            return Err(must("offset", "below 2^63 with what follows"));
+        }
+        match kind {
+            FileChangeKind::Session => {
+                let session = FileSession::parse(rest)?;
+                let patterns = part(FileSession::SIZE, session.pattern_bytes as usize)?;
+                Ok(FileRecord::Session { session, patterns })
+            }
+            FileChangeKind::Bind => {
+                let bind = FileBind::parse(rest)?;
+                let path = part(FileBind::SIZE, bind.path_bytes.into())?;
+                if path.contains(&0) || path[0] != b'/' {
+                    return Err(must("path", "absolute, and without a zero byte"));
+                }
+                Ok(FileRecord::Bind { id, bind, path })
+            }
+            FileChangeKind::Write => match usize::try_from(len) {
+                Ok(len) if len == rest.len() => Ok(FileRecord::Write { id, offset, bytes: rest }),
+                _ => Err(must("len", "that of the bytes that follow")),
+            },
+            FileChangeKind::Truncate => Ok(FileRecord::Truncate { id, len }),
+            FileChangeKind::Zero => Ok(FileRecord::Zero { id, offset, len }),
+            FileChangeKind::Leave => Ok(FileRecord::Leave { id }),
+            FileChangeKind::Gone => Ok(FileRecord::Gone { id }),
+            FileChangeKind::Synced => Ok(FileRecord::Synced { from: offset }),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The pages for newcomers, `docs/guide/NAME.md`: each of their commands is run, in order, as it stands there.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tidewater_tests::databases::process::{descendants, kill_tree};
+use tidewater_tests::databases::{Database, Place};
+use tidewater_tests::root;
+
+/// A page takes a newcomer five minutes: the machine has no thoughts to think.
+const TIME_MAX: Duration = Duration::from_secs(120);
+
+/// The commands of a page: its indented lines.
+fn commands(text: &str) -> Vec<&str> {
+    text.lines().filter_map(|line| line.strip_prefix("    ")).collect()
+}
+
+/// Runs the page of this database; how many commands it has.
+///
+/// # Errors
+/// The first command that fails, and what was said.
+pub fn check(database: &dyn Database, binaries: &Path, folder: &Path) -> Result<usize, String> {
+    let page = root().join(format!("docs/guide/{}.md", database.name()));
+    let text = std::fs::read_to_string(&page).map_err(|error| format!("{}: {error}", page.display()))?;
+    let commands = commands(&text);
+    let place = Place::new(folder, database.user()?)?;
+    let script = folder.join("page.sh");
+    // What fails is named by its line; a reader would stop there as well.
+    let head = "set -eu\ntrap 'echo \"FAILED: $BASH_COMMAND\"' ERR\n";
+    std::fs::write(&script, format!("{head}{}\necho 'to its end'\n", commands.join("\n")))
+        .map_err(|error| error.to_string())?;
+    let mut bash = place.command("page", Path::new("/bin/bash"))?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    bash.arg(&script).current_dir(place.data()).env("PATH", format!("{}:{path}", binaries.display()));
+    let mut child = bash.spawn().map_err(|error| format!("bash: {error}"))?;
+    let begin = Instant::now();
+    let mut late = None;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+            break status;
+        }
+        if begin.elapsed() > TIME_MAX {
+            let running = descendants(&[child.id()]);
+            late = Some(format!("it waits after {TIME_MAX:?}, for {running:?}"));
+            kill_tree(&[child.id()]);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let said = std::fs::read_to_string(folder.join("page.log")).unwrap_or_default();
+    match late {
+        None if status.success() && said.ends_with("to its end\n") => {
+            // What it started for good is ended by its last commands.
+            Ok(commands.len())
+        }
+        late => {
+            let logs = ["redis.log", "postgres.log", "sqlite.log", "db_bench.log", "device.log"];
+            let more = logs.iter().filter_map(|log| {
+                let path = place.data().join(format!("try-{}", database.name())).join(log);
+                std::fs::read_to_string(path).ok().map(|text| format!("\n{log}: {text}"))
+            });
+            Err(format!("{} {status}: {said}{}", late.unwrap_or_default(), more.collect::<String>()))
+        }
+    }
+}

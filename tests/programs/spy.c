@@ -1,0 +1,49 @@
+// A library that stands below the shim and beside the supervisor: what is really synced is copied into a folder, by inode. After a "loss of power" each file
+// gets back what was copied last, or nothing.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void copy(int fd) {
+    const char *folder = getenv("SPY_FOLDER");
+    struct stat about;
+    if (!folder || fstat(fd, &about) || !S_ISREG(about.st_mode))
+        return;
+    char from[64], to[4096], last[4096];
+    snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
+    snprintf(last, sizeof last, "%s/%lu", folder, (unsigned long)about.st_ino);
+    snprintf(to, sizeof to, "%s.%d.%lx", last, getpid(), (unsigned long)&about);
+    // By the next library: the shim has nothing to do with these.
+    int (*next_open)(const char *, int, mode_t) = dlsym(RTLD_NEXT, "open");
+    ssize_t (*next_write)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
+    int (*next_close)(int) = dlsym(RTLD_NEXT, "close");
+    int (*next_rename)(const char *, const char *) = dlsym(RTLD_NEXT, "rename");
+    int in = next_open(from, O_RDONLY, 0), out = next_open(to, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    char bytes[65536];
+    for (ssize_t got; in >= 0 && out >= 0 && (got = read(in, bytes, sizeof bytes)) > 0;)
+        if (next_write(out, bytes, got) != got)
+            abort();
+    next_close(in);
+    next_close(out);
+    next_rename(to, last);
+}
+
+int fsync(int fd) {
+    int (*next)(int) = dlsym(RTLD_NEXT, "fsync");
+    int done = next(fd);
+    if (done == 0)
+        copy(fd);
+    return done;
+}
+
+int fdatasync(int fd) {
+    int (*next)(int) = dlsym(RTLD_NEXT, "fdatasync");
+    int done = next(fd);
+    if (done == 0)
+        copy(fd);
+    return done;
+}

@@ -1,0 +1,479 @@
+//! `tidewater run`, `recover`, `drain`: files of unmodified programs on a log, over deaths of everybody, and over what a log may say.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tidewater_client::live::{Level, Log, Options};
+use tidewater_tests::ring::Device;
+use tidewater_tests::{Build, compile, shim, skipped, tidewater};
+use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileSession};
+
+const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
+const DEVICE: &str = "vfio-user:f0.sock";
+/// What is said when another program is there.
+const BUSY: &str = "one program at a time";
+
+fn folder() -> TempDir {
+    shim();
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn device(folder: &Path) -> Device {
+    Device::start(folder, WAITS)
+}
+
+/// `tidewater run` in a folder.
+fn run_command(folder: &Path, more: &[&str], program: &[&str]) -> Command {
+    let mut command = tidewater(Build::Same, folder);
+    command.args(["run", "--device", DEVICE, "--level", "ring"]).args(more).arg("--").args(program);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a program on the log, and everything has to go well.
+fn run_on_log(folder: &Path, more: &[&str], program: &[&str]) -> Output {
+    let output = run_command(folder, more, program).output().expect("it starts");
+    assert!(output.status.success(), "{}{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    output
+}
+
+fn recover(folder: &Path, more: &[&str]) -> Output {
+    tidewater(Build::Same, folder).args(["recover", "--device", DEVICE]).args(more).output().expect("it starts")
+}
+
+/// A program, a library below it, and what they leave.
+struct Trial {
+    folder: TempDir,
+    files: PathBuf,
+    spy: PathBuf,
+    program: PathBuf,
+}
+
+const FILES: u32 = 4;
+/// More than it comes to before something dies.
+const STEPS: u32 = 1_000_000;
+
+impl Trial {
+    fn new() -> Option<Trial> {
+        let folder = folder();
+        let program = compile("files.c", folder.path(), &["-lpthread"]);
+        let spy = compile("spy.c", folder.path(), &["-shared", "-fPIC", "-ldl"]);
+        let Some((program, spy)) = program.zip(spy) else {
+            skipped(1, "there is no C compiler");
+            return None;
+        };
+        let files = folder.path().join("data");
+        Some(Trial { folder, files, spy, program })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn shadow(&self) -> PathBuf {
+        self.path().join("shadow")
+    }
+
+    fn start(&self, seed: u64, steps: u32) -> Child {
+        let _ = fs::remove_dir_all(&self.files);
+        let _ = fs::remove_dir_all(self.shadow());
+        fs::create_dir(&self.files).expect("a new folder");
+        fs::create_dir(self.shadow()).expect("a new folder");
+        let (program, files) = (self.program.to_string_lossy(), self.files.to_string_lossy());
+        let (seed, count, steps) = (seed.to_string(), FILES.to_string(), steps.to_string());
+        let line = [&*program, "run", &*files, &seed, &count, &steps];
+        let mut command = run_command(self.path(), &["--log", "data/*"], &line);
+        // Below the shim, and beside the supervisor: what is really synced is known.
+        command.env("LD_PRELOAD", &self.spy).env("SPY_FOLDER", self.shadow());
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    }
+
+    /// The last sync of each file that the program told of.
+    fn synced(&self, stdout: &str) -> BTreeMap<u32, u32> {
+        let whole = stdout.rfind('\n').map_or("", |end| &stdout[..end]);
+        let lines = whole.lines().filter_map(|line| line.split_once(' '));
+        lines.filter_map(|(file, step)| Some((file.parse().ok()?, step.parse().ok()?))).collect()
+    }
+
+    /// All files get back what was really synced last, in place.
+    fn lose_power(&self) {
+        for entry in fs::read_dir(&self.files).expect("the folder is there") {
+            let path = entry.expect("an entry").path();
+            let inode = path.metadata().expect("a file").ino();
+            let kept = fs::read(self.shadow().join(inode.to_string())).unwrap_or_default();
+            let mut file = fs::OpenOptions::new().write(true).truncate(true).open(&path).expect("it is ours");
+            file.write_all(&kept).expect("there is room");
+        }
+    }
+
+    /// Whether every file is as it was promised; what is not, in words.
+    fn check(&self, seed: u64, steps: u32, synced: &BTreeMap<u32, u32>) -> Result<(), String> {
+        let mut wrong = String::new();
+        for file in 0..FILES {
+            let from = synced.get(&file).copied().unwrap_or_default();
+            let mut check = Command::new(&self.program);
+            check.arg("check").arg(&self.files);
+            check.args([seed, file.into(), from.into(), steps.into()].map(|number: u64| number.to_string()));
+            let output = check.output().expect("it starts");
+            if !output.status.success() {
+                wrong += &text(&output.stdout);
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+}
+
+/// Ends `tidewater run` and all that it started, at once: they are a group.
+fn kill_all(run: &Child) {
+    let _ = killpg(Pid::from_raw(run.id() as i32), Signal::SIGKILL);
+}
+
+/// What dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Death {
+    Program,
+    Device,
+    Both,
+}
+
+/// One round: a program is started, something dies at some moment, the power goes, and the files are recovered. How many syncs were promised.
+fn round(trial: &Trial, seed: u64, death: Death, after: Duration, recovers: bool) -> usize {
+    let mut device = Some(device(trial.path()));
+    let mut child = trial.start(seed, STEPS);
+    // Read beside: a pipe that is full would stop it.
+    let mut stdout = child.stdout.take().expect("it is piped");
+    let mut stderr = child.stderr.take().expect("it is piped");
+    let said = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let _ = stdout.read_to_end(&mut said);
+        text(&said)
+    });
+    let errors = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let _ = stderr.read_to_end(&mut said);
+        text(&said)
+    });
+    std::thread::sleep(after);
+    if death != Death::Program {
+        device.take().expect("it was started").kill();
+        if death == Death::Device {
+            // Nothing falls back: the program finds out, and ends by itself.
+            let status = child.wait().expect("it is our child");
+            assert!(!status.success(), "{death:?}: {status}");
+        }
+    }
+    kill_all(&child);
+    child.wait().expect("it is our child");
+    let (said, errors) = (said.join().expect("it reads"), errors.join().expect("it reads"));
+    let synced = trial.synced(&said);
+    drop(device.take());
+    let device = self::device(trial.path());
+    trial.lose_power();
+    if !recovers {
+        assert!(trial.check(seed, STEPS, &synced).is_err(), "without recovery promises are broken: {synced:?}");
+        let done = recover(trial.path(), &[]);
+        assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    }
+    let done = recover(trial.path(), &["--log", "data/*"]);
+    let report = format!("seed {seed} {death:?} {synced:?}\n{}{}{errors}", text(&done.stdout), text(&done.stderr));
+    assert!(done.status.success(), "{report}");
+    trial.check(seed, STEPS, &synced).unwrap_or_else(|wrong| panic!("{wrong}{report}{}", device.errors()));
+    // Once more does no harm, and nothing is left to do.
+    let again = recover(trial.path(), &[]);
+    assert_eq!(text(&again.stdout), "the log has nothing for any file\n", "{}", text(&again.stderr));
+    device.kill();
+    // The next round has a device of its own.
+    for name in ["drive", "ring"] {
+        let _ = fs::remove_file(trial.path().join(name));
+    }
+    said.lines().count()
+}
+
+fn rounds(count: u64, first: u64) {
+    let Some(trial) = Trial::new() else { return };
+    let mut promised = 0;
+    for i in 0..count {
+        let seed = first + i;
+        let death = [Death::Program, Death::Both, Death::Device][i as usize % 3];
+        let after = Duration::from_millis(150 + seed * 7_919 % 900);
+        promised += round(&trial, seed, death, after, i % 4 != 0);
+    }
+    println!("{count} rounds, {promised} syncs promised and kept");
+    assert!(promised > count as usize, "something was promised");
+}
+
+#[test]
+fn what_was_synced_is_there_whoever_dies_and_without_recovery_it_is_not() {
+    rounds(4, 1);
+}
+
+#[test]
+#[ignore = "long: make torture"]
+fn what_was_synced_is_there_in_many_rounds() {
+    let seconds = std::env::var("TIDEWATER_TORTURE_ROUNDS").ok().and_then(|text| text.parse().ok());
+    rounds(seconds.unwrap_or(60), 1_000);
+}
+
+#[test]
+fn a_program_that_ends_well_leaves_its_files_and_an_empty_log() {
+    let Some(trial) = Trial::new() else { return };
+    let device = device(trial.path());
+    let mut child = trial.start(77, 4_000);
+    let mut said = String::new();
+    child.stdout.take().expect("it is piped").read_to_string(&mut said).expect("UTF-8");
+    let output = child.wait_with_output().expect("it is our child");
+    let errors = text(&output.stderr);
+    assert!(output.status.success() && errors.contains("drained: "), "{errors}");
+    // It wrote far more than the ring and the log can hold.
+    assert!(said.lines().count() > 100 && !errors.contains(" 0 trims"), "{errors}");
+    // All of it was really synced: the power may go.
+    trial.lose_power();
+    let synced: BTreeMap<u32, u32> = (0..FILES).map(|file| (file, 4_000)).collect();
+    trial.check(77, 4_000, &synced).expect("every file is as after the last step");
+    let done = recover(trial.path(), &[]);
+    assert_eq!(text(&done.stdout), "the log has nothing for any file\n");
+    drop(device);
+}
+
+/// What ends well has the same output and the same end with the shim as without.
+#[test]
+fn programs_that_it_must_not_touch_run_unchanged_under_it() {
+    let folder = folder();
+    let _device = device(folder.path());
+    fs::create_dir(folder.path().join("out")).expect("a new folder");
+    let lines = [
+        "ls -l /etc/passwd | wc -l",
+        "cd out && for i in 1 2 3; do echo line $i; done | sort -r | tee a b > c; cat a b c; rm a; mv b d; cp c e; ls",
+        "cd out && head -c 300000 /dev/zero > z && tar cf t.tar z && tar tf t.tar && gzip -f t.tar && sync && ls",
+        "cd out && git init -q g && cd g && git -c user.name=a -c user.email=b commit -q --allow-empty -m m && git log --format=%s",
+        "exec 3>out/fd; echo three >&3; exec 3>&-; cat out/fd; (exit 7); echo $?",
+        "true & wait; exit 3",
+        "kill -9 $$",
+    ];
+    for line in lines {
+        let plain = Command::new("sh").args(["-c", line]).current_dir(folder.path()).output().expect("a shell");
+        let _ = fs::remove_dir_all(folder.path().join("out"));
+        fs::create_dir(folder.path().join("out")).expect("a new folder");
+        let under = run_command(folder.path(), &["--quiet", "--log", "set/*"], &["sh", "-c", line]);
+        let under = { under }.output().expect("it starts");
+        assert_eq!(text(&under.stdout), text(&plain.stdout), "{line}: {}", text(&under.stderr));
+        assert_eq!(text(&under.stderr), text(&plain.stderr), "{line}");
+        let code = plain.status.code().unwrap_or(128 + 9);
+        assert_eq!(under.status.code(), Some(code), "{line}");
+        let _ = fs::remove_dir_all(folder.path().join("out"));
+        fs::create_dir(folder.path().join("out")).expect("a new folder");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_in_words_before_anything_happens() {
+    let folder = folder();
+    let refused = |more: &[&str], program: &[&str]| {
+        let output = run_command(folder.path(), more, program).output().expect("it starts");
+        assert!(!output.status.success());
+        text(&output.stderr)
+    };
+    if let Some(fixed) = compile("files.c", folder.path(), &["-static", "-lpthread"]) {
+        let said = refused(&["--log", "x"], &[&fixed.to_string_lossy()]);
+        assert!(said.contains("statically linked"), "{said}");
+    }
+    assert!(refused(&["--log", "x"], &["no-such-program"]).contains("no such program"));
+    assert!(refused(&["--log", "x"], &["true"]).contains("start the device"));
+    assert!(refused(&["--log", "a[b"], &["true"]).contains("bracket"));
+    let _device = device(folder.path());
+    let mut child = run_command(folder.path(), &["--log", "x"], &["sleep", "100"]);
+    let mut child = child.stderr(Stdio::null()).spawn().expect("it starts");
+    // Once it has the lane, nobody else gets it.
+    let start = Instant::now();
+    let said = loop {
+        let said = refused(&["--log", "x", "--quiet"], &["false"]);
+        if said.contains(BUSY) || start.elapsed() > Duration::from_secs(20) {
+            break said;
+        }
+    };
+    assert!(said.contains(BUSY), "{said}");
+    let drained =
+        tidewater(Build::Same, folder.path()).args(["drain", "--device", DEVICE]).output().expect("it starts");
+    assert!(!drained.status.success() && text(&drained.stderr).contains(BUSY), "{}", text(&drained.stderr));
+    // Signals are the program's.
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it is our child");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(128 + 15));
+}
+
+/// A log with records that nobody's shim has made.
+fn forge(target: &str, records: &[Vec<u8>]) {
+    let log = Log::open(target, Options { level: Some(Level::Ring), ..Options::default() }).expect("nobody has it");
+    for record in records {
+        log.append(&[record]).expect("there is room");
+    }
+}
+
+fn head(kind: FileChangeKind, len: u64) -> Vec<u8> {
+    FileChange { kind, id: 1, offset: 0, len }.to_bytes().to_vec()
+}
+
+fn bind(file: &Path, name: &Path) -> Vec<u8> {
+    use std::os::fd::AsFd;
+    let is = tidewater_client::files::identify(File::open(file).expect("it is there").as_fd()).expect("it is known");
+    let name = name.as_os_str().as_encoded_bytes();
+    let is = FileBind { path_bytes: name.len() as u16, ..is };
+    [&head(FileChangeKind::Bind, 0)[..], &is.to_bytes(), name].concat()
+}
+
+fn session() -> Vec<u8> {
+    [&head(FileChangeKind::Session, 0)[..], &FileSession::default().to_bytes()].concat()
+}
+
+fn write(bytes: &[u8]) -> Vec<u8> {
+    [&head(FileChangeKind::Write, bytes.len() as u64)[..], bytes].concat()
+}
+
+#[test]
+fn a_log_that_lies_touches_nothing_and_is_refused_in_words() {
+    let folder = folder();
+    let device = device(folder.path());
+    let place = folder.path().canonicalize().expect("it is there");
+    let [victim, link, other] = ["victim", "link", "other"].map(|name| place.join(name));
+    fs::write(&victim, "precious").expect("a new file");
+    fs::write(&other, "other").expect("a new file");
+    std::os::unix::fs::symlink(&victim, &link).expect("a new link");
+    let forget = || recover(folder.path(), &["--forget"]);
+    let mut cases = vec![
+        // The right file by a symbolic link; another file by its name; a name that is not there; a folder.
+        (vec![session(), bind(&victim, &link), write(b"forged")], "symbolic link"),
+        (vec![session(), bind(&other, &victim), write(b"forged")], "MISSING"),
+        (vec![session(), bind(&victim, &place.join("gone")), write(b"forged")], "MISSING"),
+        (vec![session(), bind(&place, &place), write(b"forged")], "no regular file"),
+        // No such file at all.
+        (vec![session(), write(b"forged")], "fit no file"),
+    ];
+    if nix::unistd::geteuid().is_root() {
+        let foreign = place.join("foreign");
+        fs::write(&foreign, "precious").expect("a new file");
+        std::os::unix::fs::chown(&foreign, Some(12_345), None).expect("root may");
+        cases.push((vec![session(), bind(&foreign, &foreign), write(b"forged")], "belongs to user 12345"));
+    }
+    for (records, why) in cases {
+        forge(&device.target(), &records);
+        let done = recover(folder.path(), &[]);
+        let said = text(&done.stdout) + &text(&done.stderr);
+        assert!(!done.status.success() && said.contains(why), "{why}: {said}");
+        assert!(forget().status.success(), "{why}");
+        assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious", "{why}");
+        assert_eq!(fs::read_to_string(&other).expect("it is there"), "other", "{why}");
+    }
+    // Noise, and records that are cut: passed over.
+    let mut noise = vec![session(), bind(&victim, &victim), b"noise".to_vec(), write(b"forged")];
+    noise[3].truncate(35);
+    forge(&device.target(), &noise);
+    assert!(recover(folder.path(), &[]).status.success());
+    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious");
+    // Outside of what the caller names.
+    forge(&device.target(), &[session(), bind(&victim, &victim), write(b"forged")]);
+    let done = recover(folder.path(), &["--log", "elsewhere/*"]);
+    assert!(text(&done.stdout).contains("not of the log set"), "{}", text(&done.stdout));
+    // A dry run tells, and the real one does it: this one is in order.
+    let dry = recover(folder.path(), &["--dry-run"]);
+    assert!(text(&dry.stdout).contains("1 record to replay"), "{}", text(&dry.stdout));
+    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "precious");
+    assert!(recover(folder.path(), &[]).status.success());
+    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "forgedus");
+    // A ring that was cut is refused by the device.
+    drop(device);
+    File::options().write(true).open(folder.path().join("ring")).expect("it is there").set_len(4096).expect("ours");
+    let refused = Device::command(folder.path(), &[WAITS, &["--ring", "ring"]].concat()).output().expect("it starts");
+    assert!(!refused.status.success() && text(&refused.stderr).contains("ring"), "{}", text(&refused.stderr));
+    assert_eq!(fs::read_to_string(&victim).expect("it is there"), "forgedus");
+}
+
+const PYTHON: &str = "
+import os, mmap, sys, ctypes
+f = os.open('set/m', os.O_CREAT | os.O_RDWR)
+os.write(f, b'x' * 4096); os.fsync(f)
+m = mmap.mmap(f, 4096)          # from here on its syncs are real
+m[0:4] = b'seen'; m.flush(); os.fsync(f)
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.syscall(425, 8, 0), ctypes.get_errno())
+for fd in range(3, 1024):
+    try: os.close(fd)           # not the shim's
+    except OSError: pass
+g = os.open('set/n', os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+os.write(g, b'line'); os.fsync(g)
+sys.stdout.flush()
+os._exit(0)
+";
+
+#[test]
+fn what_cannot_be_recorded_is_said_and_real_and_a_lost_name_stops_recovery() {
+    let folder = folder();
+    if Command::new("python3").arg("-V").output().is_err() {
+        return skipped(1, "there is no python3");
+    }
+    fs::create_dir(folder.path().join("set")).expect("a new folder");
+    let device = device(folder.path());
+    let output = run_on_log(folder.path(), &["--log", "set/*"], &["python3", "-c", PYTHON]);
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(said.trim(), "-1 38", "{errors}");
+    assert_eq!(errors.matches("is mapped for writing").count(), 1, "{errors}");
+    assert_eq!(errors.matches("io_uring").count(), 1, "{errors}");
+    assert_eq!(&fs::read(folder.path().join("set/m")).expect("it is there")[..6], b"seenxx");
+    // The program is killed behind a sync; its file is away when it is recovered.
+    let code = "import os, signal; g = os.open('set/n', os.O_WRONLY | os.O_APPEND); os.write(g, b'more'); os.fsync(g); \
+                os.kill(os.getppid(), signal.SIGKILL)";
+    let died = run_command(folder.path(), &["--log", "set/*"], &["python3", "-c", code]).output().expect("it starts");
+    assert!(!died.status.success());
+    let (name, away) = (folder.path().join("set/n"), folder.path().join("away"));
+    fs::rename(&name, &away).expect("it is there");
+    // The last of its processes may just be ending.
+    let patient = |more: &[&str]| {
+        let start = Instant::now();
+        loop {
+            let done = recover(folder.path(), more);
+            if !text(&done.stderr).contains(BUSY) || start.elapsed() > Duration::from_secs(20) {
+                return done;
+            }
+        }
+    };
+    let missing = patient(&[]);
+    assert!(!missing.status.success() && text(&missing.stdout).contains("MISSING"), "{}", text(&missing.stderr));
+    fs::rename(&away, &name).expect("it is there");
+    fs::OpenOptions::new().write(true).truncate(true).open(&name).expect("it is ours");
+    let done = patient(&[]);
+    assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    let bytes = fs::read(&name).expect("it is there");
+    assert_eq!(&bytes[bytes.len() - 4..], b"more");
+    drop(device);
+}
+
+#[test]
+fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
+    let folder = folder();
+    let device = device(folder.path());
+    let line = "exec 3>>wal; echo ready; read go; dd if=/dev/zero bs=10 count=1 conv=fsync,notrunc oflag=append of=wal 2>err; \
+                echo status $?; grep -c 'Input/output' err";
+    let mut child = run_command(folder.path(), &["--log", "wal"], &["sh", "-c", line]);
+    child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().expect("it starts");
+    let mut byte = [0; 6];
+    child.stdout.as_mut().expect("it is piped").read_exact(&mut byte).expect("it says that it is ready");
+    device.kill();
+    std::thread::sleep(Duration::from_millis(1_500));
+    child.stdin.take().expect("it is piped").write_all(b"go\n").expect("it reads");
+    let output = child.wait_with_output().expect("it is our child");
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(said, "status 1\n1\n", "{errors}");
+    assert_eq!(errors.matches("syncs of the program's files fail from now on").count(), 1, "{errors}");
+    assert!(!output.status.success() && errors.contains("tidewater recover"), "{errors}");
+}
