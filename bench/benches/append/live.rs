@@ -98,6 +98,20 @@ fn burst(log: &Log, size: usize) -> f64 {
     spent.as_secs_f64() * 1e9 / count as f64
 }
 
+/// The same with a slot claimed for each append, as processes that share a lane do it.
+fn burst_of_claims(log: &Log, size: usize) -> f64 {
+    let payload = vec![0x5a; size];
+    let count = (BURST / (size as u64 + 64)).min(BURST / 128);
+    let start = Instant::now();
+    for _ in 0..count {
+        log.append(&[&payload]).expect("there is room");
+        log.x_fsync().expect("it is in the ring");
+    }
+    let spent = start.elapsed();
+    catch_up(log);
+    spent.as_secs_f64() * 1e9 / count as f64
+}
+
 fn catch_up(log: &Log) {
     let end = log.status().reserved;
     log.wait(end, Level::Destaged, TIME).expect("it is destaged");
@@ -172,6 +186,7 @@ pub fn measure() {
     ] {
         let log = open(&folder, how);
         let mut ours = vec![Vec::new(); SIZES.len()];
+        let mut claimed = vec![Vec::new(); SIZES.len()];
         let mut theirs = vec![Vec::new(); SIZES.len()];
         for size in SIZES {
             burst(&log, size); // Pages come in.
@@ -179,6 +194,7 @@ pub fn measure() {
         for _ in 0..ROUNDS {
             for (i, &size) in SIZES.iter().enumerate() {
                 ours[i].push(burst(&log, size));
+                claimed[i].push(burst_of_claims(&log, size));
             }
             if let Ok(program) = &peer {
                 let round = peer_round(program, &folder.join("pool"), how != WriteBack::None);
@@ -187,6 +203,7 @@ pub fn measure() {
         }
         for (i, size) in SIZES.into_iter().enumerate() {
             print!("append {size:>5} B and x_fsync at RING, {name:<23} {:>8.1} ns", median(ours[i].clone()));
+            print!("   a slot for each {:>8.1} ns", median(claimed[i].clone()));
             if peer.is_ok() {
                 print!("   pmemlog_append {:>8.1} ns", median(theirs[i].clone()));
             }

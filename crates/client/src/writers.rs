@@ -8,7 +8,7 @@
 //! had reserved must be known to the byte, since what lies behind is others': its slot tells from where. Whether the swap came about, and up to
 //! where, tells the word itself, which names the slot; and whoever swaps next notes it in that slot before.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use tidewater_wire::vendor::{RECORD_ALIGN, RING_IDLE, RING_RESERVE_BITS, RING_SLOTS};
 
@@ -120,8 +120,8 @@ impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
         let mut word = self.reserve.load(Ordering::SeqCst);
         loop {
             let (from, last) = unpack(word);
-            // Before the swap, for all: whoever sees the swap's value sees this one.
-            mine.first.store(from, Ordering::SeqCst);
+            // Before the swap, which releases it: whoever sees the swap's value sees this one.
+            mine.first.store(from, Ordering::Relaxed);
             let offset = (from + (align - 1)) & !(align - 1);
             let end = offset.saturating_add(bytes);
             if end > limit {
@@ -156,19 +156,41 @@ impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
     /// Everything that the writer stored must be ordered before (a fence, where its stores were not ordinary ones).
     #[inline]
     pub fn publish(&self, slot: usize) -> u64 {
-        (self.slots)(slot).first.store(RING_IDLE, Ordering::SeqCst);
+        (self.slots)(slot).first.store(RING_IDLE, Ordering::Release);
         self.advance()
     }
 
     /// Computes the credit anew. Returns it.
     #[inline]
     pub fn advance(&self) -> u64 {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        let mut settled = false;
+        loop {
+            let filled = self.filled();
+            if filled > tail {
+                tail = self.tail.fetch_max(filled, Ordering::SeqCst).max(filled);
+                // On x86-64 a locked instruction is a full fence.
+                if !cfg!(target_arch = "x86_64") {
+                    fence(Ordering::SeqCst);
+                }
+            } else if settled {
+                return tail;
+            } else {
+                fence(Ordering::SeqCst);
+            }
+            // Two who publish at once may each have seen the other's slot as it was: from here on what this thread stored is seen by all, so that one of
+            // the two sees both.
+            settled = true;
+        }
+    }
+
+    /// Up to where everything is filled.
+    #[inline]
+    fn filled(&self) -> u64 {
         // What is reserved first, then who is writing: who reserved before has its slot set.
         let reserved = self.end();
         let first = |slot| (self.slots)(slot).first.load(Ordering::SeqCst);
-        let filled = (0..self.used()).fold(reserved, |least, slot| least.min(first(slot)));
-        let before = self.tail.load(Ordering::Relaxed);
-        if before >= filled { before } else { self.tail.fetch_max(filled, Ordering::AcqRel).max(filled) }
+        (0..self.used()).fold(reserved, |least, slot| least.min(first(slot)))
     }
 
     /// Takes the slot of an owner that is no more. `None`: somebody else has. Else what is left of it, if anything: bytes that nobody else writes,

@@ -502,14 +502,19 @@ impl Log {
 
     /// Makes what a writer stored visible before its tail; persistent, too, where that is asked for.
     #[inline]
-    pub(super) fn settle(&self, reserved: Reserved) {
-        match self.write_back {
+    pub(super) fn settle(&self, reserved: Reserved, how: WriteBack) {
+        match how {
             WriteBack::None => {}
             WriteBack::Lines => {
                 self.ring.write_back(reserved.from, reserved.end - reserved.from);
                 fence();
             }
-            WriteBack::Stream => fence(),
+            WriteBack::Stream => {
+                // What is no whole line did not go past the caches.
+                self.ring.write_back(reserved.from, reserved.offset - reserved.from + 1);
+                self.ring.write_back(reserved.end - 1, 1);
+                fence();
+            }
         }
     }
 

@@ -32,6 +32,10 @@ pub(crate) struct Mapping {
     line_writer: LineWriter,
 }
 
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+
 /// The instruction that writes a line back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LineWriter {
@@ -39,6 +43,8 @@ enum LineWriter {
     Clwb,
     /// CLFLUSHOPT: it leaves the cache.
     Clflushopt,
+    /// CLFLUSH: so too, and each waits for the one before.
+    Clflush,
     /// None that this knows.
     Unknown,
 }
@@ -55,7 +61,8 @@ fn line_writer() -> LineWriter {
     match features {
         bits if bits >> 24 & 1 == 1 => LineWriter::Clwb,
         bits if bits >> 23 & 1 == 1 => LineWriter::Clflushopt,
-        _ => LineWriter::Unknown,
+        // Part of SSE2.
+        _ => LineWriter::Clflush,
     }
 }
 
@@ -162,32 +169,54 @@ impl Mapping {
         unsafe { to.write_bytes(0, len as usize) };
     }
 
-    /// As [`Mapping::write`], past the caches where offset and bytes are whole words.
+    /// As [`Mapping::write`], past the caches where lines are whole. The others, the first and the last, are the caller's to write back.
     #[inline]
     pub(super) fn stream(&self, offset: u64, from: &[u8]) {
         #[cfg(target_arch = "x86_64")]
         {
+            use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
             assert!(self.writable, "a mapping that is only read");
-            let to = self.at(offset, from.len());
-            let (words, rest) = from.as_chunks::<8>();
-            if !offset.is_multiple_of(8) {
-                return self.write_lines(offset, from);
+            let head = ((offset.next_multiple_of(LINE as u64) - offset) as usize).min(from.len());
+            let (first, rest) = from.split_at(head);
+            let (lines, last) = rest.as_chunks::<LINE>();
+            if !first.is_empty() {
+                self.write(offset, first);
             }
-            for (i, word) in words.iter().enumerate() {
-                // SAFETY: inside of what `at` has checked, aligned, and the mapping is writable; MOVNTI is part of SSE2, which x86-64 has.
-                unsafe { std::arch::x86_64::_mm_stream_si64(to.cast::<i64>().add(i), i64::from_le_bytes(*word)) };
+            let at = offset + head as u64;
+            let to = self.at(at, lines.len() * LINE);
+            for (n, line) in lines.iter().enumerate() {
+                for part in 0..LINE / 16 {
+                    // SAFETY: the load is of 16 bytes of `line`, the store inside of what `at` has checked, at a multiple of 16, and the mapping is
+                    // writable; both are part of SSE2, which x86-64 has.
+                    unsafe {
+                        let value = _mm_loadu_si128(line.as_ptr().cast::<__m128i>().add(part));
+                        _mm_stream_si128(to.cast::<__m128i>().add(n * (LINE / 16) + part), value);
+                    }
+                }
             }
-            if !rest.is_empty() {
-                self.write_lines(offset + (from.len() - rest.len()) as u64, rest);
+            if !last.is_empty() {
+                self.write(at + (lines.len() * LINE) as u64, last);
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
         self.write(offset, from);
     }
 
-    fn write_lines(&self, offset: u64, from: &[u8]) {
-        self.write(offset, from);
-        self.write_back(offset, from.len() as u64);
+    /// Begins to fetch lines so that they can be stored to.
+    #[inline]
+    pub(super) fn fetch_ahead(&self, offset: u64, len: u64) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let begin = self.at(offset, len as usize);
+            for at in (0..len as usize).step_by(LINE) {
+                // SAFETY: a hint that changes nothing and faults nowhere; where PREFETCHW is not known it does nothing (AMD64 manual, volume 3).
+                unsafe {
+                    std::arch::asm!("prefetchw [{0}]", in(reg) begin.wrapping_add(at), options(nostack, preserves_flags, readonly))
+                };
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (offset, len);
     }
 
     /// Begins to write lines back to memory; [`fence`] waits for them.
@@ -199,7 +228,7 @@ impl Mapping {
             let mut at = offset & !63;
             while at < offset + len {
                 let line = self.at(at, 1);
-                // SAFETY: both instructions take any address that can be read, change no memory, and are only used where CPUID has them.
+                // SAFETY: all three instructions take any address that can be read, change no memory, and are only used where CPUID has them.
                 unsafe {
                     match self.line_writer {
                         LineWriter::Clwb => {
@@ -208,6 +237,7 @@ impl Mapping {
                         LineWriter::Clflushopt => {
                             std::arch::asm!("clflushopt [{0}]", in(reg) line, options(nostack, preserves_flags));
                         }
+                        LineWriter::Clflush => std::arch::x86_64::_mm_clflush(line),
                         LineWriter::Unknown => {}
                     }
                 }

@@ -461,6 +461,13 @@ impl Ring {
         }
     }
 
+    /// Begins to fetch lines that are stored to next.
+    #[inline]
+    pub(super) fn fetch_ahead(&self, offset: u64, len: u64) {
+        let (at, first) = self.parts(offset, len as usize);
+        self.data.fetch_ahead(at, first as u64);
+    }
+
     /// Makes the tail itself outlive a loss of power: raw bytes have nothing else that tells where they end.
     pub(super) fn write_back_tail(&self) {
         self.mine.write_back(RingLanePage::TAIL_OFFSET as u64, 8);

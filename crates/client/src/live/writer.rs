@@ -11,6 +11,12 @@ use super::owner;
 use crate::fill_void;
 use crate::writers::Reserved;
 
+/// Payloads from so many bytes on are stored past the caches where lines are written back.
+const STREAM_MIN: u64 = 2048;
+
+/// Bytes that are fetched for the next record, at most: as many lines as processors have under way at once.
+const FETCH_AHEAD_MAX: u64 = 4096;
+
 /// A slot of this process, given back when this is dropped.
 #[derive(Debug)]
 pub(super) struct Claim<'l> {
@@ -43,27 +49,41 @@ impl Log {
         let bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
         let most = self.ring.size();
         let length = u32::try_from(bytes).map_err(|_| LiveError::TooLarge { bytes, most })?;
-        let data_checksum = parts.iter().fold(0, |before, part| crc32c_append(before, part));
+        let checksum = || parts.iter().fold(0, |before, part| crc32c_append(before, part));
+        // Lines of a large payload that have to reach memory go there past the caches, while the checksum is computed; else that comes first, since
+        // others wait for what is reserved.
+        let large = self.write_back == WriteBack::Lines && bytes >= STREAM_MIN;
+        let computed = if large { 0 } else { checksum() };
         let reserved = self.take(slot, RecordHeader::span(bytes), RECORD_ALIGN)?;
         let Reserved { from, offset, end } = reserved;
-        let epoch = self.ring.header().epoch;
-        let header = RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn: offset, epoch }.to_bytes();
-        let how = self.write_back;
+        let how = if large { WriteBack::Stream } else { self.write_back };
         if offset > from {
             self.ring.zero(from, offset - from);
         }
-        self.ring.write(offset, &header, how);
-        let mut filled = offset + header.len() as u64;
-        for part in parts {
-            self.ring.write(filled, part, how);
+        let mut filled = offset + RecordHeader::SIZE as u64;
+        for (number, part) in parts.iter().enumerate() {
+            let begin = filled;
+            self.ring.write(begin, part, how);
             filled += part.len() as u64;
+            if how == WriteBack::Stream && number > 0 {
+                // The line in which two parts meet.
+                self.ring.write_back(begin, 1);
+            }
         }
         if end > filled {
             // The fill of a record is whatever; zeroes, so that nothing of an older turn stays.
             self.ring.zero(filled, end - filled);
         }
-        self.settle(reserved);
+        let data_checksum = if large { checksum() } else { computed };
+        let epoch = self.ring.header().epoch;
+        let header = RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn: offset, epoch }.to_bytes();
+        self.ring.write(offset, &header, WriteBack::None);
+        self.settle(reserved, how);
         self.ring.writers().publish(slot);
+        if how != WriteBack::Stream {
+            // The next record is probably as large, and its lines were read by the device since they were written.
+            self.ring.fetch_ahead(end, (end - offset).min(FETCH_AHEAD_MAX));
+        }
         Ok(Written { lsn: offset, end })
     }
 
@@ -75,7 +95,7 @@ impl Log {
         }
         let reserved = self.take(slot, bytes.len() as u64, 1)?;
         self.ring.write(reserved.offset, bytes, self.write_back);
-        self.settle(reserved);
+        self.settle(reserved, self.write_back);
         self.ring.writers().publish(slot);
         if self.write_back != WriteBack::None {
             self.ring.write_back_tail();
