@@ -1,6 +1,5 @@
 /* Appends to a log of PMDK's libpmemlog: argv[1] is a file that may be made, then come sizes. For each, prints the nanoseconds of one append:
- * the mean over as many bytes as the ring of the other side has, since a log that is written for the first time, or after others have read it, is in
- * no cache. PMEM_IS_PMEM_FORCE and PMEM_NO_FLUSH say how stores are made durable. */
+ * the mean of a burst into an empty log. PMEM_IS_PMEM_FORCE and PMEM_NO_FLUSH say how stores are made durable. */
 #include <libpmemlog.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +19,7 @@ int main(int argc, char **argv) {
     if (log == NULL)
         return 1;
     for (int i = 2; i < argc; i++) {
-        size_t size = (size_t)atol(argv[i]), count = (16 << 20) / (size < 128 ? 128 : size);
+        size_t size = (size_t)atol(argv[i]), count = (4 << 20) / (size < 128 ? 128 : size);
         for (int turn = 0; turn < 2; turn++) { /* The first one brings the pages in. */
             pmemlog_rewind(log);
             double start = now();
