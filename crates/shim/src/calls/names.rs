@@ -106,6 +106,14 @@ fn highest() -> c_int {
     (if known { limit.rlim_cur.min(4096) } else { 1024 }) as c_int
 }
 
+/// The last name of a file goes away. Should the call fail, the file comes into the set anew when it is opened next.
+fn may_be_missing(place: Option<Place>) -> Result<(), Errno> {
+    match place {
+        Some(place) => process::files()?.gone(place).map_err(|error| refuse(&error)),
+        None => Ok(()),
+    }
+}
+
 /// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits for the log.
 ///
 /// # Safety
@@ -189,6 +197,17 @@ unsafe fn renamed(
         }
         ready => ready,
     };
+    // What had the new name loses it.
+    let ready = ready.and_then(|()| {
+        // SAFETY: the caller's.
+        let (Some(about), Some(source)) = (unsafe { look(to, new) }, unsafe { look(from, old) }) else { return Ok(()) };
+        let is_same = (about.st_dev, about.st_ino) == (source.st_dev, source.st_ino);
+        if about.st_nlink != 1 || is_same || flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        may_be_missing(unsafe { member(to, new, &about) }?)
+    });
     match ready {
         Ok(()) => call(),
         Err(errno) => give(Err(errno)),
@@ -285,19 +304,10 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_
         Ok(None) => process::order().map(|()| None),
         found => found,
     };
+    // Said before: a program that is killed behind the call leaves a file that may be missing.
+    let ready = ready.and_then(|place| if about.st_nlink == 1 { may_be_missing(place) } else { Ok(()) });
     match ready {
-        Ok(place) => {
-            let done = call();
-            if done == 0
-                && about.st_nlink == 1
-                && let Some(place) = place
-                && let Ok(files) = process::files()
-                && let Err(error) = files.gone(place)
-            {
-                return give(Err(refuse(&error)));
-            }
-            done
-        }
+        Ok(()) => call(),
         Err(errno) => give(Err(errno)),
     }
 }
