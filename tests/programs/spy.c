@@ -1,4 +1,5 @@
-// A library that stands below the shim and beside the supervisor: what is really synced is copied into a folder, by inode. After a "loss of power" each file
+// A library that stands below the shim and beside the supervisor: what is really synced is copied into a folder, by inode and birth:
+// an inode that is used again is another file's. After a "loss of power" each file
 // gets back what was copied last, or nothing.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,12 +11,13 @@
 
 static void copy(int fd) {
     const char *folder = getenv("SPY_FOLDER");
-    struct stat about;
-    if (!folder || fstat(fd, &about) || !S_ISREG(about.st_mode))
+    struct statx about;
+    if (!folder || statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &about) || !S_ISREG(about.stx_mode))
         return;
     char from[64], to[4096], last[4096];
     snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
-    snprintf(last, sizeof last, "%s/%lu", folder, (unsigned long)about.st_ino);
+    snprintf(last, sizeof last, "%s/%llu-%lld.%09u", folder, (unsigned long long)about.stx_ino,
+             (long long)about.stx_btime.tv_sec, about.stx_btime.tv_nsec);
     snprintf(to, sizeof to, "%s.%d.%lx", last, getpid(), (unsigned long)&about);
     // By the next library: the shim has nothing to do with these.
     int (*next_open)(const char *, int, mode_t) = dlsym(RTLD_NEXT, "open");

@@ -403,6 +403,10 @@ impl Run {
                 Some(Ok(folder)) => nix::unistd::syncfs(&folder).map_err(FilesError::System)?,
                 _ => nix::unistd::sync(),
             }
+        }
+        // Said anew, both: records of it may be behind what is trimmed, and what was said before is not.
+        if let Some(locked) = table.lock(place, false)? {
+            self.files.say_again(&locked)?;
             self.files.gone(place)?;
         }
         table.remove(place);

@@ -106,6 +106,17 @@ fn highest() -> c_int {
     (if known { limit.rlim_cur.min(4096) } else { 1024 }) as c_int
 }
 
+/// The last name of a file goes away by a rename over it. Said before: a program that is killed behind the call leaves a file that may be missing. Should
+/// the call fail, the file comes into the set anew when it is opened next.
+fn may_be_missing(place: Option<Place>) -> Result<(), Errno> {
+    if let Some(place) = place {
+        let files = process::files()?;
+        files.going(place).map_err(|error| refuse(&error))?;
+        files.went(place);
+    }
+    Ok(())
+}
+
 /// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits for the log.
 ///
 /// # Safety
@@ -189,6 +200,17 @@ unsafe fn renamed(
         }
         ready => ready,
     };
+    // What had the new name loses it.
+    let ready = ready.and_then(|()| {
+        // SAFETY: the caller's.
+        let (Some(about), Some(source)) = (unsafe { look(to, new) }, unsafe { look(from, old) }) else { return Ok(()) };
+        let is_same = (about.st_dev, about.st_ino) == (source.st_dev, source.st_ino);
+        if about.st_nlink != 1 || is_same || flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        may_be_missing(unsafe { member(to, new, &about) }?)
+    });
     match ready {
         Ok(()) => call(),
         Err(errno) => give(Err(errno)),
