@@ -193,9 +193,10 @@ fn run(options: &Options) -> Result<(), String> {
     std::fs::set_permissions(scratch.path(), open()).map_err(io)?;
     let shared = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(rings.path(), shared).map_err(io)?;
-    let built = binary(Build::Release);
+    // Another build may be measured: what is installed.
+    let built = std::env::var_os("TIDEWATER_BINARY").map_or_else(|| binary(Build::Release).to_owned(), PathBuf::from);
     let tidewater = scratch.path().join("tidewater");
-    std::fs::copy(built, &tidewater).map_err(io)?;
+    std::fs::copy(&built, &tidewater).map_err(io)?;
     let shim = built.with_file_name("libtidewater_shim.so");
     if shim.is_file() {
         std::fs::copy(&shim, scratch.path().join("libtidewater_shim.so")).map_err(io)?;

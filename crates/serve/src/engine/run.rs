@@ -515,6 +515,7 @@ impl Server {
         // Interrupted or not, whoever calls looks around.
         let _ = ppoll(&mut polled, Some(TimeSpec::from_duration(time)), None);
         self.waker.rouse();
+        self.world.payload.image().hush();
     }
 
     // --- power ---

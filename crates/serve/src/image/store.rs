@@ -699,6 +699,11 @@ impl Image {
         self.syncs.event()
     }
 
+    /// Whoever slept on [`Image::event`] is awake.
+    pub fn hush(&self) {
+        self.syncs.hush();
+    }
+
     /// Makes everything safe, what was put off included.
     ///
     /// # Errors

@@ -67,10 +67,10 @@ impl Waker {
 
     /// The thread found work after all.
     pub fn rouse(&self) {
-        if !self.dozing.swap(false, Ordering::SeqCst) {
-            // Somebody was faster, and has written or will at once: a later sleep may end early, which does no harm.
-            let _ = self.event.read();
-        }
+        self.dozing.store(false, Ordering::SeqCst);
+        // Also where nobody woke it this time: one that was faster than the last call may have written behind it, and what stays
+        // readable ends every sleep from then on at once. A write that is still to come ends one.
+        let _ = self.event.read();
     }
 
     /// Sleeps until there is work, or until the time is over (rounded up to milliseconds); `None`: no end.
