@@ -141,6 +141,7 @@ impl Nvme {
         if cqe.status == Status::SUCCESS { Ok(cqe) } else { Err(status(what, cqe.status)) }
     }
 
+    #[cfg(feature = "hardware")]
     /// Runs any command of the admin queue (0) or of the I/O queue (1), whatever its status, and moves its data, which way its opcode tells: at most
     /// [`DATA_MAX`] bytes.
     pub(crate) fn command(&mut self, queue: u16, sqe: Sqe, data: &mut [u8]) -> Result<Cqe, LiveError> {
