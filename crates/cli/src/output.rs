@@ -260,7 +260,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// Writes bytes to standard output as they are.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::write("standard output", &error))

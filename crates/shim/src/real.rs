@@ -1,5 +1,6 @@
 //! The calls that the shim stands in front of, as the next library has them (`dlsym`), never as raw system calls: whoever stands below is asked too.
 #![allow(unsafe_code)]
+#![allow(clippy::unused_unit, reason = "the macro asks for a type, which `sync` has none of")]
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -39,7 +39,7 @@ pub fn identify(file: BorrowedFd<'_>) -> Result<FileBind, Errno> {
     }
     let mut uuid = [0u8; 17];
     // SAFETY: the request fills 17 bytes at most (linux/fs.h), which are there.
-    if unsafe { libc::ioctl(fd, GET_UUID, uuid.as_mut_ptr()) } == 0 && uuid[0] == 16 {
+    if unsafe { libc::ioctl(fd, GET_UUID, uuid.as_mut_ptr()) } == 0 && uuid[0] == 16 && uuid[1..] != [0; 16] {
         bind.file_system.copy_from_slice(&uuid[1..]);
     } else {
         // SAFETY: plain integers, as above.
