@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_wire::vendor::{FastStatus, FileChangeKind, FileSession, PAGE_BYTES};
+use tidewater_wire::vendor::{FastStatus, FileBind, FileChangeKind, FileSession, PAGE_BYTES};
 
 use super::handle::{identify, is_same};
 use super::replay::{ReplayError, Report, Rules, recover};
 use super::set::{Files, FilesError, Real, sync_folder};
-use super::table::{Counter, GONE, Place, REAL, Table};
+use super::table::{Counter, GONE, PathBytes, Place, REAL, Table};
 use super::{CHUNK_MAX, Globs, hand_over};
 use crate::live::{Level, LiveError, Log, Options};
 
@@ -352,24 +352,27 @@ impl Run {
     /// Syncs all files, and trims what is before. `last`: the program has ended, and nothing is needed any more.
     fn checkpoint(&self, state: &mut State, last: bool) -> Result<Checkpoint, RunError> {
         let (log, table) = (self.files.journal(), self.files.table());
-        let from = log.end();
+        let (from, places) = {
+            // No id is given up meanwhile: each that has a record behind `from` is named again below.
+            let _all = table.lock_all()?;
+            let named = table.entries().map(|place| (place, table.bind(place), table.path(place)));
+            let places: Vec<(Place, FileBind, PathBytes)> = named.collect();
+            (log.end(), places)
+        };
         let mut done = Checkpoint { trimmed: from, ..Checkpoint::default() };
         if !last {
             self.say_session()?;
         }
-        let places: Vec<Place> = {
-            let _all = table.lock_all()?;
-            table.entries().collect()
-        };
         let mut folders: Vec<PathBuf> = Vec::new();
-        for place in places {
+        for (place, bind, name) in places {
             // Whoever recorded a change before `from` has made it once the lock was free.
             let Some((file, path)) = self.open(place) else {
-                self.lost(place)?;
+                self.lost(place, &bind, &name)?;
                 continue;
             };
             match self.files.lock(place, file.as_fd(), false).map_err(file_error(&path))? {
                 Some(locked) if !last && table.flags(place) & REAL == 0 => self.files.say_again(&locked)?,
+                None if !last => self.files.say_name(place, &bind, &name)?,
                 _ => {}
             }
             Plain.sync(file.as_fd()).map_err(FilesError::System).map_err(file_error(&path))?;
@@ -394,7 +397,7 @@ impl Run {
     }
 
     /// A file that is not where it was: removed, or moved by somebody else. Its bytes are made durable with all of its file system's.
-    fn lost(&self, place: Place) -> Result<(), RunError> {
+    fn lost(&self, place: Place, bind: &FileBind, name: &PathBytes) -> Result<(), RunError> {
         let table = self.files.table();
         if table.flags(place) & GONE == 0 {
             let path = table.path(place);
@@ -405,9 +408,12 @@ impl Run {
             }
         }
         // Said anew, both: records of it may be behind what is trimmed, and what was said before is not.
-        if let Some(locked) = table.lock(place, false)? {
-            self.files.say_again(&locked)?;
-            self.files.gone(place)?;
+        match table.lock(place, false)? {
+            Some(locked) => {
+                self.files.went(place);
+                self.files.say_again(&locked)?;
+            }
+            None => self.files.say_name(place, bind, name)?,
         }
         table.remove(place);
         Ok(())

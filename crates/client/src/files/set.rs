@@ -20,7 +20,7 @@ use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChan
 
 use super::PATIENCE;
 use super::handle::{identify, is_same};
-use super::table::{Counter, GONE, Locked, Place, REAL, Table};
+use super::table::{Counter, GONE, Locked, PathBytes, Place, REAL, Table};
 use crate::live::{Level, LiveError, Written};
 
 /// Where records go.
@@ -340,7 +340,19 @@ impl<J: Journal> Files<J> {
     pub fn say_again(&self, locked: &Locked<'_>) -> Result<(), FilesError> {
         let path = self.table.path(locked.place);
         let bind = self.table.bind(locked.place);
-        self.put(FileChangeKind::Bind, locked.place.id, 0, 0, &[&bind.to_bytes(), path.as_bytes()]).map(drop)
+        self.say_name(locked.place, &bind, &path)
+    }
+
+    /// As [`Files::say_again`], from what the table had: the id may have been given up since, and records of it be behind what is trimmed.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn say_name(&self, place: Place, bind: &FileBind, path: &PathBytes) -> Result<(), FilesError> {
+        self.put(FileChangeKind::Bind, place.id, 0, 0, &[&bind.to_bytes(), path.as_bytes()])?;
+        if self.table.flags(place) & GONE != 0 || !self.table.is(place) {
+            self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
+        }
+        Ok(())
     }
 
     /// Says under what a program runs, or that all files are synced up to an offset.
@@ -392,23 +404,17 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's: the file is not to be removed.
     pub fn going(&self, place: Place) -> Result<(), FilesError> {
-        self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
+        if let Some(_locked) = self.for_good(self.table.lock(place, false))? {
+            // The flag first: a checkpoint that says the file's name again from now on says this again, too.
+            self.went(place);
+            self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
+        }
         self.order()
     }
 
     /// It was removed.
     pub fn went(&self, place: Place) {
         self.table.flag(place, GONE);
-    }
-
-    /// The last name of a file of the set was removed, by somebody who did not say so first.
-    ///
-    /// # Errors
-    /// The log's.
-    pub fn gone(&self, place: Place) -> Result<(), FilesError> {
-        self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
-        self.went(place);
-        Ok(())
     }
 
     /// A sync of a file of the set: waits for everything that is on the log.
