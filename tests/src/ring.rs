@@ -17,6 +17,8 @@ pub struct Device {
     pub child: Child,
     /// Where its files are.
     pub folder: PathBuf,
+    /// What it printed before it served.
+    pub said: String,
 }
 
 impl Device {
@@ -68,7 +70,7 @@ impl Device {
             let errors = || std::fs::read_to_string(folder.join("stderr")).unwrap_or_default();
             assert!(len > 0, "it does not serve: {}", errors());
         }
-        Device { child, folder: folder.to_owned() }
+        Device { child, folder: folder.to_owned(), said }
     }
 
     /// What a log is opened by.

@@ -1,78 +1,48 @@
 //! The fast side and the byte window as a program reaches them on hardware (`tidewater_client::hardware`): here on a served function, with the verbs of the
 //! command line over both of its carriers.
 
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::path::Path;
 
 use tempfile::TempDir;
 use tidewater_base::{Duration, Rng};
 use tidewater_client::hardware::{Device, HardwareError, Queue};
 use tidewater_client::{End, Entry, Error, Patience, Records};
-use tidewater_tests::{Build, run, run_well, tidewater};
+use tidewater_tests::{ring, run, run_well};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vendor::status;
 
-/// A device. It is killed (SIGKILL) when this is dropped.
+/// A device that serves NVMe/TCP too.
 struct Served {
-    child: Child,
-    folder: PathBuf,
-    /// Where it serves NVMe/TCP.
+    device: ring::Device,
     address: String,
 }
 
 impl Served {
     fn start(folder: &Path) -> Served {
-        let mut command = tidewater(Build::Same, folder);
-        command.args(["serve", "--profile", "tiny", "--image", "drive", "--control", "control.sock"]);
-        command.args(["--vfio-user", "f0.sock", "--nvme-tcp", "127.0.0.1:0", "--allow-destructive"]);
+        let mut more = vec!["--nvme-tcp", "127.0.0.1:0", "--allow-destructive"];
         for set in [
-            "serve.timing=none",
-            "memory.sram.size=96KiB",
-            "memory.sram.survives=by-capacitors",
-            "fast.size=32KiB",
-            "fast.queue_size=4KiB",
-            "fast.log_size=512KiB",
-            "fast.lanes=2",
-            "fast.partial_after=1ms",
-            "fast.on_wrap=overwrite-oldest",
             "memory.ba.kind=dram",
             "memory.ba.size=256KiB",
             "memory.ba.survives=by-capacitors",
             "window.size=256KiB",
             "window.memory=ba",
         ] {
-            command.args(["--set", set]);
+            more.extend(["--set", set]);
         }
-        let errors = OpenOptions::new().create(true).append(true).open(folder.join("stderr")).expect("a folder");
-        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts");
-        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut said = String::new();
-        while !said.contains("SIGTERM") {
-            let len = stdout.read_line(&mut said).expect("it prints UTF-8");
-            let errors = || std::fs::read_to_string(folder.join("stderr")).unwrap_or_default();
-            assert!(len > 0, "it does not serve: {}", errors());
-        }
-        let (_, rest) = said.split_once("nvme connect -t tcp -a ").expect("it says how to connect");
+        let device = ring::Device::start_plain(folder, &more);
+        let (_, rest) = device.said.split_once("nvme connect -t tcp -a ").expect("it says how to connect");
         let words: Vec<&str> = rest.split_whitespace().collect();
-        Served { child, folder: folder.to_owned(), address: format!("{}:{}", words[0], words[2]) }
+        let address = format!("{}:{}", words[0], words[2]);
+        Served { device, address }
     }
 
     fn open(&self) -> Device {
-        Device::open(&format!("vfio-user:{}", self.folder.join("f0.sock").display())).expect("nobody else is attached")
+        Device::open(&self.device.target()).expect("nobody else is attached")
     }
 
     /// As the command line names it.
     fn targets(&self) -> [String; 2] {
-        [format!("vfio-user:{}", self.folder.join("f0.sock").display()), format!("tcp:{}", self.address)]
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        [self.device.target(), format!("tcp:{}", self.address)]
     }
 }
 

@@ -13,10 +13,8 @@ pub const DESCRIPTORS: usize = 1 << 16;
 pub const SYNC: u16 = 1;
 /// Opened with O_DSYNC.
 pub const DSYNC: u16 = 2;
-/// Opened for writing alone, or past the page cache: what is there can't be compared.
-pub const BLIND: u16 = 4;
 /// Opened with O_APPEND.
-pub const APPEND: u16 = 8;
+pub const APPEND: u16 = 4;
 
 /// The shim's own: to the program it is none.
 const OWN: u64 = u64::MAX;

@@ -32,7 +32,7 @@ pub enum Changed {
     Failed,
 }
 
-/// A file that is written to. Its descriptor is this process's own, for reading: what a change leaves alone is seen by it.
+/// A file that is written to, with a descriptor of this process's own: its length is asked by it, and what a change has left is read back.
 #[derive(Debug)]
 struct Open {
     file: File,
@@ -155,7 +155,7 @@ impl OwnFiles {
     ) -> Result<Changed, FilesError> {
         let record = |files: &Files<Log>, locked: &Locked<'_>, _: BorrowedFd<'_>| {
             locked.begin(offset, offset.saturating_add(bytes.len() as u64));
-            files.write(locked, None, offset, bytes)
+            files.write(locked, offset, bytes)
         };
         self.change(number, record, real)
     }

@@ -128,8 +128,6 @@ pub struct Ended {
     pub records: u64,
     /// Bytes that were written to files of the set.
     pub written: u64,
-    /// Bytes of them that were new.
-    pub recorded: u64,
     /// Syncs that were a wait for the log.
     pub waits: u64,
     /// Syncs, renames, removals outside of the set that waited for the log.
@@ -445,7 +443,6 @@ impl Run {
             left: counted(Counter::Left),
             records: counted(Counter::Records),
             written: counted(Counter::Written),
-            recorded: counted(Counter::Recorded),
             waits: counted(Counter::Waits),
             ordered: counted(Counter::Ordered),
             taken_over: counted(Counter::TakenOver),

@@ -81,10 +81,10 @@ pub enum Sync {
     Real,
 }
 
-/// Bytes that are read of a file at once, to see what a write changes: on the stack, since nothing on this way takes memory.
-const LOOK: usize = 8 << 10;
-/// Equal bytes that are worth a record of their own: its head and fill take as many.
-const GAP: usize = 128;
+/// Bytes that are copied or read back at once: on the stack, since nothing on this way takes memory.
+const COPY: usize = 8 << 10;
+/// As [`COPY`], for what is small.
+const COPY_SMALL: usize = 512;
 
 /// A file that something real is to be done with.
 pub trait Real {
@@ -177,56 +177,39 @@ impl<J: Journal> Files<J> {
     #[inline]
     pub fn lock(&self, place: Place, file: BorrowedFd<'_>, held: bool) -> Result<Option<Locked<'_>>, FilesError> {
         let locked = self.for_good(self.table.lock(place, held))?;
-        if let Some(locked) = &locked
-            && locked.from_dead
-        {
+        if let Some(locked) = locked.as_ref().filter(|_| !held) {
             self.settle(locked, file)?;
         }
         Ok(locked)
     }
 
-    /// Records that bytes are about to be written. `old`: a descriptor by which the file can be read, so that only what changes is recorded.
+    /// Records that bytes are about to be written.
     ///
     /// # Errors
     /// The log's.
     #[inline]
-    pub fn write(
-        &self,
-        locked: &Locked<'_>,
-        old: Option<BorrowedFd<'_>>,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<(), FilesError> {
+    pub fn write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         self.table.count(Counter::Written, bytes.len() as u64);
-        let mut at = 0;
-        if let Some(file) = old {
-            let mut there = [0; LOOK];
-            while at < bytes.len() {
-                let part = &bytes[at..bytes.len().min(at + LOOK)];
-                let got = read_at(file, &mut there[..part.len()], offset + at as u64).unwrap_or(0);
-                if got == 0 {
-                    break;
-                }
-                let mut from = 0;
-                while let Some((first, last)) = change(part, &there[..got], from) {
-                    self.put_bytes(locked.place.id, offset + (at + first) as u64, &part[first..last])?;
-                    from = last;
-                }
-                at += part.len();
-            }
-        }
-        self.put_bytes(locked.place.id, offset + at as u64, &bytes[at..])
+        self.put_bytes(locked.place.id, offset, bytes)
     }
 
-    fn put_bytes(&self, id: u32, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
-        self.table.count(Counter::Recorded, bytes.len() as u64);
-        // Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes that go into it.
-        let mut stable = [0; LOOK];
-        for part in bytes.chunks(self.table.chunk().clamp(1, LOOK)) {
-            let stable = &mut stable[..part.len()];
+    fn put_bytes(&self, id: u32, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        // Most are small, and a large place takes longer to make than they to copy.
+        if bytes.len() <= COPY_SMALL {
+            self.put_copies::<COPY_SMALL>(id, offset, bytes)
+        } else {
+            self.put_copies::<COPY>(id, offset, bytes)
+        }
+    }
+
+    /// Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes that go into it.
+    #[inline]
+    fn put_copies<const PLACE: usize>(&self, id: u32, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        let mut place = [0; PLACE];
+        for part in bytes.chunks(self.table.chunk().clamp(1, PLACE)) {
+            let stable = &mut place[..part.len()];
             stable.copy_from_slice(part);
-            let part = &*stable;
-            self.put(FileChangeKind::Write, id, offset, part.len() as u64, &[part])?;
+            self.put(FileChangeKind::Write, id, offset, part.len() as u64, &[stable])?;
             offset += part.len() as u64;
         }
         Ok(())
@@ -252,9 +235,21 @@ impl<J: Journal> Files<J> {
     ///
     /// # Errors
     /// The log's, and those of reading the file.
-    #[cold]
+    #[inline]
     pub fn settle(&self, locked: &Locked<'_>, file: BorrowedFd<'_>) -> Result<(), FilesError> {
-        let Some((from, to)) = locked.pending() else { return Ok(()) };
+        match locked.pending() {
+            None => Ok(()),
+            Some(pending) => self.settle_pending(locked, file, pending),
+        }
+    }
+
+    #[cold]
+    fn settle_pending(
+        &self,
+        locked: &Locked<'_>,
+        file: BorrowedFd<'_>,
+        (from, to): (u64, u64),
+    ) -> Result<(), FilesError> {
         let result = self.read_back(locked.place.id, file, from, to);
         if let Err(FilesError::System(errno)) = &result {
             // What the file is can't be known: nothing may be promised of it.
@@ -271,9 +266,9 @@ impl<J: Journal> Files<J> {
         let size = fstat(&file)?.st_size as u64;
         self.put(FileChangeKind::Truncate, id, 0, size, &[])?;
         let (mut at, end) = (from, to.min(size));
-        let mut bytes = [0; LOOK];
+        let mut bytes = [0; COPY];
         while at < end {
-            let want = (end - at).min(LOOK as u64) as usize;
+            let want = (end - at).min(COPY as u64) as usize;
             let got = read_at(file.as_fd(), &mut bytes[..want], at)?;
             if got == 0 {
                 break;
@@ -298,11 +293,11 @@ impl<J: Journal> Files<J> {
             return Ok(None);
         }
         let is = identify(file)?;
-        if let Some(place) = self.find(file)? {
-            return Ok(Some(place));
-        }
         if let Some(place) = self.table.find(about.st_dev, about.st_ino) {
-            self.table.remove(place); // Another file had the inode.
+            if is_same(&is, &self.table.bind(place)) && self.table.flags(place) & GONE == 0 {
+                return Ok(Some(place));
+            }
+            self.table.remove(place); // Another file had the inode, or it was to go and stayed.
         }
         if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
             return Err(FilesError::System(Errno::ENAMETOOLONG));
@@ -387,7 +382,7 @@ impl<J: Journal> Files<J> {
         Ok(())
     }
 
-    /// The place of a file, if it is of the set.
+    /// The place of a file, if it is of the set, or was and has no name any more.
     ///
     /// # Errors
     /// Those of the system.
@@ -395,7 +390,7 @@ impl<J: Journal> Files<J> {
         let about = fstat(file)?;
         let Some(place) = self.table.find(about.st_dev, about.st_ino) else { return Ok(None) };
         let is = identify(file)?;
-        Ok((is_same(&is, &self.table.bind(place)) && self.table.flags(place) & GONE == 0).then_some(place))
+        Ok(is_same(&is, &self.table.bind(place)).then_some(place))
     }
 
     /// The last name of a file of the set is about to be removed. It is said first, and has come as far as names may: else recovery would miss a file that
@@ -472,68 +467,4 @@ fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Result<usize, Er
         }
     }
     Ok(filled)
-}
-
-/// The next run of bytes from `from` on that differ from what is there, over gaps that are not worth a record. What is there may be less.
-fn change(new: &[u8], old: &[u8], from: usize) -> Option<(usize, usize)> {
-    const BLOCK: usize = 64;
-    let first = from + differs(&new[from..], old.get(from..).unwrap_or_default())?;
-    let (mut at, mut last, mut equal) = (first, first + 1, 0);
-    while at < new.len() && equal < GAP {
-        let block = at..new.len().min(at + BLOCK);
-        at = block.end;
-        if old.get(block.clone()) == Some(&new[block.clone()]) {
-            equal += block.len();
-        } else {
-            (last, equal) = (block.end, 0);
-        }
-    }
-    while last > first + 1 && old.get(last - 1) == Some(&new[last - 1]) {
-        last -= 1;
-    }
-    Some((first, last))
-}
-
-/// The first byte that differs; what is beyond the old ones does.
-fn differs(new: &[u8], old: &[u8]) -> Option<usize> {
-    let both = new.len().min(old.len());
-    let (new_words, old_words) = (new[..both].chunks_exact(8), old[..both].chunks_exact(8));
-    let mut at = 0;
-    for (one, other) in new_words.zip(old_words) {
-        if one != other {
-            break;
-        }
-        at += 8;
-    }
-    let rest = new[at..both].iter().zip(&old[at..both]).position(|(one, other)| one != other);
-    rest.map(|more| at + more).or_else(|| (new.len() > both).then_some(both))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_changes_is_found_and_nothing_else() {
-        let old: Vec<u8> = (0..2000u32).map(|at| at as u8).collect();
-        for (changed, want) in [
-            (vec![], vec![]),
-            (vec![0], vec![(0, 1)]),
-            (vec![7, 9], vec![(7, 10)]),
-            (vec![100, 1999], vec![(100, 101), (1999, 2000)]),
-            (vec![100, 100 + GAP], vec![(100, 101 + GAP)]),
-            (vec![100, 101 + 2 * GAP], vec![(100, 101), (101 + 2 * GAP, 102 + 2 * GAP)]),
-        ] {
-            let mut new = old.clone();
-            changed.iter().for_each(|at: &usize| new[*at] ^= 0x80);
-            let (mut from, mut found) = (0, vec![]);
-            while let Some((first, last)) = change(&new, &old, from) {
-                found.push((first, last));
-                from = last;
-            }
-            assert_eq!(found, want);
-        }
-        assert_eq!(change(&old, &old[..1990], 0), Some((1990, 2000)), "what is beyond the end is new");
-        assert_eq!(change(&old, &[], 0), Some((0, 2000)));
-    }
 }

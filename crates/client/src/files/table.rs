@@ -51,8 +51,6 @@ pub enum Counter {
     Records,
     /// Bytes that programs wrote to files of the set.
     Written,
-    /// Bytes of them that were new, and were recorded.
-    Recorded,
     /// Syncs that became a wait.
     Waits,
     /// Syncs, renames, removals outside of the set that waited for the log before.
@@ -121,8 +119,6 @@ pub struct Locked<'t> {
     table: &'t Table,
     /// Which.
     pub place: Place,
-    /// Whoever had it died with it: what was pending has to be recorded anew.
-    pub from_dead: bool,
     nested: bool,
 }
 
@@ -346,11 +342,10 @@ impl Table {
     /// When the system does not tell who this process is.
     #[inline]
     pub fn lock(&self, place: Place, held: bool) -> Result<Option<Locked<'_>>, LiveError> {
-        let mut from_dead = false;
         if !held {
-            from_dead = self.acquire(self.word(place.entry, word::LOCK))?;
+            self.acquire(self.word(place.entry, word::LOCK))?;
         }
-        let locked = Locked { table: self, place, from_dead, nested: held };
+        let locked = Locked { table: self, place, nested: held };
         Ok(self.is(place).then_some(locked))
     }
 
@@ -363,23 +358,23 @@ impl Table {
         Ok(AllLocked(self))
     }
 
-    /// Whether it was taken over from a process that had died.
+    /// Takes a lock, from a process that has died if need be: what that one was about to change is still pending.
     #[inline]
-    fn acquire(&self, lock: &AtomicU64) -> Result<bool, LiveError> {
+    fn acquire(&self, lock: &AtomicU64) -> Result<(), LiveError> {
         let me = owner::me()?;
-        match lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(false),
-            Err(_) => self.acquire_slowly(lock, me),
+        if lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.acquire_slowly(lock, me);
         }
+        Ok(())
     }
 
     #[cold]
-    fn acquire_slowly(&self, lock: &AtomicU64, me: u64) -> Result<bool, LiveError> {
+    fn acquire_slowly(&self, lock: &AtomicU64, me: u64) {
         let mut look_at = Instant::now() + std::time::Duration::from_millis(1);
         let mut turns = 0u32;
         loop {
             let holder = match lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Ok(false),
+                Ok(_) => return,
                 Err(holder) => holder,
             };
             if Instant::now() >= look_at {
@@ -387,7 +382,7 @@ impl Table {
                     && lock.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
                 {
                     self.count(Counter::TakenOver, 1);
-                    return Ok(true);
+                    return;
                 }
                 look_at = Instant::now() + std::time::Duration::from_millis(5);
             }

@@ -218,11 +218,10 @@ impl Log {
     /// # Errors
     /// As [`Log::open`]; `Busy` while other processes write a stream that is stale.
     pub fn reattach(&mut self) -> Result<Recovered, LiveError> {
-        let lent = match self.reconnect_to() {
-            Ok((recovered, _)) if recovered.is_some() => return recovered.ok_or(LiveError::Stale),
-            Ok((_, lent)) => lent,
-            Err(error) => return Err(error),
-        };
+        let (same, lent) = self.reconnect_to()?;
+        if let Some(recovered) = same {
+            return Ok(recovered);
+        }
         if !self.ring.is_of(&lent) {
             *self.device()? = Device::Gone;
             let path = self.socket.as_ref().ok_or(LiveError::Joined)?;

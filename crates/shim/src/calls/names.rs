@@ -10,7 +10,7 @@ use nix::libc;
 use tidewater_client::files::{FilesError, Place};
 
 use super::{give, is_file, open, stat};
-use crate::descriptors::{self, BLIND, Of};
+use crate::descriptors::{self, Of};
 use crate::paths::{self, PathText};
 use crate::process::{self, refuse};
 use crate::real::{self, NextLibrary};
@@ -91,7 +91,7 @@ unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathTe
             if flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0 {
                 let is = if flags & libc::O_APPEND != 0 { descriptors::APPEND } else { 0 };
                 let syncs = if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 { descriptors::SYNC } else { 0 };
-                descriptors::set(fd, Some(Of { place, flags: is | syncs | BLIND }));
+                descriptors::set(fd, Some(Of { place, flags: is | syncs }));
             }
         }
     }

@@ -9,7 +9,7 @@ use nix::libc::{self, mode_t};
 use tidewater_client::files::{Place, SYNCS};
 
 use super::{give, is_file, stat};
-use crate::descriptors::{self, APPEND, BLIND, DSYNC, Of, SYNC};
+use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC};
 use crate::process::{self, Tell, tell};
 use crate::real::{self, NextLibrary};
 use crate::text::Text;
@@ -28,9 +28,6 @@ fn of(place: Place, flags: c_int) -> Of {
         is |= SYNC;
     } else if flags & libc::O_DSYNC != 0 {
         is |= DSYNC;
-    }
-    if flags & libc::O_ACCMODE == libc::O_WRONLY || flags & libc::O_DIRECT != 0 {
-        is |= BLIND;
     }
     if flags & libc::O_APPEND != 0 {
         is |= APPEND;
@@ -143,11 +140,8 @@ fn open_without_sync(fd: c_int, flags: c_int) -> Result<(), Errno> {
 
 /// Finds the file of a descriptor that is not known to be of the set: opened for reading, or before the file came into it.
 pub fn find(fd: c_int) -> Option<Place> {
-    let about = stat(fd).ok().filter(is_file)?;
-    let files = process::files().ok()?;
-    let place = files.table().find(about.st_dev, about.st_ino)?;
-    let is = tidewater_client::files::identify(process::borrow(fd)).ok()?;
-    tidewater_client::files::is_same(&is, &files.table().bind(place)).then_some(place)
+    stat(fd).ok().filter(is_file)?;
+    process::files().ok()?.find(process::borrow(fd)).ok()?
 }
 
 /// From now on what happens to the file is not recorded, and its syncs are real.

@@ -114,7 +114,7 @@ unsafe fn write_parts(
             let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) };
             // Not compared with what the file has: PostgreSQL goes on storing into a page that is being written, so that the file may have bytes that no record
             // has yet, and a later comparison would leave them out for good.
-            files.write(locked, None, at, part).map_err(|error| process::refuse(&error))?;
+            files.write(locked, at, part).map_err(|error| process::refuse(&error))?;
             (at, left) = (at + len as u64, left - len);
         }
         Ok(())

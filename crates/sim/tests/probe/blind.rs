@@ -108,20 +108,29 @@ fn draw(seed: u64) -> Drawn {
     ));
     let buffered = truths.iter().any(|(what, truth)| *what == ask::WRITE_BUFFER && !matches!(truth, Truth::None));
     truths.push((ask::WRITE_BUFFER_PLACE, if buffered { Truth::Place("inside the drive") } else { Truth::None }));
-    let noise = Noise {
+    let (noise, profile) = (draw_noise(&mut rng), profile_of(&settings));
+    Drawn { profile, noise, truths, lent, settings }
+}
+
+/// How a target is disturbed.
+fn draw_noise(rng: &mut Rng) -> Noise {
+    Noise {
         jitter: 0.08 * rng.unit_f64(),
         outliers: 0.03 * rng.unit_f64(),
         outlier_time: Duration::from_us(100 + rng.below(900)),
         drift: 0.25 * rng.unit_f64(),
         drift_requests: 1_000.0 + 50_000.0 * rng.unit_f64(),
-    };
+    }
+}
+
+fn profile_of(settings: &[String]) -> Profile {
     let mut profile = Profile::generic();
-    for setting in &settings {
+    for setting in settings {
         let (key, value) = setting.split_once('=').unwrap();
         profile.set(key, value).unwrap_or_else(|error| panic!("{setting}: {error}"));
     }
     profile.check().unwrap_or_else(|error| panic!("{settings:?}: {error}"));
-    Drawn { profile, noise, truths, lent, settings }
+    profile
 }
 
 /// Draws a drive of 256 mapping pages with a mapping cache, its own or in the host's memory.
@@ -159,19 +168,7 @@ fn draw_mapped(seed: u64) -> Drawn {
     if on_host {
         truths.push((ask::MAP_GROWTH, Truth::Place(place)));
     }
-    let noise = Noise {
-        jitter: 0.08 * rng.unit_f64(),
-        outliers: 0.03 * rng.unit_f64(),
-        outlier_time: Duration::from_us(100 + rng.below(900)),
-        drift: 0.25 * rng.unit_f64(),
-        drift_requests: 1_000.0 + 50_000.0 * rng.unit_f64(),
-    };
-    let mut profile = Profile::generic();
-    for setting in &settings {
-        let (key, value) = setting.split_once('=').unwrap();
-        profile.set(key, value).unwrap_or_else(|error| panic!("{setting}: {error}"));
-    }
-    profile.check().unwrap_or_else(|error| panic!("{settings:?}: {error}"));
+    let (noise, profile) = (draw_noise(&mut rng), profile_of(&settings));
     Drawn { profile, noise, truths, lent: false, settings }
 }
 
