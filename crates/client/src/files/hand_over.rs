@@ -1,7 +1,6 @@
 //! How the processes of a run get its ring: from a socket of the supervisor's, which answers its own descendants and nobody else. Descriptors are
 //! close-on-exec, and a program that was started by another asks anew.
 
-use std::fs;
 use std::io;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,7 +14,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use crate::live::{LiveError, Log, Shared};
+use crate::live::{LiveError, Log, Shared, owner};
 
 /// The variable that names the socket.
 pub const SOCKET_VARIABLE: &str = "TIDEWATER_RUN";
@@ -101,18 +100,10 @@ fn descends(mut pid: u32, from: u32) -> bool {
         if pid == from {
             return true;
         }
-        let Some(parent) = parent(pid).filter(|parent| *parent > 1 || from == 1) else { return false };
+        let Some(parent) = owner::parent(pid).filter(|parent| *parent > 1 || from == 1) else { return false };
         pid = parent;
     }
     false
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, a bracket too: fields are counted behind the last one.
-    let bracket = line.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(line.get(bracket + 1..)?).ok()?;
-    rest.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ const PID_BITS: u32 = 22;
 struct Stat {
     pid: u64,
     state: u8,
+    parent: u64,
     threads: u64,
     /// Clock ticks from the machine's boot to the process's start.
     start: u64,
@@ -34,9 +35,10 @@ fn parse(line: &[u8]) -> Option<Stat> {
     let pid = number(line.split(|byte| *byte == b' ').next()?)?;
     let mut fields = line.get(bracket + 2..)?.split(|byte| byte.is_ascii_whitespace());
     let state = *fields.next()?.first()?;
-    // State is field 3; threads are field 20, the start is field 22.
-    let threads = number(fields.nth(16)?)?;
-    Some(Stat { pid, state, threads, start: number(fields.nth(1)?)? })
+    // State is field 3, the parent field 4; threads are field 20, the start is field 22.
+    let parent = number(fields.next()?)?;
+    let threads = number(fields.nth(15)?)?;
+    Some(Stat { pid, state, parent, threads, start: number(fields.nth(1)?)? })
 }
 
 fn stat(process: &str) -> std::io::Result<Option<Stat>> {
@@ -98,6 +100,12 @@ pub(crate) fn is_dead(owner: u64) -> bool {
     }
 }
 
+/// Who started a process, or whose it has become since. `None`: it has ended.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let stat = stat(path_of(i32::try_from(pid).ok()?, &mut [0; 32])).ok()??;
+    u32::try_from(stat.parent).ok()
+}
+
 /// `/proc/PID/stat`, without memory of the heap.
 fn path_of(pid: i32, buffer: &mut [u8; 32]) -> &str {
     use std::io::Write;
@@ -116,7 +124,7 @@ mod tests {
     #[test]
     fn a_line_of_stat_is_read_behind_the_last_bracket() {
         let line = b"77 (a) S 1) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 3 0 998877 1 2";
-        assert_eq!(parse(line), Some(Stat { pid: 77, state: b'Z', threads: 3, start: 998_877 }));
+        assert_eq!(parse(line), Some(Stat { pid: 77, state: b'Z', parent: 1, threads: 3, start: 998_877 }));
         for len in 0..line.len() - 5 {
             let cut = parse(&line[..len]);
             assert!(cut.is_none_or(|stat| stat.start != 998_877), "{len}");
