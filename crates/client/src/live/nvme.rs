@@ -10,7 +10,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tidewater_wire::nvme::register::offset as register;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 use tidewater_wire::pci;
-use tidewater_wire::vendor::{AdminCommand, Direction, FastStatus, IoCommand, ReadLogHeader, TrimTo, log_page};
+#[cfg(feature = "hardware")]
+use tidewater_wire::vendor::Direction;
+use tidewater_wire::vendor::{AdminCommand, FastStatus, IoCommand, ReadLogHeader, TrimTo, log_page};
 use tidewater_wire::vfio_user::region;
 
 use super::error::LiveError;
