@@ -409,6 +409,12 @@ impl<M: Medium> Device<M> {
         self.events.next_at()
     }
 
+    /// Whether anything is under way, beside bytes of the fast side that wait for a page to fill ([`Device::deadline`] counts those, too).
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.events.len() > self.fast.waiting_to_destage()
+    }
+
     #[inline]
     fn on_timer(&mut self) {
         let Some(event) = self.events.pop_due(self.now) else { return };

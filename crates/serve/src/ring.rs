@@ -1,11 +1,13 @@
 //! The file of a mapped ring (ADR 13): memory that a client stores into, and that outlives both processes.
 //!
-//! The device never maps it. Whoever may open the file may truncate it, and a mapping would end this process then (SIGBUS); reads and
-//! writes by system calls end with an error. Everything that is read is untrusted.
+//! The device never touches a mapping of it. Whoever may open the file may truncate it, and an access would end this process then (SIGBUS); reads
+//! and writes by system calls end with an error. Its own page is mapped all the same, since the address is how clients that wait for a word of it
+//! are woken. Everything that is read is untrusted.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use tidewater_wire::vendor::{
     Epoch, LayoutError, RING_FILE_BAR2, RING_PAGE_OFFSET, RingHeader, RingLane, RingLanePage, RingPage,
 };
 use tidewater_wire::vfio_user::Area;
+
+use crate::vfio_user::Mapping;
 
 /// How often a word that its writer changes meanwhile is read again.
 const READS_MAX: u32 = 64;
@@ -83,6 +87,8 @@ pub struct RingFile {
     /// The one that clients are given: another description of the same file, so that the lock ends with this process.
     lent: Arc<File>,
     header: RingHeader,
+    /// Its own page, never accessed: where clients wait.
+    page: Mapping,
 }
 
 fn wrong(path: &Path, why: impl fmt::Display) -> RingError {
@@ -213,12 +219,10 @@ impl RingFile {
         let made = own(path, &file).and_then(|()| {
             // Room is taken now: a store into a mapping of a full disk would end the client (SIGBUS).
             nix::fcntl::posix_fallocate(&file, 0, header.file_bytes as i64).map_err(|error| wrong(path, error))?;
-            let ring =
-                RingFile { path: path.to_owned(), lent: Arc::new(file.try_clone().map_err(failed)?), file, header };
-            ring.write_header().map_err(|Lost| wrong(path, "can't be written"))?;
+            file.write_all_at(&header.to_bytes(), 0).map_err(failed)?;
             // Somebody else's file is not replaced.
             fs::hard_link(&temporary, path).map_err(failed)?;
-            RingFile::of(path, ring.file, header)
+            RingFile::of(path, file, header)
         });
         let _ = fs::remove_file(&temporary);
         Ok((made?, Found::Nothing))
@@ -231,7 +235,9 @@ impl RingFile {
         if !same {
             return Err(wrong(path, "was replaced while it was opened"));
         }
-        Ok(RingFile { path: path.to_owned(), file, lent: Arc::new(lent), header })
+        let page = Mapping::new(file.as_fd(), RING_FILE_BAR2 + RING_PAGE_OFFSET, bar::PAGE, false);
+        let page = page.map_err(|error| wrong(path, error))?;
+        Ok(RingFile { path: path.to_owned(), file, lent: Arc::new(lent), header, page })
     }
 
     /// Where it is.
@@ -324,12 +330,19 @@ impl RingFile {
         self.file.read_exact_at(rest, begin).map_err(|_| Lost)
     }
 
-    /// Says how all lanes are.
+    /// Says how all lanes are, and wakes whoever waits for any.
     ///
     /// # Errors
     /// [`Lost`].
     pub fn say(&self, page: &RingPage) -> Result<(), Lost> {
-        self.file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).map_err(|_| Lost)
+        self.file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).map_err(|_| Lost)?;
+        (0..usize::from(self.header.lanes)).for_each(|lane| self.wake(lane));
+        Ok(())
+    }
+
+    /// Wakes clients of a lane that wait for its word `synced`: behind having said what it is now.
+    pub fn wake(&self, lane: usize) {
+        self.page.wake((RingPage::lane_offset(lane as u8) + RingLane::SYNCED_OFFSET) as u64);
     }
 
     /// Says how one lane is.

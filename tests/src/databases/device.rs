@@ -7,8 +7,13 @@ use std::process::{Child, Stdio};
 use super::{Place, process, witness::Witness};
 
 /// The drive: the board of the X-SSD paper with a ring in its DRAM, as fast as this machine is. A small ring wraps around often.
-pub const SETTINGS: &[&str] =
-    &["serve.timing=none", "fast.memory=fast-dram", "fast.log_size=256MiB", "fast.on_wrap=wait-for-trim"];
+pub const SETTINGS: &[&str] = &[
+    "serve.timing=none",
+    "fast.memory=fast-dram",
+    "fast.log_size=256MiB",
+    "fast.on_wrap=wait-for-trim",
+    "fast.partial_after=100ms",
+];
 
 /// A device with its image and its ring, which outlive it.
 #[derive(Debug)]

@@ -3,7 +3,8 @@
 //!
 //! What keeps the promise is one sentence: **under its lock, a file is what its records say**. A real call that failed or was short, and an owner of
 //! the lock that died amid a change, leave a file of which that is not known; so the bytes in question are read back and recorded anew
-//! ([`Files::settle`]). Only then may a later write leave out what it does not change.
+//! ([`Files::settle`]). Only then may a later write leave out what it does not change ([`Files::write_stable`]), and only where the system was given the
+//! very bytes that were recorded: programs go on storing into what they write.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -82,9 +83,11 @@ pub enum Sync {
 }
 
 /// Bytes that are copied or read back at once: on the stack, since nothing on this way takes memory.
-const COPY: usize = 8 << 10;
+pub const COPY: usize = 8 << 10;
 /// As [`COPY`], for what is small.
-const COPY_SMALL: usize = 512;
+pub const COPY_SMALL: usize = 512;
+/// Zeroes at the end of what is written that are worth a record of their own.
+const ZEROES_MIN: usize = 512;
 
 /// A file that something real is to be done with.
 pub trait Real {
@@ -191,6 +194,79 @@ impl<J: Journal> Files<J> {
     pub fn write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         self.table.count(Counter::Written, bytes.len() as u64);
         self.put_bytes(locked.place.id, offset, bytes)
+    }
+
+    /// As [`Files::write`], of bytes that nobody else can reach, up to [`COPY`] of them, and that go to the file from where they are: what the file has
+    /// already since the last change is left out, and so are zeroes at the end. Notes itself what will change.
+    ///
+    /// # Errors
+    /// The log's.
+    #[inline]
+    pub fn write_stable(
+        &self,
+        locked: &Locked<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), FilesError> {
+        self.table.count(Counter::Written, bytes.len() as u64);
+        let to = offset.saturating_add(bytes.len() as u64);
+        // Whoever writes the same place again, most often writes little that is new (PostgreSQL: the page of its log that fills).
+        let again = locked.last().filter(|(from, until)| (*from..*until).contains(&offset));
+        locked.begin(offset, to);
+        match again {
+            Some((_, until)) => {
+                self.write_again(locked.place.id, file, offset, bytes, (until.min(to) - offset) as usize)
+            }
+            None => self.write_anew(locked.place.id, file, offset, bytes),
+        }
+    }
+
+    /// Records what is not yet in the file, of which the first bytes are known.
+    fn write_again(
+        &self,
+        id: u32,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        bytes: &[u8],
+        known: usize,
+    ) -> Result<(), FilesError> {
+        let mut place = [0; COPY];
+        // A descriptor that can't be read: all of it is new.
+        let got = read_at(file, &mut place[..known.min(COPY)], offset).unwrap_or(0);
+        let first = same_at_start(bytes, &place[..got]);
+        let rest = &bytes[first..];
+        let behind = if got < bytes.len() { 0 } else { same_at_end(rest, &place[first..got]) };
+        self.put_stable(id, offset + first as u64, &rest[..rest.len() - behind])
+    }
+
+    /// Records bytes of which nothing is known to be in the file.
+    #[inline]
+    fn write_anew(&self, id: u32, file: BorrowedFd<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        let (bytes, zeroes) = match bytes {
+            [.., 0] if bytes.len() > COPY_SMALL => {
+                let used = bytes.len() - same_at_end(bytes, &[0; COPY]);
+                // Only where they make the file no longer.
+                let is_inside = bytes.len() - used >= ZEROES_MIN
+                    && fstat(file).is_ok_and(|about| about.st_size as u64 >= offset + bytes.len() as u64);
+                if is_inside { bytes.split_at(used) } else { (bytes, &[][..]) }
+            }
+            _ => (bytes, &[][..]),
+        };
+        self.put_stable(id, offset, bytes)?;
+        if !zeroes.is_empty() {
+            let at = offset + bytes.len() as u64;
+            self.put(FileChangeKind::Zero, id, at, zeroes.len() as u64, &[])?;
+        }
+        Ok(())
+    }
+
+    fn put_stable(&self, id: u32, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        for part in bytes.chunks(self.table.chunk().max(1)) {
+            self.put(FileChangeKind::Write, id, offset, part.len() as u64, &[part])?;
+            offset += part.len() as u64;
+        }
+        Ok(())
     }
 
     fn put_bytes(&self, id: u32, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
@@ -438,6 +514,23 @@ impl<J: Journal> Files<J> {
         self.table.count(Counter::Ordered, 1);
         Ok(())
     }
+}
+
+/// Bytes that are compared at once.
+const STEP: usize = 64;
+
+/// Bytes that two begin with alike.
+fn same_at_start(one: &[u8], other: &[u8]) -> usize {
+    let steps = one.chunks_exact(STEP).zip(other.chunks_exact(STEP)).take_while(|(one, other)| one == other).count();
+    let from = steps * STEP;
+    from + one[from..].iter().zip(&other[from..]).take_while(|(one, other)| one == other).count()
+}
+
+/// Bytes that two end with alike.
+fn same_at_end(one: &[u8], other: &[u8]) -> usize {
+    let steps = one.rchunks_exact(STEP).zip(other.rchunks_exact(STEP)).take_while(|(one, other)| one == other).count();
+    let (one, other) = (&one[..one.len() - steps * STEP], &other[..other.len() - steps * STEP]);
+    steps * STEP + one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count()
 }
 
 fn system(error: &std::io::Error) -> Errno {

@@ -16,12 +16,12 @@ use crate::live::memory::Mapping;
 use crate::live::{Level, LiveError, owner};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Files that are on the log at once, at most.
 pub const FILES_MAX: usize = 1024;
 const HEAD: u64 = 4096;
-/// An entry: words, the file, its path.
-const ENTRY: u64 = 256 + FILE_PATH_BYTES_MAX as u64;
+/// An entry: words, the file, more words, its path.
+const ENTRY: u64 = 320 + FILE_PATH_BYTES_MAX as u64;
 const BYTES: u64 = HEAD + FILES_MAX as u64 * ENTRY;
 
 /// Words of the head.
@@ -72,7 +72,8 @@ mod word {
     pub(super) const PENDING: u64 = 32;
     pub(super) const FLAGS: u64 = 48;
     pub(super) const BIND: u64 = 64;
-    pub(super) const PATH: u64 = 256;
+    pub(super) const LAST: u64 = 256;
+    pub(super) const PATH: u64 = 320;
 }
 
 /// A descriptor of the file was opened with O_SYNC or O_DSYNC, and went to a program that can't tell.
@@ -317,6 +318,7 @@ impl Table {
         self.word(entry, word::FLAGS).store(0, Ordering::Release);
         self.word(entry, word::PENDING).store(0, Ordering::Release);
         self.word(entry, word::PENDING + 8).store(0, Ordering::Release);
+        self.word(entry, word::LAST + 8).store(0, Ordering::Release);
         let id = self.memory.word(Word::NextId as u64).fetch_add(1, Ordering::AcqRel) as u32;
         Some(Place { entry, id })
     }
@@ -407,6 +409,7 @@ impl Locked<'_> {
     #[inline]
     pub fn begin(&self, from: u64, to: u64) {
         let word = |at| self.table.word(self.place.entry, word::PENDING + at);
+        self.table.word(self.place.entry, word::LAST + 8).store(0, Ordering::Release);
         // The end says whether there is anything; it is stored last, and cleared first.
         word(0).store(from, Ordering::Release);
         word(8).store(to.max(from + 1), Ordering::Release);
@@ -416,6 +419,26 @@ impl Locked<'_> {
     pub fn pending(&self) -> Option<(u64, u64)> {
         let load = |at| self.table.load(self.place.entry, word::PENDING + at);
         Some((load(0), load(8))).filter(|(_, to)| *to != 0)
+    }
+
+    /// The bytes that the last change has made what their records say. `None`: not known, since its process could go on storing into them until the system
+    /// had taken them.
+    #[inline]
+    pub fn last(&self) -> Option<(u64, u64)> {
+        let load = |at| self.table.load(self.place.entry, word::LAST + at);
+        Some((load(0), load(8))).filter(|(_, to)| *to != 0 && !self.nested)
+    }
+
+    /// As [`Locked::end`], of a change of these bytes, which were written from where their record was made.
+    #[inline]
+    pub fn end_known(&self, from: u64, to: u64) {
+        // Within a signal handler, or interrupted by one, somebody else may just be changing them, too.
+        if !self.nested && self.pending() == Some((from, to)) {
+            let word = |at| self.table.word(self.place.entry, word::LAST + at);
+            word(0).store(from, Ordering::Release);
+            word(8).store(to, Ordering::Release);
+        }
+        self.end();
     }
 
     /// All of it is recorded and done.

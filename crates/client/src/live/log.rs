@@ -24,6 +24,8 @@ use crate::writers::{Full, OFFSETS, Reserved};
 
 /// How long the credit is held up before somebody looks whether a writer is dead.
 const SEAL_AFTER: Duration = Duration::from_millis(1);
+/// How long nothing may come of a wish for a sync before the device is told of it again, and asked whether it is there.
+const TELL_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a process needs to write a lane that another one has opened.
 #[derive(Debug)]
@@ -576,8 +578,10 @@ impl Log {
         let mut tell_at = start;
         if self.ring.wanted().fetch_max(end, Ordering::AcqRel) >= end {
             tell_at = start + Duration::from_millis(2);
+        } else if self.doorbell.is_some() {
+            self.ring_doorbell();
+            tell_at = start + TELL_AGAIN;
         }
-        let mut turns = 0u32;
         loop {
             let at = self.ring.synced();
             if at >= end {
@@ -589,11 +593,10 @@ impl Log {
                 return Err(LiveError::TimedOut { at, wanted: end });
             }
             if now >= tell_at {
-                tell_at = now + Duration::from_millis(50);
+                tell_at = now + TELL_AGAIN;
                 self.ask_for_sync(end)?;
             }
-            turns += 1;
-            pause(turns);
+            self.ring.wait_while_synced(at, (tell_at - now).min(start + timeout - now));
         }
     }
 

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -145,6 +146,28 @@ impl Mapping {
     #[inline]
     pub(crate) fn load(&self, offset: u64) -> u64 {
         u64::from_le(self.atomic(offset).load(Ordering::Acquire))
+    }
+
+    /// Sleeps while the low half of a word is this, until somebody wakes those who wait for it (FUTEX_WAKE of any process that has mapped the file), or the
+    /// time is over. Who is woken looks for themselves.
+    ///
+    /// # Errors
+    /// What the system says when it could not even wait.
+    pub(super) fn wait(&self, offset: u64, low: u32, time: Duration) -> Result<(), Errno> {
+        let time = nix::sys::time::TimeSpec::from_duration(time);
+        let word: *const AtomicU64 = self.atomic(offset);
+        // The word is little-endian, so its low half comes first.
+        let expected = u32::from_ne_bytes(low.to_le_bytes());
+        // SAFETY: an address of the mapping, and a time that lives until the call returns; nothing is written.
+        let result = unsafe {
+            let time: *const nix::libc::timespec = time.as_ref();
+            nix::libc::syscall(nix::libc::SYS_futex, word, nix::libc::FUTEX_WAIT, expected, time)
+        };
+        match Errno::result(result) {
+            // It has changed; a signal; the time is over.
+            Ok(_) | Err(Errno::EAGAIN | Errno::EINTR | Errno::ETIMEDOUT) => Ok(()),
+            Err(errno) => Err(errno),
+        }
     }
 
     pub(crate) fn read(&self, offset: u64, to: &mut [u8]) {

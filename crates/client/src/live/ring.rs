@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -234,6 +235,15 @@ impl Ring {
     #[inline]
     pub(super) fn synced(&self) -> u64 {
         self.counter(RingLane::SYNCED_OFFSET)
+    }
+
+    /// Sleeps while `synced` is this, until the device says something else, or the time is over.
+    pub(super) fn wait_while_synced(&self, synced: u64, time: Duration) {
+        let at = (RingPage::lane_offset(self.lane) + RingLane::SYNCED_OFFSET) as u64;
+        if self.device.wait(at, synced as u32, time).is_err() {
+            // No such call here: looking now and then does as well.
+            std::thread::sleep(time.min(Duration::from_micros(100)));
+        }
     }
 
     fn flags(&self) -> u64 {

@@ -262,6 +262,11 @@ impl Fast {
         !self.functions.is_empty()
     }
 
+    /// Functions with bytes that wait for a page of the log to fill, each with an event that ends the wait.
+    pub(crate) fn waiting_to_destage(&self) -> usize {
+        self.functions.iter().filter(|f| f.timer_at != Instant::NEVER).count()
+    }
+
     /// A function, by its number.
     pub fn function(&self, function: usize) -> Option<&Function> {
         self.functions.get(function)

@@ -2,7 +2,7 @@
 
 use super::pmr::Pmr;
 use super::rings::MappedRing;
-use crate::vfio_user::{Connection, DmaError, GuestMemory, Interrupts, Mailbox, SharedMemory};
+use crate::vfio_user::{Connection, DmaError, Doorbell, GuestMemory, Interrupts, Mailbox, SharedMemory};
 use std::sync::Arc;
 use std::time::Duration;
 use tidewater_core::subsystem::Region;
@@ -29,6 +29,8 @@ pub struct Port {
     pub pmr: Option<Pmr>,
     /// The mapped ring of its fast side.
     pub ring: Option<MappedRing>,
+    /// What its clients ring: the device's thread hears it itself.
+    pub doorbell: Option<Arc<Doorbell>>,
 }
 
 impl Port {

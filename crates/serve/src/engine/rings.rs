@@ -10,6 +10,7 @@ use super::served::Served;
 use super::start::{ServeError, wrong};
 use super::world::{Pending, World};
 use crate::ring::{Found, Lost, RingFile, Shape};
+use crate::vfio_user::Doorbell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_core::fast::{Fast, Function, bar};
@@ -54,6 +55,10 @@ struct MappedLane {
     /// Where the snapshots have come to: anything else has moved the stream when it is elsewhere.
     expected: u64,
     told: RingLane,
+    /// How far its client had filled it when it was looked at last.
+    tail: u64,
+    /// Nothing of what it holds could be taken then.
+    stuck: bool,
     /// Up to where its client wants it to be synced.
     wanted: u64,
     synced: u64,
@@ -75,20 +80,22 @@ pub struct MappedRing {
 pub(super) struct Watch {
     next: Wall,
     pause: WallDuration,
+    /// The last look has left something in a ring that could be taken.
+    more: bool,
     /// What the user should know.
     pub(super) notes: Vec<String>,
 }
 
 impl Default for Watch {
     fn default() -> Watch {
-        Watch { next: Wall::now(), pause: LOOK_MIN, notes: Vec::new() }
+        Watch { next: Wall::now(), pause: LOOK_MIN, more: false, notes: Vec::new() }
     }
 }
 
 impl Watch {
     fn found(&mut self, any: bool) {
         self.pause = if any { LOOK_MIN } else { (self.pause * 2).min(LOOK_MAX) };
-        self.next = Wall::now() + self.pause;
+        self.next = if std::mem::take(&mut self.more) { Wall::now() } else { Wall::now() + self.pause };
     }
 
     fn at_once(&mut self) {
@@ -217,7 +224,10 @@ impl MappedRing {
             let now = self.lane_now(lane, of);
             if now != self.lanes[lane].told {
                 self.file.say_lane(lane, &now)?;
-                self.lanes[lane].told = now;
+                let before = std::mem::replace(&mut self.lanes[lane].told, now);
+                if (before.synced, before.generation) != (now.synced, now.generation) {
+                    self.file.wake(lane);
+                }
             }
         }
         Ok(())
@@ -268,6 +278,20 @@ impl<M> World<M> {
         }
         self.watch.found(any);
         any
+    }
+
+    /// Hears clients that have rung: their rings are looked at in the next turn. True: somebody has.
+    pub(super) fn hear_doorbells(&mut self) -> bool {
+        let heard = self.doorbells().fold(false, |heard, doorbell| doorbell.was_rung() || heard);
+        if heard {
+            self.watch.at_once();
+        }
+        heard
+    }
+
+    /// What clients of mapped rings ring.
+    pub(super) fn doorbells(&self) -> impl Iterator<Item = &Doorbell> {
+        self.ports.iter().filter_map(|port| port.doorbell.as_deref())
     }
 
     /// When rings are looked at next; `None`: there are none.
@@ -328,6 +352,7 @@ impl<M> World<M> {
         is.expected = arrived;
         // Whoever shares the lane without a connection says here what it wants, and rings.
         is.wanted = said.wanted.max(is.wanted);
+        (is.tail, is.stuck) = (said.tail, false);
         if l.is_broken() || said.tail <= arrived {
             return Ok(false); // A tail that falls is no change.
         }
@@ -338,8 +363,11 @@ impl<M> World<M> {
         // As much as the intake queue takes now; the rest comes with the next look.
         let len = (said.tail - arrived).min((l.credit() + l.queue_size()).saturating_sub(arrived));
         if len == 0 {
+            is.stuck = true;
             return Ok(false);
         }
+        // The rest is looked for at once.
+        self.watch.more |= said.tail > arrived + len;
         self.take_snapshot(function, ring, &Snapshot { lane, tail: arrived + len, len })?;
         Ok(true)
     }
@@ -357,6 +385,16 @@ impl<M> World<M> {
         self.put(Pending::Announce { function: function as u8, lane: lane as u8, tail, bytes: Vec::new() });
     }
 
+    /// Whether a client waits for bytes that came from its ring and that are not where they are safe. `on_flash`: where only flash is such a place.
+    pub(super) fn rings_wait(&self, machine: &Served, on_flash: bool) -> bool {
+        let fast = machine.subsystem.device().fast();
+        self.ports.iter().enumerate().any(|(function, port)| {
+            let (Some(ring), Some(of)) = (&port.ring, fast.function(function)) else { return false };
+            let waits = |lane: usize| ring.lanes[lane].wanted.min(of.lanes()[lane].arrived()) > ring.taken(lane, of);
+            ring.open && !(on_flash && ring.survives) && ring.fits(of) && (0..ring.lanes.len()).any(waits)
+        })
+    }
+
     /// Tells clients how far their rings are taken and synced, behind the drive's loop: what they hear is so.
     pub(super) fn tell_rings(&mut self, machine: &Served) {
         if self.rings_at().is_none() || self.store_failed {
@@ -367,8 +405,8 @@ impl<M> World<M> {
             let (Some(ring), Some(of)) = (&port.ring, fast.function(function)) else { return false };
             ring.open && ring.fits(of) && ring.wants_sync(of)
         });
-        // One sync for all that wait for one.
-        if wanted && self.payload.image_mut().sync().is_err() {
+        // One sync for all that wait for one: what they have appended meanwhile is the next one's.
+        if wanted && self.payload.image_mut().sync_here().is_err() {
             return self.fail_store();
         }
         for (function, port) in self.ports.iter_mut().enumerate() {
@@ -446,7 +484,9 @@ impl MappedRing {
             let (is, taken) = (&self.lanes[lane], self.taken(lane, of));
             let header = self.file.header();
             let fills = header.persistent && taken.saturating_sub(is.synced) >= header.ring_bytes / SYNCED_PARTS;
-            fills || (is.wanted.min(taken) > is.synced && (is.wanted <= taken || taken > is.synced))
+            // All that is wanted goes with one sync, unless the rest can't be taken.
+            let due = taken >= is.wanted.min(is.tail) || is.stuck;
+            fills || (is.wanted > is.synced && taken > is.synced && due)
         })
     }
 }

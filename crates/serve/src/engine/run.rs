@@ -162,7 +162,7 @@ impl Server {
             if self.ending.is_some() && self.has_ended() {
                 return self.end();
             }
-            if active {
+            if active || self.world.hear_doorbells() {
                 last = Wall::now();
             } else if last.elapsed() > LINGER {
                 self.sleep();
@@ -190,6 +190,8 @@ impl Server {
         active |= self.world.look_at_rings(self.machine.as_ref().expect("looked at above"));
         self.world.watch.notes.drain(..).for_each(|note| tell(Event::Note(note)));
         active |= !self.world.pending.is_empty();
+        let machine = self.machine.as_mut().expect("looked at above");
+        machine.hurries = self.world.rings_wait(machine, true);
         active |= self.drive();
         self.keep_house();
         Ok(active)
@@ -510,7 +512,9 @@ impl Server {
         }
         let image = self.world.payload.image().event();
         let target = self.world.target.as_ref().map(|target| target.as_fd());
-        let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.waker.as_fd()).chain(image).chain(target).collect();
+        let rung = self.world.doorbells().map(|doorbell| doorbell.watched());
+        let fds: Vec<BorrowedFd<'_>> =
+            std::iter::once(self.waker.as_fd()).chain(image).chain(target).chain(rung).collect();
         let mut polled: Vec<PollFd<'_>> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // Interrupted or not, whoever calls looks around.
         let _ = ppoll(&mut polled, Some(TimeSpec::from_duration(time)), None);
@@ -564,7 +568,7 @@ impl Server {
             self.drive_setup.subsystem_options(&self.profile, capacity, self.identity, next_version, state)
         };
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
-        let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO };
+        let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
         recover(&mut machine, &mut self.world.payload, tell)?;
         if let Some(log) = &mut machine.log {
             log.timers = 0; // Recovery follows from the cut.

@@ -19,12 +19,16 @@ pub struct Served {
     pub(super) log: Option<InputLog>,
     /// Without pacing: up to where time has passed that a host's timers wait for.
     pub(super) passed: Instant,
+    /// Somebody waits for bytes that wait for a page to fill.
+    pub(super) hurries: bool,
 }
 
 impl Served {
-    /// Whether anything but a host's timer is due some time: the drive itself has something to do.
+    /// Whether anything is due that need not take its time: the drive itself has something to do. A host's timer is nothing like that, and neither are
+    /// bytes of the log that wait for a page to fill, unless somebody waits for them: a page that filler completes at once would be one for each commit.
     pub fn has_work(&self) -> bool {
-        self.subsystem.device().deadline().is_some()
+        let device = self.subsystem.device();
+        device.has_work() || (self.hurries || self.subsystem.outstanding() > 0) && device.deadline().is_some()
     }
 }
 
@@ -64,7 +68,7 @@ impl Machine for Served {
         self.subsystem.has_output()
     }
 
-    /// An unpaced drive does at once what it would do later, but what only a host's timers wait for comes in its time.
+    /// An unpaced drive does at once what it would do later, but for what only waits comes in its time.
     #[inline]
     fn deadline(&self) -> Option<Instant> {
         match self.timing {

@@ -258,14 +258,16 @@ fn function(
     let cmb = if bar2.cmb_len > 0 { Some(shared("tidewater-bar2", bar2.size)?) } else { None };
     let pmr = if stored.1.is_some() { Some(shared("tidewater-pmr", serve.pmr_size)?) } else { None };
     let mut regions: [Region; region::COUNT as usize] = std::array::from_fn(|_| Region::NONE);
+    let mut doorbell = None;
     regions[0] = Region::trapped(config.bar_bytes(0));
     regions[2] = match &cmb {
         _ if ring.is_some() => {
             // A region has one descriptor: the slice for queues is trapped beside a mapped ring.
             let file = ring.as_ref().expect("looked at above").file();
-            let doorbell = Doorbell::new(file.doorbells()).map_err(wrong)?;
+            let bell = Arc::new(Doorbell::new(file.doorbells()).map_err(wrong)?);
+            doorbell = Some(Arc::clone(&bell));
             let region = Region::of_file(bar2.size, Arc::clone(file.lent()), RING_FILE_BAR2, file.areas());
-            Region { doorbell: Some(Arc::new(doorbell)), ..region }
+            Region { doorbell: Some(bell), ..region }
         }
         Some(memory) if mapped => {
             let area = Area { offset: bar2.cmb_offset, size: bar2.cmb_len };
@@ -301,6 +303,7 @@ fn function(
         cmb: cmb.map(|memory| (memory, bar2.cmb_offset)),
         pmr,
         ring,
+        doorbell,
     };
     Ok((port, VfioDevice { regions, memory, interrupts }, slot))
 }
@@ -455,7 +458,7 @@ impl Server {
         let subsystem = Subsystem::new(device, options).map_err(wrong)?;
         let mut payload = Payload::new(image, subsystem.slots(), transfer_max, unit_size);
         let timing = profile.serve.timing;
-        let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO };
+        let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
         recover(&mut machine, &mut payload, tell)?;
         machine.timing = timing;
 

@@ -735,6 +735,6 @@ impl<M> Surroundings<Served> for World<M> {
         }
         // While nobody waits for a command, the thread need not stay awake until the drive's own work is due.
         let idle = machine.subsystem.outstanding() == 0 && machine.deadline().is_some_and(|due| due > now);
-        idle || self.has_mail()
+        idle && !self.rings_wait(machine, false) || self.has_mail()
     }
 }

@@ -23,6 +23,9 @@ const SLOTS: u64 = 3;
 /// Bytes of a slot's content before the control block: the generation, and three words that are 0.
 const BEFORE: usize = 16;
 
+/// Sectors that are given their place on the disk at once.
+const PREPARED: u64 = 2048;
+
 /// Sectors of one lane's ring: all of it, wherever in a sector it begins and ends, and one more.
 fn lane_sectors(ring_size: u64) -> u64 {
     ring_size.div_ceil(LOG_CHUNK as u64) + 2
@@ -58,6 +61,10 @@ struct StoredLane {
     tail: Box<[u8; LOG_CHUNK]>,
     /// The first of them that is there.
     skip: u64,
+    /// Where the generation began, in sectors of the stream.
+    first: u64,
+    /// Sectors before this one have their place on the disk.
+    prepared: u64,
 }
 
 /// A function of the fast side as it is stored.
@@ -237,7 +244,10 @@ impl Image {
     ) -> Result<(), StoreFault> {
         log.generation = log.generation.wrapping_add(1);
         let ring_size = block.setup().ring_size;
-        let fresh = |&until: &u64| StoredLane { until, tail: Box::new([0; LOG_CHUNK]), skip: until % LOG_CHUNK as u64 };
+        let fresh = |&until: &u64| {
+            let first = until / LOG_CHUNK as u64;
+            StoredLane { until, tail: Box::new([0; LOG_CHUNK]), skip: until % LOG_CHUNK as u64, first, prepared: first }
+        };
         let mut lanes: Vec<StoredLane> = block.ends().iter().map(fresh).collect();
         for (i, (stored, &range)) in lanes.iter_mut().zip(ends.unwrap_or_default()).enumerate() {
             let place = log.place(log.generation, ring_size, i);
@@ -283,6 +293,10 @@ impl Image {
             // What is on flash already may have left the ring.
             (stored.until, stored.skip) = (durable, durable % CHUNK);
         }
+        if stored.until >= released {
+            return Ok(());
+        }
+        self.prepare_ring(stored, released, place)?;
         while stored.until < released {
             let within = stored.until % CHUNK;
             if within == 0 {
@@ -301,6 +315,23 @@ impl Image {
             let result = self.storage.write_at(at, &sector);
             self.wrote(result)?;
             stored.until = end;
+        }
+        Ok(())
+    }
+
+    /// Writes zeroes ahead of a ring where nothing of this generation was: a sync of bytes that have their place on the disk already is one of them alone,
+    /// and not of the file system's journal, too.
+    fn prepare_ring(&mut self, stored: &mut StoredLane, released: u64, place: Place) -> Result<(), StoreFault> {
+        const CHUNK: u64 = LOG_CHUNK as u64;
+        // What is behind that has its place, or goes to flash at once.
+        stored.prepared = stored.prepared.max(stored.until.div_ceil(CHUNK));
+        let round = stored.first + place.sectors;
+        while stored.prepared < (released.div_ceil(CHUNK) + 1).min(round) {
+            let count = PREPARED.min(round - stored.prepared).min(place.sectors - stored.prepared % place.sectors);
+            let at = place.sector(stored.prepared * CHUNK);
+            let result = self.storage.write_at(at, &vec![0; count as usize * LOG_SECTOR]);
+            self.wrote(result)?;
+            stored.prepared += count;
         }
         Ok(())
     }

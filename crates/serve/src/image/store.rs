@@ -32,6 +32,9 @@ type OwnRow = (u64, Arc<[u32]>);
 /// hurry: a block that was erased is usually not used again for long.
 const DEFERRED_MAX: usize = 64;
 
+/// Syncs of rings between two notes of how far all is safe, since each costs the next sync a place on the disk. The next start looks behind the last.
+const NOTE_EVERY: u64 = 16;
+
 /// How an image is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageOptions {
@@ -124,6 +127,8 @@ pub struct Image {
     pub(super) syncs: Syncs,
     /// Syncs that have ended.
     synced: u64,
+    /// Of these, how many the last note tells of.
+    noted: u64,
     /// Somebody waits for a sync that has not begun.
     wanted: bool,
     /// Something was written since the last sync began.
@@ -190,6 +195,7 @@ impl Image {
             epoch: 0,
             syncs,
             synced: 0,
+            noted: 0,
             wanted: false,
             dirty: true,
             deferred_max: ((geometry.dies * geometry.planes) as usize).min(DEFERRED_MAX),
@@ -557,7 +563,7 @@ impl Image {
     /// [`StoreFault`]: now or before.
     pub fn advance(&mut self) -> Result<(), StoreFault> {
         if let Some(result) = self.syncs.poll() {
-            self.on_synced(result)?;
+            self.on_synced(result, 1)?;
         }
         if self.faulted {
             return Err(StoreFault);
@@ -570,7 +576,7 @@ impl Image {
             if self.options.sync == SyncMode::Inline
                 && let Some(result) = self.syncs.poll()
             {
-                self.on_synced(result)?;
+                self.on_synced(result, 1)?;
             }
         }
         Ok(())
@@ -579,17 +585,21 @@ impl Image {
     /// Waits for the sync that is under way, if one is.
     fn wait(&mut self) -> Result<(), StoreFault> {
         match self.syncs.wait() {
-            Some(result) => self.on_synced(result),
+            Some(result) => self.on_synced(result, 1),
             None => Ok(()),
         }
     }
 
-    fn on_synced(&mut self, result: io::Result<()>) -> Result<(), StoreFault> {
+    /// `notes_after`: so many syncs are worth a note.
+    fn on_synced(&mut self, result: io::Result<()>, notes_after: u64) -> Result<(), StoreFault> {
         // After a failed sync nobody knows what is safe, and asking again would not tell: the system may have dropped it.
         self.fail(result)?;
         self.synced = self.syncs.began();
         self.statistics.syncs += 1;
-        self.write_state(self.epoch + self.synced)?;
+        if self.synced >= self.noted + notes_after {
+            self.noted = self.synced;
+            self.write_state(self.epoch + self.synced)?;
+        }
         self.do_deferred()
     }
 
@@ -716,6 +726,23 @@ impl Image {
             self.wanted |= !self.deferred.is_empty();
         }
         if self.faulted { Err(StoreFault) } else { Ok(()) }
+    }
+
+    /// As [`Image::sync_what_is_written`], if there is anything, by this thread: whoever can do nothing else meanwhile need not be woken.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn sync_here(&mut self) -> Result<(), StoreFault> {
+        self.wait()?;
+        if self.faulted {
+            return Err(StoreFault);
+        }
+        if self.dirty {
+            (self.wanted, self.dirty) = (false, false);
+            let result = self.syncs.here(self.storage.begin_sync());
+            self.on_synced(result, NOTE_EVERY)?;
+        }
+        Ok(())
     }
 
     /// Makes safe what is written now, and waits for it. What was put off may wait on.

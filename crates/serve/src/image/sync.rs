@@ -109,6 +109,13 @@ impl Syncs {
         }
     }
 
+    /// Does the next at once; asserts that none is under way.
+    pub(super) fn here(&mut self, syncing: Syncing) -> io::Result<()> {
+        assert!(!self.running, "one sync at a time");
+        self.began += 1;
+        syncing()
+    }
+
     /// The result of the one that is under way, if it has ended.
     pub(super) fn poll(&mut self) -> Option<io::Result<()>> {
         if !self.running {

@@ -160,11 +160,6 @@ impl Device {
         self.regions.get(index as usize).ok_or(Errno::EINVAL)
     }
 
-    /// The regions that have doorbells, by their numbers.
-    pub(super) fn doorbells(&self) -> impl Iterator<Item = (u32, &Doorbell)> {
-        (0..).zip(&self.regions).filter_map(|(index, region)| Some((index, region.doorbell.as_deref()?)))
-    }
-
     /// Reads bytes of a region: those of shared parts from memory, others from the function.
     pub(super) fn read(&self, function: &dyn Function, index: u32, offset: u64, to: &mut [u8]) -> Result<(), Errno> {
         let region = self.region(index)?;

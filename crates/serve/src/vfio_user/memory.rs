@@ -78,6 +78,14 @@ impl Mapping {
         Some(unsafe { self.base.add(offset as usize) })
     }
 
+    /// Wakes all threads of any process that wait for the word at `offset` of the same file to change (FUTEX_WAIT). The word is not touched: also where
+    /// the file was truncated, nothing but this call fails.
+    pub fn wake(&self, offset: u64) {
+        let Some(at) = self.at(offset, 4).filter(|_| offset.is_multiple_of(4)) else { return };
+        // SAFETY: the kernel takes the address as the name of a place in a file, and neither reads nor writes there.
+        let _ = unsafe { libc::syscall(libc::SYS_futex, at.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
     /// Copies bytes out. `false`: they are not all inside, and nothing was copied.
     #[must_use]
     pub fn read(&self, offset: u64, to: &mut [u8]) -> bool {

@@ -154,8 +154,7 @@ fn accept(listener: &UnixListener) -> Option<UnixStream> {
 /// The server's thread.
 fn serve(listener: &UnixListener, device: &Device, function: &dyn Function, stop: &Stop) {
     while !stop.asked.load(Ordering::Acquire) {
-        hear(device, function);
-        match readable(&watched(listener, device, stop), None) {
+        match readable(&watched(listener, stop), None) {
             Ok(ready) if ready & 2 != 0 => {}
             Ok(_) => continue,
             // Out of memory, for a moment: nothing else can fail here.
@@ -171,7 +170,7 @@ fn serve(listener: &UnixListener, device: &Device, function: &dyn Function, stop
         *stop.connection() = Some(Arc::clone(&connection));
         let mut session = Session::new(device, function, Arc::clone(&connection));
         // However it ends, the connection is of no use afterwards.
-        let _ = stay(listener, device, function, &mut session, &connection, stop);
+        let _ = stay(listener, &mut session, &connection, stop);
         connection.close();
         *stop.connection() = None;
         device.interrupts.clear();
@@ -182,34 +181,15 @@ fn serve(listener: &UnixListener, device: &Device, function: &dyn Function, stop
     }
 }
 
-/// What the thread waits for: that it is to stop, clients, doorbells.
-fn watched<'a>(listener: &'a UnixListener, device: &'a Device, stop: &'a Stop) -> Vec<BorrowedFd<'a>> {
-    let doorbells = device.doorbells().map(|(_, doorbell)| doorbell.watched());
-    [stop.event.as_fd(), listener.as_fd()].into_iter().chain(doorbells).collect()
-}
-
-/// A doorbell that was rung is a write of zeroes to the first of its places.
-fn hear(device: &Device, function: &dyn Function) {
-    for (region, doorbell) in device.doorbells() {
-        if let Some(&(offset, _)) = doorbell.writes.first().filter(|_| doorbell.was_rung()) {
-            // A function that does not listen now looks by itself, later.
-            let _ = function.region_write(region, offset, &[0; 8]);
-        }
-    }
+/// What the thread waits for: that it is to stop, clients. Doorbells are heard by the thread that looks at rings.
+fn watched<'a>(listener: &'a UnixListener, stop: &'a Stop) -> [BorrowedFd<'a>; 2] {
+    [stop.event.as_fd(), listener.as_fd()]
 }
 
 /// Handles a client's commands until it goes.
-fn stay(
-    listener: &UnixListener,
-    device: &Device,
-    function: &dyn Function,
-    session: &mut Session<'_>,
-    connection: &Connection,
-    stop: &Stop,
-) -> Result<(), Errno> {
-    let watched = watched(listener, device, stop);
+fn stay(listener: &UnixListener, session: &mut Session<'_>, connection: &Connection, stop: &Stop) -> Result<(), Errno> {
+    let watched = watched(listener, stop);
     while !stop.asked.load(Ordering::Acquire) {
-        hear(device, function);
         match connection.next(&watched, MESSAGE_TIME)? {
             Some(message) => session.handle(message)?,
             // Another client: one at a time.

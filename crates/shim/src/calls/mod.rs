@@ -10,6 +10,7 @@ pub mod descriptors;
 mod names;
 pub mod open;
 mod refused;
+mod rewrite;
 mod sync;
 mod write;
 

@@ -113,7 +113,7 @@ unsafe fn write_parts(
             // SAFETY: the caller's: so many bytes can be read.
             let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) };
             // Not compared with what the file has: PostgreSQL goes on storing into a page that is being written, so that the file may have bytes that no record
-            // has yet, and a later comparison would leave them out for good.
+            // has yet, and a later comparison would leave them out for good (`rewrite` has a copy of its own).
             files.write(locked, at, part).map_err(|error| process::refuse(&error))?;
             (at, left) = (at + len as u64, left - len);
         }
@@ -285,11 +285,15 @@ macro_rules! pwrite {
             let call = || unsafe { real::pwrite(fd, from, len, offset) };
             match descriptors::of(fd) {
                 None => call(),
-                Some(of) => {
-                    let part = iovec { iov_base: from.cast_mut(), iov_len: len };
-                    // SAFETY: the caller's.
-                    unsafe { write_parts(of, fd, &[part], Where::At(offset), 0, call) }
-                }
+                // SAFETY: the caller's.
+                Some(of) => match unsafe { super::rewrite::pwrite(of, fd, from, len, offset) } {
+                    Some(done) => done,
+                    None => {
+                        let part = iovec { iov_base: from.cast_mut(), iov_len: len };
+                        // SAFETY: the caller's.
+                        unsafe { write_parts(of, fd, &[part], Where::At(offset), 0, call) }
+                    }
+                },
             }
         }
     )*};

@@ -1,0 +1,83 @@
+//! Writes to a place, from a copy: the record, the comparison with what the file has, and the system all see the same bytes, whatever the program stores
+//! meanwhile.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::libc::{off_t, size_t, ssize_t};
+use tidewater_client::files::{ASKS, COPY, COPY_SMALL, Files};
+use tidewater_client::live::Log;
+
+use super::give;
+use crate::descriptors::{APPEND, DSYNC, Of, SYNC};
+use crate::process;
+use crate::real;
+
+/// `pwrite(2)` to a file in the set, in pieces that a copy is made of. `None`: it is one for [`super::write`].
+///
+/// # Safety
+/// The caller's of `pwrite`.
+pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset: off_t) -> Option<ssize_t> {
+    if of.flags & APPEND != 0 || len == 0 || offset < 0 || offset.checked_add(len as off_t).is_none() {
+        return None;
+    }
+    let files = process::files().ok()?;
+    if files.table().flags(of.place) & ASKS != 0 || len > COPY.min(files.table().piece()) {
+        return None;
+    }
+    // SAFETY: the caller's: so many bytes can be read.
+    let done = unsafe {
+        if len <= COPY_SMALL {
+            copied::<COPY_SMALL>(files, of, fd, from.cast(), len, offset)
+        } else {
+            copied::<COPY>(files, of, fd, from.cast(), len, offset)
+        }
+    };
+    let done = match done {
+        Ok(Some(done)) => Ok(done),
+        // It has left the set.
+        // SAFETY: the caller's.
+        Ok(None) => Ok(unsafe { real::pwrite(fd, from, len, offset) }),
+        Err(errno) => Err(errno),
+    };
+    Some(match done {
+        Ok(done) if done > 0 && of.flags & (SYNC | DSYNC) != 0 => match super::sync::sync_after(of.place, fd) {
+            Ok(()) => done,
+            Err(errno) => give(Err(errno)),
+        },
+        done => give(done),
+    })
+}
+
+/// # Safety
+/// `len` bytes, at most `PLACE`, can be read.
+#[inline]
+unsafe fn copied<const PLACE: usize>(
+    files: &Files<Log>,
+    of: Of,
+    fd: c_int,
+    from: *const u8,
+    len: usize,
+    offset: off_t,
+) -> Result<Option<ssize_t>, Errno> {
+    process::under_lock(files, of.place, fd, |locked| {
+        let mut place = [0u8; PLACE];
+        let stable = &mut place[..len];
+        // SAFETY: the caller's; the copy is this function's own. What is stored there meanwhile is in it, or not.
+        unsafe { ptr::copy_nonoverlapping(from, stable.as_mut_ptr(), len) };
+        let (begin, file) = (offset as u64, process::borrow(fd));
+        files.write_stable(locked, file, begin, stable).map_err(|error| process::refuse(&error))?;
+        // SAFETY: so many bytes are there.
+        let done = unsafe { real::pwrite(fd, stable.as_ptr().cast(), len, offset) };
+        let errno = Errno::last();
+        if usize::try_from(done) == Ok(len) {
+            locked.end_known(begin, begin + len as u64);
+        } else {
+            files.settle(locked, file).map_err(|error| process::refuse(&error))?;
+        }
+        errno.set();
+        Ok(done)
+    })
+}
