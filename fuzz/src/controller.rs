@@ -1,17 +1,20 @@
 //! Controllers, in front of a tiny host: registers, queues in its memory, admin and I/O commands, faults, resets. Whatever it
 //! does, everything ends, and after a reset the controller gets ready.
 
+use std::collections::HashMap;
+
+use super::memories;
 use super::reader::Reader;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::fast::Content;
-use tidewater_core::host_memory::{Answer, Operation};
-use tidewater_core::profile::builtin;
+use tidewater_core::host_memory::{Access, Answer, HostFault, Operation, Stamp};
+use tidewater_core::profile::{Profile, builtin};
 use tidewater_core::subsystem::{
     Fault, Input, MoveError, Options, Output, Region, Segment, Segments, Slot, StoreFault, Subsystem,
 };
 use tidewater_core::{Device, Options as DeviceOptions};
 use tidewater_wire::nvme::register::offset;
-use tidewater_wire::nvme::{Cqe, Sqe};
+use tidewater_wire::nvme::{Cqe, Sqe, feature};
 
 /// Bytes of the host's memory.
 const MEMORY: usize = 1 << 20;
@@ -21,6 +24,9 @@ const ENTRIES: u16 = 16;
 const QUEUES_AT: u64 = 0x1000;
 /// Queues that it makes, the admin queue included.
 const QUEUES: u16 = 3;
+/// Where the list of the memory that it lends is, and which pages these are: those for data too, so that anything happens to them.
+const LENT_LIST: u64 = 0xA000;
+const LENT_PAGES: u64 = 64;
 /// What it does in one input, at most.
 const STEPS_MAX: usize = 200;
 /// Events of the drive between two steps, at most: some commands take their time, and background work may go on for ever.
@@ -32,17 +38,37 @@ struct Host {
     memory: Vec<u8>,
     queues: Vec<Vec<u8>>,
     tails: [u16; QUEUES as usize],
+    /// What the drive has written to its memory, and where.
+    lent: HashMap<u64, (Stamp, u64)>,
     /// Moves fail in this way.
     fails: Option<MoveError>,
     syncs_fail: bool,
 }
 
-/// A list of operations.
+/// A drive of a few MiB: plain, with a fast side and a byte window, or one whose read cache and mapping cache are in memory that the host lends.
+fn profile(kind: u8) -> Profile {
+    match kind % 3 {
+        0 => builtin("tiny").expect("there is a profile of this name"),
+        1 => memories::profile(),
+        _ => memories::on_lent_memory(),
+    }
+}
+
+/// The kind of drive, and a list of operations.
 pub fn controller(data: &[u8]) {
-    let profile = builtin("tiny").expect("there is a profile of this name");
+    let mut reader = Reader(data);
+    let profile = profile(reader.byte());
     let device = DeviceOptions { stamps: true, payload: true, ..DeviceOptions::default() };
     let device = Device::new(&profile, device).expect("a good profile");
-    let options = Options { functions: 2, cmb: 16 << 10, pmr: 64 << 10, ..Options::of(&profile) };
+    let lent = LENT_PAGES as u32;
+    let options = Options {
+        functions: 2,
+        cmb: 16 << 10,
+        pmr: 64 << 10,
+        hmb_preferred: lent,
+        hmb_minimum: 1,
+        ..Options::of(&profile)
+    };
     let subsystem = Subsystem::new(device, options).expect("good options");
     let len = subsystem.bar2().cmb_len as usize;
     let mut host = Host {
@@ -51,10 +77,10 @@ pub fn controller(data: &[u8]) {
         memory: vec![0; MEMORY],
         queues: vec![vec![0; len]; 2],
         tails: [0; QUEUES as usize],
+        lent: HashMap::new(),
         fails: None,
         syncs_fail: false,
     };
-    let mut reader = Reader(data);
     for _ in 0..STEPS_MAX {
         if reader.is_empty() {
             break;
@@ -99,7 +125,7 @@ impl Host {
 
     /// One operation.
     fn step(&mut self, reader: &mut Reader<'_>) {
-        match reader.byte() % 16 {
+        match reader.byte() % 18 {
             0 => {
                 let (offset, len) = (reader.number(2) as u32, reader.byte() % 8 + 1);
                 let value = reader.number(8);
@@ -140,6 +166,14 @@ impl Host {
                 let value = reader.number(2);
                 self.write(at, 4, value);
             }
+            15 => self.lend(reader.byte()),
+            16 => {
+                // A command with all its bits, as the seeds have vendor's commands.
+                let mut bytes = [0; Sqe::SIZE];
+                let given = reader.bytes(Sqe::SIZE);
+                bytes[..given.len()].copy_from_slice(given);
+                self.submit(usize::from(reader.byte() % QUEUES as u8), &Sqe::from_bytes(&bytes));
+            }
             _ => {
                 let _ = self.subsystem.register(0, reader.number(2) as u32, reader.byte());
                 let _ = self.subsystem.load(0, reader.number(3), reader.byte() % 8 + 1);
@@ -147,15 +181,51 @@ impl Host {
         }
     }
 
+    /// Lends memory, or wants it back. `how`: bit 0 lends, bit 1 says that it is the memory of before, bits 2 to 7 say how much.
+    fn lend(&mut self, how: u8) {
+        let pages = u32::from(how >> 2).min(LENT_PAGES as u32) + 1;
+        let at = LENT_LIST as usize;
+        self.memory[at..at + 8].copy_from_slice(&0x2_0000_u64.to_le_bytes());
+        self.memory[at + 8..at + 16].copy_from_slice(&u64::from(pages).to_le_bytes());
+        let sqe = Sqe::default().with_dword(0, 0x09).with_dword(10, feature::HOST_MEMORY_BUFFER.into());
+        let sqe = sqe.with_dword(11, u32::from(how & 3)).with_dword(12, pages).with_dword(13, LENT_LIST as u32);
+        self.submit(0, &sqe.with_dword(15, 1));
+        self.run(EVENTS_MAX);
+    }
+
+    /// What the drive finds in the memory that is lent. It may have changed since, be what was there before, or have gone.
+    fn host_memory(&mut self, access: &Access) -> Answer {
+        match access.operation {
+            Operation::Write { content } => {
+                // Some never arrive.
+                if self.fails.is_none() {
+                    self.lent.insert(access.offset, (access.stamp, content));
+                }
+                Answer::Written
+            }
+            Operation::Read => match (self.lent.get(&access.offset), self.fails) {
+                (_, Some(MoveError::Medium)) => Answer::Gone,
+                (None, _) | (_, Some(MoveError::Host)) => Answer::Damaged,
+                (Some(&(stamp, content)), _) => Answer::Found { stamp, content },
+            },
+        }
+    }
+
     fn fault(&mut self, reader: &mut Reader<'_>) {
         let (kind, count) = (reader.byte(), u32::from(reader.byte() % 4));
         let function = 0;
-        self.input(Input::Inject(match kind % 6 {
+        self.input(Input::Inject(match kind % 7 {
             0 => Fault::Status { nsid: 1, blocks: (0, 1 << 20), status: 0x281, count },
             1 => Fault::Delay { function, by: Duration::from_us(u64::from(reader.byte())), count },
             2 => Fault::Lose { function, count },
             3 => Fault::Duplicate { function, count },
             4 => Fault::Fatal { function },
+            5 => {
+                let how = reader.byte();
+                let slow = HostFault::Slow(Duration::from_us(u64::from(how)));
+                let faults = [HostFault::Withdrawn, HostFault::Corrupted, HostFault::Stale, slow];
+                Fault::HostMemory { fault: faults[usize::from(how % 4)], count }
+            }
             _ => Fault::StuckShutdown { function },
         }));
     }
@@ -283,10 +353,8 @@ impl Host {
                     bytes.copy_from_slice(&value.to_le_bytes());
                 }
             }
-            // Nothing that is written there stays.
             Output::HostMemory { access, .. } => {
-                let write = access.operation != Operation::Read;
-                let answer = if write { Answer::Written } else { Answer::Damaged };
+                let answer = self.host_memory(&access);
                 self.input(Input::HostMemory { ticket: access.ticket, answer });
             }
             Output::LoadWindow { lpn, .. } => {

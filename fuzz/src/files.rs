@@ -1,12 +1,14 @@
 //! Files: traces, profiles, images, input logs.
 
-use super::memories::Rich;
+use super::memories::{self, Rich};
 use super::reader::Reader;
 use std::sync::LazyLock;
-use tidewater_core::profile::{Profile, builtin};
+use tidewater_core::device::{self, Output};
+use tidewater_core::fast::Content;
+use tidewater_core::profile::Profile;
 use tidewater_core::subsystem::input_log::{Entries, MAGIC};
 use tidewater_core::{Device, Options};
-use tidewater_nand::Nand;
+use tidewater_nand::{Nand, Recorder};
 use tidewater_serve::engine::{DriveSetup, NamespaceSetup, rerun};
 use tidewater_serve::image::{Image, ImageOptions, MemoryStorage, Target, format};
 use tidewater_sim::trace::{self, Input, Trace};
@@ -16,6 +18,8 @@ use tidewater_sim::workload::Source;
 const REQUESTS_MAX: usize = 10_000;
 /// First bytes of gzip and zstd: what comes out of them may be far longer than the input, so it is not read twice.
 const COMPRESSED: [&[u8]; 2] = [&[0x1f, 0x8b], &[0x28, 0xb5, 0x2f, 0xfd]];
+/// Events that finding the map of a drive of some MiB takes, at most.
+const RECOVERY_EVENTS_MAX: u32 = 100_000;
 /// Changes of an image that one input makes, at most.
 const CHANGES_MAX: usize = 64;
 
@@ -50,17 +54,16 @@ pub fn profiles(data: &[u8]) {
     }
 }
 
-fn tiny() -> Profile {
-    builtin("tiny").expect("there is a profile of this name")
-}
-
 /// An image of a new drive.
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let folder = std::env::temp_dir().join(format!("tidewater-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
     let path = folder.join("drive");
     let options = Options { stamps: true, payload: true, ..Options::default() };
-    let made = Image::create(Target::Path(&path), &tiny(), options, ImageOptions::default(), |nand: Nand| nand);
+    let made =
+        Image::create(Target::Path(&path), &memories::smaller(&[]), options, ImageOptions::default(), |nand: Nand| {
+            nand
+        });
     drop(made.expect("a new image"));
     let bytes = std::fs::read(&path).expect("it was made");
     std::fs::remove_dir_all(&folder).expect("it is ours");
@@ -74,6 +77,7 @@ static RICH: LazyLock<Rich> = LazyLock::new(Rich::new);
 pub fn images(data: &[u8]) {
     let mut reader = Reader(data);
     let how = reader.byte();
+    let is_good = reader.is_empty() && matches!(how & 3, 1 | 2);
     let bytes = match how & 3 {
         0 => reader.0.to_vec(),
         kind => {
@@ -104,16 +108,33 @@ pub fn images(data: &[u8]) {
     let target = Target::Storage(Box::new(MemoryStorage::from_bytes(bytes)), "fuzz");
     match Image::open(target, None, ImageOptions::default(), |nand: Nand| nand) {
         Ok(opened) => {
-            let _ = Device::power_on(&opened.profile, opened.remains);
+            if let Ok(mut device) = Device::power_on(&opened.profile, opened.remains) {
+                recover(&mut device);
+            }
         }
-        Err(error) => assert!(!error.to_string().is_empty()),
+        Err(error) => assert!(!is_good && !error.to_string().is_empty(), "{error}"),
     }
+}
+
+/// Lets a drive find its map again. What it wants to read for its window is not there.
+fn recover(device: &mut Device<Recorder<Nand>>) {
+    for _ in 0..RECOVERY_EVENTS_MAX {
+        while let Some(output) = device.poll() {
+            if let Output::WindowLoad { lpn, .. } = output {
+                let fill = device::Input::WindowFill { lpn, content: Content::Absent(0) };
+                device.handle(device.now(), fill).expect("it asked");
+            }
+        }
+        let Some(at) = device.deadline().filter(|_| device.is_recovering()) else { return };
+        device.handle(at, device::Input::Timer).expect("nothing is refused");
+    }
+    panic!("it does not recover: {}", device.describe_outstanding());
 }
 
 /// What an input log of a tiny drive begins with.
 static LOG: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let setup = DriveSetup {
-        profile: tiny().show(),
+        profile: memories::smaller(&[]).show(),
         capacity: 0,
         seed: 1,
         namespaces: vec![NamespaceSetup { bytes: None, block_shift: 12 }],
@@ -124,14 +145,19 @@ static LOG: LazyLock<Vec<u8>> = LazyLock::new(|| {
     [&MAGIC[..], &(text.len() as u32).to_le_bytes(), &text].concat()
 });
 
-/// An input log: its first bytes as they are, or entries behind a good header. Entries are read, and not run: the firmware asserts
-/// that answers answer something, which a log that was forged need not do.
+/// An input log: its first bytes as they are, or entries behind a good header, which are read, or run.
 pub fn input_logs(data: &[u8]) {
     let Some((&how, rest)) = data.split_first() else { return };
     if how & 1 != 0 {
         let log = [LOG.as_slice(), rest].concat();
         let entries = Entries::new(&log, LOG.len());
         assert!(entries.take_while(Result::is_ok).count() <= rest.len(), "every entry has bytes of its own");
+        // Few forged logs agree with what the drive says; these and what comes before the first difference are run.
+        if how & 2 != 0
+            && let Err(error) = rerun(&log)
+        {
+            assert!(!error.to_string().is_empty());
+        }
         return;
     }
     // A good header would be any drive, of any size.

@@ -36,9 +36,23 @@ pub struct Rich {
     parts: Vec<Sealed>,
 }
 
-fn profile() -> Profile {
+fn tiny_with(settings: &[(&str, &str)]) -> Profile {
     let mut profile = builtin("tiny").expect("there is a profile of this name");
-    for (key, value) in [
+    for (key, value) in settings {
+        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
+    }
+    profile
+}
+
+/// A drive that is smaller still: an image of it is copied for each input.
+pub fn smaller(settings: &[(&str, &str)]) -> Profile {
+    let smaller = [("nand.page_size", "4KiB"), ("nand.pages_per_block", "8")];
+    tiny_with(&[&smaller, settings].concat())
+}
+
+/// The smallest drive, with a fast side and a byte window.
+pub fn profile() -> Profile {
+    smaller(&[
         ("memory.sram.size", "96KiB"),
         ("memory.sram.survives", "by-capacitors"),
         ("fast.size", "32KiB"),
@@ -51,10 +65,20 @@ fn profile() -> Profile {
         ("memory.ba.survives", "by-capacitors"),
         ("window.size", "64KiB"),
         ("window.memory", "ba"),
-    ] {
-        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
-    }
-    profile
+    ])
+}
+
+/// The smallest drive, with a read cache and a mapping cache in memory that the host lends.
+pub fn on_lent_memory() -> Profile {
+    tiny_with(&[
+        ("memory.host.kind", "host"),
+        ("memory.host.size", "256KiB"),
+        ("buffer.read_policy", "lru"),
+        ("buffer.read_memory", "host"),
+        ("buffer.read_size", "128KiB"),
+        ("ftl.map_memory", "host"),
+        ("ftl.map_floor", "8KiB"),
+    ])
 }
 
 /// A drive that did something.

@@ -8,7 +8,8 @@
  *     SELECT load_extension('tidewater_vfs');
  *     .open 'file:my.db?vfs=tidewater&device=vfio-user:/run/tidewater/vfio.sock&level=ring'
  *
- * `device` may come from the environment, as TIDEWATER_DEVICE; `level` is what survives a loss of power unless given, `lane` 0. The first database that is opened
+ * `device` may come from the environment, as TIDEWATER_DEVICE; `level` is what survives a loss of power unless given, `lane` 0. With `window=LBA+BLOCKS` the log lies
+ * in these blocks of the drive's byte window instead of the ring: a sync is a BA_SYNC, and the device may be "pci:ADDRESS" too. The first database that is opened
  * decides for the process. Before it is opened, what an earlier process left in the log is applied to the files.
  */
 
@@ -220,6 +221,8 @@ static int open_log(const char *database)
 	if (files == NULL) {
 		const char *device = sqlite3_uri_parameter(database, "device");
 		const char *level = sqlite3_uri_parameter(database, "level");
+		const char *window = sqlite3_uri_parameter(database, "window");
+		char *target = NULL;
 		struct tidewater_options options;
 		tidewater_options_init(&options);
 		options.lane = (uint32_t)sqlite3_uri_int64(database, "lane", 0);
@@ -230,10 +233,13 @@ static int open_log(const char *database)
 		} else if (level && (options.level = level_of(level)) < 0) {
 			sqlite3_log(SQLITE_CANTOPEN, "tidewater: '%s' is no level: it is ring or destaged", level);
 			status = SQLITE_CANTOPEN;
-		} else if ((files = tidewater_files_open(device, &options)) == NULL) {
+		} else if (window && (target = sqlite3_mprintf("window:%s:%s", window, device)) == NULL) {
+			status = SQLITE_NOMEM;
+		} else if ((files = tidewater_files_open(target ? target : device, &options)) == NULL) {
 			status = errno == EBUSY ? SQLITE_BUSY : SQLITE_CANTOPEN;
-			sqlite3_log(status, "tidewater: %s: %s", device, tidewater_message());
+			sqlite3_log(status, "tidewater: %s: %s", target ? target : device, tidewater_message());
 		}
+		sqlite3_free(target);
 	}
 	pthread_mutex_unlock(&opening);
 	return status;

@@ -29,9 +29,12 @@ impl Options {
     }
 }
 
-/// The name under which the database's page is chosen.
-fn page_name(database: &dyn Database) -> String {
-    format!("{}/page", database.name())
+/// The pages of a database that are wanted: `postgresql/page`, and the page's own name.
+fn wanted_pages(database: &dyn Database, options: &Options) -> Vec<(String, String)> {
+    let name =
+        |page: &String| format!("{}/page{}", database.name(), page.strip_prefix(database.name()).unwrap_or_default());
+    let named = pages::of(database).into_iter().map(|page| (name(&page), page));
+    named.filter(|(name, _)| options.wants(name)).collect()
 }
 
 fn options() -> Result<Options, String> {
@@ -82,8 +85,8 @@ fn main() -> ExitCode {
         for (database, cell) in &wanted {
             println!("{}/{cell}", database.name());
         }
-        for page in databases.iter().map(|database| page_name(database.as_ref())).filter(|name| options.wants(name)) {
-            println!("{page}");
+        for (name, _) in databases.iter().flat_map(|database| wanted_pages(database.as_ref(), &options)) {
+            println!("{name}");
         }
         return ExitCode::SUCCESS;
     }
@@ -120,10 +123,10 @@ fn main() -> ExitCode {
     for database in &databases {
         let cells: Vec<Cell> =
             wanted.iter().filter(|(other, _)| other.name() == database.name()).map(|(_, cell)| *cell).collect();
-        let page = options.wants(&page_name(database.as_ref()));
+        let pages = wanted_pages(database.as_ref(), &options);
         let missing = database.missing();
         if !missing.is_empty() {
-            let count = cells.len() + usize::from(page);
+            let count = cells.len() + pages.len();
             if count > 0 {
                 skipped(count, &format!("{}: not installed; apt-get install {}", database.name(), missing.join(" ")));
             }
@@ -139,10 +142,9 @@ fn main() -> ExitCode {
             println!("{outcome}");
             outcomes.push(outcome);
         }
-        if page && campaign.has_shim() {
-            let name = page_name(database.as_ref());
-            let folder = scratch.path().join(format!("{}.page", database.name()));
-            match pages::check(database.as_ref(), scratch.path(), &folder) {
+        for (name, page) in pages.into_iter().filter(|_| campaign.has_shim()) {
+            let folder = scratch.path().join(format!("{page}.page"));
+            match pages::check(database.as_ref(), &page, scratch.path(), &folder) {
                 Ok(commands) => println!("{name:32} all {commands} lines of commands work"),
                 Err(why) => {
                     others_failed += 1;

@@ -1,4 +1,4 @@
-//! The pages for newcomers, `docs/guide/NAME.md`: each of their commands is run, in order, as it stands there.
+//! The pages for newcomers, `docs/guide/NAME.md` and `docs/guide/NAME-TOPIC.md`: each of their commands is run, in order, as it stands there.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,12 +15,23 @@ fn commands(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| line.strip_prefix("    ")).collect()
 }
 
-/// Runs the page of this database; how many commands it has.
+/// The pages of a database, by their names without the ending.
+pub fn of(database: &dyn Database) -> Vec<String> {
+    let files = std::fs::read_dir(root().join("docs/guide")).into_iter().flatten().flatten();
+    let stems = files.filter_map(|file| file.file_name().to_str()?.strip_suffix(".md").map(str::to_owned));
+    let is_of =
+        |stem: &String| stem.strip_prefix(database.name()).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    let mut pages: Vec<String> = stems.filter(is_of).collect();
+    pages.sort();
+    pages
+}
+
+/// Runs a page of this database; how many commands it has.
 ///
 /// # Errors
 /// The first command that fails, and what was said.
-pub fn check(database: &dyn Database, binaries: &Path, folder: &Path) -> Result<usize, String> {
-    let page = root().join(format!("docs/guide/{}.md", database.name()));
+pub fn check(database: &dyn Database, name: &str, binaries: &Path, folder: &Path) -> Result<usize, String> {
+    let page = root().join(format!("docs/guide/{name}.md"));
     let text = std::fs::read_to_string(&page).map_err(|error| format!("{}: {error}", page.display()))?;
     let commands = commands(&text);
     let place = Place::new(folder, database.user()?)?;
@@ -53,11 +64,10 @@ pub fn check(database: &dyn Database, binaries: &Path, folder: &Path) -> Result<
             Ok(commands.len())
         }
         late => {
-            let logs = ["redis.log", "postgres.log", "sqlite.log", "db_bench.log", "device.log"];
-            let more = logs.iter().filter_map(|log| {
-                let path = place.data().join(format!("try-{}", database.name())).join(log);
-                std::fs::read_to_string(path).ok().map(|text| format!("\n{log}: {text}"))
-            });
+            let files = std::fs::read_dir(place.data().join(format!("try-{name}"))).into_iter().flatten().flatten();
+            let logs = files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|it| it == "log"));
+            let more =
+                logs.filter_map(|log| Some(format!("\n{}: {}", log.display(), std::fs::read_to_string(&log).ok()?)));
             Err(format!("{} {status}: {said}{}", late.unwrap_or_default(), more.collect::<String>()))
         }
     }

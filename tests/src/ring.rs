@@ -60,8 +60,14 @@ impl Device {
 
     /// Starts one that lends no ring.
     pub fn start_plain(folder: &Path, more: &[&str]) -> Device {
+        Device::start_as(folder, more, |_| {})
+    }
+
+    /// As [`Device::start_plain`]; `with` adds to how it is started.
+    pub fn start_as(folder: &Path, more: &[&str], with: impl FnOnce(&mut Command)) -> Device {
         let errors = OpenOptions::new().create(true).append(true).open(folder.join("stderr")).expect("a folder");
         let mut command = Device::command(folder, more);
+        with(&mut command);
         let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut said = String::new();

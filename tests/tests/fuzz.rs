@@ -11,6 +11,7 @@ use tidewater_tests::root;
 use tidewater_wire::nvme::identify::{IdentifyController, IdentifyNamespace};
 use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, Sqe, log_page};
 use tidewater_wire::nvme_tcp::{Framing, Pdu};
+use tidewater_wire::vendor::{self, WindowCommand};
 use tidewater_wire::vfio_user::{DmaMap, Header, RegionAccess, command};
 
 /// How long a target runs in `cargo test`; all of them together take about a minute where nothing else runs.
@@ -38,7 +39,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             let shown = profile::names().filter_map(profile::builtin).map(|profile| profile.show().into_bytes());
             files("profiles", "toml").into_iter().chain(shown).collect()
         }
-        // As they are; changes of a good one, with a forged checksum; one that is cut. The same of one with memories, and each part of these (the
+        // As they are; changes of a good one, with a forged checksum; one that is cut; good ones. The same of one with memories, and each part of these (the
         // list, control blocks, rings, the window's table and sectors) changed with the right checksum.
         "images" => {
             let change = |how: u8, at: u32| [&[how][..], &at.to_le_bytes()[..3], &[3, 1, 2, 3, 4]].concat();
@@ -49,7 +50,8 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
                 [0_u32, 8, 28, 36, 61, 100, 513]
                     .map(|at| [&[13, part][..], &at.to_le_bytes()[..3], &[3, 2, 0, 0, 1]].concat())
             });
-            plain.chain(cut).chain(sealed).collect()
+            let good = [1u8, 2, 5, 6].map(|how| vec![how]);
+            plain.chain(cut).chain(sealed).chain(good).collect()
         }
         "input_logs" => {
             // An instant, a kind, and fields: of every kind, every fault and every answer of host memory.
@@ -59,7 +61,8 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             let answers = (0..4).map(|answer| fields(19, &[0, 0, 0, 0, answer]));
             let all: Vec<Vec<u8>> = kinds.chain(faults).chain(answers).collect();
             let together = [&[1][..], &all.concat()].concat();
-            all.iter().map(|entry| [&[1][..], entry].concat()).chain([together]).collect()
+            let run = |entry: &Vec<u8>| [&[3][..], entry].concat();
+            all.iter().map(|entry| [&[1][..], entry].concat()).chain(all.iter().map(run)).chain([together]).collect()
         }
         other => panic!("there is no target {other}"),
     }
@@ -119,7 +122,7 @@ fn wire_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Operations: bringing the controller up, queues, then commands.
+/// Each kind of drive (its first byte), and operations: bringing the controller up, queues, lending memory, then commands and stores.
 fn controller_seeds() -> Vec<Vec<u8>> {
     let up = vec![1, 2, 0, 2, 1];
     let command = |opcode: u8, nsid: u8, queue: u8, dwords: [u8; 6]| {
@@ -134,14 +137,49 @@ fn controller_seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .flat_map(|opcode| [command(opcode, 1, 1, [8, 0, 7, 0, 0, 0]), vec![8, 50]].concat())
         .collect();
-    let faults: Vec<u8> = (0..6).flat_map(|kind| [11, kind, 2, 9]).collect();
-    vec![
+    let faults: Vec<u8> = (0..7).flat_map(|kind| [11, kind, 2, 9]).collect();
+    // Into the control page, the first ring and the window, which is behind the rings.
+    let stores: Vec<u8> = [0x00_1000u32, 0x10_0000, 0x10_0040, 0x20_0000, 0x11_0000, 0x12_0000]
+        .into_iter()
+        .flat_map(|at| [&[13][..], &at.to_le_bytes()[..3], &[63], &[0x5a; 64], &[8, 50]].concat())
+        .collect();
+    let lends = vec![15, 0xFD, 8, 200];
+    // The data is of a page that is there.
+    let raw = |sqe: Sqe, queue: u8| {
+        [&[16][..], &sqe.with_dword(6, 0x2_0000).with_dword(8, 0x2_1000).to_bytes(), &[queue, 8, 50]].concat()
+    };
+    let window = |command: WindowCommand| raw(command.emit(3).with_nsid(1), 1);
+    let log = |command: vendor::IoCommand| raw(command.emit(3).with_nsid(1), 1);
+    let bytes: Vec<u8> = [
+        window(WindowCommand::Pin { entry: 0, offset: vendor::ANYWHERE, lba: 0, blocks: 16 }),
+        window(WindowCommand::Pin { entry: 1, offset: 8192, lba: 64, blocks: 8 }),
+        window(WindowCommand::Write { entry: 1, offset: 16, bytes: 64 }),
+        window(WindowCommand::EntryInfo { entry: 1 }),
+        window(WindowCommand::ReadDma { entry: 0, offset: 0, bytes: 256 }),
+        stores.clone(),
+        window(WindowCommand::Sync { entry: 0 }),
+        window(WindowCommand::Flush { entry: 1 }),
+        window(WindowCommand::Unpin { entry: 0 }),
+        log(vendor::IoCommand::ReadControlPage),
+        log(vendor::IoCommand::ReadLog { lane: 0, offset: 0, bytes: 64, wait_ns: 1_000 }),
+        log(vendor::IoCommand::WaitCredit { lane: 0, offset: 64, timeout_ns: 1_000 }),
+        raw(vendor::AdminCommand::TrimLog { function: 0, to: vendor::TrimTo::Page(1) }.emit(3), 0),
+        raw(vendor::AdminCommand::FastSetup { function: 0 }.emit(3), 0),
+        raw(vendor::AdminCommand::Promote { function: 0 }.emit(3), 0),
+    ]
+    .concat();
+    let operations = [
+        [up.clone(), lends.clone(), io.clone(), io.clone(), vec![15, 0], io.clone(), lends, io.clone()].concat(),
+        [up.clone(), stores.clone(), admin.clone(), stores].concat(),
+        [up.clone(), bytes.clone(), io.clone(), bytes].concat(),
         up.clone(),
         [up.clone(), admin.clone()].concat(),
         [up.clone(), io.clone()].concat(),
         [up.clone(), faults, io.clone(), vec![10, 0], up.clone(), io.clone()].concat(),
         [up, vec![12, 1], io.clone(), vec![12, 0x82], io, vec![12, 0], admin].concat(),
-    ]
+    ];
+    let of = |kind: u8| operations.iter().map(move |list| [&[kind][..], list].concat());
+    (0..3).flat_map(of).collect()
 }
 
 fn vfio_user_seeds() -> Vec<Vec<u8>> {

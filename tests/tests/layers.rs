@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use tidewater_tests::capi::{Installed, said};
+use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::ring::Device;
 use tidewater_tests::{root, skipped};
 
@@ -15,6 +16,20 @@ fn installed() -> &'static Installed {
 
 /// A log that is large enough for a database, and keeps what was not trimmed.
 const LOG: [&str; 4] = ["--set", "fast.log_size=8MiB", "--set", "fast.on_wrap=wait-for-trim"];
+
+/// A byte window of two segments of 64 KiB.
+const WINDOW: [&str; 10] = [
+    "--set",
+    "memory.ba.kind=dram",
+    "--set",
+    "memory.ba.size=128KiB",
+    "--set",
+    "memory.ba.survives=by-capacitors",
+    "--set",
+    "window.size=128KiB",
+    "--set",
+    "window.memory=ba",
+];
 
 /// Compiles a layer. `None`: what it needs is not installed.
 fn layer(source: &str, header: &str, into: &Path) -> Option<PathBuf> {
@@ -52,8 +67,9 @@ impl Shell {
         shell
     }
 
-    fn open(&mut self, device: &Device, database: &str, level: &str) {
-        self.ask(&format!(".open 'file:{database}?vfs=tidewater&device={}&level={level}'", device.target()));
+    /// `how`: what the URI says beside the device.
+    fn open(&mut self, device: &Device, database: &str, how: &str) {
+        self.ask(&format!(".open 'file:{database}?vfs=tidewater&device={}&{how}'", device.target()));
     }
 
     /// What it prints to a line, once it is done with it.
@@ -92,7 +108,7 @@ fn what_sqlite_committed_comes_back_from_the_device() {
     }
     let device = Device::start(folder.path(), &LOG);
     let mut shell = Shell::start(folder.path(), &layer);
-    shell.open(&device, "my.db", "ring");
+    shell.open(&device, "my.db", "level=ring");
     shell.ask("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;");
     shell.ask("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT);");
     // What the files had when they were synced last, as a loss of power leaves them: the log is empty or nearly so.
@@ -115,7 +131,7 @@ fn what_sqlite_committed_comes_back_from_the_device() {
     assert_eq!(control.trim(), "0");
 
     let mut shell = Shell::start(folder.path(), &layer);
-    shell.open(&device, "my.db", "destaged");
+    shell.open(&device, "my.db", "level=destaged");
     assert_eq!(shell.ask("SELECT count(*) FROM t;"), "200", "recovered when the log was opened");
     assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok");
     // A rollback journal is a log too, and its end orders the rest.
@@ -129,6 +145,76 @@ fn what_sqlite_committed_comes_back_from_the_device() {
     drop(device);
     let after = said(Command::new("sqlite3").current_dir(folder.path()).args(["my.db", "SELECT count(*) FROM t"]));
     assert_eq!(after.trim(), "201");
+}
+
+/// The same with the log in the byte window, over a loss of the machine's power: the drive's image, too, is what was synced of it.
+#[test]
+fn what_sqlite_committed_comes_back_from_the_window() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
+        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
+    };
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        return skipped(1, "no sqlite3");
+    }
+    let witness = Witness::build(folder.path()).expect("a C compiler");
+    let (shadows, drive) = (folder.path().join("shadows"), folder.path().join("d"));
+    std::fs::create_dir(&shadows).expect("a folder");
+    std::fs::create_dir(&drive).expect("a folder");
+    let start = || Device::start_as(&drive, &WINDOW, |command| witness.attach_tracking(command, &shadows));
+    let count = |shell: &mut Shell| shell.ask("SELECT count(*) FROM t;");
+    let (wal, shm) = (folder.path().join("my.db-wal"), folder.path().join("my.db-shm"));
+
+    let device = start();
+    let mut shell = Shell::start(folder.path(), &layer);
+    // What the window does not promise is not promised.
+    shell.open(&device, "no.db", "window=0+4112&level=ring");
+    assert!(!folder.path().join("no.db").exists(), "RING was taken for what the window confirms");
+    shell.open(&device, "my.db", "window=0+4112");
+    shell.ask("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;");
+    shell.ask("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT);");
+    let before = std::fs::read(&wal).expect("SQLite made it");
+    for i in 0..60 {
+        shell.ask(&format!("INSERT INTO t VALUES ({i}, hex(randomblob({})));", i % 50));
+    }
+    assert_eq!(count(&mut shell), "60");
+    shell.kill();
+    device.kill();
+    witness.reset(&shadows, &[&drive.join("drive")]).expect("the image is there");
+    std::fs::write(&wal, &before).expect("it can be written");
+    let _ = std::fs::remove_file(&shm);
+    // The control: without the drive, the commits are gone.
+    for (from, to) in [("my.db", "control.db"), ("my.db-wal", "control.db-wal")] {
+        std::fs::copy(folder.path().join(from), folder.path().join(to)).expect("a copy");
+    }
+    let control =
+        said(Command::new("sqlite3").current_dir(folder.path()).args(["control.db", "SELECT count(*) FROM t"]));
+    assert_eq!(control.trim(), "0");
+
+    let device = start();
+    let mut shell = Shell::start(folder.path(), &layer);
+    shell.open(&device, "my.db", "window=0+4112&level=destaged");
+    assert_eq!(count(&mut shell), "60", "recovered when the log was opened");
+    assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok");
+    // More than the range holds: files are synced and the log is trimmed meanwhile.
+    shell.ask("PRAGMA synchronous = FULL; CREATE TABLE u (b);");
+    for _ in 0..30 {
+        shell.ask("INSERT INTO u VALUES (randomblob(100000));");
+    }
+    assert_eq!(shell.ask("SELECT sum(length(b)) FROM u;"), "3000000");
+    shell.kill();
+    // The device goes alone, and SQLite with it: the file has what the page cache has, and the log may tell more of it again.
+    device.kill();
+    let device = start();
+    let mut shell = Shell::start(folder.path(), &layer);
+    shell.open(&device, "my.db", "window=0+4112");
+    assert_eq!(shell.ask("SELECT sum(length(b)) FROM u;"), "3000000");
+    assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok");
+    shell.ask("PRAGMA wal_checkpoint(TRUNCATE);");
+    shell.end();
+    drop(device);
+    let after = said(Command::new("sqlite3").current_dir(folder.path()).args(["my.db", "SELECT count(*) FROM t"]));
+    assert_eq!(after.trim(), "60");
 }
 
 #[test]
@@ -151,7 +237,7 @@ fn sqlite_says_what_is_missing_and_fails_when_the_device_goes() {
 
     let device = Device::start(folder.path(), &LOG);
     let mut shell = Shell::start(folder.path(), &layer);
-    shell.open(&device, "b.db", "ring");
+    shell.open(&device, "b.db", "level=ring");
     shell.ask("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (a);");
     device.kill();
     // Within a moment the loss is seen, and never turned into a sync of the file.

@@ -78,6 +78,10 @@ fn done(changed: Result<Changed, FilesError>) -> Result<c_int, Failure> {
 /// files are synced in the background and the log is trimmed behind them. Of the options `lane` and `level` count. Returns NULL and sets errno
 /// when that fails; EBUSY: another process writes the lane.
 ///
+/// "window:LBA+BLOCKS:TARGET", TARGET being "vfio-user:SOCKET" or "pci:ADDRESS": the log lies in these blocks of namespace 1 of a drive with a byte
+/// window, and syncs are BA_SYNCs. ENOTSUP: the window's memory survives nothing, or the level is not TIDEWATER_DESTAGED; EEXIST: the blocks
+/// hold something else.
+///
 /// # Safety
 /// `target` is a string; `options` points to a structure, or is NULL: the defaults.
 #[unsafe(no_mangle)]

@@ -4,10 +4,12 @@
 //! - [`Globs`]: which files;
 //! - [`Table`]: what the processes of a run share;
 //! - [`Files`]: each change of a file, ring first and then the file;
+//! - [`Backing`]: the logs that they can be on;
 //! - [`recover`]: from the log back to the files;
 //! - [`OwnFiles`]: the same for a program that tells what it writes, without a preload;
 //! - [`Run`]: what `tidewater run` does beside the program; it hands the ring over to its processes ([`hand_over`]).
 
+mod backing;
 mod glob;
 pub mod hand_over;
 mod handle;
@@ -17,6 +19,7 @@ mod run;
 mod set;
 mod table;
 
+pub use backing::{AnyLog, Backing, Room};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
 pub use own::{Changed, OwnFiles};
@@ -27,27 +30,8 @@ pub use table::{ASKS, Counter, FILES_MAX, Failed, GONE, Locked, PathBytes, Place
 
 use std::time::Duration;
 
-use crate::live::{Level, LiveError, Log, Written};
-
 /// How long a sync waits before it fails for good.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes of a record's data, at most; a small ring has smaller ones.
 pub const CHUNK_MAX: u64 = 64 << 10;
-
-impl Journal for Log {
-    #[inline]
-    fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
-        Log::append(self, parts)
-    }
-
-    #[inline]
-    fn end(&self) -> u64 {
-        Log::end(self)
-    }
-
-    #[inline]
-    fn wait(&self, end: u64, level: Level) -> Result<(), LiveError> {
-        Log::wait(self, end, level, PATIENCE)
-    }
-}

@@ -14,11 +14,11 @@ use nix::errno::Errno;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::sys::stat::fstat;
 
+use super::backing::AnyLog;
 use super::replay::Report;
 use super::run::{Ended, Plain, Run, RunError, Setup};
 use super::set::{Files, FilesError, Sync};
 use super::table::{Locked, Place, REAL};
-use crate::live::Log;
 
 /// The log is looked after this often.
 const TICK: Duration = Duration::from_millis(20);
@@ -42,7 +42,7 @@ struct Open {
 /// The files of this process on a log.
 #[derive(Debug)]
 pub struct OwnFiles {
-    run: Arc<Run>,
+    run: Arc<Run<AnyLog>>,
     open: Mutex<Vec<Option<Arc<Open>>>>,
     over: Arc<AtomicBool>,
     keeper: Option<JoinHandle<()>>,
@@ -55,7 +55,7 @@ impl OwnFiles {
     /// # Errors
     /// As [`Run::start`].
     pub fn open(setup: &Setup) -> Result<(OwnFiles, Report), RunError> {
-        let (run, report) = Run::start(setup)?;
+        let (run, report) = Run::start_own(setup)?;
         let (run, over) = (Arc::new(run), Arc::new(AtomicBool::new(false)));
         let (its_run, its_over) = (Arc::clone(&run), Arc::clone(&over));
         let keep = move || {
@@ -73,11 +73,11 @@ impl OwnFiles {
     }
 
     /// What syncs wait for, and what that survives: as `tidewater run` says it.
-    pub fn run(&self) -> &Run {
+    pub fn run(&self) -> &Run<AnyLog> {
         &self.run
     }
 
-    fn files(&self) -> &Files<Log> {
+    fn files(&self) -> &Files<AnyLog> {
         self.run.files()
     }
 
@@ -121,7 +121,7 @@ impl OwnFiles {
     fn change(
         &self,
         number: usize,
-        record: impl FnOnce(&Files<Log>, &Locked<'_>, BorrowedFd<'_>) -> Result<(), FilesError>,
+        record: impl FnOnce(&Files<AnyLog>, &Locked<'_>, BorrowedFd<'_>) -> Result<(), FilesError>,
         real: impl FnOnce() -> bool,
     ) -> Result<Changed, FilesError> {
         let (open, files) = (self.find(number)?, self.files());
@@ -153,7 +153,7 @@ impl OwnFiles {
         bytes: &[u8],
         real: impl FnOnce() -> bool,
     ) -> Result<Changed, FilesError> {
-        let record = |files: &Files<Log>, locked: &Locked<'_>, _: BorrowedFd<'_>| {
+        let record = |files: &Files<AnyLog>, locked: &Locked<'_>, _: BorrowedFd<'_>| {
             locked.begin(offset, offset.saturating_add(bytes.len() as u64));
             files.write(locked, offset, bytes)
         };
@@ -165,7 +165,7 @@ impl OwnFiles {
     /// # Errors
     /// As [`OwnFiles::write`].
     pub fn truncate(&self, number: usize, len: u64, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
-        let record = |files: &Files<Log>, locked: &Locked<'_>, file: BorrowedFd<'_>| {
+        let record = |files: &Files<AnyLog>, locked: &Locked<'_>, file: BorrowedFd<'_>| {
             let size = fstat(file)?.st_size as u64;
             locked.begin(len.min(size), len.max(size));
             files.truncate(locked, len)

@@ -9,15 +9,14 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
 
-use super::Globs;
 use super::handle::{identify, is_same};
-use crate::live::{Level, LiveError, Log};
+use super::{Backing, Globs};
+use crate::live::{Level, LiveError};
 use crate::{Entry, Records};
 
 /// What recovery may touch, and when it gives up.
@@ -144,7 +143,6 @@ const WINDOW: usize = 4 << 20;
 const WINDOW_MAX: usize = 64 << 20;
 /// Files that are open at once.
 const OPEN_MAX: usize = 256;
-const TIME: Duration = Duration::from_secs(30);
 
 /// A file that the log is about.
 #[derive(Debug, Default)]
@@ -182,10 +180,9 @@ struct Found {
 ///
 /// # Errors
 /// [`ReplayError`]. Unless [`Rules::forget`] is set, nothing is touched when a file is missing or refused.
-pub fn recover(log: &Log, lane: u8, rules: &Rules) -> Result<Report, ReplayError> {
+pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, ReplayError> {
     let to = log.tail();
-    let status = log.status().device.ok_or(LiveError::Gone)?;
-    let from = status.lane.get(usize::from(lane)).map_or(0, |lane| lane.readable).min(to);
+    let from = log.room(lane)?.readable.min(to);
     let mut report = Report { from, to, ..Report::default() };
     let mut found = Found { run: FIRST, ..Found::default() };
     read(log, from, to, |entry| first_pass(&mut found, &mut report, entry))?;
@@ -210,7 +207,7 @@ pub fn recover(log: &Log, lane: u8, rules: &Rules) -> Result<Report, ReplayError
         if report.new > 0 {
             let head = FileChange { kind: FileChangeKind::Synced, id: 0, offset: to, len: 0 };
             let end = log.append(&[&head.to_bytes()])?.end;
-            log.wait(end, Level::Destaged, TIME)?;
+            log.wait(end, Level::Destaged)?;
             // With the mark itself: a page that is kept would be in the way of other lanes. Where it still can be read, so can the mark.
             log.trim(end)?;
         }
@@ -230,7 +227,7 @@ fn told(file: Known) -> FileReport {
 
 /// Every entry of the log between two offsets, in order.
 fn read(
-    log: &Log,
+    log: &impl Backing,
     from: u64,
     to: u64,
     mut each: impl FnMut(Entry<'_>) -> Result<(), ReplayError>,
@@ -241,7 +238,7 @@ fn read(
     while at < to {
         let len = (to - at).min(window as u64) as usize;
         bytes.resize(len, 0);
-        log.x_pread(at, &mut bytes, TIME)?;
+        log.read(at, &mut bytes)?;
         let is_last = at + len as u64 == to;
         let mut next = at;
         for entry in Records::new(&bytes, at) {
@@ -448,7 +445,7 @@ fn may_touch(name: &Path, owner: u32) -> Result<(), String> {
 }
 
 /// Applies what is live, in order, and syncs.
-fn apply(log: &Log, found: &mut Found, from: u64, to: u64) -> Result<(), ReplayError> {
+fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64) -> Result<(), ReplayError> {
     let (synced, rules) = (found.synced, Rules::default());
     let mut open_files: BTreeMap<(u32, u32), File> = BTreeMap::new();
     let mut touched: Vec<(u32, u32)> = Vec::new();

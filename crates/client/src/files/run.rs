@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_wire::vendor::{FastStatus, FileBind, FileChangeKind, FileSession, PAGE_BYTES};
+use tidewater_wire::vendor::{FileBind, FileChangeKind, FileSession, PAGE_BYTES};
 
+use super::backing::{AnyLog, Backing, Room};
 use super::handle::{identify, is_same};
 use super::replay::{ReplayError, Report, Rules, recover};
 use super::set::{Files, FilesError, Real, sync_folder};
 use super::table::{Counter, GONE, PathBytes, Place, REAL, Table};
-use super::{CHUNK_MAX, Globs, hand_over};
+use super::{Globs, hand_over};
 use crate::live::{Level, LiveError, Log, Options};
 
 /// Files are synced and the log is trimmed this often while something is written.
@@ -30,15 +31,13 @@ const EVERY: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 /// And this often while nothing is written.
 const LOOK_IDLE: Duration = Duration::from_millis(200);
-/// Bytes of the stream in a page of the log (ADR 7).
-const PAYLOAD: u64 = PAGE_BYTES as u64 - 64;
 /// How long an append waits for a ring that is full.
 const FULL: Duration = Duration::from_secs(20);
 
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The device: vfio-user:SOCKET.
+    /// The device: vfio-user:SOCKET. For the files of one process ([`super::OwnFiles`]) also a log in a byte window: window:LBA+BLOCKS:TARGET.
     pub target: String,
     /// The lane.
     pub lane: u8,
@@ -138,11 +137,6 @@ pub struct Ended {
     pub checkpoints: u64,
 }
 
-/// Pages of the log that are in use.
-fn used(status: &FastStatus) -> u64 {
-    status.lba_tail.saturating_sub(status.lba_head)
-}
-
 /// Real calls of a process that no shim is in.
 #[derive(Debug)]
 pub(super) struct Plain;
@@ -155,8 +149,8 @@ impl Real for Plain {
 
 /// The supervisor's side of a run.
 #[derive(Debug)]
-pub struct Run {
-    files: Files<Log>,
+pub struct Run<J = Log> {
+    files: Files<J>,
     table: OwnedFd,
     listener: UnixListener,
     name: String,
@@ -178,16 +172,50 @@ struct State {
     told: bool,
 }
 
+fn ring(setup: &Setup) -> Result<Log, LiveError> {
+    Log::open(&setup.target, Options { lane: setup.lane, full: FULL, ..Options::default() })
+}
+
 impl Run {
     /// Opens the log, recovers what an earlier run has left, and makes what the program's processes share.
     ///
     /// # Errors
     /// [`RunError`]: nothing is begun.
     pub fn start(setup: &Setup) -> Result<(Run, Report), RunError> {
-        if let Some(level @ (Level::RemoteRing | Level::RemoteDestaged)) = setup.level {
-            return Err(LiveError::NotAvailable(level).into());
+        Run::over(setup, ring(setup)?)
+    }
+
+    /// Answers the program's processes, one after another, until the listener fails. For a thread of its own.
+    pub fn hand_over(&self) {
+        for stream in self.listener.incoming() {
+            match stream {
+                // Whoever asks and may not gets nothing, and one that ended meanwhile needs nothing.
+                Ok(stream) => drop(hand_over::answer(&stream, self.files.journal(), &self.table)),
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
+                Err(_) => {}
+            }
         }
-        let log = Log::open(&setup.target, Options { lane: setup.lane, full: FULL, ..Options::default() })?;
+    }
+}
+
+impl Run<AnyLog> {
+    /// As [`Run::start`], for the files of this process alone: they can be on a log in a byte window as well.
+    pub(super) fn start_own(setup: &Setup) -> Result<(Run<AnyLog>, Report), RunError> {
+        #[cfg(feature = "hardware")]
+        if setup.target.starts_with("window:") {
+            return Run::over(setup, Box::new(crate::hardware::WindowLog::open(&setup.target)?));
+        }
+        Run::over(setup, Box::new(ring(setup)?))
+    }
+}
+
+impl<J: Backing> Run<J> {
+    fn over(setup: &Setup, log: J) -> Result<(Run<J>, Report), RunError> {
+        if let Some(level) = setup.level {
+            log.offers(level)?;
+        }
         let rules = Rules { globs: Some(setup.globs.clone()), forget: setup.forget, dry: false };
         let report = recover(&log, setup.lane, &rules).map_err(RunError::Replay)?;
         // What a log waits for by itself tells whether its ring survives a loss of power.
@@ -196,8 +224,7 @@ impl Run {
         let mut run = [0; 16];
         let random = |error| RunError::System { what: "draw a number for the run", error };
         File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut run)).map_err(random)?;
-        let chunk = (log.status().ring_bytes / 8).clamp(256, CHUNK_MAX);
-        let (table, file) = Table::new(run, level, outside, chunk)?;
+        let (table, file) = Table::new(run, level, outside, log.chunk())?;
         let name = run.iter().fold("tidewater-run-".to_owned(), |name, byte| name + &format!("{byte:02x}"));
         let listener = hand_over::listen(&name);
         let listener = listener.map_err(|error| RunError::System { what: "listen for the program", error })?;
@@ -208,8 +235,7 @@ impl Run {
         let globs = setup.globs.clone();
         let run = Run { files, table: file, listener, name, globs, lane: setup.lane, state: Mutex::new(state) };
         run.say_session()?;
-        let status = run.files.journal().status().device.ok_or(LiveError::Gone)?;
-        run.admit(&status);
+        run.admit(&run.room()?);
         Ok((run, report))
     }
 
@@ -229,7 +255,7 @@ impl Run {
     }
 
     /// The files, and where their changes go.
-    pub(super) fn files(&self) -> &Files<Log> {
+    pub(super) fn files(&self) -> &Files<J> {
         &self.files
     }
 
@@ -240,22 +266,11 @@ impl Run {
 
     /// What that survives, in words.
     pub fn survives(&self) -> &'static str {
-        let status = self.files.journal().status();
-        if self.level() == Level::Ring { status.ring_survives } else { status.destaged_survives }
+        self.files.journal().survives(self.level())
     }
 
-    /// Answers the program's processes, one after another, until the listener fails. For a thread of its own.
-    pub fn hand_over(&self) {
-        for stream in self.listener.incoming() {
-            match stream {
-                // Whoever asks and may not gets nothing, and one that ended meanwhile needs nothing.
-                Ok(stream) => drop(hand_over::answer(&stream, self.files.journal(), &self.table)),
-                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
-                    std::thread::sleep(Duration::from_millis(10))
-                }
-                Err(_) => {}
-            }
-        }
+    fn room(&self) -> Result<Room, LiveError> {
+        self.files.journal().room(self.lane)
     }
 
     /// Looks after the run; to be called a few times a second.
@@ -287,7 +302,7 @@ impl Run {
             return Ok(None);
         }
         state.looked = Instant::now();
-        let status = log.status().device.ok_or(LiveError::Gone)?;
+        let room = self.room()?;
         log.seal()?;
         for place in table.entries() {
             if table.is_orphaned(place)
@@ -296,9 +311,9 @@ impl Run {
                 drop(self.files.lock(place, file.as_fd(), false)?);
             }
         }
-        self.was_overwritten(&status, &state)?;
-        self.admit(&status);
-        let is_full = used(&status).saturating_mul(4) >= status.lba_count;
+        self.was_overwritten(&room, &state)?;
+        self.admit(&room);
+        let is_full = room.used.saturating_mul(4) >= room.bytes;
         let is_new = log.end() > state.checked;
         // Without anything new it is another lane that fills the pages, and what this one has may be in their way.
         let is_due = state.at.elapsed() >= EVERY && (is_new || is_full);
@@ -306,8 +321,7 @@ impl Run {
             return Ok(None);
         }
         let done = self.checkpoint(&mut state, false)?;
-        let status = log.status().device.ok_or(LiveError::Gone)?;
-        self.admit(&status);
+        self.admit(&self.room()?);
         if log.end() > table.limit() && !state.told {
             state.told = true;
             return Err(RunError::Held);
@@ -315,11 +329,11 @@ impl Run {
         Ok(Some(done))
     }
 
-    /// Says how far programs may go: half of the pages that are free, as their lanes share them, is for what is under way and for the next checkpoint.
-    fn admit(&self, status: &FastStatus) {
-        let free = (status.lba_count / 2).saturating_sub(used(status));
-        let share = free * PAYLOAD / u64::from(status.lanes.max(1));
-        let piece = (status.lba_count * PAYLOAD / 64).clamp(4 << 10, 1 << 20);
+    /// Says how far programs may go: half of what is free, as lanes share it, is for what is under way and for the next checkpoint.
+    fn admit(&self, room: &Room) {
+        let free = (room.bytes / 2).saturating_sub(room.used);
+        let share = free / u64::from(room.lanes.max(1));
+        let piece = (room.bytes / 64).clamp(4 << 10, 1 << 20);
         // Nothing is free: the limit is behind the log's end.
         let end = self.files.journal().end();
         let limit = if share == 0 { end.saturating_sub(1) } else { end + share };
@@ -327,10 +341,9 @@ impl Run {
     }
 
     /// A device that overwrites its log instead of waiting for a trim would lose what was promised.
-    fn was_overwritten(&self, status: &FastStatus, state: &State) -> Result<(), RunError> {
-        let readable = status.lane.get(usize::from(self.lane)).map_or(0, |lane| lane.readable);
+    fn was_overwritten(&self, room: &Room, state: &State) -> Result<(), RunError> {
         // A trim takes whole pages.
-        if readable > state.trimmed + PAGE_BYTES as u64 {
+        if room.readable > state.trimmed + PAGE_BYTES as u64 {
             let why = "the device overwrote it before it was trimmed: its profile needs fast.on_wrap = \"wait\"";
             return Err(LiveError::Ring(why.into()).into());
         }
@@ -385,7 +398,7 @@ impl Run {
         }
         let until = if last { log.end() } else { from };
         let synced = self.files.say(FileChangeKind::Synced, until, &[])?;
-        log.wait(synced.end, Level::Destaged, FULL)?;
+        log.wait(synced.end, Level::Destaged)?;
         // With the mark itself, in the end: a page that is kept would be in the way of other lanes. Where it still can be read, so can the mark.
         let until = if last { synced.end } else { until };
         log.trim(until)?;

@@ -26,6 +26,8 @@ pub enum HardwareError {
     Lacking(String),
     /// The carrier of commands failed: in words.
     Carrier(String),
+    /// A served device, or the connection to it, failed.
+    Served(LiveError),
     /// A command ended with a status.
     Status {
         /// The command.
@@ -51,6 +53,7 @@ impl fmt::Display for HardwareError {
             }
             HardwareError::File { path, error } => write!(f, "{}: {error}", path.display()),
             HardwareError::Lacking(what) | HardwareError::Carrier(what) => f.write_str(what),
+            HardwareError::Served(error) => write!(f, "{error}"),
             HardwareError::Status { what, status } => write!(f, "{what} ended with {}", words(*status)),
             HardwareError::Malformed(what) => write!(f, "the device's answer makes no sense: {what}"),
             HardwareError::NoWindow => f.write_str("the drive has no byte window, or it is not reached from here"),
@@ -94,6 +97,6 @@ impl From<LayoutError> for HardwareError {
 
 impl From<LiveError> for HardwareError {
     fn from(error: LiveError) -> HardwareError {
-        HardwareError::Carrier(error.to_string())
+        HardwareError::Served(error)
     }
 }

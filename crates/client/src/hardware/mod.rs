@@ -23,10 +23,13 @@
 //! | `vfio-user:SOCKET` | a function of a served drive, with nobody else attached | messages | queues of our own |
 //! | anything else | a [`Path`] of the caller's, as NVMe/TCP | its [`BarAccess`], or commands where it has none | [`Path::command`] |
 //!
+//! A [`WindowLog`] is a write-ahead log in the window: its end is pinned, a commit is a `BA_SYNC`.
+//!
 //! The algorithms are those of simulation ([`crate::Pwrite`], [`crate::Fsync`], [`crate::Pread`], [`crate::WindowCall`]); this module carries out what they say.
 
 mod error;
 mod fast;
+mod log;
 mod pci;
 mod served;
 mod system;
@@ -34,7 +37,8 @@ mod window;
 
 pub use error::HardwareError;
 pub use fast::{Fast, Settled};
-pub use window::Window;
+pub use log::{LogPlace, Reopened, WindowLog};
+pub use window::{Window, WindowPlace};
 
 use tidewater_wire::nvme::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace};
 use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, NSID_ALL, Sqe, Status};
@@ -93,13 +97,31 @@ pub trait Path {
     /// When it could not be run.
     fn command(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8]) -> Result<Completion, HardwareError>;
 
+    /// Begins a command without data, of which one at a time is under way. `None`: [`Path::poll`] tells when it ends; else it has ended already, because
+    /// this carrier waits for each.
+    ///
+    /// # Errors
+    /// As [`Path::command`].
+    fn begin(&mut self, queue: Queue, sqe: &Sqe) -> Result<Option<Completion>, HardwareError> {
+        self.command(queue, sqe, &mut []).map(Some)
+    }
+
+    /// How the command that was begun has ended; `None`: it has not. `wait`: until it has.
+    ///
+    /// # Errors
+    /// As [`Path::command`]; none is under way.
+    fn poll(&mut self, wait: bool) -> Result<Option<Completion>, HardwareError> {
+        let _ = wait;
+        Err(HardwareError::Malformed("no command is under way".into()))
+    }
+
     /// BAR2. `None`: this carrier has none, and bytes go by commands.
     fn bar(&mut self) -> Option<&mut dyn BarAccess>;
 }
 
 /// A drive.
 pub struct Device {
-    path: Box<dyn Path>,
+    path: Box<dyn Path + Send>,
     /// The controller's function: what log pages and admin commands of the fast side name.
     function: u16,
     bars: bool,
@@ -124,7 +146,7 @@ impl Device {
     ///
     /// # Errors
     /// When it does not answer Identify.
-    pub fn over(mut path: Box<dyn Path>) -> Result<Device, HardwareError> {
+    pub fn over(mut path: Box<dyn Path + Send>) -> Result<Device, HardwareError> {
         let bars = path.bar().is_some();
         let mut device = Device { path, function: 0, bars };
         if bars {
@@ -275,6 +297,11 @@ impl Device {
     /// [`HardwareError::NoWindow`], or as [`Device::run`].
     pub fn window(&mut self, nsid: u32) -> Result<Window<'_>, HardwareError> {
         Window::open(self, nsid)
+    }
+
+    /// The byte window where an earlier [`Device::window`] found it, without asking the device.
+    pub fn window_at(&mut self, place: WindowPlace) -> Window<'_> {
+        Window::at(self, place)
     }
 
     /// Releases the log of a lane below a stream offset (Trim Log).

@@ -53,6 +53,16 @@ impl Path for Function {
         Ok(Completion { status: cqe.status, result: cqe.dw0 })
     }
 
+    fn begin(&mut self, queue: Queue, sqe: &Sqe) -> Result<Option<Completion>, HardwareError> {
+        self.nvme.begin(u16::from(queue == Queue::Io), *sqe)?;
+        Ok(None)
+    }
+
+    fn poll(&mut self, wait: bool) -> Result<Option<Completion>, HardwareError> {
+        let cqe = self.nvme.poll(wait)?;
+        Ok(cqe.map(|cqe| Completion { status: cqe.status, result: cqe.dw0 }))
+    }
+
     fn bar(&mut self) -> Option<&mut dyn BarAccess> {
         Some(self)
     }

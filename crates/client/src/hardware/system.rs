@@ -21,6 +21,9 @@ pub(super) struct Bar {
     len: usize,
 }
 
+// SAFETY: the mapping is this value's alone, and belongs to no thread: any may use it, one at a time.
+unsafe impl Send for Bar {}
+
 impl Bar {
     /// Maps `len` bytes from the start of a function's `resourceN`.
     pub(super) fn map(file: &File, len: u64) -> Result<Bar, Errno> {

@@ -3,12 +3,18 @@
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{EntryInfo, WindowCommand};
 
-use super::{DATA_MAX, Device, HardwareError, Queue};
+use super::{Completion, DATA_MAX, Device, HardwareError, Queue};
 use crate::{Carrier, WindowAction, WindowAnswer, WindowCall, WindowEntry, WindowError, WindowOutcome};
 
 /// The byte window, for blocks of one namespace.
 pub struct Window<'d> {
     device: &'d mut Device,
+    at: WindowPlace,
+}
+
+/// Where a byte window is, and whose blocks are pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowPlace {
     nsid: u32,
     carrier: Carrier,
     /// Where it begins in BAR2.
@@ -24,12 +30,21 @@ impl<'d> Window<'d> {
         }
         let block_bytes = device.block_bytes(nsid)?;
         let carrier = if device.has_bars() { Carrier::Bar } else { Carrier::Commands };
-        Ok(Window { device, nsid, carrier, place: status.bar_offset, block_bytes })
+        Ok(Window { device, at: WindowPlace { nsid, carrier, place: status.bar_offset, block_bytes } })
+    }
+
+    pub(super) fn at(device: &'d mut Device, at: WindowPlace) -> Window<'d> {
+        Window { device, at }
+    }
+
+    /// For [`Device::window_at`].
+    pub fn place(&self) -> WindowPlace {
+        self.at
     }
 
     /// Bytes of a logical block.
     pub fn block_bytes(&self) -> u32 {
-        self.block_bytes
+        self.at.block_bytes
     }
 
     /// `BA_PIN`: blocks from `lba` on, at a place of the buffer or where the device chooses.
@@ -37,7 +52,7 @@ impl<'d> Window<'d> {
     /// # Errors
     /// [`HardwareError::Window`], or that the command could not be run.
     pub fn pin(&mut self, name: u16, at: Option<u64>, lba: u64, blocks: u32) -> Result<WindowEntry, HardwareError> {
-        match self.call(WindowCall::pin(name, at, lba, blocks, self.block_bytes), &mut [])? {
+        match self.call(WindowCall::pin(name, at, lba, blocks, self.at.block_bytes), &mut [])? {
             WindowOutcome::Pinned(entry) => Ok(entry),
             other => Err(HardwareError::Malformed(format!("{other:?} as the answer to Pin"))),
         }
@@ -69,7 +84,7 @@ impl<'d> Window<'d> {
     pub fn write(&mut self, entry: &WindowEntry, at: u64, bytes: &[u8]) -> Result<(), HardwareError> {
         for (piece, at) in self.pieces(bytes.len(), at) {
             let mut piece = bytes[piece].to_vec();
-            self.call(WindowCall::write(self.carrier, entry, at, piece.len()), &mut piece)?;
+            self.call(WindowCall::write(self.at.carrier, entry, at, piece.len()), &mut piece)?;
         }
         Ok(())
     }
@@ -79,7 +94,58 @@ impl<'d> Window<'d> {
     /// # Errors
     /// As [`Window::pin`].
     pub fn sync(&mut self, entry: &WindowEntry, at: u64, length: u64) -> Result<(), HardwareError> {
-        self.call(WindowCall::sync(self.carrier, entry, at, length), &mut []).map(drop)
+        self.call(WindowCall::sync(self.at.carrier, entry, at, length), &mut []).map(drop)
+    }
+
+    /// `BA_SYNC` of parts of entries, each from a byte on, whose read looks at what it brings: a device that can't make stores safe answers with ones.
+    /// `stored`, 64 bytes at most and not all ones, is what `entry` has from its byte `at` on. Returns whether the device has it.
+    ///
+    /// # Errors
+    /// As [`Window::pin`].
+    pub fn sync_and_verify(
+        &mut self,
+        parts: &[(WindowEntry, u64, u64)],
+        (entry, at): (&WindowEntry, u64),
+        stored: &[u8],
+    ) -> Result<bool, HardwareError> {
+        match self.at.carrier {
+            Carrier::Bar => {
+                for (entry, from, length) in parts {
+                    let from = self.at.place + entry.offset + from;
+                    self.bar()?.flush_lines(from, *length)?;
+                }
+                self.bar()?.fence();
+                let mut found = [0; 64];
+                let found = found.get_mut(..stored.len()).ok_or(WindowError::OutOfRange)?;
+                self.load(entry, at, found)?;
+                Ok(found == stored)
+            }
+            // Each ends with a status of its own.
+            Carrier::Commands => {
+                for (entry, from, length) in parts {
+                    self.sync(entry, *from, *length)?;
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Begins to pin ([`Window::pin`]) or to flush, as `command` says, and does not wait where the carrier lets it go on meanwhile. `None`: it is under
+    /// way, and [`Window::poll`] tells when it ends; one at a time.
+    ///
+    /// # Errors
+    /// As [`Window::pin`].
+    pub(super) fn begin(&mut self, command: &WindowCommand) -> Result<Option<u32>, HardwareError> {
+        let done = self.device.path.begin(Queue::Io, &command.emit(0).with_nsid(self.at.nsid))?;
+        done.map(ended).transpose()
+    }
+
+    /// How what was begun has ended; `None`: it has not. `wait`: until it has.
+    ///
+    /// # Errors
+    /// As [`Window::pin`].
+    pub(super) fn poll(&mut self, wait: bool) -> Result<Option<u32>, HardwareError> {
+        self.device.path.poll(wait)?.map(ended).transpose()
     }
 
     /// Loads bytes of an entry through BAR2, one register after the other; by DMA where there is no BAR.
@@ -87,7 +153,7 @@ impl<'d> Window<'d> {
     /// # Errors
     /// As [`Window::pin`].
     pub fn load(&mut self, entry: &WindowEntry, at: u64, to: &mut [u8]) -> Result<(), HardwareError> {
-        match self.carrier {
+        match self.at.carrier {
             Carrier::Bar => self.call(WindowCall::load(entry, at, to.len() as u64), to).map(drop),
             Carrier::Commands => self.read_dma(entry, at, to),
         }
@@ -133,22 +199,22 @@ impl<'d> Window<'d> {
         while let Some(action) = call.poll() {
             match action {
                 WindowAction::Store { offset, bytes } => {
-                    let at = self.place + offset;
+                    let at = self.at.place + offset;
                     self.bar()?.store(at, &buffer[bytes])?;
                 }
                 WindowAction::FlushLines { offset, length } => {
-                    let at = self.place + offset;
+                    let at = self.at.place + offset;
                     self.bar()?.flush_lines(at, length)?;
                 }
                 WindowAction::Fence => self.bar()?.fence(),
                 WindowAction::Verify { offset } => {
                     // A load of nothing cannot be asked of a processor: a byte is the least.
-                    let at = self.place + offset;
+                    let at = self.at.place + offset;
                     self.bar()?.load(at, &mut [0])?;
                     call.on(WindowAnswer::Verified);
                 }
                 WindowAction::Load { offset, length } => {
-                    let at = self.place + offset;
+                    let at = self.at.place + offset;
                     let to = buffer.get_mut(..length as usize).ok_or(WindowError::OutOfRange)?;
                     self.bar()?.load(at, to)?;
                     call.on(WindowAnswer::Verified);
@@ -168,7 +234,7 @@ impl<'d> Window<'d> {
         // Data are whole double words.
         let mut whole = vec![0; data.len().next_multiple_of(4)];
         whole[..data.len()].copy_from_slice(data);
-        let sqe: Sqe = command.emit(0).with_nsid(self.nsid);
+        let sqe: Sqe = command.emit(0).with_nsid(self.at.nsid);
         let done = self.device.path.command(Queue::Io, &sqe, &mut whole)?;
         let brings = matches!(command, WindowCommand::EntryInfo { .. } | WindowCommand::ReadDma { .. });
         let brings = brings && done.status == Status::SUCCESS;
@@ -181,4 +247,9 @@ impl<'d> Window<'d> {
         let data = if info { data.to_vec() } else { Vec::new() };
         Ok(WindowAnswer::Completed { status: done.status, result: done.result, data })
     }
+}
+
+/// What a command of the window brought.
+fn ended(done: Completion) -> Result<u32, HardwareError> {
+    if done.status.is_success() { Ok(done.result) } else { Err(WindowError::Refused(done.status).into()) }
 }

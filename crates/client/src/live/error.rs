@@ -106,6 +106,13 @@ pub enum LiveError {
     Joined,
     /// Nothing offers this level of durability.
     NotAvailable(Level),
+    /// A log in the byte window: in words.
+    Window {
+        /// As a number of the system.
+        errno: Errno,
+        /// Why.
+        why: String,
+    },
 }
 
 impl LiveError {
@@ -140,7 +147,7 @@ impl LiveError {
             LiveError::Unreachable { error, .. } | LiveError::Refused { error, .. } => {
                 error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
             }
-            LiveError::System { errno, .. } => *errno,
+            LiveError::System { errno, .. } | LiveError::Window { errno, .. } => *errno,
             LiveError::Broken | LiveError::Ring(_) | LiveError::Status { .. } | LiveError::Malformed { .. } => {
                 Errno::EIO
             }
@@ -178,6 +185,7 @@ impl fmt::Display for LiveError {
             LiveError::Broken => f.write_str("the device marked the stream broken: set the lane up anew"),
             LiveError::Joined => f.write_str("this process shares the lane; the one that opened it can do that"),
             LiveError::NotAvailable(level) => write!(f, "{level} is not available: the device has no replicas"),
+            LiveError::Window { why, .. } => write!(f, "a log in the byte window: {why}"),
         }
     }
 }

@@ -52,6 +52,15 @@ impl Queue {
     }
 }
 
+/// A command that nobody waits for at the moment.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    #[cfg_attr(not(feature = "hardware"), expect(dead_code))]
+    queue: u16,
+    cid: u16,
+    done: Option<Cqe>,
+}
+
 /// An enabled controller with an I/O queue.
 #[derive(Debug)]
 pub(crate) struct Nvme {
@@ -63,6 +72,7 @@ pub(crate) struct Nvme {
     admin: Queue,
     io: Queue,
     cid: u16,
+    begun: Option<Begun>,
 }
 
 fn status(what: &'static str, status: Status) -> LiveError {
@@ -81,7 +91,7 @@ impl Nvme {
         socket.read(region::BAR0, register::CAP.into(), &mut cap)?;
         let stride = 4 << (u64::from_le_bytes(cap) >> 32 & 0xf);
         let (admin, io) = (Queue::new(0), Queue::new(1));
-        let mut nvme = Nvme { socket, memory: mapping, _file: file, stride, admin, io, cid: 0 };
+        let mut nvme = Nvme { socket, memory: mapping, _file: file, stride, admin, io, cid: 0, begun: None };
         nvme.enable()?;
         nvme.make_queue()?;
         Ok(nvme)
@@ -161,29 +171,86 @@ impl Nvme {
         Ok(cqe)
     }
 
+    /// Begins a command without data; one at a time is under way beside those that are waited for.
+    #[cfg(feature = "hardware")]
+    pub(crate) fn begin(&mut self, queue: u16, sqe: Sqe) -> Result<(), LiveError> {
+        assert!(self.begun.is_none(), "one at a time");
+        let cid = self.submit(queue, sqe)?;
+        self.begun = Some(Begun { queue, cid, done: None });
+        Ok(())
+    }
+
+    /// How the command that was begun has ended; `None`: it has not. `wait`: until it has.
+    #[cfg(feature = "hardware")]
+    pub(crate) fn poll(&mut self, wait: bool) -> Result<Option<Cqe>, LiveError> {
+        let until = Instant::now() + TIME;
+        loop {
+            let begun = self.begun.ok_or(LiveError::Malformed { what: "an answer that nobody waits for".into() })?;
+            if let Some(cqe) = begun.done {
+                self.begun = None;
+                return Ok(Some(cqe));
+            }
+            match self.reap(begun.queue)? {
+                Some(cqe) => self.keep(cqe, "what was begun")?,
+                None if !wait => return Ok(None),
+                None => self.pause(until, "what was begun")?,
+            }
+        }
+    }
+
     /// Runs one command, whatever its status.
     fn complete(&mut self, queue: u16, sqe: Sqe, what: &'static str, time: Duration) -> Result<Cqe, LiveError> {
+        let cid = self.submit(queue, sqe)?;
+        let until = Instant::now() + time;
+        loop {
+            match self.reap(queue)? {
+                Some(cqe) if cqe.cid == cid => return Ok(cqe),
+                Some(cqe) => self.keep(cqe, what)?,
+                None => self.pause(until, what)?,
+            }
+        }
+    }
+
+    /// Keeps a completion that is not the one that is waited for: that of the command that was begun.
+    fn keep(&mut self, cqe: Cqe, what: &'static str) -> Result<(), LiveError> {
+        match &mut self.begun {
+            Some(begun) if begun.cid == cqe.cid && begun.done.is_none() => {
+                begun.done = Some(cqe);
+                Ok(())
+            }
+            _ => Err(LiveError::Malformed { what: format!("the completion of another command than {what}") }),
+        }
+    }
+
+    fn pause(&mut self, until: Instant, what: &'static str) -> Result<(), LiveError> {
+        let late = Instant::now() > until;
+        if !late {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        if self.socket.is_gone() {
+            return Err(LiveError::Gone);
+        }
+        if late { Err(LiveError::Malformed { what: format!("no completion of {what}") }) } else { Ok(()) }
+    }
+
+    fn submit(&mut self, queue: u16, sqe: Sqe) -> Result<u16, LiveError> {
         self.cid = self.cid.wrapping_add(1);
         let sqe = sqe.with_dword(0, sqe.dwords()[0] & 0xffff | u32::from(self.cid) << 16);
-        let mut q = if queue == 0 { self.admin } else { self.io };
+        let q = if queue == 0 { &mut self.admin } else { &mut self.io };
         self.memory.write(q.sq + u64::from(q.tail) * Sqe::SIZE as u64, &sqe.to_bytes());
         q.tail = (q.tail + 1) % ENTRIES;
-        self.ring(q.id, false, q.tail)?;
-        let until = Instant::now() + time;
+        let (id, tail) = (q.id, q.tail);
+        self.ring(id, false, tail)?;
+        Ok(self.cid)
+    }
+
+    /// Takes the next completion of a queue, if there is one.
+    fn reap(&mut self, queue: u16) -> Result<Option<Cqe>, LiveError> {
+        let q = if queue == 0 { &mut self.admin } else { &mut self.io };
         let at = q.cq + u64::from(q.head) * Cqe::SIZE as u64;
         // The half with the phase tag is stored last.
-        while (self.memory.load(at + 8) >> 48 & 1 == 1) != q.phase {
-            if Instant::now() > until {
-                return Err(if self.socket.is_gone() {
-                    LiveError::Gone
-                } else {
-                    LiveError::Malformed { what: format!("no completion of {what}") }
-                });
-            }
-            std::thread::sleep(Duration::from_micros(20));
-            if self.socket.is_gone() {
-                return Err(LiveError::Gone);
-            }
+        if (self.memory.load(at + 8) >> 48 & 1 == 1) != q.phase {
+            return Ok(None);
         }
         let mut bytes = [0; Cqe::SIZE];
         self.memory.read(at, &mut bytes);
@@ -191,13 +258,9 @@ impl Nvme {
         if q.head == ENTRIES {
             (q.head, q.phase) = (0, !q.phase);
         }
-        *(if queue == 0 { &mut self.admin } else { &mut self.io }) = q;
-        self.ring(q.id, true, q.head)?;
-        let cqe = Cqe::from_bytes(&bytes);
-        if cqe.cid != self.cid {
-            return Err(LiveError::Malformed { what: format!("the completion of another command than {what}") });
-        }
-        Ok(cqe)
+        let (id, head) = (q.id, q.head);
+        self.ring(id, true, head)?;
+        Ok(Some(Cqe::from_bytes(&bytes)))
     }
 
     fn ring(&mut self, queue: u16, completion: bool, value: u16) -> Result<(), LiveError> {

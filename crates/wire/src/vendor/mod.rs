@@ -35,7 +35,9 @@ pub use ring::{
 };
 pub use setup::{AttachPeers, FastSetup, PeerAddress, Promote, TransportSetup};
 pub use types::{DestagePriority, Epoch, FlowState, Mode, NodeList, OnWrap, Role, TransportStatus};
-pub use window::{ANYWHERE, DumpEntry, DumpTable, EntryInfo, WINDOW_ENTRIES_MAX, WindowCommand, WindowStatus};
+pub use window::{
+    ANYWHERE, DumpEntry, DumpTable, EntryInfo, WINDOW_ENTRIES_MAX, WindowCommand, WindowLogHead, WindowStatus,
+};
 
 /// Lanes of a function, at most: 4 bits on media (ADR 7).
 pub const LANES_MAX: usize = 16;
@@ -244,6 +246,7 @@ pub const LAYOUTS: &[&Layout] = &[
     &FileSession::LAYOUT,
     &EntryInfo::LAYOUT,
     &WindowStatus::LAYOUT,
+    &WindowLogHead::LAYOUT,
     &DumpTable::LAYOUT,
     &DumpEntry::LAYOUT,
 ];

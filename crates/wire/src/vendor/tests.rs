@@ -352,6 +352,7 @@ layouts_never_panic_and_come_back! {
     file_sessions_come_back FileSession;
     entry_info_comes_back EntryInfo;
     window_status_comes_back WindowStatus;
+    window_log_heads_come_back WindowLogHead;
     dump_table_comes_back DumpTable;
     dump_entry_comes_back DumpEntry;
 }

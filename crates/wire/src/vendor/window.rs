@@ -1,7 +1,7 @@
 //! The byte window (2B-SSD): commands, what they carry, and what an emergency dump leaves on media (ADR 12).
 
 use super::layout::layout;
-use super::{command, opcode};
+use super::{Epoch, command, opcode};
 use crate::nvme::{Sqe, Status};
 
 /// Entries of the mapping table, at most: a dump's table has to fit into a logical page of 4 KiB.
@@ -197,6 +197,26 @@ layout! {
         64 energy_needed_nj: u64,
         /// Energy that is stored for it, in nanojoules.
         72 energy_stored_nj: u64,
+    }
+}
+
+layout! {
+    /// Where a log in the byte window goes on from (ADR 23): in the first block of its range, and of the logical page behind, written in turns
+    /// so that one of them is whole. The valid one with the higher sequence counts.
+    pub struct WindowLogHead [64] {
+        fixed 0 magic: u32 = u32::from_le_bytes(*b"TWLG"), " `TWLG` in ASCII.";
+        fixed 4 version: u32 = 1, " Version of this layout.";
+        /// Rises with each that is written.
+        8 sequence: u64,
+        /// Epoch of the writer: rises each time that the log is opened.
+        16 epoch: Epoch,
+        /// Stream offset of the first byte that is not released.
+        24 head: u64,
+        /// Bytes that are pinned at once, twice: a segment.
+        32 segment_bytes: u64,
+        /// Segments behind both heads. The stream goes through them in turns.
+        40 segments: u32,
+        crc 60;
     }
 }
 

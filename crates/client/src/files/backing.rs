@@ -1,0 +1,254 @@
+//! The logs that files can be on: the ring of a served device's fast side, and a range of blocks in a drive's byte window.
+
+use std::fmt;
+
+use tidewater_wire::vendor::PAGE_BYTES;
+
+use super::set::Journal;
+use super::{CHUNK_MAX, PATIENCE};
+use crate::live::{Level, LiveError, Log, Written};
+
+/// Bytes of the stream in a page of the fast side's log (ADR 7).
+const PAYLOAD: u64 = PAGE_BYTES as u64 - 64;
+
+/// How full a log is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// Of these, not trimmed.
+    pub used: u64,
+    /// Streams that share them.
+    pub lanes: u16,
+    /// Stream offset of the first byte that can be read.
+    pub readable: u64,
+}
+
+/// What a run needs of its log beside appending.
+pub trait Backing: Journal + fmt::Debug + Send + Sync {
+    /// What the log waits for by itself: what survives a loss of power.
+    fn level(&self) -> Level;
+    /// That it can wait for this.
+    ///
+    /// # Errors
+    /// [`LiveError`] that says that nothing offers it.
+    fn offers(&self, level: Level) -> Result<(), LiveError>;
+    /// What a level survives, in words.
+    fn survives(&self, level: Level) -> &'static str;
+    /// Bytes of a record's data, at most.
+    fn chunk(&self) -> u64;
+    /// End of what can be read.
+    fn tail(&self) -> u64;
+    /// How full it is.
+    ///
+    /// # Errors
+    /// The device has gone.
+    fn room(&self, lane: u8) -> Result<Room, LiveError>;
+    /// Gives up what writers that died have left open.
+    ///
+    /// # Errors
+    /// The log's.
+    fn seal(&self) -> Result<(), LiveError>;
+    /// Fills a buffer with bytes of the stream.
+    ///
+    /// # Errors
+    /// The log's.
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError>;
+    /// Releases what is before a stream offset.
+    ///
+    /// # Errors
+    /// The log's.
+    fn trim(&self, offset: u64) -> Result<(), LiveError>;
+}
+
+/// A log of any kind.
+pub type AnyLog = Box<dyn Backing>;
+
+impl Journal for Log {
+    #[inline]
+    fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+        Log::append(self, parts)
+    }
+
+    #[inline]
+    fn end(&self) -> u64 {
+        Log::end(self)
+    }
+
+    #[inline]
+    fn wait(&self, end: u64, level: Level) -> Result<(), LiveError> {
+        Log::wait(self, end, level, PATIENCE)
+    }
+}
+
+impl Backing for Log {
+    fn level(&self) -> Level {
+        Log::level(self)
+    }
+
+    fn offers(&self, level: Level) -> Result<(), LiveError> {
+        match level {
+            Level::Ring | Level::Destaged => Ok(()),
+            Level::RemoteRing | Level::RemoteDestaged => Err(LiveError::NotAvailable(level)),
+        }
+    }
+
+    fn survives(&self, level: Level) -> &'static str {
+        let status = self.status();
+        if level == Level::Ring { status.ring_survives } else { status.destaged_survives }
+    }
+
+    fn chunk(&self) -> u64 {
+        (self.status().ring_bytes / 8).clamp(256, CHUNK_MAX)
+    }
+
+    fn tail(&self) -> u64 {
+        Log::tail(self)
+    }
+
+    fn room(&self, lane: u8) -> Result<Room, LiveError> {
+        let status = self.status().device.ok_or(LiveError::Gone)?;
+        let pages = status.lba_tail.saturating_sub(status.lba_head);
+        Ok(Room {
+            bytes: status.lba_count * PAYLOAD,
+            used: pages.saturating_mul(PAYLOAD),
+            lanes: status.lanes,
+            readable: status.lane.get(usize::from(lane)).map_or(0, |lane| lane.readable),
+        })
+    }
+
+    fn seal(&self) -> Result<(), LiveError> {
+        Log::seal(self).map(drop)
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+        self.x_pread(offset, to, PATIENCE)
+    }
+
+    fn trim(&self, offset: u64) -> Result<(), LiveError> {
+        Log::trim(self, offset)
+    }
+}
+
+#[cfg(feature = "hardware")]
+mod window {
+    use nix::errno::Errno;
+
+    use super::{Backing, CHUNK_MAX, Journal, Room};
+    use crate::hardware::WindowLog;
+    use crate::live::{Level, LiveError, Written};
+
+    impl Journal for WindowLog {
+        fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+            WindowLog::append(self, parts)
+        }
+
+        fn end(&self) -> u64 {
+            WindowLog::end(self)
+        }
+
+        fn wait(&self, end: u64, level: Level) -> Result<(), LiveError> {
+            self.offers(level)?;
+            self.sync(end)
+        }
+    }
+
+    impl Backing for WindowLog {
+        fn level(&self) -> Level {
+            Level::Destaged
+        }
+
+        fn offers(&self, level: Level) -> Result<(), LiveError> {
+            if level == Level::Destaged {
+                return Ok(());
+            }
+            let why = format!(
+                "{level} is not available: it has one level, what a BA_SYNC confirms, and that is as good as DESTAGED"
+            );
+            Err(LiveError::Window { errno: Errno::EOPNOTSUPP, why })
+        }
+
+        fn survives(&self, _: Level) -> &'static str {
+            WindowLog::survives(self)
+        }
+
+        fn chunk(&self) -> u64 {
+            (self.segment_bytes() / 4).clamp(256, CHUNK_MAX)
+        }
+
+        fn tail(&self) -> u64 {
+            WindowLog::end(self)
+        }
+
+        fn room(&self, _: u8) -> Result<Room, LiveError> {
+            let head = self.head();
+            let used = WindowLog::end(self).saturating_sub(head);
+            Ok(Room { bytes: self.capacity(), used, lanes: 1, readable: head })
+        }
+
+        // Its writers are threads of one process: what one began, it ended.
+        fn seal(&self) -> Result<(), LiveError> {
+            Ok(())
+        }
+
+        fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+            WindowLog::read(self, offset, to)
+        }
+
+        fn trim(&self, offset: u64) -> Result<(), LiveError> {
+            WindowLog::trim(self, offset)
+        }
+    }
+}
+
+impl Journal for AnyLog {
+    fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+        (**self).append(parts)
+    }
+
+    fn end(&self) -> u64 {
+        (**self).end()
+    }
+
+    fn wait(&self, end: u64, level: Level) -> Result<(), LiveError> {
+        (**self).wait(end, level)
+    }
+}
+
+impl Backing for AnyLog {
+    fn level(&self) -> Level {
+        (**self).level()
+    }
+
+    fn offers(&self, level: Level) -> Result<(), LiveError> {
+        (**self).offers(level)
+    }
+
+    fn survives(&self, level: Level) -> &'static str {
+        (**self).survives(level)
+    }
+
+    fn chunk(&self) -> u64 {
+        (**self).chunk()
+    }
+
+    fn tail(&self) -> u64 {
+        (**self).tail()
+    }
+
+    fn room(&self, lane: u8) -> Result<Room, LiveError> {
+        (**self).room(lane)
+    }
+
+    fn seal(&self) -> Result<(), LiveError> {
+        (**self).seal()
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+        (**self).read(offset, to)
+    }
+
+    fn trim(&self, offset: u64) -> Result<(), LiveError> {
+        (**self).trim(offset)
+    }
+}
