@@ -80,6 +80,7 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ("crates/shim/src/calls/begin.rs", "symbols of the C library that stand before its own: where the loader begins"),
     ("crates/shim/src/calls/open.rs", "symbols of the C library that stand before its own: open and its kin"),
     ("crates/shim/src/calls/write.rs", "symbols of the C library that stand before its own: write and its kin"),
+    ("crates/shim/src/calls/rewrite.rs", "symbols of the C library that stand before its own: pwrite from a copy"),
     ("crates/shim/src/calls/sync.rs", "symbols of the C library that stand before its own: fsync and its kin"),
     ("crates/shim/src/calls/names.rs", "symbols of the C library that stand before its own: rename and its kin"),
     ("crates/shim/src/calls/descriptors.rs", "symbols of the C library that stand before its own: dup, close, fcntl"),

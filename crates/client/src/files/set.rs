@@ -561,3 +561,131 @@ fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Result<usize, Er
     }
     Ok(filled)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::fs::FileExt;
+
+    use tidewater_wire::vendor::FileRecord;
+
+    use super::*;
+
+    /// A log in memory.
+    #[derive(Debug, Default)]
+    struct Kept(RefCell<Vec<Vec<u8>>>);
+
+    impl Journal for Kept {
+        fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+            let lsn = self.end();
+            self.0.borrow_mut().push(parts.concat());
+            Ok(Written { lsn, end: self.end() })
+        }
+
+        fn end(&self) -> u64 {
+            self.0.borrow().iter().map(|record| record.len() as u64).sum()
+        }
+
+        fn wait(&self, _end: u64, _level: Level) -> Result<(), LiveError> {
+            Ok(())
+        }
+    }
+
+    struct Nothing;
+
+    impl Real for Nothing {
+        fn sync(&self, _file: BorrowedFd<'_>) -> Result<(), Errno> {
+            Ok(())
+        }
+    }
+
+    /// What a log makes of a file.
+    fn replayed(base: &[u8], log: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = base.to_vec();
+        for record in log {
+            match FileRecord::parse(record).expect("a record") {
+                FileRecord::Write { offset, bytes: new, .. } => {
+                    let end = offset as usize + new.len();
+                    bytes.resize(bytes.len().max(end), 0);
+                    bytes[offset as usize..end].copy_from_slice(new);
+                }
+                FileRecord::Zero { offset, len, .. } => {
+                    let end = ((offset + len) as usize).min(bytes.len());
+                    bytes[offset as usize..end].fill(0);
+                }
+                FileRecord::Truncate { len, .. } => bytes.resize(len as usize, 0),
+                _ => {}
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_is_left_out_of_a_write_is_in_the_file_and_the_log_leads_to_the_same_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("log");
+        let base: Vec<u8> = (0..40_000u32).map(|i| (i * 7 + i / 256) as u8 | 1).collect();
+        std::fs::write(&path, &base).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let (table, _memory) = Table::new([7; 16], Level::Ring, Level::Destaged, CHUNK).unwrap();
+        const CHUNK: u64 = 3000;
+        let files = Files::new(table, Kept::default());
+        let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).unwrap().unwrap();
+        let appended = || files.journal().end();
+        let write = |offset: u64, bytes: &[u8], known: bool| {
+            let before = appended();
+            let locked = files.lock(place, file.as_fd(), false).unwrap().unwrap();
+            if known {
+                files.write_stable(&locked, file.as_fd(), offset, bytes).unwrap();
+            } else {
+                locked.begin(offset, offset + bytes.len() as u64);
+                files.write(&locked, offset, bytes).unwrap();
+            }
+            file.write_all_at(bytes, offset).unwrap();
+            if known {
+                locked.end_known(offset, offset + bytes.len() as u64)
+            } else {
+                locked.end()
+            }
+            drop(locked);
+            assert_eq!(replayed(&base, &files.journal().0.borrow()), std::fs::read(&path).unwrap());
+            appended() - before
+        };
+        let head = FileChange::SIZE as u64;
+        // A page that fills: first as a whole, without the zeroes at its end; then only what is new.
+        let mut page = [0; 8192];
+        page[..300].fill(9);
+        assert_eq!(write(8192, &page, true), head + 300 + head);
+        page[300..700].fill(8);
+        assert_eq!(write(8192, &page, true), head + 400);
+        assert_eq!(write(8192, &page, true), 0, "nothing is new");
+        (page[40], page[8191]) = (1, 1);
+        assert_eq!(write(8192, &page, true), 3 * head + (8192 - 40), "in pieces, from the first to the last change");
+        // The next one overlaps only in part.
+        page[4000..].fill(3);
+        assert!(write(8192 + 4096, &page, true) > 4096);
+        // What the program could go on storing into is compared with by nobody.
+        page[5] = 77;
+        assert!(write(20_000, &page, false) > 8192);
+        assert!(write(20_000, &page, true) > 8192);
+        assert_eq!(write(20_000, &page, true), 0);
+        // Zeroes that make the file longer are written; elsewhere the file's end moves with them.
+        page[100..].fill(0);
+        assert!(write(39_000, &page, true) > 8192 + head);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 39_000 + 8192);
+        // After anything else, nothing is known.
+        let locked = files.lock(place, file.as_fd(), false).unwrap().unwrap();
+        assert_eq!(locked.last(), Some((39_000, 39_000 + 8192)));
+        locked.begin(10, 20);
+        locked.end();
+        assert_eq!(locked.last(), None);
+        // Every length and place, around the steps of the comparison.
+        drop(locked);
+        for (at, len) in (0..200u64).map(|i| (i * 37 % 1500, 1 + i * i % 700)) {
+            page[(at as usize * 3) % 1400] ^= 0x55;
+            write(at, &page[..len as usize], true);
+            page[(at as usize * 5) % len as usize] ^= 0x11;
+            write(at, &page[..len as usize], true);
+        }
+    }
+}
