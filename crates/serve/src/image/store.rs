@@ -728,7 +728,7 @@ impl Image {
         if self.faulted { Err(StoreFault) } else { Ok(()) }
     }
 
-    /// As [`Image::sync_what_is_written`], if there is anything, by this thread: whoever can do nothing else meanwhile need not be woken.
+    /// Makes safe what is written now, if anything, by this thread: whoever can do nothing else meanwhile need not be woken.
     ///
     /// # Errors
     /// [`StoreFault`].
