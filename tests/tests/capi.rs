@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tidewater_tests::capi::{Installed, said};
-use tidewater_tests::ring::Device;
+use tidewater_tests::ring::{Device, RING};
 use tidewater_tests::{Build, root, skipped, tidewater};
+use tidewater_wire::vendor::{LanePage, RING_FILE_BAR2};
 
 fn installed() -> &'static Installed {
     Installed::at(env!("CARGO_TARGET_TMPDIR"))
@@ -57,6 +58,18 @@ fn the_abi_holds_as_c_sees_it() {
     assert_eq!((killed.as_deref(), last.as_deref()), (Some("killed"), Some("ok")), "{errors}");
     assert!(output.status.success(), "{errors}");
     drop(device);
+}
+
+#[test]
+fn c_hears_of_a_full_log_a_lane_that_is_taken_and_a_broken_stream() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = Device::start(folder.path(), &["--set", "fast.on_wrap=wait-for-trim"]);
+    let program = compile("tests/errors.c", folder.path(), false);
+    // Where the client locks lane 0, and where BAR2's lane page begins in the ring's file (docs/reference/vendor.md).
+    let (lock, tail) = (1u64 << 40, RING_FILE_BAR2 + 4096 + LanePage::TAIL_OFFSET as u64);
+    let mut run = Command::new(program);
+    run.arg(device.target()).arg(folder.path().join("ring")).args([lock, tail, RING].map(|number| number.to_string()));
+    assert_eq!(said(&mut run), "ok\n");
 }
 
 #[test]
