@@ -339,7 +339,8 @@ impl Image {
         all: bool,
     ) -> Result<(), StoreFault> {
         let mut bytes = [0; LOG_CHUNK];
-        // Sectors that lie side by side are one write: a pin stores all of its pages' sectors.
+        // Sectors that lie side by side are one write: a pin stores all of its pages' sectors. A process that is killed amid it leaves whole ones: the kernel
+        // stops between pages of its cache.
         let (mut run, mut begin) = (std::mem::take(&mut stored.run), 0);
         for number in 0..stored.sectors() as usize {
             let range = stored.range(page, number);
