@@ -8,6 +8,8 @@ use crate::stat::{chance_of_below, step};
 const TRIALS: usize = 3;
 /// Trials of a size, at most.
 const TRIALS_MAX: usize = 9;
+/// Searches, at most.
+const SEARCHES: usize = 3;
 /// Trials of each end of the bracket, to verify it.
 const VERIFIED: usize = 8;
 /// A step is this part of the size, or one.
@@ -50,12 +52,30 @@ pub(crate) fn knee(
     most: u64,
     mut trial: impl FnMut(&mut Session<'_>, u64) -> Result<Option<Trial>, Stop>,
 ) -> Result<Knee, Stop> {
+    let mut knee = once(session, most, &mut trial)?;
+    // A vote that noise has turned leads to a place that is none, and so does another one at random: a search that its own verification
+    // contradicts is made anew.
+    for _ in 1..SEARCHES {
+        if knee.cannot.is_none() {
+            break;
+        }
+        knee = once(session, most, &mut trial)?;
+    }
+    Ok(knee)
+}
+
+/// One search, and its verification.
+fn once(
+    session: &mut Session<'_>,
+    most: u64,
+    trial: &mut impl FnMut(&mut Session<'_>, u64) -> Result<Option<Trial>, Stop>,
+) -> Result<Knee, Stop> {
     let mut knee = Knee::default();
     let (mut low, mut high) = (0, None);
     let mut size = 1;
     let doublings = (most.max(2) as f64).log2();
     while low < most {
-        match holds(session, size, &mut knee.trials, &mut trial)? {
+        match holds(session, size, &mut knee.trials, trial)? {
             Some(true) => low = size,
             Some(false) => {
                 high = Some(size);
@@ -73,7 +93,7 @@ pub(crate) fn knee(
     let gap = high - low;
     while high - low > (low / STEP_PART).max(1) {
         let middle = low + (high - low) / 2;
-        match holds(session, middle, &mut knee.trials, &mut trial)? {
+        match holds(session, middle, &mut knee.trials, trial)? {
             Some(true) => low = middle,
             _ => high = middle,
         }
@@ -83,7 +103,7 @@ pub(crate) fn knee(
         knee.cannot = Some("not even the least size holds".into());
         return Ok(knee);
     }
-    verify(session, (low, high), &mut knee, &mut trial)?;
+    verify(session, (low, high), &mut knee, trial)?;
     Ok(knee)
 }
 

@@ -2,13 +2,15 @@
 //! a write is slow).
 //!
 //! Instead of one request of each size, a burst of small ones goes to an empty buffer: the one that has to wait tells its size. What the
-//! flash drains meanwhile is measured at two rates, and taken off.
+//! flash drains meanwhile is measured at several rates, and taken off.
 
 use crate::session::{Session, Stop};
 use crate::stat::{chance_of_below, median};
 use crate::target::{Request, Timed};
 use tidewater_base::Duration;
 
+/// A size that is not told within this part of it is not told.
+const SHARP: f64 = 0.0625;
 /// Bursts of one kind.
 const BURSTS: usize = 5;
 /// Fast bursts: the size is told from them.
@@ -17,10 +19,16 @@ const FAST_BURSTS: usize = 9;
 const FIRST: u64 = 256 << 10;
 /// A request waits for flash when it takes so many times what the first ones take.
 const WAITS: f64 = 4.0;
+/// A wait that takes less than the usual one by this factor is not one for flash.
+const SHORT: f64 = 4.0;
 /// A change that is more likely than none by less than this, as a natural logarithm, is none: one in 10,000 by chance at one place.
 const GAIN: f64 = 9.0;
+/// The same for what follows the first hold-up: one in 50 by chance.
+const GOES_ON: f64 = 4.0;
 /// Requests at once in the faster bursts.
 const FAST: u32 = 8;
+/// Requests at once in bursts between those and single requests.
+const MIDDLE: u32 = 2;
 /// The part of the drive that bursts overwrite, at most.
 const PART_MAX: u64 = 16 << 30;
 /// It is deallocated in pieces of so many bytes.
@@ -99,32 +107,37 @@ fn search(session: &mut Session<'_>, most: u64, chance: f64, found: &mut Found) 
         return Ok(());
     }
     let mut bytes = FIRST.min(most);
-    let rough = loop {
+    let (rough, request, enough, fast) = loop {
         let request = (bytes / 64).next_power_of_two().clamp(session.page(), session.about.largest.min(64 << 10));
         let burst = bursts(session, bytes, (request, 1), found)?;
         session.progress(0.4 * (bytes as f64 / FIRST as f64).log2() / (most as f64 / FIRST as f64).log2().max(1.0));
-        match burst {
-            Some(burst) => break burst,
-            None if bytes >= most => {
-                found.cannot = Some(format!(
-                    "{} MiB were written without having to wait: the flash keeps pace with a host that sends one request at a time",
-                    bytes >> 20
-                ));
-                return Ok(());
+        if let Some(rough) = burst {
+            // At several rates, with requests so small that the place is told well.
+            let request = ((rough.taken / 128.0) as u64)
+                .next_power_of_two()
+                .clamp(session.page(), session.about.largest.min(16 << 10));
+            let enough = ((rough.taken * 1.5) as u64).max(rough.taken as u64 + (1 << 20)).min(4 * most);
+            let enough = enough.next_multiple_of(request);
+            let fast = bursts(session, enough, (request, FAST), found)?;
+            // What held up the slow burst was not flash if a faster one does not have to wait there.
+            if fast.is_some() || bytes >= most {
+                break (rough, request, enough, fast);
             }
-            None => bytes = (bytes * 2).min(most),
+        } else if bytes >= most {
+            found.cannot = Some(format!(
+                "{} MiB were written without having to wait: the flash keeps pace with a host that sends one request at a time",
+                bytes >> 20
+            ));
+            return Ok(());
         }
+        bytes = (bytes * 2).min(most);
     };
-    // Two rates, with requests so small that the place is told well: one at a time, and several.
-    let request =
-        ((rough.taken / 128.0) as u64).next_power_of_two().clamp(session.page(), session.about.largest.min(16 << 10));
-    let bytes = ((rough.taken * 1.5) as u64).max(rough.taken as u64 + (1 << 20)).next_multiple_of(request);
-    let fast = bursts(session, bytes.min(4 * most), (request, FAST), found)?;
     session.progress(0.6);
-    let slow = bursts(session, bytes.min(4 * most), (request, 1), found)?;
+    let slower = [bursts(session, enough, (request, MIDDLE), found)?, bursts(session, enough, (request, 1), found)?];
     session.progress(0.8);
     // Requests so small may come slowly enough for flash to keep pace.
-    conclude(session, fast, slow.unwrap_or(rough), found);
+    let slower: Vec<Burst> = slower.into_iter().flatten().collect();
+    conclude(session, fast, if slower.is_empty() { std::slice::from_ref(&rough) } else { &slower }, found);
     Ok(())
 }
 
@@ -158,7 +171,7 @@ fn bursts(
 ) -> Result<Option<Burst>, Stop> {
     let n = (bytes / request) as usize;
     let mut courses: Vec<Vec<f64>> = Vec::new();
-    let count = if depth == FAST { FAST_BURSTS } else { BURSTS };
+    let count = if depth == 1 { BURSTS } else { FAST_BURSTS };
     for _ in 0..count {
         settle(session)?;
         let Some(start) = session.fresh(n as u64 * request, 64 << 10) else { return Ok(None) };
@@ -172,9 +185,14 @@ fn bursts(
     let middle = |i: usize| median(&of(i).collect::<Vec<_>>());
     found.course = (0..n).map(|i| ((i as u64 * request) as f64, middle(i))).collect();
     found.base = base;
+    // Where the drive's memory is busy with a group of pages that leaves at once, it holds up what is under way for a while, but not for as
+    // long as flash does: what counts is near to what waiting takes at the end of the bursts.
+    let late: Vec<f64> =
+        courses.iter().flat_map(|course| &course[n - n / 4..]).copied().filter(|time| *time > WAITS * base).collect();
+    let limit = if late.is_empty() { WAITS * base } else { (median(&late) / SHORT).max(WAITS * base) };
     // Something else on the host holds requests up too, but now and then; a full buffer does so again and again. Of all bursts
     // together, how many had to wait at each place.
-    let waits = |course: &[f64]| course.iter().map(|time| u32::from(*time > WAITS * base)).collect::<Vec<_>>();
+    let waits = |course: &[f64]| course.iter().map(|time| u32::from(*time > limit)).collect::<Vec<_>>();
     let mut together = vec![0; n];
     courses.iter().for_each(|course| together.iter_mut().zip(waits(course)).for_each(|(sum, one)| *sum += one));
     // A group of pages that leaves the buffer's memory at once holds up what is under way, and is over: near the end of a burst that looks
@@ -182,6 +200,9 @@ fn bursts(
     let follows = (n / 8).max(2 * depth as usize);
     let clear = |change: &Change| change.gain > GAIN && change.after > change.before + 0.05 && n - change.at >= follows;
     let Some(change) = denser(&together, count as u32).filter(clear) else { return Ok(None) };
+    if !goes_on(&together, count as u32, change.at, 2 * depth as usize) {
+        return Ok(None);
+    }
     let mut alone: Vec<usize> =
         courses.iter().filter_map(|course| denser(&waits(course), 1).filter(clear)).map(|one| one.at).collect();
     alone.sort_unstable();
@@ -221,11 +242,6 @@ struct Change {
 
 /// The most likely place from which on events are denser than before, given how many of `most` happened at each place.
 fn denser(events: &[u32], most: u32) -> Option<Change> {
-    // Logarithm of the likelihood of so many events in so many places, at their own share.
-    let likelihood = |events: f64, places: f64| {
-        let part = |count: f64| if count > 0.0 { count * (count / places).ln() } else { 0.0 };
-        part(events) + part(places - events)
-    };
     let (n, most) = (events.len(), f64::from(most));
     let all = f64::from(events.iter().sum::<u32>());
     let whole = likelihood(all, n as f64 * most);
@@ -245,22 +261,56 @@ fn denser(events: &[u32], most: u32) -> Option<Change> {
     best
 }
 
-/// From bursts at two rates: what would be taken by a buffer that nothing leaves meanwhile.
+/// Whether events are denser after a change even without the first `skip` places after it: a buffer that is full stays so, while what
+/// holds up the requests that are under way once is over with them.
+fn goes_on(events: &[u32], most: u32, at: usize, skip: usize) -> bool {
+    let rest = (at + skip).min(events.len());
+    denser_by(&events[..at], &events[rest..], most) > GOES_ON
+}
+
+/// By how much it is more likely that the second part has a share of events of its own, a higher one, than that both have the same, as
+/// a natural logarithm; 0 when the second share is the lower one.
+fn denser_by(first: &[u32], second: &[u32], most: u32) -> f64 {
+    let sum = |part: &[u32]| (f64::from(part.iter().sum::<u32>()), (part.len() * most as usize) as f64);
+    let ((a, a_of), (b, b_of)) = (sum(first), sum(second));
+    if a_of == 0.0 || b_of == 0.0 || b / b_of <= a / a_of {
+        return 0.0;
+    }
+    likelihood(a, a_of) + likelihood(b, b_of) - likelihood(a + b, a_of + b_of)
+}
+
+/// Logarithm of the likelihood of so many events in so many places, at their own share.
+fn likelihood(events: f64, places: f64) -> f64 {
+    let part = |count: f64| if count > 0.0 { count * (count / places).ln() } else { 0.0 };
+    part(events) + part(places - events)
+}
+
+/// What may have left by the time the fastest burst waits, in bytes, from bursts at several rates.
 ///
-/// What leaves does so in time: a burst that takes longer finds more room. How much by the time the faster one waits cannot be told
-/// from where the drive begins to let pages go: between nothing, and what the difference of both bursts says for all of its time.
-fn conclude(session: &mut Session<'_>, fast: Option<Burst>, slow: Burst, found: &mut Found) {
+/// What leaves does so in time: a burst that takes longer finds more room. Flash gives nothing back before its first program has ended, and
+/// does not get slower after that: so at most as much has left as the least difference to a slower one says for all of the time.
+fn left_meanwhile(fast: &Burst, slower: &[Burst]) -> f64 {
+    let time = |one: &Burst| one.taken / one.before;
+    let most = fast.after * time(fast);
+    let drained = |slow: &Burst| {
+        let drains = ((slow.taken - fast.taken) / (time(slow) - time(fast)).max(1e-9)).clamp(0.0, fast.after);
+        if time(slow) > 1.1 * time(fast) { drains * time(fast) } else { most }
+    };
+    slower.iter().map(drained).fold(most, f64::min)
+}
+
+/// What would be taken by a buffer that nothing leaves meanwhile: between none and the most of what may have left cannot be told.
+fn conclude(session: &mut Session<'_>, fast: Option<Burst>, slower: &[Burst], found: &mut Found) {
     let Some(fast) = fast else {
         found.cannot = Some("a faster burst does not have to wait where a slower one had to".into());
         return;
     };
-    let time = |one: &Burst| one.taken / one.before;
-    let drains = ((slow.taken - fast.taken) / (time(&slow) - time(&fast)).max(1e-9)).clamp(0.0, fast.after);
-    let left = if time(&slow) > 1.1 * time(&fast) { drains * time(&fast) } else { fast.after * time(&fast) };
+    let left = left_meanwhile(&fast, slower);
     let best = fast.taken - left / 2.0;
     // And a request: one that waits has been taken in part.
     let scatter = (fast.range[1] - fast.range[0]).max(fast.request as f64);
-    if scatter > 0.25 * fast.taken || left > 0.25 * fast.taken {
+    let half = left / 2.0 + scatter;
+    if half > SHARP * best {
         found.cannot = Some(format!(
             "the edge is not sharp: bursts are held up after {:.0} to {:.0} KiB, and up to {:.0} KiB may have left meanwhile",
             fast.range[0] / 1024.0,
@@ -271,9 +321,9 @@ fn conclude(session: &mut Session<'_>, fast: Option<Burst>, slow: Burst, found: 
     }
     let page = session.page();
     let round = |bytes: f64| (bytes / page as f64).round() as u64 * page;
-    let half = left / 2.0 + scatter;
     found.size = Some((round(best), [round((best - half).max(0.0)), round(best + half)]));
-    found.confidence = 1.0 - (-fast.gain.min(slow.gain)).exp();
+    let gain = slower.iter().map(|one| one.gain).fold(fast.gain, f64::min);
+    found.confidence = 1.0 - (-gain).exp();
 }
 
 #[cfg(test)]
@@ -291,6 +341,40 @@ mod tests {
             let change = denser(&events, 1).unwrap();
             assert!(change.at.abs_diff(at) <= 2 && (at != 100 || change.gain > GAIN), "{at}: {change:?}");
         }
+    }
+
+    #[test]
+    fn a_hold_up_that_is_over_at_once_does_not_go_on() {
+        // Five bursts, eight requests at once: all that are under way at 100 are held up, once, or from there on every other.
+        let once: Vec<u32> = (0..200).map(|i| if (100..108).contains(&i) { 5 } else { 0 }).collect();
+        let full: Vec<u32> = (0..200).map(|i| if i >= 100 && i % 2 == 0 { 5 } else { 0 }).collect();
+        for (events, goes) in [(once, false), (full, true)] {
+            let change = denser(&events, 5).unwrap();
+            assert!(change.gain > GAIN && change.at == 100, "{change:?}");
+            assert_eq!(goes_on(&events, 5, change.at, 16), goes);
+        }
+        assert!(!goes_on(&[0, 0, 5, 5], 5, 2, 16), "nothing follows");
+    }
+
+    #[test]
+    fn what_left_meanwhile_is_bounded_by_the_nearest_rate() {
+        let burst = |depth: u32, taken: f64, before: f64| Burst {
+            request: 4_096,
+            depth,
+            taken,
+            range: [taken; 2],
+            before,
+            after: 1e8,
+            gain: 20.0,
+        };
+        // 1 MiB at 1 GB/s takes 1 ms. Nothing more was taken in the 2 ms of the next burst, and much more in the 9 ms of the slowest.
+        let mib = f64::from(1 << 20);
+        let (fast, middle, slow) = (burst(8, mib, 1e9), burst(2, mib, 5e8), burst(1, 1.5 * mib, 1.7e8));
+        assert_eq!(left_meanwhile(&fast, &[middle, slow]), 0.0);
+        let by_slow = left_meanwhile(&fast, &[slow]);
+        assert!((0.05 * mib..0.07 * mib).contains(&by_slow), "{by_slow}");
+        // Without a slower one: all that flash takes afterwards.
+        assert!((left_meanwhile(&fast, &[fast]) - 0.1 * mib).abs() < 1.0);
     }
 
     #[test]

@@ -72,6 +72,30 @@ fn what_is_lent_bounds_what_is_cached() {
     assert!(small < 0.15 && small < half && half < 0.6 && 0.85 < all, "{small} {half} {all}");
 }
 
+#[test]
+fn a_write_buffer_on_host_memory_is_written_through_whatever_its_policy() {
+    for policy in ["lru", "cflru", "fab", "lb-clock", "bplru", "bpac", "cbm"] {
+        let profile = cached_by_host(&[
+            ("buffer.read_policy", "none"),
+            ("buffer.read_memory", "dram"),
+            ("buffer.write_policy", policy),
+            ("buffer.write_memory", "hmb"),
+            ("buffer.write_size", "1MiB"),
+        ]);
+        let job = "rw=randrw,bs=4k,iodepth=4,size=512k,number_ios=2000,norandommap=1";
+        let source = JobSpec::from_inline(job).expect("a job").source(None, 1).expect("a source");
+        let mut options = RunOptions { pacing: Pacing::Depth(4), ..RunOptions::default() };
+        options.device.precondition = tidewater_core::ftl::Precondition::Filled(1.0);
+        let record = run(&profile, source, options).expect("it runs").record;
+        // A page takes hundreds of microseconds to program: nothing is acknowledged before it is on flash.
+        let write = record.latency("write").expect("there were writes");
+        assert!(write.min > 200.0, "{policy}: {write:?}");
+        // Reads are not kept there either.
+        let read = record.latency("read").expect("there were reads");
+        assert!(read.mean > 40.0, "{policy}: {read:?}");
+    }
+}
+
 /// A small drive with 256 mapping pages of 16 entries, four of them in its own memory and the others where the host lends room.
 fn mapped_on_host(settings: &[(&str, &str)]) -> Profile {
     let mine = [

@@ -184,7 +184,7 @@ impl Buffer {
     /// Whether it takes in clean pages that were read from flash.
     #[inline]
     pub fn keeps_clean(&self) -> bool {
-        self.keeps_clean
+        self.keeps_clean && self.capacity > 0
     }
 
     /// Whether it wants to know what the read cache holds.

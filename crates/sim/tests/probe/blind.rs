@@ -68,11 +68,7 @@ fn draw(seed: u64) -> Drawn {
         settings.extend(["buffer.read_policy=lru".into(), format!("buffer.read_size={cached}B")]);
         lent = rng.below(3) == 0;
         if lent {
-            settings.extend([
-                "memory.host.kind=host".into(),
-                "memory.host.size=8MiB".into(),
-                "buffer.read_memory=host".into(),
-            ]);
+            settings.push("buffer.read_memory=host".into());
         }
     }
     if rng.below(5) == 0 {
@@ -87,14 +83,25 @@ fn draw(seed: u64) -> Drawn {
             format!("buffer.write_size={bytes}B"),
             format!("buffer.write_watermark={watermark}%"),
         ]);
-        // What dies hold of their own is taken from the host as well.
-        let dies = channels * ways * programs * row;
-        truths.push((ask::WRITE_BUFFER, Truth::Size(bytes + dies, 32)));
-        if policy == "cflru" {
+        let through = rng.below(8) == 0;
+        if through {
+            // What is buffered in the host's memory is written through: from outside there is no buffer.
+            settings.push("buffer.write_memory=host".into());
+            truths.push((ask::WRITE_BUFFER, Truth::None));
+        } else {
+            // What dies hold of their own is taken from the host as well.
+            let dies = channels * ways * programs * row;
+            truths.push((ask::WRITE_BUFFER, Truth::Size(bytes + dies, 32)));
+        }
+        if policy == "cflru" && !through {
             // It keeps what was read beside what was written.
             lent &= cached > bytes;
             cached = cached.max(bytes);
         }
+    }
+    if settings.iter().any(|setting| setting.ends_with("_memory=host")) {
+        let host = ["memory.host.kind=host".into(), "memory.host.size=16MiB".into()];
+        settings.splice(1..1, host);
     }
     truths.push((ask::READ_CACHE, if cached == 0 { Truth::None } else { Truth::Size(cached, 64) }));
     truths.push((ask::MAP_REACH, Truth::None));
@@ -251,7 +258,11 @@ fn campaign(seeds: std::ops::Range<u64>, draw: fn(u64) -> Drawn, stages: &[&str]
     let _ = writeln!(text, "{:<20} {:>6} {:>12} {:>6}", "all", sum(0), sum(1), sum(2));
     println!("{text}");
     for (what, [right, cannot, wrong]) in &table {
-        assert!(right * 100 >= least * (right + cannot + wrong), "{what}: less than {least} % are right\n{text}");
+        let asked = right + cannot + wrong;
+        assert!(right * 100 >= least * asked, "{what}: less than {least} % are right\n{text}");
+        // Of twenty drives, one is 5 %.
+        let wrong_most = (asked / 50).max(1);
+        assert!(*wrong <= wrong_most, "{what}: more than 2 % are wrong\n{text}");
     }
     assert!(sum(2) * 100 <= 2 * all, "more than 2 % are wrong\n{text}");
 }
@@ -267,19 +278,18 @@ fn twenty_drives_are_told_right() {
 
 #[test]
 fn twenty_mapping_caches_are_told_right() {
-    // Of twenty drives, one more or less is 5 %; two hundred have to be told right in 95 %.
-    campaign(0..20, draw_mapped, MAP_STAGES, 80);
+    campaign(0..20, draw_mapped, MAP_STAGES, 95);
 }
 
 // Seeds that nothing was tuned on.
 #[test]
 #[ignore = "long: make torture"]
 fn two_hundred_drives_are_told_right() {
-    campaign(7_310_000..7_310_200, draw, STAGES, 95);
+    campaign(8_640_000..8_640_200, draw, STAGES, 95);
 }
 
 #[test]
 #[ignore = "long: make torture"]
 fn two_hundred_mapping_caches_are_told_right() {
-    campaign(7_310_000..7_310_200, draw_mapped, MAP_STAGES, 95);
+    campaign(8_640_000..8_640_200, draw_mapped, MAP_STAGES, 95);
 }
