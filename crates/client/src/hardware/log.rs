@@ -715,9 +715,13 @@ impl WindowLog {
         }
         // A head past what is safe would be the end of a log that an older writer's records follow.
         self.sync(offset)?;
-        self.drive(|drive| drive.write_head(offset))?;
-        let mut stage = self.staged();
-        stage.head = stage.head.max(offset);
-        Ok(())
+        self.drive(|drive| {
+            // Another thread may have come further meanwhile: what it released is written over already, perhaps, and a head before that finds no log.
+            if self.head() < offset {
+                drive.write_head(offset)?;
+                self.staged().head = offset;
+            }
+            Ok(())
+        })
     }
 }
