@@ -96,6 +96,45 @@ fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
     assert!(remote.to_string().contains("not available"), "{remote}");
 }
 
+/// Appends records of sizes around lines in parts cut anywhere, with raw bytes between them now and then, twice around the ring; the stream's bytes.
+fn stream_of(write_back: WriteBack) -> Vec<u8> {
+    let folder = folder();
+    let device = Device::start(folder.path(), &[]);
+    let options = Options { write_back: Some(write_back), ..ring_level() };
+    let log = Log::open(&device.target(), options).expect("it lends its ring");
+    let (mut stream, mut round) = (Vec::new(), 0);
+    while (stream.len() as u64) < 2 * RING {
+        for size in (0..=200).chain([1_000, 1_024, 2_047, 2_048, 2_049, 5_000]) {
+            let payload: Vec<u8> = (0..size).map(|at| (at * 7 + size + round) as u8).collect();
+            let (one, rest) = payload.split_at(size * 3 / 7);
+            let (two, three) = rest.split_at(rest.len() / 2);
+            if size % 13 == 5 {
+                log.x_pwrite(&payload[..5]).expect("there is room");
+            }
+            let written = log.append(&[one, two, three]).expect("there is room");
+            let mut bytes = vec![0; written.end as usize - stream.len()];
+            log.x_pread(stream.len() as u64, &mut bytes, TIME).expect("it is in the ring");
+            let mut records = Records::new(&bytes, stream.len() as u64);
+            let found = records.find_map(|entry| match entry {
+                Entry::Record { lsn, payload, .. } => Some((lsn, payload.to_vec())),
+                _ => None,
+            });
+            assert_eq!(found, Some((written.lsn, payload)), "{size} bytes");
+            stream.extend(bytes);
+        }
+        round += 1;
+    }
+    stream
+}
+
+#[test]
+fn records_are_the_same_bytes_whether_they_go_past_the_caches_or_not() {
+    let (cached, streamed) = (stream_of(WriteBack::None), stream_of(WriteBack::Lines));
+    assert_eq!(cached.len(), streamed.len());
+    let differs = cached.iter().zip(&streamed).position(|(one, other)| one != other);
+    assert_eq!(differs, None);
+}
+
 #[test]
 fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
     let folder = folder();
@@ -535,7 +574,7 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
 fn a_run_with_a_mapped_ring_is_the_same_run_again() {
     let folder = folder();
     let device = Device::start(folder.path(), &["--input-log", "log"]);
-    let log = Log::open(&device.target(), Options { write_back: Some(WriteBack::Stream), ..ring_level() });
+    let log = Log::open(&device.target(), Options { write_back: Some(WriteBack::Lines), ..ring_level() });
     let log = log.expect("it lends its ring");
     let mut writer = log.writer().expect("a slot");
     let mut end = 0;

@@ -179,11 +179,7 @@ pub fn measure() {
     if let Err(why) = &peer {
         println!("pmemlog_append is not measured: libpmemlog does not build here ({why})");
     }
-    for (name, how) in [
-        ("no write-back", WriteBack::None),
-        ("lines written back", WriteBack::Lines),
-        ("stores past the caches", WriteBack::Stream),
-    ] {
+    for (name, how) in [("no write-back", WriteBack::None), ("past the caches", WriteBack::Lines)] {
         let log = open(&folder, how);
         let mut ours = vec![Vec::new(); SIZES.len()];
         let mut claimed = vec![Vec::new(); SIZES.len()];
@@ -202,22 +198,20 @@ pub fn measure() {
             }
         }
         for (i, size) in SIZES.into_iter().enumerate() {
-            print!("append {size:>5} B and x_fsync at RING, {name:<23} {:>8.1} ns", median(ours[i].clone()));
+            print!("append {size:>5} B and x_fsync at RING, {name:<15} {:>8.1} ns", median(ours[i].clone()));
             print!("   a slot for each {:>8.1} ns", median(claimed[i].clone()));
             if peer.is_ok() {
                 print!("   pmemlog_append {:>8.1} ns", median(theirs[i].clone()));
             }
             println!();
         }
-        if how != WriteBack::Stream {
-            let bursts = (0..ROUNDS).map(|_| together(&log, 4, BURST)).collect();
-            let long = together(&log, 4, 16 * RING);
-            println!(
-                "4 writers, 64 B each, {name:<23} {:>6.2} M appends/s in bursts   {:>6.2} M/s as the device takes them",
-                median(bursts) / 1e6,
-                long / 1e6
-            );
-        }
+        let bursts = (0..ROUNDS).map(|_| together(&log, 4, BURST)).collect();
+        let long = together(&log, 4, 16 * RING);
+        println!(
+            "4 writers, 64 B each, {name:<15} {:>6.2} M appends/s in bursts   {:>6.2} M/s as the device takes them",
+            median(bursts) / 1e6,
+            long / 1e6
+        );
     }
     stop.store(true, Ordering::Relaxed);
     thread.join().expect("it does not panic");

@@ -25,17 +25,14 @@
 // On the backing stores of replicas. Not available yet: ENOTSUP.
 #define TIDEWATER_REMOTE_DESTAGED 4
 
-// Lines are written back where the ring's memory survives a loss of power, and not elsewhere.
+// As TIDEWATER_WRITE_BACK_LINES where the ring's memory survives a loss of power, and not elsewhere.
 #define TIDEWATER_WRITE_BACK_DEFAULT 0
 
 // Nothing is written back: stores outlive the process all the same.
 #define TIDEWATER_WRITE_BACK_NONE 1
 
-// Cache lines are written back, and a fence waits for them.
+// Records are stored past the caches, lines of anything else are written back, and a fence waits for both.
 #define TIDEWATER_WRITE_BACK_LINES 2
-
-// Stores go past the caches, and a fence waits for them.
-#define TIDEWATER_WRITE_BACK_STREAM 3
 
 // A record, in struct tidewater_entry.
 #define TIDEWATER_RECORD 1

@@ -27,14 +27,12 @@ pub const TIDEWATER_REMOTE_RING: c_int = 3;
 /// On the backing stores of replicas. Not available yet: ENOTSUP.
 pub const TIDEWATER_REMOTE_DESTAGED: c_int = 4;
 
-/// Lines are written back where the ring's memory survives a loss of power, and not elsewhere.
+/// As TIDEWATER_WRITE_BACK_LINES where the ring's memory survives a loss of power, and not elsewhere.
 pub const TIDEWATER_WRITE_BACK_DEFAULT: c_int = 0;
 /// Nothing is written back: stores outlive the process all the same.
 pub const TIDEWATER_WRITE_BACK_NONE: c_int = 1;
-/// Cache lines are written back, and a fence waits for them.
+/// Records are stored past the caches, lines of anything else are written back, and a fence waits for both.
 pub const TIDEWATER_WRITE_BACK_LINES: c_int = 2;
-/// Stores go past the caches, and a fence waits for them.
-pub const TIDEWATER_WRITE_BACK_STREAM: c_int = 3;
 
 /// A record, in struct tidewater_entry.
 pub const TIDEWATER_RECORD: c_int = 1;
@@ -204,7 +202,6 @@ fn options_of(options: Option<&tidewater_options>) -> Result<Options, Failure> {
         TIDEWATER_WRITE_BACK_DEFAULT => None,
         TIDEWATER_WRITE_BACK_NONE => Some(WriteBack::None),
         TIDEWATER_WRITE_BACK_LINES => Some(WriteBack::Lines),
-        TIDEWATER_WRITE_BACK_STREAM => Some(WriteBack::Stream),
         _ => return Err(Failure::Call("options: write_back is none of TIDEWATER_WRITE_BACK_...")),
     };
     if options.reserved != 0 {

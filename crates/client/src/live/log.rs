@@ -130,9 +130,7 @@ impl Log {
         let persistent = ring.header().persistent;
         let write_back = options.write_back.unwrap_or(if persistent { WriteBack::Lines } else { WriteBack::None });
         if write_back == WriteBack::Lines && !ring.writes_back() {
-            return Err(LiveError::Ring(
-                "this processor has no instruction that writes a line back: use WriteBack::Stream".into(),
-            ));
+            return Err(LiveError::Ring("this processor has no instruction that writes a line back".into()));
         }
         let level = options.level.unwrap_or(if persistent { Level::Ring } else { Level::Destaged });
         let home = owner::me()?;
@@ -499,21 +497,12 @@ impl Log {
         }
     }
 
-    /// Makes what a writer stored visible before its tail; persistent, too, where that is asked for.
+    /// Makes what a writer stored by the caches outlive a loss of power before it is visible, where that is asked for.
     #[inline]
-    pub(super) fn settle(&self, reserved: Reserved, how: WriteBack) {
-        match how {
-            WriteBack::None => {}
-            WriteBack::Lines => {
-                self.ring.write_back(reserved.from, reserved.end - reserved.from);
-                fence();
-            }
-            WriteBack::Stream => {
-                // What is no whole line did not go past the caches.
-                self.ring.write_back(reserved.from, reserved.offset - reserved.from + 1);
-                self.ring.write_back(reserved.end - 1, 1);
-                fence();
-            }
+    pub(super) fn settle(&self, reserved: Reserved) {
+        if self.write_back != WriteBack::None {
+            self.ring.write_back(reserved.from, reserved.end - reserved.from);
+            fence();
         }
     }
 

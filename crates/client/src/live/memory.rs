@@ -17,10 +17,8 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 pub enum WriteBack {
     /// Nothing: the caches are taken to survive, or the memory does not. Stores outlive the process all the same.
     None,
-    /// Cache lines are written back, and a fence waits for them.
+    /// Records are stored past the caches, lines of anything else are written back, and a fence waits for both.
     Lines,
-    /// Stores go past the caches, and a fence waits for them.
-    Stream,
 }
 
 /// A shared mapping of part of a file. Offsets are bytes from its start; one that is not inside is a mistake of this crate (asserted).
@@ -33,8 +31,7 @@ pub(crate) struct Mapping {
 }
 
 /// Bytes of a cache line.
-#[cfg(target_arch = "x86_64")]
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// The instruction that writes a line back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,21 +166,16 @@ impl Mapping {
         unsafe { to.write_bytes(0, len as usize) };
     }
 
-    /// As [`Mapping::write`], past the caches where lines are whole. The others, the first and the last, are the caller's to write back.
+    /// As [`Mapping::write`], past the caches. Asserts that it is whole lines.
     #[inline]
     pub(super) fn stream(&self, offset: u64, from: &[u8]) {
+        let (lines, rest) = from.as_chunks::<LINE>();
+        assert!(rest.is_empty() && offset.is_multiple_of(LINE as u64), "{} bytes at {offset}", from.len());
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
             assert!(self.writable, "a mapping that is only read");
-            let head = ((offset.next_multiple_of(LINE as u64) - offset) as usize).min(from.len());
-            let (first, rest) = from.split_at(head);
-            let (lines, last) = rest.as_chunks::<LINE>();
-            if !first.is_empty() {
-                self.write(offset, first);
-            }
-            let at = offset + head as u64;
-            let to = self.at(at, lines.len() * LINE);
+            let to = self.at(offset, from.len());
             for (n, line) in lines.iter().enumerate() {
                 for part in 0..LINE / 16 {
                     // SAFETY: the load is of 16 bytes of `line`, the store inside of what `at` has checked, at a multiple of 16, and the mapping is
@@ -194,12 +186,12 @@ impl Mapping {
                     }
                 }
             }
-            if !last.is_empty() {
-                self.write(at + (lines.len() * LINE) as u64, last);
-            }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        self.write(offset, from);
+        {
+            let _ = lines;
+            self.write(offset, from);
+        }
     }
 
     /// Begins to fetch lines so that they can be stored to.

@@ -15,7 +15,7 @@ use tidewater_wire::vendor::{
 use tidewater_wire::vfio_user::Area;
 
 use super::error::LiveError;
-use super::memory::{Mapping, WriteBack, fence};
+use super::memory::{Mapping, fence};
 use super::owner;
 use super::socket::Mappable;
 use crate::writers::{OFFSETS, Reserved, Slot, Writers};
@@ -302,7 +302,7 @@ impl Ring {
                 if !self.holds_record(hole) {
                     let mut void = vec![0; (hole.end - hole.from) as usize];
                     fill_void(hole.from, self.header.epoch, &mut void);
-                    self.write(hole.from, &void, WriteBack::None);
+                    self.write(hole.from, &void);
                     sealed += 1;
                 }
                 settle(hole);
@@ -403,7 +403,7 @@ impl Ring {
                 debug_assert_eq!(last, from);
                 let mut void = vec![0; (last - first) as usize];
                 fill_void(first, self.header.epoch, &mut void);
-                self.write(first, &void, WriteBack::None);
+                self.write(first, &void);
                 recovered.sealed += 1;
             }
             end = to;
@@ -428,18 +428,23 @@ impl Ring {
 
     /// Stores bytes that the caller has reserved.
     #[inline]
-    pub(super) fn write(&self, offset: u64, from: &[u8], how: WriteBack) {
+    pub(super) fn write(&self, offset: u64, from: &[u8]) {
         let (at, first) = self.parts(offset, from.len());
         let (one, other) = from.split_at(first);
         for (at, bytes) in [(at, one), (0, other)] {
-            if bytes.is_empty() {
-                continue;
-            }
-            match how {
-                WriteBack::Stream => self.data.stream(at, bytes),
-                _ => self.data.write(at, bytes),
+            if !bytes.is_empty() {
+                self.data.write(at, bytes);
             }
         }
+    }
+
+    /// As [`Ring::write`], past the caches. Asserts that it is whole lines.
+    #[inline]
+    pub(super) fn stream(&self, offset: u64, from: &[u8]) {
+        let (at, first) = self.parts(offset, from.len());
+        let (one, other) = from.split_at(first);
+        self.data.stream(at, one);
+        self.data.stream(0, other);
     }
 
     #[inline]

@@ -6,13 +6,14 @@ use tidewater_wire::vendor::{RECORD_ALIGN, RecordHeader, RecordKind};
 use super::error::LiveError;
 use super::level::Written;
 use super::log::Log;
-use super::memory::{WriteBack, fence};
+use super::memory::{LINE, WriteBack, fence};
 use super::owner;
+use super::ring::Ring;
 use crate::fill_void;
 use crate::writers::Reserved;
 
-/// Payloads from so many bytes on are stored past the caches where lines are written back.
-const STREAM_MIN: u64 = 2048;
+/// Payloads from so many bytes on have their checksum computed while they are on their way past the caches.
+const OVERLAP_MIN: u64 = 2048;
 
 /// Bytes that are fetched for the next record, at most: as many lines as processors have under way at once.
 const FETCH_AHEAD_MAX: u64 = 4096;
@@ -49,42 +50,55 @@ impl Log {
         let bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
         let most = self.ring.size();
         let length = u32::try_from(bytes).map_err(|_| LiveError::TooLarge { bytes, most })?;
+        let span = RecordHeader::span(bytes);
         let checksum = || parts.iter().fold(0, |before, part| crc32c_append(before, part));
-        // Lines of a large payload that have to reach memory go there past the caches, while the checksum is computed; else that comes first, since
-        // others wait for what is reserved.
-        let large = self.write_back == WriteBack::Lines && bytes >= STREAM_MIN;
-        let computed = if large { 0 } else { checksum() };
-        let reserved = self.take(slot, RecordHeader::span(bytes), RECORD_ALIGN)?;
-        let Reserved { from, offset, end } = reserved;
-        let how = if large { WriteBack::Stream } else { self.write_back };
-        if offset > from {
-            self.ring.zero(from, offset - from);
-        }
-        let mut filled = offset + RecordHeader::SIZE as u64;
-        for (number, part) in parts.iter().enumerate() {
-            let begin = filled;
-            self.ring.write(begin, part, how);
-            filled += part.len() as u64;
-            if how == WriteBack::Stream && number > 0 {
-                // The line in which two parts meet.
-                self.ring.write_back(begin, 1);
+        let header = |lsn, data_checksum| {
+            let epoch = self.ring.header().epoch;
+            RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn, epoch }.to_bytes()
+        };
+        let reserved;
+        if self.write_back == WriteBack::None {
+            // Before its place is reserved: others wait for what is reserved.
+            let data_checksum = checksum();
+            reserved = self.take(slot, span, RECORD_ALIGN)?;
+            self.zero_gap(reserved);
+            let mut filled = reserved.offset + RecordHeader::SIZE as u64;
+            for part in parts {
+                self.ring.write(filled, part);
+                filled += part.len() as u64;
             }
-        }
-        if end > filled {
             // The fill of a record is whatever; zeroes, so that nothing of an older turn stays.
-            self.ring.zero(filled, end - filled);
+            self.ring.zero(filled, reserved.end - filled);
+            self.ring.write(reserved.offset, &header(reserved.offset, data_checksum));
+        } else {
+            // A record is whole lines, which go past the caches: writing them back would take longer. The checksum of a large one is computed
+            // meanwhile.
+            let early = (bytes < OVERLAP_MIN).then(checksum);
+            reserved = self.take(slot, span, RECORD_ALIGN)?;
+            if self.zero_gap(reserved) {
+                self.ring.write_back(reserved.from, reserved.offset - reserved.from);
+            }
+            let mut lines = LineStream::new(&self.ring, reserved.offset);
+            parts.iter().for_each(|part| lines.put(part));
+            lines.end(&header(reserved.offset, early.unwrap_or_else(checksum)));
+            fence();
         }
-        let data_checksum = if large { checksum() } else { computed };
-        let epoch = self.ring.header().epoch;
-        let header = RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn: offset, epoch }.to_bytes();
-        self.ring.write(offset, &header, WriteBack::None);
-        self.settle(reserved, how);
         self.ring.writers().publish(slot);
-        if how != WriteBack::Stream {
+        if self.write_back == WriteBack::None {
             // The next record is probably as large, and its lines were read by the device since they were written.
-            self.ring.fetch_ahead(end, (end - offset).min(FETCH_AHEAD_MAX));
+            self.ring.fetch_ahead(reserved.end, span.min(FETCH_AHEAD_MAX));
         }
-        Ok(Written { lsn: offset, end })
+        Ok(Written { lsn: reserved.offset, end: reserved.end })
+    }
+
+    /// Fills what is between the end of the stream and a record that has to begin at a line. False: there is nothing.
+    #[inline]
+    fn zero_gap(&self, reserved: Reserved) -> bool {
+        let gap = reserved.offset - reserved.from;
+        if gap > 0 {
+            self.ring.zero(reserved.from, gap);
+        }
+        gap > 0
     }
 
     /// Stores bytes by a slot.
@@ -94,13 +108,74 @@ impl Log {
             return Ok(Written { lsn: end, end });
         }
         let reserved = self.take(slot, bytes.len() as u64, 1)?;
-        self.ring.write(reserved.offset, bytes, self.write_back);
-        self.settle(reserved, self.write_back);
+        self.ring.write(reserved.offset, bytes);
+        self.settle(reserved);
         self.ring.writers().publish(slot);
         if self.write_back != WriteBack::None {
             self.ring.write_back_tail();
         }
         Ok(Written { lsn: reserved.offset, end: reserved.end })
+    }
+}
+
+/// A record on its way past the caches, gathered to whole lines.
+struct LineStream<'r> {
+    ring: &'r Ring,
+    begin: u64,
+    /// The record's first line, which is stored last: the header is in it.
+    first: [u8; LINE],
+    /// The line that is being filled, how far, and where it goes.
+    line: [u8; LINE],
+    filled: usize,
+    at: u64,
+}
+
+impl<'r> LineStream<'r> {
+    #[inline]
+    fn new(ring: &'r Ring, at: u64) -> LineStream<'r> {
+        LineStream { ring, begin: at, first: [0; LINE], line: [0; LINE], filled: RecordHeader::SIZE, at }
+    }
+
+    /// Bytes of the payload.
+    #[inline]
+    fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.filled == 0 && bytes.len() >= LINE {
+                let (lines, rest) = bytes.split_at(bytes.len() / LINE * LINE);
+                self.ring.stream(self.at, lines);
+                self.at += lines.len() as u64;
+                bytes = rest;
+                continue;
+            }
+            let (some, rest) = bytes.split_at(bytes.len().min(LINE - self.filled));
+            self.line[self.filled..][..some.len()].copy_from_slice(some);
+            self.filled += some.len();
+            bytes = rest;
+            if self.filled == LINE {
+                self.next();
+            }
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) {
+        if self.at == self.begin {
+            self.first = self.line;
+        } else {
+            self.ring.stream(self.at, &self.line);
+        }
+        (self.at, self.filled) = (self.at + LINE as u64, 0);
+    }
+
+    /// Fills the last line with zeroes, and puts the header in front of all.
+    #[inline]
+    fn end(mut self, header: &[u8; RecordHeader::SIZE]) {
+        if self.filled > 0 {
+            self.line[self.filled..].fill(0);
+            self.next();
+        }
+        self.first[..RecordHeader::SIZE].copy_from_slice(header);
+        self.ring.stream(self.begin, &self.first);
     }
 }
 
@@ -173,7 +248,7 @@ impl<'l> Begun<'l> {
         assert!(inside, "{at} and {} bytes of {}", bytes.len(), self.bytes);
         if self.claim.is_mine() {
             let offset = self.reserved.offset + RecordHeader::SIZE as u64 + u64::from(at);
-            self.claim.log.ring.write(offset, bytes, WriteBack::None);
+            self.claim.log.ring.write(offset, bytes);
         }
     }
 
@@ -198,7 +273,7 @@ impl<'l> Begun<'l> {
     fn end(&mut self, header: &[u8]) {
         self.over = true;
         let (log, Reserved { from, offset, end }) = (self.claim.log, self.reserved);
-        log.ring.write(offset, header, WriteBack::None);
+        log.ring.write(offset, header);
         if log.write_back != WriteBack::None {
             log.ring.write_back(from, end - from);
             fence();
