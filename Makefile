@@ -29,7 +29,7 @@ build: ## Build the release binary, and the library that `tidewater run` preload
 	$(CARGO) build --release --locked --package tidewater-shim
 	@echo 'The binary: $(TIDEWATER)'
 
-install: ## Install the C library: header, libraries, pkg-config file, manual pages (PREFIX=/usr/local)
+install: ## Install the C library, the preload library of `tidewater run`, and the layers for SQLite and RocksDB (PREFIX=/usr/local)
 	@scripts/setup.sh
 	@PREFIX='$(or $(PREFIX),/usr/local)' DESTDIR='$(DESTDIR)' scripts/install.sh
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use tidewater_client::hardware::WindowLog;
@@ -117,6 +117,9 @@ struct Wal {
     buffers: Mutex<(Vec<u8>, u64)>,
     /// End of what is written, and a copy of it under way: held by who writes.
     writer: Mutex<(u64, Vec<u8>)>,
+    /// One writes; whoever waits for it looks again when it is done (`LWLockAcquireOrWait`).
+    writing: Mutex<bool>,
+    done: Condvar,
     flushed: AtomicU64,
     writes: AtomicU64,
     bytes: AtomicU64,
@@ -129,6 +132,8 @@ impl Wal {
             sends,
             buffers: Mutex::new((vec![0; BUFFERS as usize], 0)),
             writer: Mutex::new((0, Vec::with_capacity(BUFFERS as usize))),
+            writing: Mutex::new(false),
+            done: Condvar::new(),
             flushed: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -158,13 +163,24 @@ impl Wal {
 
     /// `XLogFlush`.
     fn flush(&self, end: u64) -> Result<(), LiveError> {
+        let mut writing = self.writing.lock().expect("nobody panics");
+        while *writing && self.flushed.load(Ordering::Acquire) < end {
+            writing = self.done.wait(writing).expect("nobody panics");
+        }
         if self.flushed.load(Ordering::Acquire) >= end {
             return Ok(());
         }
+        *writing = true;
+        drop(writing);
+        let written = self.write();
+        *self.writing.lock().expect("nobody panics") = false;
+        self.done.notify_all();
+        written
+    }
+
+    /// `XLogWrite`, of all that is inserted.
+    fn write(&self) -> Result<(), LiveError> {
         let mut writer = self.writer.lock().expect("nobody panics");
-        if self.flushed.load(Ordering::Acquire) >= end {
-            return Ok(());
-        }
         let (written, copy) = &mut *writer;
         let upto = {
             let buffers = self.buffers.lock().expect("nobody panics");
@@ -310,6 +326,10 @@ fn round(folder: &Path, route: Route, sends: Sends, clients: usize, time: Durati
         over.store(true, Ordering::Relaxed);
     });
     let spent = start.elapsed().as_secs_f64();
+    if let Sink::Ring(log, _) = &wal.sink {
+        // What is left to destage would be the next one's to wait for.
+        log.wait(log.end(), Level::Destaged, TIME).expect("the device destages");
+    }
     let commits = commits.load(Ordering::Relaxed) as f64;
     let told = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
     Found {
@@ -347,6 +367,10 @@ fn main() {
         ("window, BA_SYNC, pages", Route::Window, Sends::Pages),
         ("window, BA_SYNC, new bytes", Route::Window, Sends::New),
     ];
+    let filters: Vec<String> = std::env::args().skip(1).collect();
+    let named = |name: &str| filters.iter().any(|filter| filter.len() > 3 && name.contains(filter.as_str()));
+    let some = cells.iter().any(|(name, ..)| named(name));
+    let cells: Vec<_> = cells.into_iter().filter(|(name, ..)| !some || named(name)).collect();
     let mut found: Vec<Vec<Found>> = (0..cells.len() * CLIENTS.len()).map(|_| Vec::new()).collect();
     for turn in 0..rounds.max(1) {
         for step in 0..cells.len() {

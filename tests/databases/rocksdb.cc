@@ -1,4 +1,4 @@
-// A server in front of RocksDB, for tests: rocksdb-server FOLDER SOCKET sync|none
+// A server in front of RocksDB, for tests: rocksdb-server FOLDER SOCKET sync|none [FILESYSTEM-URI]
 //
 // A line in, lines out, the last of them `ok` or `error WHY`:
 //   ping
@@ -18,7 +18,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/options.h>
 #include <rocksdb/write_batch.h>
 
@@ -72,8 +74,8 @@ static void serve(int connection) {
 }
 
 int main(int count, char **words) {
-    if (count != 4) {
-        std::cerr << "usage: rocksdb-server FOLDER SOCKET sync|none\n";
+    if (count != 4 && count != 5) {
+        std::cerr << "usage: rocksdb-server FOLDER SOCKET sync|none [FILESYSTEM-URI]\n";
         return 2;
     }
     synced = !strcmp(words[3], "sync");
@@ -82,8 +84,12 @@ int main(int count, char **words) {
     options.paranoid_checks = true;
     // Memtables leave for files, and logs are deleted, while commits go on.
     options.write_buffer_size = 1 << 20;
+    static std::shared_ptr<rocksdb::Env> environment;
+    Status status;
+    if (count == 5)
+        status = rocksdb::Env::CreateFromUri(rocksdb::ConfigOptions(), "", words[4], &options.env, &environment);
     rocksdb::DB *opened;
-    Status status = rocksdb::DB::Open(options, words[1], &opened);
+    if (status.ok()) status = rocksdb::DB::Open(options, words[1], &opened);
     if (!status.ok()) {
         std::cerr << status.ToString() << "\n";
         return 1;

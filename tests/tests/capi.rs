@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tidewater_tests::capi::{Installed, said};
-use tidewater_tests::ring::Device;
-use tidewater_tests::root;
+use tidewater_tests::ring::{Device, RING};
+use tidewater_tests::{Build, root, skipped, tidewater};
+use tidewater_wire::vendor::{LanePage, RING_FILE_BAR2};
 
 fn installed() -> &'static Installed {
     Installed::at(env!("CARGO_TARGET_TMPDIR"))
@@ -57,6 +58,18 @@ fn the_abi_holds_as_c_sees_it() {
     assert_eq!((killed.as_deref(), last.as_deref()), (Some("killed"), Some("ok")), "{errors}");
     assert!(output.status.success(), "{errors}");
     drop(device);
+}
+
+#[test]
+fn c_hears_of_a_full_log_a_lane_that_is_taken_and_a_broken_stream() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = Device::start(folder.path(), &["--set", "fast.on_wrap=wait-for-trim"]);
+    let program = compile("tests/errors.c", folder.path(), false);
+    // Where the client locks lane 0, and where BAR2's lane page begins in the ring's file (docs/reference/vendor.md).
+    let (lock, tail) = (1u64 << 40, RING_FILE_BAR2 + 4096 + LanePage::TAIL_OFFSET as u64);
+    let mut run = Command::new(program);
+    run.arg(device.target()).arg(folder.path().join("ring")).args([lock, tail, RING].map(|number| number.to_string()));
+    assert_eq!(said(&mut run), "ok\n");
 }
 
 #[test]
@@ -153,4 +166,45 @@ impl OwnGroup for Command {
         use std::os::unix::process::CommandExt;
         self.process_group(0)
     }
+}
+
+/// What stands beside the library: each is loaded by the program that it is for.
+#[test]
+fn the_preload_library_and_the_layers_are_installed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let own = installed().prefix.join("lib/tidewater");
+    let device = Device::start(folder.path(), &["--set", "fast.log_size=8MiB", "--set", "fast.on_wrap=wait-for-trim"]);
+    let shim = own.join("libtidewater_shim.so");
+    let mut run = tidewater(Build::Same, folder.path());
+    run.env("TIDEWATER_SHIM", &shim).args([
+        "run",
+        "--device",
+        &device.target(),
+        "--level",
+        "ring",
+        "--log",
+        "*.log",
+        "--",
+    ]);
+    said(run.args(["sh", "-c", "grep -q libtidewater_shim /proc/self/maps && echo commit > a.log"]));
+    assert_eq!(std::fs::read(folder.path().join("a.log")).expect("it was written"), b"commit\n");
+
+    for (library, source, header) in [
+        ("tidewater_vfs.so", "tidewater_vfs.c", "sqlite3ext.h"),
+        ("libtidewater_rocksdb.so", "tidewater_fs.cc", "rocksdb/file_system.h"),
+    ] {
+        assert!(installed().prefix.join("share/tidewater").join(source).is_file(), "{source}");
+        let can = Path::new("/usr/include").join(header).exists();
+        assert_eq!(own.join(library).is_file(), can, "{library}, where {header} is there: {can}");
+    }
+    let vfs = own.join("tidewater_vfs.so");
+    if !vfs.exists() || Command::new("sqlite3").arg("--version").output().is_err() {
+        return skipped(1, "no sqlite3 (sqlite3, libsqlite3-dev)");
+    }
+    let mut shell = Command::new("sqlite3");
+    shell.current_dir(folder.path()).args(["-cmd", &format!(".load {} sqlite3_tidewatervfs_init", vfs.display())]);
+    let open = format!(".open 'file:my.db?vfs=tidewater&device={}&level=ring'", device.target());
+    let wrote =
+        said(shell.args(["-cmd", &open, ":memory:", "CREATE TABLE t (a); INSERT INTO t VALUES (7); SELECT a FROM t;"]));
+    assert_eq!(wrote.trim(), "7");
 }

@@ -2,6 +2,7 @@
 //! is killed and its files lose what was never synced.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -287,4 +288,106 @@ fn rocksdb_commits_through_the_device() {
     assert!(said(&mut check).contains("OK"));
     let value = said(tool("ldb", &["--db=r", "get", "key49"]).stderr(Stdio::null()));
     assert_eq!(value.trim(), "value49");
+}
+
+/// RocksDB behind a socket (`tests/databases/rocksdb.cc`).
+struct Rocks {
+    child: Child,
+    stream: UnixStream,
+}
+
+impl Rocks {
+    /// Starts one on the folder `r`, and waits until it answers. `preload` may be nothing.
+    fn start(folder: &Path, server: &Path, preload: &str, shadows: &Path, uri: Option<&str>) -> Rocks {
+        let socket = folder.join("rocks.sock");
+        let _ = std::fs::remove_file(&socket);
+        let mut command = Command::new(server);
+        command.current_dir(folder).arg("r").arg(&socket).arg("sync").args(uri);
+        let mut child =
+            command.env("LD_PRELOAD", preload).env("TIDEWATER_WITNESS", shadows).spawn().expect("it starts");
+        loop {
+            if let Ok(stream) = UnixStream::connect(&socket) {
+                return Rocks { child, stream };
+            }
+            assert!(child.try_wait().expect("it is our child").is_none(), "it ended");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    /// The lines that answer a line, less the last, which must be `ok`.
+    fn ask(&mut self, line: &str) -> Vec<String> {
+        self.stream.write_all(format!("{line}\n").as_bytes()).expect("it reads");
+        let mut lines = Vec::new();
+        for answer in BufReader::new(&self.stream).lines() {
+            match answer.expect("it answers").as_str() {
+                "ok" => return lines,
+                error if error.starts_with("error ") => panic!("{line}: {error}"),
+                other => lines.push(other.to_owned()),
+            }
+        }
+        panic!("{line}: it ended");
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+/// Commits, kills RocksDB and the device, takes all files and the image back to what was synced, and looks for the commits.
+fn rocksdb_is_killed(how: &str, settings: &[&str], ring: bool) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let here = folder.path();
+    let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", here) else {
+        return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
+    };
+    let server = here.join("server");
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-O1", "-o"]).arg(&server).arg(root().join("tests/databases/rocksdb.cc"));
+    said(compiler.args(["-lrocksdb", "-pthread"]));
+    let witness = Witness::build(here).expect("a C compiler");
+    let (shadows, drive, data) = (here.join("shadows"), here.join("d"), here.join("r"));
+    for path in [&shadows, &drive, &data] {
+        std::fs::create_dir(path).expect("a folder");
+    }
+    let lent = if ring { &["--ring", "ring"][..] } else { &[] };
+    let start =
+        || Device::start_as(&drive, &[lent, settings].concat(), |command| witness.attach_tracking(command, &shadows));
+    let preload = format!("{} {}", witness.library().display(), layer.display());
+    let device = start();
+    let uri = format!("tidewater://{how}{}", device.target());
+    let mut rocks = Rocks::start(here, &server, &preload, &shadows, Some(&uri));
+    for i in 0..300 {
+        rocks.ask(&format!("commit key{i:04} {} also{i:04} {i}", "v".repeat(i % 700 + 1)));
+    }
+    rocks.kill();
+    device.kill();
+    witness.reset(&shadows, &[&data, &drive.join("drive")]).expect("the files are there");
+    // The level is DESTAGED: the ring may go with the power.
+    let _ = std::fs::remove_file(drive.join("ring"));
+
+    // The control: what the files have without the device is not all of it.
+    said(Command::new("cp").current_dir(here).args(["-r", "r", "control"]));
+    let mut control = Command::new("ldb");
+    control.current_dir(here).args(["--db=control", "scan"]);
+    let left = control.output().map(|output| output.stdout.iter().filter(|byte| **byte == b'\n').count());
+    assert!(left.is_ok_and(|left| left < 600), "nothing was lost, so nothing is shown");
+
+    let _device = start();
+    let mut rocks = Rocks::start(here, &server, &preload, &shadows, Some(&uri));
+    let found = rocks.ask("scan");
+    assert_eq!(found.len(), 600, "commits are lost");
+    assert!(found.iter().any(|line| line == "also0299 299"), "{:?}", found.last());
+    rocks.ask("check");
+    rocks.kill();
+}
+
+#[test]
+fn what_rocksdb_committed_comes_back_from_the_device() {
+    rocksdb_is_killed("", &LOG, true);
+}
+
+#[test]
+fn what_rocksdb_committed_comes_back_from_the_window() {
+    rocksdb_is_killed("window:0+4112:", &WINDOW, false);
 }

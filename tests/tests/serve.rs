@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidewater_serve::nvme_tcp::initiator::{Controller, Host, Queue, Transfer};
 use tidewater_serve::vfio_user::client::Client;
+use tidewater_tests::block::Loop;
 use tidewater_tests::{Build, run, run_well, skipped, tidewater};
 use tidewater_wire::fabrics::Nqn;
 use tidewater_wire::nvme::{Sqe, register::offset as register};
@@ -414,28 +415,6 @@ fn a_refused_start_leaves_nothing_behind() {
     let again = ["serve", "--image", "drive.img", "--control", "control.sock", "--nvme-tcp", "192.0.2.1:4420"];
     refused_with_help(here, &again, 2, &["192.0.2.1:4420"]);
     assert!(here.join("drive.img").exists() && !here.join("control.sock").exists());
-}
-
-/// A block device of so many bytes, over a file. It goes when this is dropped.
-struct Loop(String);
-
-impl Loop {
-    /// `Err`: why there is none here.
-    fn new(file: &Path, bytes: u64) -> Result<Loop, String> {
-        File::create(file).and_then(|file| file.set_len(bytes)).expect("the folder is writable");
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
-        let made = made.map_err(|error| format!("losetup: {error}"))?;
-        if !made.status.success() {
-            return Err(String::from_utf8_lossy(&made.stderr).trim().to_owned());
-        }
-        Ok(Loop(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
-    }
 }
 
 #[test]

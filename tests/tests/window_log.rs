@@ -175,6 +175,32 @@ fn what_is_no_log_is_refused_in_words() {
     assert!(WindowLog::open("window:0+x:vfio-user:s").is_err() && WindowLog::open("vfio-user:s").is_err());
 }
 
+/// Threads that trim at once, and do not know of each other how far: the durable head never goes back.
+#[test]
+fn threads_that_trim_at_once_leave_a_log() {
+    let folder = folder();
+    let served = Served::start(folder.path(), None);
+    for round in 0..4 {
+        let log = served.log();
+        let ends: Vec<u64> =
+            (0..40).map(|at| log.append(&[&payload(round * 64 + at)]).expect("there is room").end).collect();
+        log.sync(log.end()).expect("it becomes safe");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (log, ends) = (&log, &ends);
+                scope.spawn(move || {
+                    ends.iter().skip(thread).step_by(4).for_each(|end| log.trim(*end).expect("it is synced"))
+                });
+            }
+        });
+        let (head, tail) = (log.head(), log.end());
+        assert_eq!(head, tail, "all is trimmed");
+        drop(log);
+        let reopened = served.log().reopened();
+        assert_eq!((reopened.head, reopened.tail), (head, tail), "the head went back");
+    }
+}
+
 /// What a writer told that it has committed: number and place.
 fn told(folder: &Path) -> Vec<(u64, u64)> {
     let bytes = std::fs::read(folder.join("told")).unwrap_or_default();
@@ -283,6 +309,11 @@ fn round(folder: &Path, witness: &Witness, shadows: &Path, life: u64, ends: Ends
     let there = numbers(&log);
     let committed = told(folder);
     let lost = committed.iter().filter(|(number, lsn)| *lsn >= log.head() && there.get(lsn) != Some(number)).count();
+    if lost > 0 {
+        let places = committed.iter().map(|(_, lsn)| *lsn);
+        let (first, last) = (places.clone().min(), places.max());
+        println!("{lost} lost of those from {first:?} to {last:?}; {:?}; {:?}", log.reopened(), there.last_key_value());
+    }
     (committed.len(), lost)
 }
 

@@ -70,6 +70,14 @@ fn seen(verdict: &Verdict) -> Seen {
     }
 }
 
+/// The same of the map: where no number of sections is too many, all of it is at hand once it was brought in.
+fn map_seen(found: &map_cache::Found, verdict: &Verdict) -> Seen {
+    match &found.knee {
+        Some(Knee { beyond: Some(_), .. }) => Seen::None,
+        _ => seen(verdict),
+    }
+}
+
 /// The read cache.
 pub(crate) fn read_cache(
     session: &mut Session<'_>,
@@ -120,7 +128,7 @@ fn read_verdict(found: &read_cache::Found, page: u64) -> Verdict {
 pub(crate) fn map_cache(session: &mut Session<'_>, stage: &mut Stage, known: &mut Known) -> Result<(), Stop> {
     let found = map_cache::measure(session)?;
     let verdicts = map_verdicts(&found, session.about.capacity);
-    known.map = Some(seen(&verdicts[0]));
+    known.map = Some(map_seen(&found, &verdicts[0]));
     stage.verdicts.extend(verdicts);
     if let Some(knee) = &found.knee {
         stage.figures.push(passes("Reads spread over the drive", "sections, a read in each", &knee.trials, 1.0));
@@ -381,8 +389,11 @@ pub(crate) fn host_memory(
     session.target().set_host_memory(Lend::Nothing)?;
     stage.notes.push(format!("measured again without {size}"));
     let mut done = without(session, options, stage, &asked);
-    if let (Ok(()), Some(lent), Some(Seen::Size(reach, _))) = (&done, sizes.filter(|size| *size > 0), &known.map) {
-        done = resized(session, stage, lent, *reach);
+    let of_map = stage.verdicts.iter().any(|one| one.what == ask::MAP_PLACE && one.place.as_deref() != Some(INSIDE));
+    if let (Ok(()), Some(lent), Some(map)) = (&done, sizes.filter(|size| *size > 0), &known.map)
+        && (of_map || matches!(map, Seen::Size(..)))
+    {
+        done = resized(session, stage, lent, map);
     }
     // The drive gets back what it had, whatever happened.
     session.target().set_host_memory(Lend::AsFound)?;
@@ -435,7 +446,7 @@ fn without(
 }
 
 /// The mapping cache with half of the host's memory: one size says whose memory it is, a second one that it is for the map.
-fn resized(session: &mut Session<'_>, stage: &mut Stage, lent: u64, reach: u64) -> Result<(), Stop> {
+fn resized(session: &mut Session<'_>, stage: &mut Stage, lent: u64, with: &Seen) -> Result<(), Stop> {
     let what = ask::MAP_GROWTH;
     session.progress(0.8);
     if let Err(why) = session.target().set_host_memory(Lend::Bytes(lent / 2)) {
@@ -443,6 +454,11 @@ fn resized(session: &mut Session<'_>, stage: &mut Stage, lent: u64, reach: u64) 
         stage.verdicts.push(untold(what, &why));
         return Ok(());
     }
+    let Seen::Size(reach, _) = *with else {
+        let how = if *with == Seen::None { "all of the map is at hand" } else { "its reach could not be told" };
+        stage.verdicts.push(untold(what, &format!("with {} of the host's memory {how}", format_bytes(lent))));
+        return Ok(());
+    };
     stage.notes.push(format!("measured again with {} of the host's memory", format_bytes(lent / 2)));
     let found = map_cache::measure(session)?;
     let verdict = map_verdicts(&found, session.about.capacity).swap_remove(0);

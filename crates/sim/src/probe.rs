@@ -2,6 +2,7 @@
 //! says so.
 
 use crate::host_memory::{LentMemory, settle};
+use tidewater_base::units::format_bytes;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Input, Output, PAST};
 use tidewater_core::host::Submission;
@@ -218,7 +219,7 @@ impl Target for SimulatedDrive {
             Lend::AsFound => self.lend(self.lent),
             Lend::Bytes(bytes) if bytes > 0 && bytes < self.device.profile().serve.hmb_min => {
                 let least = self.device.profile().serve.hmb_min;
-                Err(TargetError(format!("the drive takes no less than {least} bytes of its host")))
+                Err(TargetError(format!("the drive takes no less than {} of its host", format_bytes(least))))
             }
             Lend::Bytes(bytes) if bytes <= most => self.lend(bytes),
             Lend::Bytes(bytes) => {

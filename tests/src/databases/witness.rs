@@ -43,6 +43,11 @@ impl Witness {
         Ok(witness)
     }
 
+    /// What is preloaded.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
     /// Has a program keep in `shadows` what it syncs.
     pub fn attach(&self, command: &mut Command, shadows: &Path) {
         command.env("LD_PRELOAD", &self.library).env("TIDEWATER_WITNESS", shadows);

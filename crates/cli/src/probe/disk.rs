@@ -16,6 +16,8 @@ const ALIGN: usize = 4_096;
 /// The most that one request moves: what every Linux driver takes at once.
 const LARGEST: u64 = 128 << 10;
 
+const IN_USE: &str = "a drive that is in use is never written to, whatever is allowed";
+
 /// A file or block device that is opened past the page cache.
 pub struct Disk {
     file: File,
@@ -49,20 +51,30 @@ impl Disk {
             && device
             && let Some(use_) = in_use(path, metadata.rdev())
         {
-            return Err(wrong(&use_).help("a drive that is in use is never written to, whatever is allowed"));
+            return Err(wrong(&use_).help(IN_USE));
         }
+        use nix::fcntl::OFlag;
+        // Of a block device, O_EXCL: nobody else holds it, in whatever way, nor begins to.
+        let alone = if destroy && device { OFlag::O_EXCL } else { OFlag::empty() };
         let mut file = OpenOptions::new()
             .read(true)
             .write(destroy)
-            .custom_flags(nix::fcntl::OFlag::O_DIRECT.bits())
+            .custom_flags((OFlag::O_DIRECT | alone).bits())
             .open(path)
             .map_err(|error| {
+                if error.raw_os_error() == Some(nix::libc::EBUSY) {
+                    return wrong("is in use").help(IN_USE);
+                }
                 wrong(&format!("cannot be opened past the page cache (O_DIRECT): {}", reason(&error)))
                     .help("choose a file on a disk's file system that you may read; one in memory (tmpfs) has no drive behind it")
             })?;
         let capacity = file.seek(SeekFrom::End(0)).map_err(|error| wrong(&reason(&error)))? / LARGEST * LARGEST;
         if capacity < 64 * LARGEST {
             return Err(wrong("is too small to be probed").help("give at least 8 MiB"));
+        }
+        // The kernel need not have looked: a table that somebody wrote is enough.
+        if destroy && device && partition_table(&file).map_err(|error| wrong(&reason(&error)))? {
+            return Err(wrong("has a partition table").help("`wipefs -a` takes it away, if nobody needs what is there"));
         }
         let kept = if destroy {
             Ok(())
@@ -143,6 +155,28 @@ fn in_use(path: &Path, rdev: u64) -> Option<String> {
     let lists = lists.map(|(list, what)| (std::fs::read_to_string(list).unwrap_or_default(), what));
     let lists = lists.iter().map(|(text, what)| (text.as_str(), *what));
     used_as(&canonical, &PathBuf::from(format!("/sys/dev/block/{major}:{minor}")), lists)
+}
+
+/// Whether a partition table is at the start of a file that is open for direct access.
+fn partition_table(file: &File) -> std::io::Result<bool> {
+    let mut room = vec![0; 2 * ALIGN + ALIGN];
+    let aligned = room.as_ptr().align_offset(ALIGN);
+    let start = &mut room[aligned..aligned + 2 * ALIGN];
+    file.read_exact_at(start, 0)?;
+    Ok(is_partitioned(start))
+}
+
+/// Whether the first two blocks, of 512 or 4,096 bytes, are those of a disk with partitions: a GUID table's header is in the second block; a
+/// master boot record ends with 55h AAh and has an entry with a type, a first block and blocks. Code in front of a file system ends like
+/// that too, but seldom has such an entry: then the answer errs on the safe side.
+fn is_partitioned(start: &[u8]) -> bool {
+    let guid = [512, ALIGN].iter().any(|&at| start.get(at..at + 8) == Some(b"EFI PART"));
+    let record = start.get(510..512) == Some(&[0x55, 0xaa])
+        && start[446..510].chunks_exact(16).any(|entry| {
+            let is_set = |field: &[u8]| field.iter().any(|byte| *byte != 0);
+            entry[0] & 0x7f == 0 && entry[4] != 0 && is_set(&entry[8..12]) && is_set(&entry[12..16])
+        });
+    guid || record
 }
 
 /// The same, from the kernel's directory of the device and its lists of devices, each with what stands in it.
@@ -281,6 +315,25 @@ mod tests {
         std::fs::create_dir_all(sys.join("disk1")).unwrap();
         std::fs::write(sys.join("disk1/partition"), "1").unwrap();
         assert_eq!(ask("", "").as_deref(), Some("has partitions (disk1)"));
+    }
+
+    #[test]
+    fn partition_tables_are_known_and_other_beginnings_are_not() {
+        let mut start = vec![0; 2 * ALIGN];
+        assert!(!is_partitioned(&start));
+        // The code in front of a FAT file system.
+        start[510..512].copy_from_slice(&[0x55, 0xaa]);
+        assert!(!is_partitioned(&start));
+        start[446 + 16 + 4] = 0x83;
+        start[446 + 16 + 8] = 8;
+        start[446 + 16 + 13] = 1;
+        assert!(is_partitioned(&start));
+        for at in [512, ALIGN] {
+            let mut start = vec![0; 2 * ALIGN];
+            start[at..at + 8].copy_from_slice(b"EFI PART");
+            assert!(is_partitioned(&start));
+        }
+        assert!(!is_partitioned(&[]));
     }
 
     #[test]

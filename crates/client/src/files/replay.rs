@@ -166,7 +166,7 @@ struct Known {
 /// says again which run it is.
 const FIRST: u32 = 1;
 
-/// Everything the first pass finds.
+/// Everything the first passes find.
 #[derive(Debug, Default)]
 struct Found {
     /// Numbered in the order in which runs began; the same run said again is the same.
@@ -185,6 +185,12 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     let from = log.room(lane)?.readable.min(to);
     let mut report = Report { from, to, ..Report::default() };
     let mut found = Found { run: FIRST, ..Found::default() };
+    read(log, from, to, |entry| {
+        if let Some((lsn, FileRecord::Synced { from })) = of_file(entry) {
+            found.synced = found.synced.max(from.min(lsn));
+        }
+        Ok(())
+    })?;
     read(log, from, to, |entry| first_pass(&mut found, &mut report, entry))?;
     found.run = FIRST;
     found.runs.clear();
@@ -307,6 +313,9 @@ fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Resul
     };
     report.records += 1;
     match record {
+        // Older than the last sync of all files: what still matters was said again. A run before this one may have had the same ids, and what it said last
+        // is still there where a loss of power has taken its trim back.
+        FileRecord::Bind { .. } | FileRecord::Leave { .. } | FileRecord::Gone { .. } if lsn < found.synced => {}
         FileRecord::Session { session, .. } => {
             if found.runs.len() >= BINDS_MAX {
                 return Err(ReplayError::TooMany);
@@ -341,7 +350,6 @@ fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Resul
                 file.gone = true;
             }
         }
-        FileRecord::Synced { from } => found.synced = found.synced.max(from.min(lsn)),
         _ => {}
     }
     Ok(())
@@ -513,4 +521,144 @@ fn zero(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
         at += part;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::backing::Room;
+    use crate::files::set::Journal;
+    use crate::live::Written;
+    use std::sync::Mutex;
+    use tidewater_base::checksum::crc32c;
+    use tidewater_wire::vendor::{FileSession, RecordHeader, RecordKind};
+
+    /// A log in memory, of which everything can be read.
+    #[derive(Debug, Default)]
+    struct Memory(Mutex<Vec<u8>>);
+
+    impl Journal for Memory {
+        fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
+            let (payload, mut log) = (parts.concat(), self.0.lock().expect("nobody panics"));
+            let lsn = log.len() as u64;
+            let (length, data_checksum) = (payload.len() as u32, crc32c(&payload));
+            let header = RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn, ..RecordHeader::default() };
+            log.extend(header.to_bytes());
+            log.extend(&payload);
+            log.resize((lsn + RecordHeader::span(payload.len() as u64)) as usize, 0);
+            Ok(Written { lsn, end: log.len() as u64 })
+        }
+
+        fn end(&self) -> u64 {
+            self.0.lock().expect("nobody panics").len() as u64
+        }
+
+        fn wait(&self, _: u64, _: Level) -> Result<(), LiveError> {
+            Ok(())
+        }
+    }
+
+    impl Backing for Memory {
+        fn level(&self) -> Level {
+            Level::Ring
+        }
+
+        fn offers(&self, _: Level) -> Result<(), LiveError> {
+            Ok(())
+        }
+
+        fn survives(&self, _: Level) -> &'static str {
+            "nothing"
+        }
+
+        fn chunk(&self) -> u64 {
+            4096
+        }
+
+        fn tail(&self) -> u64 {
+            self.end()
+        }
+
+        fn room(&self, _: u8) -> Result<Room, LiveError> {
+            Ok(Room { bytes: 1 << 20, used: 0, lanes: 1, readable: 0 })
+        }
+
+        fn seal(&self) -> Result<(), LiveError> {
+            Ok(())
+        }
+
+        fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
+            let log = self.0.lock().expect("nobody panics");
+            to.copy_from_slice(&log[offset as usize..][..to.len()]);
+            Ok(())
+        }
+
+        fn trim(&self, _: u64) -> Result<(), LiveError> {
+            Ok(())
+        }
+    }
+
+    impl Memory {
+        fn say(&self, kind: FileChangeKind, id: u32, offset: u64, rest: &[&[u8]]) {
+            let rest = rest.concat();
+            let head = FileChange { kind, id, offset, len: rest.len() as u64 };
+            self.append(&[&head.to_bytes(), &rest]).expect("memory takes it");
+        }
+
+        fn say_run(&self, number: u8) {
+            let session = FileSession { run: [number; 16], ..FileSession::default() };
+            self.say(FileChangeKind::Session, 0, 0, &[&session.to_bytes()]);
+        }
+
+        fn say_bind(&self, id: u32, file: &File, path: &Path) {
+            let path = path.as_os_str().as_bytes();
+            let mut bind = identify(file.as_fd()).expect("it is a file");
+            bind.path_bytes = path.len() as u16;
+            self.say(FileChangeKind::Bind, id, 0, &[&bind.to_bytes(), path]);
+        }
+
+        fn recovered(&self, path: &Path) -> (Report, Vec<u8>) {
+            let report = recover(self, 0, &Rules::default()).expect("nothing is missing");
+            (report, std::fs::read(path).expect("it is there"))
+        }
+    }
+
+    fn new_file(folder: &Path, name: &str) -> (PathBuf, File) {
+        let path = folder.canonicalize().expect("it is there").join(name);
+        let file = File::create(&path).expect("a new file");
+        (path, file)
+    }
+
+    #[test]
+    fn an_id_that_an_earlier_run_gave_to_a_file_that_went_is_the_later_runs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ((old_path, old), (path, file)) = (new_file(folder.path(), "old"), new_file(folder.path(), "new"));
+        let log = Memory::default();
+        // A run's last words; its first ones are trimmed.
+        log.say_bind(1, &old, &old_path);
+        log.say(FileChangeKind::Gone, 1, 0, &[]);
+        std::fs::remove_file(&old_path).expect("it is there");
+        log.say(FileChangeKind::Synced, 0, log.end(), &[]);
+        log.say_run(2);
+        log.say_bind(1, &file, &path);
+        log.say(FileChangeKind::Write, 1, 0, &[b"promised"]);
+        let (report, bytes) = log.recovered(&path);
+        assert_eq!(bytes, b"promised");
+        assert_eq!((report.files.len(), &report.files[0].fate, &report.files[0].path), (1, &Fate::UpToDate, &path));
+    }
+
+    #[test]
+    fn what_was_written_while_a_checkpoint_began_is_of_the_run_that_it_says_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, file) = new_file(folder.path(), "file");
+        let log = Memory::default();
+        // The log was trimmed up to here.
+        log.say(FileChangeKind::Write, 1, 0, &[b"one "]);
+        log.say_run(1);
+        log.say_bind(1, &file, &path);
+        log.say(FileChangeKind::Synced, 0, 0, &[]);
+        log.say(FileChangeKind::Write, 1, 4, &[b"two"]);
+        assert_eq!(log.recovered(&path).1, b"one two");
+        assert_eq!(log.recovered(&path).1, b"one two", "twice does no harm");
+    }
 }

@@ -6,7 +6,7 @@
 //! an earlier writer has left is never taken for the log. Recovery reads from the head to the first place where no such record is. ADR 23 says why.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use tidewater_base::checksum::crc32c_append;
@@ -106,6 +106,11 @@ struct Drive {
 pub struct WindowLog {
     stage: Mutex<Stage>,
     drive: Mutex<Drive>,
+    /// A sync is under way.
+    syncing: Mutex<bool>,
+    /// One has ended. Whoever waits looks again, with no lock that the next one holds: else the thread that has just synced, and commits
+    /// again, would keep the others from seeing that they are done.
+    ended: Condvar,
     synced: AtomicU64,
     broken: AtomicBool,
     epoch: Epoch,
@@ -117,6 +122,16 @@ pub struct WindowLog {
 impl std::fmt::Debug for WindowLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WindowLog").field("synced", &self.synced).field("reopened", &self.reopened).finish()
+    }
+}
+
+/// A sync of this thread's, until it is dropped.
+struct Syncing<'l>(&'l WindowLog);
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        *self.0.syncing.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.ended.notify_all();
     }
 }
 
@@ -480,6 +495,8 @@ impl WindowLog {
         Ok(WindowLog {
             stage: Mutex::new(Stage { bytes: Vec::with_capacity(segment as usize), last: tail, end: tail, head }),
             drive: Mutex::new(drive),
+            syncing: Mutex::new(false),
+            ended: Condvar::new(),
             synced: AtomicU64::new(tail),
             broken: AtomicBool::new(false),
             epoch,
@@ -609,19 +626,32 @@ impl WindowLog {
     /// # Errors
     /// What the device said: for good.
     pub fn sync(&self, end: u64) -> Result<(), LiveError> {
-        if self.synced() >= end {
-            return Ok(());
-        }
+        let Some(_turn) = self.turn(end)? else { return Ok(()) };
         self.drive(|drive| {
-            // Whoever had the drive until now has synced it, perhaps.
-            if self.synced() >= end {
-                return Ok(());
-            }
             self.push(drive)?;
             drive.sync()?;
             self.synced.store(drive.stored, Ordering::Release);
             drive.look_ahead()
         })
+    }
+
+    /// Waits until it is this thread that syncs. `None`: another one has, beyond `end`.
+    fn turn(&self, end: u64) -> Result<Option<Syncing<'_>>, LiveError> {
+        if self.synced() >= end {
+            return Ok(None);
+        }
+        let mut syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.synced() >= end {
+                return Ok(None);
+            }
+            self.check()?;
+            if !*syncing {
+                *syncing = true;
+                return Ok(Some(Syncing(self)));
+            }
+            syncing = self.ended.wait(syncing).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Fills a buffer with bytes of the stream from `offset` on.
@@ -685,9 +715,13 @@ impl WindowLog {
         }
         // A head past what is safe would be the end of a log that an older writer's records follow.
         self.sync(offset)?;
-        self.drive(|drive| drive.write_head(offset))?;
-        let mut stage = self.staged();
-        stage.head = stage.head.max(offset);
-        Ok(())
+        self.drive(|drive| {
+            // Another thread may have come further meanwhile: what it released is written over already, perhaps, and a head before that finds no log.
+            if self.head() < offset {
+                drive.write_head(offset)?;
+                self.staged().head = offset;
+            }
+            Ok(())
+        })
     }
 }

@@ -73,10 +73,10 @@ pub trait BarAccess {
     /// When the place is outside, or the function is gone.
     fn load(&mut self, offset: u64, to: &mut [u8]) -> Result<(), HardwareError>;
 
-    /// Stores bytes, through write-combining memory if there is any.
+    /// Stores bytes, through write-combining memory if there is any. It is posted: what a function does not take, it drops.
     ///
     /// # Errors
-    /// As [`BarAccess::load`].
+    /// As [`BarAccess::load`], as far as this side can tell.
     fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HardwareError>;
 
     /// Lets all stores before leave the host before anything after.

@@ -34,12 +34,12 @@ impl BarAccess for Function {
 
     fn store(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HardwareError> {
         for (piece, at) in bytes.chunks(MESSAGE_MAX).zip((offset..).step_by(MESSAGE_MAX)) {
-            self.nvme.socket.write(region::BAR2, at, piece)?;
+            self.nvme.socket.post(region::BAR2, at, piece)?;
         }
         Ok(())
     }
 
-    // A message is answered when the device has taken it.
+    // Messages arrive in their order, so what is asked for later is behind all stores.
     fn fence(&mut self) {}
 
     fn flush_lines(&mut self, _: u64, _: u64) -> Result<(), HardwareError> {

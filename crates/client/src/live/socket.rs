@@ -171,6 +171,17 @@ impl Socket {
         self.ask(command::REGION_WRITE, &[&access.to_bytes(), from], None).map(drop)
     }
 
+    /// Writes bytes of a region and asks for no reply, as a bus posts writes: a later read of the function is behind it, and tells when it has gone.
+    #[cfg(feature = "hardware")]
+    pub(crate) fn post(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), LiveError> {
+        let access = RegionAccess { offset, region, count: from.len() as u32 };
+        self.id = self.id.wrapping_add(1);
+        let header = Header::command(self.id, command::REGION_WRITE, RegionAccess::SIZE + from.len());
+        let header = Header { flags: header.flags | Header::NO_REPLY, ..header };
+        let message = [&header.to_bytes()[..], &access.to_bytes(), from].concat();
+        self.send(&message, None)
+    }
+
     /// Lends memory, readable and writable.
     pub(super) fn lend(&mut self, address: u64, size: u64, file: BorrowedFd<'_>) -> Result<(), LiveError> {
         let flags = DmaMap::READABLE | DmaMap::WRITABLE;

@@ -97,6 +97,8 @@ pub(super) struct StoredWindow {
     changes: Option<u64>,
     /// What was written since is not safe before this sync.
     needs: u64,
+    /// Sectors that are written at once.
+    run: Vec<u8>,
 }
 
 impl StoredWindow {
@@ -151,6 +153,7 @@ impl Image {
             seen: vec![0; pages].into_boxed_slice(),
             changes: None,
             needs: 0,
+            run: Vec::with_capacity(unit.div_ceil(LOG_CHUNK) * LOG_SECTOR),
         };
         let mut newest: Option<(u64, u64, Vec<StoredEntry>)> = None;
         for slot in 0..SLOTS {
@@ -336,21 +339,38 @@ impl Image {
         all: bool,
     ) -> Result<(), StoreFault> {
         let mut bytes = [0; LOG_CHUNK];
+        // Sectors that lie side by side are one write: a pin stores all of its pages' sectors. A process that is killed amid it leaves whole ones: the kernel
+        // stops between pages of its cache.
+        let (mut run, mut begin) = (std::mem::take(&mut stored.run), 0);
         for number in 0..stored.sectors() as usize {
             let range = stored.range(page, number);
             let bytes = &mut bytes[..range.len()];
             window.read(range.start as u64, bytes);
             if !all && stored.bytes[range.clone()] == *bytes {
+                self.put_run(stored, begin, &mut run)?;
                 continue;
             }
             let mut sector = [0; LOG_SECTOR];
             sector[LOG_HEADER..LOG_HEADER + bytes.len()].copy_from_slice(bytes);
             let at = stored.sector(page, number);
             stored.header(generation, page, number).seal(self.salt, at, &mut sector);
-            self.put_window(stored, at, &sector)?;
+            if run.is_empty() {
+                begin = at;
+            }
+            run.extend_from_slice(&sector);
             stored.bytes[range].copy_from_slice(bytes);
         }
+        self.put_run(stored, begin, &mut run)?;
+        stored.run = run;
         stored.seen[page as usize] = window.page_changes()[page as usize];
+        Ok(())
+    }
+
+    fn put_run(&mut self, stored: &mut StoredWindow, begin: u64, run: &mut Vec<u8>) -> Result<(), StoreFault> {
+        if !run.is_empty() {
+            self.put_window(stored, begin, run)?;
+            run.clear();
+        }
         Ok(())
     }
 

@@ -188,6 +188,30 @@ fn a_map_in_host_memory_grows_with_it_and_one_size_concludes_nothing() {
     }
 }
 
+/// As the paper's drive B: all of the map is at hand with the memory that it borrows, and it takes that size only.
+#[test]
+fn a_drive_that_borrows_one_size_for_all_of_its_map_is_told_as_far_as_it_shows() {
+    let settings = [
+        ("drive.capacity", "1GiB"),
+        ("memory.host.kind", "host"),
+        ("memory.host.size", "2MiB"),
+        ("ftl.map_memory", "host"),
+        ("ftl.map_floor", "128KiB"),
+        ("serve.hmb_preferred", "2MiB"),
+        ("serve.hmb_min", "2MiB"),
+    ];
+    let stages = vec!["map-cache".to_owned(), "host-memory".to_owned()];
+    let options = tidewater_probe::Options { stages, ..Default::default() };
+    let record = tidewater_probe::run(&mut drive(&settings), &options, &mut Unwatched);
+    let reach = found(&record, ask::MAP_REACH, Answer::CannotTell);
+    assert!(reach.because.contains("all found again, as many as the drive has"), "{reach:?}");
+    let place = found(&record, ask::MAP_PLACE, Answer::Found);
+    assert_eq!(place.place.as_deref(), Some("host memory"), "{place:?}");
+    assert!(place.because.contains("all with the host's memory, 128MiB without"), "{place:?}");
+    let growth = found(&record, ask::MAP_GROWTH, Answer::CannotTell);
+    assert!(growth.because.contains("concluded from one size") && growth.because.contains("2MiB"), "{growth:?}");
+}
+
 /// Asks for the end once a stage is done.
 struct Interrupts(bool);
 
