@@ -506,7 +506,11 @@ fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, relea
     if !block.cuts.is_empty() {
         return pages[known..].iter().all(|page| page.sequence > 0);
     }
-    let mut ends: Vec<Option<u64>> = vec![None; block.ends.len()];
+    // Each lane goes on where the older block says, unless pages between them were released. Pages of a life that a crash has taken back may still be in
+    // the places of those that are lost, and follow each other as well.
+    let follows = same && released.max(block.head) <= safe;
+    let mut ends: Vec<Option<u64>> = older.ends.iter().map(|&end| follows.then_some(end)).collect();
+    ends.resize(block.ends.len(), None);
     for page in &pages[known..] {
         let end = &mut ends[usize::from(page.lane)];
         if page.sequence == 0 || end.is_some_and(|end| end != page.offset) {
