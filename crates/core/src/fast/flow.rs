@@ -453,12 +453,15 @@ impl<M: Medium> Device<M> {
         let mut head = block.head;
         if self.options.payload {
             // Where what was stored last is lost, an older control block counts, and its first pages may have been trimmed since, and
-            // their places used again. Pages are released in their order: with one that is gone, all before it were, though flash may have some.
-            let gone = if fell_back {
-                pages.iter().rposition(|page| page.sequence == 0).map_or(0, |last| last + 1)
-            } else {
-                pages.iter().take_while(|page| page.sequence == 0).count()
+            // their places used again. Pages are released in their order: with one that was, all before it were, though flash may have some. One
+            // that flash has lost tells nothing of those before it, unless a newer control block is there.
+            let was_released = |(number, page): (u64, &LogPage)| {
+                let lpn = first + (number % u64::from(count)) as u32;
+                page.sequence == 0 && (fell_back || !self.ftl.is_lost(lpn))
             };
+            let last = (head..).zip(&pages).filter(|&one| was_released(one)).map(|(number, _)| number).last();
+            let lost = pages.iter().take_while(|page| page.sequence == 0).count();
+            let gone = last.map_or(0, |last| (last + 1 - head) as usize).max(lost);
             pages.drain(..gone);
             head += gone as u64;
             let known: Vec<(usize, u64)> = pages
@@ -511,12 +514,13 @@ fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, relea
     let follows = same && released.max(block.head) <= safe;
     let mut ends: Vec<Option<u64>> = older.ends.iter().map(|&end| follows.then_some(end)).collect();
     ends.resize(block.ends.len(), None);
+    let mut newest = pages[..known].iter().map(|page| page.sequence).max().unwrap_or(0);
     for page in &pages[known..] {
         let end = &mut ends[usize::from(page.lane)];
-        if page.sequence == 0 || end.is_some_and(|end| end != page.offset) {
+        if page.sequence <= newest || end.is_some_and(|end| end != page.offset) {
             return false;
         }
-        *end = Some(page.end());
+        (*end, newest) = (Some(page.end()), page.sequence);
     }
     ends.iter().zip(&block.ends).all(|(found, &end)| found.is_none_or(|found| found == end))
 }

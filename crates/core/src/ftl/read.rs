@@ -95,6 +95,11 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
+    /// Whether flash has lost what a logical page held.
+    pub(crate) fn is_lost(&self, lpn: u32) -> bool {
+        matches!(self.find(lpn), Found::Lost)
+    }
+
     fn find(&self, lpn: u32) -> Found {
         let ppn = match self.map.get(lpn) {
             Entry::Unmapped => return Found::Unmapped,
