@@ -2,14 +2,19 @@
 //! command line over both of its carriers.
 
 use std::path::Path;
+use std::time::Instant;
 
 use tempfile::TempDir;
 use tidewater_base::{Duration, Rng};
 use tidewater_client::hardware::{Device, HardwareError, Queue};
+use tidewater_client::live::LiveError;
 use tidewater_client::{End, Entry, Error, Patience, Records};
 use tidewater_tests::{ring, run, run_well};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vendor::status;
+
+/// How long a device may take to hear of a client that has gone.
+const TIME: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// A device that serves NVMe/TCP too.
 struct Served {
@@ -36,8 +41,17 @@ impl Served {
         Served { device, address }
     }
 
+    /// Attaches. The device may not have heard yet that the one before has gone.
     fn open(&self) -> Device {
-        Device::open(&self.device.target()).expect("nobody else is attached")
+        let start = Instant::now();
+        loop {
+            match Device::open(&self.device.target()) {
+                Err(HardwareError::Served(LiveError::Gone)) if start.elapsed() < TIME => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                device => return device.expect("nobody else is attached"),
+            }
+        }
     }
 
     /// As the command line names it.

@@ -410,16 +410,16 @@ impl<M: Medium> Device<M> {
                 // What the oldest of them knew of is safe, and what a newer one knew to be released may be gone.
                 let oldest = stored.last().filter(|_| place + 1 < stored.len());
                 if oldest.is_none_or(|oldest| is_whole(&one.block, &pages, &oldest.block, released)) {
-                    found = Some((place, pages));
+                    found = Some((place, pages, released));
                     break;
                 }
                 let next = stored.get(place + 1).map(|next| (next.block.range, next.block.setup));
                 released =
                     if next == Some((one.block.range, one.block.setup)) { one.block.head.max(released) } else { 0 };
             }
-            let Some((place, pages)) = found else { continue };
+            let Some((place, pages, released)) = found else { continue };
             let Some(LogRemains { block, rings }) = stored.into_iter().nth(place) else { continue };
-            self.take_back_function(function, block, pages, place > 0);
+            self.take_back_function(function, block, pages, (place > 0).then_some(released));
             self.take_back_rings(function, &rings);
             self.tell_transport(function, transport::Event::Timer);
             self.destage_log(function, false);
@@ -447,8 +447,14 @@ impl<M: Medium> Device<M> {
         pages.collect()
     }
 
-    /// `fell_back`: a newer control block is there, of whose pages some are not.
-    fn take_back_function(&mut self, function: usize, block: ControlBlock, mut pages: Vec<LogPage>, fell_back: bool) {
+    /// `fell_back`: a newer control block is there, of whose pages some are not, and those before this number were released when it was written.
+    fn take_back_function(
+        &mut self,
+        function: usize,
+        block: ControlBlock,
+        mut pages: Vec<LogPage>,
+        fell_back: Option<u64>,
+    ) {
         let (first, count, reserve) = block.range;
         let mut head = block.head;
         if self.options.payload {
@@ -457,11 +463,12 @@ impl<M: Medium> Device<M> {
             // that flash has lost tells nothing of those before it, unless a newer control block is there.
             let was_released = |(number, page): (u64, &LogPage)| {
                 let lpn = first + (number % u64::from(count)) as u32;
-                page.sequence == 0 && (fell_back || !self.ftl.is_lost(lpn))
+                page.sequence == 0 && (fell_back.is_some() || !self.ftl.is_lost(lpn))
             };
             let last = (head..).zip(&pages).filter(|&one| was_released(one)).map(|(number, _)| number).last();
             let lost = pages.iter().take_while(|page| page.sequence == 0).count();
-            let gone = last.map_or(0, |last| (last + 1 - head) as usize).max(lost);
+            let gone = last.map_or(0, |last| last + 1).max(fell_back.unwrap_or(0)).saturating_sub(head);
+            let gone = (gone as usize).max(lost).min(pages.len());
             pages.drain(..gone);
             head += gone as u64;
             let known: Vec<(usize, u64)> = pages
