@@ -57,7 +57,8 @@ impl<M: Medium> Subsystem<M> {
 
     /// The device's queue for commands of a submission queue.
     pub(super) fn device_queue(&self, function: u8, queue: u16) -> u16 {
-        (u16::from(function) + queue.wrapping_sub(1)) % self.device.host().queues() as u16
+        // Asked of any number that a front end passes on: queues that are not there are refused later.
+        ((u32::from(function) + u32::from(queue.wrapping_sub(1))) % self.device.host().queues() as u32) as u16
     }
 
     pub(super) fn create_submission_queue(&mut self, function: u8, create: &CreateSq) -> Outcome {
