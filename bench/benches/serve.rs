@@ -2,15 +2,13 @@
 //! memcpy's. Memory backing, `timing = "none"`, a client that polls on the other core. Measurements, not tests. One of `random`,
 //! `sequential` and `tcp` as an argument measures that alone.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
+use tidewater_bench::{Served, setup};
 use tidewater_core::profile::{Profile, Timing};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Ready, Server, Setup, TcpSetup};
+use tidewater_serve::engine::{Backing, Ready, Setup, TcpSetup};
 use tidewater_serve::nvme_tcp::initiator::{Controller, Host, Transfer};
 use tidewater_serve::vfio_user::client::Client;
 use tidewater_serve::vfio_user::client::nvme::{Buffer, Nvme};
@@ -29,41 +27,16 @@ const SEQUENTIAL_DEPTH: usize = 8;
 const ROUNDS: usize = 7;
 const TIME: Duration = Duration::from_secs(2);
 
-fn serve(folder: PathBuf, stop: Arc<AtomicBool>) -> (std::thread::JoinHandle<()>, Ready) {
-    let (sender, receiver) = channel();
-    let thread = std::thread::spawn(move || {
-        let mut profile = Profile::generic();
-        profile.serve.timing = Timing::None;
-        let setup = Setup {
-            profile,
-            backing: Backing::Memory,
-            size: Some(SIZE),
-            namespaces: vec![NamespaceSetup { bytes: None, block_shift: 9 }],
-            seed: 1,
-            vfio_user: vec![folder.join("vfio.sock")],
-            nvme_tcp: Some(TcpSetup {
-                address: ([127, 0, 0, 1], 0).into(),
-                insecure_bind: false,
-                allowed_hosts: Vec::new(),
-                allow_destructive: false,
-            }),
-            runtime_directory: None,
-            control: folder.join("control.sock"),
-            metrics: None,
-            trace: None,
-            input_log: None,
-            ring: None,
-            stop,
-        };
-        let mut tell = |event: Event| {
-            if let Event::Ready(ready) = event {
-                let _ = sender.send(ready);
-            }
-        };
-        let server = Server::start(setup, &mut tell).expect("it is served");
-        server.run(&mut tell).expect("it ends in good order");
+fn serve(folder: &Path) -> Served {
+    let mut profile = Profile::generic();
+    profile.serve.timing = Timing::None;
+    let nvme_tcp = Some(TcpSetup {
+        address: ([127, 0, 0, 1], 0).into(),
+        insecure_bind: false,
+        allowed_hosts: Vec::new(),
+        allow_destructive: false,
     });
-    (thread, receiver.recv().expect("it is ready"))
+    Served::start(Setup { nvme_tcp, ..setup(profile, Backing::Memory, SIZE, 9, folder) })
 }
 
 /// A copy and what the drive reached behind it, at four depths: bytes per second.
@@ -232,9 +205,8 @@ fn main() {
     let only = arguments.iter().map(String::as_str).find(|argument| ["random", "sequential", "tcp"].contains(argument));
     let folder = std::env::temp_dir().join(format!("tidewater-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    let stop = Arc::new(AtomicBool::new(false));
-    let (thread, ready) = serve(folder.clone(), Arc::clone(&stop));
-    let client = Client::connect(&ready.vfio_user[0]).expect("a client");
+    let served = serve(&folder);
+    let client = Client::connect(&served.ready.vfio_user[0]).expect("a client");
     let mut nvme = Nvme::start(client, 64 << 20).expect("a controller");
     nvme.use_shadow_doorbells().expect("shadow doorbells");
     let Reached { random, sequential, memcpy } = vfio(&mut nvme, only);
@@ -253,13 +225,12 @@ fn main() {
     }
     drop(nvme);
     if only.is_none_or(|only| only == "tcp") {
-        println!("NVMe/TCP, 4 KiB random reads, depth {DEPTH}:        {:9.0} /s", tcp(&ready));
+        println!("NVMe/TCP, 4 KiB random reads, depth {DEPTH}:        {:9.0} /s", tcp(&served.ready));
         match nbd() {
             Some(rate) => println!("nbdkit memory, fio over NBD, the same:         {rate:9.0} /s"),
             None => println!("nbdkit memory, fio over NBD: one of the two is not installed, or failed"),
         }
     }
-    stop.store(true, Ordering::Relaxed);
-    thread.join().expect("it ends");
+    served.end();
     let _ = std::fs::remove_dir_all(&folder);
 }

@@ -8,14 +8,13 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use tidewater_bench::{Served, TIME, median, setup, until_open, villars};
 use tidewater_client::hardware::WindowLog;
 use tidewater_client::live::{Level, LiveError, Log, Options};
-use tidewater_core::profile::{Profile, Timing, builtin};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, RingSetup, Server, Setup};
+use tidewater_serve::engine::{Backing, RingSetup, Setup};
 
 const PAGE: u64 = 8 << 10;
 const PAGE_HEADER: u64 = 24;
@@ -27,7 +26,6 @@ const BUFFERS: u64 = 16 << 20;
 /// Bytes that a transaction logs: an assumption, about those of a transaction of `pgbench -N` without full pages.
 const RECORD: u64 = 400;
 const CLIENTS: [usize; 3] = [1, 8, 32];
-const TIME: Duration = Duration::from_secs(20);
 /// Blocks of 4 KiB of the window's log: 64 MiB.
 const BLOCKS: u64 = 16 << 10;
 
@@ -207,9 +205,9 @@ impl Wal {
     }
 }
 
-fn profile() -> Profile {
-    let mut profile = builtin("villars").expect("it is built in");
-    for (key, value) in [
+/// A drive with ring and window, whose image is a file on the disk that the logs of [`Route::File`] are on.
+fn serve(folder: &Path, rings: &Path) -> Served {
+    let profile = villars(&[
         ("fast.memory", "fast-dram"),
         ("fast.size", "64MiB"),
         ("fast.queue_memory", "fast-dram"),
@@ -223,59 +221,12 @@ fn profile() -> Profile {
         ("window.size", "8MiB"),
         ("window.memory", "ba"),
         ("window.energy", "1000"),
-    ] {
-        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
-    }
-    profile.serve.timing = Timing::None;
-    profile
+    ]);
+    let ring = Some(RingSetup { path: rings.join("ring"), persistent: false });
+    Served::start(Setup { ring, ..setup(profile, Backing::File(folder.join("drive")), 2 << 30, 12, folder) })
 }
 
-/// A drive with ring and window, whose image is a file on the disk that the logs of [`Route::File`] are on.
-fn serve(folder: &Path, rings: &Path, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
-    let (sender, receiver) = channel();
-    let setup = Setup {
-        profile: profile(),
-        backing: Backing::File(folder.join("drive")),
-        size: Some(2 << 30),
-        namespaces: vec![NamespaceSetup { bytes: None, block_shift: 12 }],
-        seed: 1,
-        vfio_user: vec![folder.join("vfio.sock")],
-        nvme_tcp: None,
-        runtime_directory: None,
-        control: folder.join("control.sock"),
-        metrics: None,
-        trace: None,
-        input_log: None,
-        ring: Some(RingSetup { path: rings.join("ring"), persistent: false }),
-        stop: Arc::clone(stop),
-    };
-    let thread = std::thread::spawn(move || {
-        let mut tell = |event: Event| {
-            if let Event::Ready(_) = event {
-                let _ = sender.send(());
-            }
-        };
-        let server = Server::start(setup, &mut tell).expect("it starts");
-        server.run(&mut tell).expect("it runs");
-    });
-    receiver.recv().expect("it gets ready");
-    thread
-}
-
-/// Opens what a device serves: the client before has just gone, perhaps.
-fn until_open<T>(open: impl Fn() -> Result<T, LiveError>) -> T {
-    let start = Instant::now();
-    loop {
-        match open() {
-            Ok(log) => return log,
-            Err(error) => assert!(start.elapsed() < TIME, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn sink(folder: &Path, route: Route) -> Sink {
-    let target = format!("vfio-user:{}", folder.join("vfio.sock").display());
+fn sink(folder: &Path, target: &str, route: Route) -> Sink {
     match route {
         Route::File | Route::None => {
             let file = |at| {
@@ -291,7 +242,7 @@ fn sink(folder: &Path, route: Route) -> Sink {
         }
         Route::Ring(level) => {
             let options = Options { level: Some(level), timeout: TIME, full: TIME, ..Options::default() };
-            Sink::Ring(until_open(|| Log::open(&target, options)), level)
+            Sink::Ring(until_open(|| Log::open(target, options)), level)
         }
         Route::Window => Sink::Window(until_open(|| WindowLog::open(&format!("window:0+{BLOCKS}:{target}")))),
     }
@@ -306,8 +257,8 @@ struct Found {
     bytes: f64,
 }
 
-fn round(folder: &Path, route: Route, sends: Sends, clients: usize, time: Duration) -> Found {
-    let wal = Wal::new(sink(folder, route), sends);
+fn round(sink: Sink, sends: Sends, clients: usize, time: Duration) -> Found {
+    let wal = Wal::new(sink, sends);
     let (commits, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -339,11 +290,6 @@ fn round(folder: &Path, route: Route, sends: Sends, clients: usize, time: Durati
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn main() {
     let number = |name: &str, otherwise: f64| {
         let mut arguments = std::env::args().skip_while(|argument| argument != name).skip(1);
@@ -355,8 +301,7 @@ fn main() {
     let memory = Path::new("/dev/shm");
     let rings = tempfile::Builder::new().prefix("tw").tempdir_in(if memory.is_dir() { memory } else { folder.path() });
     let rings = rings.expect("a temporary folder");
-    let stop = Arc::new(AtomicBool::new(false));
-    let server = serve(folder.path(), rings.path(), &stop);
+    let served = serve(folder.path(), rings.path());
     let cells = [
         ("file, fdatasync", Route::File, Sends::Pages),
         ("file, no sync", Route::None, Sends::Pages),
@@ -378,7 +323,8 @@ fn main() {
             let cell = (step + turn) % cells.len();
             for (at, clients) in CLIENTS.into_iter().enumerate() {
                 let (_, route, sends) = cells[cell];
-                let one = round(folder.path(), route, sends, clients, Duration::from_secs_f64(seconds));
+                let sink = sink(folder.path(), &served.target, route);
+                let one = round(sink, sends, clients, Duration::from_secs_f64(seconds));
                 found[cell * CLIENTS.len() + at].push(one);
             }
         }
@@ -396,6 +342,5 @@ fn main() {
             .collect();
         println!("{name:<28}{line}");
     }
-    stop.store(true, Ordering::Release);
-    server.join().expect("it stops");
+    served.end();
 }

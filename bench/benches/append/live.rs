@@ -4,82 +4,34 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use tidewater_bench::{Served, TIME, median, setup, until_open, villars};
 use tidewater_client::live::{Level, Log, Options, WriteBack};
-use tidewater_core::profile::{Profile, Timing, builtin};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, RingSetup, Server, Setup};
+use tidewater_serve::engine::{Backing, RingSetup, Setup};
 
 const RING: u64 = 16 << 20;
 const BURST: u64 = RING / 4;
 const SIZES: [usize; 4] = [64, 256, 1024, 4096];
 const ROUNDS: usize = 9;
-const TIME: Duration = Duration::from_secs(20);
 
-fn profile() -> Profile {
-    let mut profile = builtin("villars").expect("it is built in");
-    let ring = RING.to_string();
-    for (key, value) in [
+fn serve(folder: &Path) -> Served {
+    let profile = villars(&[
         ("fast.memory", "fast-dram"),
-        ("fast.size", ring.as_str()),
+        ("fast.size", &RING.to_string()),
         ("fast.queue_memory", "fast-dram"),
         ("fast.queue_size", "1MiB"),
         ("fast.log_size", "128MiB"),
         ("fast.energy", "1000"),
         ("fast.on_wrap", "overwrite-oldest"),
-    ] {
-        profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
-    }
-    profile.serve.timing = Timing::None;
-    profile
+    ]);
+    let ring = Some(RingSetup { path: folder.join("ring"), persistent: false });
+    Served::start(Setup { ring, ..setup(profile, Backing::Memory, 1 << 30, 12, folder) })
 }
 
-fn serve(folder: &Path, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
-    let (sender, receiver) = channel();
-    let setup = Setup {
-        profile: profile(),
-        backing: Backing::Memory,
-        size: Some(1 << 30),
-        namespaces: vec![NamespaceSetup { bytes: None, block_shift: 12 }],
-        seed: 1,
-        vfio_user: vec![folder.join("vfio.sock")],
-        nvme_tcp: None,
-        runtime_directory: None,
-        control: folder.join("control.sock"),
-        metrics: None,
-        trace: None,
-        input_log: None,
-        ring: Some(RingSetup { path: folder.join("ring"), persistent: false }),
-        stop: Arc::clone(stop),
-    };
-    let thread = std::thread::spawn(move || {
-        let mut tell = |event: Event| {
-            if let Event::Ready(_) = event {
-                let _ = sender.send(());
-            }
-        };
-        let server = Server::start(setup, &mut tell).expect("it starts");
-        server.run(&mut tell).expect("it runs");
-    });
-    receiver.recv().expect("it gets ready");
-    thread
-}
-
-fn open(folder: &Path, how: WriteBack) -> Log {
-    let target = format!("vfio-user:{}", folder.join("vfio.sock").display());
+fn open(served: &Served, how: WriteBack) -> Log {
     let options =
         Options { level: Some(Level::Ring), write_back: Some(how), timeout: TIME, full: TIME, ..Options::default() };
-    let start = Instant::now();
-    loop {
-        match Log::open(&target, options) {
-            Ok(log) => return log,
-            // The one before has just gone.
-            Err(error) => assert!(start.elapsed() < TIME, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until_open(|| Log::open(&served.target, options))
 }
 
 /// Nanoseconds of one append and its `x_fsync`, in one burst.
@@ -161,11 +113,6 @@ fn peer_round(program: &Path, file: &Path, flush: bool) -> Vec<f64> {
     said.lines().filter_map(|line| line.split(' ').nth(1)?.parse().ok()).collect()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// Measures, and prints.
 pub fn measure() {
     // Memory that is no disk's, where there is any.
@@ -173,14 +120,13 @@ pub fn measure() {
     let base = if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() };
     let folder = base.join(format!("tidewater-append-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
-    let stop = Arc::new(AtomicBool::new(false));
-    let thread = serve(&folder, &stop);
+    let served = serve(&folder);
     let peer = peer(&folder);
     if let Err(why) = &peer {
         println!("pmemlog_append is not measured: libpmemlog does not build here ({why})");
     }
     for (name, how) in [("no write-back", WriteBack::None), ("past the caches", WriteBack::Lines)] {
-        let log = open(&folder, how);
+        let log = open(&served, how);
         let mut ours = vec![Vec::new(); SIZES.len()];
         let mut claimed = vec![Vec::new(); SIZES.len()];
         let mut theirs = vec![Vec::new(); SIZES.len()];
@@ -213,7 +159,6 @@ pub fn measure() {
             long / 1e6
         );
     }
-    stop.store(true, Ordering::Relaxed);
-    thread.join().expect("it does not panic");
+    served.end();
     let _ = std::fs::remove_dir_all(&folder);
 }

@@ -12,14 +12,8 @@
 #include <tidewater.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                                    \
-    do {                                                                                                               \
-        if (!(what)) {                                                                                                 \
-            fprintf(stderr, "line %d: %s; errno %d (%s), last message: %s\n", __LINE__, #what, errno, strerror(errno), \
-                    tidewater_message());                                                                              \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "check.h"
+
 /* A call that fails with just this error, and says something. */
 #define FAILS(what, error)                                                                                             \
     do {                                                                                                               \

@@ -344,7 +344,8 @@ impl<J: Backing> Run<J> {
     fn was_overwritten(&self, room: &Room, state: &State) -> Result<(), RunError> {
         // A trim takes whole pages.
         if room.readable > state.trimmed + PAGE_BYTES as u64 {
-            let why = "the device overwrote it before it was trimmed: its profile needs fast.on_wrap = \"wait\"";
+            let why =
+                "the device overwrote it before it was trimmed: its profile needs fast.on_wrap = \"wait-for-trim\"";
             return Err(LiveError::Ring(why.into()).into());
         }
         Ok(())

@@ -29,16 +29,16 @@
 
 mod error;
 mod fast;
-mod log;
 mod pci;
 mod served;
 mod system;
 mod window;
+mod window_log;
 
 pub use error::HardwareError;
 pub use fast::{Fast, Settled};
-pub use log::{LogPlace, Reopened, WindowLog};
 pub use window::{Window, WindowPlace};
+pub use window_log::{LogPlace, Reopened, WindowLog};
 
 use tidewater_wire::nvme::identify::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace};
 use tidewater_wire::nvme::{AdminCommand, Cns, GetLogPage, Identify, NSID_ALL, Sqe, Status};

@@ -379,12 +379,7 @@ impl Log {
     /// # Errors
     /// `Ring`: this process can't tell who has died.
     pub fn seal(&self) -> Result<usize, LiveError> {
-        let sealed = self.ring.seal(self.me()?, |hole| {
-            if self.write_back != WriteBack::None {
-                self.ring.write_back(hole.from, hole.end - hole.from);
-            }
-            fence();
-        });
+        let sealed = self.ring.seal(self.me()?, |hole| self.settle(hole));
         self.ring.writers().advance();
         Ok(sealed)
     }

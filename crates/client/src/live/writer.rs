@@ -272,12 +272,9 @@ impl<'l> Begun<'l> {
 
     fn end(&mut self, header: &[u8]) {
         self.over = true;
-        let (log, Reserved { from, offset, end }) = (self.claim.log, self.reserved);
-        log.ring.write(offset, header);
-        if log.write_back != WriteBack::None {
-            log.ring.write_back(from, end - from);
-            fence();
-        }
+        let log = self.claim.log;
+        log.ring.write(self.reserved.offset, header);
+        log.settle(self.reserved);
         log.ring.writers().publish(self.claim.slot);
     }
 }

@@ -461,14 +461,14 @@ impl<M: Medium> Device<M> {
             // Where what was stored last is lost, an older control block counts, and its first pages may have been trimmed since, and
             // their places used again. Pages are released in their order: with one that was, all before it were, though flash may have some. One
             // that flash has lost tells nothing of those before it, unless a newer control block is there.
-            let was_released = |(number, page): (u64, &LogPage)| {
-                let lpn = first + (number % u64::from(count)) as u32;
+            let was_released = |(i, page): (usize, &LogPage)| {
+                let lpn = first + ((head + i as u64) % u64::from(count)) as u32;
                 page.sequence == 0 && (fell_back.is_some() || !self.ftl.is_lost(lpn))
             };
-            let last = (head..).zip(&pages).filter(|&one| was_released(one)).map(|(number, _)| number).last();
+            let released = pages.iter().enumerate().rposition(was_released).map_or(0, |last| last + 1);
+            let known = fell_back.unwrap_or(0).saturating_sub(head).min(pages.len() as u64) as usize;
             let lost = pages.iter().take_while(|page| page.sequence == 0).count();
-            let gone = last.map_or(0, |last| last + 1).max(fell_back.unwrap_or(0)).saturating_sub(head);
-            let gone = (gone as usize).max(lost).min(pages.len());
+            let gone = released.max(known).max(lost);
             pages.drain(..gone);
             head += gone as u64;
             let known: Vec<(usize, u64)> = pages

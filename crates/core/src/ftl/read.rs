@@ -97,7 +97,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Whether flash has lost what a logical page held.
     pub(crate) fn is_lost(&self, lpn: u32) -> bool {
-        matches!(self.find(lpn), Found::Lost)
+        self.map.get(lpn) == Entry::Lost
     }
 
     fn find(&self, lpn: u32) -> Found {
