@@ -222,7 +222,7 @@ fn serve(folder: &Path, rings: &Path) -> Served {
         ("window.memory", "ba"),
         ("window.energy", "1000"),
     ]);
-    let ring = Some(RingSetup { path: rings.join("ring"), persistent: false });
+    let ring = Some(RingSetup { path: rings.join("ring"), persistent: false, copy: None });
     Served::start(Setup { ring, ..setup(profile, Backing::File(folder.join("drive")), 2 << 30, 12, folder) })
 }
 

@@ -59,7 +59,12 @@ static BENCH: LazyLock<Mutex<Bench>> = LazyLock::new(|| {
     regions[region::BAR0 as usize] = Region::mapped(BAR0, doorbells, vec![DOORBELL_PAGE]);
     regions[region::CONFIG as usize] = Region::trapped(CONFIG);
     let memory = Arc::new(GuestMemory::default());
-    let device = Device { regions, memory: Arc::clone(&memory), interrupts: Arc::new(Interrupts::new(1, 9)) };
+    let device = Device {
+        regions,
+        copy: Region::NONE,
+        memory: Arc::clone(&memory),
+        interrupts: Arc::new(Interrupts::new(1, 9)),
+    };
     let function = Plain(Mutex::new(vec![0; BAR0 as usize]));
     let server = Server::start(&path, device, function).expect("a server");
     Mutex::new(Bench { path, memory, _server: server })

@@ -41,7 +41,7 @@ fn told(folder: &Path, child: u64) -> Vec<Told> {
 
 /// Starts a process that has the lane by its standard input and error.
 fn start_child(log: &Log, folder: &Path, number: u64, mode: &str) -> Child {
-    let Shared { ring, doorbell, lane, generation } = log.share().expect("there are descriptors");
+    let Shared { ring, doorbell, copy: _, lane, generation } = log.share().expect("there are descriptors");
     Command::new(std::env::current_exe().expect("a test is a program"))
         .args(["child_that_shares", "--exact", "--ignored", "--nocapture"])
         .current_dir(folder)
@@ -61,7 +61,7 @@ fn child_that_shares() {
     let number = |at: usize| words[at].parse::<u64>().expect("a number");
     let ring = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
     let doorbell = std::io::stderr().as_fd().try_clone_to_owned().expect("a descriptor");
-    let shared = Shared { ring, doorbell, lane: number(0) as u8, generation: number(1) };
+    let shared = Shared { ring, doorbell, copy: None, lane: number(0) as u8, generation: number(1) };
     let log = Log::join(shared, options()).expect("it is shared");
     let child = number(2);
     // Its standard error is a doorbell.

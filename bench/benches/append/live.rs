@@ -24,7 +24,7 @@ fn serve(folder: &Path) -> Served {
         ("fast.energy", "1000"),
         ("fast.on_wrap", "overwrite-oldest"),
     ]);
-    let ring = Some(RingSetup { path: folder.join("ring"), persistent: false });
+    let ring = Some(RingSetup { path: folder.join("ring"), persistent: false, copy: None });
     Served::start(Setup { ring, ..setup(profile, Backing::Memory, 1 << 30, 12, folder) })
 }
 

@@ -141,6 +141,8 @@ pub struct tidewater_shared {
     pub ring_fd: c_int,
     /// An eventfd that wakes the device.
     pub doorbell_fd: c_int,
+    /// The ring's copy on a disk; -1: it has none.
+    pub copy_fd: c_int,
     /// The lane.
     pub lane: u32,
     /// The generation that it is written in.
@@ -665,10 +667,11 @@ pub unsafe extern "C" fn tidewater_share(log: *const tidewater_log, shared: *mut
         if shared.is_null() {
             return Err(Failure::Call("shared is NULL"));
         }
-        let Shared { ring, doorbell, lane, generation } = log.share()?;
+        let Shared { ring, doorbell, copy, lane, generation } = log.share()?;
         let (ring_fd, doorbell_fd) = (ring.into_raw_fd(), doorbell.into_raw_fd());
+        let copy_fd = copy.map_or(-1, IntoRawFd::into_raw_fd);
         // SAFETY: the caller's.
-        unsafe { put(shared, tidewater_shared { ring_fd, doorbell_fd, lane: lane.into(), generation }) };
+        unsafe { put(shared, tidewater_shared { ring_fd, doorbell_fd, copy_fd, lane: lane.into(), generation }) };
         Ok(0)
     })
 }
@@ -692,7 +695,9 @@ pub unsafe extern "C" fn tidewater_join(
         // SAFETY: the caller's descriptors, which are given away; -1 is none.
         let (ring, doorbell) =
             unsafe { (OwnedFd::from_raw_fd(shared.ring_fd), OwnedFd::from_raw_fd(shared.doorbell_fd)) };
-        let shared = Shared { ring, doorbell, lane: shared.lane as u8, generation: shared.generation };
+        // SAFETY: so too.
+        let copy = (shared.copy_fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(shared.copy_fd) });
+        let shared = Shared { ring, doorbell, copy, lane: shared.lane as u8, generation: shared.generation };
         Ok(handle(Log::join(shared, options_of(options)?)?))
     })
 }

@@ -57,7 +57,11 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         metrics: serve.metrics,
         trace: serve.trace.clone(),
         input_log: serve.input_log.clone(),
-        ring: serve.ring.clone().map(|path| RingSetup { path, persistent: serve.ring_persistent }),
+        ring: serve.ring.clone().map(|path| RingSetup {
+            path,
+            persistent: serve.ring_persistent,
+            copy: serve.ring_copy.clone(),
+        }),
         stop: interrupt::flag(),
     };
     for note in &drive.notes {

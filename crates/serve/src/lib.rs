@@ -11,6 +11,7 @@ pub mod mailbox;
 pub mod metrics;
 pub mod nvme_tcp;
 pub mod ring;
+pub mod ring_copy;
 pub mod runtime;
 pub mod trace;
 pub mod vfio_user;

@@ -38,6 +38,8 @@ pub struct Shape {
     pub epoch: Epoch,
     /// The file lies in memory that survives a loss of power.
     pub persistent: bool,
+    /// It has a copy on a disk, which clients write.
+    pub copied: bool,
 }
 
 /// Why a ring's file can't be used, in words that name the place and the way out.
@@ -87,11 +89,13 @@ pub struct RingFile {
     /// The one that clients are given: another description of the same file, so that the lock ends with this process.
     lent: Arc<File>,
     header: RingHeader,
+    /// It had a copy when it was served last.
+    had_copy: bool,
     /// Its own page, never accessed: where clients wait.
     page: Mapping,
 }
 
-fn wrong(path: &Path, why: impl fmt::Display) -> RingError {
+pub(crate) fn wrong(path: &Path, why: impl fmt::Display) -> RingError {
     RingError(format!("{}: {why}", path.display()))
 }
 
@@ -106,27 +110,27 @@ fn boot() -> [u8; 16] {
     id
 }
 
-fn options() -> OpenOptions {
+pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
     options
 }
 
-/// Takes the file for this process alone, if it is its owner's alone.
-fn own(path: &Path, file: &File) -> Result<(), RingError> {
+/// Takes the file for this process alone, if it is its owner's alone. `option`: what names it.
+pub(crate) fn own(path: &Path, file: &File, option: &str) -> Result<(), RingError> {
     let about = file.metadata().map_err(|error| wrong(path, error))?;
     if !about.is_file() {
-        return Err(wrong(path, "is no file; name another place with --ring"));
+        return Err(wrong(path, format_args!("is no file; name another place with {option}")));
     }
     if about.uid() != nix::unistd::geteuid().as_raw() || about.mode() & 0o077 != 0 {
         return Err(wrong(
             path,
-            "others may open it; `chmod 600` it if it is yours, or name another place with --ring",
+            format_args!("others may open it; `chmod 600` it if it is yours, or name another place with {option}"),
         ));
     }
     file.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => {
-            wrong(path, "another process serves this ring; stop it, or name another place with --ring")
+            wrong(path, format_args!("another process serves this ring; stop it, or name another place with {option}"))
         }
         TryLockError::Error(error) => wrong(path, error),
     })
@@ -153,7 +157,7 @@ impl RingFile {
             }
             Err(error) => return Err(wrong(path, error)),
         };
-        own(path, &file)?;
+        own(path, &file, "--ring")?;
         let len = file.metadata().map_err(|error| wrong(path, error))?.len();
         let away = "; move it away to begin a new one, after looking whether it holds what a client published and the drive never took";
         let mut bytes = [0; RingHeader::SIZE];
@@ -191,8 +195,11 @@ impl RingFile {
         if found == Found::Old {
             header.generation.iter_mut().for_each(|generation| *generation += 1);
         }
-        (header.boot, header.persistent, header.epoch) = (boot, shape.persistent, shape.epoch);
-        let ring = RingFile::of(path, file, header)?;
+        (header.boot, header.epoch) = (boot, shape.epoch);
+        let had_copy = header.copied;
+        (header.persistent, header.copied) = (shape.persistent, shape.copied);
+        let mut ring = RingFile::of(path, file, header)?;
+        ring.had_copy = had_copy;
         ring.write_header().map_err(|Lost| wrong(path, "can't be written"))?;
         Ok((ring, found))
     }
@@ -206,6 +213,7 @@ impl RingFile {
             drive: shape.drive,
             boot: boot(),
             persistent: shape.persistent,
+            copied: shape.copied,
             epoch: shape.epoch,
             generation: [1; _],
         };
@@ -216,7 +224,7 @@ impl RingFile {
         let _ = fs::remove_file(&temporary);
         let failed = |error: io::Error| wrong(path, error);
         let file = options().create_new(true).mode(0o600).open(&temporary).map_err(failed)?;
-        let made = own(path, &file).and_then(|()| {
+        let made = own(path, &file, "--ring").and_then(|()| {
             // Room is taken now: a store into a mapping of a full disk would end the client (SIGBUS).
             nix::fcntl::posix_fallocate(&file, 0, header.file_bytes as i64).map_err(|error| wrong(path, error))?;
             file.write_all_at(&header.to_bytes(), 0).map_err(failed)?;
@@ -237,7 +245,7 @@ impl RingFile {
         }
         let page = Mapping::new(file.as_fd(), RING_FILE_BAR2 + RING_PAGE_OFFSET, bar::PAGE, false);
         let page = page.map_err(|error| wrong(path, error))?;
-        Ok(RingFile { path: path.to_owned(), file, lent: Arc::new(lent), header, page })
+        Ok(RingFile { path: path.to_owned(), file, lent: Arc::new(lent), header, had_copy: false, page })
     }
 
     /// Where it is.
@@ -248,6 +256,11 @@ impl RingFile {
     /// What its header says.
     pub fn header(&self) -> &RingHeader {
         &self.header
+    }
+
+    /// Whether it had a copy when it was served last: its clients may write that on.
+    pub fn had_copy(&self) -> bool {
+        self.had_copy
     }
 
     /// What a client is given to map.
@@ -283,6 +296,34 @@ impl RingFile {
         self.header.generation[lane] += 1;
         self.write_header()?;
         Ok(self.header.generation[lane])
+    }
+
+    /// Has a lane's ring hold bytes from a stream offset on, as if its client had published them in this generation: after a crash of the machine took
+    /// what was there.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn restore(&mut self, lane: usize, generation: u64, begin: u64, bytes: &[u8]) -> Result<(), Lost> {
+        let size = self.header.ring_bytes;
+        assert!(bytes.len() as u64 <= size, "no more than a ring");
+        let ring = RING_FILE_BAR2 + bar::RINGS + lane as u64 * size;
+        let within = begin % size;
+        let (first, rest) = bytes.split_at(((size - within) as usize).min(bytes.len()));
+        self.file.write_all_at(first, ring + within).map_err(|_| Lost)?;
+        self.file.write_all_at(rest, ring).map_err(|_| Lost)?;
+        let page = RingLanePage { tail: begin + bytes.len() as u64, generation, ..RingLanePage::default() };
+        self.file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + bar::lane_page_address(lane)).map_err(|_| Lost)?;
+        self.header.generation[lane] = generation;
+        self.write_header()
+    }
+
+    /// Tells the clients of a lane that its copy is of no use in this generation: the device syncs for them.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn disuse_copy(&self, lane: usize) -> Result<(), Lost> {
+        let at = RING_FILE_BAR2 + bar::lane_page_address(lane) + RingLanePage::UNSAVED_OFFSET as u64;
+        self.file.write_all_at(&1u64.to_le_bytes(), at).map_err(|_| Lost)
     }
 
     fn word(&self, at: u64) -> Result<u64, Lost> {
@@ -361,7 +402,15 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn shape() -> Shape {
-        Shape { drive: [7; 16], function: 0, lanes: 2, ring_bytes: 8192, epoch: Epoch::ZERO, persistent: false }
+        Shape {
+            drive: [7; 16],
+            function: 0,
+            lanes: 2,
+            ring_bytes: 8192,
+            epoch: Epoch::ZERO,
+            persistent: false,
+            copied: false,
+        }
     }
 
     fn refused(path: &Path, shape: &Shape) -> String {

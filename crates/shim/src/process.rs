@@ -143,10 +143,15 @@ fn try_to_join() -> Result<&'static Files<Log>, String> {
     let table = Table::join(table.as_fd()).map_err(|error| error.to_string())?;
     shared.ring = out_of_the_way(shared.ring)?;
     shared.doorbell = out_of_the_way(shared.doorbell)?;
-    let own = [shared.ring.as_raw_fd(), shared.doorbell.as_raw_fd()];
+    shared.copy = shared.copy.map(out_of_the_way).transpose()?;
+    let own = [
+        Some(shared.ring.as_raw_fd()),
+        Some(shared.doorbell.as_raw_fd()),
+        shared.copy.as_ref().map(AsRawFd::as_raw_fd),
+    ];
     let options = Options { full: FULL, ..Options::default() };
-    let log = Log::join(shared, options).map_err(|error| error.to_string())?;
-    own.into_iter().for_each(descriptors::own);
+    let log = Log::join_through(shared, options, &real::NextLibrary).map_err(|error| error.to_string())?;
+    own.into_iter().flatten().for_each(descriptors::own);
     let files = Box::leak(Box::new(Files::new(table, log)));
     FILES.store(files, Ordering::Release);
     Ok(files)

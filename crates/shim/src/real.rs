@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use nix::errno::Errno;
 use nix::libc::{self, iovec, mode_t, off_t, size_t, ssize_t};
 use tidewater_client::files::Real;
+use tidewater_client::live::Disk;
 
 /// Where a function is; looked up once.
 #[derive(Debug)]
@@ -114,5 +115,26 @@ impl Real for NextLibrary {
     fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         // SAFETY: a descriptor that is open.
         Errno::result(unsafe { fsync(file.as_raw_fd()) }).map(drop)
+    }
+}
+
+impl Disk for NextLibrary {
+    fn write_at(&self, file: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            // SAFETY: a descriptor that is open, and so many bytes.
+            let done = unsafe { pwrite(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), at as off_t) };
+            match Errno::result(done) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(done) => (bytes, at) = (&bytes[done as usize..], at + done as u64),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        // SAFETY: a descriptor that is open.
+        Errno::result(unsafe { fdatasync(file.as_raw_fd()) }).map(drop)
     }
 }

@@ -65,6 +65,16 @@ pub struct Serve {
     /// The ring's file lies in memory that survives a loss of power (a DAX file system)
     #[arg(long, requires = "ring", help_heading = "Hosts")]
     pub ring_persistent: bool,
+    /// Keep a copy of the ring in this file, on a disk: clients write and sync it, so that DESTAGED needs no other process. FILE.n for function n
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        requires = "ring",
+        conflicts_with = "ring_persistent",
+        help_heading = "Hosts"
+    )]
+    pub ring_copy: Option<PathBuf>,
 }
 
 /// `tidewater rerun`.

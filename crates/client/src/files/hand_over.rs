@@ -21,8 +21,8 @@ pub const SOCKET_VARIABLE: &str = "TIDEWATER_RUN";
 /// The variable with the patterns of the log set, one a line.
 pub const FILES_VARIABLE: &str = "TIDEWATER_LOG_SET";
 
-/// Ring, doorbell, table of files.
-const DESCRIPTORS: usize = 3;
+/// Ring, doorbell, table of files, and the ring's copy where it has one.
+const DESCRIPTORS: usize = 4;
 /// Bytes of the message beside them: lane and generation.
 const MESSAGE: usize = 16;
 const TIME: Duration = Duration::from_secs(10);
@@ -49,7 +49,8 @@ pub fn answer(stream: &UnixStream, log: &Log, table: &OwnedFd) -> io::Result<boo
     let mut message = [0; MESSAGE];
     message[0] = shared.lane;
     message[8..].copy_from_slice(&shared.generation.to_le_bytes());
-    let list = [shared.ring.as_fd(), shared.doorbell.as_fd(), table.as_fd()];
+    let mut list = vec![shared.ring.as_fd(), shared.doorbell.as_fd(), table.as_fd()];
+    list.extend(shared.copy.as_ref().map(AsFd::as_fd));
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&list)), "there is room for them");
@@ -77,7 +78,7 @@ fn try_to_ask(name: &str) -> io::Result<Option<(Shared, OwnedFd)>> {
             got => break got?,
         }
     };
-    let mut found: [Option<OwnedFd>; DESCRIPTORS] = [None, None, None];
+    let mut found: [Option<OwnedFd>; DESCRIPTORS] = [const { None }; DESCRIPTORS];
     for one in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = one {
             for (place, descriptor) in found.iter_mut().zip(descriptors) {
@@ -85,12 +86,12 @@ fn try_to_ask(name: &str) -> io::Result<Option<(Shared, OwnedFd)>> {
             }
         }
     }
-    let [Some(ring), Some(doorbell), Some(table)] = found else { return Ok(None) };
+    let [Some(ring), Some(doorbell), Some(table), copy] = found else { return Ok(None) };
     if got.bytes != MESSAGE {
         return Ok(None);
     }
     let generation = message[8..].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    Ok(Some((Shared { ring, doorbell, lane: message[0], generation }, table)))
+    Ok(Some((Shared { ring, doorbell, copy, lane: message[0], generation }, table)))
 }
 
 /// Whether a process was started by another, or by one that was.

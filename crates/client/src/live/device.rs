@@ -1,5 +1,6 @@
 //! The connection to the device: what is no append goes by it.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use tidewater_wire::vfio_user::region;
@@ -54,4 +55,9 @@ pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LiveError> {
     let mut socket = Socket::connect(path)?;
     let lent = socket.mappable(region::BAR2)?.ok_or(LiveError::NotMapped)?;
     Ok((socket, lent))
+}
+
+/// The ring's copy on a disk, which a device lends whose ring's header says that there is one.
+pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LiveError> {
+    Ok(socket.mappable(region::RING_COPY)?.map(|lent| lent.file))
 }

@@ -11,7 +11,8 @@ use nix::errno::Errno;
 use tidewater_wire::vendor::{ControlPage, RingLanePage, TransportStatus};
 use tidewater_wire::vfio_user::region;
 
-use super::device::{Device, connect};
+use super::copy::{Copy, Disk, System};
+use super::device::{self, Device, connect};
 use super::error::LiveError;
 use super::event::Watcher;
 use super::level::{Level, Options, Status, Written};
@@ -34,6 +35,8 @@ pub struct Shared {
     pub ring: OwnedFd,
     /// An eventfd: whoever adds to it wakes the device.
     pub doorbell: OwnedFd,
+    /// The ring's copy on a disk, where it has one.
+    pub copy: Option<OwnedFd>,
     /// The lane.
     pub lane: u8,
     /// The generation that it is written in.
@@ -49,6 +52,8 @@ pub struct Log {
     level: Level,
     pub(super) write_back: WriteBack,
     pub(super) ring: Ring,
+    /// Where what is waited for at DESTAGED is written; `None`: the device does it.
+    copy: Option<Copy>,
     /// Everything that is not an append.
     device: Mutex<Device>,
     doorbell: Option<OwnedFd>,
@@ -112,13 +117,15 @@ impl Log {
         let path = target.strip_prefix("vfio-user:").filter(|path| !path.is_empty());
         let path = PathBuf::from(path.ok_or_else(|| LiveError::Target(target.to_owned()))?);
         available(options.level)?;
-        let (socket, doorbell, lent) = patiently(|| {
+        let (mut socket, doorbell, lent) = patiently(|| {
             let (mut socket, lent) = connect(&path)?;
             let doorbell = doorbell(&mut socket, options.lane)?;
             Ok((socket, doorbell, lent))
         })?;
         let (ring, recovered) = Ring::attach(&lent, options.lane)?;
-        let log = Log::of(Some(path), options, ring, Device::Plain(socket), doorbell)?;
+        let copy = if ring.header().copied { device::copy(&mut socket)? } else { None };
+        let copy = copy.map(|file| Copy::new(file, &ring, &System));
+        let log = Log::of(Some(path), options, ring, copy, Device::Plain(socket), doorbell)?;
         Ok((log, recovered))
     }
 
@@ -126,6 +133,7 @@ impl Log {
         socket: Option<PathBuf>,
         options: Options,
         ring: Ring,
+        copy: Option<Copy>,
         device: Device,
         doorbell: Option<OwnedFd>,
     ) -> Result<Log, LiveError> {
@@ -142,6 +150,7 @@ impl Log {
             level,
             write_back,
             ring,
+            copy,
             device: Mutex::new(device),
             doorbell,
             newest: Mutex::new(None),
@@ -167,11 +176,12 @@ impl Log {
             errno: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
         };
         let ring = self.ring.file().try_clone_to_owned().map_err(failed)?;
+        let copy = self.copy.as_ref().map(|copy| copy.file().try_clone_to_owned()).transpose().map_err(failed)?;
         let newest = self.device().map(|_| self.newest.lock().unwrap_or_else(PoisonError::into_inner));
         let doorbell = newest.as_ref().ok().and_then(|newest| newest.as_ref()).or(self.doorbell.as_ref());
         let doorbell = doorbell.ok_or(LiveError::NotMapped)?.try_clone().map_err(failed)?;
         self.is_shared.store(true, Ordering::Release);
-        Ok(Shared { ring, doorbell, lane: self.ring.lane(), generation: self.ring.generation })
+        Ok(Shared { ring, doorbell, copy, lane: self.ring.lane(), generation: self.ring.generation })
     }
 
     /// Writes a lane that another process has opened and shares, within one PID namespace. `options.lane` does not count.
@@ -179,10 +189,19 @@ impl Log {
     /// # Errors
     /// `Stale`: the stream has gone on elsewhere since. `Ring`: the descriptor is none of a ring, or processes can't tell who has died. `NotAvailable`.
     pub fn join(shared: Shared, options: Options) -> Result<Log, LiveError> {
+        Log::join_through(shared, options, &System)
+    }
+
+    /// As [`Log::join`], with another way to the disk that the ring's copy is on.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join_through(shared: Shared, options: Options, disk: &'static dyn Disk) -> Result<Log, LiveError> {
         available(options.level)?;
-        let Shared { ring, doorbell, lane, generation } = shared;
+        let Shared { ring, doorbell, copy, lane, generation } = shared;
         let ring = Ring::join(ring, lane, generation)?;
-        Log::of(None, Options { lane, ..options }, ring, Device::Gone, Some(doorbell))
+        let copy = copy.map(|file| Copy::new(file, &ring, disk));
+        Log::of(None, Options { lane, ..options }, ring, copy, Device::Gone, Some(doorbell))
     }
 
     /// What [`Log::x_fsync`] waits for.
@@ -253,11 +272,18 @@ impl Log {
         let path = self.socket.as_ref().ok_or(LiveError::Joined)?;
         let mut device = self.device()?;
         *device = Device::Gone;
-        let (socket, doorbell, lent) = patiently(|| {
+        let (mut socket, doorbell, lent) = patiently(|| {
             let (mut socket, lent) = connect(path)?;
             let doorbell = doorbell(&mut socket, self.ring.lane())?;
             Ok((socket, doorbell, lent))
         })?;
+        if let Some(copy) = &self.copy {
+            let lent = if self.ring.header().copied { device::copy(&mut socket)? } else { None };
+            if !lent.is_some_and(|lent| copy.is_of(&lent)) {
+                // What is written to it leads nowhere.
+                self.ring.unsaved().store(1, Ordering::Release);
+            }
+        }
         *device = Device::Plain(socket);
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = doorbell;
         drop(device);
@@ -553,11 +579,22 @@ impl Log {
     }
 
     fn wait_destaged(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
-        let start = Instant::now();
         if self.ring.synced() >= end {
             return Ok(());
         }
         self.wait_ring(end, timeout)?;
+        if let Some(copy) = &self.copy
+            && copy.save(&self.ring, end)?
+        {
+            // Of a generation that has ended, nothing in the copy counts.
+            return self.check_stream();
+        }
+        self.wait_device(end, timeout)
+    }
+
+    /// Waits until the device has everything before a stream offset, which is in the ring, on its backing store, and has synced it.
+    fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
+        let start = Instant::now();
         // The device may have died with what it was told: it is told again now and then.
         let mut tell_at = start;
         if self.ring.wanted().fetch_max(end, Ordering::AcqRel) >= end {
@@ -659,6 +696,10 @@ impl Log {
     /// `Gone`, `Joined`, or what the device says.
     pub fn trim(&self, offset: u64) -> Result<(), LiveError> {
         let (function, lane) = (self.ring.header().function, self.ring.lane());
+        if self.copy.is_some() && self.ring.synced() < offset {
+            // What the device has not taken can't be trimmed, and DESTAGED does not tell that it has.
+            self.wait_device(offset.min(self.ring.tail()), self.options.timeout)?;
+        }
         self.device()?.run(|device| device.nvme()?.trim(function, lane, offset))
     }
 
@@ -676,7 +717,7 @@ impl Log {
             reserved: self.ring.reserved(),
             ring: self.ring.tail(),
             taken: self.ring.taken(),
-            destaged: self.ring.synced(),
+            destaged: self.ring.synced().max(self.ring.saved().load(Ordering::Acquire)),
             open: self.ring.is_open(),
             broken: self.ring.is_broken(),
             ring_survives,

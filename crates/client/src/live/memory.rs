@@ -167,6 +167,13 @@ impl Mapping {
         }
     }
 
+    /// Wakes whoever waits for a word, in any process that has mapped the file.
+    pub(super) fn wake(&self, offset: u64) {
+        let word: *const AtomicU64 = self.atomic(offset);
+        // SAFETY: an address of the mapping, which the kernel takes as the name of a place and neither reads nor writes.
+        let _ = unsafe { nix::libc::syscall(nix::libc::SYS_futex, word, nix::libc::FUTEX_WAKE, i32::MAX) };
+    }
+
     pub(crate) fn read(&self, offset: u64, to: &mut [u8]) {
         let from = self.at(offset, to.len());
         // SAFETY: `at` has checked the range; `to` is memory of this process alone and can't overlap the mapping.

@@ -19,6 +19,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("the words of a mapped ring are little-endian");
 
+mod copy;
 mod device;
 mod error;
 mod event;
@@ -31,6 +32,7 @@ mod ring;
 pub(crate) mod socket;
 mod writer;
 
+pub use copy::Disk;
 pub use error::LiveError;
 pub use level::{Level, Options, Status, Written};
 pub use log::{Log, Shared};

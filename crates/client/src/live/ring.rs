@@ -272,6 +272,39 @@ impl Ring {
         self.mine.word(RingLanePage::WANTED_OFFSET as u64)
     }
 
+    /// Who is just writing the copy; 0: nobody.
+    pub(super) fn saver(&self) -> &AtomicU64 {
+        self.mine.word(RingLanePage::SAVER_OFFSET as u64)
+    }
+
+    /// Sleeps while the copy is written by this one, or the time is over.
+    pub(super) fn wait_for_saver(&self, saver: u64, time: Duration) {
+        let waiting = self.mine.word(RingLanePage::WAITING_OFFSET as u64);
+        waiting.fetch_add(1, Ordering::SeqCst);
+        if self.mine.wait(RingLanePage::SAVER_OFFSET as u64, saver as u32, time).is_err() {
+            std::thread::sleep(time.min(Duration::from_micros(100)));
+        }
+        waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Nobody writes the copy any more; whoever waits for that goes on.
+    pub(super) fn release_saver(&self) {
+        self.saver().store(0, Ordering::SeqCst);
+        if self.mine.load(RingLanePage::WAITING_OFFSET as u64) != 0 {
+            self.mine.wake(RingLanePage::SAVER_OFFSET as u64);
+        }
+    }
+
+    /// End of what the copy holds, and is synced.
+    pub(super) fn saved(&self) -> &AtomicU64 {
+        self.mine.word(RingLanePage::SAVED_OFFSET as u64)
+    }
+
+    /// Not 0: the copy is not used any more.
+    pub(super) fn unsaved(&self) -> &AtomicU64 {
+        self.mine.word(RingLanePage::UNSAVED_OFFSET as u64)
+    }
+
     pub(super) fn reserved(&self) -> u64 {
         self.writers().end()
     }
@@ -366,6 +399,10 @@ impl Ring {
             (RingLanePage::USED_OFFSET, 0),
             (RingLanePage::NAMESPACE_OFFSET, owner::namespace()),
             (RingLanePage::BEGIN_OFFSET, self.begin),
+            (RingLanePage::SAVER_OFFSET, 0),
+            (RingLanePage::SAVED_OFFSET, taken),
+            (RingLanePage::WAITING_OFFSET, 0),
+            (RingLanePage::UNSAVED_OFFSET, 0),
             (RingLanePage::RESERVE_OFFSET, end),
         ] {
             self.mine.word(at as u64).store(value, Ordering::Relaxed);

@@ -140,7 +140,9 @@ impl Socket {
         let wrong = || malformed(command::DEVICE_GET_REGION_INFO);
         let info = RegionInfo::parse(&reply).ok_or_else(wrong)?;
         let areas = parse_areas(&reply).ok_or_else(wrong)?;
-        Ok(file.zip(areas).map(|(file, areas)| Mappable { offset: info.offset, areas, file }))
+        // Without a list, all of it can.
+        let areas = areas.unwrap_or_else(|| vec![Area { offset: 0, size: info.size }]);
+        Ok(file.map(|file| Mappable { offset: info.offset, areas, file }))
     }
 
     /// The descriptor that stands for a write to the region at this offset; `None`: there is none.

@@ -10,15 +10,18 @@ use super::served::Served;
 use super::start::{ServeError, wrong};
 use super::world::{Pending, World};
 use crate::ring::{Found, Lost, RingFile, Shape};
+use crate::ring_copy::RingCopy;
 use crate::vfio_user::Doorbell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_core::fast::{Fast, Function, bar};
 use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage};
 
-/// Pause between two looks while something is found.
+/// Pause between two looks while somebody waits for what is in a ring.
 const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
-/// A ring that survives a loss of power is synced behind each such part of it: its client finds room while the rest fills.
+/// Pause while something is found and nobody waits: clients need the processor, and ring when theirs fills up.
+const LOOK: WallDuration = WallDuration::from_millis(2);
+/// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while the rest fills.
 const SYNCED_PARTS: u64 = 4;
 /// Pause between two looks while nothing is.
 const LOOK_MAX: WallDuration = WallDuration::from_millis(20);
@@ -30,20 +33,28 @@ pub struct RingSetup {
     pub path: PathBuf,
     /// It lies in memory that survives a loss of power.
     pub persistent: bool,
+    /// Where the copy of that of function 0 is on a disk; of function n it is this and `.n`.
+    pub copy: Option<PathBuf>,
 }
 
 impl RingSetup {
-    /// The file of a function.
+    /// The ring of a function.
     pub fn of(&self, function: usize) -> PathBuf {
-        match function {
-            0 => self.path.clone(),
-            _ => {
-                let mut name = self.path.as_os_str().to_owned();
-                name.push(format!(".{function}"));
-                name.into()
-            }
-        }
+        numbered(&self.path, function)
     }
+
+    /// Whether what clients are told to be free has to be synced before.
+    pub(super) fn needs_sync(&self) -> bool {
+        self.persistent || self.copy.is_some()
+    }
+}
+
+fn numbered(path: &Path, function: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    if function > 0 {
+        name.push(format!(".{function}"));
+    }
+    name.into()
 }
 
 /// A lane, as its client was told.
@@ -68,6 +79,7 @@ struct MappedLane {
 #[derive(Debug)]
 pub struct MappedRing {
     file: RingFile,
+    copy: Option<RingCopy>,
     lanes: Vec<MappedLane>,
     survives: bool,
     /// Something is taken from it.
@@ -93,8 +105,12 @@ impl Default for Watch {
 }
 
 impl Watch {
-    fn found(&mut self, any: bool) {
-        self.pause = if any { LOOK_MIN } else { (self.pause * 2).min(LOOK_MAX) };
+    fn found(&mut self, any: bool, waited_for: bool) {
+        self.pause = match any {
+            true if waited_for => LOOK_MIN,
+            true => LOOK,
+            false => (self.pause * 2).min(LOOK_MAX),
+        };
         self.next = if std::mem::take(&mut self.more) { Wall::now() } else { Wall::now() + self.pause };
     }
 
@@ -104,8 +120,8 @@ impl Watch {
 }
 
 impl MappedRing {
-    /// Opens or makes the ring of a function, and finds out where its clients are. What it has to say comes as a note. Where the ring survives a loss
-    /// of power, the caller has synced the image.
+    /// Opens or makes the ring of a function, and finds out where its clients are. What it has to say comes as a note. Where the setup needs it
+    /// ([`RingSetup::needs_sync`]), the caller has synced the image.
     ///
     /// # Errors
     /// As [`RingFile::open`] says; and a ring that goes further than what the drive has of its log could lead to.
@@ -125,7 +141,11 @@ impl MappedRing {
             ring_bytes: of.setup().ring_size,
             epoch: of.epoch(),
             persistent: setup.persistent,
+            copied: setup.copy.is_some(),
         };
+        // The copy first: a ring that is new is no reason to refuse it later.
+        let copy = setup.copy.as_ref().map(|path| RingCopy::open(&numbered(path, function), &shape));
+        let (copy, made) = copy.transpose().map_err(wrong)?.unzip();
         let (file, found) = RingFile::open(&path, &shape).map_err(wrong)?;
         if found == Found::Old {
             note(format!(
@@ -134,9 +154,74 @@ impl MappedRing {
             ));
         }
         let lanes = vec![MappedLane::default(); of.lanes().len()];
-        let mut ring = MappedRing { file, lanes, survives: fast.survives(), open: true, broken: 0 };
-        ring.resume(of, true, note).map_err(|Lost| wrong(lost(&path)))??;
+        let mut ring = MappedRing { file, copy, lanes, survives: fast.survives(), open: true, broken: 0 };
+        let failed = |Lost| wrong(lost(&path));
+        let is_trusted = ring.take_up_copy(of, found, made == Some(true), note).map_err(failed)?;
+        ring.resume(of, true, note).map_err(failed)??;
+        if !is_trusted {
+            ring.sync_instead().map_err(failed)?;
+        }
         Ok(ring)
+    }
+
+    /// After a crash of the machine, what the copy holds behind the drive's log goes into the ring. `false`: the ring has outlived the device, and its copy
+    /// is another one than it had.
+    fn take_up_copy(
+        &mut self,
+        of: &Function,
+        found: Found,
+        made: bool,
+        note: &mut dyn FnMut(String),
+    ) -> Result<bool, Lost> {
+        let MappedRing { file, copy: Some(copy), .. } = self else {
+            return Ok(found != Found::Ring || !self.file.had_copy());
+        };
+        let mut is_trusted = true;
+        for (lane, l) in of.lanes().iter().enumerate() {
+            let (end, generation) = (l.arrived(), file.header().generation[lane]);
+            if found == Found::Ring {
+                if made || copy.generation(lane) != generation {
+                    // What it holds is of whatever came before: it must not be met again.
+                    is_trusted = false;
+                    copy.set_generation(lane, generation)?;
+                    copy.clear(lane)?;
+                }
+            } else if made {
+                copy.set_generation(lane, generation)?;
+            } else {
+                let bytes = copy.take_up(lane, end)?;
+                file.restore(lane, copy.generation(lane), end, &bytes)?;
+                if !bytes.is_empty() {
+                    let (path, len) = (copy.path().display(), bytes.len());
+                    note(format!("{path}: {len} bytes of lane {lane} go into the new ring"));
+                }
+            }
+        }
+        Ok(is_trusted)
+    }
+
+    /// Clients that write a copy which is not the ring's any more have it done by the device, and what they relied on is synced at once.
+    fn sync_instead(&mut self) -> Result<(), Lost> {
+        for lane in 0..self.lanes.len() {
+            self.file.disuse_copy(lane)?;
+            if self.lanes[lane].claimed {
+                self.lanes[lane].wanted = self.file.said(lane)?.tail;
+            }
+        }
+        Ok(())
+    }
+
+    /// A lane's stream does not go on from what its client has published. Where there is a copy, the image is synced up to where it does go on.
+    fn begin_generation(&mut self, lane: usize) -> Result<u64, Lost> {
+        if let Some(copy) = &mut self.copy {
+            copy.set_generation(lane, self.file.header().generation[lane] + 1)?;
+        }
+        self.file.begin_generation(lane)
+    }
+
+    /// Whether places of the ring are free only once they are synced: what is in the ring, or in its copy, survives a loss of power until then.
+    fn needs_sync(&self) -> bool {
+        self.file.header().persistent || self.copy.is_some()
     }
 
     /// Takes up streams after the drive has come back: those that go on where the drive's log ends do so, and others end. `strict`: one that goes
@@ -153,7 +238,7 @@ impl MappedRing {
             let said = self.file.said(lane)?;
             let (generation, end) = (self.file.header().generation[lane], l.arrived());
             // Whoever resumes has synced the image, where that matters.
-            let synced = if self.file.header().persistent { self.taken(lane, of) } else { 0 };
+            let synced = if self.needs_sync() { self.taken(lane, of) } else { 0 };
             let mut is = MappedLane { generation, expected: end, synced, ..MappedLane::default() };
             if said.generation == generation {
                 if said.tail > end + size && strict {
@@ -170,7 +255,7 @@ impl MappedRing {
                         said.tail - end
                     ));
                 } else if !is.claimed {
-                    is.generation = self.file.begin_generation(lane)?;
+                    is.generation = self.begin_generation(lane)?;
                     note(format!(
                         "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: its clients attach anew",
                         said.tail
@@ -194,8 +279,8 @@ impl MappedRing {
     fn lane_now(&self, lane: usize, of: &Function) -> RingLane {
         let (taken, is) = (self.taken(lane, of), &self.lanes[lane]);
         let synced = is.synced.min(taken);
-        // A place of a ring that survives a loss of power is used again once the image's copy survives one too.
-        let free = if self.file.header().persistent { synced } else { taken };
+        // A place of a ring that survives a loss of power, or whose copy does, is used again once the image survives one too.
+        let free = if self.needs_sync() { synced } else { taken };
         RingLane::new(is.generation, free, synced, of.lanes()[lane].arrived())
     }
 
@@ -235,7 +320,7 @@ impl MappedRing {
 
     /// The stream of a lane goes on elsewhere: its client hears of it, and attaches anew.
     fn move_stream(&mut self, lane: usize, to: u64) -> Result<(), Lost> {
-        let generation = self.file.begin_generation(lane)?;
+        let generation = self.begin_generation(lane)?;
         let is = &mut self.lanes[lane];
         *is = MappedLane { generation, expected: to, told: is.told, synced: is.synced, ..MappedLane::default() };
         Ok(())
@@ -250,6 +335,11 @@ impl MappedRing {
     /// What may be mapped, and by which descriptor.
     pub(super) fn file(&self) -> &RingFile {
         &self.file
+    }
+
+    /// Its copy, if it has one.
+    pub(super) fn copy(&self) -> Option<&RingCopy> {
+        self.copy.as_ref()
     }
 }
 
@@ -270,13 +360,14 @@ impl<M> World<M> {
         if self.rings_at().is_none_or(|at| Wall::now() < at) || machine.subsystem.device().is_recovering() {
             return false;
         }
-        let mut any = false;
+        let (mut any, mut waited_for) = (false, false);
         for function in 0..self.ports.len() {
             let Some(mut ring) = self.ports[function].ring.take() else { continue };
             any |= self.look_at_ring(function, &mut ring, machine);
+            waited_for |= ring.open && ring.lanes.iter().any(|lane| lane.wanted > lane.synced);
             self.ports[function].ring = Some(ring);
         }
-        self.watch.found(any);
+        self.watch.found(any, waited_for);
         any
     }
 
@@ -340,16 +431,11 @@ impl<M> World<M> {
             is.claimed = false;
             return Ok(false);
         }
-        if !is.claimed {
-            (is.claimed, is.expected) = (true, arrived);
-            if said.tail < arrived {
-                // Somebody stored by messages after the client had looked.
-                return ring.move_stream(lane, arrived).map(|()| true);
-            }
+        // Somebody stored by messages: since the last look, or after the client had looked.
+        if if is.claimed { arrived > is.expected } else { said.tail < arrived } {
+            return self.move_stream(lane, ring, of);
         }
-        if arrived > is.expected {
-            return ring.move_stream(lane, arrived).map(|()| true);
-        }
+        is.claimed = true;
         is.expected = arrived;
         // Whoever shares the lane without a connection says here what it wants, and rings.
         is.wanted = said.wanted.max(is.wanted);
@@ -371,6 +457,22 @@ impl<M> World<M> {
         self.watch.more |= said.tail > arrived + len;
         self.take_snapshot(function, ring, &Snapshot { lane, tail: arrived + len, len })?;
         Ok(true)
+    }
+
+    /// A lane's stream goes on where the device is. True: it does; else it will, and nothing is taken from the ring until then.
+    fn move_stream(&mut self, lane: usize, ring: &mut MappedRing, of: &Function) -> Result<bool, Lost> {
+        let to = of.lanes()[lane].arrived();
+        if ring.copy.is_some() {
+            // What the copy holds below counts no more once the stream has moved.
+            if ring.taken(lane, of) < to {
+                return Ok(false);
+            }
+            if self.payload.image_mut().sync_here().is_err() {
+                self.fail_store();
+                return Ok(false);
+            }
+        }
+        ring.move_stream(lane, to).map(|()| true)
     }
 
     fn take_snapshot(&mut self, function: usize, ring: &mut MappedRing, of: &Snapshot) -> Result<(), Lost> {
@@ -453,8 +555,7 @@ impl<M> World<M> {
 
     /// The drive has power again: streams go on where what survived leads to what the rings hold.
     pub(super) fn resume_rings(&mut self, machine: &Served, note: &mut dyn FnMut(String)) {
-        let persistent = |ring: &MappedRing| ring.file.header().persistent;
-        if self.ports.iter().any(|port| port.ring.as_ref().is_some_and(persistent))
+        if self.ports.iter().any(|port| port.ring.as_ref().is_some_and(MappedRing::needs_sync))
             && self.payload.image_mut().sync().is_err()
         {
             return self.fail_store();
@@ -466,9 +567,9 @@ impl<M> World<M> {
                 continue;
             }
             // A ring is memory of the drive: where that does not survive, what only the ring held is gone.
-            let ended = match ring.survives || ring.file.header().persistent {
+            let ended = match ring.survives || ring.needs_sync() {
                 true => Ok(()),
-                false => (0..ring.lanes.len()).try_for_each(|lane| ring.file.begin_generation(lane).map(drop)),
+                false => (0..ring.lanes.len()).try_for_each(|lane| ring.begin_generation(lane).map(drop)),
             };
             if ended.and_then(|()| ring.resume(of, false, note)).is_err() {
                 note(lost(ring.file.path()));
@@ -483,8 +584,8 @@ impl MappedRing {
     fn wants_sync(&self, of: &Function) -> bool {
         (0..self.lanes.len()).any(|lane| {
             let (is, taken) = (&self.lanes[lane], self.taken(lane, of));
-            let header = self.file.header();
-            let fills = header.persistent && taken.saturating_sub(is.synced) >= header.ring_bytes / SYNCED_PARTS;
+            let part = self.file.header().ring_bytes / SYNCED_PARTS;
+            let fills = self.needs_sync() && taken.saturating_sub(is.synced) >= part;
             // All that is wanted goes with one sync, unless the rest can't be taken.
             let due = taken >= is.wanted.min(is.tail) || is.stuck;
             fills || (is.wanted > is.synced && taken > is.synced && due)

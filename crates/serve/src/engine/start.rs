@@ -290,6 +290,10 @@ fn function(
         _ => None,
     };
     regions[region::CONFIG as usize] = Region::trapped(ConfigSpace::SIZE as u64);
+    let copy = ring.as_ref().and_then(MappedRing::copy).map_or(Region::NONE, |copy| {
+        let area = copy.area();
+        Region::of_file(area.size, Arc::clone(copy.lent()), 0, vec![area])
+    });
     let memory = Arc::new(GuestMemory::default());
     let (messages, offered) = if msi { (1, 0) } else { (0, u32::from(vectors)) };
     let interrupts = Arc::new(Interrupts::new(messages, offered));
@@ -305,7 +309,7 @@ fn function(
         ring,
         doorbell,
     };
-    Ok((port, VfioDevice { regions, memory, interrupts }, slot))
+    Ok((port, VfioDevice { regions, copy, memory, interrupts }, slot))
 }
 
 /// The ring of a function that clients map, if rings are mapped and the function has one.
@@ -333,6 +337,11 @@ fn ring(
     if fast.function(function).is_none() {
         tell(Event::Note(format!("function {function} has no fast side (fast.functions), and no ring")));
         return Ok(None);
+    }
+    if rings.persistent && rings.copy.is_some() {
+        return Err(wrong(
+            "a ring whose memory survives a loss of power needs no copy; leave --ring-persistent or --ring-copy away",
+        ));
     }
     let path = rings.of(function);
     let is_new = std::fs::symlink_metadata(&path).is_err();
@@ -467,7 +476,7 @@ impl Server {
         let mut ports = Vec::new();
         let mut functions = Vec::new();
         let several = setup.vfio_user.len() > 1;
-        if setup.ring.as_ref().is_some_and(|ring| ring.persistent) && payload.image_mut().sync().is_err() {
+        if setup.ring.as_ref().is_some_and(|ring| ring.needs_sync()) && payload.image_mut().sync().is_err() {
             return Err(wrong("the image can't be synced"));
         }
         for (i, path) in setup.vfio_user.iter().enumerate() {

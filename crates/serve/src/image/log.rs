@@ -23,6 +23,9 @@ const SLOTS: u64 = 3;
 /// Bytes of a slot's content before the control block: the generation, and three words that are 0.
 const BEFORE: usize = 16;
 
+/// Sectors that are written in one call, at most.
+const BATCH: usize = 128;
+
 /// Sectors that are given their place on the disk at once.
 const PREPARED: u64 = 2048;
 
@@ -74,6 +77,8 @@ pub(super) struct StoredLog {
     half: u64,
     /// Of each slot the number of its control block, and the sync that makes it safe.
     slots: [(u64, u64); SLOTS as usize],
+    /// Where each lane ends on flash by the control block of a slot; empty: it is of a life before.
+    ends: [Vec<u64>; SLOTS as usize],
     number: u64,
     generation: u32,
     /// The control block that is stored, and the rings with it; `None`: whatever is there is from a life before.
@@ -86,6 +91,17 @@ impl StoredLog {
         let before = u64::from(generation % 2) * self.half + lane as u64 * sectors;
         Place { generation, at: self.memory.at() + SLOTS * SLOT + before * LOG_SECTOR as u64, sectors }
     }
+
+    /// The newest control block, of those that are safe once so many syncs have ended.
+    fn newest(&self, synced: u64) -> Option<usize> {
+        let numbers = self.slots.iter().enumerate().filter(|(_, (_, needs))| *needs <= synced);
+        numbers.max_by_key(|(_, (number, _))| *number).map(|(slot, _)| slot)
+    }
+
+    /// Where a lane ends on flash by the newest control block that is safe: what is behind it may be needed from the ring.
+    fn safe_end(&self, lane: usize, synced: u64) -> u64 {
+        self.newest(synced).and_then(|slot| self.ends[slot].get(lane).copied()).unwrap_or(0)
+    }
 }
 
 impl Image {
@@ -97,8 +113,15 @@ impl Image {
             let half = half_sectors(fast);
             let bytes = SLOTS * SLOT + 2 * half * LOG_SECTOR as u64;
             let memory = self.memory(MemoryKind::Log, function as u8, bytes)?;
-            let mut log =
-                StoredLog { memory, half, slots: [(0, 0); SLOTS as usize], number: 0, generation: 0, current: None };
+            let mut log = StoredLog {
+                memory,
+                half,
+                slots: [(0, 0); _],
+                ends: [const { Vec::new() }; _],
+                number: 0,
+                generation: 0,
+                current: None,
+            };
             let mut found = Vec::new();
             for slot in 0..SLOTS {
                 let at = memory.at() + slot * SLOT;
@@ -222,11 +245,17 @@ impl Image {
         // Where the log has come to on flash is stored before bytes that are there are overwritten.
         let mut result = if changed { self.write_control_block(log) } else { Ok(()) };
         for (i, (stored, lane)) in lanes.iter_mut().zip(of.lanes()).enumerate() {
-            if stored.until < lane.released() && result.is_ok() {
-                let place = log.place(log.generation, of.setup().ring_size, i);
-                result =
-                    self.store_ring(stored, (lane.durable(), lane.released()), place, |at, into| read(i, at, into));
+            if stored.until >= lane.released() || result.is_err() {
+                continue;
             }
+            let place = log.place(log.generation, of.setup().ring_size, i);
+            let gone = lane.released().div_ceil(LOG_CHUNK as u64).saturating_sub(place.sectors);
+            if gone > stored.first && gone * LOG_CHUNK as u64 > log.safe_end(i, self.synced()) {
+                // After a crash, an older control block would look for them.
+                result = self.sync_what_is_written();
+            }
+            let range = (lane.durable(), lane.released());
+            result = result.and_then(|()| self.store_ring(stored, range, place, |at, into| read(i, at, into)));
         }
         if let Some((_, stored)) = &mut log.current {
             *stored = lanes;
@@ -298,23 +327,33 @@ impl Image {
         }
         self.prepare_ring(stored, released, place)?;
         while stored.until < released {
-            let within = stored.until % CHUNK;
-            if within == 0 {
-                stored.skip = 0;
+            // As many as lie behind each other, in one call.
+            let first = place.sector(stored.until);
+            let mut batch = Vec::with_capacity(BATCH * LOG_SECTOR);
+            while stored.until < released
+                && batch.len() < BATCH * LOG_SECTOR
+                && place.sector(stored.until) == first + batch.len() as u64
+            {
+                let within = stored.until % CHUNK;
+                if within == 0 {
+                    stored.skip = 0;
+                }
+                let offset = stored.until - within;
+                let end = released.min(offset + CHUNK);
+                let len = end - offset;
+                read(stored.until, &mut stored.tail[within as usize..len as usize]);
+                let mut sector = [0; LOG_SECTOR];
+                sector[LOG_HEADER..].copy_from_slice(&stored.tail[..]);
+                sector[LOG_HEADER + len as usize..].fill(0);
+                let at = place.sector(offset);
+                let header =
+                    LogSector { generation: place.generation, offset, skip: stored.skip as u16, len: len as u16 };
+                header.seal(self.salt, at, &mut sector);
+                batch.extend_from_slice(&sector);
+                stored.until = end;
             }
-            let offset = stored.until - within;
-            let end = released.min(offset + CHUNK);
-            let len = end - offset;
-            read(stored.until, &mut stored.tail[within as usize..len as usize]);
-            let mut sector = [0; LOG_SECTOR];
-            sector[LOG_HEADER..].copy_from_slice(&stored.tail[..]);
-            sector[LOG_HEADER + len as usize..].fill(0);
-            let at = place.sector(offset);
-            let header = LogSector { generation: place.generation, offset, skip: stored.skip as u16, len: len as u16 };
-            header.seal(self.salt, at, &mut sector);
-            let result = self.storage.write_at(at, &sector);
+            let result = self.storage.write_at(first, &batch);
             self.wrote(result)?;
-            stored.until = end;
         }
         Ok(())
     }
@@ -345,11 +384,7 @@ impl Image {
         if self.is_faulted() || Slot::HEADER + content.len() > SLOT as usize {
             return Err(StoreFault);
         }
-        let newest_of = |slots: &[(u64, u64)], until: u64| {
-            let numbers = slots.iter().enumerate().filter(|(_, (_, needs))| *needs <= until);
-            numbers.max_by_key(|(_, (number, _))| *number).map(|(slot, _)| slot)
-        };
-        let (newest, safe) = (newest_of(&log.slots, u64::MAX), newest_of(&log.slots, self.synced()));
+        let (newest, safe) = (log.newest(u64::MAX), log.newest(self.synced()));
         let kept = |slot: &usize| Some(*slot) == newest || Some(*slot) == safe;
         let free = (0..log.slots.len()).filter(|slot| !kept(slot)).min_by_key(|&slot| log.slots[slot].0);
         let slot = match self.options.flaw {
@@ -362,6 +397,8 @@ impl Image {
         bytes.extend(content);
         let needs = self.sync_to_come();
         log.slots[slot] = (log.number, needs);
+        log.ends[slot].clear();
+        log.ends[slot].extend(block.ends());
         let result = self.storage.write_at(at, &bytes);
         self.wrote(result)
     }

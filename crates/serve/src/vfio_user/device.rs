@@ -145,6 +145,8 @@ impl Region {
 pub struct Device {
     /// BARs 0 to 5, the expansion ROM, the configuration space, VGA.
     pub regions: [Region; region::COUNT as usize],
+    /// The copy of the function's mapped ring ([`region::RING_COPY`]).
+    pub copy: Region,
     /// The client's memory.
     pub memory: Arc<GuestMemory>,
     /// Where interrupts go.
@@ -157,7 +159,8 @@ impl Device {
     /// # Errors
     /// EINVAL: there is none of that number.
     pub fn region(&self, index: u32) -> Result<&Region, Errno> {
-        self.regions.get(index as usize).ok_or(Errno::EINVAL)
+        let found = if index == region::RING_COPY { Some(&self.copy) } else { self.regions.get(index as usize) };
+        found.ok_or(Errno::EINVAL)
     }
 
     /// Reads bytes of a region: those of shared parts from memory, others from the function.

@@ -110,7 +110,7 @@ impl<F: Function> Pci<F> {
             regions[at] = Region { size, ..bar };
         }
         regions[region::CONFIG as usize] = Region::trapped(ConfigSpace::SIZE as u64);
-        Device { regions, memory, interrupts: self.interrupts() }
+        Device { regions, copy: Region::NONE, memory, interrupts: self.interrupts() }
     }
 
     fn config(&self) -> MutexGuard<'_, ConfigSpace> {

@@ -117,7 +117,12 @@ impl Bench {
         let whole = Area { offset: 0, size: BAR2_SIZE };
         regions[region::BAR2 as usize] = Region::mapped(BAR2_SIZE, Arc::clone(&self.bar2), vec![whole]);
         regions[region::CONFIG as usize] = Region::trapped(CONFIG_SIZE);
-        Device { regions, memory: Arc::clone(&self.memory), interrupts: Arc::clone(&self.interrupts) }
+        Device {
+            regions,
+            copy: Region::NONE,
+            memory: Arc::clone(&self.memory),
+            interrupts: Arc::clone(&self.interrupts),
+        }
     }
 
     pub fn start(&mut self) {

@@ -6,6 +6,7 @@
 //! Express Base Specification, revision 1.4, unless the X-SSD paper is named.
 
 mod command;
+mod copy;
 mod files;
 pub(crate) mod layout;
 mod logs;
@@ -21,6 +22,7 @@ mod types;
 mod window;
 
 pub use command::{AdminCommand, IoCommand, NO_TIMEOUT, ReadLogHeader, TAIL, TrimTo};
+pub use copy::{COPY_CHUNK, COPY_SECTOR, CopyPlace, CopySector, RingCopyHeader};
 pub use files::{
     FILE_HANDLE_BYTES_MAX, FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind, FileRecord, FileSession,
 };
@@ -239,6 +241,8 @@ pub const LAYOUTS: &[&Layout] = &[
     &RingLane::LAYOUT,
     &RingLanePage::LAYOUT,
     &RingSlot::LAYOUT,
+    &RingCopyHeader::LAYOUT,
+    &CopySector::LAYOUT,
     &PageHeader::LAYOUT,
     &RecordHeader::LAYOUT,
     &FileChange::LAYOUT,

@@ -42,6 +42,9 @@ layout! {
         48 boot: [u8; 16],
         /// The file lies in memory that survives a loss of power.
         64 persistent: bool,
+        /// The file has a copy on a disk (`RingCopyHeader`), which clients write and sync: a place in the ring is free again once the device's own store
+        /// of it is synced.
+        65 copied: bool,
         /// The epoch that the device was in.
         72 epoch: Epoch,
         /// For each lane the generation: it grows when the lane's stream does not go on from what the client has published.
@@ -169,6 +172,14 @@ layout! {
         192 namespace: u64,
         /// The ring's bytes from this stream offset on are those of this generation.
         200 begin: u64,
+        /// Who is just writing the copy, as in a slot; 0: nobody.
+        256 saver: u64,
+        /// End of what the copy holds, and is synced.
+        264 saved: u64,
+        /// How many wait for whoever writes the copy; some of them may have died.
+        272 waiting: u64,
+        /// Not 0: the copy could not be written in this generation, and is used no more.
+        280 unsaved: u64,
         /// For each writer what it is writing. Each begins a line of 64 bytes.
         1024 slot: [RingSlot; RING_SLOTS],
     }
@@ -189,6 +200,14 @@ impl RingLanePage {
     pub const NAMESPACE_OFFSET: usize = 192;
     /// Where `begin` is.
     pub const BEGIN_OFFSET: usize = 200;
+    /// Where `saver` is.
+    pub const SAVER_OFFSET: usize = 256;
+    /// Where `saved` is.
+    pub const SAVED_OFFSET: usize = 264;
+    /// Where `waiting` is.
+    pub const WAITING_OFFSET: usize = 272;
+    /// Where `unsaved` is.
+    pub const UNSAVED_OFFSET: usize = 280;
     /// Where the slots begin, 64 bytes from one to the next.
     pub const SLOTS_OFFSET: usize = 1024;
 }

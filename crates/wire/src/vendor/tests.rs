@@ -56,6 +56,10 @@ fn fields_of_a_layout_stand_apart_aligned_and_inside() {
     assert_eq!(RingLanePage::GENERATION_OFFSET, offset(&RingLanePage::LAYOUT, "generation"));
     assert_eq!(RingLanePage::RESERVE_OFFSET, offset(&RingLanePage::LAYOUT, "reserve"));
     assert_eq!(RingLanePage::WANTED_OFFSET, offset(&RingLanePage::LAYOUT, "wanted"));
+    assert_eq!(RingLanePage::SAVER_OFFSET, offset(&RingLanePage::LAYOUT, "saver"));
+    assert_eq!(RingLanePage::SAVED_OFFSET, offset(&RingLanePage::LAYOUT, "saved"));
+    assert_eq!(RingLanePage::WAITING_OFFSET, offset(&RingLanePage::LAYOUT, "waiting"));
+    assert_eq!(RingLanePage::UNSAVED_OFFSET, offset(&RingLanePage::LAYOUT, "unsaved"));
     assert_eq!(RingLanePage::SLOTS_OFFSET, offset(&RingLanePage::LAYOUT, "slot"));
 }
 
@@ -345,6 +349,8 @@ layouts_never_panic_and_come_back! {
     ring_lane_comes_back RingLane;
     ring_lane_page_comes_back RingLanePage;
     ring_slot_comes_back RingSlot;
+    ring_copy_header_comes_back RingCopyHeader;
+    copy_sector_comes_back CopySector;
     page_header_comes_back PageHeader;
     record_header_comes_back RecordHeader;
     file_changes_come_back FileChange;

@@ -18,6 +18,8 @@ pub mod region {
     pub const VGA: u32 = 8;
     /// How many there are.
     pub const COUNT: u32 = 9;
+    /// The copy of a mapped ring: a region that is not counted, for clients that know of it.
+    pub const RING_COPY: u32 = 9;
 }
 
 /// Flags of a region.

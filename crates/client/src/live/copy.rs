@@ -1,0 +1,134 @@
+//! The ring's copy on a disk (ADR 26): whoever waits for DESTAGED writes and syncs it, and no other process is in the path.
+//!
+//! One at a time does so, for all whose bytes are in the ring by then; others wait for it, and then go on or do the same. The lock is a word of the lane's
+//! page: that of a process that died is taken over.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use tidewater_wire::vendor::CopyPlace;
+
+use super::error::LiveError;
+use super::owner;
+use super::ring::Ring;
+
+/// How long the copy may be somebody else's before they are looked at: the dead do not give it back.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long before the device is asked instead: whoever writes the copy was stopped, or is this very thread, amid a signal.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The system calls on a copy. A library that stands in front of a program's calls has its own way to those behind it.
+pub trait Disk: fmt::Debug + Sync {
+    /// `pwrite` of all of it.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn write_at(&self, file: BorrowedFd<'_>, bytes: &[u8], at: u64) -> Result<(), Errno>;
+
+    /// `fdatasync`.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn sync_data(&self, file: BorrowedFd<'_>) -> Result<(), Errno>;
+}
+
+/// The calls as they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct System;
+
+impl Disk for System {
+    fn write_at(&self, file: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            match nix::sys::uio::pwrite(file, bytes, at as i64) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(done) => (bytes, at) = (&bytes[done..], at + done as u64),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        nix::unistd::fdatasync(file)
+    }
+}
+
+/// A lane's place in the copy.
+#[derive(Debug)]
+pub(super) struct Copy {
+    file: OwnedFd,
+    place: CopyPlace,
+    disk: &'static dyn Disk,
+}
+
+impl Copy {
+    pub(super) fn new(file: OwnedFd, ring: &Ring, disk: &'static dyn Disk) -> Copy {
+        Copy { file, place: CopyPlace::new(ring.lane(), ring.header().ring_bytes), disk }
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whether this is the same file.
+    pub(super) fn is_of(&self, other: &OwnedFd) -> bool {
+        let identity = |file: &OwnedFd| nix::sys::stat::fstat(file).map(|about| (about.st_dev, about.st_ino));
+        matches!((identity(&self.file), identity(other)), (Ok(one), Ok(other)) if one == other)
+    }
+
+    /// Has everything before a stream offset in the copy, and synced: what is below is in the ring already. `false`: the device has to do it.
+    ///
+    /// # Errors
+    /// `Ring`: this process can't tell who it is.
+    pub(super) fn save(&self, ring: &Ring, end: u64) -> Result<bool, LiveError> {
+        let me = owner::me()?;
+        let start = Instant::now();
+        loop {
+            if ring.saved().load(Ordering::Acquire) >= end {
+                return Ok(true);
+            }
+            if ring.unsaved().load(Ordering::Acquire) != 0 {
+                return Ok(false);
+            }
+            let saver = ring.saver().load(Ordering::Acquire);
+            let waited = start.elapsed();
+            let is_free = saver == 0 || (waited >= LOOK && owner::is_dead(saver));
+            if is_free && ring.saver().compare_exchange(saver, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                break;
+            }
+            if waited >= PATIENCE {
+                return Ok(false);
+            }
+            if !is_free {
+                ring.wait_for_saver(saver, LOOK);
+            }
+        }
+        let result = self.write(ring);
+        match result {
+            Ok(end) => ring.saved().store(end, Ordering::Release),
+            // A sync that failed may have forgotten what it could not write: none counts any more.
+            Err(_) => ring.unsaved().store(1, Ordering::Release),
+        }
+        ring.release_saver();
+        Ok(result.is_ok_and(|saved| saved >= end))
+    }
+
+    /// Writes what the ring holds and the copy does not, and returns where that ends.
+    fn write(&self, ring: &Ring) -> Result<u64, Errno> {
+        let (saved, end) = (ring.saved().load(Ordering::Acquire), ring.tail());
+        let read = |from: u64, to: &mut [u8]| {
+            ring.read(from, to);
+            std::sync::atomic::fence(Ordering::SeqCst);
+            // Places are given away once the device has synced what was there.
+            ring.synced().max(ring.begin)
+        };
+        let write = |at: u64, bytes: &[u8]| self.disk.write_at(self.file.as_fd(), bytes, at);
+        self.place.write(ring.generation, (saved.max(ring.synced()), end), read, write)?;
+        self.disk.sync_data(self.file.as_fd())?;
+        Ok(end)
+    }
+}
