@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the databases that are installed (bench/databases): `make bench-databases`.
 #
-#   scripts/bench-databases.sh [--rounds N] [--seconds S] [--modes LIST] [--report FILE] [--json FILE] [NAME...]
+#   scripts/bench-databases.sh [--rounds N] [--seconds S] [--modes A|B] [--report FILE] [--json FILE] [NAME...]
 #
 # It installs nothing, and says of each database that isn't there what to install. The device is the release build.
 set -euo pipefail

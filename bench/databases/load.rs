@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tidewater_tests::databases::device::Device;
+use tidewater_tests::databases::device::{Device, Memory};
 use tidewater_tests::databases::process::{cpu_seconds, kill_tree};
 use tidewater_tests::databases::{Around, Level, Place, program};
 
@@ -49,7 +49,7 @@ pub fn rate(time: Duration, mut operation: impl FnMut() -> Result<u64, String>) 
 
 /// The processor time of a device and of `tidewater run` around a program that sleeps.
 pub fn idle(tidewater: &Path, place: &Place, ring: &Path) -> Result<Idle, String> {
-    let mut device = Device::new(tidewater, place, ring, "64MiB", false);
+    let mut device = Device::new(tidewater, place, ring, "64MiB", Memory::Copied);
     device.start(None)?;
     let around = Around { witness: None, device: Some((&device, Level::Ring)) };
     let sleep = program("sleep").ok_or("no program sleep")?;

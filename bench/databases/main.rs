@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use tidewater_tests::databases::device::Device;
+use tidewater_tests::databases::device::{Device, Memory};
 use tidewater_tests::databases::{Around, Flush, Level, Place, process};
 use tidewater_tests::{Build, binary};
 
@@ -25,20 +25,23 @@ enum Mode {
     Flushes,
     /// Nothing: the ceiling.
     None,
-    /// `tidewater run --level ring`.
+    /// `tidewater run --level ring`, on memory that survives no loss of power.
     Ring,
+    /// The same on memory that counts as persistent: lines are written back, and no file waits for the log.
+    Persistent,
     /// `tidewater run --level destaged`.
     Destaged,
 }
 
 impl Mode {
-    const ALL: [Mode; 4] = [Mode::Flushes, Mode::None, Mode::Ring, Mode::Destaged];
+    const ALL: [Mode; 5] = [Mode::Flushes, Mode::None, Mode::Ring, Mode::Persistent, Mode::Destaged];
 
     fn name(self) -> &'static str {
         match self {
             Mode::Flushes => "own flush",
             Mode::None => "no flush",
             Mode::Ring => "RING",
+            Mode::Persistent => "RING, persistent",
             Mode::Destaged => "DESTAGED",
         }
     }
@@ -50,7 +53,7 @@ impl Mode {
 
     fn level(self) -> Option<Level> {
         match self {
-            Mode::Ring => Some(Level::Ring),
+            Mode::Ring | Mode::Persistent => Some(Level::Ring),
             Mode::Destaged => Some(Level::Destaged),
             _ => None,
         }
@@ -135,9 +138,9 @@ fn options(here: &Path) -> Result<Options, String> {
             "--modes" => {
                 let text = value()?;
                 let mode = |name: &str| Mode::ALL.into_iter().find(|mode| mode.name().eq_ignore_ascii_case(name));
-                let modes: Option<Vec<Mode>> = text.split(',').map(mode).collect();
+                let modes: Option<Vec<Mode>> = text.split('|').map(mode).collect();
                 options.modes = modes.ok_or_else(|| {
-                    format!("{argument} takes some of own flush,no flush,RING,DESTAGED, not '{text}'")
+                    format!("{argument} takes some of own flush|no flush|RING|RING, persistent|DESTAGED, not '{text}'")
                 })?;
             }
             other if other.starts_with('-') => return Err(format!("unknown argument '{other}'")),
@@ -219,7 +222,8 @@ fn run(options: &Options) -> Result<(), String> {
                 // Another one is first in each round.
                 let (mode, place) = &places[(turn + round) % places.len()];
                 let ring = rings.path().join(format!("{}-{}", subject.name(), mode.name()));
-                let mut device = Device::new(&tidewater, place, &ring, "64MiB", false);
+                let memory = if *mode == Mode::Persistent { Memory::Persistent } else { Memory::Copied };
+                let mut device = Device::new(&tidewater, place, &ring, "64MiB", memory);
                 let level = mode.level();
                 if level.is_some() {
                     device.start(None)?;

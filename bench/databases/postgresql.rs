@@ -66,6 +66,8 @@ impl crate::Subject for Subject {
         let server = DATABASE.start(place, mode.flush(), around)?;
         let seconds = time.as_secs().max(1).to_string();
         let mut rates = Vec::new();
+        // Its buffers are empty after a start.
+        output(pgbench(place, &["-N", "-n", "-c", "8", "-j", "2", "-T", "1"])?)?;
         for clients in [1, 8, 64] {
             let text = output(pgbench(place, &["-N", "-n", "-c", &clients.to_string(), "-j", "2", "-T", &seconds])?)?;
             rates.push(Rate { workload: "pgbench -N", clients, per_second: number(&text, "tps = ", " ")? });

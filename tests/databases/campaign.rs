@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use tidewater_base::Rng;
-use tidewater_tests::databases::device::Device;
+use tidewater_tests::databases::device::{Device, Memory};
 use tidewater_tests::databases::process::{descendants, gone, kill_tree};
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::databases::{Around, Database, Flush, Ledger, Level, Place, Server, Verdict};
@@ -210,7 +210,8 @@ impl Campaign {
         };
         while outcome.rounds < self.rounds && outcome.failure.is_none() {
             // A few crashes in a row on the same files, then new ones: they don't grow for ever.
-            let rounds = (self.rounds - outcome.rounds).min(10);
+            let until = if outcome.rounds < self.rounds / 2 { self.rounds / 2 } else { self.rounds };
+            let rounds = (until - outcome.rounds).min(10);
             if let Err(why) = self.rounds_in_a_place(database, cell, rounds, &mut outcome) {
                 outcome.failure = Some(why);
             }
@@ -249,15 +250,21 @@ impl Campaign {
         rounds: usize,
         outcome: &mut Outcome,
     ) -> Result<(), String> {
+        let is_copied = outcome.rounds < self.rounds / 2;
         self.places += 1;
         let folder = self.scratch.join(self.places.to_string());
         let place = self.template(database)?.copy(&folder)?;
         self.witness.keep(&place.shadows(), &[&place.data()])?;
         let device = match cell.how {
             How::Tidewater(level) => {
-                let persistent = level == Level::Ring && cell.event == Event::Power;
+                let memory = match level {
+                    Level::Ring if cell.event == Event::Power => Memory::Persistent,
+                    // With a copy in the first half of the rounds, and without one in the other.
+                    Level::Destaged if is_copied => Memory::Copied,
+                    _ => Memory::Volatile,
+                };
                 let ring = place.device().join("ring");
-                let mut device = Device::new(&self.tidewater, &place, &ring, "4MiB", persistent);
+                let mut device = Device::new(&self.tidewater, &place, &ring, "4MiB", memory);
                 device.start(Some(&self.witness))?;
                 Some(device)
             }
@@ -348,7 +355,9 @@ impl Bench<'_> {
         if event == Event::Power {
             let data = self.place.data();
             let image = self.device.as_ref().map(Device::image);
-            let roots: Vec<&Path> = [Some(data.as_path()), image.as_deref()].into_iter().flatten().collect();
+            let copy = self.device.as_ref().map(Device::copy).filter(|copy| copy.is_file());
+            let roots = [Some(data.as_path()), image.as_deref(), copy.as_deref()];
+            let roots: Vec<&Path> = roots.into_iter().flatten().collect();
             self.witness.reset(&self.place.shadows(), &roots)?;
         }
         let discards = event != Event::Database && self.cell.how == How::Tidewater(Level::Destaged);

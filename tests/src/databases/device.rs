@@ -15,6 +15,17 @@ pub const SETTINGS: &[&str] = &[
     "fast.partial_after=100ms",
 ];
 
+/// What a device's ring lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Memory that survives no loss of power.
+    Volatile,
+    /// Memory that counts as persistent.
+    Persistent,
+    /// Memory that survives none, with a copy on a disk.
+    Copied,
+}
+
 /// A device with its image and its ring, which outlive it.
 #[derive(Debug)]
 pub struct Device {
@@ -22,20 +33,19 @@ pub struct Device {
     place: Place,
     ring: PathBuf,
     ring_size: String,
-    /// The ring's memory counts as persistent.
-    persistent: bool,
+    memory: Memory,
     child: Option<Child>,
 }
 
 impl Device {
     /// A new one, in the place's folder; its ring is the file `ring`. It doesn't run yet.
-    pub fn new(binary: &Path, place: &Place, ring: &Path, ring_size: &str, persistent: bool) -> Device {
+    pub fn new(binary: &Path, place: &Place, ring: &Path, ring_size: &str, memory: Memory) -> Device {
         Device {
             binary: binary.to_owned(),
             place: place.clone(),
             ring: ring.to_owned(),
             ring_size: ring_size.to_owned(),
-            persistent,
+            memory,
             child: None,
         }
     }
@@ -53,6 +63,11 @@ impl Device {
     /// The drive's image.
     pub fn image(&self) -> PathBuf {
         self.place.device().join("drive")
+    }
+
+    /// The copy of its ring.
+    pub fn copy(&self) -> PathBuf {
+        self.place.device().join("copy")
     }
 
     /// Its process; 0 when it doesn't run.
@@ -79,8 +94,10 @@ impl Device {
             command.args(["--set", setting]);
         }
         command.arg("--set").arg(format!("fast.size={}", self.ring_size));
-        if self.persistent {
-            command.arg("--ring-persistent");
+        match self.memory {
+            Memory::Volatile => {}
+            Memory::Persistent => drop(command.arg("--ring-persistent")),
+            Memory::Copied => drop(command.arg("--ring-copy").arg(self.copy())),
         }
         if let Some(witness) = witness {
             witness.attach_tracking(&mut command, &self.place.shadows());

@@ -58,21 +58,9 @@ impl Database for PostgreSql {
     fn create(&self, place: &Place) -> Result<(), String> {
         let data = place.data();
         let data = data.to_str().ok_or("a path in UTF-8")?;
-        // Small segments of the log: it then comes to new and recycled ones in a second of load.
-        let arguments = [
-            "-D",
-            data,
-            "-U",
-            "postgres",
-            "-A",
-            "trust",
-            "--no-sync",
-            "-k",
-            "--wal-segsize=1",
-            "--no-locale",
-            "-E",
-            "UTF8",
-        ];
+        let segments = if self.small { "--wal-segsize=1" } else { "--wal-segsize=16" };
+        let arguments =
+            ["-D", data, "-U", "postgres", "-A", "trust", "--no-sync", "-k", segments, "--no-locale", "-E", "UTF8"];
         place.run("initdb", &need("initdb")?, &arguments)?;
         let server = self.start(place, Flush::None, Around::default())?;
         let mut connection = Connection::open(place)?;
