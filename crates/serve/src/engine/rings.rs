@@ -106,12 +106,13 @@ impl Default for Watch {
 
 impl Watch {
     fn found(&mut self, any: bool, waited_for: bool) {
+        let more = std::mem::take(&mut self.more);
         self.pause = match any {
-            true if waited_for => LOOK_MIN,
+            true if waited_for || more => LOOK_MIN,
             true => LOOK,
             false => (self.pause * 2).min(LOOK_MAX),
         };
-        self.next = if std::mem::take(&mut self.more) { Wall::now() } else { Wall::now() + self.pause };
+        self.next = if more { Wall::now() } else { Wall::now() + self.pause };
     }
 
     fn at_once(&mut self) {

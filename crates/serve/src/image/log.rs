@@ -250,7 +250,8 @@ impl Image {
             }
             let place = log.place(log.generation, of.setup().ring_size, i);
             let gone = lane.released().div_ceil(LOG_CHUNK as u64).saturating_sub(place.sectors);
-            if gone > stored.first && gone * LOG_CHUNK as u64 > log.safe_end(i, self.synced()) {
+            let is_needed = gone > stored.first && gone * LOG_CHUNK as u64 > log.safe_end(i, self.synced());
+            if is_needed && self.options.flaw != Some(Flaw::OverwriteUnsynced) {
                 // After a crash, an older control block would look for them.
                 result = self.sync_what_is_written();
             }

@@ -69,6 +69,8 @@ pub enum Flaw {
     NoFlush,
     /// Control blocks are written in two slots in turn, whether one of them is safe or not.
     AnyControlBlock,
+    /// Bytes of a ring are overwritten before the control block that has no use for them is safe.
+    OverwriteUnsynced,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

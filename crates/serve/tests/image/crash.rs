@@ -206,7 +206,7 @@ fn a_crash_at_any_write_leaves_a_log_without_a_gap() {
 /// What only a log shows: its control block must not be lost, and its pages are copied more often than they are written.
 #[test]
 fn broken_rules_of_the_log_are_noticed() {
-    for flaw in [Flaw::AnyControlBlock, Flaw::ReuseBeforeErase] {
+    for flaw in [Flaw::AnyControlBlock, Flaw::ReuseBeforeErase, Flaw::OverwriteUnsynced] {
         let noticed = log_campaigns(40..60, 600, 20).into_iter().enumerate().find_map(|(i, campaign)| {
             let broken = Campaign { flaw: Some(flaw), live_on: 0, ..campaign };
             match catch_unwind(AssertUnwindSafe(|| broken.run())) {
