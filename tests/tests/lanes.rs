@@ -225,7 +225,7 @@ fn what_processes_that_are_killed_had_appended_stays_and_others_go_on() {
 
 #[test]
 fn what_processes_that_are_killed_had_appended_comes_back_from_the_copy() {
-    torture(40, 2, &["--ring-copy", "copy"]);
+    torture(16, 2, &["--ring-copy", "copy"]);
 }
 
 #[test]

@@ -539,11 +539,13 @@ fn threads_that_wait_for_destaged_share_the_copy_and_all_of_it_comes_back() {
             .map(|thread| {
                 let log = &log;
                 scope.spawn(move || {
-                    (0..250).map(|i| {
-                        let written = log.append(&[&payload(thread * 250 + i)]).expect("there is room");
-                        log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
-                        written.end
-                    }).max()
+                    (0..250)
+                        .map(|i| {
+                            let written = log.append(&[&payload(thread * 250 + i)]).expect("there is room");
+                            log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+                            written.end
+                        })
+                        .max()
                 })
             })
             .collect();
@@ -575,7 +577,7 @@ fn a_copy_that_is_another_one_is_not_relied_on() {
     let device = Device::start(folder.path(), COPY);
     log.reconnect().expect("the ring is the same");
     signal(&device, nix::sys::signal::Signal::SIGSTOP);
-    let wait = log.wait(append(2), Level::Destaged, Duration::from_millis(300));
+    let wait = log.wait(append(2), Level::Destaged, Duration::from_millis(30));
     assert!(matches!(wait, Err(LiveError::TimedOut { .. })), "the device has to do it: {wait:?}");
     signal(&device, nix::sys::signal::Signal::SIGCONT);
     log.wait(append(3), Level::Destaged, TIME).expect("it is synced");
@@ -591,7 +593,8 @@ fn a_copy_that_is_another_one_is_not_relied_on() {
     // Another drive's is refused, in words.
     let other = tempfile::tempdir().expect("a temporary folder");
     std::fs::copy(folder.path().join("copy"), other.path().join("copy")).expect("there is room");
-    let refused = Device::command(other.path(), &["--ring", "ring", "--ring-copy", "copy"]).output().expect("it starts");
+    let refused =
+        Device::command(other.path(), &["--ring", "ring", "--ring-copy", "copy"]).output().expect("it starts");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("is the copy of another drive's ring"), "{said}");
 }

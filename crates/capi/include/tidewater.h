@@ -130,6 +130,8 @@ struct tidewater_shared {
   int ring_fd;
   // An eventfd that wakes the device.
   int doorbell_fd;
+  // The ring's copy on a disk; -1: it has none.
+  int copy_fd;
   // The lane.
   uint32_t lane;
   // The generation that it is written in.

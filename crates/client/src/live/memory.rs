@@ -150,7 +150,13 @@ impl Mapping {
         let protection = if writable { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         // SAFETY: the kernel chooses an address where nothing is mapped, so that no memory of this process changes.
         let base = unsafe { mmap(None, length, protection, flags, file, offset)? };
-        Ok(Mapping { base: base.cast(), len: length.get(), writable, line_writer: line_writer(), wide: has_wide_stores() })
+        Ok(Mapping {
+            base: base.cast(),
+            len: length.get(),
+            writable,
+            line_writer: line_writer(),
+            wide: has_wide_stores(),
+        })
     }
 
     pub(super) fn len(&self) -> u64 {

@@ -73,6 +73,8 @@ struct MappedLane {
     /// Up to where its client wants it to be synced.
     wanted: u64,
     synced: u64,
+    /// Up to where the sync that is under way will have it synced.
+    syncing: u64,
 }
 
 /// The mapped ring of a function.
@@ -82,6 +84,8 @@ pub struct MappedRing {
     copy: Option<RingCopy>,
     lanes: Vec<MappedLane>,
     survives: bool,
+    /// The number of the sync that was asked for since it fills up.
+    syncing: Option<u64>,
     /// Something is taken from it.
     open: bool,
     broken: u16,
@@ -155,7 +159,8 @@ impl MappedRing {
             ));
         }
         let lanes = vec![MappedLane::default(); of.lanes().len()];
-        let mut ring = MappedRing { file, copy, lanes, survives: fast.survives(), open: true, broken: 0 };
+        let mut ring =
+            MappedRing { file, copy, lanes, survives: fast.survives(), syncing: None, open: true, broken: 0 };
         let failed = |Lost| wrong(lost(&path));
         let is_trusted = ring.take_up_copy(of, found, made == Some(true), note).map_err(failed)?;
         ring.resume(of, true, note).map_err(failed)??;
@@ -333,6 +338,12 @@ impl MappedRing {
         of.lanes().len() == self.lanes.len() && of.setup().ring_size == header.ring_bytes
     }
 
+    /// Lanes, bit by bit, whose bytes need not be in the image before somebody syncs it: until then they stay in the ring, which outlives this process.
+    pub(super) fn lanes_that_wait(&self) -> u16 {
+        let waits = |lane: usize| self.open && self.needs_sync() && self.lanes[lane].claimed;
+        (0..self.lanes.len()).fold(0, |bits, lane| bits | u16::from(waits(lane)) << lane)
+    }
+
     /// What may be mapped, and by which descriptor.
     pub(super) fn file(&self) -> &RingFile {
         &self.file
@@ -402,7 +413,7 @@ impl<M> World<M> {
         }
         let mut any = false;
         for lane in 0..ring.lanes.len() {
-            match self.look_at_lane(function, lane, ring, of) {
+            match self.look_at_lane(function, lane, ring, machine) {
                 Ok(found) => any |= found,
                 Err(Lost) => {
                     ring.open = false;
@@ -423,8 +434,9 @@ impl<M> World<M> {
         function: usize,
         lane: usize,
         ring: &mut MappedRing,
-        of: &Function,
+        machine: &Served,
     ) -> Result<bool, Lost> {
+        let Some(of) = machine.subsystem.device().fast().function(function) else { return Ok(false) };
         let (l, said) = (&of.lanes()[lane], ring.file.said(lane)?);
         let is = &mut ring.lanes[lane];
         let arrived = l.arrived();
@@ -434,7 +446,7 @@ impl<M> World<M> {
         }
         // Somebody stored by messages: since the last look, or after the client had looked.
         if if is.claimed { arrived > is.expected } else { said.tail < arrived } {
-            return self.move_stream(lane, ring, of);
+            return self.move_stream(lane, ring, of, machine);
         }
         is.claimed = true;
         is.expected = arrived;
@@ -461,13 +473,20 @@ impl<M> World<M> {
     }
 
     /// A lane's stream goes on where the device is. True: it does; else it will, and nothing is taken from the ring until then.
-    fn move_stream(&mut self, lane: usize, ring: &mut MappedRing, of: &Function) -> Result<bool, Lost> {
+    fn move_stream(
+        &mut self,
+        lane: usize,
+        ring: &mut MappedRing,
+        of: &Function,
+        machine: &Served,
+    ) -> Result<bool, Lost> {
         let to = of.lanes()[lane].arrived();
         if ring.copy.is_some() {
             // What the copy holds below counts no more once the stream has moved.
             if ring.taken(lane, of) < to {
                 return Ok(false);
             }
+            self.store_all_logs(machine);
             if self.payload.image_mut().sync_here().is_err() {
                 self.fail_store();
                 return Ok(false);
@@ -505,24 +524,36 @@ impl<M> World<M> {
             return;
         }
         let fast = machine.subsystem.device().fast();
-        let wanted = self.ports.iter().enumerate().any(|(function, port)| {
-            let (Some(ring), Some(of)) = (&port.ring, fast.function(function)) else { return false };
-            ring.open && ring.fits(of) && ring.wants_sync(of)
-        });
-        // One sync for all that wait for one: what they have appended meanwhile is the next one's.
-        if wanted && self.payload.image_mut().sync_here().is_err() {
+        let any = |is_so: fn(&MappedRing, &Function) -> bool| {
+            self.ports.iter().enumerate().any(|(function, port)| {
+                let (Some(ring), Some(of)) = (&port.ring, fast.function(function)) else { return false };
+                ring.open && ring.fits(of) && is_so(ring, of)
+            })
+        };
+        let (wanted, fills, syncing) =
+            (any(MappedRing::is_waited_for), any(MappedRing::fills), any(|ring, _| ring.syncing.is_some()));
+        let mut asked = None;
+        if wanted || fills {
+            self.store_all_logs(machine);
+        }
+        let image = self.payload.image_mut();
+        // One sync for all that wait for one: what they have appended meanwhile is the next one's. What nobody waits for is synced beside all else.
+        let result = match () {
+            () if wanted => image.sync_here(),
+            () if fills => image.request_sync().map(|number| asked = Some(number)),
+            () if syncing => image.advance(),
+            () => Ok(()),
+        };
+        if result.is_err() {
             return self.fail_store();
         }
+        let synced = image.synced();
         for (function, port) in self.ports.iter_mut().enumerate() {
             let (Some(ring), Some(of)) = (&mut port.ring, fast.function(function)) else { continue };
             if !ring.open || !ring.fits(of) {
                 continue;
             }
-            if wanted {
-                for lane in 0..ring.lanes.len() {
-                    ring.lanes[lane].synced = ring.taken(lane, of);
-                }
-            }
+            ring.on_synced(of, wanted, synced, asked);
             if ring.tell_changes(of) == Err(Lost) {
                 // The next look finds it, and says so.
                 self.watch.at_once();
@@ -582,14 +613,41 @@ impl<M> World<M> {
 }
 
 impl MappedRing {
-    fn wants_sync(&self, of: &Function) -> bool {
+    /// Somebody waits for a sync, and it would do.
+    fn is_waited_for(&self, of: &Function) -> bool {
         (0..self.lanes.len()).any(|lane| {
             let (is, taken) = (&self.lanes[lane], self.taken(lane, of));
-            let part = self.file.header().ring_bytes / SYNCED_PARTS;
-            let fills = self.needs_sync() && taken.saturating_sub(is.synced) >= part;
             // All that is wanted goes with one sync, unless the rest can't be taken.
             let due = taken >= is.wanted.min(is.tail) || is.stuck;
-            fills || (is.wanted > is.synced && taken > is.synced && due)
+            is.wanted > is.synced && taken > is.synced && due
         })
+    }
+
+    /// Nobody waits, but places are free only once they are synced, and it is time for that.
+    fn fills(&self, of: &Function) -> bool {
+        let part = self.file.header().ring_bytes / SYNCED_PARTS;
+        let fills = |lane: usize| self.taken(lane, of).saturating_sub(self.lanes[lane].synced) >= part;
+        self.needs_sync() && self.syncing.is_none() && (0..self.lanes.len()).any(fills)
+    }
+
+    /// Notes what is synced. `all`: all that is taken; `synced`: syncs of the image that have ended; `asked`: one that was asked for just now.
+    fn on_synced(&mut self, of: &Function, all: bool, synced: u64, asked: Option<u64>) {
+        let ended = self.syncing.is_some_and(|number| number <= synced);
+        if all || ended {
+            self.syncing = None;
+        }
+        for lane in 0..self.lanes.len() {
+            let taken = self.taken(lane, of);
+            let is = &mut self.lanes[lane];
+            is.synced = match () {
+                () if all => taken,
+                () if ended => is.syncing.max(is.synced),
+                () => is.synced,
+            };
+            if asked.is_some() && self.syncing.is_none() {
+                is.syncing = taken;
+            }
+        }
+        self.syncing = self.syncing.or(asked);
     }
 }

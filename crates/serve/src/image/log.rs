@@ -189,21 +189,22 @@ impl Image {
         Ok(rings)
     }
 
-    /// Stores what has changed of the fast side, before anybody hears of it: to be called when all that was done to flash is stored.
+    /// Stores what has changed of the fast side, before anybody hears of it: to be called when all that was done to flash is stored. `waiting`: the lanes
+    /// of a function, bit by bit, whose rings need not be stored yet.
     ///
     /// # Errors
     /// [`StoreFault`]: now or before.
     #[inline]
-    pub fn store_logs(&mut self, fast: &Fast) -> Result<(), StoreFault> {
-        if self.logs.is_empty() { Ok(()) } else { self.store_all_logs(fast) }
+    pub fn store_logs(&mut self, fast: &Fast, waiting: impl Fn(usize) -> u16) -> Result<(), StoreFault> {
+        if self.logs.is_empty() { Ok(()) } else { self.store_each_log(fast, waiting) }
     }
 
-    fn store_all_logs(&mut self, fast: &Fast) -> Result<(), StoreFault> {
+    fn store_each_log(&mut self, fast: &Fast, waiting: impl Fn(usize) -> u16) -> Result<(), StoreFault> {
         let mut logs = std::mem::take(&mut self.logs);
         let mut result = Ok(());
         for (function, log) in logs.iter_mut().enumerate() {
             let Some(of) = fast.function(function) else { continue };
-            result = result.and(self.store_log(log, of, fast, function));
+            result = result.and_then(|()| self.store_log(log, of, fast, function, waiting(function)));
         }
         self.logs = logs;
         result
@@ -215,6 +216,7 @@ impl Image {
         of: &Function,
         fast: &Fast,
         function: usize,
+        waiting: u16,
     ) -> Result<(), StoreFault> {
         let goes_on = |(block, lanes): &(ControlBlock, Vec<StoredLane>)| {
             block.setup() == of.setup()
@@ -245,7 +247,7 @@ impl Image {
         // Where the log has come to on flash is stored before bytes that are there are overwritten.
         let mut result = if changed { self.write_control_block(log) } else { Ok(()) };
         for (i, (stored, lane)) in lanes.iter_mut().zip(of.lanes()).enumerate() {
-            if stored.until >= lane.released() || result.is_err() {
+            if stored.until >= lane.released() || waiting >> i & 1 == 1 || result.is_err() {
                 continue;
             }
             let place = log.place(log.generation, of.setup().ring_size, i);
