@@ -206,12 +206,12 @@ fn a_crash_at_any_write_leaves_a_log_without_a_gap() {
 /// What only a log shows: its control block must not be lost, and its pages are copied more often than they are written.
 #[test]
 fn broken_rules_of_the_log_are_noticed() {
-    let many =
-        || log_campaigns(40..140, 600, 20).into_iter().map(|campaign| Campaign { live_on: 0, ..campaign }).collect();
+    let of =
+        |seeds| log_campaigns(seeds, 600, 20).into_iter().map(|campaign| Campaign { live_on: 0, ..campaign }).collect();
     // It takes a ring's worth that is stored between two syncs, and a crash there.
     let close: Vec<Campaign> = log_campaigns(302..303, 400, 8);
     for (flaw, campaigns) in
-        [(Flaw::AnyControlBlock, many()), (Flaw::ReuseBeforeErase, many()), (Flaw::OverwriteUnsynced, close)]
+        [(Flaw::AnyControlBlock, of(40..60)), (Flaw::ReuseBeforeErase, of(120..140)), (Flaw::OverwriteUnsynced, close)]
     {
         let noticed = campaigns.into_iter().enumerate().find_map(|(i, campaign): (usize, Campaign)| {
             let broken = Campaign { flaw: Some(flaw), ..campaign };
