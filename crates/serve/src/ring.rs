@@ -195,12 +195,10 @@ impl RingFile {
         if found == Found::Old {
             header.generation.iter_mut().for_each(|generation| *generation += 1);
         }
-        (header.boot, header.epoch) = (boot, shape.epoch);
         let had_copy = header.copied;
-        (header.persistent, header.copied) = (shape.persistent, shape.copied);
+        (header.persistent, header.copied, header.epoch) = (shape.persistent, shape.copied, shape.epoch);
         let mut ring = RingFile::of(path, file, header)?;
         ring.had_copy = had_copy;
-        ring.write_header().map_err(|Lost| wrong(path, "can't be written"))?;
         Ok((ring, found))
     }
 
@@ -211,7 +209,8 @@ impl RingFile {
             ring_bytes: shape.ring_bytes,
             file_bytes: RingHeader::file_bytes(shape.lanes.into(), shape.ring_bytes),
             drive: shape.drive,
-            boot: boot(),
+            // None yet: it is confirmed when it holds what it has to.
+            boot: [0; 16],
             persistent: shape.persistent,
             copied: shape.copied,
             epoch: shape.epoch,
@@ -284,6 +283,15 @@ impl RingFile {
         lanes.map(|lane| (bar::lane_page_address(lane) + RingLanePage::WANTED_OFFSET as u64, 8)).collect()
     }
 
+    /// What the header says holds from now on: the ring is of this boot of the machine. Until then, another start finds it as this one did.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn confirm(&mut self) -> Result<(), Lost> {
+        self.header.boot = boot();
+        self.write_header()
+    }
+
     fn write_header(&self) -> Result<(), Lost> {
         self.file.write_all_at(&self.header.to_bytes(), 0).map_err(|_| Lost)
     }
@@ -311,7 +319,10 @@ impl RingFile {
         let (first, rest) = bytes.split_at(((size - within) as usize).min(bytes.len()));
         self.file.write_all_at(first, ring + within).map_err(|_| Lost)?;
         self.file.write_all_at(rest, ring).map_err(|_| Lost)?;
-        let page = RingLanePage { tail: begin + bytes.len() as u64, generation, ..RingLanePage::default() };
+        // Nobody is there where nothing is left.
+        let is_left = !bytes.is_empty();
+        let (tail, said) = if is_left { (begin + bytes.len() as u64, generation) } else { (0, 0) };
+        let page = RingLanePage { tail, generation: said, ..RingLanePage::default() };
         self.file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + bar::lane_page_address(lane)).map_err(|_| Lost)?;
         self.header.generation[lane] = generation;
         self.write_header()
@@ -421,7 +432,14 @@ mod tests {
     fn a_ring_is_made_found_again_and_locked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring");
-        let (ring, found) = RingFile::open(&path, &shape()).unwrap();
+        drop(RingFile::open(&path, &shape()).unwrap());
+        let (mut ring, found) = RingFile::open(&path, &shape()).unwrap();
+        assert_eq!((found, ring.header().generation[1]), (Found::Old, 2), "a start that was cut short");
+        ring.confirm().unwrap();
+        drop(ring);
+        fs::remove_file(&path).unwrap();
+        let (mut ring, found) = RingFile::open(&path, &shape()).unwrap();
+        ring.confirm().unwrap();
         assert_eq!((found, ring.header().generation[1]), (Found::Nothing, 1));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(refused(&path, &shape()).contains("another process serves this ring"));

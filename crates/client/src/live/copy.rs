@@ -107,21 +107,33 @@ impl Copy {
                 ring.wait_for_saver(saver, LOOK);
             }
         }
-        let result = self.write(ring);
-        match result {
-            Ok(end) => ring.saved().store(end, Ordering::Release),
+        // Whoever writes a generation that has ended would write over another's.
+        let result = if ring.is_current() { Some(self.write(ring)) } else { None };
+        // What was written counts if it still was of use when it was synced.
+        let counts = ring.is_current() && ring.has_name() && ring.unsaved().load(Ordering::Acquire) == 0;
+        let saved = match result {
+            Some(Ok(saved)) if counts => {
+                ring.saved().store(saved, Ordering::Release);
+                saved
+            }
             // A sync that failed may have forgotten what it could not write: none counts any more.
-            Err(_) => ring.unsaved().store(1, Ordering::Release),
-        }
+            Some(Err(_)) if counts => {
+                ring.unsaved().store(1, Ordering::Release);
+                0
+            }
+            _ => 0,
+        };
         ring.release_saver();
-        Ok(result.is_ok_and(|saved| saved >= end))
+        Ok(saved >= end)
     }
 
     /// Writes what the ring holds and the copy does not, and returns where that ends.
     fn write(&self, ring: &Ring) -> Result<u64, Errno> {
         let (saved, end) = (ring.saved().load(Ordering::Acquire), ring.tail());
         let read = |from: u64, to: &mut [u8]| {
-            ring.read(from, to);
+            // A small ring never held as much at once: what is before is synced.
+            let gone = (from + to.len() as u64).saturating_sub(ring.size()).saturating_sub(from) as usize;
+            ring.read(from + gone as u64, &mut to[gone..]);
             std::sync::atomic::fence(Ordering::SeqCst);
             // Places are given away once the device has synced what was there.
             ring.synced().max(ring.begin)

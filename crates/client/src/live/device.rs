@@ -7,6 +7,7 @@ use tidewater_wire::vfio_user::region;
 
 use super::error::LiveError;
 use super::nvme::Nvme;
+use super::ring::reopen;
 use super::socket::{Mappable, Socket};
 
 #[derive(Debug)]
@@ -58,6 +59,9 @@ pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LiveError> {
 }
 
 /// The ring's copy on a disk, which a device lends whose ring's header says that there is one.
+///
+/// The description is this handle's own: an error of the disk is told to each description once, and not to another lane instead.
 pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LiveError> {
-    Ok(socket.mappable(region::RING_COPY)?.map(|lent| lent.file))
+    let lent = socket.mappable(region::RING_COPY)?;
+    lent.map(|lent| reopen(&lent.file).map(OwnedFd::from)).transpose()
 }

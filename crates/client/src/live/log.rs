@@ -237,7 +237,7 @@ impl Log {
     /// # Errors
     /// As [`Log::open`]; `Busy` while other processes write a stream that is stale.
     pub fn reattach(&mut self) -> Result<Recovered, LiveError> {
-        let (same, lent) = self.reconnect_to()?;
+        let (same, lent, copy) = self.reconnect_to()?;
         if let Some(recovered) = same {
             return Ok(recovered);
         }
@@ -254,6 +254,7 @@ impl Log {
             return Err(LiveError::Busy { lane: self.ring.lane() });
         }
         // This handle has the lane's lock, and no writer is there: `self` is borrowed alone.
+        self.copy = copy.map(|file| Copy::new(file, &self.ring, &System));
         let recovered = self.ring.take_up()?;
         self.look();
         Ok(recovered)
@@ -268,7 +269,7 @@ impl Log {
     }
 
     /// Connects anew. What was recovered, if it is the same stream.
-    fn reconnect_to(&self) -> Result<(Option<Recovered>, Mappable), LiveError> {
+    fn reconnect_to(&self) -> Result<(Option<Recovered>, Mappable, Option<OwnedFd>), LiveError> {
         let path = self.socket.as_ref().ok_or(LiveError::Joined)?;
         let mut device = self.device()?;
         *device = Device::Gone;
@@ -277,23 +278,21 @@ impl Log {
             let doorbell = doorbell(&mut socket, self.ring.lane())?;
             Ok((socket, doorbell, lent))
         })?;
-        if let Some(copy) = &self.copy {
-            let lent = if self.ring.header().copied { device::copy(&mut socket)? } else { None };
-            if !lent.is_some_and(|lent| copy.is_of(&lent)) {
-                // What is written to it leads nowhere.
-                self.ring.unsaved().store(1, Ordering::Release);
-            }
+        let lent_copy = if self.copy.is_some() { device::copy(&mut socket)? } else { None };
+        if self.copy.as_ref().is_some_and(|copy| !lent_copy.as_ref().is_some_and(|lent| copy.is_of(lent))) {
+            // What is written to it leads nowhere.
+            self.ring.unsaved().store(1, Ordering::Release);
         }
         *device = Device::Plain(socket);
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = doorbell;
         drop(device);
         if !self.ring.is_of(&lent) || !self.ring.is_current() || !self.ring.is_open() {
-            return Ok((None, lent));
+            return Ok((None, lent, lent_copy));
         }
         // The same stream: it went on while the device was away.
         self.look();
         let (tail, taken) = (self.ring.tail(), self.ring.taken());
-        Ok((Some(Recovered { tail, in_ring: tail.saturating_sub(taken), ..Recovered::default() }), lent))
+        Ok((Some(Recovered { tail, in_ring: tail.saturating_sub(taken), ..Recovered::default() }), lent, lent_copy))
     }
 
     /// The connection, in the process that opened the log.

@@ -72,7 +72,7 @@ fn identity(file: &File) -> Result<(u64, u64, u64), LiveError> {
 }
 
 /// Another description of the file that came with the socket: its locks are not the device's.
-fn reopen(lent: &OwnedFd) -> Result<File, LiveError> {
+pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LiveError> {
     let path = format!("/proc/self/fd/{}", lent.as_raw_fd());
     OpenOptions::new()
         .read(true)
@@ -322,10 +322,16 @@ impl Ring {
         }
     }
 
-    /// Whether living processes other than this one are writing.
+    /// Whether the file still has a name: a device that finds none makes another ring.
+    pub(super) fn has_name(&self) -> bool {
+        nix::sys::stat::fstat(&self.file).is_ok_and(|about| about.st_nlink > 0)
+    }
+
+    /// Whether living processes other than this one are writing: the ring, or its copy.
     pub(super) fn has_other_writers(&self, me: u64) -> bool {
         let writers = self.writers();
-        let mut owners = (0..writers.used()).map(|at| (writers.slots)(at).owner.load(Ordering::SeqCst));
+        let owners = (0..writers.used()).map(|at| (writers.slots)(at).owner.load(Ordering::SeqCst));
+        let mut owners = owners.chain([self.saver().load(Ordering::SeqCst)]);
         owners.any(|of| of != 0 && of != me && !owner::is_dead(of))
     }
 

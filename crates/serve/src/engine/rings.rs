@@ -148,7 +148,7 @@ impl MappedRing {
             persistent: setup.persistent,
             copied: setup.copy.is_some(),
         };
-        // The copy first: a ring that is new is no reason to refuse it later.
+        // The copy first: where it is refused, no ring is made.
         let copy = setup.copy.as_ref().map(|path| RingCopy::open(&numbered(path, function), &shape));
         let (copy, made) = copy.transpose().map_err(wrong)?.unzip();
         let (file, found) = RingFile::open(&path, &shape).map_err(wrong)?;
@@ -167,6 +167,8 @@ impl MappedRing {
         if !is_trusted {
             ring.sync_instead().map_err(failed)?;
         }
+        // Only now is it the ring of this boot: a start that is cut short leaves the next one the same to do.
+        ring.file.confirm().map_err(failed)?;
         Ok(ring)
     }
 
@@ -186,16 +188,21 @@ impl MappedRing {
         for (lane, l) in of.lanes().iter().enumerate() {
             let (end, generation) = (l.arrived(), file.header().generation[lane]);
             if found == Found::Ring {
-                if made || copy.generation(lane) != generation {
+                if made || !file.had_copy() || copy.generation(lane) != generation {
                     // What it holds is of whatever came before: it must not be met again.
                     is_trusted = false;
-                    copy.set_generation(lane, generation)?;
+                    file.disuse_copy(lane)?;
                     copy.clear(lane)?;
+                    copy.set_generation(lane, generation)?;
                 }
             } else if made {
                 copy.set_generation(lane, generation)?;
             } else {
                 let bytes = copy.take_up(lane, end)?;
+                if copy.generation(lane) == 0 {
+                    // It was made, and never used.
+                    copy.set_generation(lane, generation)?;
+                }
                 file.restore(lane, copy.generation(lane), end, &bytes)?;
                 if !bytes.is_empty() {
                     let (path, len) = (copy.path().display(), bytes.len());
@@ -220,6 +227,7 @@ impl MappedRing {
     /// A lane's stream does not go on from what its client has published. Where there is a copy, the image is synced up to where it does go on.
     fn begin_generation(&mut self, lane: usize) -> Result<u64, Lost> {
         if let Some(copy) = &mut self.copy {
+            self.file.disuse_copy(lane)?;
             copy.set_generation(lane, self.file.header().generation[lane] + 1)?;
         }
         self.file.begin_generation(lane)
@@ -338,12 +346,6 @@ impl MappedRing {
         of.lanes().len() == self.lanes.len() && of.setup().ring_size == header.ring_bytes
     }
 
-    /// Lanes, bit by bit, whose bytes need not be in the image before somebody syncs it: until then they stay in the ring, which outlives this process.
-    pub(super) fn lanes_that_wait(&self) -> u16 {
-        let waits = |lane: usize| self.open && self.needs_sync() && self.lanes[lane].claimed;
-        (0..self.lanes.len()).fold(0, |bits, lane| bits | u16::from(waits(lane)) << lane)
-    }
-
     /// What may be mapped, and by which descriptor.
     pub(super) fn file(&self) -> &RingFile {
         &self.file
@@ -446,7 +448,7 @@ impl<M> World<M> {
         }
         // Somebody stored by messages: since the last look, or after the client had looked.
         if if is.claimed { arrived > is.expected } else { said.tail < arrived } {
-            return self.move_stream(lane, ring, of, machine);
+            return self.move_stream(lane, ring, of);
         }
         is.claimed = true;
         is.expected = arrived;
@@ -473,20 +475,14 @@ impl<M> World<M> {
     }
 
     /// A lane's stream goes on where the device is. True: it does; else it will, and nothing is taken from the ring until then.
-    fn move_stream(
-        &mut self,
-        lane: usize,
-        ring: &mut MappedRing,
-        of: &Function,
-        machine: &Served,
-    ) -> Result<bool, Lost> {
+    fn move_stream(&mut self, lane: usize, ring: &mut MappedRing, of: &Function) -> Result<bool, Lost> {
         let to = of.lanes()[lane].arrived();
         if ring.copy.is_some() {
-            // What the copy holds below counts no more once the stream has moved.
+            // What the copy holds counts no more once the stream has moved, and nothing more of it is relied on.
+            ring.file.disuse_copy(lane)?;
             if ring.taken(lane, of) < to {
                 return Ok(false);
             }
-            self.store_all_logs(machine);
             if self.payload.image_mut().sync_here().is_err() {
                 self.fail_store();
                 return Ok(false);
@@ -533,9 +529,6 @@ impl<M> World<M> {
         let (wanted, fills, syncing) =
             (any(MappedRing::is_waited_for), any(MappedRing::fills), any(|ring, _| ring.syncing.is_some()));
         let mut asked = None;
-        if wanted || fills {
-            self.store_all_logs(machine);
-        }
         let image = self.payload.image_mut();
         // One sync for all that wait for one: what they have appended meanwhile is the next one's. What nobody waits for is synced beside all else.
         let result = match () {

@@ -156,17 +156,8 @@ impl<M> World<M> {
     }
 
     /// What the fast side has in memory that survives goes to the backing store, behind what was done to the flash and before anybody
-    /// hears of it. Lanes whose clients hear of it only once it is synced wait until then: most of it is on flash by that time.
+    /// hears of it.
     pub(super) fn store_logs(&mut self, machine: &Served) {
-        self.store_logs_but(machine, true);
-    }
-
-    /// As [`World::store_logs`], all of it: before a sync that somebody relies on.
-    pub(super) fn store_all_logs(&mut self, machine: &Served) {
-        self.store_logs_but(machine, false);
-    }
-
-    fn store_logs_but(&mut self, machine: &Served, waits: bool) {
         let device = machine.subsystem.device();
         let has_window = device.window().is_enabled() && !device.is_recovering();
         let sequence = device.ftl().write_sequence();
@@ -177,13 +168,9 @@ impl<M> World<M> {
         if has_window && self.payload.image_mut().store_window(device.window(), sequence).is_err() {
             self.fail_store();
         }
-        let waiting = |function: usize| match &self.ports.get(function).and_then(|port| port.ring.as_ref()) {
-            Some(ring) if waits => ring.lanes_that_wait(),
-            _ => 0,
-        };
         if device.fast().is_enabled()
             && !device.is_recovering()
-            && let Err(StoreFault) = self.payload.image_mut().store_logs(device.fast(), waiting)
+            && let Err(StoreFault) = self.payload.image_mut().store_logs(device.fast())
         {
             self.fail_store();
         }
@@ -202,7 +189,7 @@ impl<M> World<M> {
 
     /// A load from the byte window: all that was stored into it before is safe when this returns. False: it is not.
     pub(super) fn window_barrier(&mut self, machine: &Served) -> bool {
-        self.store_all_logs(machine);
+        self.store_logs(machine);
         let image = self.payload.image_mut();
         let synced = if image.window_needs_sync() { image.sync() } else { Ok(()) };
         if synced.is_err() {
@@ -691,7 +678,6 @@ impl<M> Surroundings<Served> for World<M> {
             }
             Output::Sync { slot } => {
                 self.counters.syncs += 1;
-                self.store_all_logs(machine);
                 self.payload.request_sync(slot);
             }
             Output::Purge { slot } => {

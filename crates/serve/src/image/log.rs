@@ -2,7 +2,7 @@
 //!
 //! A memory of each function has three slots for its control block, and two halves for its rings, of which a generation of even number uses
 //! the first and one of odd number the second. Control blocks are written without a sync of their own, so the newest that a sync has
-//! made safe keeps its slot. A ring is kept in sectors, each of which says which bytes of the stream it holds: it is written as a
+//! made safe keeps its slot, and so does the newest that the next one to end makes safe. A ring is kept in sectors, each of which says which bytes of the stream it holds: it is written as a
 //! whole or not at all, so what can be read of a ring is what was there at some moment, without a gap.
 //!
 //! The first control block of a generation is synced before anything follows it. So a generation, once it has begun, always has a block that counts, and
@@ -189,22 +189,21 @@ impl Image {
         Ok(rings)
     }
 
-    /// Stores what has changed of the fast side, before anybody hears of it: to be called when all that was done to flash is stored. `waiting`: the lanes
-    /// of a function, bit by bit, whose rings need not be stored yet.
+    /// Stores what has changed of the fast side, before anybody hears of it: to be called when all that was done to flash is stored.
     ///
     /// # Errors
     /// [`StoreFault`]: now or before.
     #[inline]
-    pub fn store_logs(&mut self, fast: &Fast, waiting: impl Fn(usize) -> u16) -> Result<(), StoreFault> {
-        if self.logs.is_empty() { Ok(()) } else { self.store_each_log(fast, waiting) }
+    pub fn store_logs(&mut self, fast: &Fast) -> Result<(), StoreFault> {
+        if self.logs.is_empty() { Ok(()) } else { self.store_each_log(fast) }
     }
 
-    fn store_each_log(&mut self, fast: &Fast, waiting: impl Fn(usize) -> u16) -> Result<(), StoreFault> {
+    fn store_each_log(&mut self, fast: &Fast) -> Result<(), StoreFault> {
         let mut logs = std::mem::take(&mut self.logs);
         let mut result = Ok(());
         for (function, log) in logs.iter_mut().enumerate() {
             let Some(of) = fast.function(function) else { continue };
-            result = result.and_then(|()| self.store_log(log, of, fast, function, waiting(function)));
+            result = result.and_then(|()| self.store_log(log, of, fast, function));
         }
         self.logs = logs;
         result
@@ -216,7 +215,6 @@ impl Image {
         of: &Function,
         fast: &Fast,
         function: usize,
-        waiting: u16,
     ) -> Result<(), StoreFault> {
         let goes_on = |(block, lanes): &(ControlBlock, Vec<StoredLane>)| {
             block.setup() == of.setup()
@@ -247,7 +245,7 @@ impl Image {
         // Where the log has come to on flash is stored before bytes that are there are overwritten.
         let mut result = if changed { self.write_control_block(log) } else { Ok(()) };
         for (i, (stored, lane)) in lanes.iter_mut().zip(of.lanes()).enumerate() {
-            if stored.until >= lane.released() || waiting >> i & 1 == 1 || result.is_err() {
+            if stored.until >= lane.released() || result.is_err() {
                 continue;
             }
             let place = log.place(log.generation, of.setup().ring_size, i);
@@ -378,7 +376,8 @@ impl Image {
         Ok(())
     }
 
-    /// Writes the present control block of a function over one that is neither the newest nor the newest of those that are safe.
+    /// Writes the present control block of a function over the oldest that is neither the newest of those that are safe, nor the newest of those that the
+    /// sync which is under way makes safe: clients hear of what that one says.
     fn write_control_block(&mut self, log: &mut StoredLog) -> Result<(), StoreFault> {
         let Some((block, _)) = &log.current else { return Ok(()) };
         let mut content = vec![0; BEFORE];
@@ -387,8 +386,8 @@ impl Image {
         if self.is_faulted() || Slot::HEADER + content.len() > SLOT as usize {
             return Err(StoreFault);
         }
-        let (newest, safe) = (log.newest(u64::MAX), log.newest(self.synced()));
-        let kept = |slot: &usize| Some(*slot) == newest || Some(*slot) == safe;
+        let (safe, covered) = (log.newest(self.synced()), log.newest(self.sync_to_come() - 1));
+        let kept = |slot: &usize| Some(*slot) == covered || Some(*slot) == safe;
         let free = (0..log.slots.len()).filter(|slot| !kept(slot)).min_by_key(|&slot| log.slots[slot].0);
         let slot = match self.options.flaw {
             Some(Flaw::AnyControlBlock) => (log.number + 1) as usize % 2,

@@ -159,7 +159,8 @@ impl Device {
     /// # Errors
     /// EINVAL: there is none of that number.
     pub fn region(&self, index: u32) -> Result<&Region, Errno> {
-        let found = if index == region::RING_COPY { Some(&self.copy) } else { self.regions.get(index as usize) };
+        let copy = Some(&self.copy).filter(|copy| index == region::RING_COPY && copy.size > 0);
+        let found = copy.or(self.regions.get(index as usize));
         found.ok_or(Errno::EINVAL)
     }
 

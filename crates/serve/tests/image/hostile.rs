@@ -253,7 +253,8 @@ fn pages_that_outlive_the_record_of_their_block_never_come_back() {
         chosen.push(geometry.block_at(block));
         tried += 1;
     }
-    assert!(tried > 20);
+    // How many depends on when syncs end, which threads do.
+    assert!(tried > 8, "{tried}");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive");
     std::fs::write(&path, bytes).unwrap();

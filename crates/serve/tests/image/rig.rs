@@ -348,7 +348,7 @@ impl Rig {
         let applied = self.payload.apply(&self.changes);
         let stored = match self.device.is_recovering() {
             true => Ok(()),
-            false => self.payload.image_mut().store_logs(self.device.fast(), |_| 0),
+            false => self.payload.image_mut().store_logs(self.device.fast()),
         };
         assert!(applied.and(stored).is_ok() || self.faulty, "the image refuses what nobody made it refuse");
         self.see_credit();
