@@ -209,7 +209,7 @@ fn broken_rules_of_the_log_are_noticed() {
     let of =
         |seeds| log_campaigns(seeds, 600, 20).into_iter().map(|campaign| Campaign { live_on: 0, ..campaign }).collect();
     // It takes a ring's worth that is stored between two syncs, and a crash there.
-    let close: Vec<Campaign> = log_campaigns(302..303, 400, 8);
+    let close: Vec<Campaign> = log_campaigns(326..327, 400, 8);
     for (flaw, campaigns) in
         [(Flaw::AnyControlBlock, of(40..60)), (Flaw::ReuseBeforeErase, of(120..140)), (Flaw::OverwriteUnsynced, close)]
     {
