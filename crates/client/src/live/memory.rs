@@ -29,8 +29,6 @@ pub(crate) struct Mapping {
     len: usize,
     writable: bool,
     line_writer: LineWriter,
-    /// Whole lines are stored past the caches by one instruction each.
-    wide: bool,
 }
 
 /// Bytes of a cache line.
@@ -63,50 +61,6 @@ fn line_writer() -> LineWriter {
         bits if bits >> 23 & 1 == 1 => LineWriter::Clflushopt,
         // Part of SSE2.
         _ => LineWriter::Clflush,
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has_wide_stores() -> bool {
-    std::arch::is_x86_feature_detected!("avx512f")
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_wide_stores() -> bool {
-    false
-}
-
-/// Stores lines past the caches, each by one instruction.
-///
-/// # Safety
-/// The processor has AVX-512F; `to` is the begin of a line, and as many can be written there.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn stream_wide(to: *mut u8, lines: &[[u8; LINE]]) {
-    use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_stream_si512};
-    for (n, line) in lines.iter().enumerate() {
-        // SAFETY: the caller's.
-        unsafe {
-            let value = _mm512_loadu_si512(line.as_ptr().cast::<__m512i>());
-            _mm512_stream_si512(to.cast::<__m512i>().add(n), value);
-        }
-    }
-}
-
-/// As [`stream_wide`], by four instructions each.
-///
-/// # Safety
-/// `to` is the begin of a line, and as many can be written there.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-unsafe fn stream_narrow(to: *mut u8, lines: &[[u8; LINE]]) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    for (n, part) in lines.as_flattened().chunks_exact(16).enumerate() {
-        // SAFETY: the caller's; the load is of 16 bytes of a line.
-        unsafe {
-            let value = _mm_loadu_si128(part.as_ptr().cast::<__m128i>());
-            _mm_stream_si128(to.cast::<__m128i>().add(n), value);
-        }
     }
 }
 
@@ -150,13 +104,7 @@ impl Mapping {
         let protection = if writable { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         // SAFETY: the kernel chooses an address where nothing is mapped, so that no memory of this process changes.
         let base = unsafe { mmap(None, length, protection, flags, file, offset)? };
-        Ok(Mapping {
-            base: base.cast(),
-            len: length.get(),
-            writable,
-            line_writer: line_writer(),
-            wide: has_wide_stores(),
-        })
+        Ok(Mapping { base: base.cast(), len: length.get(), writable, line_writer: line_writer() })
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -255,14 +203,18 @@ impl Mapping {
         assert!(rest.is_empty() && offset.is_multiple_of(LINE as u64), "{} bytes at {offset}", from.len());
         #[cfg(target_arch = "x86_64")]
         {
+            use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
             assert!(self.writable, "a mapping that is only read");
             let to = self.at(offset, from.len());
-            if self.wide {
-                // SAFETY: the processor has AVX-512F (`wide`); `at` has checked the range, which begins at a line.
-                unsafe { stream_wide(to, lines) };
-            } else {
-                // SAFETY: as above; SSE2 is part of x86-64.
-                unsafe { stream_narrow(to, lines) };
+            for (n, line) in lines.iter().enumerate() {
+                for part in 0..LINE / 16 {
+                    // SAFETY: the load is of 16 bytes of `line`, the store inside of what `at` has checked, at a multiple of 16, and the mapping is
+                    // writable; both are part of SSE2, which x86-64 has.
+                    unsafe {
+                        let value = _mm_loadu_si128(line.as_ptr().cast::<__m128i>().add(part));
+                        _mm_stream_si128(to.cast::<__m128i>().add(n * (LINE / 16) + part), value);
+                    }
+                }
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
