@@ -90,6 +90,14 @@ impl Device {
         self.child.wait().expect("it is our child");
     }
 
+    /// A crash of the machine, as far as the ring is concerned: its memory is gone, and the device starts anew.
+    pub fn restart_without_ring(self, more: &[&str]) -> Device {
+        let folder = self.folder.clone();
+        self.kill();
+        std::fs::remove_file(folder.join("ring")).expect("it was there");
+        Device::start(&folder, more)
+    }
+
     /// What it had to say.
     pub fn errors(&self) -> String {
         std::fs::read_to_string(self.folder.join("stderr")).unwrap_or_default()

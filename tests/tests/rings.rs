@@ -484,13 +484,6 @@ fn signal(device: &Device, signal: nix::sys::signal::Signal) {
 
 const COPY: &[&str] = &["--ring-copy", "copy"];
 
-/// A crash of the machine, as far as the ring is concerned: its memory is gone.
-fn restart_without_ring(device: Device, folder: &Path, more: &[&str]) -> Device {
-    device.kill();
-    std::fs::remove_file(folder.join("ring")).expect("it was there");
-    Device::start(folder, more)
-}
-
 #[test]
 fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() {
     let folder = folder();
@@ -503,7 +496,7 @@ fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() 
         signal(&device, nix::sys::signal::Signal::SIGSTOP);
         let first = number;
         let mut end = begin;
-        // All around the ring in some rounds, and in none beyond what may be overwritten.
+        // No more than the ring has room for, since nothing is taken.
         while end - begin < RING / 2 {
             let written = log.append(&[&payload(number)]).expect("there is room");
             if number % 3 != 0 {
@@ -514,7 +507,7 @@ fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() 
         log.wait(end, Level::Destaged, Duration::from_secs(5)).expect("nobody else is needed");
         assert!(log.status().destaged >= end);
         drop(log);
-        device = restart_without_ring(device, folder.path(), COPY);
+        device = device.restart_without_ring(COPY);
         let errors = device.errors();
         assert!(errors.contains("go into the new ring"), "{errors}");
         let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
@@ -554,7 +547,7 @@ fn threads_that_wait_for_destaged_share_the_copy_and_all_of_it_comes_back() {
     let end = ends.expect("some were written");
     assert!(end > 2 * RING, "the ring was used several times over: {end}");
     drop(log);
-    let device = restart_without_ring(device, folder.path(), COPY);
+    let device = device.restart_without_ring(COPY);
     let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
     assert!(log.tail() >= end);
     let mut found = numbers(&log, 0, end).0;

@@ -20,6 +20,7 @@ use tidewater_wire::vfio_user::Area;
 
 use crate::vfio_user::Mapping;
 
+const OPTION: &str = "--ring";
 /// How often a word that its writer changes meanwhile is read again.
 const READS_MAX: u32 = 64;
 
@@ -136,6 +137,34 @@ pub(crate) fn own(path: &Path, file: &File, option: &str) -> Result<(), RingErro
     })
 }
 
+/// Makes a file that is whole before it has its name: `fill` writes it. Somebody else's file is not replaced, and what an earlier attempt left is not
+/// taken.
+pub(crate) fn make(
+    path: &Path,
+    option: &str,
+    fill: impl FnOnce(&File) -> Result<(), RingError>,
+) -> Result<File, RingError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    let _ = fs::remove_file(&temporary);
+    let failed = |error: io::Error| wrong(path, error);
+    let file = options().create_new(true).mode(0o600).open(&temporary).map_err(failed)?;
+    let made = own(path, &file, option)
+        .and_then(|()| fill(&file))
+        .and_then(|()| fs::hard_link(&temporary, path).map_err(failed));
+    let _ = fs::remove_file(&temporary);
+    made.map(|()| file)
+}
+
+/// What a client is given: another description of the same file, so that the lock ends with this process.
+pub(crate) fn lend(path: &Path, file: &File) -> Result<Arc<File>, RingError> {
+    let lent = options().open(path).map_err(|error| wrong(path, error))?;
+    let identity = |file: &File| file.metadata().map(|about| (about.dev(), about.ino()));
+    let same = matches!((identity(file), identity(&lent)), (Ok(one), Ok(other)) if one == other);
+    if same { Ok(Arc::new(lent)) } else { Err(wrong(path, "was replaced while it was opened")) }
+}
+
 impl RingFile {
     /// Opens the ring at `path`, or makes one. The shape's lanes are 1 to 16, and its rings a power of two of at least a page: else it says so.
     ///
@@ -157,7 +186,7 @@ impl RingFile {
             }
             Err(error) => return Err(wrong(path, error)),
         };
-        own(path, &file, "--ring")?;
+        own(path, &file, OPTION)?;
         let len = file.metadata().map_err(|error| wrong(path, error))?.len();
         let away = "; move it away to begin a new one, after looking whether it holds what a client published and the drive never took";
         let mut bytes = [0; RingHeader::SIZE];
@@ -216,35 +245,19 @@ impl RingFile {
             epoch: shape.epoch,
             generation: [1; _],
         };
-        // It is whole before it has its name. What an earlier attempt left is not taken.
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".new");
-        let temporary = PathBuf::from(temporary);
-        let _ = fs::remove_file(&temporary);
-        let failed = |error: io::Error| wrong(path, error);
-        let file = options().create_new(true).mode(0o600).open(&temporary).map_err(failed)?;
-        let made = own(path, &file, "--ring").and_then(|()| {
+        let file = make(path, OPTION, |file| {
             // Room is taken now: a store into a mapping of a full disk would end the client (SIGBUS).
-            nix::fcntl::posix_fallocate(&file, 0, header.file_bytes as i64).map_err(|error| wrong(path, error))?;
-            file.write_all_at(&header.to_bytes(), 0).map_err(failed)?;
-            // Somebody else's file is not replaced.
-            fs::hard_link(&temporary, path).map_err(failed)?;
-            RingFile::of(path, file, header)
-        });
-        let _ = fs::remove_file(&temporary);
-        Ok((made?, Found::Nothing))
+            nix::fcntl::posix_fallocate(file, 0, header.file_bytes as i64).map_err(|error| wrong(path, error))?;
+            file.write_all_at(&header.to_bytes(), 0).map_err(|error| wrong(path, error))
+        })?;
+        Ok((RingFile::of(path, file, header)?, Found::Nothing))
     }
 
     fn of(path: &Path, file: File, header: RingHeader) -> Result<RingFile, RingError> {
-        let lent = options().open(path).map_err(|error| wrong(path, error))?;
-        let identity = |file: &File| file.metadata().map(|about| (about.dev(), about.ino()));
-        let same = matches!((identity(&file), identity(&lent)), (Ok(one), Ok(other)) if one == other);
-        if !same {
-            return Err(wrong(path, "was replaced while it was opened"));
-        }
+        let lent = lend(path, &file)?;
         let page = Mapping::new(file.as_fd(), RING_FILE_BAR2 + RING_PAGE_OFFSET, bar::PAGE, false);
         let page = page.map_err(|error| wrong(path, error))?;
-        Ok(RingFile { path: path.to_owned(), file, lent: Arc::new(lent), header, had_copy: false, page })
+        Ok(RingFile { path: path.to_owned(), file, lent, header, had_copy: false, page })
     }
 
     /// Where it is.
@@ -314,9 +327,8 @@ impl RingFile {
     pub fn restore(&mut self, lane: usize, generation: u64, begin: u64, bytes: &[u8]) -> Result<(), Lost> {
         let size = self.header.ring_bytes;
         assert!(bytes.len() as u64 <= size, "no more than a ring");
-        let ring = RING_FILE_BAR2 + bar::RINGS + lane as u64 * size;
-        let within = begin % size;
-        let (first, rest) = bytes.split_at(((size - within) as usize).min(bytes.len()));
+        let (ring, within, first) = self.parts(lane, begin, bytes.len());
+        let (first, rest) = bytes.split_at(first);
         self.file.write_all_at(first, ring + within).map_err(|_| Lost)?;
         self.file.write_all_at(rest, ring).map_err(|_| Lost)?;
         // Nobody is there where nothing is left.
@@ -375,11 +387,17 @@ impl RingFile {
     pub fn read(&self, lane: usize, offset: u64, into: &mut [u8]) -> Result<(), Lost> {
         let size = self.header.ring_bytes;
         assert!(into.len() as u64 <= size, "no more than a ring");
-        let begin = RING_FILE_BAR2 + bar::RINGS + lane as u64 * size;
-        let within = offset % size;
-        let (first, rest) = into.split_at_mut(((size - within) as usize).min(into.len()));
+        let (begin, within, first) = self.parts(lane, offset, into.len());
+        let (first, rest) = into.split_at_mut(first);
         self.file.read_exact_at(first, begin + within).map_err(|_| Lost)?;
         self.file.read_exact_at(rest, begin).map_err(|_| Lost)
+    }
+
+    /// Where a lane's ring begins in the file, where in it a stream offset is, and how many of so many bytes lie before its end.
+    fn parts(&self, lane: usize, offset: u64, len: usize) -> (u64, u64, usize) {
+        let size = self.header.ring_bytes;
+        let within = offset % size;
+        (RING_FILE_BAR2 + bar::RINGS + lane as u64 * size, within, ((size - within) as usize).min(len))
     }
 
     /// Says how all lanes are, and wakes whoever waits for any.

@@ -3,16 +3,16 @@
 //! The device makes it, says whose sectors count, and reads it once: after a crash of the machine, when the ring is gone. What follows then on the end
 //! of the drive's own log goes into the new ring, as if its client had just published it. Everything that is read is untrusted.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidewater_wire::vendor::{COPY_SECTOR, CopyPlace, RingCopyHeader};
 use tidewater_wire::vfio_user::Area;
 
-use crate::ring::{Lost, RingError, Shape, options, own, wrong};
+use crate::ring::{Lost, RingError, Shape, lend, make, options, own, wrong};
 
 const OPTION: &str = "--ring-copy";
 /// Bytes that are written at once where much is.
@@ -67,30 +67,21 @@ impl RingCopy {
     fn create(path: &Path, shape: &Shape) -> Result<RingCopy, RingError> {
         let Shape { drive, function, lanes, ring_bytes, .. } = *shape;
         let header = RingCopyHeader { function, lanes, ring_bytes, drive, generation: [0; _] };
-        // It is whole before it has its name. What an earlier attempt left is not taken.
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".new");
-        let temporary = PathBuf::from(temporary);
-        let _ = fs::remove_file(&temporary);
         let failed = |error: io::Error| wrong(path, error);
-        let file = options().create_new(true).mode(0o600).open(&temporary).map_err(failed)?;
-        let made = own(path, &file, OPTION).and_then(|()| {
+        let file = make(path, OPTION, |file| {
             // Written, and not only allocated: a sync of bytes that have their place is one of them alone, and not of the file system's journal, too.
-            fill(&file, 0, file_bytes(shape)).map_err(failed)?;
+            fill(file, 0, file_bytes(shape)).map_err(failed)?;
             file.write_all_at(&header.to_bytes(), 0).map_err(failed)?;
-            file.sync_all().map_err(failed)?;
-            fs::hard_link(&temporary, path).map_err(failed)?;
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
-            RingCopy::of(path, file, header)
-        });
-        let _ = fs::remove_file(&temporary);
-        made
+            file.sync_all().map_err(failed)
+        })?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        RingCopy::of(path, file, header)
     }
 
     fn of(path: &Path, file: File, header: RingCopyHeader) -> Result<RingCopy, RingError> {
-        let lent = options().open(path).map_err(|error| wrong(path, error))?;
-        Ok(RingCopy { path: path.to_owned(), file, lent: Arc::new(lent), header })
+        let lent = lend(path, &file)?;
+        Ok(RingCopy { path: path.to_owned(), file, lent, header })
     }
 
     /// Where it is.
@@ -178,6 +169,7 @@ fn fill(file: &File, at: u64, len: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::convert::Infallible;
+    use std::fs;
     use tidewater_wire::vendor::Epoch;
 
     const RING: u64 = 8192;

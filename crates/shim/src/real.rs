@@ -119,18 +119,10 @@ impl Real for NextLibrary {
 }
 
 impl Disk for NextLibrary {
-    fn write_at(&self, file: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
-        while !bytes.is_empty() {
-            // SAFETY: a descriptor that is open, and so many bytes.
-            let done = unsafe { pwrite(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), at as off_t) };
-            match Errno::result(done) {
-                Ok(0) => return Err(Errno::EIO),
-                Ok(done) => (bytes, at) = (&bytes[done as usize..], at + done as u64),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(())
+    fn pwrite(&self, file: BorrowedFd<'_>, bytes: &[u8], at: u64) -> Result<usize, Errno> {
+        // SAFETY: a descriptor that is open, and so many bytes.
+        let done = unsafe { pwrite(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), at as off_t) };
+        Errno::result(done).map(|done| done as usize)
     }
 
     fn sync_data(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {

@@ -22,11 +22,11 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The system calls on a copy. A library that stands in front of a program's calls has its own way to those behind it.
 pub trait Disk: fmt::Debug + Sync {
-    /// `pwrite` of all of it.
+    /// `pwrite`: how many bytes it took.
     ///
     /// # Errors
     /// Those of the system.
-    fn write_at(&self, file: BorrowedFd<'_>, bytes: &[u8], at: u64) -> Result<(), Errno>;
+    fn pwrite(&self, file: BorrowedFd<'_>, bytes: &[u8], at: u64) -> Result<usize, Errno>;
 
     /// `fdatasync`.
     ///
@@ -40,16 +40,8 @@ pub trait Disk: fmt::Debug + Sync {
 pub(super) struct System;
 
 impl Disk for System {
-    fn write_at(&self, file: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
-        while !bytes.is_empty() {
-            match nix::sys::uio::pwrite(file, bytes, at as i64) {
-                Ok(0) => return Err(Errno::EIO),
-                Ok(done) => (bytes, at) = (&bytes[done..], at + done as u64),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(())
+    fn pwrite(&self, file: BorrowedFd<'_>, bytes: &[u8], at: u64) -> Result<usize, Errno> {
+        nix::sys::uio::pwrite(file, bytes, at as i64)
     }
 
     fn sync_data(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -138,9 +130,21 @@ impl Copy {
             // Places are given away once the device has synced what was there.
             ring.synced().max(ring.begin)
         };
-        let write = |at: u64, bytes: &[u8]| self.disk.write_at(self.file.as_fd(), bytes, at);
+        let write = |at: u64, bytes: &[u8]| self.write_at(bytes, at);
         self.place.write(ring.generation, (saved.max(ring.synced()), end), read, write)?;
         self.disk.sync_data(self.file.as_fd())?;
         Ok(end)
+    }
+
+    fn write_at(&self, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            match self.disk.pwrite(self.file.as_fd(), bytes, at) {
+                Ok(0) => return Err(Errno::EIO),
+                Ok(done) => (bytes, at) = (&bytes[done..], at + done as u64),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
     }
 }

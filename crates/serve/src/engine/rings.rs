@@ -161,7 +161,10 @@ impl MappedRing {
         let lanes = vec![MappedLane::default(); of.lanes().len()];
         let mut ring =
             MappedRing { file, copy, lanes, survives: fast.survives(), syncing: None, open: true, broken: 0 };
-        let failed = |Lost| wrong(lost(&path));
+        let failed = |Lost| match &setup.copy {
+            Some(copy) => wrong(format_args!("{}; or its copy {} can't", lost(&path), copy.display())),
+            None => wrong(lost(&path)),
+        };
         let is_trusted = ring.take_up_copy(of, found, made == Some(true), note).map_err(failed)?;
         ring.resume(of, true, note).map_err(failed)??;
         if !is_trusted {

@@ -330,7 +330,8 @@ impl Image {
         while stored.until < released {
             // As many as lie behind each other, in one call.
             let first = place.sector(stored.until);
-            let mut batch = Vec::with_capacity(BATCH * LOG_SECTOR);
+            let sectors = (released.div_ceil(CHUNK) - stored.until / CHUNK).min(BATCH as u64) as usize;
+            let mut batch = Vec::with_capacity(sectors * LOG_SECTOR);
             while stored.until < released
                 && batch.len() < BATCH * LOG_SECTOR
                 && place.sector(stored.until) == first + batch.len() as u64

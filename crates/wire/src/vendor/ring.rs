@@ -178,7 +178,7 @@ layout! {
         264 saved: u64,
         /// How many wait for whoever writes the copy; some of them may have died.
         272 waiting: u64,
-        /// Not 0: the copy could not be written in this generation, and is used no more.
+        /// Not 0: the copy is used no more in this generation: it could not be written, or is another one than the device has.
         280 unsaved: u64,
         /// For each writer what it is writing. Each begins a line of 64 bytes.
         1024 slot: [RingSlot; RING_SLOTS],
