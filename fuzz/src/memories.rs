@@ -94,7 +94,7 @@ impl Maker {
         self.payload.apply(&self.changes).expect("memory takes it");
         let image = self.payload.image_mut();
         image.store_window(self.device.window(), self.device.ftl().write_sequence()).expect("memory takes it");
-        image.store_logs(self.device.fast()).expect("memory takes it");
+        image.store_logs(self.device.fast(), |_, _| false).expect("memory takes it");
     }
 
     fn give(&mut self, input: Input<'_>) {

@@ -623,6 +623,20 @@ fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
     }
 }
 
+#[test]
+fn a_drive_that_is_not_paced_lets_nobody_wait_for_its_flash() {
+    let folder = folder();
+    // Paced, the model takes a second for each few pages, of which there are dozens.
+    let device = Device::start(folder.path(), &["--set", "nand.program_time=1s", "--set", "fast.energy=100"]);
+    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let mut writer = log.writer().expect("a slot");
+    let start = Instant::now();
+    for number in 0..4_000 {
+        writer.append(&payload(number)).expect("the device makes room");
+    }
+    assert!(log.status().ring > 20 * RING && start.elapsed() < TIME, "{:?}", start.elapsed());
+}
+
 /// The one seam (rule 3 of the design): the same stores, each a message or none, leave the same log.
 #[test]
 fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {

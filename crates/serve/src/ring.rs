@@ -380,6 +380,14 @@ impl RingFile {
         Ok(Said { generation, tail, wanted })
     }
 
+    /// Up to where the copy has a lane, by its clients' word: of use to guess by.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn said_saved(&self, lane: usize) -> Result<u64, Lost> {
+        self.word(RING_FILE_BAR2 + bar::lane_page_address(lane) + RingLanePage::SAVED_OFFSET as u64)
+    }
+
     /// Copies what a lane's ring holds under these stream offsets. Asserts that it is no more than a ring.
     ///
     /// # Errors

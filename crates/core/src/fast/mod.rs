@@ -267,6 +267,11 @@ impl Fast {
         self.functions.iter().filter(|f| f.timer_at != Instant::NEVER).count()
     }
 
+    /// Whether bytes are on their way: into a ring, or from a page's register to flash.
+    pub fn is_moving(&self) -> bool {
+        self.functions.iter().flat_map(|f| &f.lanes).any(|l| l.queued_bytes() > 0 || l.placed() > l.durable())
+    }
+
     /// A function, by its number.
     pub fn function(&self, function: usize) -> Option<&Function> {
         self.functions.get(function)

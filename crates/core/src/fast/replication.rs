@@ -97,7 +97,7 @@ impl Function {
 
     /// Whether it has peers.
     #[inline]
-    pub(super) fn is_replicated(&self) -> bool {
+    pub fn is_replicated(&self) -> bool {
         self.replicated
     }
 

@@ -23,6 +23,8 @@ const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
 const LOOK: WallDuration = WallDuration::from_millis(2);
 /// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while the rest fills.
 const SYNCED_PARTS: u64 = 4;
+/// A ring is synced behind so many bytes where its copy has none of them.
+const SYNCED_BESIDE_COPY: u64 = 512 << 10;
 /// Pause between two looks while nothing is.
 const LOOK_MAX: WallDuration = WallDuration::from_millis(20);
 
@@ -70,6 +72,8 @@ struct MappedLane {
     tail: u64,
     /// Nothing of what it holds could be taken then.
     stuck: bool,
+    /// End of what is in the image: its client may use the place again, since the death of this process does not reach it.
+    taken: u64,
     /// Up to where its client wants it to be synced.
     wanted: u64,
     synced: u64,
@@ -254,9 +258,10 @@ impl MappedRing {
         for (lane, l) in of.lanes().iter().enumerate() {
             let said = self.file.said(lane)?;
             let (generation, end) = (self.file.header().generation[lane], l.arrived());
-            // Whoever resumes has synced the image, where that matters.
-            let synced = if self.needs_sync() { self.taken(lane, of) } else { 0 };
-            let mut is = MappedLane { generation, expected: end, synced, ..MappedLane::default() };
+            // Whoever resumes has it all in the image, and has synced that where it matters.
+            let taken = self.reached(lane, of);
+            let synced = if self.needs_sync() { taken } else { 0 };
+            let mut is = MappedLane { generation, expected: end, taken, synced, ..MappedLane::default() };
             if said.generation == generation {
                 if said.tail > end + size && strict {
                     return Ok(Err(wrong(format_args!(
@@ -286,18 +291,36 @@ impl MappedRing {
         Ok(Ok(()))
     }
 
-    /// End of what is where the death of this process does not reach it.
-    fn taken(&self, lane: usize, of: &Function) -> u64 {
+    /// End of what the drive keeps: what the image has of it once it is stored.
+    fn reached(&self, lane: usize, of: &Function) -> u64 {
         let l = &of.lanes()[lane];
         if self.survives { l.released() } else { l.durable() }
     }
 
+    /// Notes what the image has. `stored`: of a lane, where the drive's own death does not reach its ring.
+    fn note_taken(&mut self, of: &Function, stored: impl Fn(usize) -> Option<u64>) {
+        for lane in 0..self.lanes.len() {
+            let reached = self.reached(lane, of);
+            let stored = stored(lane).filter(|_| self.survives).unwrap_or(reached);
+            let is = &mut self.lanes[lane];
+            is.taken = stored.min(reached).max(is.taken);
+        }
+    }
+
+    /// Whether the file has all that a lane holds beyond what the image has of it: its client was told of no place there.
+    pub(super) fn keeps(&self, lane: usize, of: &Function) -> bool {
+        let Some(is) = self.lanes.get(lane).filter(|_| self.open && self.fits(of) && !of.is_replicated()) else {
+            return false;
+        };
+        is.claimed && of.lanes()[lane].arrived() <= is.expected
+    }
+
     /// What clients are told of a lane now.
     fn lane_now(&self, lane: usize, of: &Function) -> RingLane {
-        let (taken, is) = (self.taken(lane, of), &self.lanes[lane]);
-        let synced = is.synced.min(taken);
+        let is = &self.lanes[lane];
+        let synced = is.synced.min(is.taken);
         // A place of a ring that survives a loss of power, or whose copy does, is used again once the image survives one too.
-        let free = if self.needs_sync() { synced } else { taken };
+        let free = if self.needs_sync() { synced } else { is.taken };
         RingLane::new(is.generation, free, synced, of.lanes()[lane].arrived())
     }
 
@@ -339,7 +362,8 @@ impl MappedRing {
     fn move_stream(&mut self, lane: usize, to: u64) -> Result<(), Lost> {
         let generation = self.begin_generation(lane)?;
         let is = &mut self.lanes[lane];
-        *is = MappedLane { generation, expected: to, told: is.told, synced: is.synced, ..MappedLane::default() };
+        let MappedLane { told, taken, synced, .. } = *is;
+        *is = MappedLane { generation, expected: to, told, taken, synced, ..MappedLane::default() };
         Ok(())
     }
 
@@ -483,7 +507,7 @@ impl<M> World<M> {
         if ring.copy.is_some() {
             // What the copy holds counts no more once the stream has moved, and nothing more of it is relied on.
             ring.file.disuse_copy(lane)?;
-            if ring.taken(lane, of) < to {
+            if ring.lanes[lane].taken < to {
                 return Ok(false);
             }
             if self.payload.image_mut().sync_here().is_err() {
@@ -512,9 +536,20 @@ impl<M> World<M> {
         let fast = machine.subsystem.device().fast();
         self.ports.iter().enumerate().any(|(function, port)| {
             let (Some(ring), Some(of)) = (&port.ring, fast.function(function)) else { return false };
-            let waits = |lane: usize| ring.lanes[lane].wanted.min(of.lanes()[lane].arrived()) > ring.taken(lane, of);
+            let waits = |lane: usize| ring.lanes[lane].wanted.min(of.lanes()[lane].arrived()) > ring.reached(lane, of);
             ring.open && !(on_flash && ring.survives) && ring.fits(of) && (0..ring.lanes.len()).any(waits)
         })
+    }
+
+    /// Notes of all rings what the image has of them.
+    fn note_taken(&mut self, fast: &Fast) {
+        let image = self.payload.image();
+        for (function, port) in self.ports.iter_mut().enumerate() {
+            let (Some(ring), Some(of)) = (&mut port.ring, fast.function(function)) else { continue };
+            if ring.open && ring.fits(of) {
+                ring.note_taken(of, |lane| image.stored_log(function, lane));
+            }
+        }
     }
 
     /// Tells clients how far their rings are taken and synced, behind the drive's loop: what they hear is so.
@@ -523,6 +558,7 @@ impl<M> World<M> {
             return;
         }
         let fast = machine.subsystem.device().fast();
+        self.note_taken(fast);
         let any = |is_so: fn(&MappedRing, &Function) -> bool| {
             self.ports.iter().enumerate().any(|(function, port)| {
                 let (Some(ring), Some(of)) = (&port.ring, fast.function(function)) else { return false };
@@ -530,12 +566,12 @@ impl<M> World<M> {
             })
         };
         let (wanted, fills, syncing) =
-            (any(MappedRing::is_waited_for), any(MappedRing::fills), any(|ring, _| ring.syncing.is_some()));
+            (any(MappedRing::is_waited_for), any(|ring, _| ring.fills()), any(|ring, _| ring.syncing.is_some()));
         let mut asked = None;
         let image = self.payload.image_mut();
         // One sync for all that wait for one: what they have appended meanwhile is the next one's. What nobody waits for is synced beside all else.
         let result = match () {
-            () if wanted => image.sync_here(),
+            () if wanted => image.store_logs(fast, |_, _| false).and_then(|()| image.sync_here()),
             () if fills => image.request_sync().map(|number| asked = Some(number)),
             () if syncing => image.advance(),
             () => Ok(()),
@@ -544,12 +580,15 @@ impl<M> World<M> {
             return self.fail_store();
         }
         let synced = image.synced();
+        if wanted {
+            self.note_taken(fast);
+        }
         for (function, port) in self.ports.iter_mut().enumerate() {
             let (Some(ring), Some(of)) = (&mut port.ring, fast.function(function)) else { continue };
             if !ring.open || !ring.fits(of) {
                 continue;
             }
-            ring.on_synced(of, wanted, synced, asked);
+            ring.on_synced(wanted, synced, asked);
             if ring.tell_changes(of) == Err(Lost) {
                 // The next look finds it, and says so.
                 self.watch.at_once();
@@ -612,36 +651,42 @@ impl MappedRing {
     /// Somebody waits for a sync, and it would do.
     fn is_waited_for(&self, of: &Function) -> bool {
         (0..self.lanes.len()).any(|lane| {
-            let (is, taken) = (&self.lanes[lane], self.taken(lane, of));
+            let (is, reached) = (&self.lanes[lane], self.reached(lane, of));
             // All that is wanted goes with one sync, unless the rest can't be taken.
-            let due = taken >= is.wanted.min(is.tail) || is.stuck;
-            is.wanted > is.synced && taken > is.synced && due
+            let due = reached >= is.wanted.min(is.tail) || is.stuck;
+            is.wanted > is.synced && reached > is.synced && due
         })
     }
 
-    /// Nobody waits, but places are free only once they are synced, and it is time for that.
-    fn fills(&self, of: &Function) -> bool {
+    /// Nobody waits, but it is time for a sync: places are free only behind one, and where there is a copy, whoever waits writes what is not synced once more.
+    fn fills(&self) -> bool {
+        if !self.needs_sync() || self.syncing.is_some() {
+            return false;
+        }
         let part = self.file.header().ring_bytes / SYNCED_PARTS;
-        let fills = |lane: usize| self.taken(lane, of).saturating_sub(self.lanes[lane].synced) >= part;
-        self.needs_sync() && self.syncing.is_none() && (0..self.lanes.len()).any(fills)
+        self.lanes.iter().enumerate().any(|(lane, is)| {
+            let unsynced = is.taken.saturating_sub(is.synced);
+            // Where clients write the copy all the time, the disk is theirs.
+            let is_copied = || self.file.said_saved(lane).is_ok_and(|saved| saved > is.taken - SYNCED_BESIDE_COPY);
+            unsynced >= part || self.copy.is_some() && unsynced >= SYNCED_BESIDE_COPY && !is_copied()
+        })
     }
 
     /// Notes what is synced. `all`: all that is taken; `synced`: syncs of the image that have ended; `asked`: one that was asked for just now.
-    fn on_synced(&mut self, of: &Function, all: bool, synced: u64, asked: Option<u64>) {
+    fn on_synced(&mut self, all: bool, synced: u64, asked: Option<u64>) {
         let ended = self.syncing.is_some_and(|number| number <= synced);
         if all || ended {
             self.syncing = None;
         }
-        for lane in 0..self.lanes.len() {
-            let taken = self.taken(lane, of);
-            let is = &mut self.lanes[lane];
+        let syncing = self.syncing.is_some();
+        for is in &mut self.lanes {
             is.synced = match () {
-                () if all => taken,
+                () if all => is.taken,
                 () if ended => is.syncing.max(is.synced),
                 () => is.synced,
             };
-            if asked.is_some() && self.syncing.is_none() {
-                is.syncing = taken;
+            if asked.is_some() && !syncing {
+                is.syncing = is.taken;
             }
         }
         self.syncing = self.syncing.or(asked);

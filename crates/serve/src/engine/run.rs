@@ -33,6 +33,8 @@ use tidewater_wire::vfio_user::region;
 /// How long the thread looks around for more after the last thing happened, before it sleeps: a host that has just been
 /// answered often asks again.
 const LINGER: WallDuration = WallDuration::from_micros(50);
+/// How often the drive loop goes on with log bytes that nobody waits for, before the engine looks around.
+const UNPACED_TURNS: u32 = 256;
 /// The longest sleep: signals are seen by then at the latest.
 const SLEEP_MAX: WallDuration = WallDuration::from_millis(200);
 /// How long control and metrics wait for the device's thread.
@@ -218,6 +220,7 @@ impl Server {
     fn drive(&mut self) -> bool {
         let machine = self.machine.as_mut().expect("there is power");
         let before = machine.subsystem.device().events_handled();
+        self.world.unpaced_turns = UNPACED_TURNS;
         drive(machine, &mut self.clock, &mut self.world);
         self.world.store_logs(machine);
         self.world.tell_rings(machine);
@@ -526,7 +529,10 @@ impl Server {
 
     /// Cuts the power: the pages that were only in volatile memory are gone, and how many those were.
     fn cut_power(&mut self, off: WallDuration) -> Result<usize, ServeError> {
-        let Served { subsystem, mut log, .. } = self.machine.take().expect("looked at by the caller");
+        let machine = self.machine.take().expect("looked at by the caller");
+        // What recovery is left with is what the image has.
+        self.world.store_logs_and_rings(&machine);
+        let Served { subsystem, mut log, .. } = machine;
         if let Some(log) = &mut log {
             log.cut(subsystem.device().now());
         }
@@ -630,6 +636,7 @@ impl Server {
         let mut result = Ok(ended);
         let mut input_log = None;
         if let Some(machine) = self.machine.take() {
+            self.world.store_logs_and_rings(&machine);
             let stored = self.world.window_barrier(&machine) && self.world.window_barrier(&machine);
             let Served { subsystem, log, .. } = machine;
             let state = subsystem.state();

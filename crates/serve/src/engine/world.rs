@@ -13,6 +13,7 @@ use tidewater_base::Instant;
 use tidewater_core::device::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
 use tidewater_core::fast::{Content, PAGE_HEADER, Place};
+use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::{
     Input, LogPiece, MoveError, Output, Outstanding, Segment, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
 };
@@ -90,6 +91,8 @@ pub struct World<M> {
     pub(super) trace: Option<TraceWriter>,
     /// The store has failed: said once.
     pub(super) store_failed: bool,
+    /// How often it may go on with what nobody waits for before the engine looks around.
+    pub(super) unpaced_turns: u32,
     /// When mapped rings are looked at.
     pub(super) watch: super::rings::Watch,
 }
@@ -117,6 +120,7 @@ impl<M> World<M> {
             counters: Counters::default(),
             trace: None,
             store_failed: false,
+            unpaced_turns: 0,
             watch: super::rings::Watch::default(),
         }
     }
@@ -168,10 +172,25 @@ impl<M> World<M> {
         if has_window && self.payload.image_mut().store_window(device.window(), sequence).is_err() {
             self.fail_store();
         }
-        if device.fast().is_enabled()
-            && !device.is_recovering()
-            && let Err(StoreFault) = self.payload.image_mut().store_logs(device.fast())
-        {
+        let fast = device.fast();
+        if !fast.is_enabled() || device.is_recovering() {
+            return;
+        }
+        let ports = &self.ports;
+        let kept = |function: usize, lane: usize| {
+            let ring = ports.get(function).and_then(|port| port.ring.as_ref());
+            ring.zip(fast.function(function)).is_some_and(|(ring, of)| ring.keeps(lane, of))
+        };
+        if self.payload.image_mut().store_logs(fast, kept).is_err() {
+            self.fail_store();
+        }
+    }
+
+    /// As [`World::store_logs`], with what clients' rings have as well: whoever comes next may find them gone.
+    pub(super) fn store_logs_and_rings(&mut self, machine: &Served) {
+        self.store_logs(machine);
+        let device = machine.subsystem.device();
+        if !device.is_recovering() && self.payload.image_mut().store_logs(device.fast(), |_, _| false).is_err() {
             self.fail_store();
         }
     }
@@ -734,6 +753,11 @@ impl<M> Surroundings<Served> for World<M> {
             return false;
         }
         // While nobody waits for a command, the thread need not stay awake until the drive's own work is due.
+        // An unpaced one has nothing that takes time: log bytes go on to where they stay. It looks around now and then all the same.
+        if self.unpaced_turns > 0 && machine.timing == Timing::None && machine.subsystem.device().fast().is_moving() {
+            self.unpaced_turns -= 1;
+            return self.has_mail();
+        }
         let idle = machine.subsystem.outstanding() == 0 && machine.deadline().is_some_and(|due| due > now);
         idle && !self.rings_wait(machine, false) || self.has_mail()
     }

@@ -26,6 +26,9 @@ const BEFORE: usize = 16;
 /// Sectors that are written in one call, at most.
 const BATCH: usize = 128;
 
+/// Bytes that somebody else keeps are stored as well once they fill such a part of the ring: what comes after them needs the room.
+const KEPT_PARTS: u64 = 4;
+
 /// Sectors that are given their place on the disk at once.
 const PREPARED: u64 = 2048;
 
@@ -58,7 +61,7 @@ impl Place {
 /// A ring as it is stored.
 #[derive(Clone, Debug)]
 struct StoredLane {
-    /// Everything before this is stored, or on flash.
+    /// Everything before this is stored, or on flash by the control block that is stored.
     until: u64,
     /// The bytes of the sector that it ends in.
     tail: Box<[u8; LOG_CHUNK]>,
@@ -68,6 +71,14 @@ struct StoredLane {
     first: u64,
     /// Sectors before this one have their place on the disk.
     prepared: u64,
+}
+
+impl StoredLane {
+    /// Whether going on from here, which is not where it ends, replaces bytes of its last sector.
+    fn ends_within_a_sector_of(&self, from: u64) -> bool {
+        const CHUNK: u64 = LOG_CHUNK as u64;
+        self.until < from && self.until % CHUNK != 0 && self.until / CHUNK == from / CHUNK
+    }
 }
 
 /// A function of the fast side as it is stored.
@@ -191,19 +202,28 @@ impl Image {
 
     /// Stores what has changed of the fast side, before anybody hears of it: to be called when all that was done to flash is stored.
     ///
+    /// `kept`: of a function's lane, whether somebody else keeps what it has beyond [`Image::stored_log`], and has it when this process ends. Such bytes may
+    /// go straight to flash: a sector of the ring for each would be written for nothing. Who wants them in the image calls this again with nothing kept.
+    ///
     /// # Errors
     /// [`StoreFault`]: now or before.
     #[inline]
-    pub fn store_logs(&mut self, fast: &Fast) -> Result<(), StoreFault> {
-        if self.logs.is_empty() { Ok(()) } else { self.store_each_log(fast) }
+    pub fn store_logs(&mut self, fast: &Fast, kept: impl Fn(usize, usize) -> bool) -> Result<(), StoreFault> {
+        if self.logs.is_empty() { Ok(()) } else { self.store_each_log(fast, &kept) }
     }
 
-    fn store_each_log(&mut self, fast: &Fast) -> Result<(), StoreFault> {
+    /// How far a lane of the fast side is in the image, on flash or as a ring. `None`: all that was found in it when it was opened, and nothing since.
+    pub fn stored_log(&self, function: usize, lane: usize) -> Option<u64> {
+        let (block, lanes) = self.logs.get(function)?.current.as_ref()?;
+        Some(lanes.get(lane)?.until.max(*block.ends().get(lane)?))
+    }
+
+    fn store_each_log(&mut self, fast: &Fast, kept: &dyn Fn(usize, usize) -> bool) -> Result<(), StoreFault> {
         let mut logs = std::mem::take(&mut self.logs);
         let mut result = Ok(());
         for (function, log) in logs.iter_mut().enumerate() {
             let Some(of) = fast.function(function) else { continue };
-            result = result.and_then(|()| self.store_log(log, of, fast, function));
+            result = result.and_then(|()| self.store_log(log, of, fast, function, &|lane| kept(function, lane)));
         }
         self.logs = logs;
         result
@@ -215,6 +235,7 @@ impl Image {
         of: &Function,
         fast: &Fast,
         function: usize,
+        kept: &dyn Fn(usize) -> bool,
     ) -> Result<(), StoreFault> {
         let goes_on = |(block, lanes): &(ControlBlock, Vec<StoredLane>)| {
             block.setup() == of.setup()
@@ -245,14 +266,19 @@ impl Image {
         // Where the log has come to on flash is stored before bytes that are there are overwritten.
         let mut result = if changed { self.write_control_block(log) } else { Ok(()) };
         for (i, (stored, lane)) in lanes.iter_mut().zip(of.lanes()).enumerate() {
-            if stored.until >= lane.released() || result.is_err() {
+            let left = lane.released().saturating_sub(stored.until.max(lane.durable()));
+            if left == 0 || result.is_err() || left < of.setup().ring_size / KEPT_PARTS && kept(i) {
                 continue;
             }
             let place = log.place(log.generation, of.setup().ring_size, i);
+            let safe_end = log.safe_end(i, self.synced());
             let gone = lane.released().div_ceil(LOG_CHUNK as u64).saturating_sub(place.sectors);
-            let is_needed = gone > stored.first && gone * LOG_CHUNK as u64 > log.safe_end(i, self.synced());
-            if is_needed && self.options.flaw != Some(Flaw::OverwriteUnsynced) {
-                // After a crash, an older control block would look for them.
+            let overwrites = gone > stored.first && gone * LOG_CHUNK as u64 > safe_end;
+            let replaces = stored.ends_within_a_sector_of(lane.durable()) && safe_end < stored.until;
+            // After a crash, an older control block would look for them.
+            if overwrites && self.options.flaw != Some(Flaw::OverwriteUnsynced)
+                || replaces && self.options.flaw != Some(Flaw::ReplaceUnsynced)
+            {
                 result = self.sync_what_is_written();
             }
             let range = (lane.durable(), lane.released());

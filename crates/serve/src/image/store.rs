@@ -71,6 +71,8 @@ pub enum Flaw {
     AnyControlBlock,
     /// Bytes of a ring are overwritten before the control block that has no use for them is safe.
     OverwriteUnsynced,
+    /// The last sector of a ring is replaced by one that goes on behind what went to flash, before that is safe.
+    ReplaceUnsynced,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -28,6 +28,8 @@ pub struct Campaign {
     pub exhaustive: usize,
     /// One crash in so many is lived on from, and followed by another; 0: none.
     pub live_on: u64,
+    /// The host keeps what it stores into the log ([`Rig::keeps_rings`]).
+    pub keeps_rings: bool,
     pub flaw: Option<Flaw>,
 }
 
@@ -65,6 +67,7 @@ impl Campaign {
         let mut rig = Rig::create(Target::Storage(Box::new(storage), "test"), &self.profile, self.seed, self.how())
             .map_err(|error| error.to_string())?;
         rig.mix(self.mix);
+        rig.keeps_rings = self.keeps_rings;
         let len = rig.payload.image().file_len();
         let mut disk = Disk::new(vec![0; len as usize]);
         let mut counts = Counts::default();
@@ -139,6 +142,7 @@ impl Campaign {
             if let Some(bytes) = again {
                 counts.second += 1;
                 rig.mix(self.mix);
+                rig.keeps_rings = self.keeps_rings;
                 let mut disk = Disk::new(bytes);
                 let again = Campaign { one_in: 40, random: 2, exhaustive: 0, ..self.clone() };
                 again.cut_while_running(&mut rig, &log, &mut disk, counts, 60, seed | 1)?;
@@ -162,6 +166,7 @@ pub fn campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec
             random: 3,
             exhaustive: 0,
             live_on: 40,
+            keeps_rings: false,
             flaw: None,
         })
         .collect()
@@ -171,6 +176,12 @@ pub fn campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec
 pub fn log_campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec<Campaign> {
     let campaigns = campaigns(seeds, commands, one_in).into_iter();
     campaigns.map(|campaign| Campaign { profile: with_log(campaign.profile), mix: MIXED, ..campaign }).collect()
+}
+
+/// The same with a log whose host keeps what is not in the image.
+pub fn kept_log_campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec<Campaign> {
+    let campaigns = log_campaigns(seeds, commands, one_in).into_iter();
+    campaigns.map(|campaign| Campaign { keeps_rings: true, ..campaign }).collect()
 }
 
 /// The same over hybrid mapping.
@@ -201,6 +212,8 @@ fn a_crash_at_any_write_loses_nothing_that_was_flushed() {
 fn a_crash_at_any_write_leaves_a_log_without_a_gap() {
     let all = run_all(&log_campaigns(40..46, 160, 100));
     assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2, "{all:?}");
+    let all = run_all(&kept_log_campaigns(46..52, 160, 100));
+    assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2, "{all:?}");
 }
 
 /// What only a log shows: its control block must not be lost, and its pages are copied more often than they are written.
@@ -230,6 +243,8 @@ fn broken_rules_of_the_log_are_noticed() {
 #[ignore = "long: make torture"]
 fn torture_logs_crash_at_every_write() {
     let all = run_all(&log_campaigns(300..332, 400, 8));
+    assert!(all.crashes > 60_000, "{all:?}");
+    let all = run_all(&kept_log_campaigns(400..432, 400, 8));
     assert!(all.crashes > 60_000, "{all:?}");
 }
 

@@ -80,6 +80,7 @@ fn child(job: &str) {
     let target = Target::Storage(Box::new(storage), "child");
     let (mut rig, _) = Rig::reopen(target, ImageOptions::default(), FaultPlan::default(), seed).unwrap();
     rig.model = Model::after_crash(&rig.contents().unwrap());
+    rig.keeps_rings = seed % 2 == 1;
     rig.see_credit();
     let mut out = io::stdout().lock();
     rig.tell = Some(Box::new(move |told| {
@@ -88,7 +89,7 @@ fn child(job: &str) {
             Told::Complete { command, blocks, durable } => {
                 format!("@complete {command} {} {} {}", blocks.start, blocks.end, u8::from(*durable))
             }
-            Told::BeginFlush { command, durable: [one, other] } => format!("@flush {command} {one} {other}"),
+            Told::BeginFlush { command, stored: [one, other] } => format!("@flush {command} {one} {other}"),
             Told::Log { stored, credit, trimmed } => {
                 let numbers = [stored, credit, trimmed].into_iter().flatten().map(u64::to_string);
                 format!("@log {}", numbers.collect::<Vec<_>>().join(" "))

@@ -1,11 +1,13 @@
 //! The log of the fast side: what its host knows of it, and what must be left of it after a crash.
 
-use crate::rig::{Rig, Told};
+use crate::recording::Recording;
+use crate::rig::{Rig, Told, tiny};
 use tidewater_base::Rng;
 use tidewater_core::device::Input;
 use tidewater_core::fast::{Content, PAGE_HEADER, bar};
 use tidewater_core::profile::Profile;
 use tidewater_core::subsystem::Unit;
+use tidewater_serve::image::{ImageOptions, Target};
 
 pub const LANES: usize = 2;
 
@@ -36,7 +38,7 @@ pub struct LogModel {
     pub stored: [u64; LANES],
     /// The credit that it has seen: that outlives the process.
     pub credit: [u64; LANES],
-    /// Up to where it was on flash when the last flush began that has ended: that outlives the machine.
+    /// Up to where it was in the image when the last flush began that has ended: that outlives the machine.
     pub flushed: [u64; LANES],
     /// What it has no use for any more.
     pub trimmed: [u64; LANES],
@@ -44,15 +46,15 @@ pub struct LogModel {
 }
 
 impl LogModel {
-    pub fn begin_flush(&mut self, command: u64, durable: [u64; LANES]) {
-        self.flushes.push((command, durable));
+    pub fn begin_flush(&mut self, command: u64, stored: [u64; LANES]) {
+        self.flushes.push((command, stored));
     }
 
     pub fn complete_flush(&mut self, command: u64) {
         let Some(place) = self.flushes.iter().position(|(of, _)| *of == command) else { return };
-        let (_, durable) = self.flushes.remove(place);
-        for (flushed, durable) in self.flushed.iter_mut().zip(durable) {
-            *flushed = durable.max(*flushed);
+        let (_, stored) = self.flushes.remove(place);
+        for (flushed, stored) in self.flushed.iter_mut().zip(stored) {
+            *flushed = stored.max(*flushed);
         }
     }
 
@@ -104,22 +106,24 @@ impl Rig {
         }
     }
 
-    /// Where each lane ends on flash.
-    pub fn durable(&self) -> [u64; LANES] {
-        let mut ends = [0; LANES];
-        if let Some(function) = self.device.fast().function(0) {
-            ends.iter_mut().zip(function.lanes()).for_each(|(end, lane)| *end = lane.durable());
+    /// Where each lane ends in the image. `all`: what the host keeps goes there, too.
+    pub fn stored(&mut self, all: bool) -> [u64; LANES] {
+        let image = self.payload.image_mut();
+        if all && !self.device.is_recovering() {
+            let stored = image.store_logs(self.device.fast(), |_, _| false);
+            assert!(stored.is_ok() || self.faulty, "the image refuses what nobody made it refuse");
         }
-        ends
+        std::array::from_fn(|lane| image.stored_log(0, lane).unwrap_or(0))
     }
 
     /// The host looks at its credit.
     pub fn see_credit(&mut self) {
         let Some(function) = self.device.fast().function(0) else { return };
         let LogModel { stored, mut credit, trimmed, .. } = self.model.log.clone();
-        for (seen, lane) in credit.iter_mut().zip(function.lanes()) {
-            assert!(lane.credit() >= *seen, "credit goes back");
-            *seen = lane.credit();
+        for (i, (seen, lane)) in credit.iter_mut().zip(function.lanes()).enumerate() {
+            let told = self.payload.image().stored_log(0, i).unwrap_or(lane.credit()).min(lane.credit());
+            assert!(told >= *seen, "credit goes back");
+            *seen = told;
         }
         if credit != self.model.log.credit {
             self.say(&Told::Log { stored, credit, trimmed });
@@ -178,4 +182,38 @@ impl Rig {
 fn check(lane: usize, from: u64, found: &[u8]) -> Result<(), String> {
     let wrong = (from..).zip(found).find(|(offset, found)| **found != byte(lane, *offset));
     wrong.map_or(Ok(()), |(offset, _)| Err(format!("byte {offset} of lane {lane} is another")))
+}
+
+/// The end of what a lane was credited, and of what the image has of it.
+fn ends(rig: &Rig) -> (u64, Option<u64>) {
+    let lane = &rig.device.fast().functions()[0].lanes()[0];
+    (lane.credit(), rig.payload.image().stored_log(0, 0))
+}
+
+#[test]
+fn what_the_host_keeps_is_stored_when_it_is_asked_for_or_on_flash() {
+    let profile = with_log(tiny());
+    let target = Target::Storage(Box::new(Recording::new(Vec::new()).0), "test");
+    let mut rig = Rig::create(target, &profile, 1, ImageOptions::default()).expect("it is made");
+    rig.keeps_rings = true;
+    rig.tick();
+    let store = |rig: &mut Rig, from: u64| {
+        let setup = *rig.device.fast().functions()[0].setup();
+        let address = bar::ring_address(&setup, 0, from);
+        let input = Input::Store { function: 0, address, content: Content::Bytes(&[7; 300]) };
+        assert!(rig.device.handle(rig.now(), input).is_ok());
+        rig.tick_until(|rig| ends(rig).0 == from + 300);
+    };
+    store(&mut rig, 0);
+    assert_eq!(ends(&rig), (300, Some(0)), "it waits for a page to fill");
+    assert_eq!(rig.stored(true)[0], 300);
+    store(&mut rig, 300);
+    assert_eq!(ends(&rig), (600, Some(300)));
+    rig.come_to_rest();
+    assert_eq!(ends(&rig), (600, Some(600)), "it is on flash");
+    // More than a quarter of a ring of 4 KiB is not left to the host.
+    for at in 2..6 {
+        store(&mut rig, 300 * at);
+    }
+    assert!(ends(&rig).1.is_some_and(|stored| stored + 1024 >= ends(&rig).0), "{:?}", ends(&rig));
 }

@@ -114,10 +114,10 @@ pub enum Told {
         blocks: std::ops::Range<u64>,
         durable: bool,
     },
-    /// With where the log ends on flash.
+    /// With where the log ends in the image.
     BeginFlush {
         command: u64,
-        durable: [u64; LANES],
+        stored: [u64; LANES],
     },
     CompleteFlush {
         command: u64,
@@ -148,6 +148,8 @@ pub struct Rig {
     cid: u16,
     /// Called with all that the host does and sees, before it counts.
     pub tell: Option<Teller>,
+    /// The host keeps what it has stored into the log until it is told that the image has it.
+    pub keeps_rings: bool,
     pub completed: u64,
     pub read_blocks: u64,
     /// The store has failed: what is refused or ends badly is not held against the drive.
@@ -189,6 +191,7 @@ impl Rig {
             commands: BTreeMap::new(),
             cid: 0,
             tell: None,
+            keeps_rings: false,
             completed: 0,
             read_blocks: 0,
             faulty: false,
@@ -266,9 +269,9 @@ impl Rig {
         match told.clone() {
             Told::Begin { command, blocks, id } => self.model.begin(command, blocks, id),
             Told::Complete { command, blocks, durable } => self.model.complete(command, blocks, durable),
-            Told::BeginFlush { command, durable } => {
+            Told::BeginFlush { command, stored } => {
                 self.model.begin_flush(command);
-                self.model.log.begin_flush(command, durable);
+                self.model.log.begin_flush(command, stored);
             }
             Told::CompleteFlush { command } => self.model.complete_flush(command),
             Told::Log { stored, credit, trimmed } => self.model.log.learn(stored, credit, trimmed),
@@ -310,6 +313,13 @@ impl Rig {
         waits
     }
 
+    /// Events of the drive, until it is so.
+    pub fn tick_until(&mut self, is_so: impl Fn(&Rig) -> bool) {
+        while !is_so(self) {
+            assert!(self.tick(), "it never is");
+        }
+    }
+
     /// Nothing more is submitted, and all that is under way ends.
     pub fn come_to_rest(&mut self) {
         while self.tick() {}
@@ -348,7 +358,7 @@ impl Rig {
         let applied = self.payload.apply(&self.changes);
         let stored = match self.device.is_recovering() {
             true => Ok(()),
-            false => self.payload.image_mut().store_logs(self.device.fast()),
+            false => self.payload.image_mut().store_logs(self.device.fast(), |_, _| self.keeps_rings),
         };
         assert!(applied.and(stored).is_ok() || self.faulty, "the image refuses what nobody made it refuse");
         self.see_credit();
@@ -511,7 +521,11 @@ impl Rig {
                 submission.ranges = Some([DsmRange::new(first, u32::from(last) + 1)].into());
                 self.say(&Told::Begin { command: id, blocks: changes, id: ZEROES });
             }
-            What::Flush => self.say(&Told::BeginFlush { command: id, durable: self.durable() }),
+            What::Flush => {
+                // Some want what the host keeps to be safe as well.
+                let stored = self.stored(id % 2 == 0);
+                self.say(&Told::BeginFlush { command: id, stored });
+            }
         }
         self.commands.insert(key, Command { what, blocks, slot, id, syncing: false });
         let handled = self.device.handle(self.now, Input::Submit { queue, submission });
@@ -547,6 +561,7 @@ impl Rig {
             version,
             commands: BTreeMap::new(),
             cid: 0,
+            keeps_rings: self.keeps_rings,
             tell: None,
             completed: 0,
             read_blocks: 0,
