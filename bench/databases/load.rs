@@ -51,7 +51,7 @@ pub fn rate(time: Duration, mut operation: impl FnMut() -> Result<u64, String>) 
 pub fn idle(tidewater: &Path, place: &Place, ring: &Path) -> Result<Idle, String> {
     let mut device = Device::new(tidewater, place, ring, "64MiB", Memory::Copied);
     device.start(None)?;
-    let around = Around { witness: None, device: Some((&device, Level::Ring)) };
+    let around = Around { device: Some((&device, Level::Ring)), ..Around::default() };
     let sleep = program("sleep").ok_or("no program sleep")?;
     let globs = [place.data().join("*.log").display().to_string()];
     let mut supervisor =

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use tidewater_tests::databases::device::{Device, Memory};
-use tidewater_tests::databases::{Around, Flush, Level, Place, process};
+use tidewater_tests::databases::{Around, Flush, Level, Place, process, witness};
 use tidewater_tests::{Build, binary};
 
 mod load;
@@ -25,6 +25,8 @@ enum Mode {
     Flushes,
     /// Nothing: the ceiling.
     None,
+    /// A flush that does nothing: what is left of the ceiling once the database does its own part.
+    Empty,
     /// `tidewater run --level ring`, on memory that survives no loss of power.
     Ring,
     /// The same on memory that counts as persistent: lines are written back, and no file waits for the log.
@@ -34,12 +36,13 @@ enum Mode {
 }
 
 impl Mode {
-    const ALL: [Mode; 5] = [Mode::Flushes, Mode::None, Mode::Ring, Mode::Persistent, Mode::Destaged];
+    const ALL: [Mode; 6] = [Mode::Flushes, Mode::None, Mode::Empty, Mode::Ring, Mode::Persistent, Mode::Destaged];
 
     fn name(self) -> &'static str {
         match self {
             Mode::Flushes => "own flush",
             Mode::None => "no flush",
+            Mode::Empty => "empty flush",
             Mode::Ring => "RING",
             Mode::Persistent => "RING, persistent",
             Mode::Destaged => "DESTAGED",
@@ -140,7 +143,7 @@ fn options(here: &Path) -> Result<Options, String> {
                 let mode = |name: &str| Mode::ALL.into_iter().find(|mode| mode.name().eq_ignore_ascii_case(name));
                 let modes: Option<Vec<Mode>> = text.split('|').map(mode).collect();
                 options.modes = modes.ok_or_else(|| {
-                    format!("{argument} takes some of own flush|no flush|RING|RING, persistent|DESTAGED, not '{text}'")
+                    format!("{argument} takes some of own flush|no flush|empty flush|RING|RING, persistent|DESTAGED, not '{text}'")
                 })?;
             }
             other if other.starts_with('-') => return Err(format!("unknown argument '{other}'")),
@@ -205,6 +208,16 @@ fn run(options: &Options) -> Result<(), String> {
         std::fs::copy(&shim, scratch.path().join("libtidewater_shim.so")).map_err(io)?;
     }
 
+    let mut modes = options.modes.clone();
+    let empty_flushes = match modes.contains(&Mode::Empty).then(|| witness::empty_flushes(scratch.path())) {
+        Some(Err(why)) => {
+            println!("{} is left out: {why}", Mode::Empty.name());
+            modes.retain(|mode| *mode != Mode::Empty);
+            None
+        }
+        library => library.and_then(Result::ok),
+    };
+
     let mut samples = Vec::new();
     let mut idle = None;
     for subject in wanted {
@@ -213,7 +226,7 @@ fn run(options: &Options) -> Result<(), String> {
         subject.create(&empty)?;
         // One for each mode, which goes on with it from round to round.
         let mut places = Vec::new();
-        for (at, mode) in options.modes.iter().copied().enumerate() {
+        for (at, mode) in modes.iter().copied().enumerate() {
             places.push((mode, empty.copy(&scratch.path().join(format!("{}{at}", subject.name())))?));
         }
         let _ = std::process::Command::new("sync").status();
@@ -228,7 +241,8 @@ fn run(options: &Options) -> Result<(), String> {
                 if level.is_some() {
                     device.start(None)?;
                 }
-                let around = Around { witness: None, device: level.map(|level| (&device, level)) };
+                let preload = empty_flushes.as_deref().filter(|_| *mode == Mode::Empty);
+                let around = Around { witness: None, device: level.map(|level| (&device, level)), preload };
                 let time = Duration::from_secs_f64(options.seconds);
                 let rates = subject.measure(place, *mode, around, time);
                 let rates = rates.map_err(|why| format!("{}, {}: {why}", subject.name(), mode.name()))?;
@@ -244,7 +258,7 @@ fn run(options: &Options) -> Result<(), String> {
                 begin.elapsed().as_secs_f64()
             );
         }
-        if idle.is_none() && options.modes.iter().any(|mode| mode.level().is_some()) {
+        if idle.is_none() && modes.iter().any(|mode| mode.level().is_some()) {
             idle =
                 Some(load::idle(&tidewater, &empty.copy(&scratch.path().join("idle"))?, &rings.path().join("idle"))?);
         }

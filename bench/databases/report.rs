@@ -43,11 +43,11 @@ fn of(group: &BTreeMap<Mode, Vec<f64>>, mode: Mode) -> f64 {
 /// A table of medians, in Markdown.
 pub fn table(samples: &[Sample]) -> String {
     let mut text = String::from(
-        "| database | workload | clients | own flush /s | no flush /s | RING /s | of no flush | RING, persistent /s | of no flush | DESTAGED /s | of own flush |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| database | workload | clients | own flush /s | no flush /s | empty flush /s | RING /s | of no flush | of empty flush | RING, persistent /s | of no flush | DESTAGED /s | of own flush |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for ((database, workload, clients), group) in groups(samples) {
-        let [own, none, ring, persistent, destaged] = Mode::ALL.map(|mode| of(&group, mode));
+        let [own, none, empty, ring, persistent, destaged] = Mode::ALL.map(|mode| of(&group, mode));
         // What was not measured has no figure.
         let cell = |value: f64, digits: usize, unit: &str| {
             if value.is_nan() { String::new() } else { format!("{value:.digits$}{unit}") }
@@ -55,8 +55,10 @@ pub fn table(samples: &[Sample]) -> String {
         let cells = [
             cell(own, 0, ""),
             cell(none, 0, ""),
+            cell(empty, 0, ""),
             cell(ring, 0, ""),
             cell(100.0 * ring / none, 0, " %"),
+            cell(100.0 * ring / empty, 0, " %"),
             cell(persistent, 0, ""),
             cell(100.0 * persistent / none, 0, " %"),
             cell(destaged, 0, ""),
@@ -72,7 +74,7 @@ pub fn document(samples: &[Sample], idle: Option<Idle>, rounds: usize, seconds: 
     let groups = groups(samples);
     let mut checks = Vec::new();
     for ((database, workload, clients), group) in &groups {
-        let [own, none, ring, persistent, destaged] = Mode::ALL.map(|mode| of(group, mode));
+        let [own, none, _, ring, persistent, destaged] = Mode::ALL.map(|mode| of(group, mode));
         if [own, none, ring, persistent, destaged].iter().any(|rate| rate.is_nan()) {
             continue;
         }
@@ -114,7 +116,8 @@ pub fn document(samples: &[Sample], idle: Option<Idle>, rounds: usize, seconds: 
         title: "What commits cost: own flushes, none, and a device's ring".into(),
         source: "bench/databases, on this machine".into(),
         description: "Databases as a distribution ships them, on one machine with their clients. Own flush: as shipped, each commit waits for \
-                      fdatasync. No flush: the database's switch that gives durability up, which is the ceiling. RING and DESTAGED: the \
+                      fdatasync. No flush: the database's switch that gives durability up, which is the ceiling. Empty flush: as shipped, with a preloaded library whose flushes do \
+                      nothing, so that what lies between is the database's own. RING and DESTAGED: the \
                       log files on a served device by `tidewater run`, at these levels, with a copy of the ring on the disk (`serve --ring-copy`). RING in \
                       this run lies in memory that does not survive a loss of power: it survives a crash of any process, and is no equal of a flush. \
                       RING, persistent: the same memory, taken to survive (`serve --ring-persistent`): lines are written back, and the database's \

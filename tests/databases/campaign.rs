@@ -333,7 +333,7 @@ impl Bench<'_> {
             _ => Level::Destaged,
         };
         let device = self.device.as_ref().map(|device| (device, level));
-        self.database.start(&self.place, flush, Around { witness: Some(self.witness), device })
+        self.database.start(&self.place, flush, Around { witness: Some(self.witness), device, preload: None })
     }
 
     /// Starts it, loads it, and has the event happen. Nothing runs afterwards but, where only the database was killed, the device.

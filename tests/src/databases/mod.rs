@@ -163,6 +163,8 @@ pub struct Around<'a> {
     pub witness: Option<&'a witness::Witness>,
     /// Puts its log on a device.
     pub device: Option<(&'a device::Device, Level)>,
+    /// A library to preload, where there is no witness.
+    pub preload: Option<&'a Path>,
 }
 
 impl Around<'_> {
@@ -183,6 +185,9 @@ impl Around<'_> {
                 command
             }
         };
+        if let Some(library) = self.preload {
+            command.env("LD_PRELOAD", library);
+        }
         if let Some(witness) = self.witness {
             witness.attach(&mut command, &place.shadows());
         }

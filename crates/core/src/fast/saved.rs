@@ -39,6 +39,11 @@ impl ControlBlock {
         &self.ends
     }
 
+    /// The log's pages that it tells of: from the first that is needed to behind the last that is on flash.
+    pub fn pages(&self) -> std::ops::Range<u64> {
+        self.head..self.settled
+    }
+
     /// How the function is set up.
     pub fn setup(&self) -> &Setup {
         &self.setup

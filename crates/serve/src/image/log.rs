@@ -9,9 +9,10 @@
 //! those of generations before are of no use: a crash may have taken back what they say of pages, and numbers that they give to pages were given again.
 
 use super::ImageError;
+use super::flaw::Flaw;
 use super::format::{LOG_CHUNK, LOG_HEADER, LOG_SECTOR, LogSector, Slot, u32_at};
 use super::memory::{Memory, MemoryKind};
-use super::store::{Flaw, Image};
+use super::store::Image;
 use tidewater_core::fast::{ControlBlock, Fast, Function, LogRemains, Setup};
 use tidewater_core::profile::FastProfile;
 use tidewater_core::subsystem::StoreFault;
@@ -77,7 +78,7 @@ impl StoredLane {
     /// Whether going on from here, which is not where it ends, replaces bytes of its last sector.
     fn ends_within_a_sector_of(&self, from: u64) -> bool {
         const CHUNK: u64 = LOG_CHUNK as u64;
-        self.until < from && self.until % CHUNK != 0 && self.until / CHUNK == from / CHUNK
+        self.until < from && !self.until.is_multiple_of(CHUNK) && self.until / CHUNK == from / CHUNK
     }
 }
 
@@ -90,6 +91,8 @@ pub(super) struct StoredLog {
     slots: [(u64, u64); SLOTS as usize],
     /// Where each lane ends on flash by the control block of a slot; empty: it is of a life before.
     ends: [Vec<u64>; SLOTS as usize],
+    /// The first page that is not on flash by the control block of a slot, and by that which was safe there before; of a life before, `u64::MAX`.
+    settled: [(u64, u64); SLOTS as usize],
     number: u64,
     generation: u32,
     /// The control block that is stored, and the rings with it; `None`: whatever is there is from a life before.
@@ -107,6 +110,19 @@ impl StoredLog {
     fn newest(&self, synced: u64) -> Option<usize> {
         let numbers = self.slots.iter().enumerate().filter(|(_, (_, needs))| *needs <= synced);
         numbers.max_by_key(|(_, (number, _))| *number).map(|(slot, _)| slot)
+    }
+
+    /// The first page that is not on flash by the control block that a crash leaves in a slot, at least.
+    fn settled_at_least(&self, slot: usize, synced: u64) -> u64 {
+        let ((_, needs), (settled, before)) = (self.slots[slot], self.settled[slot]);
+        if needs <= synced { settled } else { before }
+    }
+
+    /// Whether the present control block has no use for pages that recovery may look for, to tell whether another counts: those behind what the oldest
+    /// that a crash may leave has on flash.
+    fn releases_what_is_looked_for(&self, synced: u64) -> bool {
+        let oldest = (0..self.slots.len()).map(|slot| self.settled_at_least(slot, synced)).min();
+        self.current.as_ref().zip(oldest).is_some_and(|((block, _), oldest)| block.pages().start > oldest)
     }
 
     /// Where a lane ends on flash by the newest control block that is safe: what is behind it may be needed from the ring.
@@ -129,6 +145,7 @@ impl Image {
                 half,
                 slots: [(0, 0); _],
                 ends: [const { Vec::new() }; _],
+                settled: [(u64::MAX, u64::MAX); _],
                 number: 0,
                 generation: 0,
                 current: None,
@@ -265,6 +282,11 @@ impl Image {
         let mut lanes = std::mem::take(lanes);
         // Where the log has come to on flash is stored before bytes that are there are overwritten.
         let mut result = if changed { self.write_control_block(log) } else { Ok(()) };
+        if changed && log.releases_what_is_looked_for(self.synced()) && self.options.flaw != Some(Flaw::ReleaseUnsynced)
+        {
+            // Flash may forget such pages before this block is safe: what it was written over would not count without them, and what is older leads nowhere.
+            result = result.and_then(|()| self.sync_what_is_written());
+        }
         for (i, (stored, lane)) in lanes.iter_mut().zip(of.lanes()).enumerate() {
             let left = lane.released().saturating_sub(stored.until.max(lane.durable()));
             if left == 0 || result.is_err() || left < of.setup().ring_size / KEPT_PARTS && kept(i) {
@@ -299,6 +321,7 @@ impl Image {
         read: impl Fn(usize, u64, &mut [u8]),
     ) -> Result<(), StoreFault> {
         log.generation = log.generation.wrapping_add(1);
+        log.settled = [(u64::MAX, u64::MAX); _];
         let ring_size = block.setup().ring_size;
         let fresh = |&until: &u64| {
             let first = until / LOG_CHUNK as u64;
@@ -420,6 +443,7 @@ impl Image {
             Some(Flaw::AnyControlBlock) => (log.number + 1) as usize % 2,
             _ => free.expect("two of three are kept at most"),
         };
+        let before = log.settled_at_least(slot, self.synced());
         log.number += 1;
         let at = log.memory.at() + slot as u64 * SLOT;
         let mut bytes = Slot::encode(self.salt, at, log.number, &content).to_vec();
@@ -428,6 +452,7 @@ impl Image {
         log.slots[slot] = (log.number, needs);
         log.ends[slot].clear();
         log.ends[slot].extend(block.ends());
+        log.settled[slot] = (block.pages().end, before);
         let result = self.storage.write_at(at, &bytes);
         self.wrote(result)
     }

@@ -4,6 +4,7 @@
 //! flash yet, moves them to the image when the firmware programs them, and reads them back. [`format`](mod@format) has the bytes
 //! (`docs/reference/image.md`), [`Storage`] is the seam at which faults are injected.
 mod error;
+mod flaw;
 pub mod format;
 mod log;
 mod memory;
@@ -17,11 +18,11 @@ mod sync;
 mod window;
 
 pub use error::ImageError;
+#[doc(hidden)]
+pub use flaw::Flaw;
 pub use memory::{Memory, MemoryKind};
 pub use open::{METADATA_MAX, Made, OpenReport, Opened, Target};
 pub use payload::Payload;
 pub use storage::{FileStorage, MemoryStorage, NewFile, Storage, Syncing};
-#[doc(hidden)]
-pub use store::Flaw;
 pub use store::{Image, ImageOptions, ImageStatistics};
 pub use sync::SyncMode;

@@ -1,9 +1,10 @@
 //! The flash as it was, from what is stored of it.
 
 use super::ImageError;
+use super::flaw::Flaw;
 use super::format::{BlockRecord, FACTORY_BAD, GROWN_BAD, OwnRecord, PageRecord, PageState, UnitRecord};
 use super::open::OpenReport;
-use super::store::{Flaw, Image};
+use super::store::Image;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;

@@ -10,6 +10,7 @@
 //! 3. Rule 1 counts a page that waits by rule 2 as not yet programmed: an erase behind it waits for it, too.
 
 use super::ImageError;
+use super::flaw::Flaw;
 use super::format::{
     self, BLOCK_RECORD, BlockRecord, Geometry, MemoryEntry, OWN_PREFIX, OwnRecord, PageRecord, PageState, Slot,
     Superblock, UnitRecord,
@@ -51,28 +52,6 @@ impl Default for ImageOptions {
     fn default() -> ImageOptions {
         ImageOptions { sync: SyncMode::Threaded, punch: true, flaw: None }
     }
-}
-
-/// A rule that is broken on purpose.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// Blocks are reused without a sync (rule 1).
-    NoSyncBeforeReuse,
-    /// Blocks are reused before their erase is synced (rule 1).
-    ReuseBeforeErase,
-    /// Checkpoints are written at once (rule 2).
-    EagerMap,
-    /// Nobody looks at checksums of payload.
-    NoChecksums,
-    /// A flush does not sync.
-    NoFlush,
-    /// Control blocks are written in two slots in turn, whether one of them is safe or not.
-    AnyControlBlock,
-    /// Bytes of a ring are overwritten before the control block that has no use for them is safe.
-    OverwriteUnsynced,
-    /// The last sector of a ring is replaced by one that goes on behind what went to flash, before that is safe.
-    ReplaceUnsynced,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -223,9 +223,15 @@ fn broken_rules_of_the_log_are_noticed() {
         |seeds| log_campaigns(seeds, 600, 20).into_iter().map(|campaign| Campaign { live_on: 0, ..campaign }).collect();
     // It takes a ring's worth that is stored between two syncs, and a crash there.
     let close: Vec<Campaign> = log_campaigns(326..327, 400, 8);
-    for (flaw, campaigns) in
-        [(Flaw::AnyControlBlock, of(40..60)), (Flaw::ReuseBeforeErase, of(120..140)), (Flaw::OverwriteUnsynced, close)]
-    {
+    // A sync for what the host keeps, and then one for what follows in the same sector behind a page.
+    let kept = kept_log_campaigns(424..425, 400, 8).into_iter().map(|campaign| Campaign { live_on: 0, ..campaign });
+    for (flaw, campaigns) in [
+        (Flaw::AnyControlBlock, of(40..60)),
+        (Flaw::ReuseBeforeErase, of(120..140)),
+        (Flaw::OverwriteUnsynced, close),
+        (Flaw::ReplaceUnsynced, kept.collect()),
+        (Flaw::ReleaseUnsynced, log_campaigns(314..315, 400, 8)),
+    ] {
         let noticed = campaigns.into_iter().enumerate().find_map(|(i, campaign): (usize, Campaign)| {
             let broken = Campaign { flaw: Some(flaw), ..campaign };
             match catch_unwind(AssertUnwindSafe(|| broken.run())) {

@@ -523,7 +523,7 @@ impl Rig {
             }
             What::Flush => {
                 // Some want what the host keeps to be safe as well.
-                let stored = self.stored(id % 2 == 0);
+                let stored = self.stored(id.is_multiple_of(2));
                 self.say(&Told::BeginFlush { command: id, stored });
             }
         }
