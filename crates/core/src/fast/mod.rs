@@ -267,9 +267,12 @@ impl Fast {
         self.functions.iter().filter(|f| f.timer_at != Instant::NEVER).count()
     }
 
-    /// Whether bytes are on their way: into a ring, or from a page's register to flash.
+    /// Whether bytes are on their way: into a ring, or from a page's register to flash. Those that wait for a trim are not.
     pub fn is_moving(&self) -> bool {
-        self.functions.iter().flat_map(|f| &f.lanes).any(|l| l.queued_bytes() > 0 || l.placed() > l.durable())
+        self.functions.iter().any(|f| {
+            let is_stuck = f.waits_for_trim || f.destage_failed;
+            f.lanes.iter().any(|l| l.queued_bytes() > 0 && !is_stuck || l.placed() > l.durable())
+        })
     }
 
     /// A function, by its number.
