@@ -1,4 +1,5 @@
-//! What commits cost PostgreSQL, Redis, SQLite and RocksDB: with their own flushes, with none, and on Tidewater at each level.
+//! What commits cost PostgreSQL, Redis, SQLite and RocksDB: with their own flushes, with none, with empty
+//! ones, and on Tidewater at each level.
 //!
 //! `make bench-databases` (`scripts/bench-databases.sh`). Each mode runs every workload in each round, the modes in turns, so that what else
 //! the machine does meets all of them; medians of the rounds count. Measurements, not tests.
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tidewater_tests::databases::device::{Device, Memory};
 use tidewater_tests::databases::{Around, Flush, Level, Place, process, witness};
-use tidewater_tests::{Build, binary};
+use tidewater_tests::{Build, binary, root};
 
 mod load;
 mod postgresql;
@@ -142,9 +143,8 @@ fn options(here: &Path) -> Result<Options, String> {
                 let text = value()?;
                 let mode = |name: &str| Mode::ALL.into_iter().find(|mode| mode.name().eq_ignore_ascii_case(name));
                 let modes: Option<Vec<Mode>> = text.split('|').map(mode).collect();
-                options.modes = modes.ok_or_else(|| {
-                    format!("{argument} takes some of own flush|no flush|empty flush|RING|RING, persistent|DESTAGED, not '{text}'")
-                })?;
+                let known = Mode::ALL.map(Mode::name).join("|");
+                options.modes = modes.ok_or_else(|| format!("{argument} takes some of {known}, not '{text}'"))?;
             }
             other if other.starts_with('-') => return Err(format!("unknown argument '{other}'")),
             filter => options.filters.push(filter.to_owned()),
@@ -209,14 +209,13 @@ fn run(options: &Options) -> Result<(), String> {
     }
 
     let mut modes = options.modes.clone();
-    let empty_flushes = match modes.contains(&Mode::Empty).then(|| witness::empty_flushes(scratch.path())) {
-        Some(Err(why)) => {
-            println!("{} is left out: {why}", Mode::Empty.name());
-            modes.retain(|mode| *mode != Mode::Empty);
-            None
-        }
-        library => library.and_then(Result::ok),
-    };
+    let empty_flushes = scratch.path().join("empty.so");
+    if modes.contains(&Mode::Empty)
+        && let Err(why) = witness::compile_library(&root().join("bench/databases/empty.c"), &empty_flushes)
+    {
+        println!("{} is left out: {why}", Mode::Empty.name());
+        modes.retain(|mode| *mode != Mode::Empty);
+    }
 
     let mut samples = Vec::new();
     let mut idle = None;
@@ -241,7 +240,7 @@ fn run(options: &Options) -> Result<(), String> {
                 if level.is_some() {
                     device.start(None)?;
                 }
-                let preload = empty_flushes.as_deref().filter(|_| *mode == Mode::Empty);
+                let preload = (*mode == Mode::Empty).then_some(empty_flushes.as_path());
                 let around = Around { witness: None, device: level.map(|level| (&device, level)), preload };
                 let time = Duration::from_secs_f64(options.seconds);
                 let rates = subject.measure(place, *mode, around, time);

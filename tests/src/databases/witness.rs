@@ -23,25 +23,19 @@ pub struct Reset {
     pub emptied: u64,
 }
 
-/// How a library to preload is compiled.
-const LIBRARY: &[&str] = &["-shared", "-fPIC"];
-
-/// Compiles a source in `tests/databases`.
-fn compile(source: &str, how: &[&str], target: &Path) -> Result<(), String> {
-    let source = root().join("tests/databases").join(source);
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(how).arg(&source).arg("-o").arg(target);
-    let output = compiler.args(["-ldl", "-lpthread"]).output().map_err(|error| format!("cc: {error}"))?;
-    if output.status.success() { Ok(()) } else { Err(format!("cc: {}", String::from_utf8_lossy(&output.stderr))) }
-}
-
-/// Compiles into `folder` a library whose flushes do nothing (`tests/databases/empty.c`), and returns where it is.
+/// Compiles a library to preload.
 ///
 /// # Errors
 /// There is no C compiler, or it refuses.
-pub fn empty_flushes(folder: &Path) -> Result<PathBuf, String> {
-    let library = folder.join("empty.so");
-    compile("empty.c", LIBRARY, &library).map(|()| library)
+pub fn compile_library(source: &Path, target: &Path) -> Result<(), String> {
+    compile(source, &["-shared", "-fPIC"], target)
+}
+
+fn compile(source: &Path, how: &[&str], target: &Path) -> Result<(), String> {
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(how).arg(source).arg("-o").arg(target);
+    let output = compiler.args(["-ldl", "-lpthread"]).output().map_err(|error| format!("cc: {error}"))?;
+    if output.status.success() { Ok(()) } else { Err(format!("cc: {}", String::from_utf8_lossy(&output.stderr))) }
 }
 
 impl Witness {
@@ -51,8 +45,9 @@ impl Witness {
     /// There is no C compiler, or it refuses.
     pub fn build(folder: &Path) -> Result<Witness, String> {
         let witness = Witness { library: folder.join("witness.so"), program: folder.join("witness") };
-        compile("witness.c", LIBRARY, &witness.library)?;
-        compile("witness.c", &["-DWITNESS_PROGRAM"], &witness.program)?;
+        let source = root().join("tests/databases/witness.c");
+        compile_library(&source, &witness.library)?;
+        compile(&source, &["-DWITNESS_PROGRAM"], &witness.program)?;
         Ok(witness)
     }
 
