@@ -82,17 +82,37 @@ impl StoredLane {
     }
 }
 
+/// What is known of the control block in a slot.
+#[derive(Clone, Debug)]
+struct BlockSlot {
+    number: u64,
+    /// The sync that makes it safe.
+    needs: u64,
+    /// Where each lane ends on flash by it; empty: it is of a life before.
+    ends: Vec<u64>,
+    /// The first page that is not on flash by it; of a life before, `u64::MAX`.
+    settled: u64,
+    /// The same by the one that was safe in the slot before.
+    settled_before: u64,
+}
+
+impl BlockSlot {
+    /// A slot with a block of a life before, or none.
+    const OLD: BlockSlot =
+        BlockSlot { number: 0, needs: 0, ends: Vec::new(), settled: u64::MAX, settled_before: u64::MAX };
+
+    /// The first page that is not on flash by the block that a crash leaves in the slot, at least.
+    fn settled_at_least(&self, synced: u64) -> u64 {
+        if self.needs <= synced { self.settled } else { self.settled_before }
+    }
+}
+
 /// A function of the fast side as it is stored.
 #[derive(Debug)]
 pub(super) struct StoredLog {
     memory: Memory,
     half: u64,
-    /// Of each slot the number of its control block, and the sync that makes it safe.
-    slots: [(u64, u64); SLOTS as usize],
-    /// Where each lane ends on flash by the control block of a slot; empty: it is of a life before.
-    ends: [Vec<u64>; SLOTS as usize],
-    /// The first page that is not on flash by the control block of a slot, and by that which was safe there before; of a life before, `u64::MAX`.
-    settled: [(u64, u64); SLOTS as usize],
+    slots: [BlockSlot; SLOTS as usize],
     number: u64,
     generation: u32,
     /// The control block that is stored, and the rings with it; `None`: whatever is there is from a life before.
@@ -108,26 +128,20 @@ impl StoredLog {
 
     /// The newest control block, of those that are safe once so many syncs have ended.
     fn newest(&self, synced: u64) -> Option<usize> {
-        let numbers = self.slots.iter().enumerate().filter(|(_, (_, needs))| *needs <= synced);
-        numbers.max_by_key(|(_, (number, _))| *number).map(|(slot, _)| slot)
-    }
-
-    /// The first page that is not on flash by the control block that a crash leaves in a slot, at least.
-    fn settled_at_least(&self, slot: usize, synced: u64) -> u64 {
-        let ((_, needs), (settled, before)) = (self.slots[slot], self.settled[slot]);
-        if needs <= synced { settled } else { before }
+        let safe = self.slots.iter().enumerate().filter(|(_, slot)| slot.needs <= synced);
+        safe.max_by_key(|(_, slot)| slot.number).map(|(slot, _)| slot)
     }
 
     /// Whether the present control block has no use for pages that recovery may look for, to tell whether another counts: those behind what the oldest
     /// that a crash may leave has on flash.
     fn releases_what_is_looked_for(&self, synced: u64) -> bool {
-        let oldest = (0..self.slots.len()).map(|slot| self.settled_at_least(slot, synced)).min();
+        let oldest = self.slots.iter().map(|slot| slot.settled_at_least(synced)).min();
         self.current.as_ref().zip(oldest).is_some_and(|((block, _), oldest)| block.pages().start > oldest)
     }
 
     /// Where a lane ends on flash by the newest control block that is safe: what is behind it may be needed from the ring.
     fn safe_end(&self, lane: usize, synced: u64) -> u64 {
-        self.newest(synced).and_then(|slot| self.ends[slot].get(lane).copied()).unwrap_or(0)
+        self.newest(synced).and_then(|slot| self.slots[slot].ends.get(lane).copied()).unwrap_or(0)
     }
 }
 
@@ -140,23 +154,15 @@ impl Image {
             let half = half_sectors(fast);
             let bytes = SLOTS * SLOT + 2 * half * LOG_SECTOR as u64;
             let memory = self.memory(MemoryKind::Log, function as u8, bytes)?;
-            let mut log = StoredLog {
-                memory,
-                half,
-                slots: [(0, 0); _],
-                ends: [const { Vec::new() }; _],
-                settled: [(u64::MAX, u64::MAX); _],
-                number: 0,
-                generation: 0,
-                current: None,
-            };
+            let mut log =
+                StoredLog { memory, half, slots: [BlockSlot::OLD; _], number: 0, generation: 0, current: None };
             let mut found = Vec::new();
             for slot in 0..SLOTS {
                 let at = memory.at() + slot * SLOT;
                 let mut bytes = vec![0; SLOT as usize];
                 self.storage.read_at(at, &mut bytes).map_err(|error| self.io("read a control block", error))?;
                 let Some((number, content)) = Slot::decode(self.salt, at, &bytes) else { continue };
-                log.slots[slot as usize] = (number, 0);
+                log.slots[slot as usize].number = number;
                 log.number = log.number.max(number);
                 if content.len() < BEFORE {
                     continue;
@@ -321,7 +327,7 @@ impl Image {
         read: impl Fn(usize, u64, &mut [u8]),
     ) -> Result<(), StoreFault> {
         log.generation = log.generation.wrapping_add(1);
-        log.settled = [(u64::MAX, u64::MAX); _];
+        log.slots.iter_mut().for_each(|slot| (slot.settled, slot.settled_before) = (u64::MAX, u64::MAX));
         let ring_size = block.setup().ring_size;
         let fresh = |&until: &u64| {
             let first = until / LOG_CHUNK as u64;
@@ -438,21 +444,21 @@ impl Image {
         }
         let (safe, covered) = (log.newest(self.synced()), log.newest(self.sync_to_come() - 1));
         let kept = |slot: &usize| Some(*slot) == covered || Some(*slot) == safe;
-        let free = (0..log.slots.len()).filter(|slot| !kept(slot)).min_by_key(|&slot| log.slots[slot].0);
+        let free = (0..log.slots.len()).filter(|slot| !kept(slot)).min_by_key(|&slot| log.slots[slot].number);
         let slot = match self.options.flaw {
             Some(Flaw::AnyControlBlock) => (log.number + 1) as usize % 2,
             _ => free.expect("two of three are kept at most"),
         };
-        let before = log.settled_at_least(slot, self.synced());
         log.number += 1;
         let at = log.memory.at() + slot as u64 * SLOT;
         let mut bytes = Slot::encode(self.salt, at, log.number, &content).to_vec();
         bytes.extend(content);
         let needs = self.sync_to_come();
-        log.slots[slot] = (log.number, needs);
-        log.ends[slot].clear();
-        log.ends[slot].extend(block.ends());
-        log.settled[slot] = (block.pages().end, before);
+        let of = &mut log.slots[slot];
+        of.settled_before = of.settled_at_least(self.synced());
+        (of.number, of.needs, of.settled) = (log.number, needs, block.pages().end);
+        of.ends.clear();
+        of.ends.extend(block.ends());
         let result = self.storage.write_at(at, &bytes);
         self.wrote(result)
     }
