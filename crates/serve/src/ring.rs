@@ -23,6 +23,8 @@ use crate::vfio_user::Mapping;
 const OPTION: &str = "--ring";
 /// How often a word that its writer changes meanwhile is read again.
 const READS_MAX: u32 = 64;
+/// Bytes that are written at once where much is.
+const PIECE: usize = 1 << 20;
 
 /// Whose ring it is, and its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub struct Said {
     pub tail: u64,
     /// Up to where it wants to be synced.
     pub wanted: u64,
+    /// Up to where the copy has it: of use to guess by.
+    pub saved: u64,
 }
 
 /// What was found at a ring's place.
@@ -155,6 +159,18 @@ pub(crate) fn make(
         .and_then(|()| fs::hard_link(&temporary, path).map_err(failed));
     let _ = fs::remove_file(&temporary);
     made.map(|()| file)
+}
+
+/// Writes zeroes.
+pub(crate) fn fill(file: &File, at: u64, len: u64) -> io::Result<()> {
+    let zeroes = vec![0; PIECE.min(len as usize)];
+    let mut done = 0;
+    while done < len {
+        let piece = (len - done).min(PIECE as u64);
+        file.write_all_at(&zeroes[..piece as usize], at + done)?;
+        done += piece;
+    }
+    Ok(())
 }
 
 /// What a client is given: another description of the same file, so that the lock ends with this process.
@@ -246,8 +262,10 @@ impl RingFile {
             generation: [1; _],
         };
         let file = make(path, OPTION, |file| {
-            // Room is taken now: a store into a mapping of a full disk would end the client (SIGBUS).
+            // Room is taken now: a store into a mapping of a full disk would end the client (SIGBUS). And written: the system maps pages that hold
+            // something many at a time, and others one by one, in the way of clients.
             nix::fcntl::posix_fallocate(file, 0, header.file_bytes as i64).map_err(|error| wrong(path, error))?;
+            fill(file, 0, header.file_bytes).map_err(|error| wrong(path, error))?;
             file.write_all_at(&header.to_bytes(), 0).map_err(|error| wrong(path, error))
         })?;
         Ok((RingFile::of(path, file, header)?, Found::Nothing))
@@ -373,19 +391,34 @@ impl RingFile {
     /// # Errors
     /// [`Lost`].
     pub fn said(&self, lane: usize) -> Result<Said, Lost> {
+        const END: usize = RingLanePage::SAVED_OFFSET + 8;
         let page = RING_FILE_BAR2 + bar::lane_page_address(lane);
+        let once = || {
+            let mut bytes = [0; END];
+            self.file.read_exact_at(&mut bytes, page).map_err(|_| Lost)?;
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+            Ok(Said {
+                generation: word(RingLanePage::GENERATION_OFFSET),
+                tail: word(RingLanePage::TAIL_OFFSET),
+                wanted: word(RingLanePage::WANTED_OFFSET),
+                saved: word(RingLanePage::SAVED_OFFSET),
+            })
+        };
+        let mut before = once()?;
+        for _ in 0..READS_MAX {
+            // All the same twice: none was caught half-written, and the tail is no older than the generation, which is stored after it.
+            let now = once()?;
+            if now == before {
+                return Ok(now);
+            }
+            before = now;
+        }
+        // They change all the time: one by one, the generation first.
         let generation = self.word(page + RingLanePage::GENERATION_OFFSET as u64)?;
         let tail = self.word(page + RingLanePage::TAIL_OFFSET as u64)?;
         let wanted = self.word(page + RingLanePage::WANTED_OFFSET as u64)?;
-        Ok(Said { generation, tail, wanted })
-    }
-
-    /// Up to where the copy has a lane, by its clients' word: of use to guess by.
-    ///
-    /// # Errors
-    /// [`Lost`].
-    pub fn said_saved(&self, lane: usize) -> Result<u64, Lost> {
-        self.word(RING_FILE_BAR2 + bar::lane_page_address(lane) + RingLanePage::SAVED_OFFSET as u64)
+        let saved = self.word(page + RingLanePage::SAVED_OFFSET as u64)?;
+        Ok(Said { generation, tail, wanted, saved })
     }
 
     /// Copies what a lane's ring holds under these stream offsets. Asserts that it is no more than a ring.

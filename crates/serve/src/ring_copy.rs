@@ -12,11 +12,9 @@ use std::sync::Arc;
 use tidewater_wire::vendor::{COPY_SECTOR, CopyPlace, RingCopyHeader};
 use tidewater_wire::vfio_user::Area;
 
-use crate::ring::{Lost, RingError, Shape, lend, make, options, own, wrong};
+use crate::ring::{Lost, RingError, Shape, fill, lend, make, options, own, wrong};
 
 const OPTION: &str = "--ring-copy";
-/// Bytes that are written at once where much is.
-const PIECE: usize = 1 << 20;
 
 /// The open file of a ring's copy. One process serves it at a time.
 #[derive(Debug)]
@@ -152,17 +150,6 @@ impl RingCopy {
 
 fn file_bytes(shape: &Shape) -> u64 {
     CopyPlace::file_bytes(shape.lanes as u8, shape.ring_bytes).next_multiple_of(4096)
-}
-
-fn fill(file: &File, at: u64, len: u64) -> io::Result<()> {
-    let zeroes = vec![0; PIECE.min(len as usize)];
-    let mut done = 0;
-    while done < len {
-        let piece = (len - done).min(PIECE as u64);
-        file.write_all_at(&zeroes[..piece as usize], at + done)?;
-        done += piece;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::replay::Report;
 use super::run::{Ended, Plain, Run, RunError, Setup};
 use super::set::{Files, FilesError, Sync};
 use super::table::{Locked, Place, REAL};
+use crate::live::inode::size;
 
 /// The log is looked after this often.
 const TICK: Duration = Duration::from_millis(20);
@@ -166,7 +167,7 @@ impl OwnFiles {
     /// As [`OwnFiles::write`].
     pub fn truncate(&self, number: usize, len: u64, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
         let record = |files: &Files<AnyLog>, locked: &Locked<'_>, file: BorrowedFd<'_>| {
-            let size = fstat(file)?.st_size as u64;
+            let size = size(file)?;
             locked.begin(len.min(size), len.max(size));
             files.truncate(locked, len)
         };

@@ -22,6 +22,7 @@ use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChan
 use super::PATIENCE;
 use super::handle::{identify, is_same};
 use super::table::{Counter, GONE, Locked, PathBytes, Place, REAL, Table};
+use crate::live::inode::size;
 use crate::live::{Level, LiveError, Written};
 
 /// Where records go.
@@ -248,7 +249,7 @@ impl<J: Journal> Files<J> {
                 let used = bytes.len() - same_at_end(bytes, &[0; COPY]);
                 // Only where they make the file no longer.
                 let is_inside = bytes.len() - used >= ZEROES_MIN
-                    && fstat(file).is_ok_and(|about| about.st_size as u64 >= offset + bytes.len() as u64);
+                    && size(file).is_ok_and(|size| size >= offset + bytes.len() as u64);
                 if is_inside { bytes.split_at(used) } else { (bytes, &[][..]) }
             }
             _ => (bytes, &[][..]),
@@ -339,7 +340,7 @@ impl<J: Journal> Files<J> {
     fn read_back(&self, id: u32, file: BorrowedFd<'_>, from: u64, to: u64) -> Result<(), FilesError> {
         // Its own descriptor may be for writing alone.
         let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| system(&error))?;
-        let size = fstat(&file)?.st_size as u64;
+        let size = size(file.as_fd())?;
         self.put(FileChangeKind::Truncate, id, 0, size, &[])?;
         let (mut at, end) = (from, to.min(size));
         let mut bytes = [0; COPY];

@@ -27,6 +27,8 @@ use crate::writers::{Full, OFFSETS, Reserved};
 const SEAL_AFTER: Duration = Duration::from_millis(1);
 /// How long nothing may come of a wish for a sync before the device is told of it again, and asked whether it is there.
 const TELL_AGAIN: Duration = Duration::from_millis(50);
+/// Bytes of the ring that are mapped into a process at a time.
+const MAPPED_AT_ONCE: u64 = 64 << 10;
 
 /// What a process needs to write a lane that another one has opened.
 #[derive(Debug)]
@@ -70,6 +72,8 @@ pub struct Log {
     limit: AtomicU64,
     /// From here on the device is told that the ring fills up.
     nudge: AtomicU64,
+    /// Up to here the ring's pages were mapped into this process, or into one that it was forked from.
+    mapped: AtomicU64,
 }
 
 fn available(level: Option<Level>) -> Result<(), LiveError> {
@@ -160,6 +164,7 @@ impl Log {
             known: AtomicU64::new(home),
             limit: AtomicU64::new(0),
             nudge: AtomicU64::new(0),
+            mapped: AtomicU64::new(0),
         };
         log.look();
         Ok(log)
@@ -447,6 +452,9 @@ impl Log {
         let limit = self.limit.load(Ordering::Relaxed);
         match self.ring.writers().reserve(slot, bytes, align, limit) {
             Ok(reserved) => {
+                if reserved.end > self.mapped.load(Ordering::Relaxed) {
+                    self.map_in(reserved);
+                }
                 if reserved.end > self.nudge.load(Ordering::Relaxed) {
                     self.half_full(reserved.end);
                 }
@@ -454,6 +462,16 @@ impl Log {
             }
             Err(Full { end }) => self.take_slowly(slot, bytes, align, end),
         }
+    }
+
+    /// Has the pages of what is reserved, and those behind, mapped into this process at once: a process that was forked has none of the ring's, and each
+    /// would cost it a fault.
+    #[cold]
+    fn map_in(&self, reserved: Reserved) {
+        let begin = self.mapped.load(Ordering::Relaxed).max(reserved.from) / MAPPED_AT_ONCE * MAPPED_AT_ONCE;
+        let end = reserved.end.next_multiple_of(MAPPED_AT_ONCE);
+        self.ring.touch(begin, end);
+        self.mapped.store(end, Ordering::Relaxed);
     }
 
     #[cold]

@@ -23,6 +23,7 @@ mod copy;
 mod device;
 mod error;
 mod event;
+pub(crate) mod inode;
 mod level;
 mod log;
 pub(crate) mod memory;

@@ -16,6 +16,7 @@ use tidewater_wire::vendor::{
 use tidewater_wire::vfio_user::Area;
 
 use super::error::LiveError;
+use super::inode::names;
 use super::memory::{Mapping, fence};
 use super::owner;
 use super::socket::Mappable;
@@ -324,7 +325,7 @@ impl Ring {
 
     /// Whether the file still has a name: a device that finds none makes another ring.
     pub(super) fn has_name(&self) -> bool {
-        nix::sys::stat::fstat(&self.file).is_ok_and(|about| about.st_nlink > 0)
+        names(self.file.as_fd()).is_ok_and(|names| names > 0)
     }
 
     /// Whether living processes other than this one are writing: the ring, or its copy.
@@ -524,6 +525,24 @@ impl Ring {
     pub(super) fn fetch_ahead(&self, offset: u64, len: u64) {
         let (at, first) = self.parts(offset, len as usize);
         self.data.fetch_ahead(at, first as u64);
+    }
+
+    /// Loads from the ring's pages under a range of the stream. The system maps those around a page that is loaded from as well (64 KiB of them, where
+    /// `fault_around_bytes` is as it comes), and around one that is stored to none.
+    pub(super) fn touch(&self, begin: u64, end: u64) {
+        for at in (begin..end).step_by(PAGE as usize) {
+            std::hint::black_box(self.data.load(self.parts(at, 8).0));
+        }
+    }
+
+    /// Has the processor look up the address of the page that as many bytes will go on to as went before `end`, if it is another than theirs. Stores past
+    /// the caches wait for that, and here it happens while a fence waits anyhow.
+    #[inline]
+    pub(super) fn reach_ahead(&self, end: u64, bytes: u64) {
+        let next = end + bytes - 1;
+        if (end - 1) ^ next >= PAGE {
+            self.fetch_ahead(next & !(RECORD_ALIGN - 1), RECORD_ALIGN);
+        }
     }
 
     /// Makes the tail itself outlive a loss of power: raw bytes have nothing else that tells where they end.

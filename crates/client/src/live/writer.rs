@@ -81,6 +81,7 @@ impl Log {
             let mut lines = LineStream::new(&self.ring, reserved.offset);
             parts.iter().for_each(|part| lines.put(part));
             lines.end(&header(reserved.offset, early.unwrap_or_else(checksum)));
+            self.ring.reach_ahead(reserved.end, span);
             fence();
         }
         self.ring.writers().publish(slot);

@@ -70,6 +70,8 @@ struct MappedLane {
     told: RingLane,
     /// How far its client had filled it when it was looked at last.
     tail: u64,
+    /// Up to where the copy had it then, by its client's word.
+    saved: u64,
     /// Nothing of what it holds could be taken then.
     stuck: bool,
     /// End of what is in the image: its client may use the place again, since the death of this process does not reach it.
@@ -481,7 +483,7 @@ impl<M> World<M> {
         is.expected = arrived;
         // Whoever shares the lane without a connection says here what it wants, and rings.
         is.wanted = said.wanted.max(is.wanted);
-        (is.tail, is.stuck) = (said.tail, false);
+        (is.tail, is.saved, is.stuck) = (said.tail, said.saved, false);
         if l.is_broken() || said.tail <= arrived {
             return Ok(false); // A tail that falls is no change.
         }
@@ -664,10 +666,10 @@ impl MappedRing {
             return false;
         }
         let part = self.file.header().ring_bytes / SYNCED_PARTS;
-        self.lanes.iter().enumerate().any(|(lane, is)| {
+        self.lanes.iter().any(|is| {
             let unsynced = is.taken.saturating_sub(is.synced);
             // Where clients write the copy all the time, the disk is theirs.
-            let is_copied = || self.file.said_saved(lane).is_ok_and(|saved| saved > is.taken - SYNCED_BESIDE_COPY);
+            let is_copied = || is.saved > is.taken.saturating_sub(SYNCED_BESIDE_COPY);
             unsynced >= part || self.copy.is_some() && unsynced >= SYNCED_BESIDE_COPY && !is_copied()
         })
     }

@@ -9,7 +9,7 @@ use nix::libc::{self, iovec, off_t, size_t, ssize_t};
 use tidewater_client::files::{ASKS, Files, Locked};
 use tidewater_client::live::Log;
 
-use super::{give, stat};
+use super::give;
 use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC};
 use crate::process;
 use crate::real;
@@ -52,7 +52,7 @@ fn change<T>(
 }
 
 fn size(fd: c_int) -> Result<u64, Errno> {
-    stat(fd).map(|about| about.st_size as u64)
+    tidewater_client::files::size(process::borrow(fd))
 }
 
 /// Where a write goes.

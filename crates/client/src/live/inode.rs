@@ -1,0 +1,55 @@
+//! What is asked of a file amid a program's writes: its size, or its names, and nothing else.
+//!
+//! `fstat` tells the times as well. A system with fine-grained time stamps (Linux since 6.13) then gives the file's next change a stamp of its own, and all
+//! files whatever changes after it; each of them has its inode written anew by its next sync: another trip to the disk, in front of the flush.
+
+use std::os::fd::BorrowedFd;
+
+use nix::errno::Errno;
+use nix::sys::stat::fstat;
+use rustix::fs::{AtFlags, Statx, StatxFlags, statx};
+
+/// Bytes of a file.
+///
+/// # Errors
+/// Those of the system.
+pub fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    match ask(file, StatxFlags::SIZE) {
+        Some(about) => Ok(about.stx_size),
+        None => Ok(fstat(file)?.st_size as u64),
+    }
+}
+
+/// Names that a file has.
+pub(super) fn names(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    match ask(file, StatxFlags::NLINK) {
+        Some(about) => Ok(about.stx_nlink.into()),
+        None => Ok(fstat(file)?.st_nlink),
+    }
+}
+
+/// `None`: not so, by an old system or under a filter of system calls.
+fn ask(file: BorrowedFd<'_>, what: StatxFlags) -> Option<Statx> {
+    let about = statx(file, c"", AtFlags::EMPTY_PATH, what).ok()?;
+    (about.stx_mask & what.bits() == what.bits()).then_some(about)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn size_and_names_are_those_of_fstat_also_when_there_is_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        fs::write(&one, [7; 4711]).unwrap();
+        fs::hard_link(&one, &other).unwrap();
+        let file = fs::File::open(&one).unwrap();
+        assert_eq!((size(file.as_fd()), names(file.as_fd())), (Ok(4711), Ok(2)));
+        fs::remove_file(one).unwrap();
+        fs::remove_file(other).unwrap();
+        assert_eq!((size(file.as_fd()), names(file.as_fd())), (Ok(4711), Ok(0)));
+    }
+}
