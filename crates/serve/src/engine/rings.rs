@@ -19,8 +19,12 @@ use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage};
 
 /// Pause between two looks while somebody waits for what is in a ring.
 const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
-/// Pause while something is found and nobody waits: clients need the processor, and ring when theirs fills up.
+/// Pause while much is found and nobody waits: clients need the processor, and ring when theirs fills up.
 const LOOK: WallDuration = WallDuration::from_millis(2);
+/// Pause, in the end, while little is found.
+const LOOK_LITTLE: WallDuration = WallDuration::from_millis(8);
+/// Less than so many bytes in one look are little: storing them takes less time than finding them.
+const LITTLE: u64 = 256 << 10;
 /// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while the rest fills.
 const SYNCED_PARTS: u64 = 4;
 /// A ring is synced behind so many bytes where its copy has none of them.
@@ -104,25 +108,32 @@ pub(super) struct Watch {
     pause: WallDuration,
     /// The last look has left something in a ring that could be taken.
     more: bool,
+    /// Bytes that were found since there was a pause.
+    bytes: u64,
     /// What the user should know.
     pub(super) notes: Vec<String>,
 }
 
 impl Default for Watch {
     fn default() -> Watch {
-        Watch { next: Wall::now(), pause: LOOK_MIN, more: false, notes: Vec::new() }
+        Watch { next: Wall::now(), pause: LOOK_MIN, more: false, bytes: 0, notes: Vec::new() }
     }
 }
 
 impl Watch {
     fn found(&mut self, any: bool, waited_for: bool) {
-        let more = std::mem::take(&mut self.more);
+        if std::mem::take(&mut self.more) {
+            self.next = Wall::now();
+            return;
+        }
+        let bytes = std::mem::take(&mut self.bytes);
         self.pause = match any {
-            true if waited_for || more => LOOK_MIN,
+            true if waited_for => LOOK_MIN,
+            true if bytes < LITTLE => (self.pause * 2).clamp(LOOK, LOOK_LITTLE),
             true => LOOK,
             false => (self.pause * 2).min(LOOK_MAX),
         };
-        self.next = if more { Wall::now() } else { Wall::now() + self.pause };
+        self.next = Wall::now() + self.pause;
     }
 
     fn at_once(&mut self) {
@@ -499,6 +510,7 @@ impl<M> World<M> {
         }
         // The rest is looked for at once.
         self.watch.more |= said.tail > arrived + len;
+        self.watch.bytes += len;
         self.take_snapshot(function, ring, &Snapshot { lane, tail: arrived + len, len })?;
         Ok(true)
     }
