@@ -513,7 +513,7 @@ mod tests {
         // A client that still has its descriptor does not hold the lock.
         let (mut ring, found) = RingFile::open(&path, &shape()).unwrap();
         assert_eq!(found, Found::Ring);
-        assert_eq!(ring.said(1), Ok(Said { generation: 0, tail: 9, wanted: 0 }));
+        assert_eq!(ring.said(1), Ok(Said { generation: 0, tail: 9, wanted: 0, saved: 0 }));
         let mut bytes = [0; 4];
         ring.read(1, 3 * 8192 - 2, &mut bytes).unwrap();
         assert_eq!(&bytes, b"abcd");

@@ -19,6 +19,7 @@ mod run;
 mod set;
 mod table;
 
+pub use crate::live::inode::size;
 pub use backing::{AnyLog, Backing, Room};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
@@ -26,7 +27,6 @@ pub use own::{Changed, OwnFiles};
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, RunError, Setup};
 pub use set::{COPY, COPY_SMALL, Files, FilesError, Journal, Real, Sync};
-pub use crate::live::inode::size;
 pub use table::{ASKS, Counter, FILES_MAX, Failed, GONE, Locked, PathBytes, Place, REAL, SYNCS, Table};
 
 use std::time::Duration;

@@ -706,3 +706,27 @@ impl MappedRing {
         self.syncing = self.syncing.or(asked);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_between_looks_follows_what_they_find() {
+        let mut watch = Watch::default();
+        let mut after = |bytes: u64, more: bool, waited_for: bool| {
+            (watch.bytes, watch.more) = (watch.bytes + bytes, more);
+            watch.found(bytes > 0, waited_for);
+            watch.pause
+        };
+        assert_eq!((after(10, false, false), after(10, false, false)), (LOOK, LOOK * 2));
+        assert_eq!((after(10, false, false), after(10, false, false)), (LOOK_LITTLE, LOOK_LITTLE));
+        // Much, although each piece of it is little: the intake queue takes no more at a time.
+        assert_eq!(after(LITTLE - 10, true, false), LOOK_LITTLE, "no pause yet");
+        assert_eq!(after(10, false, false), LOOK);
+        assert_eq!(after(10, false, true), LOOK_MIN);
+        assert_eq!(after(0, false, true), LOOK_MIN * 2);
+        assert_eq!((0..10).map(|_| after(0, false, false)).last(), Some(LOOK_MAX));
+        assert_eq!(after(10, false, false), LOOK_LITTLE);
+    }
+}
