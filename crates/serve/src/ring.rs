@@ -74,6 +74,31 @@ pub struct Said {
     pub saved: u64,
 }
 
+impl Said {
+    /// From the words of a lane's page, the generation first.
+    fn of(word: impl Fn(usize) -> Result<u64, Lost>) -> Result<Said, Lost> {
+        Ok(Said {
+            generation: word(RingLanePage::GENERATION_OFFSET)?,
+            tail: word(RingLanePage::TAIL_OFFSET)?,
+            wanted: word(RingLanePage::WANTED_OFFSET)?,
+            saved: word(RingLanePage::SAVED_OFFSET)?,
+        })
+    }
+}
+
+/// Reads until it is the same twice: the kernel copies bytes, and no word of it was caught half-written then. `None`: its writer changes it all the time.
+fn twice<T: PartialEq>(read: impl Fn() -> Result<T, Lost>) -> Result<Option<T>, Lost> {
+    let mut before = read()?;
+    for _ in 0..READS_MAX {
+        let now = read()?;
+        if now == before {
+            return Ok(Some(now));
+        }
+        before = now;
+    }
+    Ok(None)
+}
+
 /// What was found at a ring's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -368,22 +393,13 @@ impl RingFile {
     }
 
     fn word(&self, at: u64) -> Result<u64, Lost> {
-        let once = || {
+        let word = twice(|| {
             let mut word = [0; 8];
             self.file.read_exact_at(&mut word, at).map_err(|_| Lost)?;
             Ok(u64::from_le_bytes(word))
-        };
-        let mut before = once()?;
-        for _ in 0..READS_MAX {
-            // The kernel copies bytes: a word that is the same twice was not caught half-written.
-            let now = once()?;
-            if now == before {
-                return Ok(now);
-            }
-            before = now;
-        }
+        })?;
         // Whatever its client does there, the next look finds it.
-        Ok(0)
+        Ok(word.unwrap_or(0))
     }
 
     /// What the client of a lane says.
@@ -393,32 +409,17 @@ impl RingFile {
     pub fn said(&self, lane: usize) -> Result<Said, Lost> {
         const END: usize = RingLanePage::SAVED_OFFSET + 8;
         let page = RING_FILE_BAR2 + bar::lane_page_address(lane);
-        let once = || {
+        let said = twice(|| {
             let mut bytes = [0; END];
             self.file.read_exact_at(&mut bytes, page).map_err(|_| Lost)?;
-            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-            Ok(Said {
-                generation: word(RingLanePage::GENERATION_OFFSET),
-                tail: word(RingLanePage::TAIL_OFFSET),
-                wanted: word(RingLanePage::WANTED_OFFSET),
-                saved: word(RingLanePage::SAVED_OFFSET),
-            })
-        };
-        let mut before = once()?;
-        for _ in 0..READS_MAX {
-            // All the same twice: none was caught half-written, and the tail is no older than the generation, which is stored after it.
-            let now = once()?;
-            if now == before {
-                return Ok(now);
-            }
-            before = now;
+            Said::of(|at| Ok(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))))
+        })?;
+        match said {
+            // The tail is no older than the generation, which is stored after it.
+            Some(said) => Ok(said),
+            // They change all the time: one by one.
+            None => Said::of(|at| self.word(page + at as u64)),
         }
-        // They change all the time: one by one, the generation first.
-        let generation = self.word(page + RingLanePage::GENERATION_OFFSET as u64)?;
-        let tail = self.word(page + RingLanePage::TAIL_OFFSET as u64)?;
-        let wanted = self.word(page + RingLanePage::WANTED_OFFSET as u64)?;
-        let saved = self.word(page + RingLanePage::SAVED_OFFSET as u64)?;
-        Ok(Said { generation, tail, wanted, saved })
     }
 
     /// Copies what a lane's ring holds under these stream offsets. Asserts that it is no more than a ring.
