@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
     use std::fs;
-    use tidewater_wire::vendor::Epoch;
+    use tidewater_wire::vendor::{CopyBuffer, Epoch};
 
     const RING: u64 = 8192;
 
@@ -180,7 +180,7 @@ mod tests {
             copy.lent().write_all_at(bytes, at).unwrap();
             Ok::<(), Infallible>(())
         };
-        CopyPlace::new(lane, RING).write(generation, range, read, write).unwrap();
+        CopyPlace::new(lane, RING).write(generation, range, &mut CopyBuffer::<3>::default(), read, write).unwrap();
     }
 
     #[test]

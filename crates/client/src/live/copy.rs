@@ -5,11 +5,12 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use tidewater_wire::vendor::CopyPlace;
+use tidewater_wire::vendor::{CopyBuffer, CopyPlace};
 
 use super::error::LiveError;
 use super::owner;
@@ -19,6 +20,8 @@ use super::ring::Ring;
 const LOOK: Duration = Duration::from_millis(10);
 /// How long before the device is asked instead: whoever writes the copy was stopped, or is this very thread, amid a signal.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// Sectors that are written at once, at most.
+const AT_ONCE: usize = 128;
 
 /// The system calls on a copy. A library that stands in front of a program's calls has its own way to those behind it.
 pub trait Disk: fmt::Debug + Sync {
@@ -55,11 +58,14 @@ pub(super) struct Copy {
     file: OwnedFd,
     place: CopyPlace,
     disk: &'static dyn Disk,
+    /// What is written is put together here, by whoever has the ring's own lock.
+    buffer: Mutex<Box<CopyBuffer<AT_ONCE>>>,
 }
 
 impl Copy {
     pub(super) fn new(file: OwnedFd, ring: &Ring, disk: &'static dyn Disk) -> Copy {
-        Copy { file, place: CopyPlace::new(ring.lane(), ring.header().ring_bytes), disk }
+        let buffer = Mutex::new(Box::default());
+        Copy { file, place: CopyPlace::new(ring.lane(), ring.header().ring_bytes), disk, buffer }
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {
@@ -121,17 +127,23 @@ impl Copy {
 
     /// Writes what the ring holds and the copy does not, and returns where that ends.
     fn write(&self, ring: &Ring) -> Result<u64, Errno> {
+        match self.buffer.try_lock() {
+            Ok(mut buffer) => self.write_by(ring, &mut buffer),
+            // It was held when this process was forked, by a thread that it does not have.
+            Err(_) => self.write_by(ring, &mut CopyBuffer::<16>::default()),
+        }
+    }
+
+    fn write_by<const SECTORS: usize>(&self, ring: &Ring, buffer: &mut CopyBuffer<SECTORS>) -> Result<u64, Errno> {
         let (saved, end) = (ring.saved().load(Ordering::Acquire), ring.tail());
         let read = |from: u64, to: &mut [u8]| {
-            // A small ring never held as much at once: what is before is synced.
-            let gone = (from + to.len() as u64).saturating_sub(ring.size()).saturating_sub(from) as usize;
-            ring.read(from + gone as u64, &mut to[gone..]);
+            ring.read(from, to);
             std::sync::atomic::fence(Ordering::SeqCst);
             // Places are given away once the device has synced what was there.
             ring.synced().max(ring.begin)
         };
         let write = |at: u64, bytes: &[u8]| self.write_at(bytes, at);
-        self.place.write(ring.generation, (saved.max(ring.synced()), end), read, write)?;
+        self.place.write(ring.generation, (saved.max(ring.synced()), end), buffer, read, write)?;
         self.disk.sync_data(self.file.as_fd())?;
         Ok(end)
     }

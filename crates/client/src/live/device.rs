@@ -1,11 +1,14 @@
 //! The connection to the device: what is no append goes by it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use tidewater_wire::vendor::{COPY_SECTOR, CopyBuffer};
 use tidewater_wire::vfio_user::region;
 
 use super::error::LiveError;
+use super::inode::takes_direct;
 use super::nvme::Nvme;
 use super::ring::reopen;
 use super::socket::{Mappable, Socket};
@@ -63,5 +66,51 @@ pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LiveError> {
 /// The description is this handle's own: an error of the disk is told to each description once, and not to another lane instead.
 pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LiveError> {
     let lent = socket.mappable(region::RING_COPY)?;
-    lent.map(|lent| reopen(&lent.file).map(OwnedFd::from)).transpose()
+    lent.map(|lent| reopen(&lent.file).map(|file| past_the_cache(file.into()))).transpose()
+}
+
+/// Has the copy written past the page cache where its file system takes single sectors so: a sync is left with the flush then, and seldom has an inode to write
+/// in front of it.
+fn past_the_cache(file: OwnedFd) -> OwnedFd {
+    if takes_direct(file.as_fd(), COPY_SECTOR as u32, align_of::<CopyBuffer<1>>() as u32)
+        && let Ok(flags) = fcntl(&file, FcntlArg::F_GETFL)
+    {
+        // What won't be written so after all is written as any file is.
+        let _ = fcntl(&file, FcntlArg::F_SETFL(OFlag::from_bits_retain(flags) | OFlag::O_DIRECT));
+    }
+    file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+    use tidewater_wire::vendor::CopyPlace;
+
+    #[test]
+    fn a_copy_is_written_past_the_cache_where_single_sectors_are_taken_and_read_by_any_descriptor() {
+        const RING: u64 = 4096;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copy");
+        fs::write(&path, vec![0; CopyPlace::file_bytes(1, RING) as usize]).unwrap();
+        let open = || fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let (plain, file) = (open(), fs::File::from(past_the_cache(open().into())));
+        let is_direct = fcntl(&file, FcntlArg::F_GETFL).unwrap() & OFlag::O_DIRECT.bits() != 0;
+        assert_eq!(is_direct, takes_direct(file.as_fd(), 512, 4096));
+
+        let place = CopyPlace::new(0, RING);
+        let mut saved = 0;
+        for to in [100, 479, 481, 3_000] {
+            let read = |at: u64, to: &mut [u8]| {
+                to.iter_mut().zip(at..).for_each(|(to, at)| *to = at as u8);
+                0
+            };
+            let write = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at);
+            place.write(1, (saved, to), &mut CopyBuffer::<3>::default(), read, write).unwrap();
+            let found = place.read(1, 0, RING, |at, sector| plain.read_exact_at(sector, at)).unwrap();
+            assert_eq!(found, (0..to).map(|at| at as u8).collect::<Vec<_>>());
+            saved = to;
+        }
+    }
 }

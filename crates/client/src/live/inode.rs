@@ -1,4 +1,4 @@
-//! What is asked of a file amid a program's writes: its size, or its names, and nothing else.
+//! What is asked of a file amid a program's writes: its size, its names, or how it can be written, and nothing else.
 //!
 //! `fstat` tells the times as well. A system with fine-grained time stamps (Linux since 6.13) then gives the file's next change a stamp of its own, and all
 //! files whatever changes after it; each of them has its inode written anew by its next sync: another trip to the disk, in front of the flush.
@@ -26,6 +26,13 @@ pub(super) fn names(file: BorrowedFd<'_>) -> Result<u64, Errno> {
         Some(about) => Ok(about.stx_nlink.into()),
         None => Ok(fstat(file)?.st_nlink),
     }
+}
+
+/// Whether a file can be written past the page cache, in pieces of so many bytes, from memory that begins at a multiple of so many.
+pub(super) fn takes_direct(file: BorrowedFd<'_>, piece: u32, memory: u32) -> bool {
+    let fits = |align: u32, of: u32| align != 0 && of.is_multiple_of(align);
+    ask(file, StatxFlags::DIOALIGN)
+        .is_some_and(|about| fits(about.stx_dio_offset_align, piece) && fits(about.stx_dio_mem_align, memory))
 }
 
 /// `None`: not so, by an old system or under a filter of system calls.

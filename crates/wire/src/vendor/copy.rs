@@ -13,8 +13,6 @@ use super::layout::layout;
 pub const COPY_SECTOR: usize = 512;
 /// Bytes of the stream in a sector.
 pub const COPY_CHUNK: usize = COPY_SECTOR - CopySector::SIZE;
-/// Sectors that are written at once, at most.
-const BATCH: usize = 32;
 
 layout! {
     /// The head of the copy of a mapped ring. It says whose ring it is: a file of another drive, or of another shape, is refused.
@@ -72,6 +70,17 @@ impl CopySector {
     }
 }
 
+/// Room for sectors that are written at once, at the head of a page: also a file that is written past the page cache takes them from there.
+#[derive(Debug)]
+#[repr(align(4096))]
+pub struct CopyBuffer<const SECTORS: usize>([[u8; COPY_SECTOR]; SECTORS]);
+
+impl<const SECTORS: usize> Default for CopyBuffer<SECTORS> {
+    fn default() -> Self {
+        CopyBuffer([[0; COPY_SECTOR]; SECTORS])
+    }
+}
+
 /// Where the copy of a lane's ring is in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyPlace {
@@ -111,46 +120,50 @@ impl CopyPlace {
     }
 
     /// Writes the bytes of the stream from one offset to another, and those before them in the same sector. `read` fills a buffer with those from an offset
-    /// on, and tells then from which offset on the ring certainly held them: bytes before are safe elsewhere, or never were, and are left out. `write` writes at a byte of the file.
+    /// on, and tells then from which offset on the ring certainly held them: bytes before are safe elsewhere, or never were, and are left out. `write` writes
+    /// whole sectors at a byte of the file.
     ///
     /// # Errors
     /// What `write` says.
-    pub fn write<E>(
+    pub fn write<E, const SECTORS: usize>(
         &self,
         generation: u64,
         (from, to): (u64, u64),
+        CopyBuffer(sectors): &mut CopyBuffer<SECTORS>,
         mut read: impl FnMut(u64, &mut [u8]) -> u64,
         mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         const CHUNK: u64 = COPY_CHUNK as u64;
-        let mut sectors = [[0; COPY_SECTOR]; BATCH];
-        let mut stream = [0; BATCH * COPY_CHUNK];
         // The sector that the stream ended in is written anew, with what was there before.
         let mut first = from - from % CHUNK;
         while first < to {
-            let room = (self.sectors - self.sector(first)).min(BATCH as u64) * CHUNK;
-            let end = to.min(first + room);
-            let still = read(first, &mut stream[..(end - first) as usize]);
-            if still >= end {
-                first = end;
-                continue;
-            }
-            // Sectors that are elsewhere as a whole need not be written.
-            let begin = (still - still % CHUNK).max(first);
-            let count = (end - begin).div_ceil(CHUNK) as usize;
-            for (n, sector) in sectors[..count].iter_mut().enumerate() {
-                let offset = begin + n as u64 * CHUNK;
+            let room = (self.sectors - self.sector(first)).min(SECTORS as u64);
+            let mut end = first;
+            let mut count = 0;
+            for sector in &mut sectors[..room as usize] {
+                let (offset, len) = (end, (to - end).min(CHUNK));
+                let (there, behind) = sector[CopySector::SIZE..].split_at_mut(len as usize);
+                let still = read(offset, there);
+                end += CHUNK;
+                if still >= offset + len {
+                    // This one and those before it are elsewhere as a whole, and need not be written.
+                    (first, count) = (end, 0);
+                    break;
+                }
                 let skip = still.saturating_sub(offset);
-                let len = (end - offset).min(CHUNK);
-                let there = &stream[(offset - first) as usize..][..len as usize];
-                sector.fill(0);
-                sector[CopySector::SIZE + skip as usize..][..(len - skip) as usize]
-                    .copy_from_slice(&there[skip as usize..]);
+                there[..skip as usize].fill(0);
+                behind.fill(0);
                 let (lane, skip, len) = (self.lane.into(), skip as u16, len as u16);
                 CopySector { skip, len, generation, offset, lane, ..CopySector::default() }.seal(sector);
+                count += 1;
+                if end >= to {
+                    break;
+                }
             }
-            write(self.at(self.sector(begin)), sectors[..count].as_flattened())?;
-            first = end;
+            if count > 0 {
+                write(self.at(self.sector(first)), sectors[..count].as_flattened())?;
+                first = end;
+            }
         }
         Ok(())
     }
@@ -206,7 +219,11 @@ mod tests {
             to.iter_mut().zip(at..).for_each(|(to, at)| *to = if at < still { 0xEE } else { byte(generation, at) });
             still
         };
-        let result = place.write(generation, range, read, |at, bytes| {
+        let result = place.write(generation, range, &mut CopyBuffer::<5>::default(), read, |at, bytes| {
+            // As a file asks for that is written past the page cache.
+            assert!(
+                at.is_multiple_of(512) && bytes.len().is_multiple_of(512) && bytes.as_ptr().addr().is_multiple_of(4096)
+            );
             disk[at as usize..][..bytes.len()].copy_from_slice(bytes);
             Ok::<(), Infallible>(())
         });

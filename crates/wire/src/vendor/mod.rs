@@ -22,7 +22,7 @@ mod types;
 mod window;
 
 pub use command::{AdminCommand, IoCommand, NO_TIMEOUT, ReadLogHeader, TAIL, TrimTo};
-pub use copy::{COPY_CHUNK, COPY_SECTOR, CopyPlace, CopySector, RingCopyHeader};
+pub use copy::{COPY_CHUNK, COPY_SECTOR, CopyBuffer, CopyPlace, CopySector, RingCopyHeader};
 pub use files::{
     FILE_HANDLE_BYTES_MAX, FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind, FileRecord, FileSession,
 };
