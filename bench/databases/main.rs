@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use tidewater_tests::databases::device::{Device, Memory};
+use tidewater_tests::databases::sqlite::Sqlite;
 use tidewater_tests::databases::{Around, Flush, Level, Place, process, witness};
 use tidewater_tests::{Build, binary, root};
 
@@ -168,10 +169,11 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), String> {
-    let subjects: [Box<dyn Subject>; 4] = [
+    let subjects: [Box<dyn Subject>; 5] = [
         Box::new(postgresql::Subject),
         Box::new(redis::Subject),
-        Box::new(sqlite::Subject),
+        Box::new(sqlite::Subject(Sqlite::Log)),
+        Box::new(sqlite::Subject(Sqlite::Whole)),
         Box::new(rocksdb::Subject),
     ];
     let mut wanted = Vec::new();

@@ -10,28 +10,29 @@ use tidewater_tests::databases::{Around, Database, Flush, Place, program};
 use crate::load::rate;
 use crate::{Mode, Rate};
 
-pub struct Subject;
+/// Which of its files are on the log.
+pub struct Subject(pub Sqlite);
 
 /// Commits that are told at a time.
 const BATCH: u64 = 50;
 
 impl crate::Subject for Subject {
     fn name(&self) -> &'static str {
-        Sqlite.name()
+        self.0.name()
     }
 
     fn missing(&self) -> Vec<&'static str> {
-        Sqlite.missing()
+        self.0.missing()
     }
 
     fn create(&self, place: &Place) -> Result<(), String> {
-        Sqlite.create(place)
+        self.0.create(place)
     }
 
     fn measure(&self, place: &Place, mode: Mode, around: Around, time: Duration) -> Result<Vec<Rate>, String> {
         let io = |error: std::io::Error| format!("sqlite3: {error}: {}", place.said("sqlite"));
         let shell = program("sqlite3").ok_or("sqlite3 is not installed")?;
-        let mut command = around.command(place, "sqlite", &shell, &Sqlite.globs(place))?;
+        let mut command = around.command(place, "sqlite", &shell, &self.0.globs(place))?;
         command.args(["-batch", "-bail"]).arg(place.data().join("db")).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(io)?;
         let (Some(mut tell), Some(hear)) = (child.stdin.take(), child.stdout.take()) else {
@@ -65,6 +66,10 @@ impl crate::Subject for Subject {
         if !status.success() {
             return Err(format!("sqlite3 ended with {status}: {}", place.said("sqlite")));
         }
-        Ok(vec![Rate { workload: "commits of one row", clients: 1, per_second: per_second? }])
+        let workload = match self.0 {
+            Sqlite::Log => "commits of one row",
+            Sqlite::Whole => "commits of one row, data on the log too",
+        };
+        Ok(vec![Rate { workload, clients: 1, per_second: per_second? }])
     }
 }

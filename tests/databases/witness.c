@@ -212,7 +212,9 @@ static void keep(int fd) {
         int shadow = open_shadow(path, O_CREAT), own = fd;
         if (shadow < 0) broken(path);
         /* A descriptor opened and closed here would drop the record locks that this process has on the file (POSIX). */
-        if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY) own = own_descriptor(fd);
+        int flags = fcntl(fd, F_GETFL);
+        /* One that is written past the page cache wants aligned memory of whoever reads it. */
+        if ((flags & O_ACCMODE) == O_WRONLY || flags & O_DIRECT) own = own_descriptor(fd);
         if (own < 0 || fstat(own, &is)) broken(path);
         copy_range(own, shadow, 0, is.st_size);
         if (get_ftruncate()(shadow, is.st_size)) broken("set a copy's length");

@@ -5,14 +5,23 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use super::ledger::{Contents, Row, body};
 use super::{Around, Client, Database, Flush, Lines, Place, Server, ended_well, program};
 
-/// SQLite.
-pub struct Sqlite;
+/// SQLite, with its log on the device, or its data file, too.
+#[derive(Clone, Copy)]
+pub enum Sqlite {
+    /// The write-ahead log: data files are synced as they are.
+    Log,
+    /// The write-ahead log and the data file: no sync is one of a disk.
+    Whole,
+}
 
 const NAME: &str = "sqlite";
 
 impl Database for Sqlite {
     fn name(&self) -> &'static str {
-        NAME
+        match self {
+            Sqlite::Log => NAME,
+            Sqlite::Whole => "sqlite-whole",
+        }
     }
 
     fn missing(&self) -> Vec<&'static str> {
@@ -30,7 +39,11 @@ impl Database for Sqlite {
     }
 
     fn globs(&self, place: &Place) -> Vec<String> {
-        vec![place.data().join("db-wal").display().to_string()]
+        let files: &[&str] = match self {
+            Sqlite::Log => &["db-wal"],
+            Sqlite::Whole => &["db-wal", "db"],
+        };
+        files.iter().map(|file| place.data().join(file).display().to_string()).collect()
     }
 
     fn start(&self, place: &Place, flush: Flush, around: Around) -> Result<Box<dyn Server>, String> {

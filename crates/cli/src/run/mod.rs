@@ -18,11 +18,9 @@ use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::Arc;
 use tidewater_base::units::format_bytes;
-use tidewater_client::files::{Ended, Fate, Globs, ReplayError, Report, Rules, Run, RunError, Setup};
+use tidewater_client::files::{Ended, Fate, Globs, ReplayError, Report, Rules, Run, RunError, Setup, TICK};
 use tidewater_client::live::{Level, LiveError, Log, Options};
 
-/// How often a run is looked after, in milliseconds.
-const TICK_MS: u16 = 5;
 /// Signals that are the program's.
 const PASSED_ON: [Signal; 7] = [
     Signal::SIGINT,
@@ -163,7 +161,7 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
             failure = Some(error);
         }
         let mut waited = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut waited, PollTimeout::from(TICK_MS)) {
+        match poll(&mut waited, TICK.as_millis().try_into().unwrap_or(PollTimeout::ZERO)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(Failure::run(format_args!("can't wait for signals: {}", errno.desc()))),
         }

@@ -44,6 +44,13 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     /// # Errors
     /// The device has gone.
     fn room(&self, lane: u8) -> Result<Room, LiveError>;
+    /// Whether it is still there, as far as that is known without asking it.
+    ///
+    /// # Errors
+    /// The device has gone.
+    fn is_there(&self) -> Result<(), LiveError> {
+        Ok(())
+    }
     /// Gives up what writers that died have left open.
     ///
     /// # Errors
@@ -115,6 +122,10 @@ impl Backing for Log {
             lanes: status.lanes,
             readable: status.lane.get(usize::from(lane)).map_or(0, |lane| lane.readable),
         })
+    }
+
+    fn is_there(&self) -> Result<(), LiveError> {
+        Log::is_there(self)
     }
 
     fn seal(&self) -> Result<(), LiveError> {

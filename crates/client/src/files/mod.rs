@@ -25,7 +25,7 @@ pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
 pub use own::{Changed, OwnFiles};
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
-pub use run::{Checkpoint, Ended, Run, RunError, Setup};
+pub use run::{Checkpoint, Ended, Run, RunError, Setup, TICK};
 pub use set::{COPY, COPY_SMALL, Files, FilesError, Journal, Real, Sync};
 pub use table::{ASKS, Counter, FILES_MAX, Failed, GONE, Locked, PathBytes, Place, REAL, SYNCS, Table};
 

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
@@ -16,13 +15,10 @@ use nix::sys::stat::fstat;
 
 use super::backing::AnyLog;
 use super::replay::Report;
-use super::run::{Ended, Plain, Run, RunError, Setup};
+use super::run::{Ended, Plain, Run, RunError, Setup, TICK};
 use super::set::{Files, FilesError, Sync};
 use super::table::{Locked, Place, REAL};
 use crate::live::inode::size;
-
-/// The log is looked after this often.
-const TICK: Duration = Duration::from_millis(20);
 
 /// What became of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

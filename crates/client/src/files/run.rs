@@ -27,10 +27,12 @@ use crate::live::{Level, LiveError, Log, Options};
 
 /// Files are synced and the log is trimmed this often while something is written.
 const EVERY: Duration = Duration::from_secs(1);
-/// The device is asked this often how it is.
-const LOOK: Duration = Duration::from_millis(20);
-/// And this often while nothing is written.
-const LOOK_IDLE: Duration = Duration::from_millis(200);
+/// How often a run is looked after ([`Run::tick`]).
+pub const TICK: Duration = Duration::from_millis(20);
+/// And while nothing is written.
+const TICK_IDLE: Duration = Duration::from_millis(200);
+/// The device is asked this often how full its log is; before that only when the log has come a good part of the way to where that matters.
+const ASK: Duration = Duration::from_millis(200);
 /// How long an append waits for a ring that is full.
 const FULL: Duration = Duration::from_secs(20);
 
@@ -164,8 +166,12 @@ struct State {
     /// Where the log was when files were synced last.
     checked: u64,
     at: Instant,
-    /// When the device was asked last.
+    /// When the run was looked after last.
     looked: Instant,
+    /// When the device was asked last.
+    asked: Instant,
+    /// The log's end at which it is asked again.
+    ask_at: u64,
     checkpoints: u64,
     trimmed: u64,
     /// That a trim was of no use.
@@ -231,7 +237,16 @@ impl<J: Backing> Run<J> {
         let files = Files::new(table, log);
         let begin = files.journal().end();
         let now = Instant::now();
-        let state = State { checked: begin, at: now, looked: now, checkpoints: 0, trimmed: begin, told: false };
+        let state = State {
+            checked: begin,
+            at: now,
+            looked: now,
+            asked: now,
+            ask_at: begin,
+            checkpoints: 0,
+            trimmed: begin,
+            told: false,
+        };
         let globs = setup.globs.clone();
         let run = Run { files, table: file, listener, name, globs, lane: setup.lane, state: Mutex::new(state) };
         run.say_session()?;
@@ -273,7 +288,7 @@ impl<J: Backing> Run<J> {
         self.files.journal().room(self.lane)
     }
 
-    /// Looks after the run; to be called a few times a second.
+    /// Looks after the run; to be called each [`TICK`].
     ///
     /// # Errors
     /// The device has gone, or a file can't be synced: from now on the program's syncs fail.
@@ -295,14 +310,15 @@ impl<J: Backing> Run<J> {
         let (log, table) = (self.files.journal(), self.files.table());
         self.files.check()?;
         let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let end = log.end();
         // Whoever waits for a trim waits for this.
-        let is_short = log.end() > table.limit();
-        let often = if log.end() > state.checked { LOOK } else { LOOK_IDLE };
-        if state.looked.elapsed() < often && !is_short {
+        let is_short = end > table.limit();
+        let is_new = end > state.checked;
+        if state.looked.elapsed() < (if is_new { TICK } else { TICK_IDLE }) && !is_short {
             return Ok(None);
         }
         state.looked = Instant::now();
-        let room = self.room()?;
+        log.is_there()?;
         log.seal()?;
         for place in table.entries() {
             if table.is_orphaned(place)
@@ -311,10 +327,15 @@ impl<J: Backing> Run<J> {
                 drop(self.files.lock(place, file.as_fd(), false)?);
             }
         }
+        if !is_short && end < state.ask_at && state.asked.elapsed() < ASK {
+            return Ok(None);
+        }
+        state.asked = state.looked;
+        let room = self.room()?;
         self.was_overwritten(&room, &state)?;
         self.admit(&room);
+        state.ask_at = end + (room.bytes / 4).saturating_sub(room.used).min(table.limit().saturating_sub(end)) / 4;
         let is_full = room.used.saturating_mul(4) >= room.bytes;
-        let is_new = log.end() > state.checked;
         // Without anything new it is another lane that fills the pages, and what this one has may be in their way.
         let is_due = state.at.elapsed() >= EVERY && (is_new || is_full);
         if !is_due && !(is_new && (is_full || is_short)) {

@@ -301,6 +301,14 @@ impl Log {
     }
 
     /// The connection, in the process that opened the log.
+    /// Whether the device still has the connection: it is not asked anything.
+    ///
+    /// # Errors
+    /// `Gone`; in a process that has joined, `Joined`.
+    pub fn is_there(&self) -> Result<(), LiveError> {
+        self.device()?.run(|device| if device.socket()?.is_gone() { Err(LiveError::Gone) } else { Ok(()) })
+    }
+
     fn device(&self) -> Result<MutexGuard<'_, Device>, LiveError> {
         if self.socket.is_none() || owner::me()? != self.home {
             return Err(LiveError::Joined);

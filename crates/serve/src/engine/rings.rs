@@ -21,15 +21,13 @@ use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage};
 const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
 /// Pause while much is found and nobody waits: clients need the processor, and ring when theirs fills up.
 const LOOK: WallDuration = WallDuration::from_millis(2);
-/// Pause, in the end, while little is found.
-const LOOK_LITTLE: WallDuration = WallDuration::from_millis(8);
-/// Less than so many bytes in one look are little: storing them takes less time than finding them.
-const LITTLE: u64 = 256 << 10;
+/// Less than so many bytes in one look are little: finding them takes more time than storing them.
+const LITTLE: u64 = 1 << 20;
 /// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while the rest fills.
 const SYNCED_PARTS: u64 = 4;
 /// A ring is synced behind so many bytes where its copy has none of them.
 const SYNCED_BESIDE_COPY: u64 = 512 << 10;
-/// Pause between two looks while nothing is.
+/// Pause between two looks, in the end, while nothing is found, or little.
 const LOOK_MAX: WallDuration = WallDuration::from_millis(20);
 
 /// Where the rings' files are, and what they lie in.
@@ -129,8 +127,8 @@ impl Watch {
         let bytes = std::mem::take(&mut self.bytes);
         self.pause = match any {
             true if waited_for => LOOK_MIN,
-            true if bytes < LITTLE => (self.pause * 2).clamp(LOOK, LOOK_LITTLE),
-            true => LOOK,
+            true if bytes >= LITTLE => LOOK,
+            true => (self.pause * 2).clamp(LOOK, LOOK_MAX),
             false => (self.pause * 2).min(LOOK_MAX),
         };
         self.next = Wall::now() + self.pause;
@@ -720,13 +718,13 @@ mod tests {
             watch.pause
         };
         assert_eq!((after(10, false, false), after(10, false, false)), (LOOK, LOOK * 2));
-        assert_eq!((after(10, false, false), after(10, false, false)), (LOOK_LITTLE, LOOK_LITTLE));
+        assert_eq!((0..4).map(|_| after(10, false, false)).last(), Some(LOOK_MAX));
         // Much, although each piece of it is little: the intake queue takes no more at a time.
-        assert_eq!(after(LITTLE - 10, true, false), LOOK_LITTLE, "no pause yet");
+        assert_eq!(after(LITTLE - 10, true, false), LOOK_MAX, "no pause yet");
         assert_eq!(after(10, false, false), LOOK);
         assert_eq!(after(10, false, true), LOOK_MIN);
         assert_eq!(after(0, false, true), LOOK_MIN * 2);
         assert_eq!((0..10).map(|_| after(0, false, false)).last(), Some(LOOK_MAX));
-        assert_eq!(after(10, false, false), LOOK_LITTLE);
+        assert_eq!(after(10, false, false), LOOK_MAX);
     }
 }
