@@ -197,8 +197,8 @@ impl<J: Journal> Files<J> {
         self.put_bytes(locked.place.id, offset, bytes)
     }
 
-    /// As [`Files::write`], of bytes that nobody else can reach, up to [`COPY`] of them, and that go to the file from where they are: what the file has
-    /// already since the last change is left out, and so are zeroes at the end. Notes itself what will change.
+    /// As [`Files::write`], of bytes that nobody else can reach, and that go to the file from where they are: what the file has already since the last
+    /// change is left out, and so are zeroes at the end of each [`COPY`] of them. Notes itself what will change.
     ///
     /// # Errors
     /// The log's.
@@ -215,12 +215,14 @@ impl<J: Journal> Files<J> {
         // Whoever writes the same place again, most often writes little that is new (PostgreSQL: the page of its log that fills).
         let again = locked.last().filter(|(from, until)| (*from..*until).contains(&offset));
         locked.begin(offset, to);
-        match again {
-            Some((_, until)) => {
-                self.write_again(locked.place.id, file, offset, bytes, (until.min(to) - offset) as usize)
+        let known = again.map_or(offset, |(_, until)| until.min(to));
+        for (part, at) in bytes.chunks(COPY).zip((offset..).step_by(COPY)) {
+            match known.saturating_sub(at) {
+                0 => self.write_anew(locked.place.id, file, at, part)?,
+                known => self.write_again(locked.place.id, file, at, part, (known as usize).min(part.len()))?,
             }
-            None => self.write_anew(locked.place.id, file, offset, bytes),
         }
+        Ok(())
     }
 
     /// Records what is not yet in the file, of which the first bytes are known.
@@ -662,6 +664,15 @@ mod tests {
         assert_eq!(write(8192, &page, true), 0, "nothing is new");
         (page[40], page[8191]) = (1, 1);
         assert_eq!(write(8192, &page, true), 3 * head + (8192 - 40), "in pieces, from the first to the last change");
+        // Several at once: of the first what is new, of the others all but their zeroes.
+        let mut pages = [0; 3 * COPY];
+        pages[..8_000].fill(4);
+        write(8192, &pages[..COPY], true);
+        pages[8_000..COPY + 500].fill(5);
+        assert_eq!(write(8192, &pages, true), (head + 192) + (head + 500 + head) + head);
+        pages[2 * COPY] = 6;
+        assert_eq!(write(8192 + COPY as u64, &pages[COPY..], true), head + 1);
+        assert_eq!(write(8192, &pages[..COPY], true), COPY as u64 + 3 * head, "before it, and nothing is known");
         // The next one overlaps only in part.
         page[4000..].fill(3);
         assert!(write(8192 + 4096, &page, true) > 4096);

@@ -21,8 +21,8 @@ use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage};
 const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
 /// Pause while much is found and nobody waits: clients need the processor, and ring when theirs fills up.
 const LOOK: WallDuration = WallDuration::from_millis(2);
-/// Less than so many bytes in one look are little: finding them takes more time than storing them.
-const LITTLE: u64 = 1 << 20;
+/// So many bytes in one look are much: they are taken while they are still in the processor's caches. Of less than half of them, finding takes more time than storing.
+const MUCH: u64 = 256 << 10;
 /// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while the rest fills.
 const SYNCED_PARTS: u64 = 4;
 /// A ring is synced behind so many bytes where its copy has none of them.
@@ -127,8 +127,9 @@ impl Watch {
         let bytes = std::mem::take(&mut self.bytes);
         self.pause = match any {
             true if waited_for => LOOK_MIN,
-            true if bytes >= LITTLE => LOOK,
-            true => (self.pause * 2).clamp(LOOK, LOOK_MAX),
+            true if bytes >= MUCH => (self.pause / 2).max(LOOK),
+            true if bytes < MUCH / 2 => (self.pause * 2).clamp(LOOK, LOOK_MAX),
+            true => self.pause.max(LOOK),
             false => (self.pause * 2).min(LOOK_MAX),
         };
         self.next = Wall::now() + self.pause;
@@ -720,8 +721,10 @@ mod tests {
         assert_eq!((after(10, false, false), after(10, false, false)), (LOOK, LOOK * 2));
         assert_eq!((0..4).map(|_| after(10, false, false)).last(), Some(LOOK_MAX));
         // Much, although each piece of it is little: the intake queue takes no more at a time.
-        assert_eq!(after(LITTLE - 10, true, false), LOOK_MAX, "no pause yet");
-        assert_eq!(after(10, false, false), LOOK);
+        assert_eq!(after(MUCH - 10, true, false), LOOK_MAX, "no pause yet");
+        assert_eq!(after(10, false, false), LOOK_MAX / 2);
+        assert_eq!(after(MUCH - 10, false, false), LOOK_MAX / 2, "neither");
+        assert_eq!((0..4).map(|_| after(MUCH, false, false)).last(), Some(LOOK));
         assert_eq!(after(10, false, true), LOOK_MIN);
         assert_eq!(after(0, false, true), LOOK_MIN * 2);
         assert_eq!((0..10).map(|_| after(0, false, false)).last(), Some(LOOK_MAX));

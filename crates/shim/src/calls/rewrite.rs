@@ -3,7 +3,9 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
+use std::slice;
 
 use nix::errno::Errno;
 use nix::libc::{off_t, size_t, ssize_t};
@@ -15,6 +17,9 @@ use crate::descriptors::{APPEND, DSYNC, Of, SYNC};
 use crate::process;
 use crate::real;
 
+/// Bytes that a copy is made of, at most: PostgreSQL writes several pages of its log at once when many commit together.
+const COPY_LARGE: usize = 64 << 10;
+
 /// `pwrite(2)` to a file in the set, in pieces that a copy is made of. `None`: it is one for [`super::write`].
 ///
 /// # Safety
@@ -24,15 +29,17 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
         return None;
     }
     let files = process::files().ok()?;
-    if files.table().flags(of.place) & ASKS != 0 || len > COPY.min(files.table().piece()) {
+    if files.table().flags(of.place) & ASKS != 0 || len > COPY_LARGE.min(files.table().piece()) {
         return None;
     }
     // SAFETY: the caller's: so many bytes can be read.
     let done = unsafe {
         if len <= COPY_SMALL {
             copied::<COPY_SMALL>(files, of, fd, from.cast(), len, offset)
-        } else {
+        } else if len <= COPY {
             copied::<COPY>(files, of, fd, from.cast(), len, offset)
+        } else {
+            copied::<COPY_LARGE>(files, of, fd, from.cast(), len, offset)
         }
     };
     let done = match done {
@@ -63,10 +70,12 @@ unsafe fn copied<const PLACE: usize>(
     offset: off_t,
 ) -> Result<Option<ssize_t>, Errno> {
     process::under_lock(files, of.place, fd, |locked| {
-        let mut place = [0u8; PLACE];
-        let stable = &mut place[..len];
-        // SAFETY: the caller's; the copy is this function's own. What is stored there meanwhile is in it, or not.
-        unsafe { ptr::copy_nonoverlapping(from, stable.as_mut_ptr(), len) };
+        let mut place = MaybeUninit::<[u8; PLACE]>::uninit();
+        // SAFETY: the caller's; the copy is this function's own. What is stored there meanwhile is in it, or not. So many bytes are there then.
+        let stable = unsafe {
+            ptr::copy_nonoverlapping(from, place.as_mut_ptr().cast(), len);
+            slice::from_raw_parts(place.as_ptr().cast::<u8>(), len)
+        };
         let (begin, file) = (offset as u64, process::borrow(fd));
         files.write_stable(locked, file, begin, stable).map_err(|error| process::refuse(&error))?;
         // SAFETY: so many bytes are there.
