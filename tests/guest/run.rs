@@ -1,6 +1,7 @@
 //! Runs scenarios: a device, and guests on it one after another.
 
 use std::collections::BTreeSet;
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ const CONSOLE_LINES: usize = 150;
 /// How long a guest may take to start, and to switch off: far beyond what it needs.
 const START_MAX: Duration = Duration::from_secs(120);
 const END_MAX: Duration = Duration::from_secs(60);
+
+/// What a guest's kernel says that ran into an instruction of its own while another processor was changing it.
+const HALF_CHANGED: &str = "Oops: int3";
 
 /// What a scenario needs and this machine lacks.
 pub struct Lacking {
@@ -168,10 +172,13 @@ impl Runner {
             folder: place.guest,
             programs: place.programs,
         };
-        let mut machine = match Machine::start(&self.kit, &task, place.folder, &place.name) {
+        let boot = || Machine::start(&self.kit, &task, place.folder, &place.name);
+        let failed_to_start = |error| failed(format!("QEMU does not start: {error}"));
+        let mut machine = match boot() {
             Ok(machine) => machine,
-            Err(error) => return failed(format!("QEMU does not start: {error}")),
+            Err(error) => return failed_to_start(error),
         };
+        let mut again = true;
 
         let mut tally = Tally::default();
         let mut deadline = Instant::now() + START_MAX;
@@ -179,6 +186,21 @@ impl Runner {
         let ended = loop {
             let line = match machine.hear(deadline) {
                 Heard::Line(line) => line,
+                // QEMU's own processors now and then run into an instruction that the guest's kernel is just changing, before it has looked for a drive.
+                Heard::Gone
+                    if take(&mut again) && last == "nothing" && machine.console(usize::MAX).contains(HALF_CHANGED) =>
+                {
+                    println!(
+                        "  note: {}: \"{HALF_CHANGED}\" before it was up, by the emulated processor; booted once more",
+                        place.name
+                    );
+                    machine = match boot() {
+                        Ok(machine) => machine,
+                        Err(error) => return failed_to_start(error),
+                    };
+                    deadline = Instant::now() + START_MAX;
+                    continue;
+                }
                 Heard::Gone => break Err(format!("the machine ended early; last heard: {last}")),
                 Heard::Nothing => break Err(format!("the job took too long; last heard: {last}")),
             };
