@@ -172,11 +172,13 @@ impl Runner {
             folder: place.guest,
             programs: place.programs,
         };
-        let boot = || Machine::start(&self.kit, &task, place.folder, &place.name);
-        let failed_to_start = |error| failed(format!("QEMU does not start: {error}"));
+        let boot = || {
+            let machine = Machine::start(&self.kit, &task, place.folder, &place.name);
+            machine.map_err(|error| format!("QEMU does not start: {error}"))
+        };
         let mut machine = match boot() {
             Ok(machine) => machine,
-            Err(error) => return failed_to_start(error),
+            Err(why) => return failed(why),
         };
         let mut again = true;
 
@@ -196,7 +198,7 @@ impl Runner {
                     );
                     machine = match boot() {
                         Ok(machine) => machine,
-                        Err(error) => return failed_to_start(error),
+                        Err(why) => return failed(why),
                     };
                     deadline = Instant::now() + START_MAX;
                     continue;

@@ -161,7 +161,7 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
             failure = Some(error);
         }
         let mut waited = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut waited, TICK.as_millis().try_into().unwrap_or(PollTimeout::ZERO)) {
+        match poll(&mut waited, PollTimeout::try_from(TICK).unwrap_or(PollTimeout::MAX)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(Failure::run(format_args!("can't wait for signals: {}", errno.desc()))),
         }

@@ -219,13 +219,13 @@ impl<J: Journal> Files<J> {
         for (part, at) in bytes.chunks(COPY).zip((offset..).step_by(COPY)) {
             match known.saturating_sub(at) {
                 0 => self.write_anew(locked.place.id, file, at, part)?,
-                known => self.write_again(locked.place.id, file, at, part, (known as usize).min(part.len()))?,
+                known => self.write_again(locked.place.id, file, at, part, known as usize)?,
             }
         }
         Ok(())
     }
 
-    /// Records what is not yet in the file, of which the first bytes are known.
+    /// Records what is not yet in the file of at most [`COPY`] bytes, of which so many are known.
     fn write_again(
         &self,
         id: u32,
@@ -236,7 +236,7 @@ impl<J: Journal> Files<J> {
     ) -> Result<(), FilesError> {
         let mut place = [0; COPY];
         // A descriptor that can't be read: all of it is new.
-        let got = read_at(file, &mut place[..known.min(COPY)], offset).unwrap_or(0);
+        let got = read_at(file, &mut place[..known.min(bytes.len())], offset).unwrap_or(0);
         let first = same_at_start(bytes, &place[..got]);
         let rest = &bytes[first..];
         let behind = if got < bytes.len() { 0 } else { same_at_end(rest, &place[first..got]) };

@@ -300,7 +300,6 @@ impl Log {
         Ok((Some(Recovered { tail, in_ring: tail.saturating_sub(taken), ..Recovered::default() }), lent, lent_copy))
     }
 
-    /// The connection, in the process that opened the log.
     /// Whether the device still has the connection: it is not asked anything.
     ///
     /// # Errors
@@ -309,6 +308,7 @@ impl Log {
         self.device()?.run(|device| if device.socket()?.is_gone() { Err(LiveError::Gone) } else { Ok(()) })
     }
 
+    /// The connection, in the process that opened the log.
     fn device(&self) -> Result<MutexGuard<'_, Device>, LiveError> {
         if self.socket.is_none() || owner::me()? != self.home {
             return Err(LiveError::Joined);

@@ -17,7 +17,8 @@ use crate::descriptors::{APPEND, DSYNC, Of, SYNC};
 use crate::process;
 use crate::real;
 
-/// Bytes that a copy is made of, at most: PostgreSQL writes several pages of its log at once when many commit together.
+/// Bytes that a copy is made of, at most: PostgreSQL writes several pages of its log at once when many commit together. Each size has a function of its own,
+/// since all pages of a frame are touched, whatever is used of it.
 const COPY_LARGE: usize = 64 << 10;
 
 /// `pwrite(2)` to a file in the set, in pieces that a copy is made of. `None`: it is one for [`super::write`].
