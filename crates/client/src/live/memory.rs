@@ -34,6 +34,9 @@ pub(crate) struct Mapping {
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
+/// Bytes of a huge page, as most processors have them.
+const HUGE_PAGE: usize = 2 << 20;
+
 /// The instruction that writes a line back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LineWriter {
@@ -76,8 +79,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of `file` from `offset`, a multiple of the page size. The file must be as long: where it is truncated, an access ends the
-    /// process.
+    /// Maps `len` bytes of `file` from `offset`, a multiple of the page size, so that huge pages of the file can be huge here. The file must be as long:
+    /// where it is truncated, an access ends the process.
     pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, len: u64, writable: bool) -> Result<Mapping, Errno> {
         let length = usize::try_from(len).ok().and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EINVAL)?;
@@ -102,9 +105,19 @@ impl Mapping {
         flags: MapFlags,
     ) -> Result<Mapping, Errno> {
         let protection = if writable { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
-        // SAFETY: the kernel chooses an address where nothing is mapped, so that no memory of this process changes.
-        let base = unsafe { mmap(None, length, protection, flags, file, offset)? };
+        let place = place_for_huge_pages(offset as usize, length);
+        // SAFETY: the kernel chooses an address where nothing is mapped, the one that is proposed or another, so that no memory of this process changes.
+        let base = unsafe { mmap(place, length, protection, flags, file, offset)? };
         Ok(Mapping { base: base.cast(), len: length.get(), writable, line_writer: line_writer() })
+    }
+
+    /// Has the file's pages here made huge ones, where it is of a file system in memory and there is room: each process that maps them then has one entry
+    /// for 512, and one fault. Whatever the system says, nothing else changes.
+    pub(super) fn make_pages_huge(&self) {
+        /// `madvise(2)`: Linux 6.1. Unlike other advice it does not ask how the file system was mounted.
+        const MADV_COLLAPSE: nix::libc::c_int = 25;
+        // SAFETY: the range is the mapping, whose bytes stay as they are.
+        let _ = unsafe { nix::libc::madvise(self.base.as_ptr().cast(), self.len, MADV_COLLAPSE) };
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -269,6 +282,23 @@ impl Mapping {
     }
 }
 
+/// An address where as many bytes are free, as far into a huge page as the offset is. Until something is mapped there it is a proposal. `None`: what is to be
+/// mapped is less than a huge page.
+fn place_for_huge_pages(offset: usize, length: NonZeroUsize) -> Option<NonZeroUsize> {
+    if length.get() < HUGE_PAGE {
+        return None;
+    }
+    let room = length.checked_add(HUGE_PAGE)?;
+    // SAFETY: the kernel chooses an address where nothing is mapped; nobody hears of it before it is unmapped again.
+    let free = unsafe {
+        let free = mmap_anonymous(None, room, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE);
+        let free = free.ok()?;
+        munmap(free, room.get()).ok()?;
+        free.addr().get()
+    };
+    NonZeroUsize::new(free + offset.wrapping_sub(free) % HUGE_PAGE)
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: `base` and `len` are what mmap gave, and no access outlives `self`.
@@ -302,4 +332,44 @@ pub(super) fn fence() {
     }
     #[cfg(not(target_arch = "x86_64"))]
     std::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    /// Bytes of this process's mappings of a file that are mapped as huge pages, by `smaps`.
+    fn huge(path: &str) -> u64 {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_file = maps.split("VmFlags:").filter(|one| one.contains(path));
+        let line = of_file.flat_map(str::lines).filter_map(|line| line.strip_prefix("ShmemPmdMapped:"));
+        line.map(|kib| kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10).sum()
+    }
+
+    #[test]
+    fn a_mapping_lies_so_that_huge_pages_fit_and_has_them_where_the_system_gives_some() {
+        let memory = std::path::Path::new("/dev/shm");
+        let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+        let path = folder.path().join("ring");
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        // Where a ring begins, and one that is too small for a huge page.
+        for (offset, len) in [((1 << 20) + 4096, 8 << 20), (4096, 1 << 20)] {
+            file.set_len(offset + len).unwrap();
+            let bytes: Vec<u8> = (0..len).map(|at| (at / 4096 % 251) as u8).collect();
+            file.write_all_at(&bytes, offset).unwrap();
+            let of = || Mapping::new(file.as_fd(), offset, len, true).unwrap();
+            let mapping = of();
+            mapping.make_pages_huge();
+            if len >= HUGE_PAGE as u64 {
+                assert_eq!((mapping.base.addr().get() as u64 - offset) % HUGE_PAGE as u64, 0);
+            }
+            mapping.write(5, b"abc");
+            let mut found = vec![0; len as usize];
+            of().read(0, &mut found);
+            assert!(found[..5] == bytes[..5] && &found[5..8] == b"abc" && found[8..] == bytes[8..]);
+            println!("{} of {len} bytes are in huge pages", huge(path.to_str().unwrap()));
+        }
+    }
 }

@@ -149,6 +149,8 @@ impl Ring {
             return Err(LiveError::NotMapped);
         }
         let mut ring = Ring::mapped(file, header, identity, lane)?;
+        // Once for all that share it.
+        ring.data.make_pages_huge();
         let recovered = ring.take_up()?;
         Ok((ring, recovered))
     }
@@ -527,10 +529,10 @@ impl Ring {
         self.data.fetch_ahead(at, first as u64);
     }
 
-    /// Loads from the ring's pages under a range of the stream. The system maps those around a page that is loaded from as well (64 KiB of them, where
-    /// `fault_around_bytes` is as it comes), and around one that is stored to none.
+    /// Loads from both ends of the ring's pages under a range of the stream. The system maps those around a page that is loaded from as well (all of a huge
+    /// page, or the 64 KiB that it lies in, where `fault_around_bytes` is as it comes), and around one that is stored to none.
     pub(super) fn touch(&self, begin: u64, end: u64) {
-        for at in (begin..end).step_by(PAGE as usize) {
+        for at in [begin, end - 8] {
             std::hint::black_box(self.data.load(self.parts(at, 8).0));
         }
     }
