@@ -521,6 +521,66 @@ fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() 
     }
 }
 
+/// Appends the next records until the log ends at `until` or behind.
+fn append_until(log: &Log, number: &mut u64, until: u64) -> u64 {
+    let mut end = log.tail();
+    while end < until {
+        end = log.append(&[&payload(*number)]).expect("there is room").end;
+        *number += 1;
+    }
+    end
+}
+
+#[test]
+fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on() {
+    for arguments in [[].as_slice(), &["--ring-persistent"], COPY] {
+        let folder = folder();
+        let mut device = Device::start(folder.path(), arguments);
+        let mut log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+        log.leave(u64::MAX);
+        let (mut number, mut skipped) = (0, 0);
+        let lane = |log: &Log| log.status().device.expect("it is there").lane[0];
+        for round in 0..6 {
+            let before = lane(&log);
+            let from = append_until(&log, &mut number, skipped + RING / 3);
+            // Several looks at least.
+            std::thread::sleep(Duration::from_millis(60));
+            assert_eq!(lane(&log), before, "{round}: nobody waited for it");
+            log.skip(from).expect("it is told, and that is safe");
+            let is = lane(&log);
+            assert_eq!((is.persisted, is.destaged, is.readable, is.pages_destaged), (from, from, from, 0), "{round}");
+            skipped = from;
+            let first = number;
+            let end = append_until(&log, &mut number, from + 500);
+            match round % 3 {
+                0 => {}
+                1 => {
+                    device.kill();
+                    device = Device::start(folder.path(), arguments);
+                    log.reattach().expect("its ring has all of it");
+                    log.leave(u64::MAX);
+                }
+                _ => log.skip(from).expect("again"),
+            }
+            assert_eq!((log.tail(), numbers(&log, from, end).0), (end, (first..number).collect()), "{round}");
+        }
+        // What somebody waits for is taken all the same.
+        let tail = log.tail();
+        log.wait(tail, Level::Destaged, TIME).expect("it is synced");
+        let left = numbers(&log, skipped, tail).0;
+        drop(log);
+        let device = if arguments == COPY {
+            // A crash of the machine leaves the copy.
+            device.restart_without_ring(arguments)
+        } else {
+            device.kill();
+            Device::start(folder.path(), arguments)
+        };
+        let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+        assert_eq!((log.tail(), numbers(&log, skipped, tail).0), (tail, left), "{arguments:?}");
+    }
+}
+
 #[test]
 fn threads_that_wait_for_destaged_share_the_copy_and_all_of_it_comes_back() {
     const THREADS: u64 = 4;

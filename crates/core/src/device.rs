@@ -370,6 +370,7 @@ impl<M: Medium> Device<M> {
             Input::Announce { function, lane, tail, content } => {
                 self.announce(function.into(), lane.into(), tail, content);
             }
+            Input::Skip { function, lane, to } => self.skip_log(function.into(), lane.into(), to),
             Input::Capsule { function, sqe, data } => self.capsule(function.into(), &sqe, data),
             Input::Frame { function, frame, content } => self.on_frame(function.into(), *frame, content),
             Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),

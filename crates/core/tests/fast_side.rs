@@ -283,6 +283,47 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
 }
 
 #[test]
+fn a_stream_goes_on_behind_what_nobody_needs_and_a_power_cut_finds_it_there() {
+    let announce = |rig: &mut Rig, lane: u8, from: u64, end: u64| {
+        let data = bytes(from, (end - from) as usize);
+        rig.handle(Input::Announce { function: 0, lane, tail: end, content: Content::Bytes(&data) });
+        rig.run_for(Duration::from_us(20));
+    };
+    // Cut while a page of what is skipped is on its way to flash, and when all has come to rest.
+    for at_once in [true, false] {
+        let mut rig = Rig::new();
+        announce(&mut rig, 0, 0, 4000);
+        announce(&mut rig, 0, 4000, 4500);
+        announce(&mut rig, 1, 0, 100);
+        rig.handle(Input::Skip { function: 0, lane: 0, to: 30_000 });
+        let page = rig.page();
+        assert_eq!((page.lane[0].credit, page.lane[0].lba_head, page.lane[0].lba_tail), (30_000, 30_000, 30_000));
+        assert_eq!(page.lane[1].credit, 100, "the other lane's is needed");
+        // Where it is, or before: nothing to skip.
+        for to in [0, 29_999, 30_000] {
+            rig.handle(Input::Skip { function: 0, lane: 0, to });
+        }
+        assert_eq!(rig.page().lane[0].credit, 30_000);
+        announce(&mut rig, 0, 30_000, 31_000);
+        if !at_once {
+            rig.settle();
+        }
+        let remains = rig.device.cut_power();
+        rig.device = Device::power_on(&profile(), remains).unwrap();
+        rig.now = rig.device.now();
+        rig.settle();
+        let page = rig.page();
+        assert_eq!((page.lane[0].credit, page.lane[0].lba_head), (31_000, 30_000), "at once: {at_once}");
+        assert_eq!((page.lane[1].credit, page.lane[1].lba_head), (100, 0));
+        let read = |offset| IoCommand::ReadLog { lane: 0, offset, bytes: 1000, wait_ns: 0 };
+        let (found, lost) = (rig.io(read(30_000), &[]), rig.io(read(4_400), &[]));
+        rig.settle();
+        assert!(rig.reply(found).unwrap().0.is_success());
+        assert_eq!(rig.reply(lost).unwrap().0, status::OFFSET_RELEASED);
+    }
+}
+
+#[test]
 fn loads_show_the_control_page_and_stores_into_a_lane_page_set_the_floor() {
     let mut rig = Rig::new();
     let address = bar::lane_page_address(0) + LanePage::FLOOR_OFFSET as u64;
@@ -335,6 +376,7 @@ enum Foreign {
     Store { function: u8, address: u64, len: u32 },
     Load { address: u64, len: u8 },
     Announce { lane: u8, tail: u64, len: u32 },
+    Skip { lane: u8, to: u64 },
     Capsule { function: u8, dwords: [u32; 16], data: Vec<u8> },
     Known { command: u8, a: u64, b: u64, data: Vec<u8> },
     Frame(Vec<u8>),
@@ -353,6 +395,7 @@ fn foreign() -> impl Strategy<Value = Foreign> {
         }),
         (near, 0u8..9).prop_map(|(address, len)| Foreign::Load { address, len }),
         (0u8..3, small.clone(), 0u32..5000).prop_map(|(lane, tail, len)| Foreign::Announce { lane, tail, len }),
+        (0u8..3, small.clone()).prop_map(|(lane, to)| Foreign::Skip { lane, to }),
         (0u8..2, any::<[u32; 16]>(), data.clone()).prop_map(|(function, dwords, data)| Foreign::Capsule {
             function,
             dwords,
@@ -379,6 +422,7 @@ fn bring(rig: &mut Rig, input: Foreign) {
         Foreign::Announce { lane, tail, len } => {
             rig.handle(Input::Announce { function: 0, lane, tail, content: Content::Bytes(&zeroes[..len as usize]) });
         }
+        Foreign::Skip { lane, to } => rig.handle(Input::Skip { function: 0, lane, to }),
         Foreign::Capsule { function, dwords, data } => {
             let sqe = dwords.into_iter().enumerate().fold(Sqe::default(), |sqe, (i, dword)| sqe.with_dword(i, dword));
             rig.handle(Input::Capsule { function, sqe, data: &data });

@@ -72,6 +72,10 @@ pub struct Said {
     pub wanted: u64,
     /// Up to where the copy has it: of use to guess by.
     pub saved: u64,
+    /// What it has no use for before.
+    pub unneeded: u64,
+    /// Bytes before the tail that may stay where they are.
+    pub left: u64,
 }
 
 impl Said {
@@ -82,6 +86,8 @@ impl Said {
             tail: word(RingLanePage::TAIL_OFFSET)?,
             wanted: word(RingLanePage::WANTED_OFFSET)?,
             saved: word(RingLanePage::SAVED_OFFSET)?,
+            unneeded: word(RingLanePage::UNNEEDED_OFFSET)?,
+            left: word(RingLanePage::LEFT_OFFSET)?,
         })
     }
 }
@@ -514,7 +520,7 @@ mod tests {
         // A client that still has its descriptor does not hold the lock.
         let (mut ring, found) = RingFile::open(&path, &shape()).unwrap();
         assert_eq!(found, Found::Ring);
-        assert_eq!(ring.said(1), Ok(Said { generation: 0, tail: 9, wanted: 0, saved: 0 }));
+        assert_eq!(ring.said(1), Ok(Said { tail: 9, ..Said::default() }));
         let mut bytes = [0; 4];
         ring.read(1, 3 * 8192 - 2, &mut bytes).unwrap();
         assert_eq!(&bytes, b"abcd");

@@ -61,6 +61,19 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     /// # Errors
     /// The log's.
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError>;
+    /// Bytes of memory before it, in which what is appended can be left for a while; 0: none.
+    fn ring_bytes(&self) -> u64 {
+        0
+    }
+    /// Lets as many bytes stay in that memory while nobody waits for them.
+    fn leave(&self, _bytes: u64) {}
+    /// What is before a stream offset, and is in that memory alone, need not leave it any more.
+    ///
+    /// # Errors
+    /// The log's.
+    fn skip(&self, _offset: u64) -> Result<(), LiveError> {
+        Ok(())
+    }
     /// Releases what is before a stream offset.
     ///
     /// # Errors
@@ -116,11 +129,14 @@ impl Backing for Log {
     fn room(&self, lane: u8) -> Result<Room, LiveError> {
         let status = self.status().device.ok_or(LiveError::Gone)?;
         let pages = status.lba_tail.saturating_sub(status.lba_head);
+        let lane = status.lane.get(usize::from(lane)).copied().unwrap_or_default();
+        // What is in the ring alone will need room, too.
+        let left = Log::end(self).saturating_sub(lane.persisted);
         Ok(Room {
             bytes: status.lba_count * PAYLOAD,
-            used: pages.saturating_mul(PAYLOAD),
+            used: pages.saturating_mul(PAYLOAD) + left,
             lanes: status.lanes,
-            readable: status.lane.get(usize::from(lane)).map_or(0, |lane| lane.readable),
+            readable: lane.readable,
         })
     }
 
@@ -134,6 +150,18 @@ impl Backing for Log {
 
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
         self.x_pread(offset, to, PATIENCE)
+    }
+
+    fn ring_bytes(&self) -> u64 {
+        Log::ring_bytes(self)
+    }
+
+    fn leave(&self, bytes: u64) {
+        Log::leave(self, bytes);
+    }
+
+    fn skip(&self, offset: u64) -> Result<(), LiveError> {
+        Log::skip(self, offset)
     }
 
     fn trim(&self, offset: u64) -> Result<(), LiveError> {
@@ -257,6 +285,18 @@ impl Backing for AnyLog {
 
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
         (**self).read(offset, to)
+    }
+
+    fn ring_bytes(&self) -> u64 {
+        (**self).ring_bytes()
+    }
+
+    fn leave(&self, bytes: u64) {
+        (**self).leave(bytes);
+    }
+
+    fn skip(&self, offset: u64) -> Result<(), LiveError> {
+        (**self).skip(offset)
     }
 
     fn trim(&self, offset: u64) -> Result<(), LiveError> {

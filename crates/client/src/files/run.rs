@@ -33,6 +33,8 @@ pub const TICK: Duration = Duration::from_millis(20);
 const TICK_IDLE: Duration = Duration::from_millis(200);
 /// The device is asked this often how full its log is; before that only when the log has come a good part of the way to where that matters.
 const ASK: Duration = Duration::from_millis(200);
+/// Files are synced as well once such a part of the ring is behind the last time, where what it holds is left in it.
+const LEFT_PARTS: u64 = 4;
 /// How long an append waits for a ring that is full.
 const FULL: Duration = Duration::from_secs(20);
 
@@ -174,6 +176,8 @@ struct State {
     ask_at: u64,
     checkpoints: u64,
     trimmed: u64,
+    /// How many syncs outside of the set had waited for the log when that was looked at last, and since when it has been as many.
+    ordered: (u64, Instant),
     /// That a trim was of no use.
     told: bool,
 }
@@ -245,6 +249,7 @@ impl<J: Backing> Run<J> {
             ask_at: begin,
             checkpoints: 0,
             trimmed: begin,
+            ordered: (0, now),
             told: false,
         };
         let globs = setup.globs.clone();
@@ -327,7 +332,8 @@ impl<J: Backing> Run<J> {
                 drop(self.files.lock(place, file.as_fd(), false)?);
             }
         }
-        if !is_short && end < state.ask_at && state.asked.elapsed() < ASK {
+        let fills_ring = self.leave(&mut state) && end - state.trimmed >= log.ring_bytes() / LEFT_PARTS;
+        if !is_short && !fills_ring && end < state.ask_at && state.asked.elapsed() < ASK {
             return Ok(None);
         }
         state.asked = state.looked;
@@ -338,7 +344,7 @@ impl<J: Backing> Run<J> {
         let is_full = room.used.saturating_mul(4) >= room.bytes;
         // Without anything new it is another lane that fills the pages, and what this one has may be in their way.
         let is_due = state.at.elapsed() >= EVERY && (is_new || is_full);
-        if !is_due && !(is_new && (is_full || is_short)) {
+        if !is_due && !(is_new && (is_full || is_short || fills_ring)) {
             return Ok(None);
         }
         let done = self.checkpoint(&mut state, false)?;
@@ -348,6 +354,19 @@ impl<J: Backing> Run<J> {
             return Err(RunError::Held);
         }
         Ok(Some(done))
+    }
+
+    /// Lets the device leave in the ring what it holds: files are synced before that is much, and nothing of it is needed then. `false`: not now, since
+    /// programs sync files outside of the set, and wait for all of the log before.
+    fn leave(&self, state: &mut State) -> bool {
+        let log = self.files.journal();
+        let ordered = self.files.table().counted(Counter::Ordered);
+        if ordered != state.ordered.0 {
+            state.ordered = (ordered, state.looked);
+        }
+        let leaves = state.ordered.1.elapsed() >= EVERY;
+        log.leave(if leaves { log.ring_bytes() / 2 } else { 0 });
+        leaves && log.ring_bytes() > 0
     }
 
     /// Says how far programs may go: half of what is free, as lanes share it, is for what is under way and for the next checkpoint.
@@ -417,6 +436,12 @@ impl<J: Backing> Run<J> {
                     .map_err(FilesError::System)
                     .map_err(file_error(folder))?;
             }
+        }
+        if last {
+            log.leave(0);
+        } else {
+            // The names above are behind it: what can be read from there on tells all by itself, be the mark there or not.
+            log.skip(from)?;
         }
         let until = if last { log.end() } else { from };
         let synced = self.files.say(FileChangeKind::Synced, until, &[])?;

@@ -715,6 +715,23 @@ impl Log {
         }
     }
 
+    /// Lets the device leave as many bytes before the tail in the ring, half of that at most, for as long as nobody waits for them: they may be of no use before
+    /// it takes them ([`Log::skip`]). A crash of the machine takes them, where the ring does not survive one and has no copy.
+    pub fn leave(&self, bytes: u64) {
+        self.ring.left().store(bytes, Ordering::Relaxed);
+    }
+
+    /// The log before this offset is not needed any more, and what the device has not taken of it, it need not: its stream goes on there. When this
+    /// returns, that is safe. [`Log::trim`] releases what it has taken.
+    ///
+    /// # Errors
+    /// As [`Log::wait`] at DESTAGED.
+    pub fn skip(&self, offset: u64) -> Result<(), LiveError> {
+        let offset = offset.min(self.ring.tail());
+        self.ring.unneeded().fetch_max(offset, Ordering::AcqRel);
+        self.wait_device(offset, self.options.timeout)
+    }
+
     /// The log before this offset is not needed any more.
     ///
     /// # Errors
@@ -726,6 +743,11 @@ impl Log {
             self.wait_device(offset.min(self.ring.tail()), self.options.timeout)?;
         }
         self.device()?.run(|device| device.nvme()?.trim(function, lane, offset))
+    }
+
+    /// Bytes of the ring.
+    pub fn ring_bytes(&self) -> u64 {
+        self.ring.size()
     }
 
     /// How it is doing.

@@ -275,6 +275,16 @@ impl Ring {
         self.mine.word(RingLanePage::WANTED_OFFSET as u64)
     }
 
+    /// What the client has no use for before.
+    pub(super) fn unneeded(&self) -> &AtomicU64 {
+        self.mine.word(RingLanePage::UNNEEDED_OFFSET as u64)
+    }
+
+    /// Bytes before the tail that the device may leave.
+    pub(super) fn left(&self) -> &AtomicU64 {
+        self.mine.word(RingLanePage::LEFT_OFFSET as u64)
+    }
+
     /// Who is just writing the copy; 0: nobody.
     pub(super) fn saver(&self) -> &AtomicU64 {
         self.mine.word(RingLanePage::SAVER_OFFSET as u64)
@@ -405,6 +415,8 @@ impl Ring {
         }
         for (at, value) in [
             (RingLanePage::WANTED_OFFSET, 0),
+            (RingLanePage::UNNEEDED_OFFSET, 0),
+            (RingLanePage::LEFT_OFFSET, 0),
             (RingLanePage::USED_OFFSET, 0),
             (RingLanePage::NAMESPACE_OFFSET, owner::namespace()),
             (RingLanePage::BEGIN_OFFSET, self.begin),

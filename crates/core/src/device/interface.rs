@@ -50,6 +50,15 @@ pub enum Input<'a> {
         /// The bytes since it last said so.
         content: Content<'a>,
     },
+    /// A mapped client has no use for what it stored before an offset, and has not said what that is.
+    Skip {
+        /// The function.
+        function: u8,
+        /// The lane.
+        lane: u8,
+        /// Where its stream goes on.
+        to: u64,
+    },
     /// A command of the fast side, admin or I/O, with its data: answered by [`Output::Reply`].
     Capsule {
         /// The function of the controller that it came to.

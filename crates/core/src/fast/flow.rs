@@ -84,6 +84,17 @@ impl<M: Medium> Device<M> {
         }
     }
 
+    /// A mapped client has no use for what it stored before `to`, and nobody has said what that is: its stream goes on there, and nothing of it is destaged.
+    /// As a trim, and exact: no page holds bytes on both sides. A stream with peers, with regions, or that has come as far, stays as it is.
+    pub(crate) fn skip_log(&mut self, function: usize, lane: usize, to: u64) {
+        let recovering = self.ftl.is_recovering();
+        let functions = &mut self.fast.functions;
+        let Some(f) = functions.get_mut(function).filter(|f| !recovering && f.may_skip(lane, to)) else { return };
+        f.lanes[lane].skip(to);
+        self.trim_log(function, lane, to);
+        self.on_released(function, lane);
+    }
+
     /// The client has released its regions up to here.
     pub(crate) fn set_floor(&mut self, function: usize, lane: usize, floor: u64) {
         let f = &mut self.fast.functions[function];
@@ -506,6 +517,11 @@ impl<M: Medium> Device<M> {
     }
 }
 
+/// Whether a lane's log may go on at `to` behind a page that ends at `end`: there, or at what nobody wants anything before.
+fn leads_to(end: u64, to: u64, trimmed: u64) -> bool {
+    end == to || end < to && to <= trimmed
+}
+
 /// Whether all pages are there that a control block names beyond those of an older one and beyond those that were `released` since, and lead to where it
 /// says that each lane ends.
 fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, released: u64) -> bool {
@@ -523,11 +539,18 @@ fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, relea
     ends.resize(block.ends.len(), None);
     let mut newest = pages[..known].iter().map(|page| page.sequence).max().unwrap_or(0);
     for page in &pages[known..] {
-        let end = &mut ends[usize::from(page.lane)];
-        if page.sequence <= newest || end.is_some_and(|end| end != page.offset) {
+        let (end, trimmed) = (&mut ends[usize::from(page.lane)], block.trimmed[usize::from(page.lane)]);
+        // One that was on its way when its stream went on further leads nowhere, and nobody needs it.
+        let was_passed = end.is_some_and(|end| page.end() <= end) && page.end() <= trimmed;
+        let follows = was_passed || end.is_none_or(|end| leads_to(end, page.offset, trimmed));
+        if page.sequence <= newest || !follows {
             return false;
         }
-        (*end, newest) = (Some(page.end()), page.sequence);
+        newest = page.sequence;
+        if !was_passed {
+            *end = Some(page.end());
+        }
     }
-    ends.iter().zip(&block.ends).all(|(found, &end)| found.is_none_or(|found| found == end))
+    let found = ends.iter().zip(&block.ends).zip(&block.trimmed);
+    found.into_iter().all(|((found, &end), &trimmed)| found.is_none_or(|found| leads_to(found, end, trimmed)))
 }

@@ -457,6 +457,13 @@ impl Lane {
         self.floor = u64::MAX;
     }
 
+    /// Goes on at `to`, behind all that has arrived: nobody wants what is before it, wherever that is.
+    pub(crate) fn skip(&mut self, to: u64) {
+        debug_assert!(to >= self.arrived);
+        self.truncate(self.persisted);
+        self.restart(to);
+    }
+
     /// Its host does not write any more: regions that it had not released are void, and a primary's bytes have no floor here.
     pub(super) fn void_regions(&mut self) {
         if self.floor != u64::MAX {

@@ -122,6 +122,12 @@ impl Function {
         }
     }
 
+    /// Whether a lane's stream can go on at `to` without what is before it.
+    fn may_skip(&self, lane: usize, to: u64) -> bool {
+        let behind = |l: &Lane| !l.is_broken() && l.floor() == u64::MAX && (l.arrived() + 1..=OFFSET_END).contains(&to);
+        !self.replicated && self.transport.writable() && self.lanes.get(lane).is_some_and(behind)
+    }
+
     /// Forgets cuts that concern no page that is still there.
     fn forget_cuts(&mut self) {
         if !self.cuts.is_empty() {

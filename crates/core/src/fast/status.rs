@@ -21,7 +21,11 @@ impl Function {
 
     /// The oldest offset of a lane that is still on flash; the end of the log if none is.
     fn oldest_on_flash(&self, lane: usize) -> u64 {
-        self.log.oldest(lane as u8).map_or(self.lanes[lane].durable(), |page| page.offset)
+        // Pages that nothing is needed of may wait for others before them to go.
+        let is_needed =
+            |page: &super::LogPage| page.lane == lane as u8 && page.len > 0 && page.end() > self.trimmed[lane];
+        let mut pages = self.log.pages().map(|(_, page)| page);
+        pages.find(is_needed).map_or(self.lanes[lane].durable(), |page| page.offset)
     }
 }
 

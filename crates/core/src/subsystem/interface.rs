@@ -165,6 +165,15 @@ pub enum Input<'a> {
         /// The bytes since it last said so.
         content: Content<'a>,
     },
+    /// A mapped client has no use for what it stored before an offset, and has not said what that is.
+    Skip {
+        /// The controller.
+        function: u8,
+        /// The lane.
+        lane: u8,
+        /// Where its stream goes on.
+        to: u64,
+    },
     /// A frame from a peer of a function's fast side, with the bytes that it names.
     Frame {
         /// The function.

@@ -225,6 +225,7 @@ impl<M: Medium> Subsystem<M> {
             Input::Announce { function, lane, tail, content } => {
                 self.tell_device(device::Input::Announce { function, lane, tail, content });
             }
+            Input::Skip { function, lane, to } => self.tell_device(device::Input::Skip { function, lane, to }),
             Input::Frame { function, frame, content } => {
                 self.tell_device(device::Input::Frame { function, frame, content });
             }

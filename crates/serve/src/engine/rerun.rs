@@ -99,6 +99,7 @@ impl Asked {
             | Input::LoadedOutside { function }
             | Input::Store { function, .. }
             | Input::Announce { function, .. }
+            | Input::Skip { function, .. }
             | Input::Frame { function, .. } => function < functions,
             Input::StoreFailed | Input::Inject(_) | Input::Timer => true,
         }

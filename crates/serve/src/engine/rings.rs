@@ -15,6 +15,7 @@ use crate::vfio_user::Doorbell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_core::fast::{Fast, Function, bar};
+use tidewater_core::subsystem::Input;
 use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage};
 
 /// Pause between two looks while somebody waits for what is in a ring.
@@ -27,6 +28,8 @@ const MUCH: u64 = 256 << 10;
 const SYNCED_PARTS: u64 = 4;
 /// A ring is synced behind so many bytes where its copy has none of them.
 const SYNCED_BESIDE_COPY: u64 = 512 << 10;
+/// Such a part of a ring may be left in it at most, for as long as nobody waits: what comes needs the room.
+const LEFT_PARTS: u64 = 2;
 /// Pause between two looks, in the end, while nothing is found, or little.
 const LOOK_MAX: WallDuration = WallDuration::from_millis(20);
 
@@ -76,6 +79,8 @@ struct MappedLane {
     saved: u64,
     /// Nothing of what it holds could be taken then.
     stuck: bool,
+    /// Where its stream was to go on when it was told to skip something last.
+    skipped: u64,
     /// End of what is in the image: its client may use the place again, since the death of this process does not reach it.
     taken: u64,
     /// Up to where its client wants it to be synced.
@@ -501,14 +506,28 @@ impl<M> World<M> {
             self.break_stream(function, lane, said.tail);
             return Ok(true);
         }
+        let unneeded = said.unneeded.min(said.tail);
+        if unneeded > arrived.max(is.skipped) && !of.is_replicated() {
+            // It was never taken, and need not be.
+            (is.expected, is.skipped) = (unneeded, unneeded);
+            self.push(Input::Skip { function: function as u8, lane: lane as u8, to: unneeded });
+            return Ok(true);
+        }
+        // What nobody waits for may be of no use soon.
+        let is_waited_for = is.wanted > arrived;
+        let left = if is_waited_for { 0 } else { said.left.min(ring.file.header().ring_bytes / LEFT_PARTS) };
+        let due = said.tail.saturating_sub(left);
+        if due <= arrived {
+            return Ok(false);
+        }
         // As much as the intake queue takes now; the rest comes with the next look.
-        let len = (said.tail - arrived).min((l.credit() + l.queue_size()).saturating_sub(arrived));
+        let len = (due - arrived).min((l.credit() + l.queue_size()).saturating_sub(arrived));
         if len == 0 {
             is.stuck = true;
             return Ok(false);
         }
         // The rest is looked for at once.
-        self.watch.more |= said.tail > arrived + len;
+        self.watch.more |= due > arrived + len;
         self.watch.bytes += len;
         self.take_snapshot(function, ring, &Snapshot { lane, tail: arrived + len, len })?;
         Ok(true)

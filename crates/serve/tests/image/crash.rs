@@ -30,6 +30,8 @@ pub struct Campaign {
     pub live_on: u64,
     /// The host keeps what it stores into the log ([`Rig::keeps_rings`]).
     pub keeps_rings: bool,
+    /// It has no use for some of what it has not stored ([`Rig::skips`]).
+    pub skips: bool,
     pub flaw: Option<Flaw>,
 }
 
@@ -67,7 +69,7 @@ impl Campaign {
         let mut rig = Rig::create(Target::Storage(Box::new(storage), "test"), &self.profile, self.seed, self.how())
             .map_err(|error| error.to_string())?;
         rig.mix(self.mix);
-        rig.keeps_rings = self.keeps_rings;
+        (rig.keeps_rings, rig.skips) = (self.keeps_rings, self.skips);
         let len = rig.payload.image().file_len();
         let mut disk = Disk::new(vec![0; len as usize]);
         let mut counts = Counts::default();
@@ -142,7 +144,7 @@ impl Campaign {
             if let Some(bytes) = again {
                 counts.second += 1;
                 rig.mix(self.mix);
-                rig.keeps_rings = self.keeps_rings;
+                (rig.keeps_rings, rig.skips) = (self.keeps_rings, self.skips);
                 let mut disk = Disk::new(bytes);
                 let again = Campaign { one_in: 40, random: 2, exhaustive: 0, ..self.clone() };
                 again.cut_while_running(&mut rig, &log, &mut disk, counts, 60, seed | 1)?;
@@ -167,6 +169,7 @@ pub fn campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec
             exhaustive: 0,
             live_on: 40,
             keeps_rings: false,
+            skips: false,
             flaw: None,
         })
         .collect()
@@ -182,6 +185,12 @@ pub fn log_campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) ->
 pub fn kept_log_campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec<Campaign> {
     let campaigns = log_campaigns(seeds, commands, one_in).into_iter();
     campaigns.map(|campaign| Campaign { keeps_rings: true, ..campaign }).collect()
+}
+
+/// The same with a host that has no use for some of what it has not stored.
+pub fn skipping_log_campaigns(seeds: std::ops::Range<u64>, commands: u64, one_in: u64) -> Vec<Campaign> {
+    let campaigns = kept_log_campaigns(seeds, commands, one_in).into_iter();
+    campaigns.map(|campaign| Campaign { skips: true, ..campaign }).collect()
 }
 
 /// The same over hybrid mapping.
@@ -213,6 +222,8 @@ fn a_crash_at_any_write_leaves_a_log_without_a_gap() {
     let all = run_all(&log_campaigns(40..46, 160, 100));
     assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2, "{all:?}");
     let all = run_all(&kept_log_campaigns(46..52, 160, 100));
+    assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2, "{all:?}");
+    let all = run_all(&skipping_log_campaigns(52..58, 160, 100));
     assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2, "{all:?}");
 }
 
@@ -251,6 +262,8 @@ fn torture_logs_crash_at_every_write() {
     let all = run_all(&log_campaigns(300..332, 400, 8));
     assert!(all.crashes > 60_000, "{all:?}");
     let all = run_all(&kept_log_campaigns(400..432, 400, 8));
+    assert!(all.crashes > 60_000, "{all:?}");
+    let all = run_all(&skipping_log_campaigns(500..532, 400, 8));
     assert!(all.crashes > 60_000, "{all:?}");
 }
 

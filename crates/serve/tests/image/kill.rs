@@ -80,7 +80,7 @@ fn child(job: &str) {
     let target = Target::Storage(Box::new(storage), "child");
     let (mut rig, _) = Rig::reopen(target, ImageOptions::default(), FaultPlan::default(), seed).unwrap();
     rig.model = Model::after_crash(&rig.contents().unwrap());
-    rig.keeps_rings = seed % 2 == 1;
+    (rig.keeps_rings, rig.skips) = (seed % 2 == 1, seed % 4 > 1);
     rig.see_credit();
     let mut out = io::stdout().lock();
     rig.tell = Some(Box::new(move |told| {

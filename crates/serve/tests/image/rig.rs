@@ -150,6 +150,8 @@ pub struct Rig {
     pub tell: Option<Teller>,
     /// The host keeps what it has stored into the log until it is told that the image has it.
     pub keeps_rings: bool,
+    /// The host has no use for some of what it has not stored.
+    pub skips: bool,
     pub completed: u64,
     pub read_blocks: u64,
     /// The store has failed: what is refused or ends badly is not held against the drive.
@@ -192,6 +194,7 @@ impl Rig {
             cid: 0,
             tell: None,
             keeps_rings: false,
+            skips: false,
             completed: 0,
             read_blocks: 0,
             faulty: false,
@@ -562,6 +565,7 @@ impl Rig {
             commands: BTreeMap::new(),
             cid: 0,
             keeps_rings: self.keeps_rings,
+            skips: self.skips,
             tell: None,
             completed: 0,
             read_blocks: 0,

@@ -168,6 +168,10 @@ layout! {
         72 used: u64,
         /// The device is asked to sync what is below: it looks here now and then, and at once when the doorbell or a message says so.
         128 wanted: u64,
+        /// Its client has no use for what is below, be it in the ring still: the device need not take it.
+        136 unneeded: u64,
+        /// Bytes before the tail that the device may leave in the ring while nobody waits for them: they may soon be of no use.
+        144 left: u64,
         /// The PID namespace (its inode) that the owners of slots are of.
         192 namespace: u64,
         /// The ring's bytes from this stream offset on are those of this generation.
@@ -196,6 +200,10 @@ impl RingLanePage {
     pub const USED_OFFSET: usize = 72;
     /// Where `wanted` is.
     pub const WANTED_OFFSET: usize = 128;
+    /// Where `unneeded` is.
+    pub const UNNEEDED_OFFSET: usize = 136;
+    /// Where `left` is.
+    pub const LEFT_OFFSET: usize = 144;
     /// Where `namespace` is.
     pub const NAMESPACE_OFFSET: usize = 192;
     /// Where `begin` is.
