@@ -249,7 +249,7 @@ impl<J: Backing> Run<J> {
             ask_at: begin,
             checkpoints: 0,
             trimmed: begin,
-            ordered: (0, now),
+            ordered: (0, now.checked_sub(EVERY).unwrap_or(now)),
             told: false,
         };
         let globs = setup.globs.clone();
