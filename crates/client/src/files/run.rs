@@ -33,8 +33,12 @@ pub const TICK: Duration = Duration::from_millis(20);
 const TICK_IDLE: Duration = Duration::from_millis(200);
 /// The device is asked this often how full its log is; before that only when the log has come a good part of the way to where that matters.
 const ASK: Duration = Duration::from_millis(200);
-/// Files are synced as well once such a part of the ring is behind the last time, where what it holds is left in it.
-const LEFT_PARTS: u64 = 4;
+/// Files are synced as well once such a part of the ring was filled since the last time, where what it holds is left in it: half of that.
+const FILLED_PARTS: u64 = 4;
+/// But no more often: else files were synced for nearly each write of a program that fills a small ring.
+const FILLED_EVERY: Duration = Duration::from_millis(50);
+/// In rings that are smaller nothing is left: they are full before files are synced.
+const LEFT_MIN: u64 = 4 << 20;
 /// How long an append waits for a ring that is full.
 const FULL: Duration = Duration::from_secs(20);
 
@@ -332,7 +336,9 @@ impl<J: Backing> Run<J> {
                 drop(self.files.lock(place, file.as_fd(), false)?);
             }
         }
-        let fills_ring = self.leave(&mut state) && end - state.trimmed >= log.ring_bytes() / LEFT_PARTS;
+        let fills_ring = self.leave(&mut state)
+            && end - state.trimmed >= log.ring_bytes() / FILLED_PARTS
+            && state.at.elapsed() >= FILLED_EVERY;
         if !is_short && !fills_ring && end < state.ask_at && state.asked.elapsed() < ASK {
             return Ok(None);
         }
@@ -356,17 +362,17 @@ impl<J: Backing> Run<J> {
         Ok(Some(done))
     }
 
-    /// Lets the device leave in the ring what it holds: files are synced before that is much, and nothing of it is needed then. `false`: not now, since
-    /// programs sync files outside of the set, and wait for all of the log before.
+    /// Lets the device leave in the ring what it holds: files are synced before that is much, and nothing of it is needed then. `false`: it does not, since
+    /// the ring is too small, or since programs sync files outside of the set and wait for all of the log before.
     fn leave(&self, state: &mut State) -> bool {
         let log = self.files.journal();
         let ordered = self.files.table().counted(Counter::Ordered);
         if ordered != state.ordered.0 {
             state.ordered = (ordered, state.looked);
         }
-        let leaves = state.ordered.1.elapsed() >= EVERY;
-        log.leave(if leaves { log.ring_bytes() / 2 } else { 0 });
-        leaves && log.ring_bytes() > 0
+        let leaves = log.ring_bytes() >= LEFT_MIN && state.ordered.1.elapsed() >= EVERY;
+        log.leave(if leaves { log.ring_bytes() } else { 0 });
+        leaves
     }
 
     /// Says how far programs may go: half of what is free, as lanes share it, is for what is under way and for the next checkpoint.
