@@ -478,7 +478,7 @@ impl Log {
     fn map_in(&self, reserved: Reserved) {
         let begin = self.mapped.load(Ordering::Relaxed).max(reserved.from) / MAPPED_AT_ONCE * MAPPED_AT_ONCE;
         let end = reserved.end.next_multiple_of(MAPPED_AT_ONCE);
-        self.ring.touch(begin, end);
+        self.ring.touch(begin, end, MAPPED_AT_ONCE);
         self.mapped.store(end, Ordering::Relaxed);
     }
 
@@ -715,7 +715,7 @@ impl Log {
         }
     }
 
-    /// Lets the device leave as many bytes before the tail in the ring, half of that at most, for as long as nobody waits for them: they may be of no use before
+    /// Lets the device leave as many bytes before the tail in the ring, half a ring at most, for as long as nobody waits for them: they may be of no use before
     /// it takes them ([`Log::skip`]). A crash of the machine takes them, where the ring does not survive one and has no copy.
     pub fn leave(&self, bytes: u64) {
         self.ring.left().store(bytes, Ordering::Relaxed);

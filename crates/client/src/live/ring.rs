@@ -541,10 +541,10 @@ impl Ring {
         self.data.fetch_ahead(at, first as u64);
     }
 
-    /// Loads from both ends of the ring's pages under a range of the stream. The system maps those around a page that is loaded from as well (all of a huge
-    /// page, or the 64 KiB that it lies in, where `fault_around_bytes` is as it comes), and around one that is stored to none.
-    pub(super) fn touch(&self, begin: u64, end: u64) {
-        for at in [begin, end - 8] {
+    /// Loads from the ring's pages under a range of the stream, at each step and at the end. The system maps those around a page that is loaded from as well
+    /// (all of a huge page, or the 64 KiB that it lies in, where `fault_around_bytes` is as it comes), and around one that is stored to none.
+    pub(super) fn touch(&self, begin: u64, end: u64, step: u64) {
+        for at in (begin..end).step_by(step as usize).chain([end - 8]) {
             std::hint::black_box(self.data.load(self.parts(at, 8).0));
         }
     }
