@@ -18,11 +18,13 @@ impl Rng {
     }
 
     /// 64 uniform random bits.
+    #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// A uniform number in `0..bound`. Asserts that `bound` is not zero.
+    #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a random number below zero was asked for");
         // Lemire's multiply-shift; its bias is below bound / 2^64.
@@ -40,6 +42,7 @@ impl Rng {
     }
 
     /// True with the probability that [`probability_threshold`] made `threshold` from. Draws nothing when it is zero.
+    #[inline]
     pub fn chance(&mut self, threshold: u64) -> bool {
         threshold != 0 && self.next_u64() <= threshold
     }

@@ -6,6 +6,7 @@ use crate::events::{Event, lane};
 use crate::fast::LOG_OWNER;
 use crate::ftl::Entry;
 use crate::host::{Permit, Slot};
+use std::hint::cold_path;
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Command, DsmRange, Kind, Status};
@@ -77,12 +78,13 @@ pub(crate) struct Work {
 const RANGE: u32 = DsmRange::SIZE as u32;
 
 impl<M: Medium> Device<M> {
+    #[inline(always)]
     fn tag(&self, slot: u16) -> u64 {
         self.host.slot(Permit::from_index(slot)).tag
     }
 
     /// A command that was taken: what it touches, for all its steps.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&mut self, permit: Permit) {
         let work = match self.host.slot(permit).command {
             Ok(Command { ref kind, first_block, blocks, fua, .. }) => {
@@ -113,9 +115,10 @@ impl<M: Medium> Device<M> {
     }
 
     /// A command has left the pipeline.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self, slot: u16) {
         if self.window.table().used() > 0 && !self.passes_gate(slot) {
+            cold_path();
             return;
         }
         let work = &mut self.work[slot as usize];
@@ -130,12 +133,14 @@ impl<M: Medium> Device<M> {
         }
     }
 
+    #[inline(always)]
     fn receive(&mut self, slot: u16, bytes: u64) {
         let arrives = self.link_in.transfer(self.now, bytes);
         self.events.push(arrives, lane::DATA_IN, Event::Data { slot: slot.into() });
     }
 
     /// A step that took time is over.
+    #[inline(always)]
     pub(crate) fn go_on(&mut self, slot: u16) {
         let &Work { action, step, next, end, .. } = &self.work[slot as usize];
         if step == Step::Send {
@@ -288,43 +293,52 @@ impl<M: Medium> Device<M> {
     }
 
     /// Pages that are written in part are read first.
+    #[inline(always)]
     pub(crate) fn merge(&mut self, slot: u16) {
-        let &Work { first_block, blocks, next, end, .. } = &self.work[slot as usize];
+        let &Work { first_block, blocks, .. } = &self.work[slot as usize];
         let mask = (1u64 << self.page_shift) - 1;
         let head = first_block & mask != 0;
         let tail = (first_block + u64::from(blocks)) & mask != 0;
         if head || tail {
-            let buffer = &self.write_buffer;
-            let first = (head && !buffer.contains(next)).then_some(next);
-            let last = (tail && (end - 1 != next || !head) && !buffer.contains(end - 1)).then_some(end - 1);
-            if self.translate(slot, first.into_iter().chain(last)) {
-                return; // It comes back when all entries are at hand.
-            }
-            let mut past = 0;
-            if self.options.premap {
-                past = first.into_iter().chain(last).map(|lpn| self.premap(slot, lpn, lpn + 1)).sum();
-            }
-            let read = self.ftl.read(self.now, &mut self.events, first.into_iter().chain(last), u32::from(slot));
-            let work = &mut self.work[slot as usize];
-            work.step = Step::Merge;
-            match read {
-                Ok(queued) => work.pending = queued + past,
-                Err(queued) => {
-                    work.pending = queued + past;
-                    work.status = Status::UNRECOVERED_READ_ERROR;
-                    if work.pending == 0 {
-                        return self.finish(slot, self.now);
-                    }
-                }
-            }
-            if work.pending > 0 {
+            cold_path();
+            if !self.has_parts(slot, head, tail) {
                 return;
             }
         }
         self.wait_turn(slot, Step::Write);
     }
 
+    /// Reads the pages that a command writes in part: its first, its last. False: it comes back when they are at hand, or
+    /// has ended.
+    #[inline(never)]
+    fn has_parts(&mut self, slot: u16, head: bool, tail: bool) -> bool {
+        let &Work { next, end, .. } = &self.work[slot as usize];
+        let buffer = &self.write_buffer;
+        let first = (head && !buffer.contains(next)).then_some(next);
+        let last = (tail && (end - 1 != next || !head) && !buffer.contains(end - 1)).then_some(end - 1);
+        if self.translate(slot, first.into_iter().chain(last)) {
+            return false;
+        }
+        let mut past = 0;
+        if self.options.premap {
+            past = first.into_iter().chain(last).map(|lpn| self.premap(slot, lpn, lpn + 1)).sum();
+        }
+        let read = self.ftl.read(self.now, &mut self.events, first.into_iter().chain(last), u32::from(slot));
+        let work = &mut self.work[slot as usize];
+        work.step = Step::Merge;
+        work.pending = past + read.unwrap_or_else(|queued| queued);
+        if read.is_err() {
+            work.status = Status::UNRECOVERED_READ_ERROR;
+            if work.pending == 0 {
+                self.finish(slot, self.now);
+                return false;
+            }
+        }
+        work.pending == 0
+    }
+
     /// Goes on at once if nobody stands before it, else when its turn comes.
+    #[inline(always)]
     fn wait_turn(&mut self, slot: u16, step: Step) {
         self.work[slot as usize].step = step;
         if !self.stalled.is_empty() || !self.advance(slot) {
@@ -334,6 +348,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// Lets a command that writes or flushes go on. False: it must wait.
+    #[inline(always)]
     fn advance(&mut self, slot: u16) -> bool {
         match self.work[slot as usize].action {
             Action::Write => self.write_pages(slot),
@@ -343,6 +358,7 @@ impl<M: Medium> Device<M> {
         }
     }
 
+    #[inline(always)]
     fn write_pages(&mut self, slot: u16) -> bool {
         let &Work { fua, first_block, blocks, next, end, .. } = &self.work[slot as usize];
         let through = fua && !self.buffer_survives || !self.write_buffer.is_enabled();
@@ -379,6 +395,7 @@ impl<M: Medium> Device<M> {
         self.outputs.push_back(Output::Taken { queue, cid, lpn, previous });
     }
 
+    #[inline(always)]
     fn write_back(&mut self, lpn: u32, version: u64, run: Run) -> bool {
         self.uncache(lpn);
         while !self.write_buffer.write(lpn, version, run) {
@@ -592,6 +609,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// A command ends at `at`: its completion entry is written.
+    #[inline(always)]
     pub(crate) fn finish(&mut self, slot: u16, at: Instant) {
         let arrives = at + self.profile.host.completion_time;
         self.events.push(arrives, lane::COMPLETE, Event::Complete { slot: slot.into() });

@@ -56,7 +56,7 @@ pub struct SharedServer {
 
 impl SharedServer {
     /// Takes the resource for `cost`; returns when it is done.
-    #[inline]
+    #[inline(always)]
     pub fn serve(&mut self, now: Instant, cost: Duration) -> Instant {
         if self.behind.is_zero() {
             self.free_at = self.free_at.max(now) + cost;

@@ -115,7 +115,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// Destages what nobody waits for: what has begun to leave, and what is more than the profile lets stay.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn background_destage(&mut self) {
         while (self.write_buffer.is_leaving() || self.write_buffer.dirty() > self.destage_above) && self.destage() {}
     }
@@ -166,7 +166,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// The read cache lets go of a page, because it is written or deallocated.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn uncache(&mut self, lpn: u32) {
         if !self.read_cache.is_empty() && self.read_cache.remove(lpn) {
             if self.host_uses.cache {

@@ -11,7 +11,7 @@ use crate::buffer::{Buffer, Setting};
 use crate::commands::Work;
 use crate::cost::{Link, Rate, SharedServer, lane_bytes_per_second};
 use crate::destage::PADDING_READ;
-use crate::events::{Event, EventQueue, lane};
+use crate::events::{Event, EventQueue, USUAL, lane};
 use crate::fast::{self, Fast, LOG_OWNER, LOG_READ, LogRemains};
 use crate::flash::{Operation, Source};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
@@ -21,6 +21,7 @@ use crate::memory::{Note, Placed, Use, place};
 use crate::profile::{MemoryKind, MemoryProfile, Profile};
 use crate::window::{self, Window};
 use std::collections::VecDeque;
+use std::hint::cold_path;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Medium, Nand, Stamps};
 
@@ -109,6 +110,7 @@ impl MemoryPort {
         self.server.serve_behind(now, self.rate.time(bytes));
     }
 
+    #[inline(always)]
     pub(crate) fn write(&mut self, now: Instant, bytes: u64) -> Instant {
         self.traffic.written += bytes;
         self.server.serve(now, self.rate.time(bytes)) + self.write_latency
@@ -216,7 +218,7 @@ impl<M: Medium> Device<M> {
             // What is read before it is written was there before the run, and so was its map.
             ftl.place_mapping_pages(true, PAST);
         }
-        Device::assemble(profile, options, plan, ftl, EventQueue::new(1_024), Instant::ZERO)
+        Device::assemble(profile, options, plan, ftl, EventQueue::new(USUAL), Instant::ZERO)
     }
 
     pub(crate) fn assemble(
@@ -346,6 +348,7 @@ impl<M: Medium> Device<M> {
         match input {
             Input::Submit { queue, submission } => {
                 if self.is_recovering() {
+                    cold_path();
                     self.host.submit(queue, submission)?;
                 } else if let Some(permit) = self.host.submit_and_fetch(queue, submission)? {
                     self.enter_pipeline(permit);
@@ -416,9 +419,12 @@ impl<M: Medium> Device<M> {
         self.events.len() > self.fast.waiting_to_destage()
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_timer(&mut self) {
-        let Some(event) = self.events.pop_due(self.now) else { return };
+        let Some(event) = self.events.pop_due(self.now) else {
+            cold_path();
+            return;
+        };
         match event {
             Event::Command { slot } => self.begin(slot as u16),
             Event::Data { slot } => self.go_on(slot as u16),
@@ -455,7 +461,7 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn on_flash_done(&mut self, done: u32) {
         let &Operation { source, owner, uncorrectable, .. } = self.ftl.flash.operation(done);
         match source {
@@ -499,7 +505,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// Takes commands as far as permits allow, into the command pipeline.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fetch(&mut self) {
         if self.host.has_waiting() && !self.is_recovering() {
             while let Some(permit) = self.host.fetch() {
@@ -509,7 +515,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// A command that was taken enters the command pipeline.
-    #[inline]
+    #[inline(always)]
     fn enter_pipeline(&mut self, permit: Permit) {
         let enters = self.pipeline_free_at.max(self.now);
         self.pipeline_free_at = enters + self.profile.host.command_interval;
@@ -518,15 +524,18 @@ impl<M: Medium> Device<M> {
         self.events.push(enters + self.profile.host.command_time, lane::COMMAND, Event::Command { slot });
     }
 
+    #[inline(always)]
     fn complete(&mut self, slot: u16) {
         let status = self.work[slot as usize].status;
         let completion = self.host.complete(Permit::from_index(slot), status, 0);
         if self.has_output() {
+            cold_path();
             self.outputs.push_back(Output::Complete(completion));
         } else {
             self.completion = Some(completion);
         }
         if self.is_draining() {
+            cold_path();
             self.go_on_draining();
         }
         self.fetch();

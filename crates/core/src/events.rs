@@ -22,6 +22,10 @@ const NEVER: u64 = u64::MAX;
 /// The key of the heap when its head is due so late (13 days after the base) that no key can tell.
 const FAR: u64 = NEVER - LANES as u64;
 
+/// Events that a lane of a device holds before it allocates again. Few, since a ring is used all around: what the usual depths
+/// need should stay in the nearest cache.
+pub const USUAL: usize = 64;
+
 /// What each lane is for: one constant latency each.
 pub mod lane {
     /// Array reads, by page kind (3 lanes).
@@ -343,7 +347,7 @@ impl EventQueue {
     }
 
     /// The least key: first within the group whose keys have changed, then among the groups.
-    #[inline]
+    #[inline(always)]
     fn find_first(&mut self, changed: usize) -> u64 {
         let group = changed / GROUP % self.groups.len();
         let (heads, _) = self.heads.as_chunks::<GROUP>();
@@ -354,7 +358,7 @@ impl EventQueue {
     }
 
     /// Takes the next event if it is due by `now`.
-    #[inline]
+    #[inline(always)]
     pub fn pop_due(&mut self, now: Instant) -> Option<Event> {
         let at = self.next_at()?;
         if at > now {

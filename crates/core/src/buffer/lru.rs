@@ -94,7 +94,7 @@ impl Lru {
     }
 
     /// Puts a new node into its chain and into the list.
-    #[inline]
+    #[inline(always)]
     fn put_in(&mut self, bucket: usize, lpn: u32) {
         let node = Node { lpn, newer: NONE, older: self.newest, next: self.buckets[bucket] };
         let n = match self.free.pop() {

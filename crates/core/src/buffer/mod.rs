@@ -239,7 +239,7 @@ impl Buffer {
 
     /// A page is written by a command that writes `run`. False: it is not held and there is no room; nothing has changed
     /// but, maybe, what the policy thinks of it.
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, lpn: u32, version: u64, run: Run) -> bool {
         let room = self.held < self.capacity;
         if !self.victim.is_empty()

@@ -200,7 +200,10 @@ impl<M: Medium> Ftl<M> {
         let first = self.layout.ppn(superblock, operation.row, 0);
         let valid = operation.units & self.valid_bits.row(first, self.layout.units_per_row);
         let mut lpns = [Nand::NO_LPN; u64::BITS as usize];
-        self.each_lpn(die, superblock, operation.row, valid, |unit, lpn| lpns[unit as usize & 63] = lpn);
+        self.each_lpn(die, superblock, operation.row, valid, |unit, lpn| {
+            self.map.prefetch(lpn);
+            lpns[unit as usize & 63] = lpn;
+        });
         let (mut moved, mut to) = (0, None);
         for unit in bits(valid) {
             let (ppn, lpn) = (first + unit, lpns[unit as usize & 63]);

@@ -25,10 +25,8 @@ impl DieSet {
         if ahead != 0 {
             return Some(start as u32 * 64 + ahead.trailing_zeros());
         }
-        let n = self.words.len();
-        (1..=n)
-            .map(|i| (start + i) % n)
-            .find(|&i| self.words[i] != 0)
-            .map(|i| i as u32 * 64 + self.words[i].trailing_zeros())
+        let (before, after) = (0..=start, start + 1..self.words.len());
+        let i = after.chain(before).find(|&i| self.words[i] != 0)?;
+        Some(i as u32 * 64 + self.words[i].trailing_zeros())
     }
 }

@@ -18,7 +18,7 @@ pub(super) const LOST: u32 = u32::MAX - 1;
 
 impl<M: Medium> Ftl<M> {
     /// Whether a host unit can be taken now. When not, ask again after a program or an erase is done.
-    #[inline]
+    #[inline(always)]
     pub fn can_write(&mut self) -> bool {
         match &self.hybrid {
             None => self.host_row != NONE || self.open_host_row(),
@@ -49,7 +49,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Puts a host unit into the open row; [`Ftl::can_write`] must have said yes. `owner` is acknowledged once the unit
     /// is programmed.
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: u32) {
         self.write_sequence += 1;
         self.statistics.host += 1;
@@ -71,7 +71,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Puts a unit into a row and moves its map entry. True: the row is full.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: u32) -> bool {
         let r = &mut self.rows[row as usize];
         let (unit, number, stream) = (r.count, r.number, r.stream);
@@ -112,6 +112,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Opens a row for host data on the next die that can take one.
+    #[inline(always)]
     fn open_host_row(&mut self) -> bool {
         let Some(die) = self.ready.next(self.next_die) else { return false };
         self.next_die = if die + 1 == self.layout.dies { 0 } else { die + 1 };

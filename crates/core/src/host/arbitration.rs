@@ -87,11 +87,16 @@ impl Arbiter {
     }
 
     /// Chooses among the queues whose bits are set; `None` when there is none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pick(&mut self, occupied: u64) -> Option<u16> {
-        if let Some(queue) = self.first.pick(occupied, self.burst) {
-            return Some(queue);
+        match self.first.pick(occupied, self.burst) {
+            Some(queue) => Some(queue),
+            None => self.pick_by_weight(occupied),
         }
+    }
+
+    #[inline(never)]
+    fn pick_by_weight(&mut self, occupied: u64) -> Option<u16> {
         if occupied == 0 {
             return None;
         }

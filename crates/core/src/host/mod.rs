@@ -22,6 +22,7 @@ use crate::profile::HostProfile;
 use arbitration::Arbiter;
 use permits::{CommandIds, Slots};
 use queues::SubmissionQueues;
+use std::hint::cold_path;
 use tidewater_wire::nvme::{Command, Cqe, DsmRange, Kind, NSID_ALL, Sqe, Status};
 use tidewater_wire::vendor::status::RANGE_RESERVED;
 
@@ -112,6 +113,7 @@ impl Host {
     #[inline(always)]
     pub fn submit_and_fetch(&mut self, queue: u16, submission: Submission) -> Result<Option<Permit>, Submission> {
         if self.queues.occupied() != 0 || self.slots.is_full() {
+            cold_path();
             self.queues.push(queue, submission)?;
             return Ok(self.fetch());
         }
@@ -133,7 +135,7 @@ impl Host {
     }
 
     /// The command of an entry, or the status that it must be completed with.
-    #[inline]
+    #[inline(always)]
     fn check(&self, sqe: &Sqe, ranges: Option<&[DsmRange]>) -> Result<Command, Status> {
         let command = Command::parse(sqe)?;
         self.validate(&command, &self.namespace)?;
@@ -157,7 +159,7 @@ impl Host {
 
     /// Ends a command and frees its slot. `dw0` is the command-specific double word, 0 for the NVM command set. Asserts
     /// that the command is outstanding.
-    #[inline]
+    #[inline(always)]
     pub fn complete(&mut self, permit: Permit, status: Status, dw0: u32) -> Completion {
         let &Slot { queue, cid, holds_cid, .. } = self.slots.release(permit);
         if holds_cid {
@@ -180,7 +182,7 @@ impl Host {
     /// - Namespace is Write Protected: a command that changes a read-only namespace.
     /// - LBA Out of Range: a block past the end.
     /// - Range Reserved (vendor specific): a command that changes a block of an LBA ring.
-    #[inline]
+    #[inline(always)]
     pub fn validate(&self, command: &Command, namespace: &Namespace) -> Result<(), Status> {
         let kind = command.kind;
         if command.nsid != namespace.id && !(kind == Kind::Flush && command.nsid == NSID_ALL) {

@@ -1,5 +1,6 @@
 //! Permits: a slot for each command that the controller works on.
 
+use std::hint::cold_path;
 use tidewater_wire::nvme::{Command, DsmRange, Kind, Status};
 
 /// The right to work on one command, and the duty to complete it. It is a number, so that events can carry it; that it
@@ -71,7 +72,7 @@ impl Slots {
     }
 
     /// Takes a slot. Asserts that one is free.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, slot: Slot) -> Permit {
         if let Some(index) = self.free.pop() {
             let place = &mut self.slots[usize::from(index)];
@@ -85,13 +86,14 @@ impl Slots {
             }
             return Permit(index);
         }
+        cold_path();
         assert!(self.slots.len() < self.max, "a command was admitted although all {} slots are taken", self.max);
         self.slots.push(slot);
         Permit(self.slots.len() as u16 - 1)
     }
 
     /// Frees a slot and returns it for a last look. Asserts that it is taken.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release(&mut self, permit: Permit) -> &Slot {
         let slot = &mut self.slots[usize::from(permit.0)];
         assert!(slot.taken, "slot {} was completed although it is free", permit.0);
@@ -104,7 +106,7 @@ impl Slots {
     }
 
     /// A taken slot. Asserts that it is taken.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, permit: Permit) -> &Slot {
         let slot = &self.slots[usize::from(permit.0)];
         assert!(slot.taken, "slot {} was used although it is free", permit.0);
@@ -138,12 +140,13 @@ impl CommandIds {
         CommandIds(vec![0; queues as usize * 1024].into_boxed_slice())
     }
 
+    #[inline(always)]
     fn place(queue: u16, cid: u16) -> (usize, u64) {
         (usize::from(queue) * 1024 + usize::from(cid >> 6), 1 << (cid & 63))
     }
 
     /// Enters an identifier. False: it is there already.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enter(&mut self, queue: u16, cid: u16) -> bool {
         let (word, bit) = CommandIds::place(queue, cid);
         let new = self.0[word] & bit == 0;
@@ -152,7 +155,7 @@ impl CommandIds {
     }
 
     /// Takes an identifier out.
-    #[inline]
+    #[inline(always)]
     pub(super) fn leave(&mut self, queue: u16, cid: u16) {
         let (word, bit) = CommandIds::place(queue, cid);
         self.0[word] &= !bit;

@@ -39,7 +39,7 @@ fn bounds(bucket: usize) -> (u64, u64) {
 
 impl Histogram {
     /// Counts one value.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, latency: Duration) {
         let value = latency.as_ps();
         if self.count == 0 {

@@ -32,7 +32,7 @@ impl Metrics {
     }
 
     /// A request of `bytes` ended at `now`. Its time must not run backwards.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, now: Instant, op: Op, bytes: u64, latency: Duration) {
         self.latencies[op.index()].record(latency);
         self.bytes[op.index()] += bytes;

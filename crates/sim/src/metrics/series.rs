@@ -133,7 +133,7 @@ impl Series {
     }
 
     /// A request ended.
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, now: Instant, op: Op, bytes: u64, latency: Duration) {
         let interval = self.at(now);
         interval.requests += 1;

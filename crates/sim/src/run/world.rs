@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::hint::cold_path;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time;
@@ -252,10 +253,11 @@ impl<S: Source> Host<S> {
     }
 
     /// Reads the next request.
-    #[inline]
+    #[inline(always)]
     fn pull(&mut self) {
         self.upcoming = None;
         if self.pulled == self.limit || self.ended {
+            cold_path();
             self.ended = true;
             return;
         }
@@ -289,7 +291,7 @@ impl<S: Source> Host<S> {
     }
 
     /// Decides anew when the next command can be submitted.
-    #[inline]
+    #[inline(always)]
     fn refresh(&mut self) {
         let op = match (&self.cursor, &self.upcoming) {
             (Some(cursor), _) => cursor.op,
@@ -312,10 +314,11 @@ impl<S: Source> Host<S> {
     }
 
     /// Begins with the next request.
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, now: Instant) -> Option<Cursor> {
         let request = self.upcoming?;
         if now >= self.runs_until {
+            cold_path();
             // Too late to start: this request and all after it stay where they are.
             self.upcoming = None;
             self.ended = true;
@@ -354,6 +357,7 @@ impl<S: Source> Host<S> {
                 slot
             }
             None => {
+                cold_path();
                 self.requests.push(in_flight);
                 self.requests.len() as u32 - 1
             }
@@ -365,7 +369,7 @@ impl<S: Source> Host<S> {
     }
 
     /// The queue of the next command; there is one with room.
-    #[inline]
+    #[inline(always)]
     fn pick(&mut self, op: Op) -> u16 {
         let queues = self.rings.len() as u32;
         let queue = self.options.queue_of.queue(op, queues).unwrap_or_else(|| {
@@ -382,7 +386,7 @@ impl<S: Source> Host<S> {
     }
 
     /// A ring is full when it holds one command less than it has entries (NVM Express 1.4, 4.1.2).
-    #[inline]
+    #[inline(always)]
     fn note_room(&mut self, queue: u32) {
         let Ring { tail, head } = self.rings[queue as usize];
         let after = if tail + 1 == self.ring_entries { 0 } else { tail + 1 };
@@ -390,7 +394,7 @@ impl<S: Source> Host<S> {
     }
 
     /// A command is done, and with it perhaps its request.
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, now: Instant, queue: u16, head: u16, cid: u16, status: Status) {
         self.rings[usize::from(queue)].head = u32::from(head);
         self.note_room(u32::from(queue));
@@ -401,6 +405,7 @@ impl<S: Source> Host<S> {
         let measured = request.index >= self.warmup;
         self.commands_done += u64::from(measured);
         if !status.is_success() {
+            cold_path();
             request.status = status;
             if measured {
                 *self.failures.entry(status.bits()).or_default() += 1;
@@ -414,7 +419,7 @@ impl<S: Source> Host<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn end(&mut self, now: Instant, slot: u32, measured: bool) {
         let InFlight { op, length, start, .. } = self.requests[slot as usize];
         self.free_requests.push(slot);
@@ -429,6 +434,7 @@ impl<S: Source> Host<S> {
             }
         }
         if self.outstanding == 0 {
+            cold_path();
             self.finish_if_done();
         }
     }
@@ -548,7 +554,7 @@ impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
         self.due.min(self.cut_at)
     }
 
-    #[inline]
+    #[inline(always)]
     fn submit(&mut self, now: Instant) -> Option<Input<'_>> {
         if now >= self.cut_at {
             return None;
@@ -566,6 +572,7 @@ impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
                 cid
             }
             None => {
+                cold_path();
                 self.commands.push(slot);
                 (self.commands.len() - 1) as u16
             }
@@ -613,7 +620,7 @@ impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
         unreachable!("a submission queue refused {submission:?}: {}", self.describe());
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, now: Instant, output: Output, _device: &Device<M>) {
         if let Output::Complete(completion) = output {
             let cqe = &completion.cqe;
@@ -621,9 +628,10 @@ impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn stop(&mut self, now: Instant, device: &Device<M>) -> bool {
         if now >= self.sample_at {
+            cold_path();
             self.sample(now, &device.ftl().statistics);
             if now >= self.cut_at && self.halt == Halt::Running {
                 self.halt = Halt::PowerCut;

@@ -69,7 +69,7 @@ impl Command {
     /// Unknown opcodes give Invalid Command Opcode. Fused operations and SGLs, which the controller says it does not
     /// support (FUSES and SGLS of Identify Controller), give Invalid Field in Command. Reserved bits are ignored, and
     /// so are fields whose feature the controller does not offer: protection information, directives, storage hints.
-    #[inline]
+    #[inline(always)]
     pub fn parse(sqe: &Sqe) -> Result<Command, Status> {
         let dwords = sqe.dwords();
         let cdw12 = dwords[12];

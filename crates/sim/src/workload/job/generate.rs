@@ -71,7 +71,7 @@ impl JobSource {
 }
 
 impl Source for JobSource {
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Result<Request, SourceError>> {
         match &mut self.threads[..] {
             [thread] => thread.next(),
@@ -297,7 +297,7 @@ impl ThreadSource {
         self.pace.is_some()
     }
 
-    #[inline]
+    #[inline(always)]
     fn scattered(&mut self, length: u64) -> u64 {
         let index = match &mut self.scatter {
             Scatter::Uniform => self.rng.below(self.units),
