@@ -172,16 +172,29 @@ fn peak_mib() -> f64 {
     line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<f64>().ok()).map_or(0.0, |kib| kib / 1024.0)
 }
 
+/// What a simulator whose events carry one unit each would have as events: a command's own (of a read, that it leaves the pipeline
+/// and that it completes; of a write, that its data has come, too), and for each unit that is programmed or read its time on the
+/// channel and in the array. An event of this one carries up to a row of units.
+fn steps(record: &Record) -> f64 {
+    let requests = |operation: &str| record.requests_by_operation.get(operation).copied().unwrap_or(0);
+    let flash = &record.flash;
+    let programmed =
+        flash.units_host + flash.units_collected + flash.units_meta + flash.units_padding + flash.units_rewritten;
+    let read = flash.reads_host + flash.units_collected;
+    (2 * requests("read") + 3 * requests("write") + 2 * (programmed + read)) as f64
+}
+
 fn measure(case: &Case) {
     let record = simulate(case, case.requests);
     let (n, cpu) = (record.requests as f64, record.user_cpu_seconds);
     println!(
-        "{:<14} {:>6.2} M requests/s  {:>6.0} ns/request  {:>5.0} ns/event  {:>5.2} events/request  {:>5.2} write amplification  {:>6.0} MiB peak",
+        "{:<14} {:>6.2} M requests/s  {:>6.0} ns/request  {:>5.0} ns/event  {:>5.2} events/request  {:>4.0} ns/step  {:>5.2} write amplification  {:>6.0} MiB peak",
         case.name,
         n / cpu / 1e6,
         cpu / n * 1e9,
         cpu / (n * record.events_per_request) * 1e9,
         record.events_per_request,
+        cpu / steps(&record) * 1e9,
         record.write_amplification,
         peak_mib(),
     );

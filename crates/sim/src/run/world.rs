@@ -397,7 +397,9 @@ impl<S: Source> Host<S> {
     #[inline(always)]
     fn complete(&mut self, now: Instant, queue: u16, head: u16, cid: u16, status: Status) {
         self.rings[usize::from(queue)].head = u32::from(head);
-        self.note_room(u32::from(queue));
+        if self.full != 0 {
+            self.note_room(u32::from(queue));
+        }
         let slot = self.commands[usize::from(cid)];
         self.free_commands.push(cid);
         let request = &mut self.requests[slot as usize];
