@@ -301,17 +301,17 @@ impl<M: Medium> Device<M> {
         let tail = (first_block + u64::from(blocks)) & mask != 0;
         if head || tail {
             cold_path();
-            if !self.has_parts(slot, head, tail) {
+            if !self.read_parts(slot, head, tail) {
                 return;
             }
         }
         self.wait_turn(slot, Step::Write);
     }
 
-    /// Reads the pages that a command writes in part: its first, its last. False: it comes back when they are at hand, or
-    /// has ended.
+    /// Reads the pages that a command writes in part: its first, its last. True: they are at hand. False: it comes back when
+    /// they are, or has ended.
     #[inline(never)]
-    fn has_parts(&mut self, slot: u16, head: bool, tail: bool) -> bool {
+    fn read_parts(&mut self, slot: u16, head: bool, tail: bool) -> bool {
         let &Work { next, end, .. } = &self.work[slot as usize];
         let buffer = &self.write_buffer;
         let first = (head && !buffer.contains(next)).then_some(next);

@@ -11,7 +11,7 @@ use crate::buffer::{Buffer, Setting};
 use crate::commands::Work;
 use crate::cost::{Link, Rate, SharedServer, lane_bytes_per_second};
 use crate::destage::PADDING_READ;
-use crate::events::{Event, EventQueue, USUAL, lane};
+use crate::events::{Event, EventQueue, LANE_PLACES, lane};
 use crate::fast::{self, Fast, LOG_OWNER, LOG_READ, LogRemains};
 use crate::flash::{Operation, Source};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
@@ -218,7 +218,7 @@ impl<M: Medium> Device<M> {
             // What is read before it is written was there before the run, and so was its map.
             ftl.place_mapping_pages(true, PAST);
         }
-        Device::assemble(profile, options, plan, ftl, EventQueue::new(USUAL), Instant::ZERO)
+        Device::assemble(profile, options, plan, ftl, EventQueue::new(LANE_PLACES), Instant::ZERO)
     }
 
     pub(crate) fn assemble(

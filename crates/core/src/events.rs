@@ -24,7 +24,7 @@ const FAR: u64 = NEVER - LANES as u64;
 
 /// Events that a lane of a device holds before it allocates again. Few, since a ring is used all around: what the usual depths
 /// need should stay in the nearest cache.
-pub const USUAL: usize = 64;
+pub const LANE_PLACES: usize = 64;
 
 /// What each lane is for: one constant latency each.
 pub mod lane {

@@ -7,7 +7,7 @@ mod dump;
 pub use dump::{Dump, buffer_energy_needed};
 
 use crate::device::{Device, Options, Output, SetupError};
-use crate::events::{EventQueue, USUAL};
+use crate::events::{EventQueue, LANE_PLACES};
 use crate::fast::{ControlBlock, LogPage, LogRemains};
 use crate::ftl::{Flaw, Ftl, Plan, RecoveryReport};
 use crate::memory::Use;
@@ -291,7 +291,7 @@ impl<M: Medium> Device<M> {
                 "pages survived in a write buffer, and the profile has none to take them back".into(),
             ));
         }
-        let mut events = EventQueue::new(USUAL);
+        let mut events = EventQueue::new(LANE_PLACES);
         let deallocations = remains.deallocations;
         let ftl = Ftl::power_on(&profile, remains.medium, &plan, remains.at, &mut events, flaw, deallocations);
         let mut device = Device::assemble(profile, options, plan, ftl, events, remains.at)?;
