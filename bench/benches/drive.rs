@@ -178,10 +178,8 @@ fn peak_mib() -> f64 {
 fn steps(record: &Record) -> f64 {
     let requests = |operation: &str| record.requests_by_operation.get(operation).copied().unwrap_or(0);
     let flash = &record.flash;
-    let programmed =
-        flash.units_host + flash.units_collected + flash.units_meta + flash.units_padding + flash.units_rewritten;
-    let read = flash.reads_host + flash.units_collected;
-    (2 * requests("read") + 3 * requests("write") + 2 * (programmed + read)) as f64
+    let units = flash.units_total() + flash.reads_host + flash.units_collected;
+    (2 * requests("read") + 3 * requests("write") + 2 * units) as f64
 }
 
 fn measure(case: &Case) {

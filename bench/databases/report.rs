@@ -40,16 +40,15 @@ fn of(group: &BTreeMap<Mode, Vec<f64>>, mode: Mode) -> f64 {
     group.get(&mode).map_or(f64::NAN, |values| median(values))
 }
 
-/// How many times as fast a mode is as another: the median over the rounds, in each of which both were measured a moment apart.
-/// The machine's own pace, which changes by a third within minutes, meets both of them alike. The rates of a mode are one for each
-/// round, in order.
-#[derive(Clone, Copy)]
+/// How many times as fast a mode is as another, over the rounds, in each of which both were measured within a minute: the machine's
+/// own pace, which changes by a third, meets both of them more alike than it does two medians.
 struct Ratio {
     median: f64,
     /// The least and the greatest of the rounds.
     range: (f64, f64),
 }
 
+/// The rates of a mode are one for each round, in order.
 fn ratio(group: &BTreeMap<Mode, Vec<f64>>, mode: Mode, to: Mode) -> Ratio {
     let rates = |mode| group.get(&mode).map_or(&[][..], Vec::as_slice);
     let ratios: Vec<f64> = rates(mode).iter().zip(rates(to)).map(|(one, other)| one / other).collect();

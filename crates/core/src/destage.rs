@@ -22,8 +22,9 @@ impl<M: Medium> Device<M> {
         if self.padding_reads > 0 {
             return false;
         }
-        // All that is overwritten is asked for before the first is needed: latencies overlap. The map's entries were asked for
-        // when the row before this one left.
+        // All entries are asked for before the first is needed: their latencies overlap. Under a policy with an outlook most were
+        // asked for when the row before this one left.
+        self.write_buffer.leaving().iter().for_each(|page| self.ftl.prefetch(page.lpn));
         self.write_buffer.leaving().iter().for_each(|page| self.ftl.prefetch_overwritten(page.lpn));
         self.write_buffer.outlook(self.write_buffer.leaving().len(), &mut |lpn| self.ftl.prefetch(lpn));
         let mut moved = false;

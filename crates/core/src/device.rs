@@ -461,7 +461,7 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn on_flash_done(&mut self, done: u32) {
         let &Operation { source, owner, uncorrectable, .. } = self.ftl.flash.operation(done);
         match source {

@@ -397,6 +397,7 @@ impl<S: Source> Host<S> {
     #[inline(always)]
     fn complete(&mut self, now: Instant, queue: u16, head: u16, cid: u16, status: Status) {
         self.rings[usize::from(queue)].head = u32::from(head);
+        // A completion fills no ring.
         if self.full != 0 {
             self.note_room(u32::from(queue));
         }
