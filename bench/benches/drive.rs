@@ -91,6 +91,21 @@ const CASES: &[Case] = &[
         what: "4 KiB random writes over 64 GiB in the steady state of collection at 7 % over-provisioning",
     },
     Case {
+        name: "steady-pages",
+        profile: "generic",
+        job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",
+        requests: 3_000_000,
+        capacity_gib: 64,
+        settings: &[
+            ("ftl.over_provisioning", "0.07"),
+            ("nand.planes", "1"),
+            ("nand.page_size", "4KiB"),
+            ("nand.oob_size", "468"),
+        ],
+        precondition: Precondition::Steady,
+        what: "the same on flash with pages of 4 KiB in one plane: an event of the flash carries one unit",
+    },
+    Case {
         name: "hybrid-writes",
         profile: "generic",
         job: "rw=randwrite,bs=4k,iodepth=32,size=64g,norandommap=1",

@@ -12,10 +12,14 @@ pub(crate) const PADDING_READ: u32 = 1 << 16;
 impl<M: Medium> Device<M> {
     /// Moves pages from the write buffer towards flash. False: nothing has moved, because flash can't take any now or has
     /// not yet given what goes along.
+    #[inline(always)]
     pub(crate) fn destage(&mut self) -> bool {
-        if !self.ftl.can_write() {
-            return false;
-        }
+        // Flash is asked after each of its operations, and most of the time it can't.
+        self.ftl.can_write() && self.destage_row()
+    }
+
+    /// As [`Device::destage`], when a row is open.
+    fn destage_row(&mut self) -> bool {
         if !self.write_buffer.is_leaving() {
             self.choose_leaving();
         }

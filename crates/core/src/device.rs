@@ -461,7 +461,7 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_flash_done(&mut self, done: u32) {
         let &Operation { source, owner, uncorrectable, .. } = self.ftl.flash.operation(done);
         match source {
@@ -482,7 +482,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// An operation that no host command waits for is done.
-    #[inline(never)]
+    #[inline(always)]
     fn on_own_done(&mut self, done: &Operation) {
         let recovering = self.ftl.is_recovering();
         self.ftl.on_done(self.now, &mut self.events, done);

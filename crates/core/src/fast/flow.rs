@@ -374,7 +374,7 @@ impl<M: Medium> Device<M> {
                 Some(Event::Bus { channel }) => {
                     let done = self.ftl.flash.on_bus(self.now, &mut self.events, channel);
                     let done = done.map(|id| *self.ftl.flash.operation(id));
-                    if let Some(done) = done.filter(|done| done.kind == Kind::Read) {
+                    if let Some(done) = done.filter(|done| done.kind() == Kind::Read) {
                         self.on_flash_done_on_stored_energy(&done);
                     }
                 }

@@ -62,16 +62,45 @@ pub enum Source {
 pub const SOURCES: usize = 10;
 
 /// The sources of reads that somebody waits for.
-const READS: u32 = 1 << Source::HostRead as u32 | 1 << Source::Recovery as u32 | 1 << Source::MapRead as u32;
+const READS: u32 = Source::HostRead.bit() | Source::Recovery.bit() | Source::MapRead.bit();
+/// The sources of programs.
+const PROGRAMS: u32 =
+    Source::Map.bit() | Source::HostProgram.bit() | Source::CollectProgram.bit() | Source::Destage.bit();
+
+impl Source {
+    /// A set of this one.
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
+    /// What all operations of a source do.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        kind_of(self as usize)
+    }
+}
+
+/// What the operations in a queue do.
+#[inline]
+const fn kind_of(queue: usize) -> Kind {
+    if PROGRAMS >> queue & 1 == 1 {
+        Kind::Program
+    } else if queue == Source::Erase as usize {
+        Kind::Erase
+    } else {
+        Kind::Read
+    }
+}
+
+/// Priority classes, at most.
+const CLASSES: usize = 4;
 /// The kind of pages in single-level mode, behind those that a cell may have.
 const SLC_KIND: usize = 3;
 
 /// One flash operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// What it does.
-    pub kind: Kind,
-    /// Where it comes from.
+    /// Where it comes from, and so what it does.
     pub source: Source,
     /// The die.
     pub die: u32,
@@ -81,7 +110,6 @@ pub struct Operation {
     pub row: u32,
     /// The units of the row that cross the bus.
     pub units: u64,
-    /// How many they are: counting bits is dear on processors without an instruction for it.
     unit_count: u8,
     /// Whose it is; the meaning belongs to the source.
     pub owner: u32,
@@ -111,10 +139,25 @@ enum Cell {
     },
 }
 
+impl Operation {
+    /// What it does.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        self.source.kind()
+    }
+}
+
+/// The operations of one source that wait for a die. Empty: its bit of [`Die::waiting`] is not set.
 #[derive(Clone, Copy, Debug)]
 struct List {
     head: u32,
     tail: u32,
+    /// When the head was queued, in operations: who is older is asked far more often than the head is taken.
+    order: u64,
+}
+
+impl List {
+    const EMPTY: List = List { head: NONE, tail: NONE, order: 0 };
 }
 
 #[derive(Clone, Debug)]
@@ -143,16 +186,46 @@ impl Die {
     /// Whether nothing is in the array, wants it, or has a right to it.
     #[inline]
     fn is_vacant(&self) -> bool {
-        self.waiting == 0 && self.cell == Cell::Idle && self.loaded == NONE && self.suspended == NONE
+        self.waiting == 0 && self.cell == Cell::Idle && self.loaded & self.suspended == NONE
     }
+
+    /// Whether no row is on its way to the array: none in the register, none on the bus, none that was suspended.
+    #[inline]
+    fn takes_row(&self) -> bool {
+        // All bits are set in NONE alone.
+        self.loading & self.loaded & self.suspended == NONE
+    }
+
+    /// Takes the oldest of a queue that is not empty.
+    #[inline]
+    fn take(&mut self, operations: &[Operation], queue: usize) -> u32 {
+        let list = &mut self.queues[queue];
+        let id = list.head;
+        list.head = operations[id as usize].next;
+        if list.head == NONE {
+            self.waiting &= !(1 << queue);
+        } else {
+            list.order = operations[list.head as usize].order;
+        }
+        id
+    }
+}
+
+/// What a channel's bus moves: a row to a die's register, or what was read from it.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    die: u32,
+    inward: bool,
+    /// Units that leave.
+    units: u8,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Channel {
-    moving: Option<(u32, bool)>,
-    urgent: VecDeque<(u32, bool)>,
-    normal: VecDeque<(u32, bool)>,
-    gaps: VecDeque<(u32, bool)>,
+    moving: Option<Transfer>,
+    urgent: VecDeque<Transfer>,
+    normal: VecDeque<Transfer>,
+    gaps: VecDeque<Transfer>,
     busy: Duration,
 }
 
@@ -164,8 +237,8 @@ pub struct Flash {
     operations: Vec<Operation>,
     free: Vec<u32>,
     order: u64,
-    /// Sources of each priority class, best first.
-    classes: Vec<u32>,
+    /// Sources of each priority class, best first; the last has all.
+    classes: [u32; CLASSES],
     /// Sources that only use the gaps: nothing of theirs is loaded ahead.
     opportunistic: u32,
     /// Nothing but the log's programs is queued any more.
@@ -204,7 +277,7 @@ impl Flash {
         let unit_bytes = u64::from(nand.page_size + nand.oob_size) / u64::from(layout.units_per_page);
         let row_bytes = unit_bytes * u64::from(layout.units_per_row);
         let die = Die {
-            queues: [List { head: NONE, tail: NONE }; SOURCES],
+            queues: [List::EMPTY; SOURCES],
             waiting: 0,
             cell: Cell::Idle,
             leaving: NONE,
@@ -224,7 +297,7 @@ impl Flash {
             operations: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
             order: 0,
-            classes: Vec::new(),
+            classes: [u32::MAX; CLASSES],
             opportunistic: 0,
             log_only: false,
             read_priority: profile.read_priority,
@@ -255,7 +328,6 @@ impl Flash {
         &mut self,
         now: Instant,
         events: &mut EventQueue,
-        kind: Kind,
         source: Source,
         die: u32,
         superblock: u32,
@@ -268,13 +340,12 @@ impl Flash {
         }
         self.order += 1;
         let operation = Operation {
-            kind,
             source,
             die,
             superblock,
             row,
             units,
-            unit_count: if units.is_power_of_two() { 1 } else { units.count_ones() as u8 },
+            unit_count: count_units(units) as u8,
             owner,
             uncorrectable: 0,
             suspensions: 0,
@@ -293,20 +364,25 @@ impl Flash {
             }
         };
         let d = &mut self.dies[die as usize];
-        if kind == Kind::Read && d.is_vacant() && (self.cache || d.leaving == NONE) {
-            // It would only be put into a list to be taken out again.
-            return self.start_read(now, events, die, id);
-        }
-        let list = &mut d.queues[source as usize];
-        if list.tail == NONE {
-            list.head = id;
-            d.waiting |= 1 << source as u32;
-        } else {
-            self.operations[list.tail as usize].next = id;
-        }
-        list.tail = id;
+        let kind = source.kind();
         if kind == Kind::Program {
             *d.programs_of(source) += 1;
+        }
+        if d.is_vacant() && (self.cache || d.leaving == NONE) {
+            // It would only be put into a list to be taken out again.
+            match kind {
+                Kind::Read => return self.start_read(now, events, die, id),
+                Kind::Program if d.loading == NONE => return self.load(now, events, die, id),
+                _ => {}
+            }
+        }
+        let list = &mut d.queues[source as usize];
+        if d.waiting & source.bit() == 0 {
+            d.waiting |= source.bit();
+            *list = List { head: id, tail: id, order: self.order };
+        } else {
+            self.operations[list.tail as usize].next = id;
+            list.tail = id;
         }
         self.kick(now, events, die);
     }
@@ -325,22 +401,17 @@ impl Flash {
 
     /// Who goes first when the log and the block side both have pages to program.
     pub fn set_destage_priority(&mut self, priority: DestagePriority) {
-        let bit = |s: Source| 1u32 << s as u32;
-        let destage = bit(Source::Destage);
+        let (destage, host) = (Source::Destage.bit(), Source::HostProgram.bit());
         let first = if self.read_priority { READS } else { 0 };
-        // Nobody waits for what is folded in the background.
-        let fold = bit(Source::FoldRead);
-        let rest = ((1u32 << SOURCES) - 1) & !first & !fold;
-        let (classes, opportunistic) = match priority {
-            DestagePriority::Neutral => (vec![first, rest], 0),
-            DestagePriority::Conventional => (vec![first, rest & !destage, destage], destage),
-            DestagePriority::Destage => {
-                (vec![first, rest & !bit(Source::HostProgram), bit(Source::HostProgram)], bit(Source::HostProgram))
-            }
+        let (last, opportunistic) = match priority {
+            DestagePriority::Neutral => (0, 0),
+            DestagePriority::Conventional => (destage, destage),
+            DestagePriority::Destage => (host, host),
         };
-        self.classes = classes;
-        self.classes.push(fold);
-        self.classes.retain(|&class| class != 0);
+        // Nobody waits for what is folded in the background: it comes after all classes that are named, and a die's queues hold
+        // nothing else that is in none of them.
+        let fold = Source::FoldRead.bit();
+        self.classes = [first, !first & !last & !fold, last, u32::MAX];
         self.opportunistic = opportunistic | fold;
     }
 
@@ -372,7 +443,7 @@ impl Flash {
         for die in &mut self.dies {
             for (source, queue) in die.queues.iter_mut().enumerate() {
                 if source != Source::Destage as usize {
-                    *queue = List { head: NONE, tail: NONE };
+                    *queue = List::EMPTY;
                     die.waiting &= !(1 << source);
                 }
             }
@@ -419,56 +490,47 @@ impl Flash {
             d.time = DieTime::default();
             // Time is charged when an operation starts: what is left of it belongs to the time from now on.
             if let Cell::Busy { operation, ends } = d.cell {
-                d.time.spend(self.operations[operation as usize].kind, ends.since(now));
+                d.time.spend(self.operations[operation as usize].kind(), ends.since(now));
             }
         }
         self.channels.iter_mut().for_each(|c| c.busy = Duration::ZERO);
     }
 
-    /// The queue whose head goes next, among `sources`.
-    fn best(&self, die: &Die, sources: u32) -> Option<usize> {
-        let waiting = die.waiting & sources;
-        if waiting & waiting.wrapping_sub(1) == 0 {
-            return (waiting != 0).then(|| waiting.trailing_zeros() as usize);
-        }
+    /// The queue whose head goes next, among `waiting`, of which there is one.
+    #[inline]
+    fn best(&self, die: &Die, waiting: u32) -> usize {
         let mut class = waiting;
-        for &members in &self.classes {
-            if waiting & members != 0 {
-                class = waiting & members;
-                break;
-            }
+        if class & (class - 1) != 0 {
+            let members = self.classes.iter().find(|&members| waiting & members != 0);
+            class = waiting & members.unwrap_or(&u32::MAX);
         }
         let mut best = class.trailing_zeros() as usize;
         class &= class - 1;
         while class != 0 {
             let other = class.trailing_zeros() as usize;
             class &= class - 1;
-            let order = |q: usize| self.operations[die.queues[q].head as usize].order;
-            if order(other) < order(best) {
+            if die.queues[other].order < die.queues[best].order {
                 best = other;
             }
         }
-        Some(best)
+        best
     }
 
-    fn take(&mut self, die: u32, queue: usize) -> u32 {
-        let d = &mut self.dies[die as usize];
-        let list = &mut d.queues[queue];
-        let id = list.head;
-        list.head = self.operations[id as usize].next;
-        if list.head == NONE {
-            list.tail = NONE;
-            d.waiting &= !(1 << queue);
+    /// Whether a die may be able to start something. By far the most common case is that it is not.
+    #[inline(always)]
+    fn may_start(&self, d: &Die) -> bool {
+        let row = d.waiting & PROGRAMS != 0 && self.cache && d.takes_row();
+        match d.cell {
+            Cell::Idle => d.waiting != 0 || d.loaded & d.suspended != NONE,
+            Cell::Busy { .. } => row || d.waiting & READS != 0 && self.suspend,
+            _ => row,
         }
-        id
     }
 
     /// Starts whatever a die can start now.
     #[inline]
     fn kick(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
-        let d = &self.dies[die as usize];
-        // By far the most common case is that there is nothing to start.
-        if d.waiting != 0 || d.cell == Cell::Idle && (d.loaded != NONE || d.suspended != NONE) {
+        if self.may_start(&self.dies[die as usize]) {
             self.start_next(now, events, die);
         }
     }
@@ -476,9 +538,6 @@ impl Flash {
     fn start_next(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         loop {
             let d = &self.dies[die as usize];
-            if d.waiting == 0 && (d.cell != Cell::Idle || d.loaded == NONE && d.suspended == NONE) {
-                return;
-            }
             if d.waiting & READS != 0
                 && self.suspend
                 && let Cell::Busy { operation, ends } = d.cell
@@ -487,25 +546,13 @@ impl Flash {
                 return;
             }
             let idle = d.cell == Cell::Idle;
+            let register_free = self.cache || d.leaving == NONE;
             // A row for the register: whenever it is free with cache commands, else only for an idle array.
-            if d.waiting & !READS != 0
-                && d.loading == NONE
-                && d.loaded == NONE
-                && d.suspended == NONE
-                && (self.cache || idle && d.leaving == NONE)
-            {
-                let next = self.best(d, u32::MAX);
-                if let Some(queue) = next
-                    && self.operations[d.queues[queue].head as usize].kind == Kind::Program
-                    && (idle || self.opportunistic >> queue & 1 == 0)
-                {
-                    let id = self.take(die, queue);
-                    let d = &mut self.dies[die as usize];
-                    d.loading = id;
-                    if !self.cache {
-                        d.cell = Cell::Reserved;
-                    }
-                    self.request_bus(now, events, die, true);
+            if d.waiting & PROGRAMS != 0 && d.takes_row() && (self.cache || idle && register_free) {
+                let queue = self.best(d, d.waiting);
+                if kind_of(queue) == Kind::Program && (idle || self.opportunistic >> queue & 1 == 0) {
+                    let id = self.dies[die as usize].take(&self.operations, queue);
+                    self.load(now, events, die, id);
                     continue;
                 }
             }
@@ -513,28 +560,30 @@ impl Flash {
                 return;
             }
             // While something is suspended only the reads it was suspended for may pass.
-            let passing = if d.suspended != NONE { READS } else { u32::MAX };
-            let register_free = self.cache || d.leaving == NONE;
-            let best = self.best(d, passing);
-            let head_kind = best.map(|q| self.operations[d.queues[q].head as usize].kind);
-            let urgent = best.is_some_and(|q| self.read_priority && READS & 1 << q != 0);
-            match (best, head_kind) {
-                (Some(queue), Some(Kind::Read)) if urgent && self.cache || d.loaded == NONE => {
+            let passing = if d.suspended != NONE { d.waiting & READS } else { d.waiting };
+            let best = (passing != 0).then(|| self.best(d, passing));
+            let urgent = best.is_some_and(|q| self.read_priority && READS >> q & 1 == 1);
+            match best.map(|queue| (queue, kind_of(queue))) {
+                Some((queue, Kind::Read)) if urgent && self.cache || d.loaded == NONE => {
                     if !register_free {
                         return;
                     }
-                    let id = self.take(die, queue);
+                    let id = self.dies[die as usize].take(&self.operations, queue);
                     self.start_read(now, events, die, id);
                 }
                 _ if d.suspended != NONE => self.resume(now, events, die),
                 _ if d.loaded != NONE => self.start_program(now, events, die),
-                (Some(queue), Some(Kind::Erase)) => {
-                    let id = self.take(die, queue);
+                Some((queue, Kind::Erase)) => {
                     let time = self.command_time + self.erase_time;
-                    self.dies[die as usize].time.erase += time;
+                    let d = &mut self.dies[die as usize];
+                    let id = d.take(&self.operations, queue);
+                    d.time.erase += time;
                     self.start(now, events, die, id, time, lane::ERASE);
                 }
                 _ => return,
+            }
+            if !self.may_start(&self.dies[die as usize]) {
+                return;
             }
         }
     }
@@ -547,6 +596,17 @@ impl Flash {
         events.push(ends, lane, Event::Cell { die, generation: d.generation });
     }
 
+    /// A row is moved to the register of a die, whose array is kept free for it where it has no other.
+    #[inline(always)]
+    fn load(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32) {
+        let d = &mut self.dies[die as usize];
+        d.loading = id;
+        if !self.cache {
+            d.cell = Cell::Reserved;
+        }
+        self.request_bus(now, events, die, true);
+    }
+
     #[inline]
     fn start_read(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32) {
         let operation = &self.operations[id as usize];
@@ -557,6 +617,7 @@ impl Flash {
         self.start(now, events, die, id, time, lane_of(lane::READ, kind));
     }
 
+    #[inline(always)]
     fn start_program(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         let d = &mut self.dies[die as usize];
         let id = std::mem::replace(&mut d.loaded, NONE);
@@ -571,8 +632,8 @@ impl Flash {
         let left = ends.since(now);
         // Not worth it when the operation would end before a read could start and the resumption be paid.
         // Without cache commands a program's data is in the only register, where a read would put its own.
-        if operation.kind == Kind::Read
-            || operation.kind == Kind::Program && !self.cache
+        if operation.kind() == Kind::Read
+            || operation.kind() == Kind::Program && !self.cache
             || operation.suspensions >= self.suspend_max
             || left <= self.suspend_time + self.resume_time
         {
@@ -580,7 +641,7 @@ impl Flash {
         }
         operation.suspensions += 1;
         self.statistics.suspensions += 1;
-        let kind = operation.kind;
+        let kind = operation.kind();
         let d = &mut self.dies[die as usize];
         d.generation = d.generation.wrapping_add(1);
         d.cell = Cell::Suspending { operation: id };
@@ -595,52 +656,56 @@ impl Flash {
         let id = std::mem::replace(&mut d.suspended, NONE);
         let time = self.resume_time + d.suspended_left;
         d.time.suspend += self.resume_time;
-        d.time.spend(self.operations[id as usize].kind, d.suspended_left);
+        d.time.spend(self.operations[id as usize].kind(), d.suspended_left);
         self.start(now, events, die, id, time, lane::OTHER);
     }
 
-    #[inline]
+    #[inline(always)]
     fn request_bus(&mut self, now: Instant, events: &mut EventQueue, die: u32, inward: bool) {
         let d = &self.dies[die as usize];
-        let id = if inward { d.loading } else { d.leaving };
-        let source = self.operations[id as usize].source;
-        let urgent = matches!(source, Source::HostRead | Source::MapRead) && self.read_priority;
-        let gaps_only = self.opportunistic >> source as u32 & 1 == 1;
         let index = d.channel;
+        let operation = &self.operations[if inward { d.loading } else { d.leaving } as usize];
+        let transfer = Transfer { die, inward, units: operation.unit_count };
         let channel = &mut self.channels[index as usize];
         if channel.moving.is_some() {
+            let source = operation.source;
+            let urgent = matches!(source, Source::HostRead | Source::MapRead) && self.read_priority;
+            let gaps_only = self.opportunistic >> source as u32 & 1 == 1;
             let queue = match (urgent, gaps_only) {
                 (true, _) => &mut channel.urgent,
                 (_, false) => &mut channel.normal,
                 (_, true) => &mut channel.gaps,
             };
-            queue.push_back((die, inward));
+            queue.push_back(transfer);
             return;
         }
-        self.grant_bus(now, events, index, die, inward);
+        self.grant_bus(now, events, index, transfer);
     }
 
-    #[inline]
-    fn grant_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32, die: u32, inward: bool) {
-        let (time, lane) = if inward {
+    #[inline(always)]
+    fn grant_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32, transfer: Transfer) {
+        let (time, lane) = if transfer.inward {
             (self.bus_in_time, lane::BUS_IN)
         } else {
-            let units = usize::from(self.operations[self.dies[die as usize].leaving as usize].unit_count);
-            (self.bus_out_time[units], lane::BUS_OUT + usize::from(units > 1))
+            (self.bus_out_time[usize::from(transfer.units)], lane::BUS_OUT + usize::from(transfer.units > 1))
         };
         let channel = &mut self.channels[index as usize];
-        channel.moving = Some((die, inward));
+        channel.moving = Some(transfer);
         channel.busy += time;
         events.push(now + time, lane, Event::Bus { channel: index });
     }
 
     /// A bus transfer ended. Returns the number of the read whose data has reached the controller, or the row of the log that is in its
     /// die's register now and will be programmed.
+    #[inline(always)]
     pub fn on_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Option<u32> {
         let channel = &mut self.channels[index as usize];
-        let (die, inward) = channel.moving.take().expect("a transfer ended that was not under way");
+        let Transfer { die, inward, .. } = channel.moving.take().expect("a transfer ended that was not under way");
         let next =
             channel.urgent.pop_front().or_else(|| channel.normal.pop_front()).or_else(|| channel.gaps.pop_front());
+        if let Some(next) = next {
+            self.grant_bus(now, events, index, next);
+        }
         let d = &mut self.dies[die as usize];
         let mut done = None;
         if inward {
@@ -651,27 +716,27 @@ impl Flash {
             if self.operations[d.loaded as usize].source == Source::Destage {
                 done = Some(d.loaded);
             }
+            if d.cell == Cell::Idle && d.waiting == 0 && d.suspended == NONE {
+                // Nothing else can want the array.
+                self.start_program(now, events, die);
+                return done;
+            }
         } else {
             let id = std::mem::replace(&mut d.leaving, NONE);
-            self.release(id);
             done = Some(id);
-        }
-        if let Some((die, inward)) = next {
-            self.grant_bus(now, events, index, die, inward);
-        }
-        if let Cell::Held { operation } = self.dies[die as usize].cell
-            && !inward
-        {
-            let d = &mut self.dies[die as usize];
-            d.cell = Cell::Idle;
-            d.leaving = operation;
-            self.request_bus(now, events, die, false);
+            if let Cell::Held { operation } = d.cell {
+                d.cell = Cell::Idle;
+                d.leaving = operation;
+                self.request_bus(now, events, die, false);
+            }
+            self.release(id);
         }
         self.kick(now, events, die);
         done
     }
 
     /// A die's array finished. Returns the number of the program or erase that took effect just now; the caller applies it.
+    #[inline(always)]
     pub fn on_cell<M: Medium>(
         &mut self,
         now: Instant,
@@ -693,7 +758,7 @@ impl Flash {
             }
             Cell::Busy { operation: id, .. } => {
                 let operation = &mut self.operations[id as usize];
-                match operation.kind {
+                match operation.kind() {
                     Kind::Read => {
                         if !operation.sensed && !medium.reads_cleanly() {
                             operation.sensed = true;
@@ -743,6 +808,12 @@ impl Flash {
         self.statistics.count(operation.source, operation.unit_count);
         self.free.push(id);
     }
+}
+
+/// How many units these are. Most often one, and counting bits is dear on processors without an instruction for it.
+#[inline]
+pub fn count_units(units: u64) -> u32 {
+    if units.is_power_of_two() { 1 } else { units.count_ones() }
 }
 
 /// The lane of what takes as long as a page kind does: single-level mode has none of its own.

@@ -2,11 +2,11 @@
 
 use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
-use crate::flash::{Kind, NONE, Operation, Source};
+use crate::flash::{NONE, Operation, Source, count_units};
 use crate::profile::GcVictim;
 use std::cmp::Reverse;
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Nand, Origin, Place};
+use tidewater_nand::{Medium, Origin, Place};
 
 /// Fractions of a unit that credit is counted in.
 pub(super) const CREDIT: i64 = 256;
@@ -185,12 +185,12 @@ impl<M: Medium> Ftl<M> {
         let fold = self.superblocks[victim as usize].stream == Stream::Slc
             && self.slc.as_ref().is_some_and(|slc| slc.is_folding());
         // What is folded while the host is quiet is not owed to what it wrote.
-        space.credit -= if fold { 0 } else { i64::from(units.count_ones()) * CREDIT };
+        space.credit -= if fold { 0 } else { i64::from(count_units(units)) * CREDIT };
         self.update_ready(die);
         // The map entries are needed when the read is done, many events from now.
         self.each_lpn(die, victim, row, units, |_, lpn| self.map.prefetch(lpn));
         let source = if fold { Source::FoldRead } else { Source::CollectRead };
-        self.flash.enqueue(now, events, Kind::Read, source, die, victim, row, units, die);
+        self.flash.enqueue(now, events, source, die, victim, row, units, die);
     }
 
     /// A row of a victim has been read: what is still valid goes to the die's row of collected data.
@@ -199,14 +199,14 @@ impl<M: Medium> Ftl<M> {
         // What was overwritten, lost or moved while it was read stays behind. Moving one makes no other invalid.
         let first = self.layout.ppn(superblock, operation.row, 0);
         let valid = operation.units & self.valid_bits.row(first, self.layout.units_per_row);
-        let mut lpns = [Nand::NO_LPN; u64::BITS as usize];
+        let mut lpns = std::mem::take(&mut self.moving);
         self.each_lpn(die, superblock, operation.row, valid, |unit, lpn| {
             self.map.prefetch(lpn);
-            lpns[unit as usize & 63] = lpn;
+            lpns[unit as usize] = lpn;
         });
         let (mut moved, mut to) = (0, None);
         for unit in bits(valid) {
-            let (ppn, lpn) = (first + unit, lpns[unit as usize & 63]);
+            let (ppn, lpn) = (first + unit, lpns[unit as usize]);
             if operation.uncorrectable >> unit & 1 == 1 {
                 self.lose(lpn, ppn);
                 continue;
@@ -229,6 +229,7 @@ impl<M: Medium> Ftl<M> {
                 self.submit(now, events, row);
             }
         }
+        self.moving = lpns;
         if self.is_slc(superblock) {
             self.statistics.folded += moved;
         } else {
@@ -328,7 +329,7 @@ impl<M: Medium> Ftl<M> {
         let s = &mut self.superblocks[superblock as usize];
         s.state = State::Erasing;
         let die = u32::from(s.die);
-        self.flash.enqueue(now, events, Kind::Erase, Source::Erase, die, superblock, 0, 0, superblock);
+        self.flash.enqueue(now, events, Source::Erase, die, superblock, 0, 0, superblock);
     }
 
     /// An erase is done: the superblock is free again, or out of use.

@@ -50,7 +50,7 @@ use slc::Slc;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Origin, Stamps};
+use tidewater_nand::{Medium, Nand, Origin, Stamps};
 
 /// What a superblock is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -321,6 +321,8 @@ pub struct Ftl<M> {
     row_stamps: Vec<(u64, u64)>,
     /// Where each unit of a row comes from, when somebody keeps payload; of rows of merges it is known when they are programmed.
     row_origins: Vec<Origin>,
+    /// The logical pages of the collected row that is being put elsewhere: apart, so that no row clears them first.
+    moving: Box<[u32]>,
     host_row: u32,
     host_rows: Outstanding,
     log_row: u32,
@@ -431,6 +433,7 @@ impl<M: Medium> Ftl<M> {
             row_previous: Vec::new(),
             row_stamps: Vec::new(),
             row_origins: Vec::new(),
+            moving: vec![Nand::NO_LPN; layout.units_per_row as usize].into_boxed_slice(),
             payload: false,
             host_row: NONE,
             host_rows: Outstanding::default(),
@@ -566,6 +569,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A flash operation is done that is no host read: those concern their owners only.
+    #[inline(always)]
     pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
         match operation.source {
             Source::HostRead => {}
@@ -584,7 +588,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A die's array has finished; returns the number of the operation that is done with.
-    #[inline]
+    #[inline(always)]
     pub fn on_cell(&mut self, now: Instant, events: &mut EventQueue, die: u32, generation: u32) -> Option<u32> {
         self.flash.on_cell(now, events, die, generation, &mut self.medium, &self.layout)
     }
@@ -622,7 +626,7 @@ impl<M: Medium> Ftl<M> {
                 if self.medium.is_bad(at) {
                     continue;
                 }
-                match operation.kind {
+                match operation.kind() {
                     // The rows after a failed one never reach the medium.
                     Kind::Program if self.superblocks[operation.superblock as usize].failed => {}
                     Kind::Program => self.medium.tear_program(at, operation.row),

@@ -3,7 +3,7 @@
 use super::{Entry, Ftl};
 use crate::device::Whereabouts;
 use crate::events::EventQueue;
-use crate::flash::{Kind, NONE, Source};
+use crate::flash::{NONE, Source};
 use tidewater_base::Instant;
 use tidewater_nand::{Block, Medium, Origin, Place, Stamp};
 
@@ -74,7 +74,7 @@ impl<M: Medium> Ftl<M> {
             self.statistics.slc_reads += u64::from(self.is_slc(superblock));
             self.touch_slc(now, events);
         }
-        self.flash.enqueue(now, events, Kind::Read, Source::HostRead, die, superblock, row, units, owner);
+        self.flash.enqueue(now, events, Source::HostRead, die, superblock, row, units, owner);
     }
 
     /// Where a logical page is now; needs a medium that keeps stamps.

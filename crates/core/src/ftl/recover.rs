@@ -11,7 +11,7 @@
 use super::checkpoint::{HEADER_WORDS, MapSuperblock};
 use super::{Entry, Ftl, Plan, State, Stream};
 use crate::events::EventQueue;
-use crate::flash::{Kind, Operation, Source};
+use crate::flash::{Operation, Source};
 use crate::profile::Profile;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -153,7 +153,7 @@ impl<M: Medium> Ftl<M> {
         recovery.outstanding += 1;
         recovery.report.reads += 1;
         let die = u32::from(self.superblocks[superblock as usize].die);
-        self.flash.enqueue(now, events, Kind::Read, Source::Recovery, die, superblock, row, units, 0);
+        self.flash.enqueue(now, events, Source::Recovery, die, superblock, row, units, 0);
     }
 
     pub(super) fn on_recovery_read(&mut self, now: Instant, events: &mut EventQueue, _operation: &Operation) {

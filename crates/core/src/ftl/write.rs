@@ -3,7 +3,7 @@
 use super::slc::SLC_INDEX;
 use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, Row, State, Stream};
 use crate::events::{Event, EventQueue, lane};
-use crate::flash::{Kind, NONE, Operation, Source};
+use crate::flash::{NONE, Operation, Source};
 use std::cmp::Reverse;
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand, Origin, Page, PageHeader, PageKind};
@@ -243,7 +243,7 @@ impl<M: Medium> Ftl<M> {
             Stream::Merge | Stream::Map | Stream::Mapping => {}
         }
         let all = u64::MAX >> (64 - units);
-        self.flash.enqueue(now, events, Kind::Program, source, die, superblock, index, all, row);
+        self.flash.enqueue(now, events, source, die, superblock, index, all, row);
         if matches!(stream, Stream::Host | Stream::Log) && !self.emergency && self.hybrid.is_none() {
             self.update_ready(die);
             self.pace_collection(now, events, die, units);

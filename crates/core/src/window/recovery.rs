@@ -15,6 +15,7 @@ use crate::fast::LOG_OWNER;
 use crate::flash::{Kind, Source};
 use crate::ftl::Entry as MapEntry;
 use crate::profile::Survives;
+use std::hint::cold_path;
 use tidewater_nand::Medium;
 use tidewater_wire::vendor::{DumpEntry, DumpTable, WINDOW_ENTRIES_MAX};
 
@@ -204,7 +205,7 @@ impl<M: Medium> Device<M> {
             let done = match self.events.pop_due(self.now) {
                 Some(Event::Bus { channel }) => {
                     let done = self.ftl.flash.on_bus(self.now, &mut self.events, channel);
-                    done.filter(|&id| self.ftl.flash.operation(id).kind == Kind::Read)
+                    done.filter(|&id| self.ftl.flash.operation(id).kind() == Kind::Read)
                 }
                 Some(Event::Cell { die, generation }) => self.ftl.on_cell(self.now, &mut self.events, die, generation),
                 _ => continue,
@@ -345,7 +346,15 @@ impl<M: Medium> Device<M> {
     }
 
     /// Something that the way back waits for may have happened.
+    #[inline]
     pub(crate) fn go_on_restoring(&mut self) {
+        if self.window.restoring.is_some() {
+            cold_path();
+            self.restore_next();
+        }
+    }
+
+    fn restore_next(&mut self) {
         let Some(restoring) = &self.window.restoring else { return };
         match restoring.phase {
             Phase::Table | Phase::Pages if restoring.pending > 0 || restoring.fills > 0 => {}

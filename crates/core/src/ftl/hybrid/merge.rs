@@ -5,7 +5,7 @@
 
 use super::{Ftl, Hybrid, Role, RowRole};
 use crate::events::EventQueue;
-use crate::flash::{Kind, NONE, Operation, Source};
+use crate::flash::{NONE, Operation, Source};
 use crate::ftl::{Entry, NO_OWNER, State, Stream};
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand, Origin, Place};
@@ -272,7 +272,7 @@ impl<M: Medium> Ftl<M> {
         let owner = slot as u32 * WINDOW + row % WINDOW;
         for &(superblock, row, units) in &operations[..count] {
             let die = self.layout.die_of(superblock);
-            self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, superblock, row, units, owner);
+            self.flash.enqueue(now, events, Source::CollectRead, die, superblock, row, units, owner);
         }
     }
 
@@ -297,7 +297,7 @@ impl<M: Medium> Ftl<M> {
         if is_on_flash {
             m.reads[(row % WINDOW) as usize] = 1;
             let (die, owner) = (self.layout.die_of(superblock), slot as u32 * WINDOW + row % WINDOW);
-            self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, superblock, from, 1, owner);
+            self.flash.enqueue(now, events, Source::CollectRead, die, superblock, from, 1, owner);
         }
     }
 
@@ -357,7 +357,7 @@ impl<M: Medium> Ftl<M> {
         self.statistics.padding += u64::from(per_row) - copied;
         self.hybrid().merges[slot].submitted += 1;
         let (die, all) = (self.layout.die_of(to), u64::MAX >> (64 - per_row));
-        self.flash.enqueue(now, events, Kind::Program, Source::CollectProgram, die, to, index, all, row);
+        self.flash.enqueue(now, events, Source::CollectProgram, die, to, index, all, row);
         self.checkpoint_step(now, events);
     }
 

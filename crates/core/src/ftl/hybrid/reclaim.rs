@@ -7,7 +7,7 @@
 
 use super::{Ftl, Hybrid};
 use crate::events::EventQueue;
-use crate::flash::{Kind, NONE, Operation, Source};
+use crate::flash::{NONE, Operation, Source};
 use crate::ftl::{Layout, NO_OWNER, NOT_A_CANDIDATE, State, ValidBits};
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Origin};
@@ -216,7 +216,7 @@ impl<M: Medium> Ftl<M> {
                 (0..per_row).filter(|unit| cold >> unit & 1 == 1).for_each(|unit| bits.set(first + unit));
             }
             let die = self.layout.die_of(victim);
-            self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, victim, row, warm | cold, MOVE);
+            self.flash.enqueue(now, events, Source::CollectRead, die, victim, row, warm | cold, MOVE);
         }
     }
 

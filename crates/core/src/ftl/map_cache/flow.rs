@@ -2,7 +2,7 @@
 
 use super::{LookUp, MapCache, MapStatistics, lent};
 use crate::events::EventQueue;
-use crate::flash::{Kind, Operation, Source};
+use crate::flash::{Operation, Source};
 use crate::ftl::write::NO_OWNER;
 use crate::ftl::{Entry, Ftl, NONE};
 use tidewater_base::Instant;
@@ -116,7 +116,7 @@ impl<M: Medium> Ftl<M> {
             cache.statistics.loads += 1;
             cache.statistics.prefetches += u64::from(is_ahead);
             let die = self.layout.die_of(superblock);
-            self.flash.enqueue(now, events, Kind::Read, Source::MapRead, die, superblock, row, 1 << unit, request);
+            self.flash.enqueue(now, events, Source::MapRead, die, superblock, row, 1 << unit, request);
         }
         let units = self.layout.units_per_row;
         while let Some(cache) = &mut self.map_cache

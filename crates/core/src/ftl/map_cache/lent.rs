@@ -11,7 +11,7 @@
 
 use super::{LookUp, MapCache, NONE, WANTED};
 use crate::events::EventQueue;
-use crate::flash::{Kind, Source};
+use crate::flash::Source;
 use crate::ftl::Ftl;
 use std::collections::VecDeque;
 use tidewater_base::Instant;
@@ -382,8 +382,7 @@ impl<M: Medium> Ftl<M> {
         if let Some((superblock, row, unit)) = place.filter(|_| !good) {
             cache.statistics.loads += 1;
             let die = self.layout.die_of(superblock);
-            let (kind, source) = (Kind::Read, Source::MapRead);
-            self.flash.enqueue(now, events, kind, source, die, superblock, row, 1 << unit, HOME | slot);
+            self.flash.enqueue(now, events, Source::MapRead, die, superblock, row, 1 << unit, HOME | slot);
             return;
         }
         cache.come_home(slot);

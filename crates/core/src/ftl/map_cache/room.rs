@@ -5,7 +5,7 @@
 //! to give back, and there is always one to move its pages to.
 
 use crate::events::EventQueue;
-use crate::flash::{Kind, Operation, Source};
+use crate::flash::{Operation, Source};
 use crate::ftl::write::NO_OWNER;
 use crate::ftl::{Entry, Ftl, NONE, NOT_A_CANDIDATE, State, Stream};
 use crate::profile::Profile;
@@ -222,7 +222,7 @@ impl<M: Medium> Ftl<M> {
                     room.victim_row = row + 1;
                     room.reads += 1;
                 }
-                self.flash.enqueue(now, events, Kind::Read, Source::CollectRead, die, victim, row, units, die);
+                self.flash.enqueue(now, events, Source::CollectRead, die, victim, row, units, die);
                 continue;
             }
             if reads > 0 {
