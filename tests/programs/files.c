@@ -2,6 +2,7 @@
 // knows what every file must hold after every step.
 //
 //   files run FOLDER SEED FILES STEPS    each file has a thread, every other one in a process of its own; prints "FILE STEP" after each sync
+//   files slowly FOLDER       renames a file, which takes a while, and writes it by a descriptor from before and by one from then, which is synced
 //   files check FOLDER SEED FILE STEP STEPS   the file must be as after a step from STEP on, the step behind it done in part
 #define _GNU_SOURCE
 #include <errno.h>
@@ -59,6 +60,8 @@ struct file {
     unsigned number;
     int real, fd, appends;
     int renamed;
+    int alone;  // Opened for writing alone, and not left to other programs: written where it stands.
+    size_t stands;
     struct model *model;
 };
 
@@ -73,11 +76,18 @@ static void opened(struct file *file, int flags) {
     must(file->fd >= 0, "open");
 }
 
+static void opened_alone(struct file *file) {
+    char name[4096];
+    path(file, file->renamed, name);
+    file->alone = open(name, O_WRONLY | O_CLOEXEC);
+    must(file->alone >= 0, "open alone");
+}
+
 // One step. Returns whether it was a sync.
 static int step(struct file *file, struct random *random) {
     unsigned char bytes[30000];
     struct model *model = file->model;
-    unsigned kind = draw(random) % 28;
+    unsigned kind = draw(random) % 36;
     size_t at = draw(random) % (MOST / 2), len = 1 + draw(random) % (draw(random) % 8 ? 300 : sizeof bytes);
     unsigned seed = draw(random);
     for (size_t i = 0; i < len; i++)
@@ -192,9 +202,11 @@ static int step(struct file *file, struct random *random) {
     case 21: // Removed and made anew.
         if (seed % 6) return 0;
         if (real) {
-            must(close(fd) == 0 && unlink(name) == 0, "unlink");
+            must(close(fd) == 0 && close(file->alone) == 0 && unlink(name) == 0, "unlink");
             opened(file, 0);
+            opened_alone(file);
         }
+        file->stands = 0;
         cut(model, 0);
         break;
     case 22: case 23:
@@ -211,6 +223,58 @@ static int step(struct file *file, struct random *random) {
         return 1;
     case 27:
         if (real) must(sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE) == 0, "sync_file_range");
+        break;
+    case 28: case 29: case 30: case 31: { // Where it stands, in two writes: by itself, by a copy, by a child; or it is moved first.
+        size_t gap = 0;
+        if (seed / 8 % 4 == 0 || file->stands + len > MOST) {
+            if (real) {
+                must(close(file->alone) == 0, "close");
+                opened_alone(file);
+            }
+            file->stands = 0;
+        }
+        if (real) must(half == 0 || write(file->alone, bytes, half) == (ssize_t)half, "write where it stands");
+        if (seed % 8 == 1 && real) {
+            int copy = dup(file->alone);
+            must(copy >= 0 && write(copy, bytes + half, len - half) == (ssize_t)(len - half) && close(copy) == 0, "a copy's write");
+        } else if (seed % 8 == 2 && real) {
+            pid_t child = fork();
+            must(child >= 0, "fork");
+            if (!child)
+                _exit(write(file->alone, bytes + half, len - half) != (ssize_t)(len - half));
+            int status;
+            must(waitpid(child, &status, 0) == child && status == 0, "the child's write where it stands");
+        } else {
+            if (seed % 8 == 3) {
+                gap = 100;
+                if (real) must(lseek(file->alone, gap, SEEK_CUR) == (off_t)(file->stands + half + gap), "lseek");
+            }
+            if (real) must(writev(file->alone, parts + 1, 1) == (ssize_t)(len - half), "writev where it stands");
+        }
+        put(model, file->stands, bytes, half);
+        put(model, file->stands + half + gap, bytes + half, len - half);
+        file->stands += len + gap;
+        break;
+    }
+    case 32: // Sent back.
+        if (real) must(lseek64(file->alone, 0, SEEK_SET) == 0, "lseek64");
+        file->stands = 0;
+        break;
+    case 33: // Left to other programs from now on.
+        if (real && seed % 8 == 0) must(fcntl(file->alone, F_SETFD, 0) == 0, "F_SETFD");
+        break;
+    case 34: // It appends for once.
+        if (model->len + len > MOST) return 0;
+        if (real) {
+            must(fcntl(file->alone, F_SETFL, O_APPEND) == 0 && write(file->alone, bytes, len) == (ssize_t)len, "appends for once");
+            must(fcntl(file->alone, F_SETFL, 0) == 0, "F_SETFL");
+        }
+        put(model, model->len, bytes, len);
+        file->stands = model->len;
+        break;
+    case 35: // Nothing more is taken by what is cut off behind it.
+        if (real) must(ftruncate(file->alone, file->stands / 2) == 0, "ftruncate behind");
+        cut(model, file->stands / 2);
         break;
     }
     return 0;
@@ -230,6 +294,7 @@ static void *work(void *number) {
     file.model = calloc(1, sizeof *file.model);
     struct random random = seeded(seed, file.number);
     opened(&file, 0);
+    opened_alone(&file);
     for (unsigned i = 1; i <= steps; i++)
         if (step(&file, &random)) {
             char line[64];
@@ -237,6 +302,7 @@ static void *work(void *number) {
             must(write(1, line, len) == len, "say so");
         }
     close(file.fd);
+    close(file.alone);
     free(file.model);
     return NULL;
 }
@@ -257,7 +323,8 @@ static int check(unsigned number, unsigned from) {
             fclose(there);
         }
     }
-    unsigned at = 0;
+    unsigned at = 0, closest = 0;
+    size_t wrong = SIZE_MAX, first = 0, closest_len = 0;
     for (; at < from; at++)
         step(&file, &random);
     for (;; at++) {
@@ -269,10 +336,15 @@ static int check(unsigned number, unsigned from) {
         int fits = len <= most;
         int is_before = len == before->len && !memcmp(bytes, before->bytes, len);
         int is_after = len == model->len && !memcmp(bytes, model->bytes, len);
-        for (size_t i = 0; i < len && fits; i++) {
+        size_t others = 0, other = 0;
+        for (size_t i = 0; i < len; i++) {
             int old = i < before->len ? before->bytes[i] : 0, new = i < model->len ? model->bytes[i] : 0;
-            fits = bytes[i] == old || bytes[i] == new;
+            if (bytes[i] != old && bytes[i] != new && !others++)
+                other = i;
         }
+        fits &= !others;
+        if (others < wrong)
+            wrong = others, first = other, closest = at, closest_len = model->len;
         if (is_before || is_after || (fits && (len == before->len || len == model->len || len > before->len))) {
             printf("file %u is as after step %u, synced at %u\n", number, at, from);
             return 0;
@@ -281,14 +353,37 @@ static int check(unsigned number, unsigned from) {
         if (at == steps || at == from + 2000)
             break;
     }
-    printf("file %u of %zu bytes is as after no step from %u on\n", number, len, from);
+    printf("file %u of %zu bytes is as after no step from %u on; closest is step %u, of %zu bytes: %zu are others, from %zu on\n", number, len, from, closest,
+           closest_len, wrong, first);
     return 1;
 }
 
+static void slowly(void) {
+    struct file file = {.folder = folder};
+    char name[4096], other[4096], bytes[300];
+    path(&file, 0, name);
+    path(&file, 1, other);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = "abc"[i / 100];
+    opened(&file, 0);
+    must(write(file.fd, bytes, 100) == 100 && fsync(file.fd) == 0 && rename(name, other) == 0, "rename");
+    int later = open(other, O_WRONLY);
+    // Meanwhile all files are synced, and not again for a second.
+    usleep(300 * 1000);
+    must(later >= 0 && pwrite(file.fd, bytes + 100, 100, 100) == 100, "by the descriptor from before");
+    must(pwrite(later, bytes + 200, 100, 200) == 100 && fsync(later) == 0, "by the later one");
+    must(write(1, "0 1\n", 4) == 4, "say so");
+    pause();
+}
+
 int main(int argc, char **argv) {
-    if (argc < 6)
+    if (argc < 3)
         return 2;
     folder = argv[2];
+    if (!strcmp(argv[1], "slowly"))
+        slowly();
+    if (argc < 6)
+        return 2;
     seed = strtoull(argv[3], NULL, 10);
     if (!strcmp(argv[1], "check")) {
         steps = atoi(argv[6]);

@@ -1,6 +1,6 @@
 // A library that stands below the shim and beside the supervisor: what is really synced is copied into a folder, by inode and birth:
 // an inode that is used again is another file's. After a "loss of power" each file
-// gets back what was copied last, or nothing.
+// gets back what was copied last, or nothing. Renames take SPY_RENAMES milliseconds.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -49,6 +49,14 @@ int fdatasync(int fd) {
     if (done == 0)
         copy(fd);
     return done;
+}
+
+int rename(const char *old, const char *new) {
+    int (*next)(const char *, const char *) = dlsym(RTLD_NEXT, "rename");
+    const char *time = getenv("SPY_RENAMES");
+    if (time)
+        usleep(atoi(time) * 1000);
+    return next(old, new);
 }
 
 // The supervisor asks for it with the folder of a file whose name it does not find: somebody is just renaming it.

@@ -87,14 +87,22 @@ impl Trial {
     }
 
     fn start(&self, seed: u64, steps: u32) -> Child {
+        let (seed, count, steps) = (seed.to_string(), FILES.to_string(), steps.to_string());
+        self.start_to("run", &[&seed, &count, &steps], None)
+    }
+
+    /// Starts the program to do this in a new folder. `renames`: how long these take.
+    fn start_to(&self, what: &str, how: &[&str], renames: Option<Duration>) -> Child {
         let _ = fs::remove_dir_all(&self.files);
         let _ = fs::remove_dir_all(self.shadow());
         fs::create_dir(&self.files).expect("a new folder");
         fs::create_dir(self.shadow()).expect("a new folder");
         let (program, files) = (self.program.to_string_lossy(), self.files.to_string_lossy());
-        let (seed, count, steps) = (seed.to_string(), FILES.to_string(), steps.to_string());
-        let line = [&*program, "run", &*files, &seed, &count, &steps];
+        let line = [&[&*program, what, &*files], how].concat();
         let mut command = run_command(self.path(), &["--log", "data/*"], &line);
+        if let Some(time) = renames {
+            command.env("SPY_RENAMES", time.as_millis().to_string());
+        }
         // Below the shim, and beside the supervisor: what is really synced is known.
         command.env("LD_PRELOAD", &self.spy).env("SPY_FOLDER", self.shadow());
         command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
@@ -250,6 +258,27 @@ fn a_program_that_ends_well_leaves_its_files_and_an_empty_log() {
     trial.check(77, 4_000, &synced).expect("every file is as after the last step");
     let done = recover(trial.path(), &[]);
     assert_eq!(text(&done.stdout), "the log has nothing for any file\n");
+    drop(device);
+}
+
+/// The supervisor looks for a file where it will be, and does not find it yet. All of its descriptors come back to the log: a sync by one of them promises what
+/// another has written.
+#[test]
+fn a_file_that_is_looked_for_while_it_is_renamed_comes_back_with_all_of_its_descriptors() {
+    let Some(trial) = Trial::new() else { return };
+    let device = device(trial.path());
+    let mut child = trial.start_to("slowly", &[], Some(Duration::from_millis(2_500)));
+    let mut said = [0; 4];
+    child.stdout.take().expect("it is piped").read_exact(&mut said).expect("it comes so far");
+    kill_all(&child);
+    child.wait().expect("it is our child");
+    device.kill();
+    let device = self::device(trial.path());
+    trial.lose_power();
+    let done = recover(trial.path(), &[]);
+    assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    let found = fs::read(trial.files.join("g0")).expect("it has its new name");
+    assert_eq!(text(&found), ["a", "b", "c"].map(|one| one.repeat(100)).concat());
     drop(device);
 }
 

@@ -1,4 +1,8 @@
-//! Which descriptors are of files in the set. Each process has its own table; a fork copies it, and a program that is started finds out anew.
+//! Which descriptors are of files in the set, and where some of them stand. Each process has its own table; a fork copies it, and a program that is started
+//! finds out anew.
+//!
+//! Where a descriptor stands is a question to the system, a sixth of what a short write takes. It is known without one where nobody else can move it: it was opened
+//! only for writing, and close-on-exec, has no copy, and the process has not forked since.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,11 +19,23 @@ pub const SYNC: u16 = 1;
 pub const DSYNC: u16 = 2;
 /// Opened with O_APPEND.
 pub const APPEND: u16 = 4;
+/// Opened with O_WRONLY.
+pub const WRITES_ONLY: u16 = 8;
 
 /// The shim's own: to the program it is none.
 const OWN: u64 = u64::MAX;
 
 static TABLE: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
+
+/// Where descriptors stand: [`FORKS`] when it was opened, if nobody else can move it; below that, in so many bits, the offset and one more, or 0: not known.
+static STANDS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
+const OFFSET_BITS: u32 = 44;
+const OFFSETS: u64 = 1 << OFFSET_BITS;
+
+/// How often this process has begun or ended to fork, and one more. Whatever was open before has another process that can move it.
+static FORKS: AtomicU64 = AtomicU64::new(1);
+/// From so many on no more is counted, and nothing known.
+const FORKS_MAX: u64 = (1 << (u64::BITS - OFFSET_BITS)) - 1;
 
 /// A descriptor of a file in the set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,10 +100,64 @@ pub fn fits(fd: i32) -> bool {
 #[inline]
 pub fn set(fd: i32, of: Option<Of>) {
     let Some(slot) = slot(fd) else { return };
+    if of.is_some() {
+        share(fd);
+    }
     let word = of.map_or(0, Of::word);
     let before = slot.load(Ordering::Relaxed);
     if before != word && before != OWN && !memory::is_borrowed() {
         slot.store(word, Ordering::Release);
+    }
+}
+
+/// As [`FORKS`], while it counts.
+#[inline]
+fn forks() -> Option<u64> {
+    Some(FORKS.load(Ordering::Acquire)).filter(|forks| *forks < FORKS_MAX)
+}
+
+/// The process forks, or has forked.
+pub extern "C" fn fork() {
+    let count = |forks: u64| Some((forks + 1).min(FORKS_MAX));
+    let _ = FORKS.fetch_update(Ordering::AcqRel, Ordering::Acquire, count);
+}
+
+fn stand(fd: i32) -> Option<&'static AtomicU64> {
+    usize::try_from(fd).ok().and_then(|fd| STANDS.get(fd))
+}
+
+/// A descriptor that was opened just now, and that nobody else can move. A child that borrows its parent's memory says nothing.
+pub fn alone(fd: i32) {
+    if !memory::is_borrowed()
+        && let Some((stand, forks)) = stand(fd).zip(forks())
+    {
+        stand.store(forks << OFFSET_BITS, Ordering::Release);
+    }
+}
+
+/// From now on others can move it: it is copied, or left to another program. Or it is moved.
+pub fn share(fd: i32) {
+    if let Some(stand) = stand(fd) {
+        stand.store(0, Ordering::Release);
+    }
+}
+
+/// Where a descriptor stands, if that is known.
+#[inline]
+pub fn stands(fd: i32) -> Option<u64> {
+    let (word, forks) = (stand(fd)?.load(Ordering::Acquire), forks()?);
+    (word >> OFFSET_BITS == forks).then(|| (word & (OFFSETS - 1)).checked_sub(1)).flatten()
+}
+
+/// A descriptor has been moved by a write: to there, or it is not known where to. Whoever says so has the lock of its file.
+#[inline]
+pub fn moved(fd: i32, to: Option<u64>) {
+    let Some((stand, forks)) = stand(fd).zip(forks()) else { return };
+    let word = stand.load(Ordering::Acquire);
+    if word >> OFFSET_BITS == forks {
+        let offset = to.and_then(|to| to.checked_add(1)).filter(|offset| *offset < OFFSETS).unwrap_or(0);
+        // Not where it has been shared meanwhile.
+        let _ = stand.compare_exchange(word, forks << OFFSET_BITS | offset, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 

@@ -73,6 +73,7 @@ next! {
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t, -1;
     fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t, -1;
     fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, -1;
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t, -1;
     fn fsync(fd: c_int) -> c_int, -1;
     fn fdatasync(fd: c_int) -> c_int, -1;
     fn sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int, -1;

@@ -460,22 +460,26 @@ impl<J: Backing> Run<J> {
         Ok(done)
     }
 
-    /// A file that is not where it was: removed, or moved by somebody else. Its bytes are made durable with all of its file system's.
+    /// A file that is not where it was: removed, moved by somebody else, or just being renamed. Its bytes are made durable with all of its file system's, and
+    /// replay leaves it alone: where it still is written to, it comes into the set again as another.
     fn lost(&self, place: Place, bind: &FileBind, name: &PathBytes) -> Result<(), RunError> {
         let table = self.files.table();
-        if table.flags(place) & GONE == 0 {
-            let path = table.path(place);
-            let folder = Path::new(OsStr::from_bytes(path.as_bytes())).parent().map(File::open);
-            match folder {
-                Some(Ok(folder)) => nix::unistd::syncfs(&folder).map_err(FilesError::System)?,
-                _ => nix::unistd::sync(),
-            }
-        }
         // Said anew, both: records of it may be behind what is trimmed, and what was said before is not.
         match table.lock(place, false)? {
             Some(locked) => {
+                let was_gone = table.flags(place) & GONE != 0;
                 self.files.went(place);
                 self.files.say_again(&locked)?;
+                if !was_gone {
+                    // Under its lock: what is recorded is in the file, and nothing more is recorded.
+                    let path = table.path(place);
+                    let folder = Path::new(OsStr::from_bytes(path.as_bytes())).parent().map(File::open);
+                    match folder {
+                        Some(Ok(folder)) => nix::unistd::syncfs(&folder).map_err(FilesError::System)?,
+                        _ => nix::unistd::sync(),
+                    }
+                    self.files.left(place)?;
+                }
             }
             None => self.files.say_name(place, bind, name)?,
         }

@@ -448,16 +448,25 @@ impl<J: Journal> Files<J> {
         let Some(_locked) = self.lock(place, file, false)? else { return Ok(()) };
         if self.table.flags(place) & REAL == 0 {
             real.sync(file)?;
-            let left = self.put(FileChangeKind::Leave, place.id, 0, 0, &[])?;
-            // Its next bytes are durable whenever the system likes: the record has to be first.
-            self.for_good(self.journal.wait(left.end, self.table.outside()))?;
-            self.table.count(Counter::Left, 1);
+            self.left(place)?;
         }
         if stays {
             self.table.flag(place, REAL);
         } else {
             self.table.remove(place);
         }
+        Ok(())
+    }
+
+    /// A file that was synced for real, and whose lock is held, is not replayed any more.
+    ///
+    /// # Errors
+    /// The log's.
+    pub(super) fn left(&self, place: Place) -> Result<(), FilesError> {
+        let left = self.put(FileChangeKind::Leave, place.id, 0, 0, &[])?;
+        // Its next bytes are durable whenever the system likes: the record has to be first.
+        self.for_good(self.journal.wait(left.end, self.table.outside()))?;
+        self.table.count(Counter::Left, 1);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use nix::errno::Errno;
-use nix::libc;
+use nix::libc::{self, off_t};
 use tidewater_client::files::ASKS;
 
 use super::give;
@@ -18,6 +18,9 @@ fn copied(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
         Kind::File(of) => Some(of),
         Kind::Other => None,
     };
+    if of.is_some() {
+        descriptors::share(fd);
+    }
     let copy = call();
     if copy >= 0 && copy != fd {
         if of.is_some() && !descriptors::fits(copy) {
@@ -125,6 +128,12 @@ macro_rules! fcntl {
                 }
                 (_, Kind::Own) => give(Err(Errno::EBADF)),
                 (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => copied(fd, call),
+                (libc::F_SETFD, _) => {
+                    if argument.addr() as c_int & libc::FD_CLOEXEC == 0 {
+                        descriptors::share(fd);
+                    }
+                    call()
+                }
                 (libc::F_GETFL, Kind::File(of)) => match call() {
                     flags if flags >= 0 && of.flags & SYNC != 0 => flags | libc::O_SYNC,
                     flags if flags >= 0 && of.flags & DSYNC != 0 => flags | libc::O_DSYNC,
@@ -144,3 +153,19 @@ macro_rules! fcntl {
     )*};
 }
 fcntl!(fcntl fcntl64);
+
+macro_rules! lseek {
+    ($($name:ident)*) => {$(
+        /// `lseek(2)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+            // Databases don't, so what follows need not be quick.
+            if descriptors::of(fd).is_some() {
+                descriptors::share(fd);
+            }
+            // SAFETY: the caller's.
+            unsafe { real::lseek(fd, offset, whence) }
+        }
+    )*};
+}
+lseek!(lseek lseek64);

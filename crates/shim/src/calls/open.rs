@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 
 use nix::errno::Errno;
 use nix::libc::{self, mode_t};
-use tidewater_client::files::{Place, SYNCS};
+use tidewater_client::files::{ASKS, Place, SYNCS};
 
 use super::{give, is_file, stat};
-use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC};
+use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC, WRITES_ONLY};
 use crate::process::{self, Tell, tell};
 use crate::real::{self, NextLibrary};
 use crate::text::Text;
@@ -31,6 +31,9 @@ fn of(place: Place, flags: c_int) -> Of {
     }
     if flags & libc::O_APPEND != 0 {
         is |= APPEND;
+    }
+    if flags & libc::O_ACCMODE == libc::O_WRONLY {
+        is |= WRITES_ONLY;
     }
     Of { place, flags: is }
 }
@@ -116,7 +119,11 @@ fn take(fd: c_int, flags: c_int) -> Result<(), Errno> {
         open_without_sync(fd, flags)?;
         process::files()?.table().flag(place, SYNCS);
     }
-    descriptors::set(fd, Some(of(place, flags)));
+    let of = of(place, flags);
+    descriptors::set(fd, Some(of));
+    if of.flags & WRITES_ONLY != 0 && flags & libc::O_CLOEXEC != 0 {
+        descriptors::alone(fd);
+    }
     if cut {
         super::write::set_length(fd, 0)?;
     }
@@ -138,6 +145,23 @@ fn open_without_sync(fd: c_int, flags: c_int) -> Result<(), Errno> {
     moved.map(drop)
 }
 
+/// A file that has left the set comes into it again if it has a name there, and its descriptor with it: the supervisor may have looked for it while it was being
+/// renamed, and another descriptor may have brought it back already. Else what is written by one would be on the log and what is written by the other not, and a
+/// sync would promise both. `None`: it stays out.
+#[cold]
+pub fn again(fd: c_int, of: Of) -> Result<Option<Of>, Errno> {
+    let files = process::files()?;
+    if files.table().is(of.place) {
+        return Ok(None); // It is real.
+    }
+    let Some(place) = place(fd, &stat(fd)?)? else { return Ok(None) };
+    // Whether it appends was noted beside the place that it had.
+    files.table().flag(place, if of.flags & (SYNC | DSYNC) != 0 { ASKS | SYNCS } else { ASKS });
+    let of = Of { place, ..of };
+    descriptors::set(fd, Some(of));
+    Ok(Some(of))
+}
+
 /// Finds the file of a descriptor that is not known to be of the set: opened for reading, or before the file came into it.
 pub fn find(fd: c_int) -> Option<Place> {
     stat(fd).ok().filter(is_file)?;
@@ -147,6 +171,8 @@ pub fn find(fd: c_int) -> Option<Place> {
 /// From now on what happens to the file is not recorded, and its syncs are real.
 pub fn make_real(place: Place, fd: c_int, why: &str) -> Result<(), Errno> {
     let files = process::files()?;
+    let place = if files.table().is(place) { Some(place) } else { self::place(fd, &stat(fd)?)? };
+    let Some(place) = place else { return Ok(()) };
     if files.table().flags(place) & tidewater_client::files::REAL == 0 {
         let path = files.table().path(place);
         let path = String::from_utf8_lossy(path.as_bytes());

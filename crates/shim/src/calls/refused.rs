@@ -13,7 +13,11 @@ use crate::{descriptors, real};
 /// Before a call that changes a file of the set in a way that can't be recorded.
 fn before(fd: c_int, why: &str) -> Result<(), Errno> {
     match descriptors::of(fd) {
-        Some(of) => open::make_real(of.place, fd, why),
+        Some(of) => {
+            // It may move the descriptor.
+            descriptors::share(fd);
+            open::make_real(of.place, fd, why)
+        }
         None => Ok(()),
     }
 }

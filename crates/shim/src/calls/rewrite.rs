@@ -43,13 +43,8 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
             copied::<COPY_LARGE>(files, of, fd, from.cast(), len, offset)
         }
     };
-    let done = match done {
-        Ok(Some(done)) => Ok(done),
-        // It has left the set.
-        // SAFETY: the caller's.
-        Ok(None) => Ok(unsafe { real::pwrite(fd, from, len, offset) }),
-        Err(errno) => Err(errno),
-    };
+    // It has left the set, or has to come into it again: that is seen to there.
+    let done = done.transpose()?;
     Some(match done {
         Ok(done) if done > 0 && of.flags & (SYNC | DSYNC) != 0 => match super::sync::sync_after(of.place, fd) {
             Ok(()) => done,

@@ -1,6 +1,7 @@
 //! Changes of a file's bytes and of its length.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
@@ -10,7 +11,7 @@ use tidewater_client::files::{ASKS, Files, Locked};
 use tidewater_client::live::Log;
 
 use super::give;
-use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC};
+use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC, WRITES_ONLY};
 use crate::process;
 use crate::real;
 
@@ -22,30 +23,40 @@ const MOST: usize = 0x7fff_f000;
 fn change<T>(
     of: Of,
     fd: c_int,
-    record: impl FnOnce(&Files<Log>, &Locked<'_>) -> Result<(), Errno>,
+    record: impl FnOnce(&Files<Log>, &Locked<'_>, Of) -> Result<(), Errno>,
     call: impl FnOnce() -> (T, bool),
 ) -> Result<Result<T, Errno>, impl FnOnce() -> T> {
     let files = match process::files() {
         Ok(files) => files,
         Err(errno) => return Ok(Err(errno)),
     };
-    let mut call = Some(call);
-    let done = process::under_lock(files, of.place, fd, |locked| {
-        record(files, locked)?;
-        let call = call.take().ok_or(Errno::EIO)?;
-        let (result, complete) = call();
-        let errno = Errno::last();
-        if complete {
-            locked.end();
-        } else {
-            files.settle(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
+    let mut parts = Some((record, call));
+    let mut under_lock = |of: Of| {
+        process::under_lock(files, of.place, fd, |locked| {
+            let (record, call) = parts.take().ok_or(Errno::EIO)?;
+            record(files, locked, of)?;
+            let (result, complete) = call();
+            let errno = Errno::last();
+            if complete {
+                locked.end();
+            } else {
+                files.settle(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
+            }
+            errno.set();
+            Ok(result)
+        })
+    };
+    let mut done = under_lock(of);
+    if let Ok(None) = done {
+        match super::open::again(fd, of) {
+            Ok(None) => {}
+            Ok(Some(now)) => done = under_lock(now),
+            Err(errno) => done = Err(errno),
         }
-        errno.set();
-        Ok(result)
-    });
-    match (done, call) {
+    }
+    match (done, parts) {
         (Ok(Some(result)), _) => Ok(Ok(result)),
-        (Ok(None), Some(call)) => Err(move || call().0),
+        (Ok(None), Some((_, call))) => Err(move || call().0),
         (Ok(None), None) => Ok(Err(Errno::EIO)),
         (Err(errno), _) => Ok(Err(errno)),
     }
@@ -53,6 +64,12 @@ fn change<T>(
 
 fn size(fd: c_int) -> Result<u64, Errno> {
     tidewater_client::files::size(process::borrow(fd))
+}
+
+/// Where a descriptor stands after it was moved by nothing, from there.
+fn seek(fd: c_int, from: c_int) -> Result<u64, Errno> {
+    // SAFETY: a descriptor that is open.
+    Errno::result(unsafe { real::lseek(fd, 0, from) }).map(|at| at as u64)
 }
 
 /// Where a write goes.
@@ -88,7 +105,9 @@ unsafe fn write_parts(
         // SAFETY: the caller's.
         return unsafe { write_pieces(of, fd, parts, to, flags, piece) };
     }
-    let record = |files: &Files<Log>, locked: &Locked<'_>| {
+    // Where the descriptor stands after the call.
+    let end = Cell::new(None);
+    let record = |files: &Files<Log>, locked: &Locked<'_>, of: Of| {
         let appends = if files.table().flags(of.place) & ASKS != 0 {
             // SAFETY: a descriptor that is open.
             unsafe { real::fcntl(fd, libc::F_GETFL, ptr::null_mut()) & libc::O_APPEND != 0 }
@@ -97,11 +116,15 @@ unsafe fn write_parts(
         };
         let appends = appends || flags & RWF_APPEND != 0;
         let mut at = match to {
+            // That it stands at the end makes no difference to one that appends and can't be read, and is asked in a third of the time.
+            Where::Here if appends && of.flags & WRITES_ONLY != 0 => seek(fd, libc::SEEK_END)?,
             // A descriptor that appends does so wherever it is told to write (pwrite(2)).
             _ if appends => size(fd)?,
             Where::At(offset) => u64::try_from(offset).map_err(|_| Errno::EINVAL)?,
-            // SAFETY: a descriptor that is open; moves nothing.
-            Where::Here => Errno::result(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) })? as u64,
+            Where::Here => match descriptors::stands(fd) {
+                Some(at) => at,
+                None => seek(fd, libc::SEEK_CUR)?,
+            },
         };
         locked.begin(at, at.saturating_add(bytes as u64));
         let mut left = bytes;
@@ -117,11 +140,16 @@ unsafe fn write_parts(
             files.write(locked, at, part).map_err(|error| process::refuse(&error))?;
             (at, left) = (at + len as u64, left - len);
         }
+        end.set(Some(at));
         Ok(())
     };
     let whole = || {
         let done = call();
-        (done, usize::try_from(done) == Ok(bytes))
+        let whole = usize::try_from(done) == Ok(bytes);
+        if matches!(to, Where::Here) {
+            descriptors::moved(fd, end.get().filter(|_| whole));
+        }
+        (done, whole)
     };
     let syncs = of.flags & (SYNC | DSYNC) != 0 || flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0;
     let done = match change(of, fd, record, whole) {
@@ -194,7 +222,7 @@ pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
         process::order()?;
         return Errno::result(call().0).map(drop);
     };
-    let record = |files: &Files<Log>, locked: &Locked<'_>| {
+    let record = |files: &Files<Log>, locked: &Locked<'_>, _: Of| {
         let size = size(fd)?;
         locked.begin(len.min(size), len.max(size));
         files.truncate(locked, len).map_err(|error| process::refuse(&error))
@@ -226,7 +254,7 @@ fn allocate(of: Of, fd: c_int, mode: c_int, offset: off_t, len: off_t, call: imp
             Err(errno) => give(Err(errno)),
         };
     }
-    let record = |files: &Files<Log>, locked: &Locked<'_>| {
+    let record = |files: &Files<Log>, locked: &Locked<'_>, _: Of| {
         let size = size(fd)?;
         let grows = mode & (KEEP_SIZE | PUNCH_HOLE) == 0 && end > size;
         if zeroes || grows {
