@@ -7,8 +7,10 @@
 //! Two idealisations: with cache commands a row may be loaded while data that was read is still leaving, as on dies with a
 //! register for each direction; and reads go first for as long as they come, so an overload of reads stalls writes.
 
+mod source;
 mod statistics;
 
+pub use source::{Kind, SOURCES, Source};
 pub use statistics::{DieTime, FlashStatistics};
 
 use crate::events::{Event, EventQueue, lane};
@@ -18,79 +20,10 @@ use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Config, Medium};
 
+use source::{PROGRAMS, READS, kind_of};
+
 /// No operation.
 pub const NONE: u32 = u32::MAX;
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Units of one row to the controller.
-    Read,
-    /// A whole row from the controller.
-    Program,
-    /// A superblock.
-    Erase,
-}
-
-/// Where flash work comes from. Each source has a queue on every die.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A host command waits for it.
-    HostRead,
-    /// Pieces of the map and of the deallocation log.
-    Map,
-    /// Rows of host data.
-    HostProgram,
-    /// Reads of data that is collected.
-    CollectRead,
-    /// Rows of collected data.
-    CollectProgram,
-    /// Rows that the fast side destages.
-    Destage,
-    /// Erases.
-    Erase,
-    /// Reads of recovery.
-    Recovery,
-    /// Loads of mapping pages: host commands wait for most of them.
-    MapRead,
-    /// Reads of the SLC cache that is folded while the host is quiet. What they bring is programmed as collected data is: the
-    /// rows of a superblock have one order.
-    FoldRead,
-}
-
-/// How many sources there are.
-pub const SOURCES: usize = 10;
-
-/// The sources of reads that somebody waits for.
-const READS: u32 = Source::HostRead.bit() | Source::Recovery.bit() | Source::MapRead.bit();
-/// The sources of programs.
-const PROGRAMS: u32 =
-    Source::Map.bit() | Source::HostProgram.bit() | Source::CollectProgram.bit() | Source::Destage.bit();
-
-impl Source {
-    /// A set of this one.
-    const fn bit(self) -> u32 {
-        1 << self as u32
-    }
-
-    /// What all operations of a source do.
-    #[inline]
-    pub const fn kind(self) -> Kind {
-        kind_of(self as usize)
-    }
-}
-
-/// What the operations in a queue do.
-#[inline]
-const fn kind_of(queue: usize) -> Kind {
-    if PROGRAMS >> queue & 1 == 1 {
-        Kind::Program
-    } else if queue == Source::Erase as usize {
-        Kind::Erase
-    } else {
-        Kind::Read
-    }
-}
 
 /// Priority classes, at most.
 const CLASSES: usize = 4;

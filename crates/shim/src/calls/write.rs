@@ -66,7 +66,7 @@ fn size(fd: c_int) -> Result<u64, Errno> {
     tidewater_client::files::size(process::borrow(fd))
 }
 
-/// Where a descriptor stands after it was moved by nothing, from there.
+/// Where a descriptor stands (`SEEK_CUR`), or where its file ends, to which it is moved (`SEEK_END`).
 fn seek(fd: c_int, from: c_int) -> Result<u64, Errno> {
     // SAFETY: a descriptor that is open.
     Errno::result(unsafe { real::lseek(fd, 0, from) }).map(|at| at as u64)
