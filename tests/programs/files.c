@@ -272,7 +272,7 @@ static int step(struct file *file, struct random *random) {
         put(model, model->len, bytes, len);
         file->stands = model->len;
         break;
-    case 35: // Nothing more is taken by what is cut off behind it.
+    case 35: // Cut to half of where it stands, which stays where it is.
         if (real) must(ftruncate(file->alone, file->stands / 2) == 0, "ftruncate behind");
         cut(model, file->stands / 2);
         break;

@@ -54,6 +54,14 @@ pub struct Operation {
     next: u32,
 }
 
+impl Operation {
+    /// What it does.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        self.source.kind()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell {
     Idle,
@@ -70,14 +78,6 @@ enum Cell {
     Held {
         operation: u32,
     },
-}
-
-impl Operation {
-    /// What it does.
-    #[inline]
-    pub fn kind(&self) -> Kind {
-        self.source.kind()
-    }
 }
 
 /// The operations of one source that wait for a die. Empty: its bit of [`Die::waiting`] is not set.

@@ -54,6 +54,11 @@ fn place(fd: c_int, about: &libc::stat) -> Result<Option<Place>, Errno> {
     files.enter(process::borrow(fd), path.as_bytes(), &NextLibrary).map_err(|error| process::refuse(&error))
 }
 
+/// The place of a descriptor's file, which had this one: the same while it is of the set; else the one that it has now, which it comes into if it has a name there.
+fn current(fd: c_int, had: Place) -> Result<Option<Place>, Errno> {
+    if process::files()?.table().is(had) { Ok(Some(had)) } else { place(fd, &stat(fd)?) }
+}
+
 /// A descriptor that came from another program, for writing.
 pub fn take_up(fd: c_int, flags: c_int) {
     let Ok(about) = stat(fd) else { return };
@@ -151,10 +156,8 @@ fn open_without_sync(fd: c_int, flags: c_int) -> Result<(), Errno> {
 #[cold]
 pub fn again(fd: c_int, of: Of) -> Result<Option<Of>, Errno> {
     let files = process::files()?;
-    if files.table().is(of.place) {
-        return Ok(None); // It is real.
-    }
-    let Some(place) = place(fd, &stat(fd)?)? else { return Ok(None) };
+    // It is the one it was where it is real.
+    let Some(place) = current(fd, of.place)?.filter(|place| *place != of.place) else { return Ok(None) };
     // Whether it appends was noted beside the place that it had.
     files.table().flag(place, if of.flags & (SYNC | DSYNC) != 0 { ASKS | SYNCS } else { ASKS });
     let of = Of { place, ..of };
@@ -171,8 +174,7 @@ pub fn find(fd: c_int) -> Option<Place> {
 /// From now on what happens to the file is not recorded, and its syncs are real.
 pub fn make_real(place: Place, fd: c_int, why: &str) -> Result<(), Errno> {
     let files = process::files()?;
-    let place = if files.table().is(place) { Some(place) } else { self::place(fd, &stat(fd)?)? };
-    let Some(place) = place else { return Ok(()) };
+    let Some(place) = current(fd, place)? else { return Ok(()) };
     if files.table().flags(place) & tidewater_client::files::REAL == 0 {
         let path = files.table().path(place);
         let path = String::from_utf8_lossy(path.as_bytes());
