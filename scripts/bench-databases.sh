@@ -11,5 +11,10 @@ here=$PWD
 cd "$root"
 
 cargo build --locked --quiet --release --package tidewater-shim
+# The layers, where what they are compiled with is installed. Those of another installation are measured if it is named.
+if [ -z "${TIDEWATER_LAYERS:-}" ]; then
+    PREFIX=$root/target/layers scripts/install.sh >/dev/null
+    export TIDEWATER_LAYERS=$root/target/layers/lib/tidewater
+fi
 export TIDEWATER_DATABASES=$here
 exec cargo bench --locked --quiet --profile dev --package tidewater-bench --bench databases -- "$@"

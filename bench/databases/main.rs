@@ -35,10 +35,13 @@ enum Mode {
     Persistent,
     /// `tidewater run --level destaged`.
     Destaged,
+    /// RING as [`Mode::Ring`], by a layer of this project's within the database.
+    Layer,
 }
 
 impl Mode {
-    const ALL: [Mode; 6] = [Mode::Flushes, Mode::None, Mode::Empty, Mode::Ring, Mode::Persistent, Mode::Destaged];
+    const ALL: [Mode; 7] =
+        [Mode::Flushes, Mode::None, Mode::Empty, Mode::Ring, Mode::Persistent, Mode::Destaged, Mode::Layer];
 
     fn name(self) -> &'static str {
         match self {
@@ -48,6 +51,7 @@ impl Mode {
             Mode::Ring => "RING",
             Mode::Persistent => "RING, persistent",
             Mode::Destaged => "DESTAGED",
+            Mode::Layer => "RING, layer",
         }
     }
 
@@ -58,7 +62,7 @@ impl Mode {
 
     fn level(self) -> Option<Level> {
         match self {
-            Mode::Ring | Mode::Persistent => Some(Level::Ring),
+            Mode::Ring | Mode::Persistent | Mode::Layer => Some(Level::Ring),
             Mode::Destaged => Some(Level::Destaged),
             _ => None,
         }
@@ -76,6 +80,14 @@ struct Rate {
     per_second: f64,
 }
 
+/// A layer between a database and its files, which is told the device instead of `tidewater run`.
+#[derive(Clone, Copy)]
+struct Layer<'l> {
+    /// The folder of the layers, compiled.
+    folder: &'l Path,
+    device: &'l Device,
+}
+
 /// A database that can be measured.
 trait Subject {
     fn name(&self) -> &'static str;
@@ -88,6 +100,10 @@ trait Subject {
     fn create(&self, place: &Place) -> Result<(), String>;
     /// Starts it in this mode, runs every workload for about this long each, and ends it.
     fn measure(&self, place: &Place, mode: Mode, around: Around, time: Duration) -> Result<Vec<Rate>, String>;
+    /// As [`Subject::measure`] by its layer. `None`: it has none.
+    fn measure_layer(&self, _: &Place, _: Layer, _: Duration) -> Option<Result<Vec<Rate>, String>> {
+        None
+    }
 }
 
 /// A measurement, where it belongs.
@@ -219,6 +235,12 @@ fn run(options: &Options) -> Result<(), String> {
         modes.retain(|mode| *mode != Mode::Empty);
     }
 
+    // `scripts/bench-databases.sh` compiles them.
+    let layers = std::env::var_os("TIDEWATER_LAYERS").map(PathBuf::from);
+    if layers.is_none() {
+        modes.retain(|mode| *mode != Mode::Layer);
+    }
+
     let mut samples = Vec::new();
     let mut idle = None;
     for subject in wanted {
@@ -244,9 +266,17 @@ fn run(options: &Options) -> Result<(), String> {
                     device.start(None)?;
                 }
                 let preload = (*mode == Mode::Empty).then_some(empty_flushes.as_path());
-                let around = Around { witness: None, device: level.map(|level| (&device, level)), preload };
                 let time = Duration::from_secs_f64(options.seconds);
-                let rates = subject.measure(place, *mode, around, time);
+                let rates = match &layers {
+                    Some(folder) if *mode == Mode::Layer => {
+                        let layer = Layer { folder, device: &device };
+                        subject.measure_layer(place, layer, time).unwrap_or_else(|| Ok(Vec::new()))
+                    }
+                    _ => {
+                        let around = Around { witness: None, device: level.map(|level| (&device, level)), preload };
+                        subject.measure(place, *mode, around, time)
+                    }
+                };
                 let rates = rates.map_err(|why| format!("{}, {}: {why}", subject.name(), mode.name()))?;
                 samples.extend(rates.into_iter().map(|rate| Sample { database: subject.name(), mode: *mode, rate }));
                 device.stop()?;

@@ -60,11 +60,11 @@ fn ratio(group: &BTreeMap<Mode, Vec<f64>>, mode: Mode, to: Mode) -> Ratio {
 /// A table of medians, in Markdown.
 pub fn table(samples: &[Sample]) -> String {
     let mut text = String::from(
-        "| database | workload | clients | own flush /s | no flush /s | empty flush /s | RING /s | of no flush | of empty flush | RING, persistent /s | of no flush | DESTAGED /s | of own flush |\n\
-         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "| database | workload | clients | own flush /s | no flush /s | empty flush /s | RING /s | of no flush | of empty flush | RING, persistent /s | of no flush | DESTAGED /s | of own flush | RING, layer /s | of no flush |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for ((database, workload, clients), group) in groups(samples) {
-        let [own, none, empty, ring, persistent, destaged] = Mode::ALL.map(|mode| of(&group, mode));
+        let [own, none, empty, ring, persistent, destaged, layer] = Mode::ALL.map(|mode| of(&group, mode));
         // What was not measured has no figure.
         let cell = |value: f64, digits: usize, unit: &str| {
             if value.is_nan() { String::new() } else { format!("{value:.digits$}{unit}") }
@@ -81,6 +81,8 @@ pub fn table(samples: &[Sample]) -> String {
             percent(Mode::Persistent, Mode::None),
             cell(destaged, 0, ""),
             cell(ratio(&group, Mode::Destaged, Mode::Flushes).median, 2, " x"),
+            cell(layer, 0, ""),
+            percent(Mode::Layer, Mode::None),
         ];
         text += &format!("| {database} | {workload} | {clients} | {} |\n", cells.join(" | "));
     }
@@ -92,11 +94,13 @@ pub fn document(samples: &[Sample], idle: Option<Idle>, rounds: usize, seconds: 
     let groups = groups(samples);
     let mut checks = Vec::new();
     for ((database, workload, clients), group) in &groups {
-        let [own, none, _, ring, persistent, destaged] = Mode::ALL.map(|mode| of(group, mode));
+        let [own, none, _, ring, persistent, destaged, layer] = Mode::ALL.map(|mode| of(group, mode));
         if [own, none, ring, persistent, destaged].iter().any(|rate| rate.is_nan()) {
             continue;
         }
-        for (rate, mode) in [(ring, Mode::Ring), (persistent, Mode::Persistent)] {
+        let rings = [(ring, Mode::Ring), (persistent, Mode::Persistent), (layer, Mode::Layer)];
+        // Most have no layer.
+        for (rate, mode) in rings.into_iter().filter(|(rate, _)| !rate.is_nan()) {
             let Ratio { median, range } = ratio(group, mode, Mode::None);
             let mode = mode.name();
             let [median_percent, least, greatest] = [median, range.0, range.1].map(|ratio| 100.0 * ratio);
@@ -147,7 +151,7 @@ pub fn document(samples: &[Sample], idle: Option<Idle>, rounds: usize, seconds: 
                       log files on a served device by `tidewater run`, at these levels, with a copy of the ring on the disk (`serve --ring-copy`). RING in \
                       this run lies in memory that does not survive a loss of power: it survives a crash of any process, and is no equal of a flush. \
                       RING, persistent: the same memory, taken to survive (`serve --ring-persistent`): lines are written back, and the database's \
-                      other files don't wait for the log."
+                      other files don't wait for the log. RING, layer: RING by a layer within the database, which gathers what goes to its log files."
             .into(),
         version: env!("CARGO_PKG_VERSION").into(),
         seed: 0,

@@ -1,11 +1,13 @@
 // RocksDB on a served drive's fast side: a FileSystem over the default one, found by its URI.
 //
-// What RocksDB writes to its write-ahead log goes into the log of the device first, then to the file as ever. A sync of the log waits for the
-// device's log instead of the disk. A sync, rename or removal of anything else first waits until all of the log before it is on the backing
+// What RocksDB writes to its write-ahead log goes into the log of the device first, and to the file a good piece at a time: when 64 KiB have come together,
+// when somebody reads it through this FileSystem, and before the device's log is trimmed. A sync of the log waits for the device's log instead of the disk. A sync, rename or removal of anything else first waits until all of the log before it is on the backing
 // store: otherwise a crash of the machine could leave a table or a manifest ahead of the log.
 //
 //     LD_PRELOAD=libtidewater_rocksdb.so db_bench --fs_uri=tidewater://vfio-user:/run/tidewater/vfio.sock --benchmarks=fillsync
-//     TIDEWATER_LEVEL=ring TIDEWATER_LANE=0 ...
+//     TIDEWATER_LEVEL=ring TIDEWATER_LANE=0 TIDEWATER_KEEP=65536 ...
+//
+// With TIDEWATER_KEEP=0 each write goes to the file at once, too, for other processes that read it meanwhile.
 //
 // A program of your own links the library, or loads it with dlopen, and asks `Env::CreateFromUri` for the URI. Before the first file is
 // opened, what an earlier process left in the log is applied to the files.
@@ -16,11 +18,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rocksdb/file_system.h"
 #include "rocksdb/utilities/object_registry.h"
@@ -40,35 +42,47 @@ IOStatus Failure(const std::string& what) {
 // The log of this process: closed, and with it drained, when nobody uses it any more.
 class Log {
  public:
-  explicit Log(struct tidewater_files* files) : files_(files) {}
+  Log(struct tidewater_files* files, size_t keep) : files_(files), keep_(keep) {}
   ~Log() { tidewater_files_close(files_); }
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
   tidewater_files* get() const { return files_; }
 
+  // Bytes of a file that may be kept.
+  size_t keep() const { return keep_; }
+
   // All of the log up to now is on the backing store.
   IOStatus Order() const {
     return tidewater_files_order(files_) == 0 ? IOStatus::OK() : Failure("waiting for the log");
   }
 
+  // All of the log's files are as they were written: somebody is going to read, copy or measure one.
+  IOStatus CatchUp() const {
+    return tidewater_files_catch_up(files_, -1) == 0 ? IOStatus::OK() : Failure("writing what was kept of the log");
+  }
+
  private:
   tidewater_files* files_;
+  size_t keep_;
 };
 
 // A change that is on the log, and that the file is to have too.
+template <typename Call>
 struct Change {
-  std::function<IOStatus()> real;
-  IOStatus status;
+  explicit Change(Call real) : real(std::move(real)) {}
 
   static bool Real(void* with) {
     auto* change = static_cast<Change*>(with);
     change->status = change->real();
     return change->status.ok();
   }
+
+  Call real;
+  IOStatus status;
 };
 
-// A file of the write-ahead log.
+// A file of the write-ahead log. Whatever is below `Write` and `Truncate`, and `Bring`, is under the library's lock of the file.
 class LogFile : public FSWritableFileOwnerWrapper {
  public:
   LogFile(std::unique_ptr<FSWritableFile>&& file, std::shared_ptr<Log> log, int64_t number, uint64_t size)
@@ -76,40 +90,55 @@ class LogFile : public FSWritableFileOwnerWrapper {
 
   ~LogFile() override { Leave(); }
 
+  // Whether the library knows that something may be kept.
+  bool Begin() {
+    // Direct writes come in pages.
+    keeps_ = log_->keep() > 0 && !target()->use_direct_io();
+    if (!keeps_) return true;
+    kept_.reserve(log_->keep());
+    return tidewater_files_keep(log_->get(), number_, Bring, this) == 0;
+  }
+
   IOStatus Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) override {
-    return Write(data, size_, [&] { return target()->Append(data, options, dbg); });
+    return Write(data, size_, [&] { return Keep(data) ? IOStatus::OK() : Now(data, options, nullptr, dbg); });
   }
 
   IOStatus Append(const Slice& data, const IOOptions& options, const DataVerificationInfo& check,
                   IODebugContext* dbg) override {
-    return Write(data, size_, [&] { return target()->Append(data, options, check, dbg); });
+    return Write(data, size_, [&] { return Keep(data) ? IOStatus::OK() : Now(data, options, &check, dbg); });
   }
 
   IOStatus PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,
                             IODebugContext* dbg) override {
-    return Write(data, offset, [&] { return target()->PositionedAppend(data, offset, options, dbg); });
+    return Write(data, offset, [&] {
+      return Brought() ? target()->PositionedAppend(data, offset, options, dbg) : failed_;
+    });
   }
 
   IOStatus PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,
                             const DataVerificationInfo& check, IODebugContext* dbg) override {
-    return Write(data, offset, [&] { return target()->PositionedAppend(data, offset, options, check, dbg); });
+    return Write(data, offset, [&] {
+      return Brought() ? target()->PositionedAppend(data, offset, options, check, dbg) : failed_;
+    });
   }
 
   IOStatus Truncate(uint64_t size, const IOOptions& options, IODebugContext* dbg) override {
-    Change change{[&] { return target()->Truncate(size, options, dbg); }, IOStatus::OK()};
+    Change change([&] { return target()->Truncate(size, options, dbg); });
     const int64_t to = static_cast<int64_t>(size);
-    if (tidewater_files_truncate(log_->get(), number_, to, Change::Real, &change) < 0) {
+    if (tidewater_files_truncate(log_->get(), number_, to, change.Real, &change) < 0) {
       return Failure("truncating the log");
     }
     if (change.status.ok()) size_ = size;
     return change.status;
   }
 
+  uint64_t GetFileSize(const IOOptions&, IODebugContext*) override { return size_; }
+
   // A file that RocksDB closes has its bytes in the page cache and in the device's log, which keeps them until they are synced.
   IOStatus Close(const IOOptions& options, IODebugContext* dbg) override {
+    const IOStatus left = Leave();
     const IOStatus status = target()->Close(options, dbg);
-    Leave();
-    return status;
+    return left.ok() ? status : left;
   }
 
   IOStatus Sync(const IOOptions&, IODebugContext*) override {
@@ -125,24 +154,57 @@ class LogFile : public FSWritableFileOwnerWrapper {
   IOStatus RangeSync(uint64_t, uint64_t, const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
 
  private:
-  IOStatus Write(const Slice& data, uint64_t offset, std::function<IOStatus()> real) {
-    Change change{std::move(real), IOStatus::OK()};
+  template <typename Call>
+  IOStatus Write(const Slice& data, uint64_t offset, Call real) {
+    Change change(std::move(real));
     const int64_t at = static_cast<int64_t>(offset);
-    if (tidewater_files_write(log_->get(), number_, data.data(), data.size(), at, Change::Real, &change) < 0) {
-      return Failure("writing to the log");
+    if (tidewater_files_write(log_->get(), number_, data.data(), data.size(), at, change.Real, &change) < 0) {
+      return change.status.ok() ? Failure("writing to the log") : change.status;
     }
     if (change.status.ok()) size_ = std::max(size_, offset + data.size());
     return change.status;
   }
 
-  void Leave() {
-    if (number_ >= 0) tidewater_files_leave(log_->get(), number_);
+  // Whether these bytes are kept, behind those that are.
+  bool Keep(const Slice& data) {
+    if (!keeps_ || !failed_.ok() || kept_.size() + data.size() > log_->keep()) return false;
+    kept_.append(data.data(), data.size());
+    return true;
+  }
+
+  // What is kept goes to the file, and then these bytes.
+  IOStatus Now(const Slice& data, const IOOptions& options, const DataVerificationInfo* check, IODebugContext* dbg) {
+    if (!Brought()) return failed_;
+    // Not where there is no room for them anyway.
+    if (Keep(data)) return IOStatus::OK();
+    return check ? target()->Append(data, options, *check, dbg) : target()->Append(data, options, dbg);
+  }
+
+  // Whether the file has all that was kept. Once it could not be written it is not tried again: how much of it is there is not known, and the device's
+  // log has all of it.
+  bool Brought() {
+    if (failed_.ok() && !kept_.empty()) {
+      failed_ = target()->Append(Slice(kept_), IOOptions(), nullptr);
+      kept_.clear();
+    }
+    return failed_.ok();
+  }
+
+  static bool Bring(void* with) { return static_cast<LogFile*>(with)->Brought(); }
+
+  IOStatus Leave() {
+    if (number_ < 0) return IOStatus::OK();
+    const bool left = tidewater_files_leave(log_->get(), number_) == 0;
     number_ = -1;
+    return left ? IOStatus::OK() : failed_.ok() ? Failure("leaving the log") : failed_;
   }
 
   std::shared_ptr<Log> log_;
   int64_t number_;
   uint64_t size_;
+  bool keeps_ = false;
+  std::string kept_;
+  IOStatus failed_;
 };
 
 // Any other file: its syncs come after the log.
@@ -201,26 +263,65 @@ class TidewaterFileSystem : public FileSystemWrapper {
 
   IOStatus ReuseWritableFile(const std::string& path, const std::string& old, const FileOptions& options,
                              std::unique_ptr<FSWritableFile>* file, IODebugContext* dbg) override {
-    IOStatus status = log_->Order();
+    IOStatus status = CatchUp(old);
+    if (status.ok()) status = log_->Order();
     if (status.ok()) status = target()->ReuseWritableFile(path, old, options, file, dbg);
     return status.ok() ? Wrap(path, file, 0) : status;
   }
 
   IOStatus DeleteFile(const std::string& path, const IOOptions& options, IODebugContext* dbg) override {
-    Change change{[&] { return target()->DeleteFile(path, options, dbg); }, IOStatus::OK()};
-    if (tidewater_files_remove(log_->get(), path.c_str(), Change::Real, &change) < 0) return Failure(path);
+    Change change([&] { return target()->DeleteFile(path, options, dbg); });
+    if (tidewater_files_remove(log_->get(), path.c_str(), change.Real, &change) < 0) return Failure(path);
     return change.status;
   }
 
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions& options,
                       IODebugContext* dbg) override {
-    const IOStatus status = log_->Order();
+    IOStatus status = CatchUp(from);
+    if (status.ok()) status = log_->Order();
     return status.ok() ? target()->RenameFile(from, to, options, dbg) : status;
   }
 
   IOStatus Truncate(const std::string& path, size_t size, const IOOptions& options, IODebugContext* dbg) override {
-    const IOStatus status = log_->Order();
+    IOStatus status = CatchUp(path);
+    if (status.ok()) status = log_->Order();
     return status.ok() ? target()->Truncate(path, size, options, dbg) : status;
+  }
+
+  IOStatus NewSequentialFile(const std::string& path, const FileOptions& options,
+                             std::unique_ptr<FSSequentialFile>* file, IODebugContext* dbg) override {
+    const IOStatus status = CatchUp(path);
+    return status.ok() ? target()->NewSequentialFile(path, options, file, dbg) : status;
+  }
+
+  IOStatus NewRandomAccessFile(const std::string& path, const FileOptions& options,
+                               std::unique_ptr<FSRandomAccessFile>* file, IODebugContext* dbg) override {
+    const IOStatus status = CatchUp(path);
+    return status.ok() ? target()->NewRandomAccessFile(path, options, file, dbg) : status;
+  }
+
+  IOStatus NewMemoryMappedFileBuffer(const std::string& path,
+                                     std::unique_ptr<MemoryMappedFileBuffer>* buffer) override {
+    const IOStatus status = CatchUp(path);
+    return status.ok() ? target()->NewMemoryMappedFileBuffer(path, buffer) : status;
+  }
+
+  IOStatus LinkFile(const std::string& from, const std::string& to, const IOOptions& options,
+                    IODebugContext* dbg) override {
+    const IOStatus status = CatchUp(from);
+    return status.ok() ? target()->LinkFile(from, to, options, dbg) : status;
+  }
+
+  IOStatus GetFileSize(const std::string& path, const IOOptions& options, uint64_t* size,
+                       IODebugContext* dbg) override {
+    const IOStatus status = CatchUp(path);
+    return status.ok() ? target()->GetFileSize(path, options, size, dbg) : status;
+  }
+
+  IOStatus GetChildrenFileAttributes(const std::string& folder, const IOOptions& options,
+                                     std::vector<FileAttributes>* files, IODebugContext* dbg) override {
+    const IOStatus status = log_->CatchUp();
+    return status.ok() ? target()->GetChildrenFileAttributes(folder, options, files, dbg) : status;
   }
 
  private:
@@ -234,9 +335,14 @@ class TidewaterFileSystem : public FileSystemWrapper {
       file->reset();
       return Failure(path);
     }
-    file->reset(new LogFile(std::move(*file), log_, number, size));
+    auto log_file = std::make_unique<LogFile>(std::move(*file), log_, number, size);
+    if (!log_file->Begin()) return Failure(path);
+    *file = std::move(log_file);
     return IOStatus::OK();
   }
+
+  // Before a file of the log is looked at.
+  IOStatus CatchUp(const std::string& path) const { return IsLog(path) ? log_->CatchUp() : IOStatus::OK(); }
 
   std::shared_ptr<Log> log_;
 };
@@ -269,12 +375,14 @@ std::shared_ptr<Log> OpenLog(const std::string& device, std::string* error) {
     }
     options.level = name == "ring" ? TIDEWATER_RING : TIDEWATER_DESTAGED;
   }
+  size_t keep = 64 << 10;
+  if (const char* bytes = Setting("TIDEWATER_KEEP")) keep = std::strtoul(bytes, nullptr, 10);
   tidewater_files* files = tidewater_files_open(device.c_str(), &options);
   if (!files) {
     *error = device + ": " + tidewater_message();
     return nullptr;
   }
-  auto log = std::make_shared<Log>(files);
+  auto log = std::make_shared<Log>(files, keep);
   open = log;
   opened = device;
   return log;

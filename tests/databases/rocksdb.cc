@@ -4,6 +4,7 @@
 //   ping
 //   commit KEY VALUE KEY VALUE ...   in one batch, answered when it is written
 //   scan                             every pair, its checksums looked at: KEY VALUE
+//   updates                          how many updates can be read from the log
 //   check                            the checksums of all files, and that all the manifest names is there
 #include <csignal>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/options.h>
+#include <rocksdb/transaction_log.h>
 #include <rocksdb/write_batch.h>
 
 using rocksdb::Status;
@@ -46,6 +48,18 @@ static Status scan(std::string &answer) {
     return at->status();
 }
 
+static Status updates(std::string &answer) {
+    std::unique_ptr<rocksdb::TransactionLogIterator> at;
+    Status status = database->GetUpdatesSince(1, &at);
+    int count = 0;
+    if (status.ok()) {
+        for (; at->Valid(); at->Next()) count += at->GetBatch().writeBatchPtr->Count();
+        status = at->status();
+    }
+    answer += std::to_string(count) + "\n";
+    return status;
+}
+
 static void serve(int connection) {
     FILE *in = fdopen(connection, "r");
     char *line = nullptr;
@@ -58,6 +72,7 @@ static void serve(int connection) {
         Status status;
         if (what == "commit") status = commit(words);
         else if (what == "scan") status = scan(answer);
+        else if (what == "updates") status = updates(answer);
         else if (what == "check") status = database->VerifyChecksum();
         else if (what != "ping") status = Status::InvalidArgument(what);
         answer += status.ok() ? "ok\n" : "error " + status.ToString() + "\n";

@@ -297,14 +297,22 @@ struct Rocks {
 }
 
 impl Rocks {
-    /// Starts one on the folder `r`, and waits until it answers. `preload` may be nothing.
-    fn start(folder: &Path, server: &Path, preload: &str, shadows: &Path, uri: Option<&str>) -> Rocks {
+    /// Compiles it.
+    fn compile(into: &Path) -> PathBuf {
+        let server = into.join("server");
+        let mut compiler = Command::new("c++");
+        compiler.args(["-std=c++17", "-O1", "-o"]).arg(&server).arg(root().join("tests/databases/rocksdb.cc"));
+        said(compiler.args(["-lrocksdb", "-pthread"]));
+        server
+    }
+
+    /// Starts one on the folder `r`, and waits until it answers. `with`: for its environment.
+    fn start(folder: &Path, server: &Path, preload: &str, uri: &str, with: &[(&str, &str)]) -> Rocks {
         let socket = folder.join("rocks.sock");
         let _ = std::fs::remove_file(&socket);
         let mut command = Command::new(server);
-        command.current_dir(folder).arg("r").arg(&socket).arg("sync").args(uri);
-        let mut child =
-            command.env("LD_PRELOAD", preload).env("TIDEWATER_WITNESS", shadows).spawn().expect("it starts");
+        command.current_dir(folder).arg("r").arg(&socket).args(["sync", uri]).envs(with.iter().copied());
+        let mut child = command.env("LD_PRELOAD", preload).spawn().expect("it starts");
         loop {
             if let Ok(stream) = UnixStream::connect(&socket) {
                 return Rocks { child, stream };
@@ -334,6 +342,13 @@ impl Rocks {
     }
 }
 
+impl Drop for Rocks {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Commits, kills RocksDB and the device, takes all files and the image back to what was synced, and looks for the commits.
 fn rocksdb_is_killed(how: &str, settings: &[&str], ring: bool) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -341,10 +356,7 @@ fn rocksdb_is_killed(how: &str, settings: &[&str], ring: bool) {
     let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", here) else {
         return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
     };
-    let server = here.join("server");
-    let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++17", "-O1", "-o"]).arg(&server).arg(root().join("tests/databases/rocksdb.cc"));
-    said(compiler.args(["-lrocksdb", "-pthread"]));
+    let server = Rocks::compile(here);
     let witness = Witness::build(here).expect("a C compiler");
     let (shadows, drive, data) = (here.join("shadows"), here.join("d"), here.join("r"));
     for path in [&shadows, &drive, &data] {
@@ -355,8 +367,10 @@ fn rocksdb_is_killed(how: &str, settings: &[&str], ring: bool) {
         || Device::start_as(&drive, &[lent, settings].concat(), |command| witness.attach_tracking(command, &shadows));
     let preload = format!("{} {}", witness.library().display(), layer.display());
     let device = start();
+    let shadowed = shadows.display().to_string();
+    let watched = [("TIDEWATER_WITNESS", shadowed.as_str())];
     let uri = format!("tidewater://{how}{}", device.target());
-    let mut rocks = Rocks::start(here, &server, &preload, &shadows, Some(&uri));
+    let mut rocks = Rocks::start(here, &server, &preload, &uri, &watched);
     for i in 0..300 {
         rocks.ask(&format!("commit key{i:04} {} also{i:04} {i}", "v".repeat(i % 700 + 1)));
     }
@@ -374,7 +388,7 @@ fn rocksdb_is_killed(how: &str, settings: &[&str], ring: bool) {
     assert!(left.is_ok_and(|left| left < 600), "nothing was lost, so nothing is shown");
 
     let _device = start();
-    let mut rocks = Rocks::start(here, &server, &preload, &shadows, Some(&uri));
+    let mut rocks = Rocks::start(here, &server, &preload, &uri, &watched);
     let found = rocks.ask("scan");
     assert_eq!(found.len(), 600, "commits are lost");
     assert!(found.iter().any(|line| line == "also0299 299"), "{:?}", found.last());
@@ -390,4 +404,59 @@ fn what_rocksdb_committed_comes_back_from_the_device() {
 #[test]
 fn what_rocksdb_committed_comes_back_from_the_window() {
     rocksdb_is_killed("window:0+4112:", &WINDOW, false);
+}
+
+#[test]
+fn what_the_layer_keeps_of_rocksdbs_log_is_there_for_its_readers_and_after_a_crash() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let here = folder.path();
+    let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", here) else {
+        return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
+    };
+    let server = Rocks::compile(here);
+    let preload = layer.display().to_string();
+    std::fs::create_dir(here.join("r")).expect("a folder");
+    let device = Device::start(here, &LOG);
+    let uri = format!("tidewater://{}", device.target());
+    let in_files = || -> u64 {
+        let files = std::fs::read_dir(here.join("r")).expect("a folder").map(|file| file.expect("a file").path());
+        let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+        logs.map(|path| std::fs::metadata(path).expect("a file").len()).sum()
+    };
+    let start = |with: &[(&str, &str)]| Rocks::start(here, &server, &preload, &uri, with);
+    let ring = ("TIDEWATER_LEVEL", "ring");
+
+    let mut rocks = start(&[ring]);
+    let commit = |rocks: &mut Rocks, from: u32, to: u32| {
+        for i in from..to {
+            rocks.ask(&format!("commit key{i:04} {i} also{i:04} {}", "v".repeat(300)));
+        }
+    };
+    commit(&mut rocks, 0, 50);
+    assert_eq!(rocks.ask("updates"), ["100"]);
+    assert!(in_files() >= 50 * 300, "who read them found them elsewhere");
+    // More than is kept at a time, and than the ring holds.
+    commit(&mut rocks, 50, 600);
+    // Files are synced in between now and then.
+    let kept = (600..610).filter(|&i| {
+        let before = in_files();
+        commit(&mut rocks, i, i + 1);
+        in_files() == before
+    });
+    assert!(kept.count() > 0, "nothing is kept, so nothing is shown");
+    rocks.kill();
+
+    let mut rocks = start(&[ring]);
+    assert_eq!(rocks.ask("scan").len(), 2 * 610, "commits are lost");
+    rocks.ask("check");
+    rocks.kill();
+
+    // Told to keep nothing, it doesn't.
+    let mut rocks = start(&[ring, ("TIDEWATER_KEEP", "0")]);
+    for i in 610..615 {
+        let before = in_files();
+        commit(&mut rocks, i, i + 1);
+        assert!(in_files() >= before + 300);
+    }
+    rocks.kill();
 }

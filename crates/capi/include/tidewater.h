@@ -269,7 +269,8 @@ int tidewater_files_close(struct tidewater_files *files);
 int64_t tidewater_files_enter(const struct tidewater_files *files,
                               const char *path);
 
-// Nothing is told by this number any more, which another file may get. The log keeps what it has of the file until that is synced. 0, or -1 and errno.
+// Nothing is told by this number any more, which another file may get; what is kept of the file goes to it first. The log keeps what it has of the file
+// until that is synced. 0, or -1 and errno.
 int tidewater_files_leave(const struct tidewater_files *files,
                           int64_t number);
 
@@ -283,6 +284,18 @@ int tidewater_files_write(const struct tidewater_files *files,
                           int64_t offset,
                           tidewater_real real,
                           void *with);
+
+// From now on the layer may keep for a while what it is told to write, instead of writing it: `bring` writes what it has kept, and returns whether all of
+// it was. It is called as `real` is, by any thread, before the file is synced, gets another length or is left, and by tidewater_files_catch_up. A
+// process that dies leaves what it kept on the log, for whoever opens that next. 0, or -1 and errno.
+int tidewater_files_keep(const struct tidewater_files *files,
+                         int64_t number,
+                         tidewater_real bring,
+                         void *with);
+
+// What is kept of a file goes to it, -1: of all files: to be called before somebody reads it. 0, or -1 and errno: it could not, and the log alone has it.
+int tidewater_files_catch_up(const struct tidewater_files *files,
+                             int64_t number);
 
 // Gives a file a length: tells the log, then calls `real`. Returns as tidewater_files_write.
 int tidewater_files_truncate(const struct tidewater_files *files,

@@ -5,6 +5,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
+use std::sync::Arc;
 
 use tidewater_client::files::{Changed, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
 
@@ -60,10 +61,24 @@ unsafe fn text<'t>(text: *const c_char, why: &'static str) -> Result<&'t CStr, F
 }
 
 /// SAFETY: `real` may be called with `with`.
-unsafe fn calls(real: tidewater_real, with: *mut c_void) -> Result<impl FnOnce() -> bool, Failure> {
-    let real = real.ok_or(Failure::Call("real is NULL"))?;
+unsafe fn calls(real: tidewater_real, with: *mut c_void) -> Result<impl Fn() -> bool, Failure> {
+    let real = real.ok_or(Failure::Call("the function to call is NULL"))?;
     // SAFETY: the caller's.
     Ok(move || unsafe { real(with) })
+}
+
+/// A call that the caller lets any thread make.
+struct Shared<F>(F);
+
+// SAFETY: the caller's, of tidewater_files_keep.
+unsafe impl<F> Send for Shared<F> {}
+// SAFETY: as above.
+unsafe impl<F> Sync for Shared<F> {}
+
+impl<F: Fn() -> bool> Shared<F> {
+    fn call(&self) -> bool {
+        (self.0)()
+    }
 }
 
 fn done(changed: Result<Changed, FilesError>) -> Result<c_int, Failure> {
@@ -134,7 +149,8 @@ pub unsafe extern "C" fn tidewater_files_enter(files: *const tidewater_files, pa
     })
 }
 
-/// Nothing is told by this number any more, which another file may get. The log keeps what it has of the file until that is synced. 0, or -1 and errno.
+/// Nothing is told by this number any more, which another file may get; what is kept of the file goes to it first. The log keeps what it has of the file
+/// until that is synced. 0, or -1 and errno.
 ///
 /// # Safety
 /// `files` is open.
@@ -168,6 +184,41 @@ pub unsafe extern "C" fn tidewater_files_write(
         let (files, bytes, real) = unsafe { (self::files(files)?, bytes(buf, len)?, calls(real, with)?) };
         let offset = u64::try_from(offset).map_err(|_| Failure::Call("offset is less than 0"))?;
         done(files.write(number_of(number)?, offset, bytes, real))
+    })
+}
+
+/// From now on the layer may keep for a while what it is told to write, instead of writing it: `bring` writes what it has kept, and returns whether all of
+/// it was. It is called as `real` is, by any thread, before the file is synced, gets another length or is left, and by tidewater_files_catch_up. A
+/// process that dies leaves what it kept on the log, for whoever opens that next. 0, or -1 and errno.
+///
+/// # Safety
+/// `files` is open; `bring` may be called with `with`, by any thread, until the number is given back and until `files` is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_keep(
+    files: *const tidewater_files,
+    number: i64,
+    bring: tidewater_real,
+    with: *mut c_void,
+) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (files, bring) = unsafe { (self::files(files)?, calls(bring, with)?) };
+        let bring = Shared(bring);
+        files.keep(number_of(number)?, Arc::new(move || bring.call())).map(|()| 0).map_err(|error| files_error(&error))
+    })
+}
+
+/// What is kept of a file goes to it, -1: of all files: to be called before somebody reads it. 0, or -1 and errno: it could not, and the log alone has it.
+///
+/// # Safety
+/// `files` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_catch_up(files: *const tidewater_files, number: i64) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let files = unsafe { self::files(files)? };
+        let number = if number == -1 { None } else { Some(number_of(number)?) };
+        files.catch_up(number).map(|()| 0).map_err(|error| files_error(&error))
     })
 }
 

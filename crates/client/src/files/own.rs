@@ -14,6 +14,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::sys::stat::fstat;
 
 use super::backing::AnyLog;
+use super::kept::Bring;
 use super::replay::Report;
 use super::run::{Ended, Plain, Run, RunError, Setup, TICK};
 use super::set::{Files, FilesError, Sync};
@@ -41,6 +42,8 @@ struct Open {
 pub struct OwnFiles {
     run: Arc<Run<AnyLog>>,
     open: Mutex<Vec<Option<Arc<Open>>>>,
+    /// Instead of their locks, held by who changes files that have left the set.
+    left: Mutex<()>,
     over: Arc<AtomicBool>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -66,7 +69,7 @@ impl OwnFiles {
         };
         let keeper = std::thread::Builder::new().name("tidewater-files".into()).spawn(keep);
         let keeper = keeper.map_err(|error| RunError::System { what: "start a thread", error })?;
-        Ok((OwnFiles { run, open: Mutex::default(), over, keeper: Some(keeper) }, report))
+        Ok((OwnFiles { run, open: Mutex::default(), left: Mutex::default(), over, keeper: Some(keeper) }, report))
     }
 
     /// What syncs wait for, and what that survives: as `tidewater run` says it.
@@ -105,13 +108,52 @@ impl OwnFiles {
         Ok(number)
     }
 
-    /// Nothing is written to a file any more by this number. What the log has of it stays there until it is synced.
+    /// Nothing is written to a file any more by this number; what is kept of it goes to it. What the log has of it stays there until it is synced.
+    ///
+    /// # Errors
+    /// `EBADF`, and as [`OwnFiles::catch_up`].
+    pub fn close(&self, number: usize) -> Result<(), FilesError> {
+        let closed = self.find(number)?;
+        let brought = self.bring(&closed, || self.run.kept().remove(number));
+        self.opened()[number] = None;
+        brought
+    }
+
+    /// From now on the layer may keep what it is told to write instead of writing it: `bring` writes what it has kept. It is called under the file's lock, as
+    /// the real calls are, by any thread: before the file is synced, gets another length, or is closed, and by [`OwnFiles::catch_up`].
     ///
     /// # Errors
     /// `EBADF`.
-    pub fn close(&self, number: usize) -> Result<(), FilesError> {
-        let closed = self.opened().get_mut(number).and_then(Option::take);
-        closed.map(drop).ok_or(FilesError::System(Errno::EBADF))
+    pub fn keep(&self, number: usize, bring: Arc<Bring>) -> Result<(), FilesError> {
+        let open = self.find(number)?;
+        self.run.kept().add(open.place, number, bring);
+        Ok(())
+    }
+
+    /// What is kept of a file goes to it; `None`: of all. Somebody is going to read it.
+    ///
+    /// # Errors
+    /// `EBADF`; `EIO`, where a layer could not: the log alone has that from now on, and fails.
+    pub fn catch_up(&self, number: Option<usize>) -> Result<(), FilesError> {
+        if let Some(number) = number {
+            return self.bring(&*self.find(number)?, || ());
+        }
+        let opened: Vec<Arc<Open>> = self.opened().iter().flatten().map(Arc::clone).collect();
+        opened.iter().filter(|open| self.run.kept().has(open.place)).try_for_each(|open| self.bring(open, || ()))
+    }
+
+    /// What is kept of a file goes to it, and then something else is done, both under its lock. This is done, too, where the log has failed: what programs see
+    /// of their files is to be right until the end.
+    fn bring(&self, open: &Open, then: impl FnOnce()) -> Result<(), FilesError> {
+        let locked = self.files().lock(open.place, open.file.as_fd(), false);
+        let _left = matches!(locked, Ok(None)).then(|| self.of_left());
+        let brought = self.run.bring(open.place);
+        then();
+        brought
+    }
+
+    fn of_left(&self) -> MutexGuard<'_, ()> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes a file: `record` puts the change on the log, `real` makes it, and returns whether all of it was done.
@@ -125,24 +167,31 @@ impl OwnFiles {
         files.admit()?;
         let changed = |done| if done { Changed::Done } else { Changed::Failed };
         let file = open.file.as_fd();
-        let Some(locked) = files.lock(open.place, file, false)?.filter(|_| files.table().flags(open.place) & REAL == 0)
-        else {
+        let Some(locked) = files.lock(open.place, file, false)? else {
+            let _left = self.of_left();
             return Ok(changed(real())); // It has no name any more, and nothing to come back to.
         };
+        if files.table().flags(open.place) & REAL != 0 {
+            return Ok(changed(real()));
+        }
         record(files, &locked, file)?;
         let done = real();
         if done {
             locked.end()
+        } else if self.run.kept().has(open.place) {
+            // What the file has does not tell what is kept of it.
+            files.table().fail(Errno::EIO as u64);
+            return Err(FilesError::System(Errno::EIO));
         } else {
             files.settle(&locked, file)?
         }
         Ok(changed(done))
     }
 
-    /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written.
+    /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written, or kept ([`OwnFiles::keep`]).
     ///
     /// # Errors
-    /// The log's: nothing was written.
+    /// The log's: nothing was written. `EIO`, for good: it was not, and something of the file is kept.
     pub fn write(
         &self,
         number: usize,
@@ -163,6 +212,7 @@ impl OwnFiles {
     /// As [`OwnFiles::write`].
     pub fn truncate(&self, number: usize, len: u64, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
         let record = |files: &Files<AnyLog>, locked: &Locked<'_>, file: BorrowedFd<'_>| {
+            self.run.bring(locked.place)?;
             let size = size(file)?;
             locked.begin(len.min(size), len.max(size));
             files.truncate(locked, len)
@@ -200,7 +250,10 @@ impl OwnFiles {
         let open = self.find(number)?;
         match self.files().sync(open.place)? {
             Sync::Waited => Ok(()),
-            Sync::Real => Ok(nix::unistd::fdatasync(&open.file)?),
+            Sync::Real => {
+                self.bring(&open, || ())?;
+                Ok(nix::unistd::fdatasync(&open.file)?)
+            }
         }
     }
 

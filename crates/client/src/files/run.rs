@@ -19,6 +19,7 @@ use tidewater_wire::vendor::{FileBind, FileChangeKind, FileSession, PAGE_BYTES};
 
 use super::backing::{AnyLog, Backing, Room};
 use super::handle::{identify, is_same};
+use super::kept::Kept;
 use super::replay::{ReplayError, Report, Rules, recover};
 use super::set::{Files, FilesError, Real, sync_folder};
 use super::table::{Counter, GONE, PathBytes, Place, REAL, Table};
@@ -164,6 +165,7 @@ pub struct Run<J = Log> {
     name: String,
     globs: Globs,
     lane: u8,
+    kept: Kept,
     state: Mutex<State>,
 }
 
@@ -257,7 +259,8 @@ impl<J: Backing> Run<J> {
             told: false,
         };
         let globs = setup.globs.clone();
-        let run = Run { files, table: file, listener, name, globs, lane: setup.lane, state: Mutex::new(state) };
+        let (lane, kept, state) = (setup.lane, Kept::default(), Mutex::new(state));
+        let run = Run { files, table: file, listener, name, globs, lane, kept, state };
         run.say_session()?;
         run.admit(&run.room()?);
         Ok((run, report))
@@ -281,6 +284,23 @@ impl<J: Backing> Run<J> {
     /// The files, and where their changes go.
     pub(super) fn files(&self) -> &Files<J> {
         &self.files
+    }
+
+    /// What layers keep of the files.
+    pub(super) fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// What layers keep of a file goes to it. Its lock is held, unless it has left the set.
+    ///
+    /// # Errors
+    /// `EIO`: a layer could not. The log alone has that, and is to keep it: for good.
+    pub(super) fn bring(&self, place: Place) -> Result<(), FilesError> {
+        if self.kept.bring(place) {
+            return Ok(());
+        }
+        self.files.table().fail(Errno::EIO as u64);
+        Err(FilesError::System(Errno::EIO))
     }
 
     /// What syncs wait for.
@@ -429,9 +449,14 @@ impl<J: Backing> Run<J> {
                 continue;
             };
             match self.files.lock(place, file.as_fd(), false).map_err(file_error(&path))? {
-                Some(locked) if !last && table.flags(place) & REAL == 0 => self.files.say_again(&locked)?,
+                Some(locked) => {
+                    self.bring(place).map_err(file_error(&path))?;
+                    if !last && table.flags(place) & REAL == 0 {
+                        self.files.say_again(&locked)?;
+                    }
+                }
                 None if !last => self.files.say_name(place, &bind, &name)?,
-                _ => {}
+                None => {}
             }
             Plain.sync(file.as_fd()).map_err(FilesError::System).map_err(file_error(&path))?;
             done.files += 1;
@@ -472,6 +497,7 @@ impl<J: Backing> Run<J> {
                 self.files.say_again(&locked)?;
                 if !was_gone {
                     // Under its lock: what is recorded is in the file, and nothing more is recorded.
+                    self.bring(place)?;
                     let path = table.path(place);
                     let folder = Path::new(OsStr::from_bytes(path.as_bytes())).parent().map(File::open);
                     match folder {

@@ -1,0 +1,155 @@
+//! What a layer keeps of files that are on the log: it is in the file before that is synced, read, cut or closed, and what a process that died had kept comes
+//! back from the log.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tidewater_client::files::{Changed, FilesError, Globs, OwnFiles, Setup};
+use tidewater_client::live::Level;
+use tidewater_tests::ring::Device;
+
+const LOG: [&str; 2] = ["--set", "fast.on_wrap=wait-for-trim"];
+
+fn open(device: &Device) -> OwnFiles {
+    let globs = Globs::from_text("/**");
+    let setup = Setup { target: device.target(), lane: 0, level: Some(Level::Ring), globs, forget: false };
+    OwnFiles::open(&setup).expect("a log").0
+}
+
+/// Bytes, and where they go.
+type Piece = (u64, Vec<u8>);
+
+/// A layer that writes behind: it keeps pieces, and writes them when it is asked to.
+struct Layer {
+    files: OwnFiles,
+    number: usize,
+    path: PathBuf,
+    kept: Arc<Mutex<Vec<Piece>>>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Layer {
+    fn new(device: &Device, path: &Path) -> Layer {
+        let files = open(device);
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file");
+        let number = files.enter(path).expect("it enters");
+        let (kept, refuses) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (its_kept, its_refusal) = (Arc::clone(&kept), Arc::clone(&refuses));
+        let bring = move || {
+            if its_refusal.load(Ordering::Relaxed) {
+                return false;
+            }
+            let pieces: Vec<Piece> = std::mem::take(&mut *its_kept.lock().unwrap());
+            pieces.iter().all(|(offset, bytes)| file.write_all_at(bytes, *offset).is_ok())
+        };
+        files.keep(number, Arc::new(bring)).expect("it is its number");
+        Layer { files, number, path: path.to_owned(), kept, refuses }
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<Changed, FilesError> {
+        self.files.write(self.number, offset, bytes, || {
+            self.kept.lock().unwrap().push((offset, bytes.to_vec()));
+            true
+        })
+    }
+
+    fn in_file(&self) -> Vec<u8> {
+        std::fs::read(&self.path).expect("a file")
+    }
+}
+
+fn content(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (i / 251 + i * 7) as u8 | 1).collect()
+}
+
+#[test]
+fn what_is_kept_is_in_the_file_for_who_reads_cuts_closes_or_ends() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = Device::start(folder.path(), &LOG);
+    let path = folder.path().join("log");
+    let all = content(3000);
+
+    let layer = Layer::new(&device, &path);
+    layer.write(0, &all[..1000]).expect("there is room");
+    layer.files.sync(layer.number).expect("the log is there");
+    assert!(layer.in_file().is_empty(), "nothing is kept, so nothing is shown");
+    layer.files.catch_up(None).expect("it writes");
+    assert!(layer.in_file() == all[..1000]);
+
+    layer.write(1000, &all[1000..]).expect("there is room");
+    let cut = layer.files.truncate(layer.number, 2000, || {
+        assert!(layer.in_file() == all, "cut before it was there");
+        File::options().write(true).open(&path).and_then(|file| file.set_len(2000)).is_ok()
+    });
+    assert_eq!(cut.expect("the log is there"), Changed::Done);
+
+    layer.write(2000, &all[2000..2500]).expect("there is room");
+    layer.files.close(layer.number).expect("it writes");
+    assert!(layer.in_file() == all[..2500]);
+    layer.files.finish().expect("it ends");
+
+    let layer = Layer::new(&device, &path);
+    layer.write(2500, &all[2500..]).expect("there is room");
+    layer.files.finish().expect("it ends");
+    assert!(std::fs::read(&path).expect("a file") == all);
+}
+
+/// The log wraps around, since it is trimmed behind what is synced: only what is kept at the end comes back from it.
+#[test]
+fn what_was_kept_by_a_process_that_died_comes_back_though_the_log_was_trimmed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = Device::start(folder.path(), &LOG);
+    let path = folder.path().join("log");
+    let all = content(2 << 20);
+
+    let layer = Layer::new(&device, &path);
+    for (i, piece) in all.chunks(700).enumerate() {
+        layer.write(i as u64 * 700, piece).expect("it is trimmed");
+    }
+    layer.files.sync(layer.number).expect("the log is there");
+    let left = layer.in_file();
+    assert!(left.len() < all.len(), "nothing is kept, so nothing is shown");
+    assert!(!left.is_empty(), "four times as much as the log holds is on it");
+    // It dies: nothing is brought any more.
+    drop(layer.files);
+    assert!(std::fs::read(&path).expect("a file").len() < all.len());
+
+    let files = open(&device);
+    assert!(std::fs::read(&path).expect("a file") == all, "promised bytes are lost");
+    files.finish().expect("it ends");
+}
+
+#[test]
+fn what_cannot_be_brought_stays_on_the_log_and_nothing_is_promised_any_more() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = Device::start(folder.path(), &LOG);
+    let path = folder.path().join("log");
+    let all = content(4000);
+    type Wrong = fn(&Layer) -> Result<(), FilesError>;
+    let ways: [Wrong; 4] = [
+        |layer| layer.files.catch_up(Some(layer.number)),
+        |layer| layer.files.close(layer.number),
+        |layer| layer.files.truncate(layer.number, 10, || panic!("it is cut")).map(drop),
+        // The layer can't write it, nor what it has kept.
+        |layer| layer.files.write(layer.number, 4000, b"more", || false).map(drop),
+    ];
+    for wrong in ways {
+        std::fs::write(&path, b"").expect("a folder");
+        let layer = Layer::new(&device, &path);
+        layer.write(0, &all).expect("there is room");
+        layer.files.sync(layer.number).expect("the log is there");
+        layer.refuses.store(true, Ordering::Relaxed);
+        assert!(wrong(&layer).is_err());
+        assert!(layer.files.order().is_err(), "it goes on");
+        assert!(layer.write(4000, b"later").is_err() && layer.files.finish().is_err());
+        assert!(std::fs::read(&path).expect("a file").is_empty());
+
+        let files = open(&device);
+        let back = std::fs::read(&path).expect("a file");
+        assert!(back.starts_with(&all), "promised bytes are lost");
+        files.finish().expect("it ends");
+    }
+}
