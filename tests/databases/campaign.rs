@@ -19,7 +19,7 @@ pub enum How {
     Unflushed,
     /// By the database's own flushes.
     Flushed,
-    /// By `tidewater run`, whose ring is kept over a loss of power at `Ring`, and lost with its device at `Destaged`.
+    /// By `tidewater run` or a layer, whose ring is kept over a loss of power at `Ring`, and lost with its device at `Destaged`.
     Tidewater(Level),
 }
 
@@ -404,7 +404,10 @@ fn happen(server: &mut dyn Server, device: Option<&mut Device>, event: Event, mo
     match (event, device) {
         (Event::Database, Some(_)) if !moment.with_supervisor => {
             // `tidewater run` outlives it, and ends by itself.
-            let children = descendants(&[root]);
+            let mut children = descendants(&[root]);
+            if children.is_empty() {
+                children.push(root); // The database itself: a layer needs nobody beside it.
+            }
             kill_tree(&children);
             gone(&[root]);
         }

@@ -34,19 +34,7 @@ const WINDOW: [&str; 10] = [
 
 /// Compiles a layer. `None`: what it needs is not installed.
 fn layer(source: &str, header: &str, into: &Path) -> Option<PathBuf> {
-    if !Path::new("/usr/include").join(header).exists() {
-        return None;
-    }
-    let source = root().join("integrations").join(source);
-    let library = into.join(source.file_stem().expect("a file")).with_extension("so");
-    let is_c = source.extension().is_some_and(|extension| extension == "c");
-    let mut compiler = Command::new(if is_c { "cc" } else { "c++" });
-    compiler.args(if is_c { ["-std=gnu11", "-O1"] } else { ["-std=c++17", "-O1"] });
-    compiler.args(["-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread", "-o"]).arg(&library).arg(&source);
-    compiler.args(installed().flags(&["--cflags", "--libs"]));
-    compiler.arg(format!("-Wl,-rpath,{}", installed().prefix.join("lib").display()));
-    said(&mut compiler);
-    Some(library)
+    installed().layer(source, header, into)
 }
 
 /// The sqlite3 shell, asked line by line.

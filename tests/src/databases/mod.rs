@@ -269,14 +269,15 @@ pub trait Client: Send {
     fn commit(&mut self, writer: u32, number: u64) -> Result<(), String>;
 }
 
-/// All four, SQLite in both ways.
+/// All four, SQLite and RocksDB in both ways.
 pub fn all() -> Vec<Box<dyn Database>> {
     vec![
         Box::new(postgresql::PostgreSql { small: true }),
         Box::new(redis::Redis { small: true }),
         Box::new(sqlite::Sqlite::Log),
         Box::new(sqlite::Sqlite::Whole),
-        Box::new(rocksdb::RocksDb::new()),
+        Box::new(rocksdb::RocksDb::new(false)),
+        Box::new(rocksdb::RocksDb::new(true)),
     ]
 }
 

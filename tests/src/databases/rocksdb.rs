@@ -1,5 +1,6 @@
 //! RocksDB, by a small server that is compiled against the distribution's library (`tests/databases/rocksdb.cc`).
 
+use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -7,23 +8,42 @@ use std::sync::OnceLock;
 
 use super::ledger::{Contents, Row, body};
 use super::process::signal;
-use super::{Around, Client, Database, Flush, Lines, Place, Server, ended_well, patiently, program};
+use super::witness::Witness;
+use super::{Around, Client, Database, Flush, Level, Lines, Place, Server, ended_well, patiently, program};
+use crate::capi::Installed;
 use crate::root;
 use nix::sys::signal::Signal;
 
 /// RocksDB.
 pub struct RocksDb {
+    /// Its log goes on the device by a FileSystem of its own (`integrations/rocksdb`), instead of by `tidewater run`.
+    by_layer: bool,
     /// The server: compiled when the first database is made.
     server: OnceLock<Result<PathBuf, String>>,
+    layer: OnceLock<Option<PathBuf>>,
 }
 
 const NAME: &str = "rocksdb";
 
 impl RocksDb {
     /// Nothing is compiled yet.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Self {
-        Self { server: OnceLock::new() }
+    pub fn new(by_layer: bool) -> Self {
+        Self { by_layer, server: OnceLock::new(), layer: OnceLock::new() }
+    }
+
+    /// The server, with the layer between it and its files.
+    fn with_layer(&self, place: &Place, level: Level, witness: Option<&Witness>) -> Result<Command, String> {
+        let folder = place.folder().parent().unwrap_or(place.folder());
+        let compile = || Installed::at(folder).layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", folder);
+        let layer = self.layer.get_or_init(compile).as_ref().ok_or("no rocksdb/file_system.h")?;
+        let mut command = place.command(self.name(), self.server(place)?)?;
+        let mut preload = layer.clone().into_os_string();
+        if let Some(witness) = witness {
+            witness.attach(&mut command, &place.shadows());
+            preload = [witness.library().as_os_str(), &preload].join(OsStr::new(":"));
+        }
+        command.env("LD_PRELOAD", preload).env("TIDEWATER_LEVEL", level.name());
+        Ok(command)
     }
 
     fn server(&self, place: &Place) -> Result<&Path, String> {
@@ -42,7 +62,7 @@ impl RocksDb {
 
 impl Database for RocksDb {
     fn name(&self) -> &'static str {
-        NAME
+        if self.by_layer { "rocksdb-layer" } else { NAME }
     }
 
     fn missing(&self) -> Vec<&'static str> {
@@ -69,18 +89,25 @@ impl Database for RocksDb {
     }
 
     fn start(&self, place: &Place, flush: Flush, around: Around) -> Result<Box<dyn Server>, String> {
-        let mut command = around.command(place, NAME, self.server(place)?, &self.globs(place))?;
-        command.arg(place.data()).arg(place.sockets().join("rocksdb"));
+        let mut command = match around.device.filter(|_| self.by_layer) {
+            Some((_, level)) => self.with_layer(place, level, around.witness)?,
+            None => around.command(place, self.name(), self.server(place)?, &self.globs(place))?,
+        };
+        command.arg(place.data()).arg(place.sockets().join(NAME));
         command.arg(if flush == Flush::Real { "sync" } else { "none" });
+        if let Some((device, _)) = around.device.filter(|_| self.by_layer) {
+            command.arg(format!("tidewater://{}", device.target()));
+        }
         let mut child = command.spawn().map_err(|error| error.to_string())?;
-        patiently(&mut child, place, NAME, || Connection::open(place)?.ask("ping").map(|_| ()))?;
-        Ok(Box::new(Running { child, place: place.clone() }))
+        patiently(&mut child, place, self.name(), || Connection::open(place)?.ask("ping").map(|_| ()))?;
+        Ok(Box::new(Running { child, place: place.clone(), name: self.name() }))
     }
 }
 
 struct Running {
     child: Child,
     place: Place,
+    name: &'static str,
 }
 
 impl Server for Running {
@@ -117,7 +144,7 @@ impl Server for Running {
 
     fn stop(mut self: Box<Self>) -> Result<(), String> {
         signal(self.child.id(), Signal::SIGTERM);
-        ended_well(&mut self.child, &self.place, NAME)
+        ended_well(&mut self.child, &self.place, self.name)
     }
 }
 
@@ -125,7 +152,7 @@ struct Connection(Lines<UnixStream, UnixStream>);
 
 impl Connection {
     fn open(place: &Place) -> Result<Connection, String> {
-        let writer = UnixStream::connect(place.sockets().join("rocksdb")).map_err(|error| error.to_string())?;
+        let writer = UnixStream::connect(place.sockets().join(NAME)).map_err(|error| error.to_string())?;
         let reader = writer.try_clone().map_err(|error| error.to_string())?;
         Ok(Connection(Lines::new(writer, reader)))
     }
