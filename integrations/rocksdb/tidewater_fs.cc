@@ -15,6 +15,7 @@
 #include <tidewater.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -353,6 +354,17 @@ const char* Setting(const char* name) {
   return value && *value ? value : nullptr;
 }
 
+// A number that an environment variable may say, up to `most`. False: it says something else.
+bool Number(const char* name, unsigned long most, unsigned long* value, std::string* error) {
+  const char* text = Setting(name);
+  if (!text) return true;
+  char* end;
+  *value = std::strtoul(text, &end, 10);
+  if (std::isdigit(static_cast<unsigned char>(*text)) && *end == 0 && *value <= most) return true;
+  *error = std::string(name) + "=" + text + ": it is a number up to " + std::to_string(most);
+  return false;
+}
+
 // One log for a process, whichever of its databases asks first.
 std::shared_ptr<Log> OpenLog(const std::string& device, std::string* error) {
   static std::mutex mutex;
@@ -366,7 +378,9 @@ std::shared_ptr<Log> OpenLog(const std::string& device, std::string* error) {
   }
   struct tidewater_options options;
   tidewater_options_init(&options);
-  if (const char* lane = Setting("TIDEWATER_LANE")) options.lane = static_cast<uint32_t>(std::strtoul(lane, nullptr, 10));
+  unsigned long lane = 0, keep = 64 << 10;
+  if (!Number("TIDEWATER_LANE", 15, &lane, error) || !Number("TIDEWATER_KEEP", 1 << 30, &keep, error)) return nullptr;
+  options.lane = static_cast<uint32_t>(lane);
   if (const char* level = Setting("TIDEWATER_LEVEL")) {
     const std::string name = level;
     if (name != "ring" && name != "destaged") {
@@ -375,8 +389,6 @@ std::shared_ptr<Log> OpenLog(const std::string& device, std::string* error) {
     }
     options.level = name == "ring" ? TIDEWATER_RING : TIDEWATER_DESTAGED;
   }
-  size_t keep = 64 << 10;
-  if (const char* bytes = Setting("TIDEWATER_KEEP")) keep = std::strtoul(bytes, nullptr, 10);
   tidewater_files* files = tidewater_files_open(device.c_str(), &options);
   if (!files) {
     *error = device + ": " + tidewater_message();
