@@ -65,6 +65,10 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     fn ring_bytes(&self) -> u64 {
         0
     }
+    /// Whether who waits for DESTAGED puts the bytes there itself, wherever the device has come.
+    fn has_copy(&self) -> bool {
+        false
+    }
     /// Lets as many bytes stay in that memory while nobody waits for them.
     fn leave(&self, _bytes: u64) {}
     /// What is before a stream offset, and is in that memory alone, need not leave it any more.
@@ -154,6 +158,10 @@ impl Backing for Log {
 
     fn ring_bytes(&self) -> u64 {
         Log::ring_bytes(self)
+    }
+
+    fn has_copy(&self) -> bool {
+        Log::has_copy(self)
     }
 
     fn leave(&self, bytes: u64) {
@@ -289,6 +297,10 @@ impl Backing for AnyLog {
 
     fn ring_bytes(&self) -> u64 {
         (**self).ring_bytes()
+    }
+
+    fn has_copy(&self) -> bool {
+        (**self).has_copy()
     }
 
     fn leave(&self, bytes: u64) {

@@ -383,14 +383,16 @@ impl<J: Backing> Run<J> {
     }
 
     /// Lets the device leave in the ring what it holds: files are synced before that is much, and nothing of it is needed then. `false`: it does not, since
-    /// the ring is too small, or since programs sync files outside of the set and wait for all of the log before.
+    /// the ring is too small, or since programs sync files outside of the set and wait until the device has taken all of the log before.
     fn leave(&self, state: &mut State) -> bool {
         let log = self.files.journal();
         let ordered = self.files.table().counted(Counter::Ordered);
         if ordered != state.ordered.0 {
             state.ordered = (ordered, state.looked);
         }
-        let leaves = log.ring_bytes() >= LEFT_MIN && state.ordered.1.elapsed() >= EVERY;
+        // Where the ring survives a loss of power they wait for nothing but the ring, and where it has a copy they write that.
+        let waits = self.files.table().outside() != Level::Ring && !log.has_copy() && state.ordered.1.elapsed() < EVERY;
+        let leaves = log.ring_bytes() >= LEFT_MIN && !waits;
         log.leave(if leaves { log.ring_bytes() } else { 0 });
         leaves
     }

@@ -715,6 +715,11 @@ impl Log {
         }
     }
 
+    /// Whether the ring has a copy that is in use: who waits for DESTAGED writes that, and needs no device.
+    pub fn has_copy(&self) -> bool {
+        self.copy.is_some() && self.ring.unsaved().load(Ordering::Acquire) == 0
+    }
+
     /// Lets the device leave as many bytes before the tail in the ring, half a ring at most, for as long as nobody waits for them: they may be of no use before
     /// it takes them ([`Log::skip`]). A crash of the machine takes them, where the ring does not survive one and has no copy.
     pub fn leave(&self, bytes: u64) {
