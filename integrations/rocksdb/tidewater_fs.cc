@@ -176,7 +176,7 @@ class LogFile : public FSWritableFileOwnerWrapper {
   // What is kept goes to the file, and then these bytes.
   IOStatus Now(const Slice& data, const IOOptions& options, const DataVerificationInfo* check, IODebugContext* dbg) {
     if (!Brought()) return failed_;
-    // Not where there is no room for them anyway.
+    // They are kept in their turn, unless they alone are too many.
     if (Keep(data)) return IOStatus::OK();
     return check ? target()->Append(data, options, *check, dbg) : target()->Append(data, options, dbg);
   }
