@@ -180,7 +180,7 @@ mod tests {
             copy.lent().write_all_at(bytes, at).unwrap();
             Ok::<(), Infallible>(())
         };
-        CopyPlace::new(lane, RING).write(generation, range, &mut CopyBuffer::<3>::default(), read, write).unwrap();
+        CopyPlace::new(lane, RING).write(generation, range, &mut CopyBuffer::new(3), read, write).unwrap();
     }
 
     #[test]

@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long before the device is asked instead: whoever writes the copy was stopped, or is this very thread, amid a signal.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Sectors that are written at once, at most.
-const AT_ONCE: usize = 128;
+const AT_ONCE: usize = 512;
 
 /// The system calls on a copy. A library that stands in front of a program's calls has its own way to those behind it.
 pub trait Disk: fmt::Debug + Sync {
@@ -59,12 +59,12 @@ pub(super) struct Copy {
     place: CopyPlace,
     disk: &'static dyn Disk,
     /// What is written is put together here, by whoever has the ring's own lock.
-    buffer: Mutex<Box<CopyBuffer<AT_ONCE>>>,
+    buffer: Mutex<CopyBuffer>,
 }
 
 impl Copy {
     pub(super) fn new(file: OwnedFd, ring: &Ring, disk: &'static dyn Disk) -> Copy {
-        let buffer = Mutex::new(Box::default());
+        let buffer = Mutex::new(CopyBuffer::new(AT_ONCE));
         Copy { file, place: CopyPlace::new(ring.lane(), ring.header().ring_bytes), disk, buffer }
     }
 
@@ -130,11 +130,11 @@ impl Copy {
         match self.buffer.try_lock() {
             Ok(mut buffer) => self.write_by(ring, &mut buffer),
             // It was held when this process was forked, by a thread that it does not have.
-            Err(_) => self.write_by(ring, &mut CopyBuffer::<16>::default()),
+            Err(_) => self.write_by(ring, &mut CopyBuffer::new(16)),
         }
     }
 
-    fn write_by<const SECTORS: usize>(&self, ring: &Ring, buffer: &mut CopyBuffer<SECTORS>) -> Result<u64, Errno> {
+    fn write_by(&self, ring: &Ring, buffer: &mut CopyBuffer) -> Result<u64, Errno> {
         let (saved, end) = (ring.saved().load(Ordering::Acquire), ring.tail());
         let read = |from: u64, to: &mut [u8]| {
             ring.read(from, to);

@@ -72,7 +72,7 @@ pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LiveError> {
 /// Has the copy written past the page cache where its file system takes single sectors so: a sync is left with the flush then, and seldom has an inode to write
 /// in front of it.
 fn past_the_cache(file: OwnedFd) -> OwnedFd {
-    if takes_direct(file.as_fd(), COPY_SECTOR as u32, align_of::<CopyBuffer<1>>() as u32)
+    if takes_direct(file.as_fd(), COPY_SECTOR as u32, CopyBuffer::ALIGN as u32)
         && let Ok(flags) = fcntl(&file, FcntlArg::F_GETFL)
     {
         // What won't be written so after all is written as any file is.
@@ -107,7 +107,7 @@ mod tests {
                 0
             };
             let write = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at);
-            place.write(1, (saved, to), &mut CopyBuffer::<3>::default(), read, write).unwrap();
+            place.write(1, (saved, to), &mut CopyBuffer::new(3), read, write).unwrap();
             let found = place.read(1, 0, RING, |at, sector| plain.read_exact_at(sector, at)).unwrap();
             assert_eq!(found, (0..to).map(|at| at as u8).collect::<Vec<_>>());
             saved = to;

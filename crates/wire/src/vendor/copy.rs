@@ -72,12 +72,25 @@ impl CopySector {
 
 /// Room for sectors that are written at once, at the head of a page: also a file that is written past the page cache takes them from there.
 #[derive(Debug)]
-#[repr(align(4096))]
-pub struct CopyBuffer<const SECTORS: usize>([[u8; COPY_SECTOR]; SECTORS]);
+pub struct CopyBuffer {
+    bytes: Vec<u8>,
+    first: usize,
+}
 
-impl<const SECTORS: usize> Default for CopyBuffer<SECTORS> {
-    fn default() -> Self {
-        CopyBuffer([[0; COPY_SECTOR]; SECTORS])
+impl CopyBuffer {
+    /// Address of the first sector, a multiple of this.
+    pub const ALIGN: usize = 4096;
+
+    /// Room for so many. What has never held one takes no memory, where the system gives zeroed pages when they are touched.
+    pub fn new(sectors: usize) -> CopyBuffer {
+        let bytes = vec![0u8; CopyBuffer::ALIGN + sectors * COPY_SECTOR];
+        let begin = bytes.as_ptr().addr();
+        CopyBuffer { first: begin.next_multiple_of(CopyBuffer::ALIGN) - begin, bytes }
+    }
+
+    fn sectors(&mut self) -> &mut [[u8; COPY_SECTOR]] {
+        let end = self.bytes.len() - CopyBuffer::ALIGN + self.first;
+        self.bytes[self.first..end].as_chunks_mut().0
     }
 }
 
@@ -125,19 +138,20 @@ impl CopyPlace {
     ///
     /// # Errors
     /// What `write` says.
-    pub fn write<E, const SECTORS: usize>(
+    pub fn write<E>(
         &self,
         generation: u64,
         (from, to): (u64, u64),
-        CopyBuffer(sectors): &mut CopyBuffer<SECTORS>,
+        buffer: &mut CopyBuffer,
         mut read: impl FnMut(u64, &mut [u8]) -> u64,
         mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         const CHUNK: u64 = COPY_CHUNK as u64;
+        let sectors = buffer.sectors();
         // The sector that the stream ended in is written anew, with what was there before.
         let mut first = from - from % CHUNK;
         while first < to {
-            let room = (self.sectors - self.sector(first)).min(SECTORS as u64);
+            let room = (self.sectors - self.sector(first)).min(sectors.len() as u64);
             let mut end = first;
             let mut count = 0;
             for sector in &mut sectors[..room as usize] {
@@ -219,7 +233,7 @@ mod tests {
             to.iter_mut().zip(at..).for_each(|(to, at)| *to = if at < still { 0xEE } else { byte(generation, at) });
             still
         };
-        let result = place.write(generation, range, &mut CopyBuffer::<5>::default(), read, |at, bytes| {
+        let result = place.write(generation, range, &mut CopyBuffer::new(5), read, |at, bytes| {
             // As a file asks for that is written past the page cache.
             assert!(
                 at.is_multiple_of(512) && bytes.len().is_multiple_of(512) && bytes.as_ptr().addr().is_multiple_of(4096)

@@ -1,5 +1,7 @@
 //! Rings that clients map: appends without anybody in their path, over deaths of device and client, and over what a file may have become.
 
+mod copies;
+
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,6 +19,8 @@ use tidewater_wire::vendor::{ControlPage, LanePage, RING_FILE_BAR2, RingLanePage
 use tidewater_wire::vfio_user::region;
 
 const TIME: Duration = Duration::from_secs(20);
+/// What has the ring's copy on a disk.
+const COPY: &[&str] = &["--ring-copy", "copy"];
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -51,6 +55,16 @@ fn numbers(log: &Log, from: u64, to: u64) -> (Vec<u64>, usize) {
     }
     assert_eq!(records.end(), Some(End::Complete));
     (numbers, voids)
+}
+
+/// Appends the next records until the log ends at `until` or behind.
+fn append_until(log: &Log, number: &mut u64, until: u64) -> u64 {
+    let mut end = log.tail();
+    while end < until {
+        end = log.append(&[&payload(*number)]).expect("there is room").end;
+        *number += 1;
+    }
+    end
 }
 
 #[test]
@@ -477,60 +491,6 @@ fn a_place_of_a_persistent_ring_is_used_again_once_its_copy_is_synced() {
     drop(device);
 }
 
-fn signal(device: &Device, signal: nix::sys::signal::Signal) {
-    let process = nix::unistd::Pid::from_raw(device.child.id() as i32);
-    nix::sys::signal::kill(process, signal).expect("it is there");
-}
-
-const COPY: &[&str] = &["--ring-copy", "copy"];
-
-#[test]
-fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() {
-    let folder = folder();
-    let mut device = Device::start(folder.path(), COPY);
-    let (mut number, mut begin) = (0, 0);
-    for round in 0..4 {
-        let (log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
-        assert_eq!(found.tail, begin, "{round}: all that was destaged, and whole records alone");
-        // The device takes nothing meanwhile; whoever waits for DESTAGED does not need it to.
-        signal(&device, nix::sys::signal::Signal::SIGSTOP);
-        let first = number;
-        let mut end = begin;
-        // No more than the ring has room for, since nothing is taken.
-        while end - begin < RING / 2 {
-            let written = log.append(&[&payload(number)]).expect("there is room");
-            if number % 3 != 0 {
-                log.wait(written.end, Level::Destaged, Duration::from_secs(5)).expect("nobody else is needed");
-            }
-            (number, end) = (number + 1, written.end);
-        }
-        log.wait(end, Level::Destaged, Duration::from_secs(5)).expect("nobody else is needed");
-        assert!(log.status().destaged >= end);
-        drop(log);
-        device = device.restart_without_ring(COPY);
-        let errors = device.errors();
-        assert!(errors.contains("go into the new ring"), "{errors}");
-        let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
-        assert_eq!(log.tail(), end, "{round}");
-        assert_eq!(numbers(&log, begin, end), ((first..number).collect(), 0), "{round}");
-        // The next round goes on behind what the device has taken, too.
-        let written = log.append(&[&payload(number)]).expect("there is room");
-        log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
-        log.trim(begin).expect("the device has it");
-        (number, begin) = (number + 1, written.end);
-    }
-}
-
-/// Appends the next records until the log ends at `until` or behind.
-fn append_until(log: &Log, number: &mut u64, until: u64) -> u64 {
-    let mut end = log.tail();
-    while end < until {
-        end = log.append(&[&payload(*number)]).expect("there is room").end;
-        *number += 1;
-    }
-    end
-}
-
 #[test]
 fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on() {
     for arguments in [[].as_slice(), &["--ring-persistent"], COPY] {
@@ -579,77 +539,6 @@ fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on()
         let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
         assert_eq!((log.tail(), numbers(&log, skipped, tail).0), (tail, left), "{arguments:?}");
     }
-}
-
-#[test]
-fn threads_that_wait_for_destaged_share_the_copy_and_all_of_it_comes_back() {
-    const THREADS: u64 = 4;
-    let folder = folder();
-    let device = Device::start(folder.path(), COPY);
-    let log = Log::open(&device.target(), Options { full: TIME, ..ring_level() }).expect("it lends its ring");
-    let ends = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let log = &log;
-                scope.spawn(move || {
-                    (0..250)
-                        .map(|i| {
-                            let written = log.append(&[&payload(thread * 250 + i)]).expect("there is room");
-                            log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
-                            written.end
-                        })
-                        .max()
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().expect("it waits")).max().flatten()
-    });
-    let end = ends.expect("some were written");
-    assert!(end > 2 * RING, "the ring was used several times over: {end}");
-    drop(log);
-    let device = device.restart_without_ring(COPY);
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
-    assert!(log.tail() >= end);
-    let mut found = numbers(&log, 0, end).0;
-    found.sort_unstable();
-    assert_eq!(found, (0..THREADS * 250).collect::<Vec<_>>());
-}
-
-#[test]
-fn a_copy_that_is_another_one_is_not_relied_on() {
-    let folder = folder();
-    let device = Device::start(folder.path(), COPY);
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
-    let append = |number: u64| log.append(&[&payload(number)]).expect("there is room").end;
-    log.wait(append(0), Level::Destaged, TIME).expect("it is synced");
-    device.kill();
-    // What only the old copy has is not lost: the ring is there, and the device syncs it.
-    let last = append(1);
-    log.wait(last, Level::Destaged, TIME).expect("nobody else is needed");
-    std::fs::remove_file(folder.path().join("copy")).expect("it was there");
-    let device = Device::start(folder.path(), COPY);
-    log.reconnect().expect("the ring is the same");
-    signal(&device, nix::sys::signal::Signal::SIGSTOP);
-    let wait = log.wait(append(2), Level::Destaged, Duration::from_millis(30));
-    assert!(matches!(wait, Err(LiveError::TimedOut { .. })), "the device has to do it: {wait:?}");
-    signal(&device, nix::sys::signal::Signal::SIGCONT);
-    log.wait(append(3), Level::Destaged, TIME).expect("it is synced");
-    drop(log);
-    // A device without a copy is no worse than it was.
-    device.kill();
-    let device = Device::start(folder.path(), &[]);
-    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
-    assert_eq!(numbers(&log, 0, last), (vec![0, 1], 0));
-    log.wait(log.append(&[&payload(4)]).expect("there is room").end, Level::Destaged, TIME).expect("it is synced");
-    drop(log);
-    device.kill();
-    // Another drive's is refused, in words.
-    let other = tempfile::tempdir().expect("a temporary folder");
-    std::fs::copy(folder.path().join("copy"), other.path().join("copy")).expect("there is room");
-    let refused =
-        Device::command(other.path(), &["--ring", "ring", "--ring-copy", "copy"]).output().expect("it starts");
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("is the copy of another drive's ring"), "{said}");
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! The ring's copy on a disk, which clients write: over crashes of the machine, and over what may have become of it.
+
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use tidewater_client::live::{Level, LiveError, Log, Options};
+use tidewater_tests::ring::{Device, RING};
+
+use super::{COPY, TIME, append_until, folder, numbers, payload, ring_level};
+
+fn signal(device: &Device, signal: Signal) {
+    let process = nix::unistd::Pid::from_raw(device.child.id() as i32);
+    kill(process, signal).expect("it is there");
+}
+
+#[test]
+fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() {
+    let folder = folder();
+    let mut device = Device::start(folder.path(), COPY);
+    let (mut number, mut begin) = (0, 0);
+    for round in 0..4 {
+        let (log, found) = Log::open_telling(&device.target(), ring_level()).expect("it lends its ring");
+        assert_eq!(found.tail, begin, "{round}: all that was destaged, and whole records alone");
+        // The device takes nothing meanwhile; whoever waits for DESTAGED does not need it to.
+        signal(&device, Signal::SIGSTOP);
+        let first = number;
+        let mut end = begin;
+        // No more than the ring has room for, since nothing is taken.
+        while end - begin < RING / 2 {
+            let written = log.append(&[&payload(number)]).expect("there is room");
+            if number % 3 != 0 {
+                log.wait(written.end, Level::Destaged, Duration::from_secs(5)).expect("nobody else is needed");
+            }
+            (number, end) = (number + 1, written.end);
+        }
+        log.wait(end, Level::Destaged, Duration::from_secs(5)).expect("nobody else is needed");
+        assert!(log.status().destaged >= end);
+        drop(log);
+        device = device.restart_without_ring(COPY);
+        let errors = device.errors();
+        assert!(errors.contains("go into the new ring"), "{errors}");
+        let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+        assert_eq!(log.tail(), end, "{round}");
+        assert_eq!(numbers(&log, begin, end), ((first..number).collect(), 0), "{round}");
+        // The next round goes on behind what the device has taken, too.
+        let written = log.append(&[&payload(number)]).expect("there is room");
+        log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+        log.trim(begin).expect("the device has it");
+        (number, begin) = (number + 1, written.end);
+    }
+}
+
+#[test]
+fn threads_that_wait_for_destaged_share_the_copy_and_all_of_it_comes_back() {
+    const THREADS: u64 = 4;
+    let folder = folder();
+    let device = Device::start(folder.path(), COPY);
+    let log = Log::open(&device.target(), Options { full: TIME, ..ring_level() }).expect("it lends its ring");
+    let ends = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let log = &log;
+                scope.spawn(move || {
+                    (0..250)
+                        .map(|i| {
+                            let written = log.append(&[&payload(thread * 250 + i)]).expect("there is room");
+                            log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+                            written.end
+                        })
+                        .max()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("it waits")).max().flatten()
+    });
+    let end = ends.expect("some were written");
+    assert!(end > 2 * RING, "the ring was used several times over: {end}");
+    drop(log);
+    let device = device.restart_without_ring(COPY);
+    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    assert!(log.tail() >= end);
+    let mut found = numbers(&log, 0, end).0;
+    found.sort_unstable();
+    assert_eq!(found, (0..THREADS * 250).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_copy_that_is_another_one_is_not_relied_on() {
+    let folder = folder();
+    let device = Device::start(folder.path(), COPY);
+    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let append = |number: u64| log.append(&[&payload(number)]).expect("there is room").end;
+    log.wait(append(0), Level::Destaged, TIME).expect("it is synced");
+    device.kill();
+    // What only the old copy has is not lost: the ring is there, and the device syncs it.
+    let last = append(1);
+    log.wait(last, Level::Destaged, TIME).expect("nobody else is needed");
+    std::fs::remove_file(folder.path().join("copy")).expect("it was there");
+    let device = Device::start(folder.path(), COPY);
+    log.reconnect().expect("the ring is the same");
+    signal(&device, Signal::SIGSTOP);
+    let wait = log.wait(append(2), Level::Destaged, Duration::from_millis(30));
+    assert!(matches!(wait, Err(LiveError::TimedOut { .. })), "the device has to do it: {wait:?}");
+    signal(&device, Signal::SIGCONT);
+    log.wait(append(3), Level::Destaged, TIME).expect("it is synced");
+    drop(log);
+    // A device without a copy is no worse than it was.
+    device.kill();
+    let device = Device::start(folder.path(), &[]);
+    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    assert_eq!(numbers(&log, 0, last), (vec![0, 1], 0));
+    log.wait(log.append(&[&payload(4)]).expect("there is room").end, Level::Destaged, TIME).expect("it is synced");
+    drop(log);
+    device.kill();
+    // Another drive's is refused, in words.
+    let other = tempfile::tempdir().expect("a temporary folder");
+    std::fs::copy(folder.path().join("copy"), other.path().join("copy")).expect("there is room");
+    let refused =
+        Device::command(other.path(), &["--ring", "ring", "--ring-copy", "copy"]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("is the copy of another drive's ring"), "{said}");
+}
