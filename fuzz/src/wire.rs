@@ -25,6 +25,7 @@ pub fn wire(data: &[u8]) {
     pages(data);
     pdus(data);
     messages(data);
+    file_record(data);
     if let Ok(frame) = Frame::parse(data) {
         let mut bytes = [0; FRAME_BYTES_MAX];
         let len = frame.encode(&mut bytes);
@@ -67,6 +68,7 @@ fn pages(data: &[u8]) {
     let mut page = data.to_vec();
     page.resize(page.len().max(4_864), 0);
     comes_back!(page, IdentifyController, IdentifyNamespace, SmartLog, SelfTestLog, SanitizeLog);
+    comes_back!(page, vendor::FileChange, vendor::FileDelta, vendor::FilePatch, vendor::FileBind);
     comes_back!(page, vendor::ControlPage, vendor::FastStatus, vendor::BarLayout, vendor::Peers, vendor::LanePage);
     comes_back!(page, vendor::FastSetup, vendor::TransportSetup, vendor::Promote, vendor::AttachPeers);
     if let Some(log) = EffectsLog::parse(&page) {
@@ -130,5 +132,14 @@ fn messages(data: &[u8]) {
     }
     if let Some(writes) = WriteMulti::parse(data) {
         assert!(writes.writes().count() as u64 <= writes.count());
+    }
+}
+
+/// What a log says of files: a delta's patches are within the bytes that it is about.
+fn file_record(data: &[u8]) {
+    if let Ok(vendor::FileRecord::Delta { len, patches, .. }) = vendor::FileRecord::parse(data) {
+        for (at, bytes) in patches {
+            assert!((at + bytes.len()) as u64 <= len, "{at} and {} of {len}", bytes.len());
+        }
     }
 }

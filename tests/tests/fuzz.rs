@@ -117,9 +117,22 @@ fn wire_seeds() -> Vec<Vec<u8>> {
         pdus,
         IdentifyController::default().to_bytes().to_vec(),
         IdentifyNamespace::default().to_bytes().to_vec(),
+        delta_record(),
     ];
     seeds.extend(vfio_user_seeds());
     seeds
+}
+
+/// A page of a file that is like an earlier one but for two places.
+fn delta_record() -> Vec<u8> {
+    let kind = vendor::FileChangeKind::Delta;
+    let mut record = vendor::FileChange { kind, id: 1, base: 2, offset: 8_192, len: 4_096 }.to_bytes().to_vec();
+    record.extend(vendor::FileDelta { lsn: 640, patches: 2 }.to_bytes());
+    for (at, bytes) in [(3, &b"ab"[..]), (4_000, b"cdef")] {
+        record.extend(vendor::FilePatch { at, len: bytes.len() as u16 }.to_bytes());
+        record.extend(bytes);
+    }
+    record
 }
 
 /// Each kind of drive (its first byte), and operations: bringing the controller up, queues, lending memory, then commands and stores.

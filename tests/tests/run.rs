@@ -356,7 +356,7 @@ fn forge(target: &str, records: &[Vec<u8>]) {
 }
 
 fn head(kind: FileChangeKind, len: u64) -> Vec<u8> {
-    FileChange { kind, id: 1, offset: 0, len }.to_bytes().to_vec()
+    FileChange { kind, id: 1, len, ..FileChange::default() }.to_bytes().to_vec()
 }
 
 fn bind(file: &Path, name: &Path) -> Vec<u8> {

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use tidewater_client::live::{Level, LiveError, Log, Options};
 use tidewater_tests::ring::{Device, RING};
 
-use super::{COPY, TIME, append_until, folder, numbers, payload, ring_level};
+use super::{COPY, TIME, folder, numbers, payload, ring_level};
 
 fn signal(device: &Device, signal: Signal) {
     let process = nix::unistd::Pid::from_raw(device.child.id() as i32);

@@ -287,7 +287,10 @@ fn recovered(report: &Report, dry: bool) -> String {
             Fate::Refused(why) => writeln!(text, "  {path}: REFUSED, {}", printable(why)),
         };
     }
-    for (count, what) in [(report.unbound, "that fit no file"), (report.foreign, "of other programs, passed over")] {
+    for (count, what) in [
+        (report.unbound, "that fit no file, or no bytes before them"),
+        (report.foreign, "of other programs, passed over"),
+    ] {
         if count > 0 {
             let _ = writeln!(text, "  {} {what}", plural(count, "record"));
         }
@@ -301,10 +304,11 @@ fn recovered(report: &Report, dry: bool) -> String {
 /// What a run did.
 fn drained(ended: &Ended) -> String {
     let mut text = format!(
-        "drained: {} on the log, {} written in {}, {} that waited for it, {} of the log behind synced files\n",
+        "drained: {} on the log, {} written in {} of {}, {} that waited for it, {} of the log behind synced files\n",
         plural(ended.entered, "file"),
         format_bytes(ended.written),
         plural(ended.records, "record"),
+        format_bytes(ended.logged),
         plural(ended.waits, "sync"),
         plural(ended.checkpoints, "trim"),
     );

@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
 
+use super::delta::Recorded;
 use super::handle::{identify, is_same};
 use super::{Backing, Globs};
 use crate::live::{Level, LiveError};
@@ -58,7 +59,10 @@ impl fmt::Display for ReplayError {
                 match report.unbound {
                     0 => write!(f, "{files} files can't be brought up to date; the log is kept as it was"),
                     some => {
-                        write!(f, "{some} records fit no file: the log's begin is lost; the rest is kept as it was")
+                        write!(
+                            f,
+                            "{some} records fit no file, or no bytes before them: a part of the log is lost; the rest is kept as it was"
+                        )
                     }
                 }
             }
@@ -123,7 +127,7 @@ pub struct Report {
     pub stale: u64,
     /// Of these, what came behind that sync. 0: there was nothing to do.
     pub new: u64,
-    /// Records that fit no file.
+    /// Records that fit no file, or go by bytes that the log does not have.
     pub unbound: u64,
     /// Other programs' records.
     pub foreign: u64,
@@ -160,6 +164,8 @@ struct Known {
     fate: Option<Fate>,
     /// Where it was found.
     found: Option<PathBuf>,
+    /// What deltas go by.
+    recorded: Recorded,
 }
 
 /// The run that is said first. Records before that are its own: a checkpoint trims up to where the log ended when it began, and others write while it
@@ -211,7 +217,7 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     if !rules.dry && (!bad || rules.forget) {
         apply(log, &mut found, from, to)?;
         if report.new > 0 {
-            let head = FileChange { kind: FileChangeKind::Synced, id: 0, offset: to, len: 0 };
+            let head = FileChange { kind: FileChangeKind::Synced, offset: to, ..FileChange::default() };
             let end = log.append(&[&head.to_bytes()])?.end;
             log.wait(end, Level::Destaged)?;
             // With the mark itself: a page that is kept would be in the way of other lanes. Where it still can be read, so can the mark.
@@ -358,7 +364,10 @@ fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Resul
 /// The id of a record that changes a file.
 fn changes(record: &FileRecord<'_>) -> Option<u32> {
     match record {
-        FileRecord::Write { id, .. } | FileRecord::Truncate { id, .. } | FileRecord::Zero { id, .. } => Some(*id),
+        FileRecord::Write { id, .. }
+        | FileRecord::Delta { id, .. }
+        | FileRecord::Truncate { id, .. }
+        | FileRecord::Zero { id, .. } => Some(*id),
         _ => None,
     }
 }
@@ -377,6 +386,9 @@ fn count(found: &mut Found, report: &mut Report, lsn: u64, record: &FileRecord<'
         None => report.unbound += 1,
         Some(file) => {
             file.records += 1;
+            if !file.recorded.take_up(lsn, record, false) {
+                report.unbound += 1;
+            }
             if file.left.is_none_or(|left| lsn > left) {
                 file.live += 1;
             }
@@ -459,6 +471,7 @@ fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64) -> Result<()
     let mut touched: Vec<(u32, u32)> = Vec::new();
     found.run = FIRST;
     found.runs.clear();
+    found.files.values_mut().for_each(|file| file.recorded = Recorded::default());
     read(log, from, to, |entry| {
         let Some((lsn, record)) = of_file(entry) else { return Ok(()) };
         if let FileRecord::Session { session, .. } = &record {
@@ -467,8 +480,10 @@ fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64) -> Result<()
         let Some(id) = changes(&record) else { return Ok(()) };
         let run = found.run;
         let Some(known) = found.file(id) else { return Ok(()) };
+        // Forgotten, where it goes by what is lost: it was counted as such, and would have been refused.
+        let is_whole = lsn < synced || known.recorded.take_up(lsn, &record, true);
         let is_live = lsn >= synced && known.left.is_none_or(|left| lsn > left);
-        let Some(path) = known.found.as_ref().filter(|_| is_live) else { return Ok(()) };
+        let Some(path) = known.found.as_ref().filter(|_| is_live && is_whole) else { return Ok(()) };
         let failed = |error| ReplayError::File { path: path.clone(), error };
         if !open_files.contains_key(&(run, id)) {
             if open_files.len() >= OPEN_MAX {
@@ -482,6 +497,11 @@ fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64) -> Result<()
         let file = &open_files[&(run, id)];
         match record {
             FileRecord::Write { offset, bytes, .. } => {
+                file.write_all_at(bytes, offset).map_err(failed)?;
+                known.bytes += bytes.len() as u64;
+            }
+            FileRecord::Delta { offset, base, .. } => {
+                let bytes = known.recorded.bytes(base);
                 file.write_all_at(bytes, offset).map_err(failed)?;
                 known.bytes += bytes.len() as u64;
             }
@@ -531,7 +551,7 @@ mod tests {
     use crate::live::Written;
     use std::sync::Mutex;
     use tidewater_base::checksum::crc32c;
-    use tidewater_wire::vendor::{FileSession, RecordHeader, RecordKind};
+    use tidewater_wire::vendor::{FileDelta, FilePatch, FileSession, RecordHeader, RecordKind};
 
     /// A log in memory, of which everything can be read.
     #[derive(Debug, Default)]
@@ -601,7 +621,7 @@ mod tests {
     impl Memory {
         fn say(&self, kind: FileChangeKind, id: u32, offset: u64, rest: &[&[u8]]) {
             let rest = rest.concat();
-            let head = FileChange { kind, id, offset, len: rest.len() as u64 };
+            let head = FileChange { kind, id, offset, len: rest.len() as u64, ..FileChange::default() };
             self.append(&[&head.to_bytes(), &rest]).expect("memory takes it");
         }
 
@@ -660,5 +680,57 @@ mod tests {
         log.say(FileChangeKind::Write, 1, 4, &[b"two"]);
         assert_eq!(log.recovered(&path).1, b"one two");
         assert_eq!(log.recovered(&path).1, b"one two", "twice does no harm");
+    }
+
+    #[test]
+    fn a_delta_goes_by_a_record_that_is_there_or_nothing_is_touched() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, file) = new_file(folder.path(), "file");
+        let log = Memory::default();
+        let delta = |offset: u64, lsn: u64, patches: &[(u16, &[u8])]| {
+            let head = FileChange { kind: FileChangeKind::Delta, id: 1, base: 2, offset, len: 600 };
+            let rest = FileDelta { lsn, patches: patches.len() as u16 }.to_bytes();
+            let patches = patches.iter().flat_map(|(at, bytes)| {
+                [&FilePatch { at: *at, len: bytes.len() as u16 }.to_bytes()[..], bytes].concat()
+            });
+            let patches: Vec<u8> = patches.collect();
+            log.append(&[&head.to_bytes(), &rest, &patches]).expect("memory takes it").lsn
+        };
+        let write = |base: u8, byte: u8| {
+            let head = FileChange { kind: FileChangeKind::Write, id: 1, base, offset: 0, len: 600 };
+            log.append(&[&head.to_bytes(), &[byte; 600]]).expect("memory takes it").lsn
+        };
+        log.say_run(1);
+        // Of no use any more, and so is what it went by.
+        delta(0, 4711, &[(0, b"old")]);
+        log.say(FileChangeKind::Synced, 0, log.end(), &[]);
+        log.say_run(1);
+        log.say_bind(1, &file, &path);
+        let base = write(2, b'a');
+        write(1, b'b');
+        write(0, b'c');
+        let second = delta(600, base, &[(0, b"one"), (597, b"two")]);
+        delta(1200, second, &[(1, b"N")]);
+        let (report, bytes) = log.recovered(&path);
+        let mut pages = [[b'c'; 600], [b'a'; 600], [b'a'; 600]];
+        for page in &mut pages[1..] {
+            page[..3].copy_from_slice(b"one");
+            page[597..].copy_from_slice(b"two");
+        }
+        pages[2][1] = b'N';
+        assert!(bytes == pages.concat(), "{:?}", String::from_utf8_lossy(&bytes));
+        assert_eq!((report.unbound, report.files[0].bytes), (0, 5 * 600));
+        let recorded = log.end();
+        // By another record than the newest under the number; and by one of another length.
+        delta(0, base, &[(0, b"forged")]);
+        let refused = recover(&log, 0, &Rules::default()).expect_err("it goes by nothing");
+        let text = refused.to_string();
+        assert!(text.contains("1 records fit no file, or no bytes before them"), "{text}");
+        assert!(std::fs::read(&path).expect("it is there") == pages.concat());
+        assert!(log.end() > recorded, "kept as it was");
+        let forgetting = Rules { forget: true, ..Rules::default() };
+        let report = recover(&log, 0, &forgetting).expect("it may forget");
+        assert_eq!(report.unbound, 1);
+        assert!(std::fs::read(&path).expect("it is there") == pages.concat());
     }
 }

@@ -136,6 +136,8 @@ pub struct Ended {
     pub records: u64,
     /// Bytes that were written to files of the set.
     pub written: u64,
+    /// Bytes that the log has grown by.
+    pub logged: u64,
     /// Syncs that were a wait for the log.
     pub waits: u64,
     /// Syncs, renames, removals outside of the set that waited for the log.
@@ -166,6 +168,8 @@ pub struct Run<J = Log> {
     globs: Globs,
     lane: u8,
     kept: Kept,
+    /// Where the log ended when the run began.
+    begin: u64,
     state: Mutex<State>,
 }
 
@@ -260,7 +264,7 @@ impl<J: Backing> Run<J> {
         };
         let globs = setup.globs.clone();
         let (lane, kept, state) = (setup.lane, Kept::default(), Mutex::new(state));
-        let run = Run { files, table: file, listener, name, globs, lane, kept, state };
+        let run = Run { files, table: file, listener, name, globs, lane, kept, begin, state };
         run.say_session()?;
         run.admit(&run.room()?);
         Ok((run, report))
@@ -432,6 +436,7 @@ impl<J: Backing> Run<J> {
     /// Syncs all files, and trims what is before. `last`: the program has ended, and nothing is needed any more.
     fn checkpoint(&self, state: &mut State, last: bool) -> Result<Checkpoint, RunError> {
         let (log, table) = (self.files.journal(), self.files.table());
+        table.stop_deltas()?;
         let (from, places) = {
             // No id is given up meanwhile: each that has a record behind `from` is named again below.
             let _all = table.lock_all()?;
@@ -439,6 +444,7 @@ impl<J: Backing> Run<J> {
             let places: Vec<(Place, FileBind, PathBytes)> = named.collect();
             (log.end(), places)
         };
+        table.allow_deltas(from);
         let mut done = Checkpoint { trimmed: from, ..Checkpoint::default() };
         if !last {
             self.say_session()?;
@@ -541,6 +547,7 @@ impl<J: Backing> Run<J> {
             left: counted(Counter::Left),
             records: counted(Counter::Records),
             written: counted(Counter::Written),
+            logged: self.files.journal().end() - self.begin,
             waits: counted(Counter::Waits),
             ordered: counted(Counter::Ordered),
             taken_over: counted(Counter::TakenOver),

@@ -20,6 +20,7 @@ use nix::sys::uio::pread;
 use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind};
 
 use super::PATIENCE;
+use super::delta::{Bases, same};
 use super::handle::{identify, is_same};
 use super::table::{Counter, GONE, Locked, PathBytes, Place, REAL, Table};
 use crate::live::inode::size;
@@ -104,12 +105,13 @@ pub trait Real {
 pub struct Files<J> {
     table: Table,
     journal: J,
+    bases: Bases,
 }
 
 impl<J: Journal> Files<J> {
     /// Files of a table, on a log.
     pub fn new(table: Table, journal: J) -> Files<J> {
-        Files { table, journal }
+        Files { table, journal, bases: Bases::new() }
     }
 
     /// What the processes share.
@@ -122,6 +124,11 @@ impl<J: Journal> Files<J> {
     #[inline]
     pub fn journal(&self) -> &J {
         &self.journal
+    }
+
+    /// What this process recorded last, which deltas go by.
+    pub(super) fn bases(&self) -> &Bases {
+        &self.bases
     }
 
     /// An error of the log is one for good, and for all.
@@ -142,9 +149,9 @@ impl<J: Journal> Files<J> {
     }
 
     /// Appends a record.
-    fn put(&self, kind: FileChangeKind, id: u32, offset: u64, len: u64, data: &[&[u8]]) -> Result<Written, FilesError> {
+    pub(super) fn put(&self, change: FileChange, data: &[&[u8]]) -> Result<Written, FilesError> {
         self.check()?;
-        let head = FileChange { kind, id, offset, len }.to_bytes();
+        let head = change.to_bytes();
         let none: &[u8] = &[];
         let (one, other) = (data.first().unwrap_or(&none), data.get(1).unwrap_or(&none));
         let written = self.for_good(self.journal.append(&[&head, one, other]))?;
@@ -194,7 +201,7 @@ impl<J: Journal> Files<J> {
     #[inline]
     pub fn write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         self.table.count(Counter::Written, bytes.len() as u64);
-        self.put_bytes(locked.place.id, offset, bytes)
+        self.put_bytes(locked, offset, bytes)
     }
 
     /// As [`Files::write`], of bytes that nobody else can reach, and that go to the file from where they are: what the file has already since the last
@@ -218,8 +225,8 @@ impl<J: Journal> Files<J> {
         let known = again.map_or(offset, |(_, until)| until.min(to));
         for (part, at) in bytes.chunks(COPY).zip((offset..).step_by(COPY)) {
             match known.saturating_sub(at) {
-                0 => self.write_anew(locked.place.id, file, at, part)?,
-                known => self.write_again(locked.place.id, file, at, part, known as usize)?,
+                0 => self.write_anew(locked, file, at, part)?,
+                known => self.write_again(locked, file, at, part, known as usize)?,
             }
         }
         Ok(())
@@ -228,7 +235,7 @@ impl<J: Journal> Files<J> {
     /// Records what is not yet in the file of at most [`COPY`] bytes, of which so many are known.
     fn write_again(
         &self,
-        id: u32,
+        locked: &Locked<'_>,
         file: BorrowedFd<'_>,
         offset: u64,
         bytes: &[u8],
@@ -237,15 +244,21 @@ impl<J: Journal> Files<J> {
         let mut place = [0; COPY];
         // A descriptor that can't be read: all of it is new.
         let got = read_at(file, &mut place[..known.min(bytes.len())], offset).unwrap_or(0);
-        let first = same_at_start(bytes, &place[..got]);
+        let first = same(bytes, &place[..got]);
         let rest = &bytes[first..];
         let behind = if got < bytes.len() { 0 } else { same_at_end(rest, &place[first..got]) };
-        self.put_stable(id, offset + first as u64, &rest[..rest.len() - behind])
+        self.put_stable(locked, offset + first as u64, &rest[..rest.len() - behind])
     }
 
     /// Records bytes of which nothing is known to be in the file.
     #[inline]
-    fn write_anew(&self, id: u32, file: BorrowedFd<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+    fn write_anew(
+        &self,
+        locked: &Locked<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), FilesError> {
         let (bytes, zeroes) = match bytes {
             [.., 0] if bytes.len() > COPY_SMALL => {
                 let used = bytes.len() - same_at_end(bytes, &[0; COPY]);
@@ -256,39 +269,44 @@ impl<J: Journal> Files<J> {
             }
             _ => (bytes, &[][..]),
         };
-        self.put_stable(id, offset, bytes)?;
+        self.put_stable(locked, offset, bytes)?;
         if !zeroes.is_empty() {
             let at = offset + bytes.len() as u64;
-            self.put(FileChangeKind::Zero, id, at, zeroes.len() as u64, &[])?;
+            self.zero(locked, at, zeroes.len() as u64)?;
         }
         Ok(())
     }
 
-    fn put_stable(&self, id: u32, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+    fn put_stable(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         for part in bytes.chunks(self.table.chunk().max(1)) {
-            self.put(FileChangeKind::Write, id, offset, part.len() as u64, &[part])?;
+            self.put_write(locked, offset, part)?;
             offset += part.len() as u64;
         }
         Ok(())
     }
 
-    fn put_bytes(&self, id: u32, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+    fn put_bytes(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         // Most are small, and a large place takes longer to make than they to copy.
         if bytes.len() <= COPY_SMALL {
-            self.put_copies::<COPY_SMALL>(id, offset, bytes)
+            self.put_copies::<COPY_SMALL>(locked, offset, bytes)
         } else {
-            self.put_copies::<COPY>(id, offset, bytes)
+            self.put_copies::<COPY>(locked, offset, bytes)
         }
     }
 
     /// Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes that go into it.
     #[inline]
-    fn put_copies<const PLACE: usize>(&self, id: u32, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+    fn put_copies<const PLACE: usize>(
+        &self,
+        locked: &Locked<'_>,
+        mut offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), FilesError> {
         let mut place = [0; PLACE];
         for part in bytes.chunks(self.table.chunk().clamp(1, PLACE)) {
             let stable = &mut place[..part.len()];
             stable.copy_from_slice(part);
-            self.put(FileChangeKind::Write, id, offset, part.len() as u64, &[stable])?;
+            self.put_write(locked, offset, stable)?;
             offset += part.len() as u64;
         }
         Ok(())
@@ -299,7 +317,7 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's.
     pub fn truncate(&self, locked: &Locked<'_>, len: u64) -> Result<(), FilesError> {
-        self.put(FileChangeKind::Truncate, locked.place.id, 0, len, &[]).map(drop)
+        self.put(FileChange { len, ..change(FileChangeKind::Truncate, locked.place) }, &[]).map(drop)
     }
 
     /// Records that a part of the file is about to be zero.
@@ -307,7 +325,7 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's.
     pub fn zero(&self, locked: &Locked<'_>, offset: u64, len: u64) -> Result<(), FilesError> {
-        self.put(FileChangeKind::Zero, locked.place.id, offset, len, &[]).map(drop)
+        self.put(FileChange { offset, len, ..change(FileChangeKind::Zero, locked.place) }, &[]).map(drop)
     }
 
     /// Records what the file has where a change was pending: it failed, was short, or its process died amid it.
@@ -329,7 +347,8 @@ impl<J: Journal> Files<J> {
         file: BorrowedFd<'_>,
         (from, to): (u64, u64),
     ) -> Result<(), FilesError> {
-        let result = self.read_back(locked.place.id, file, from, to);
+        locked.forget_bases();
+        let result = self.read_back(locked, file, from, to);
         if let Err(FilesError::System(errno)) = &result {
             // What the file is can't be known: nothing may be promised of it.
             self.table.fail(*errno as u64);
@@ -339,11 +358,11 @@ impl<J: Journal> Files<J> {
         Ok(())
     }
 
-    fn read_back(&self, id: u32, file: BorrowedFd<'_>, from: u64, to: u64) -> Result<(), FilesError> {
+    fn read_back(&self, locked: &Locked<'_>, file: BorrowedFd<'_>, from: u64, to: u64) -> Result<(), FilesError> {
         // Its own descriptor may be for writing alone.
         let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| system(&error))?;
         let size = size(file.as_fd())?;
-        self.put(FileChangeKind::Truncate, id, 0, size, &[])?;
+        self.truncate(locked, size)?;
         let (mut at, end) = (from, to.min(size));
         let mut bytes = [0; COPY];
         while at < end {
@@ -352,7 +371,7 @@ impl<J: Journal> Files<J> {
             if got == 0 {
                 break;
             }
-            self.put_bytes(id, at, &bytes[..got])?;
+            self.put_bytes(locked, at, &bytes[..got])?;
             at += got as u64;
         }
         Ok(())
@@ -385,7 +404,7 @@ impl<J: Journal> Files<J> {
         sync_folder(path, real)?;
         let place = self.table.reserve().ok_or(FilesError::TooMany)?;
         let bind = self.table.set_path(place, &is, path);
-        self.put(FileChangeKind::Bind, place.id, 0, 0, &[&bind.to_bytes(), path])?;
+        self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path])?;
         self.table.publish(place, about.st_dev, about.st_ino);
         self.table.count(Counter::Entered, 1);
         Ok(Some(place))
@@ -404,7 +423,7 @@ impl<J: Journal> Files<J> {
         if moves {
             bind = self.table.set_path(locked.place, &bind, path);
         }
-        self.put(FileChangeKind::Bind, place.id, 0, 0, &[&bind.to_bytes(), path]).map(drop)
+        self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path]).map(drop)
     }
 
     /// Says again what an id stands for, which makes what was said before superfluous.
@@ -422,9 +441,9 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's.
     pub fn say_name(&self, place: Place, bind: &FileBind, path: &PathBytes) -> Result<(), FilesError> {
-        self.put(FileChangeKind::Bind, place.id, 0, 0, &[&bind.to_bytes(), path.as_bytes()])?;
+        self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path.as_bytes()])?;
         if self.table.flags(place) & GONE != 0 || !self.table.is(place) {
-            self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
+            self.put(change(FileChangeKind::Gone, place), &[])?;
         }
         Ok(())
     }
@@ -434,7 +453,7 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's.
     pub fn say(&self, kind: FileChangeKind, offset: u64, data: &[&[u8]]) -> Result<Written, FilesError> {
-        self.put(kind, 0, offset, 0, data)
+        self.put(FileChange { kind, offset, ..FileChange::default() }, data)
     }
 
     /// What happens to a file from now on is not recorded. `stays`: its name is of the set, and it is not taken in again; its syncs are real.
@@ -463,7 +482,7 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's.
     pub(super) fn left(&self, place: Place) -> Result<(), FilesError> {
-        let left = self.put(FileChangeKind::Leave, place.id, 0, 0, &[])?;
+        let left = self.put(change(FileChangeKind::Leave, place), &[])?;
         // Its next bytes are durable whenever the system likes: the record has to be first.
         self.for_good(self.journal.wait(left.end, self.table.outside()))?;
         self.table.count(Counter::Left, 1);
@@ -490,7 +509,7 @@ impl<J: Journal> Files<J> {
         if let Some(_locked) = self.for_good(self.table.lock(place, false))? {
             // The flag first: a checkpoint that says the file's name again from now on says this again, too.
             self.went(place);
-            self.put(FileChangeKind::Gone, place.id, 0, 0, &[])?;
+            self.put(change(FileChangeKind::Gone, place), &[])?;
         }
         self.order()
     }
@@ -531,18 +550,16 @@ impl<J: Journal> Files<J> {
 /// Bytes that are compared at once.
 const STEP: usize = 64;
 
-/// Bytes that two begin with alike.
-fn same_at_start(one: &[u8], other: &[u8]) -> usize {
-    let steps = one.chunks_exact(STEP).zip(other.chunks_exact(STEP)).take_while(|(one, other)| one == other).count();
-    let from = steps * STEP;
-    from + one[from..].iter().zip(&other[from..]).take_while(|(one, other)| one == other).count()
-}
-
 /// Bytes that two end with alike.
 fn same_at_end(one: &[u8], other: &[u8]) -> usize {
     let steps = one.rchunks_exact(STEP).zip(other.rchunks_exact(STEP)).take_while(|(one, other)| one == other).count();
     let (one, other) = (&one[..one.len() - steps * STEP], &other[..other.len() - steps * STEP]);
     steps * STEP + one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count()
+}
+
+/// A record's head that says nothing but what it is and of which file.
+fn change(kind: FileChangeKind, place: Place) -> FileChange {
+    FileChange { kind, id: place.id, ..FileChange::default() }
 }
 
 fn system(error: &std::io::Error) -> Errno {
@@ -575,27 +592,42 @@ fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Result<usize, Er
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
+pub(super) mod tests {
     use std::os::unix::fs::FileExt;
+    use std::sync::{Arc, Mutex};
 
-    use tidewater_wire::vendor::FileRecord;
+    use tidewater_wire::vendor::{DELTA_BASES, FileRecord};
 
     use super::*;
 
-    /// A log in memory.
-    #[derive(Debug, Default)]
-    struct Kept(RefCell<Vec<Vec<u8>>>);
+    /// Records, and their offsets.
+    pub type Logged = Vec<(u64, Vec<u8>)>;
+
+    /// A log in memory, which several processes may have.
+    #[derive(Clone, Debug, Default)]
+    pub struct Kept(Arc<Mutex<Logged>>);
+
+    impl Kept {
+        /// What was appended.
+        pub fn records(&self) -> Logged {
+            self.0.lock().expect("nobody panics").clone()
+        }
+    }
+
+    fn end_of(records: &[(u64, Vec<u8>)]) -> u64 {
+        records.last().map_or(0, |(lsn, record)| lsn + record.len() as u64)
+    }
 
     impl Journal for Kept {
         fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
-            let lsn = self.end();
-            self.0.borrow_mut().push(parts.concat());
-            Ok(Written { lsn, end: self.end() })
+            let mut records = self.0.lock().expect("nobody panics");
+            let lsn = end_of(&records);
+            records.push((lsn, parts.concat()));
+            Ok(Written { lsn, end: end_of(&records) })
         }
 
         fn end(&self) -> u64 {
-            self.0.borrow().iter().map(|record| record.len() as u64).sum()
+            end_of(&self.0.lock().expect("nobody panics"))
         }
 
         fn wait(&self, _end: u64, _level: Level) -> Result<(), LiveError> {
@@ -603,7 +635,8 @@ mod tests {
         }
     }
 
-    struct Nothing;
+    /// Syncs that do nothing.
+    pub struct Nothing;
 
     impl Real for Nothing {
         fn sync(&self, _file: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -612,14 +645,28 @@ mod tests {
     }
 
     /// What a log makes of a file.
-    fn replayed(base: &[u8], log: &[Vec<u8>]) -> Vec<u8> {
+    pub fn replayed(base: &[u8], log: &[(u64, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = base.to_vec();
-        for record in log {
+        let mut bases: [(u64, Vec<u8>); DELTA_BASES] = Default::default();
+        for (lsn, record) in log {
+            let mut write = |offset: u64, new: &[u8]| {
+                let end = offset as usize + new.len();
+                bytes.resize(bytes.len().max(end), 0);
+                bytes[offset as usize..end].copy_from_slice(new);
+            };
             match FileRecord::parse(record).expect("a record") {
-                FileRecord::Write { offset, bytes: new, .. } => {
-                    let end = offset as usize + new.len();
-                    bytes.resize(bytes.len().max(end), 0);
-                    bytes[offset as usize..end].copy_from_slice(new);
+                FileRecord::Write { offset, bytes: new, base, .. } => {
+                    write(offset, new);
+                    if base > 0 {
+                        bases[usize::from(base) - 1] = (*lsn, new.to_vec());
+                    }
+                }
+                FileRecord::Delta { offset, len, base, lsn: of, patches, .. } => {
+                    let base = &mut bases[usize::from(base) - 1];
+                    assert_eq!((base.0, base.1.len() as u64), (of, len), "the base that {lsn} goes by");
+                    patches.for_each(|(at, patch)| base.1[at..at + patch.len()].copy_from_slice(patch));
+                    base.0 = *lsn;
+                    write(offset, &base.1);
                 }
                 FileRecord::Zero { offset, len, .. } => {
                     let end = ((offset + len) as usize).min(bytes.len());
@@ -642,6 +689,8 @@ mod tests {
         let (table, _memory) = Table::new([7; 16], Level::Ring, Level::Destaged, CHUNK).unwrap();
         const CHUNK: u64 = 3000;
         let files = Files::new(table, Kept::default());
+        // What is like earlier records is another matter (`delta`).
+        files.table().stop_deltas().unwrap();
         let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).unwrap().unwrap();
         let appended = || files.journal().end();
         let write = |offset: u64, bytes: &[u8], known: bool| {
@@ -660,7 +709,7 @@ mod tests {
                 locked.end()
             }
             drop(locked);
-            assert_eq!(replayed(&base, &files.journal().0.borrow()), std::fs::read(&path).unwrap());
+            assert_eq!(replayed(&base, &files.journal().records()), std::fs::read(&path).unwrap());
             appended() - before
         };
         let head = FileChange::SIZE as u64;

@@ -10,13 +10,13 @@ use std::time::Instant;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind};
+use tidewater_wire::vendor::{DELTA_BASES, FILE_PATH_BYTES_MAX, FileBind};
 
 use crate::live::memory::Mapping;
 use crate::live::{Level, LiveError, owner};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Files that are on the log at once, at most.
 pub const FILES_MAX: usize = 1024;
 const HEAD: u64 = 4096;
@@ -39,6 +39,7 @@ enum Word {
     Lock = 64,
     Used = 128,
     Limit = 136,
+    Anew = 144,
     Counters = 192,
     Run = 512,
 }
@@ -73,6 +74,7 @@ mod word {
     pub(super) const FLAGS: u64 = 48;
     pub(super) const BIND: u64 = 64;
     pub(super) const LAST: u64 = 256;
+    pub(super) const BASES: u64 = 272;
     pub(super) const PATH: u64 = 320;
 }
 
@@ -222,6 +224,36 @@ impl Table {
         self.set(Word::Limit, limit);
     }
 
+    /// A checkpoint is about to choose where the log will be trimmed: no delta goes by an earlier record any more, once this has returned. Every lock is taken
+    /// once, since whoever has one may not have seen the word.
+    ///
+    /// # Errors
+    /// As [`Table::lock`].
+    pub fn stop_deltas(&self) -> Result<(), LiveError> {
+        self.set(Word::Anew, u64::MAX);
+        for entry in 0..self.get(Word::Used).min(FILES_MAX as u64) as u16 {
+            self.acquire(self.word(entry, word::LOCK))?;
+            drop(Locked { table: self, place: Place { entry, id: 0 }, nested: false });
+        }
+        Ok(())
+    }
+
+    /// The log will be trimmed up to here: deltas go by what is recorded from here on.
+    pub fn allow_deltas(&self, from: u64) {
+        self.set(Word::Anew, from);
+    }
+
+    fn forget_bases(&self, entry: u16) {
+        for number in 0..DELTA_BASES {
+            self.base(entry, number).store(0, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn base(&self, entry: u16, number: usize) -> &AtomicU64 {
+        self.word(entry, word::BASES + 8 * number as u64)
+    }
+
     /// Bytes that are written at once, at most.
     #[inline]
     pub fn piece(&self) -> usize {
@@ -319,6 +351,7 @@ impl Table {
         self.word(entry, word::PENDING).store(0, Ordering::Release);
         self.word(entry, word::PENDING + 8).store(0, Ordering::Release);
         self.word(entry, word::LAST + 8).store(0, Ordering::Release);
+        self.forget_bases(entry);
         let id = self.memory.word(Word::NextId as u64).fetch_add(1, Ordering::AcqRel) as u32;
         Some(Place { entry, id })
     }
@@ -427,6 +460,35 @@ impl Locked<'_> {
     pub fn last(&self) -> Option<(u64, u64)> {
         let load = |at| self.table.load(self.place.entry, word::LAST + at);
         Some((load(0), load(8))).filter(|(_, to)| *to != 0 && !self.nested)
+    }
+
+    /// Whether this thread has the lock already, and was interrupted by a signal.
+    #[inline]
+    pub fn is_nested(&self) -> bool {
+        self.nested
+    }
+
+    /// Records before this offset are none that a delta may go by.
+    #[inline]
+    pub fn anew(&self) -> u64 {
+        self.table.get(Word::Anew)
+    }
+
+    /// The newest record of the file's bytes under a number, less one, that deltas go by; 0: not known.
+    #[inline]
+    pub fn base(&self, number: usize) -> u64 {
+        self.table.base(self.place.entry, number).load(Ordering::Acquire)
+    }
+
+    /// Says which it is.
+    #[inline]
+    pub fn set_base(&self, number: usize, lsn: u64) {
+        self.table.base(self.place.entry, number).store(lsn, Ordering::Release);
+    }
+
+    /// Of none it is known: a process may have died between a record and this word.
+    pub fn forget_bases(&self) {
+        self.table.forget_bases(self.place.entry);
     }
 
     /// As [`Locked::end`], of a change of these bytes, which were written from where their record was made.

@@ -24,6 +24,8 @@ codes! {
         Synced = 7 "synced",
         /// Its last name was removed: it may be missing.
         Gone = 8 "gone",
+        /// Bytes were written that are those of an earlier record, its base, but for some.
+        Delta = 9 "delta",
     }
 }
 
@@ -35,10 +37,80 @@ layout! {
         4 kind: FileChangeKind,
         /// The file, within a session; 0 for a session's and for `synced`.
         8 id: u32,
+        /// Of a write and of a delta: the number under which these bytes are from now on what a delta of this file goes by, 1 to 4. 0: under none.
+        12 base: u8,
         /// Where in the file, in bytes; of `synced` the stream offset.
         16 offset: u64,
-        /// Bytes of the file: how many are zero, or its length. Of a write those that follow.
+        /// Bytes of the file: how many are zero, or its length. Of a write those that follow; of a delta those that its base has.
         24 len: u64,
+    }
+    check |change| {
+        if usize::from(change.base) > DELTA_BASES {
+            Err(("base", "at most 4"))
+        } else {
+            Ok(())
+        }
+    };
+}
+
+/// Numbers that bytes of a file can have for deltas that go by them.
+pub const DELTA_BASES: usize = 4;
+
+layout! {
+    /// What the bytes of a delta are like. Patches follow, each a [`FilePatch`] and its bytes.
+    pub struct FileDelta [16] {
+        /// Stream offset of the record that the file's bytes under this number are of.
+        0 lsn: u64,
+        /// Patches that follow.
+        8 patches: u16,
+    }
+}
+
+layout! {
+    /// Bytes that differ from the base's. They follow.
+    pub struct FilePatch [4] {
+        /// Where, from the first byte that is written.
+        0 at: u16,
+        /// How many.
+        2 len: u16,
+    }
+}
+
+/// The patches of a delta, each whole and within the bytes that are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FilePatches<'p>(&'p [u8]);
+
+impl<'p> FilePatches<'p> {
+    /// Patches one behind the other, up to the first that is not whole.
+    pub fn of(bytes: &'p [u8]) -> FilePatches<'p> {
+        FilePatches(bytes)
+    }
+
+    /// Reads so many patches of so many bytes.
+    fn parse(bytes: &'p [u8], patches: u16, len: u64) -> Result<FilePatches<'p>, LayoutError> {
+        let must = |must| LayoutError::Field { layout: "FileDelta", field: "patches", must };
+        let mut rest = bytes;
+        for _ in 0..patches {
+            let patch = FilePatch::parse(rest)?;
+            if u64::from(patch.at) + u64::from(patch.len) > len {
+                return Err(must("within the bytes that are written"));
+            }
+            let end = FilePatch::SIZE + usize::from(patch.len);
+            rest = rest.get(end..).ok_or(must("as many as follow"))?;
+        }
+        if rest.is_empty() { Ok(FilePatches(bytes)) } else { Err(must("all that follows")) }
+    }
+}
+
+impl<'p> Iterator for FilePatches<'p> {
+    type Item = (usize, &'p [u8]);
+
+    /// Where, and which bytes.
+    fn next(&mut self) -> Option<(usize, &'p [u8])> {
+        let patch = FilePatch::parse(self.0).ok()?;
+        let (bytes, rest) = self.0.get(FilePatch::SIZE..)?.split_at_checked(patch.len.into())?;
+        self.0 = rest;
+        Some((patch.at.into(), bytes))
     }
 }
 
@@ -116,6 +188,23 @@ pub enum FileRecord<'p> {
         offset: u64,
         /// What.
         bytes: &'p [u8],
+        /// The number of these bytes for deltas; 0: none.
+        base: u8,
+    },
+    /// See [`FileChangeKind::Delta`].
+    Delta {
+        /// The file.
+        id: u32,
+        /// Where.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// The number of the base, and of these bytes from now on: from 1.
+        base: u8,
+        /// The base's record.
+        lsn: u64,
+        /// What is not as in the base.
+        patches: FilePatches<'p>,
     },
     /// See [`FileChangeKind::Truncate`].
     Truncate {
@@ -158,7 +247,7 @@ impl<'p> FileRecord<'p> {
     pub fn parse(payload: &'p [u8]) -> Result<FileRecord<'p>, LayoutError> {
         const NAME: &str = "FileChange";
         let head = FileChange::parse(payload)?;
-        let FileChange { kind, id, offset, len } = head;
+        let FileChange { kind, id, base, offset, len } = head;
         let rest = &payload[FileChange::SIZE..];
         let must = |field, must| LayoutError::Field { layout: NAME, field, must };
         let part = |from: usize, bytes: usize| {
@@ -185,9 +274,15 @@ impl<'p> FileRecord<'p> {
                 Ok(FileRecord::Bind { id, bind, path })
             }
             FileChangeKind::Write => match usize::try_from(len) {
-                Ok(len) if len == rest.len() => Ok(FileRecord::Write { id, offset, bytes: rest }),
+                Ok(len) if len == rest.len() => Ok(FileRecord::Write { id, offset, bytes: rest, base }),
                 _ => Err(must("len", "that of the bytes that follow")),
             },
+            FileChangeKind::Delta if base == 0 => Err(must("base", "1 to 4")),
+            FileChangeKind::Delta => {
+                let FileDelta { lsn, patches } = FileDelta::parse(rest)?;
+                let patches = FilePatches::parse(&rest[FileDelta::SIZE..], patches, len)?;
+                Ok(FileRecord::Delta { id, offset, len, base, lsn, patches })
+            }
             FileChangeKind::Truncate => Ok(FileRecord::Truncate { id, len }),
             FileChangeKind::Zero => Ok(FileRecord::Zero { id, offset, len }),
             FileChangeKind::Leave => Ok(FileRecord::Leave { id }),

@@ -24,7 +24,8 @@ mod window;
 pub use command::{AdminCommand, IoCommand, NO_TIMEOUT, ReadLogHeader, TAIL, TrimTo};
 pub use copy::{COPY_CHUNK, COPY_SECTOR, CopyBuffer, CopyPlace, CopySector, RingCopyHeader};
 pub use files::{
-    FILE_HANDLE_BYTES_MAX, FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind, FileRecord, FileSession,
+    DELTA_BASES, FILE_HANDLE_BYTES_MAX, FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind, FileDelta,
+    FilePatch, FilePatches, FileRecord, FileSession,
 };
 pub use layout::{Field, Layout, LayoutError};
 pub use logs::{BarLayout, FastStatus, LanePlace, LaneStatus, PeerStatus, Peers};
@@ -246,6 +247,8 @@ pub const LAYOUTS: &[&Layout] = &[
     &PageHeader::LAYOUT,
     &RecordHeader::LAYOUT,
     &FileChange::LAYOUT,
+    &FileDelta::LAYOUT,
+    &FilePatch::LAYOUT,
     &FileBind::LAYOUT,
     &FileSession::LAYOUT,
     &EntryInfo::LAYOUT,

@@ -354,6 +354,8 @@ layouts_never_panic_and_come_back! {
     page_header_comes_back PageHeader;
     record_header_comes_back RecordHeader;
     file_changes_come_back FileChange;
+    file_deltas_come_back FileDelta;
+    file_patches_come_back FilePatch;
     file_binds_come_back FileBind;
     file_sessions_come_back FileSession;
     entry_info_comes_back EntryInfo;
@@ -443,9 +445,9 @@ proptest! {
 
 #[test]
 fn records_about_files_are_read_whole_or_not_at_all() {
-    let head = |kind, offset, len| FileChange { kind, id: 7, offset, len }.to_bytes().to_vec();
+    let head = |kind, offset, len| FileChange { kind, id: 7, offset, len, ..FileChange::default() }.to_bytes().to_vec();
     let write = [head(FileChangeKind::Write, 5, 3), b"abc".to_vec()].concat();
-    assert_eq!(FileRecord::parse(&write), Ok(FileRecord::Write { id: 7, offset: 5, bytes: b"abc" }));
+    assert_eq!(FileRecord::parse(&write), Ok(FileRecord::Write { id: 7, offset: 5, bytes: b"abc", base: 0 }));
     assert!(FileRecord::parse(&write[..write.len() - 1]).is_err());
     assert!(FileRecord::parse(&[write.clone(), vec![0]].concat()).is_err());
     assert!(FileRecord::parse(&head(FileChangeKind::Truncate, 0, u64::MAX)).is_err());
@@ -463,4 +465,37 @@ fn records_about_files_are_read_whole_or_not_at_all() {
     let session = [head(FileChangeKind::Session, 0, 0), session.to_vec(), b"/a\0".to_vec()].concat();
     assert!(matches!(FileRecord::parse(&session), Ok(FileRecord::Session { patterns: b"/a\0", .. })));
     assert!(FileRecord::parse(&session[..session.len() - 1]).is_err());
+}
+
+#[test]
+fn a_delta_is_read_with_all_its_patches_and_none_beyond_its_bytes() {
+    let delta = |base: u8, len: u64, patches: u16, bytes: &[(u16, &[u8])]| {
+        let head = FileChange { kind: FileChangeKind::Delta, id: 7, base, offset: 5, len };
+        let mut record = [&head.to_bytes()[..], &FileDelta { lsn: 640, patches }.to_bytes()].concat();
+        for (at, bytes) in bytes {
+            record.extend(FilePatch { at: *at, len: bytes.len() as u16 }.to_bytes());
+            record.extend(*bytes);
+        }
+        record
+    };
+    let whole = delta(4, 600, 2, &[(3, b"ab"), (598, b"cd")]);
+    let Ok(FileRecord::Delta { id: 7, offset: 5, len: 600, base: 4, lsn: 640, patches }) = FileRecord::parse(&whole)
+    else {
+        panic!("{:?}", FileRecord::parse(&whole));
+    };
+    assert_eq!(patches.collect::<Vec<_>>(), [(3, &b"ab"[..]), (598, b"cd")]);
+    assert!(matches!(FileRecord::parse(&delta(1, 600, 0, &[])), Ok(FileRecord::Delta { .. })), "all of it is the same");
+    for (record, why) in [
+        (delta(0, 600, 0, &[]), "no base"),
+        (delta(5, 600, 0, &[]), "no such base"),
+        (delta(1, 599, 2, &[(3, b"ab"), (598, b"cd")]), "beyond its bytes"),
+        (delta(1, u64::MAX, 0, &[]), "beyond any file"),
+        (delta(1, 600, 1, &[(3, b"ab"), (598, b"cd")]), "more than there are"),
+        (delta(1, 600, 3, &[(3, b"ab"), (598, b"cd")]), "fewer than there are"),
+    ] {
+        assert!(FileRecord::parse(&record).is_err(), "{why}");
+    }
+    for end in 0..whole.len() {
+        assert!(FileRecord::parse(&whole[..end]).is_err(), "the first {end} bytes");
+    }
 }

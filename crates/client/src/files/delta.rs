@@ -1,0 +1,479 @@
+//! Deltas: bytes that are written much like some before are recorded by what differs (ADR 29).
+//!
+//! SQLite appends a page of 4 KiB to its log for each commit, of which some 150 bytes are not as in the commit before. A process keeps what it recorded last
+//! of a file, under the numbers that the records say ([`DELTA_BASES`]), and compares what comes with that. Nothing depends on what the *file* has: a delta goes
+//! by the bytes of a record, which replay has as well.
+//!
+//! What a record goes by has to be what replay finds under the number. So the table tells for each number of a file whose record is the newest: another process
+//! that took the number ends it for this one, and so does an owner of the lock that died ([`super::Files::settle`]). And no record goes by one that may be
+//! trimmed before it ([`super::Table::begin_anew`]).
+
+use std::sync::{Mutex, MutexGuard};
+
+use tidewater_wire::vendor::{DELTA_BASES, FileChange, FileChangeKind, FileDelta, FilePatch, FilePatches, FileRecord};
+
+use super::set::{COPY, Files, FilesError, Journal};
+use super::table::{Locked, Place};
+
+/// Bytes that are worth being kept for the next, at least.
+pub(super) const KEPT_MIN: usize = 512;
+/// Bytes of a delta behind its head, at most: what is left out has to be worth its comparison.
+const DELTA_MAX: usize = 1 << 10;
+/// Bytes alike within what differs that are worth a patch's end: more than a [`FilePatch`] takes.
+const GAP: usize = 16;
+/// Files of which a process keeps something at a time.
+const SETS: usize = 8;
+/// Places that are looked at to see which base is the most alike.
+const SAMPLES: usize = 16;
+/// Records in a row that are like none before, after which it isn't tried for [`REST`] more.
+const TRIES: u32 = 16;
+const REST: u32 = 256;
+
+/// What this process recorded last of its files.
+#[derive(Debug)]
+pub(super) struct Bases(Vec<Mutex<Set>>);
+
+/// Of one file.
+#[derive(Debug)]
+pub(super) struct Set {
+    place: Place,
+    bases: [Base; DELTA_BASES],
+    /// Taken here and not where something is kept: a write may come from a signal handler, which must not ask for memory.
+    bytes: Vec<u8>,
+    /// The number that is given next, less one.
+    next: usize,
+    /// Records in a row that were like none before.
+    useless: u32,
+}
+
+/// What is kept under a number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Base {
+    /// Its record; 0: none.
+    lsn: u64,
+    len: usize,
+}
+
+impl Bases {
+    pub fn new() -> Bases {
+        let set = || Set {
+            place: Place { entry: 0, id: 0 },
+            bases: Default::default(),
+            bytes: vec![0; DELTA_BASES * COPY],
+            next: 0,
+            useless: 0,
+        };
+        Bases((0..SETS).map(|_| Mutex::new(set())).collect())
+    }
+
+    /// What is kept of a file whose lock is held. `None`: nothing can be. Another file's is not kept any longer.
+    fn of(&self, place: Place) -> Option<MutexGuard<'_, Set>> {
+        // It is held by a thread that this process does not have, by one that changes another file, or by this one amid a signal.
+        let mut set = self.0[usize::from(place.entry) % SETS].try_lock().ok()?;
+        if set.place != place {
+            (set.place, set.bases, set.next, set.useless) = (place, Default::default(), 0, 0);
+        }
+        Some(set)
+    }
+}
+
+impl Set {
+    fn kept(&self, number: usize) -> &[u8] {
+        &self.bytes[number * COPY..][..self.bases[number].len]
+    }
+
+    /// Whether it is worth the trouble, as far as the last records tell.
+    fn is_tried(&mut self) -> bool {
+        match self.useless {
+            TRIES..REST => {
+                self.useless += 1;
+                false
+            }
+            REST.. => {
+                self.useless = TRIES / 2;
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// The base that is the most like some bytes, of those that a record may go by.
+    fn most_alike(&self, locked: &Locked<'_>, bytes: &[u8]) -> Option<usize> {
+        let anew = locked.anew();
+        let may = |number: usize| {
+            let Base { lsn, len } = self.bases[number];
+            len == bytes.len() && lsn != 0 && lsn >= anew && locked.base(number) == lsn
+        };
+        let alike = |number: usize| {
+            let (step, kept) = (bytes.len() / SAMPLES, self.kept(number));
+            let places = (0..SAMPLES).map(|sample| sample * step..sample * step + 8);
+            (places.filter(|place| bytes[place.clone()] == kept[place.clone()]).count(), number)
+        };
+        let (count, number) = (0..DELTA_BASES).filter(|number| may(*number)).map(alike).max()?;
+        (count > SAMPLES / 2).then_some(number)
+    }
+
+    fn keep(&mut self, number: usize, lsn: u64, bytes: &[u8]) {
+        self.bases[number] = Base { lsn, len: bytes.len() };
+        self.bytes[number * COPY..][..bytes.len()].copy_from_slice(bytes);
+        self.next = (number + 1) % DELTA_BASES;
+        self.useless += 1;
+    }
+
+    fn patch(&mut self, number: usize, lsn: u64, patches: FilePatches<'_>) {
+        self.bases[number].lsn = lsn;
+        for (at, bytes) in patches {
+            self.bytes[number * COPY + at..][..bytes.len()].copy_from_slice(bytes);
+        }
+        self.useless = 0;
+    }
+}
+
+/// A delta, put together.
+struct Delta {
+    bytes: [u8; FileDelta::SIZE + DELTA_MAX],
+    used: usize,
+    patches: u16,
+}
+
+impl Delta {
+    /// What makes of the first bytes the other ones, of which there are as many. `None`: more than is worth it.
+    fn between(lsn: u64, base: &[u8], bytes: &[u8]) -> Option<Delta> {
+        let mut delta = Delta { bytes: [0; FileDelta::SIZE + DELTA_MAX], used: FileDelta::SIZE, patches: 0 };
+        let mut at = 0;
+        loop {
+            at += same(&base[at..], &bytes[at..]);
+            if at == bytes.len() {
+                break;
+            }
+            let (from, mut to) = (at, at);
+            while at < bytes.len() && at - to < GAP {
+                let next = (at + WORD).min(bytes.len());
+                if base[at..next] != bytes[at..next] {
+                    to = next;
+                }
+                at = next;
+            }
+            delta.patch(from, &bytes[from..to])?;
+        }
+        let head = FileDelta { lsn, patches: delta.patches }.to_bytes();
+        delta.bytes[..FileDelta::SIZE].copy_from_slice(&head);
+        Some(delta)
+    }
+
+    fn patch(&mut self, at: usize, bytes: &[u8]) -> Option<()> {
+        let place = self.bytes.get_mut(self.used..self.used + FilePatch::SIZE + bytes.len())?;
+        let (head, rest) = place.split_at_mut(FilePatch::SIZE);
+        head.copy_from_slice(&FilePatch { at: at as u16, len: bytes.len() as u16 }.to_bytes());
+        rest.copy_from_slice(bytes);
+        self.used += FilePatch::SIZE + bytes.len();
+        self.patches += 1;
+        Some(())
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
+
+    fn patches(&self) -> FilePatches<'_> {
+        FilePatches::of(&self.bytes[FileDelta::SIZE..self.used])
+    }
+}
+
+impl<J: Journal> Files<J> {
+    /// Records at most [`COPY`] bytes that nobody else can reach: by what differs, if they are much like what was recorded before.
+    pub(super) fn put_write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        // Within a signal handler, or interrupted by one, somebody else may just be comparing.
+        let can_be_kept = (KEPT_MIN..=COPY).contains(&bytes.len()) && !locked.is_nested();
+        let set = if can_be_kept { self.bases().of(locked.place) } else { None };
+        let set = set.and_then(|mut set| set.is_tried().then_some(set));
+        let change = |kind, base| FileChange { kind, id: locked.place.id, base, offset, len: bytes.len() as u64 };
+        match set {
+            Some(mut set) => self.put_kept(locked, &mut set, bytes, change),
+            None => self.put(change(FileChangeKind::Write, 0), &[bytes]).map(drop),
+        }
+    }
+
+    fn put_kept(
+        &self,
+        locked: &Locked<'_>,
+        set: &mut Set,
+        bytes: &[u8],
+        change: impl Fn(FileChangeKind, u8) -> FileChange,
+    ) -> Result<(), FilesError> {
+        let found = set.most_alike(locked, bytes);
+        let delta = found.and_then(|number| Delta::between(set.bases[number].lsn, set.kept(number), bytes));
+        // What it was the most like is what the next is least like.
+        let number = found.unwrap_or(set.next);
+        let written = match delta {
+            Some(delta) => {
+                let written = self.put(change(FileChangeKind::Delta, number as u8 + 1), &[delta.as_bytes()])?;
+                set.patch(number, written.lsn, delta.patches());
+                written
+            }
+            None => {
+                let written = self.put(change(FileChangeKind::Write, number as u8 + 1), &[bytes])?;
+                set.keep(number, written.lsn, bytes);
+                written
+            }
+        };
+        locked.set_base(number, written.lsn);
+        Ok(())
+    }
+}
+
+/// Bytes that are compared at once, while they are alike, and where they differ.
+const STEP: usize = 64;
+const WORD: usize = 8;
+
+/// Bytes that two begin with alike.
+pub(super) fn same(one: &[u8], other: &[u8]) -> usize {
+    fn alike<const BYTES: usize>(one: &[u8], other: &[u8], from: usize) -> usize {
+        let pairs = one[from..].as_chunks::<BYTES>().0.iter().zip(other[from..].as_chunks::<BYTES>().0);
+        from + BYTES * pairs.take_while(|(one, other)| one == other).count()
+    }
+    alike::<1>(one, other, alike::<WORD>(one, other, alike::<STEP>(one, other, 0)))
+}
+
+/// What records of a file said last under each number, while a log is read.
+#[derive(Debug, Default)]
+pub(super) struct Recorded([Option<Record>; DELTA_BASES]);
+
+/// The newest record under a number.
+#[derive(Debug)]
+struct Record {
+    lsn: u64,
+    len: u64,
+    /// Its bytes, if they are needed: no more than the log has.
+    bytes: Vec<u8>,
+}
+
+impl Recorded {
+    /// Takes up what a record says of bytes. `false`: it goes by some that the log does not have. `keep`: the bytes are needed, too.
+    pub fn take_up(&mut self, lsn: u64, record: &FileRecord<'_>, keep: bool) -> bool {
+        match *record {
+            FileRecord::Write { bytes, base: base @ 1.., .. } => {
+                let kept = if keep { bytes.to_vec() } else { Vec::new() };
+                self.0[usize::from(base) - 1] = Some(Record { lsn, len: bytes.len() as u64, bytes: kept });
+                true
+            }
+            FileRecord::Delta { len, base, lsn: of, patches, .. } => {
+                let newest = self.0[usize::from(base) - 1].as_mut();
+                let Some(newest) = newest.filter(|newest| (newest.lsn, newest.len) == (of, len)) else { return false };
+                newest.lsn = lsn;
+                if keep {
+                    patches.for_each(|(at, bytes)| newest.bytes[at..at + bytes.len()].copy_from_slice(bytes));
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// The bytes under a number, from 1, that were kept.
+    pub fn bytes(&self, base: u8) -> &[u8] {
+        self.0[usize::from(base) - 1].as_ref().map_or(&[], |newest| &newest.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::FileExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::super::set::tests::{Kept, Nothing, replayed};
+    use super::super::table::Table;
+    use super::*;
+    use crate::live::Level;
+    use tidewater_base::rng::Rng;
+
+    /// A file that processes share, each with what it has kept itself.
+    struct Shared {
+        _folder: tempfile::TempDir,
+        file: File,
+        place: Place,
+        processes: Vec<Files<Kept>>,
+    }
+
+    impl Shared {
+        fn new(processes: usize) -> Shared {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().canonicalize().expect("it is there").join("log");
+            let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a new file");
+            let (table, memory) = Table::new([7; 16], Level::Ring, Level::Ring, 64 << 10).expect("memory");
+            let mut all = vec![Files::new(table, Kept::default())];
+            for _ in 1..processes {
+                let table = Table::join(memory.as_fd()).expect("it is one");
+                all.push(Files::new(table, all[0].journal().clone()));
+            }
+            let place = all[0].enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).expect("it enters");
+            Shared { _folder: folder, file, place: place.expect("it has a name"), processes: all }
+        }
+
+        /// Bytes that the log grows by.
+        fn write(&self, process: usize, offset: u64, bytes: &[u8]) -> u64 {
+            let files = &self.processes[process];
+            let locked = files.lock(self.place, self.file.as_fd(), false).expect("nobody died").expect("it is there");
+            let before = files.journal().end();
+            locked.begin(offset, offset + bytes.len() as u64);
+            files.write(&locked, offset, bytes).expect("memory takes it");
+            let grown = files.journal().end() - before;
+            self.file.write_all_at(bytes, offset).expect("there is room");
+            locked.end();
+            grown
+        }
+
+        fn check(&self) {
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut &self.file, &mut bytes).expect("it can be read");
+            std::io::Seek::rewind(&mut &self.file).expect("it is a file");
+            assert!(replayed(&[], &self.processes[0].journal().records()) == bytes, "the log leads to other bytes");
+        }
+    }
+
+    fn page(seed: u64, len: usize) -> Vec<u8> {
+        let mut rng = Rng::new(seed, b"page");
+        (0..len).map(|_| rng.next_u64() as u8).collect()
+    }
+
+    const HEAD: u64 = (FileChange::SIZE + FileDelta::SIZE) as u64;
+    const WHOLE: u64 = FileChange::SIZE as u64 + 4096;
+
+    #[test]
+    fn what_is_written_elsewhere_much_like_before_is_recorded_by_what_differs() {
+        let shared = Shared::new(1);
+        let (mut one, mut other) = (page(1, 4096), page(2, 4096));
+        assert_eq!(shared.write(0, 0, &one), WHOLE);
+        assert_eq!(shared.write(0, 4096, &other), WHOLE);
+        // In turns, as a table's page and an index's are; small writes between them are as they were.
+        for turn in 0..40u64 {
+            assert_eq!(shared.write(0, 100_000 + turn * 24, &page(turn, 24)), FileChange::SIZE as u64 + 24);
+            one[turn as usize * 100] ^= 1;
+            other[4095] ^= 1;
+            assert_eq!(shared.write(0, 8192 * turn, &one), HEAD + 4 + 8 - (turn * 100 == 4096 - 4) as u64);
+            assert_eq!(shared.write(0, 8192 * turn + 4096, &other), HEAD + 4 + 1);
+            shared.check();
+        }
+        assert_eq!(shared.write(0, 0, &one), HEAD, "nothing differs");
+        // Two changes with little between them are one patch, with more two.
+        (one[1000], one[1012], one[1100]) = (!one[1000], !one[1012], !one[1100]);
+        assert_eq!(shared.write(0, 0, &one), HEAD + (4 + 16) + (4 + 8));
+        // Too much of it, another length, and too short.
+        one[..1500].copy_from_slice(&page(3, 1500));
+        assert_eq!(shared.write(0, 0, &one), WHOLE);
+        assert_eq!(shared.write(0, 0, &one[..4000]), WHOLE - 96);
+        assert_eq!(shared.write(0, 0, &one[..KEPT_MIN - 1]), (FileChange::SIZE + KEPT_MIN - 1) as u64);
+        assert_eq!(shared.write(0, 0, &one[..4000]), HEAD);
+        shared.check();
+    }
+
+    #[test]
+    fn a_number_that_another_process_took_is_gone_by_no_more() {
+        let shared = Shared::new(2);
+        let one = page(1, 4096);
+        assert_eq!((shared.write(0, 0, &one), shared.write(0, 0, &one)), (WHOLE, HEAD));
+        assert_eq!((shared.write(1, 0, &one), shared.write(1, 0, &one)), (WHOLE, HEAD));
+        assert_eq!((shared.write(0, 0, &one), shared.write(0, 0, &one)), (WHOLE, HEAD), "of its own, under the next");
+        assert_eq!(shared.write(1, 0, &one), HEAD);
+        shared.check();
+    }
+
+    #[test]
+    fn what_a_change_that_failed_has_left_is_gone_by_no_more() {
+        let shared = Shared::new(1);
+        let files = &shared.processes[0];
+        let one = page(1, 4096);
+        assert_eq!((shared.write(0, 0, &one), shared.write(0, 0, &one)), (WHOLE, HEAD));
+        // A process that died behind its record, and before it had said so.
+        let locked = files.lock(shared.place, shared.file.as_fd(), false).unwrap().unwrap();
+        locked.begin(0, 4096);
+        let head = FileChange { kind: FileChangeKind::Write, id: shared.place.id, base: 1, offset: 0, len: 4096 };
+        files.put(head, &[&page(2, 4096)]).unwrap();
+        shared.file.write_all_at(&page(2, 2000), 0).unwrap();
+        drop(locked);
+        assert_eq!(shared.write(0, 8192, &one), WHOLE);
+        shared.check();
+    }
+
+    #[test]
+    fn it_is_not_tried_for_long_where_nothing_is_alike_and_tried_again_later() {
+        let shared = Shared::new(1);
+        for turn in 0..u64::from(REST) {
+            shared.write(0, 0, &page(turn, 600));
+        }
+        let with_number = |records: &[(u64, Vec<u8>)]| {
+            let is_kept = |record: &[u8]| matches!(FileRecord::parse(record), Ok(FileRecord::Write { base: 1.., .. }));
+            records.iter().filter(|(_, record)| is_kept(record)).count()
+        };
+        assert_eq!(with_number(&shared.processes[0].journal().records()), TRIES as usize);
+        let one = page(1, 4096);
+        assert_eq!((shared.write(0, 0, &one), shared.write(0, 0, &one)), (WHOLE, HEAD));
+        shared.check();
+    }
+
+    #[test]
+    fn any_bytes_of_any_processes_come_back() {
+        let shared = Shared::new(3);
+        let mut rng = Rng::new(5, b"pages");
+        let mut pages: Vec<Vec<u8>> =
+            (0..6).map(|seed| page(seed, [4096, 8192, 512, 777, 4096, 1000][seed as usize])).collect();
+        for turn in 0..3000 {
+            let which = rng.below(6) as usize;
+            for _ in 0..rng.below(6) {
+                let at = rng.below(pages[which].len() as u64) as usize;
+                let to = (at + 1 + rng.below(200) as usize).min(pages[which].len());
+                pages[which][at..to].iter_mut().for_each(|byte| *byte = byte.wrapping_add(turn as u8 | 1));
+            }
+            shared.write(rng.below(3) as usize, rng.below(100_000), &pages[which]);
+        }
+        shared.check();
+    }
+
+    #[test]
+    fn no_delta_goes_by_what_is_before_the_place_that_a_checkpoint_chose() {
+        const WRITERS: usize = 3;
+        let shared = Shared::new(WRITERS);
+        let over = AtomicBool::new(false);
+        let begun: Vec<u64> = std::thread::scope(|scope| {
+            for process in 0..WRITERS {
+                let (shared, over) = (&shared, &over);
+                scope.spawn(move || {
+                    let mut one = page(process as u64, 700);
+                    let mut turn = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        one[turn * 7 % 700] ^= 1;
+                        shared.write(process, 700 * process as u64, &one);
+                        turn += 1;
+                        // Else nobody else gets the lock.
+                        std::thread::sleep(std::time::Duration::from_micros(5));
+                    }
+                });
+            }
+            let files = &shared.processes[0];
+            let checkpoint = || {
+                std::thread::sleep(std::time::Duration::from_micros(300));
+                files.table().stop_deltas().expect("it is known who this is");
+                let from = files.journal().end();
+                files.table().allow_deltas(from);
+                from
+            };
+            let begun = (0..300).map(|_| checkpoint()).collect();
+            over.store(true, Ordering::Relaxed);
+            begun
+        });
+        let records = shared.processes[0].journal().records();
+        let mut deltas = 0;
+        for (lsn, record) in &records {
+            if let Ok(FileRecord::Delta { lsn: of, .. }) = FileRecord::parse(record) {
+                deltas += 1;
+                let from = begun.iter().rev().find(|from| *from <= lsn).copied().unwrap_or(0);
+                assert!(of >= from, "{lsn} goes by {of}, and the log may begin at {from}");
+            }
+        }
+        assert!(deltas > 300, "{deltas}");
+        shared.check();
+    }
+}
