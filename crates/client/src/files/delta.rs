@@ -433,6 +433,21 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_waits_for_whoever_is_just_recording() {
+        let shared = Shared::new(1);
+        let files = &shared.processes[0];
+        let locked = files.lock(shared.place, shared.file.as_fd(), false).unwrap().unwrap();
+        let (stops, stopped) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || stops.send(files.table().stop_deltas().is_ok()));
+            let while_held = stopped.recv_timeout(std::time::Duration::from_millis(30));
+            assert!(while_held.is_err(), "whoever has the lock may not have seen that no delta is wanted");
+            drop(locked);
+            assert_eq!(stopped.recv(), Ok(true));
+        });
+    }
+
+    #[test]
     fn no_delta_goes_by_what_is_before_the_place_that_a_checkpoint_chose() {
         const WRITERS: usize = 3;
         let shared = Shared::new(WRITERS);
