@@ -64,6 +64,22 @@ fn burst_of_claims(log: &Log, size: usize) -> f64 {
     spent.as_secs_f64() * 1e9 / count as f64
 }
 
+/// The same of bytes as they are, without header and checksum (`x_pwrite`): what `pmemlog_append` stores, too.
+fn burst_of_raw_bytes(log: &Log, size: usize) -> f64 {
+    let payload = vec![0x5a; size];
+    let mut writer = log.writer().expect("a slot");
+    let count = (BURST / size as u64).min(BURST / 128);
+    let start = Instant::now();
+    for _ in 0..count {
+        writer.x_pwrite(&payload).expect("there is room");
+        log.x_fsync().expect("it is in the ring");
+    }
+    let spent = start.elapsed();
+    drop(writer);
+    catch_up(log);
+    spent.as_secs_f64() * 1e9 / count as f64
+}
+
 fn catch_up(log: &Log) {
     let end = log.status().reserved;
     log.wait(end, Level::Destaged, TIME).expect("it is destaged");
@@ -129,6 +145,7 @@ pub fn measure() {
         let log = open(&served, how);
         let mut ours = vec![Vec::new(); SIZES.len()];
         let mut claimed = vec![Vec::new(); SIZES.len()];
+        let mut raw = vec![Vec::new(); SIZES.len()];
         let mut theirs = vec![Vec::new(); SIZES.len()];
         for size in SIZES {
             burst(&log, size); // Pages come in.
@@ -137,6 +154,7 @@ pub fn measure() {
             for (i, &size) in SIZES.iter().enumerate() {
                 ours[i].push(burst(&log, size));
                 claimed[i].push(burst_of_claims(&log, size));
+                raw[i].push(burst_of_raw_bytes(&log, size));
             }
             if let Ok(program) = &peer {
                 let round = peer_round(program, &folder.join("pool"), how != WriteBack::None);
@@ -146,6 +164,7 @@ pub fn measure() {
         for (i, size) in SIZES.into_iter().enumerate() {
             print!("append {size:>5} B and x_fsync at RING, {name:<15} {:>8.1} ns", median(ours[i].clone()));
             print!("   a slot for each {:>8.1} ns", median(claimed[i].clone()));
+            print!("   x_pwrite, no record {:>8.1} ns", median(raw[i].clone()));
             if peer.is_ok() {
                 print!("   pmemlog_append {:>8.1} ns", median(theirs[i].clone()));
             }
