@@ -10,7 +10,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use tidewater_wire::vendor::{RECORD_ALIGN, RING_IDLE, RING_RESERVE_BITS, RING_SLOTS};
+use tidewater_wire::vendor::{RECORD_ALIGN, RING_IDLE, RING_RESERVE_BITS, RING_SLOTS, RingSlot};
+
+const _: () = assert!(RingSlot::OWNER_OFFSET == 8 && RingSlot::END_OFFSET == 16, "the order of a slot's words");
 
 /// No stream offset is as far as this: the bits above tell who reserved last.
 pub const OFFSETS: u64 = 1 << RING_RESERVE_BITS;
@@ -44,17 +46,17 @@ pub struct Slot<'a> {
     pub end: &'a AtomicU64,
 }
 
-/// The words of a lane's writers. `S` finds a slot, 0 to [`RING_SLOTS`].
+/// The words of a lane's writers.
 #[derive(Clone, Copy, Debug)]
-pub struct Writers<'a, S> {
+pub struct Writers<'a> {
     /// End of what is reserved, and above [`OFFSETS`] 1 + the slot that reserved last.
     pub reserve: &'a AtomicU64,
     /// The credit: end of what is filled without a gap.
     pub tail: &'a AtomicU64,
     /// Slots that were ever claimed.
     pub used: &'a AtomicU64,
-    /// The slots.
-    pub slots: S,
+    /// The slots, as [`RingSlot`] says.
+    pub slots: &'a [[AtomicU64; RingSlot::SIZE / 8]; RING_SLOTS],
 }
 
 /// Stream offset and slot of the word `reserve`. A slot that is none comes from damage, and is nobody's.
@@ -69,7 +71,14 @@ fn pack(offset: u64, slot: usize) -> u64 {
     offset | (slot as u64 + 1) << RING_RESERVE_BITS
 }
 
-impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
+impl<'a> Writers<'a> {
+    /// A slot, 0 to [`RING_SLOTS`].
+    #[inline(always)]
+    pub fn slot(&self, at: usize) -> Slot<'a> {
+        let [first, owner, end, ..] = &self.slots[at];
+        Slot { first, owner, end }
+    }
+
     /// End of what is reserved.
     #[inline]
     pub fn end(&self) -> u64 {
@@ -90,7 +99,7 @@ impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
 
     #[inline]
     fn claim_one(&self, owner: u64, at: usize) -> Option<usize> {
-        let slot = (self.slots)(at);
+        let slot = self.slot(at);
         if slot.owner.load(Ordering::Relaxed) != 0
             || slot.owner.compare_exchange(0, owner, Ordering::SeqCst, Ordering::Relaxed).is_err()
         {
@@ -105,7 +114,7 @@ impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
     /// Gives back a slot that writes nothing.
     #[inline]
     pub fn release(&self, slot: usize) {
-        (self.slots)(slot).owner.store(0, Ordering::Release);
+        self.slot(slot).owner.store(0, Ordering::Release);
     }
 
     /// Reserves `bytes`, 1 or more, at the next multiple of `align` (1, or [`RECORD_ALIGN`]), if they end at `limit` or before. The slot is the caller's.
@@ -116,7 +125,7 @@ impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
     pub fn reserve(&self, slot: usize, bytes: u64, align: u64, limit: u64) -> Result<Reserved, Full> {
         debug_assert!(align == 1 || align == RECORD_ALIGN);
         debug_assert!(bytes > 0 && limit < OFFSETS);
-        let mine = (self.slots)(slot);
+        let mine = self.slot(slot);
         let mut word = self.reserve.load(Ordering::SeqCst);
         loop {
             let (from, last) = unpack(word);
@@ -145,7 +154,7 @@ impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
 
     #[inline]
     fn note(&self, slot: usize, end: u64) {
-        let slot = (self.slots)(slot);
+        let slot = self.slot(slot);
         if slot.end.load(Ordering::Acquire) < end {
             slot.end.fetch_max(end, Ordering::SeqCst);
         }
@@ -154,14 +163,14 @@ impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
     /// The writer of a slot has filled what it had, or had nothing: the credit goes on as far as others let it. Returns it.
     ///
     /// Everything that the writer stored must be ordered before (a fence, where its stores were not ordinary ones).
-    #[inline]
+    #[inline(always)]
     pub fn publish(&self, slot: usize) -> u64 {
-        (self.slots)(slot).first.store(RING_IDLE, Ordering::Release);
+        self.slot(slot).first.store(RING_IDLE, Ordering::Release);
         self.advance()
     }
 
     /// Computes the credit anew. Returns it.
-    #[inline]
+    #[inline(always)]
     pub fn advance(&self) -> u64 {
         let mut tail = self.tail.load(Ordering::Relaxed);
         let mut settled = false;
@@ -185,19 +194,19 @@ impl<'a, S: Fn(usize) -> Slot<'a>> Writers<'a, S> {
     }
 
     /// Up to where everything is filled.
-    #[inline]
+    #[inline(always)]
     fn filled(&self) -> u64 {
         // What is reserved first, then who is writing: who reserved before has its slot set.
         let reserved = self.end();
-        let first = |slot| (self.slots)(slot).first.load(Ordering::SeqCst);
-        (0..self.used()).fold(reserved, |least, slot| least.min(first(slot)))
+        let used = &self.slots[..self.used()];
+        used.iter().fold(reserved, |least, slot| least.min(slot[0].load(Ordering::SeqCst)))
     }
 
     /// Takes the slot of an owner that is no more. `None`: somebody else has. Else what is left of it, if anything: bytes that nobody else writes,
     /// and that the caller fills before it publishes and releases the slot. Until then the credit stays before them, and should the caller die
     /// amid it, the next one does it again.
     pub fn take_over(&self, at: usize, dead: u64, owner: u64) -> Option<Option<Reserved>> {
-        let slot = (self.slots)(at);
+        let slot = self.slot(at);
         slot.owner.compare_exchange(dead, owner, Ordering::SeqCst, Ordering::Relaxed).ok()?;
         if let (end, Some(last)) = unpack(self.reserve.load(Ordering::SeqCst))
             && last == at
@@ -221,22 +230,18 @@ mod tests {
         reserve: AtomicU64,
         tail: AtomicU64,
         used: AtomicU64,
-        slots: [[AtomicU64; 3]; RING_SLOTS],
+        slots: [[AtomicU64; 8]; RING_SLOTS],
     }
 
     fn words(begin: u64) -> Words {
         let word = AtomicU64::new;
-        let slots = std::array::from_fn(|_| [word(RING_IDLE), word(0), word(0)]);
+        let slots = std::array::from_fn(|_| std::array::from_fn(|at| word(if at == 0 { RING_IDLE } else { 0 })));
         Words { reserve: word(begin), tail: word(begin), used: word(0), slots }
     }
 
     impl Words {
-        fn writers<'w>(&'w self) -> Writers<'w, impl Fn(usize) -> Slot<'w> + 'w> {
-            let slots = |at: usize| {
-                let [first, owner, end] = &self.slots[at];
-                Slot { first, owner, end }
-            };
-            Writers { reserve: &self.reserve, tail: &self.tail, used: &self.used, slots }
+        fn writers(&self) -> Writers<'_> {
+            Writers { reserve: &self.reserve, tail: &self.tail, used: &self.used, slots: &self.slots }
         }
     }
 

@@ -558,9 +558,12 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::wait`].
+    #[inline]
     pub fn x_fsync(&self) -> Result<u64, LiveError> {
         let end = self.ring.reserved();
-        self.wait(end, self.level, self.options.timeout)?;
+        if self.level != Level::Ring || self.ring.tail() < end {
+            self.wait(end, self.level, self.options.timeout)?;
+        }
         Ok(end)
     }
 

@@ -12,6 +12,10 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use tidewater_base::checksum::crc32c_append;
+use tidewater_wire::vendor::RecordHeader;
+
+use super::stores;
 
 /// What makes stores outlive a loss of power, where the memory itself does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,10 +33,16 @@ pub(crate) struct Mapping {
     len: usize,
     writable: bool,
     line_writer: LineWriter,
+    /// The processor has what `stores` takes.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    stores: bool,
 }
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
+
+/// The words of a page of 4 KiB, line by line.
+pub(super) type Page = [[AtomicU64; LINE / 8]; 4096 / LINE];
 
 /// Bytes of a huge page, as most processors have them.
 const HUGE_PAGE: usize = 2 << 20;
@@ -108,7 +118,13 @@ impl Mapping {
         let place = place_for_huge_pages(offset as usize, length);
         // SAFETY: the kernel chooses an address where nothing is mapped, the one that is proposed or another, so that no memory of this process changes.
         let base = unsafe { mmap(place, length, protection, flags, file, offset)? };
-        Ok(Mapping { base: base.cast(), len: length.get(), writable, line_writer: line_writer() })
+        Ok(Mapping {
+            base: base.cast(),
+            len: length.get(),
+            writable,
+            line_writer: line_writer(),
+            stores: stores::are_there(),
+        })
     }
 
     /// Has the file's pages here made huge ones, where it is of a file system in memory and there is room: each process that maps them then has one entry
@@ -132,9 +148,17 @@ impl Mapping {
     #[inline]
     fn at(&self, offset: u64, len: usize) -> *mut u8 {
         let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
-        assert!(inside, "bytes {offset} and {len} more of {}", self.len);
+        if !inside {
+            self.outside(offset, len);
+        }
         // SAFETY: `offset` is at most `len`, which fits an isize (`new`), so this stays in the mapping or one behind it.
         unsafe { self.base.as_ptr().add(offset as usize) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn outside(&self, offset: u64, len: usize) -> ! {
+        panic!("bytes {offset} and {len} more of {}", self.len)
     }
 
     #[inline]
@@ -152,10 +176,27 @@ impl Mapping {
         self.atomic(offset)
     }
 
+    /// The words of its first page, line by line, which this process may change: they are checked once, and not each by itself.
+    #[inline]
+    pub(super) fn page(&self) -> &Page {
+        assert!(self.writable && self.len >= size_of::<Page>(), "a page that is changed");
+        // SAFETY: inside, aligned, since a mapping begins at a page, and there as long as `self`; every other access to it is atomic or by raw pointer.
+        unsafe { self.base.cast().as_ref() }
+    }
+
     /// A word, as it is now.
     #[inline]
     pub(crate) fn load(&self, offset: u64) -> u64 {
         u64::from_le(self.atomic(offset).load(Ordering::Acquire))
+    }
+
+    /// Two words, one after the other, as each is now.
+    #[inline]
+    pub(super) fn pair(&self, offset: u64) -> [u64; 2] {
+        assert!(offset.is_multiple_of(8), "words are aligned");
+        // SAFETY: inside, aligned, since a mapping begins at a page, and there as long as `self`; as for `atomic`.
+        let words: &[AtomicU64; 2] = unsafe { &*self.at(offset, 16).cast() };
+        [words[0].load(Ordering::Acquire), words[1].load(Ordering::Acquire)]
     }
 
     /// Sleeps while the low half of a word is this, until somebody wakes those who wait for it (FUTEX_WAKE of any process that has mapped the file), or the
@@ -201,6 +242,63 @@ impl Mapping {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     }
 
+    /// As [`Mapping::write`]. Returns the CRC-32C of what lies before, whose own is `before`, and these bytes.
+    #[inline]
+    pub(super) fn write_summed(&self, offset: u64, before: u32, from: &[u8]) -> u32 {
+        #[cfg(target_arch = "x86_64")]
+        if self.stores {
+            assert!(self.writable, "a mapping that is only read");
+            let to = self.at(offset, from.len());
+            // SAFETY: the processor has what it takes, and otherwise as `write`.
+            return unsafe { stores::copy_summed(to, before, from) };
+        }
+        self.write(offset, from);
+        crc32c_append(before, from)
+    }
+
+    /// Stores a record's header by the caches.
+    #[inline]
+    pub(super) fn write_header(&self, offset: u64, header: &RecordHeader) {
+        #[cfg(target_arch = "x86_64")]
+        if self.stores {
+            assert!(self.writable, "a mapping that is only read");
+            let to = self.at(offset, RecordHeader::SIZE);
+            // SAFETY: the processor has what it takes, and otherwise as `write`.
+            return unsafe { stores::store_header(to, header.before_checksum()) };
+        }
+        self.write(offset, &header.to_bytes());
+    }
+
+    /// Stores a whole record, to the end of its last line: by the caches, or past them. `header` makes the header of the payload's checksum. `None`: this
+    /// processor, or a payload as short as this, has no such way. Asserts that the record begins at a line.
+    #[inline]
+    pub(super) fn write_record(
+        &self,
+        offset: u64,
+        payload: &[u8],
+        past: bool,
+        header: impl FnOnce(u32) -> RecordHeader,
+    ) -> Option<()> {
+        #[cfg(target_arch = "x86_64")]
+        if (payload.len() >= stores::FIRST || !past) && self.stores {
+            assert!(self.writable && offset.is_multiple_of(LINE as u64), "a record begins at a line that is changed");
+            let to = self.at(offset, RecordHeader::span(payload.len() as u64) as usize);
+            let header = |checksum| header(checksum).before_checksum();
+            // SAFETY: the processor has what it takes; `at` has checked all lines of the record, which begins at a line since the mapping begins at a page;
+            // otherwise as `write`.
+            unsafe {
+                if past {
+                    stores::store_past(to, payload, header);
+                } else {
+                    stores::store_record(to, payload, header);
+                }
+            }
+            return Some(());
+        }
+        let _ = (offset, payload, past, header);
+        None
+    }
+
     #[inline]
     pub(super) fn zero(&self, offset: u64, len: u64) {
         assert!(self.writable, "a mapping that is only read");
@@ -243,11 +341,13 @@ impl Mapping {
         #[cfg(target_arch = "x86_64")]
         {
             let begin = self.at(offset, len as usize);
-            for at in (0..len as usize).step_by(LINE) {
+            let mut at = 0;
+            while at < len as usize {
                 // SAFETY: a hint that changes nothing and faults nowhere; where PREFETCHW is not known it does nothing (AMD64 manual, volume 3).
                 unsafe {
                     std::arch::asm!("prefetchw [{0}]", in(reg) begin.wrapping_add(at), options(nostack, preserves_flags, readonly))
                 };
+                at += LINE;
             }
         }
         #[cfg(not(target_arch = "x86_64"))]

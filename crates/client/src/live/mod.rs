@@ -31,6 +31,7 @@ pub(crate) mod nvme;
 pub(crate) mod owner;
 mod ring;
 pub(crate) mod socket;
+mod stores;
 mod writer;
 
 pub use copy::Disk;

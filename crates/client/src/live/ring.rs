@@ -11,16 +11,16 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use tidewater_wire::vendor::{
     RECORD_ALIGN, RING_FILE_BAR2, RING_IDLE, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane,
-    RingLanePage, RingPage, RingSlot,
+    RingLanePage, RingPage,
 };
 use tidewater_wire::vfio_user::Area;
 
 use super::error::LiveError;
 use super::inode::names;
-use super::memory::{Mapping, fence};
+use super::memory::{LINE, Mapping, fence};
 use super::owner;
 use super::socket::Mappable;
-use crate::writers::{OFFSETS, Reserved, Slot, Writers};
+use crate::writers::{OFFSETS, Reserved, Writers};
 use crate::{Entry, Records, fill_void};
 
 const PAGE: u64 = 4096;
@@ -227,7 +227,10 @@ impl Ring {
     /// Whether the stream still is the one that this handle writes.
     #[inline]
     pub(super) fn is_current(&self) -> bool {
-        self.counter(RingLane::GENERATION_OFFSET) == self.generation
+        let at = (RingPage::lane_offset(self.lane) + RingLane::GENERATION_OFFSET) as u64;
+        let [said, check] = self.device.pair(at);
+        // As it is nearly always.
+        said == self.generation && check == !said || self.counter(RingLane::GENERATION_OFFSET) == self.generation
     }
 
     #[inline]
@@ -323,15 +326,16 @@ impl Ring {
     }
 
     #[inline]
-    pub(super) fn writers<'r>(&'r self) -> Writers<'r, impl Fn(usize) -> Slot<'r> + 'r> {
+    pub(super) fn writers(&self) -> Writers<'_> {
+        let page = self.mine.page();
+        let word = |at: usize| &page[at / LINE][at % LINE / 8];
+        let slots =
+            page[RingLanePage::SLOTS_OFFSET / LINE..].first_chunk::<RING_SLOTS>().expect("they are in the page");
         Writers {
-            reserve: self.mine.word(RingLanePage::RESERVE_OFFSET as u64),
-            tail: self.mine.word(RingLanePage::TAIL_OFFSET as u64),
-            used: self.mine.word(RingLanePage::USED_OFFSET as u64),
-            slots: |slot| {
-                let word = |at: usize| self.mine.word((RingLanePage::SLOTS_OFFSET + RingSlot::SIZE * slot + at) as u64);
-                Slot { first: word(0), owner: word(RingSlot::OWNER_OFFSET), end: word(RingSlot::END_OFFSET) }
-            },
+            reserve: word(RingLanePage::RESERVE_OFFSET),
+            tail: word(RingLanePage::TAIL_OFFSET),
+            used: word(RingLanePage::USED_OFFSET),
+            slots,
         }
     }
 
@@ -343,7 +347,7 @@ impl Ring {
     /// Whether living processes other than this one are writing: the ring, or its copy.
     pub(super) fn has_other_writers(&self, me: u64) -> bool {
         let writers = self.writers();
-        let owners = (0..writers.used()).map(|at| (writers.slots)(at).owner.load(Ordering::SeqCst));
+        let owners = (0..writers.used()).map(|at| writers.slot(at).owner.load(Ordering::SeqCst));
         let mut owners = owners.chain([self.saver().load(Ordering::SeqCst)]);
         owners.any(|of| of != 0 && of != me && !owner::is_dead(of))
     }
@@ -354,7 +358,7 @@ impl Ring {
         let writers = self.writers();
         let mut sealed = 0;
         for at in 0..writers.used() {
-            let dead = (writers.slots)(at).owner.load(Ordering::SeqCst);
+            let dead = writers.slot(at).owner.load(Ordering::SeqCst);
             if dead == 0 || dead == me || !owner::is_dead(dead) {
                 continue;
             }
@@ -408,7 +412,7 @@ impl Ring {
             return Err(wrong(format!("its stream stands at {end}, which is more than a lane can have")));
         }
         let writers = self.writers();
-        for slot in (0..RING_SLOTS).map(&writers.slots) {
+        for slot in (0..RING_SLOTS).map(|at| writers.slot(at)) {
             slot.first.store(RING_IDLE, Ordering::Relaxed);
             slot.owner.store(0, Ordering::Relaxed);
             slot.end.store(0, Ordering::Relaxed);
@@ -504,6 +508,37 @@ impl Ring {
                 self.data.write(at, bytes);
             }
         }
+    }
+
+    /// As [`Ring::write`]. Returns the CRC-32C of what lies before, whose own is `before`, and these bytes.
+    #[inline]
+    pub(super) fn write_summed(&self, offset: u64, before: u32, from: &[u8]) -> u32 {
+        let (at, first) = self.parts(offset, from.len());
+        if first == from.len() {
+            return self.data.write_summed(at, before, from);
+        }
+        let (one, other) = from.split_at(first);
+        self.data.write_summed(0, self.data.write_summed(at, before, one), other)
+    }
+
+    /// Stores a record's header, which lies in one line.
+    #[inline]
+    pub(super) fn write_header(&self, header: &RecordHeader) {
+        self.data.write_header(self.parts(header.lsn, RecordHeader::SIZE).0, header);
+    }
+
+    /// Stores a whole record, to the end of its last line: by the caches, or past them. `None`: there is no such way for this one, and nothing is stored.
+    #[inline]
+    pub(super) fn write_record(
+        &self,
+        reserved: Reserved,
+        payload: &[u8],
+        past: bool,
+        header: impl FnOnce(u32) -> RecordHeader,
+    ) -> Option<()> {
+        let span = (reserved.end - reserved.offset) as usize;
+        let (at, first) = self.parts(reserved.offset, span);
+        if first == span { self.data.write_record(at, payload, past, header) } else { None }
     }
 
     /// As [`Ring::write`], past the caches. Asserts that it is whole lines.

@@ -1,6 +1,5 @@
 //! Ways into a log that hold a slot, and what is stored by them.
 
-use tidewater_base::checksum::{crc32c, crc32c_append};
 use tidewater_wire::vendor::{RECORD_ALIGN, RecordHeader, RecordKind};
 
 use super::error::LiveError;
@@ -9,14 +8,15 @@ use super::log::Log;
 use super::memory::{LINE, WriteBack, fence};
 use super::owner;
 use super::ring::Ring;
+use super::stores;
 use crate::fill_void;
 use crate::writers::Reserved;
 
-/// Payloads from so many bytes on have their checksum computed while they are on their way past the caches.
-const OVERLAP_MIN: u64 = 2048;
-
 /// Bytes that are fetched for the next record, at most: as many lines as processors have under way at once.
 const FETCH_AHEAD_MAX: u64 = 4096;
+
+/// Payloads in pieces of so many bytes at most are put together first: copying them once more costs less than storing them piece by piece.
+const GATHERED_MAX: usize = 1024;
 
 /// A slot of this process, given back when this is dropped.
 #[derive(Debug)]
@@ -47,49 +47,96 @@ impl Log {
     /// Stores a record by a slot.
     #[inline]
     pub(super) fn write_record(&self, slot: usize, parts: &[&[u8]]) -> Result<Written, LiveError> {
+        match parts {
+            [payload] => self.write_payload(slot, payload),
+            _ => self.write_parts(slot, parts),
+        }
+    }
+
+    /// Stores a record whose payload is in one piece.
+    #[inline]
+    fn write_payload(&self, slot: usize, payload: &[u8]) -> Result<Written, LiveError> {
+        let past = self.write_back != WriteBack::None;
+        let length = self.length(payload.len() as u64)?;
+        let reserved = self.take_lines(slot, length)?;
+        let header = |checksum| self.header(reserved.offset, length, checksum);
+        if self.ring.write_record(reserved, payload, past, header).is_none() {
+            self.store_parts(reserved, length, &[payload]);
+        }
+        Ok(self.publish_record(slot, reserved))
+    }
+
+    fn write_parts(&self, slot: usize, parts: &[&[u8]]) -> Result<Written, LiveError> {
         let bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
-        let most = self.ring.size();
-        let length = u32::try_from(bytes).map_err(|_| LiveError::TooLarge { bytes, most })?;
-        let span = RecordHeader::span(bytes);
-        let checksum = || parts.iter().fold(0, |before, part| crc32c_append(before, part));
-        let header = |lsn, data_checksum| {
-            let epoch = self.ring.header().epoch;
-            RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn, epoch }.to_bytes()
-        };
-        let reserved;
-        if self.write_back == WriteBack::None {
-            // Before its place is reserved: others wait for what is reserved.
-            let data_checksum = checksum();
-            reserved = self.take(slot, span, RECORD_ALIGN)?;
-            self.zero_gap(reserved);
-            let mut filled = reserved.offset + RecordHeader::SIZE as u64;
+        let length = self.length(bytes)?;
+        if bytes <= GATHERED_MAX as u64 {
+            let mut payload = [0; GATHERED_MAX];
+            let mut filled = 0;
             for part in parts {
-                self.ring.write(filled, part);
-                filled += part.len() as u64;
+                payload[filled..][..part.len()].copy_from_slice(part);
+                filled += part.len();
             }
-            // The fill of a record is whatever; zeroes, so that nothing of an older turn stays.
-            self.ring.zero(filled, reserved.end - filled);
-            self.ring.write(reserved.offset, &header(reserved.offset, data_checksum));
-        } else {
-            // A record is whole lines, which go past the caches: writing them back would take longer. The checksum of a large one is computed
-            // meanwhile.
-            let early = (bytes < OVERLAP_MIN).then(checksum);
-            reserved = self.take(slot, span, RECORD_ALIGN)?;
-            if self.zero_gap(reserved) {
-                self.ring.write_back(reserved.from, reserved.offset - reserved.from);
-            }
+            return self.write_payload(slot, &payload[..filled]);
+        }
+        let reserved = self.take_lines(slot, length)?;
+        self.store_parts(reserved, length, parts);
+        Ok(self.publish_record(slot, reserved))
+    }
+
+    #[inline]
+    fn length(&self, bytes: u64) -> Result<u32, LiveError> {
+        u32::try_from(bytes).map_err(|_| LiveError::TooLarge { bytes, most: self.ring.size() })
+    }
+
+    #[inline]
+    fn header(&self, lsn: u64, length: u32, data_checksum: u32) -> RecordHeader {
+        RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn, epoch: self.ring.header().epoch }
+    }
+
+    /// Reserves the lines of a record, and fills what is before them.
+    #[inline]
+    fn take_lines(&self, slot: usize, length: u32) -> Result<Reserved, LiveError> {
+        let reserved = self.take(slot, RecordHeader::span(length.into()), RECORD_ALIGN)?;
+        if self.zero_gap(reserved) && self.write_back != WriteBack::None {
+            self.ring.write_back(reserved.from, reserved.offset - reserved.from);
+        }
+        Ok(reserved)
+    }
+
+    /// Stores a record piece by piece.
+    fn store_parts(&self, reserved: Reserved, length: u32, parts: &[&[u8]]) {
+        if self.write_back != WriteBack::None {
             let mut lines = LineStream::new(&self.ring, reserved.offset);
             parts.iter().for_each(|part| lines.put(part));
-            lines.end(&header(reserved.offset, early.unwrap_or_else(checksum)));
-            self.ring.reach_ahead(reserved.end, span);
-            fence();
+            // Computed while lines are on their way.
+            let checksum = parts.iter().fold(0, |before, part| stores::sum(before, part));
+            return lines.end(&self.header(reserved.offset, length, checksum).to_bytes());
         }
-        self.ring.writers().publish(slot);
+        let (mut filled, mut checksum) = (reserved.offset + RecordHeader::SIZE as u64, 0);
+        for part in parts {
+            checksum = self.ring.write_summed(filled, checksum, part);
+            filled += part.len() as u64;
+        }
+        // The fill of a record is whatever; zeroes, so that nothing of an older turn stays.
+        self.ring.zero(filled, reserved.end - filled);
+        self.ring.write_header(&self.header(reserved.offset, length, checksum));
+    }
+
+    /// The record is whole: others see it when it outlives what it has to.
+    #[inline]
+    fn publish_record(&self, slot: usize, reserved: Reserved) -> Written {
+        let span = reserved.end - reserved.offset;
         if self.write_back == WriteBack::None {
+            self.ring.writers().publish(slot);
             // The next record is probably as large, and its lines were read by the device since they were written.
             self.ring.fetch_ahead(reserved.end, span.min(FETCH_AHEAD_MAX));
+        } else {
+            // It is whole lines, which went past the caches: writing them back would take longer.
+            self.ring.reach_ahead(reserved.end, span);
+            fence();
+            self.ring.writers().publish(slot);
         }
-        Ok(Written { lsn: reserved.offset, end: reserved.end })
+        Written { lsn: reserved.offset, end: reserved.end }
     }
 
     /// Fills what is between the end of the stream and a record that has to begin at a line. False: there is nothing.
@@ -102,6 +149,24 @@ impl Log {
         gap > 0
     }
 
+    /// Stores bytes so that a fence makes them outlive a loss of power: whole lines past the caches, what shares its line with others by the caches, and
+    /// begins to write it back.
+    fn store_past(&self, offset: u64, bytes: &[u8]) {
+        let line = LINE as u64;
+        let to_line = (offset.next_multiple_of(line) - offset).min(bytes.len() as u64) as usize;
+        let (begin, bytes) = bytes.split_at(to_line);
+        let (lines, end) = bytes.split_at(bytes.len() / LINE * LINE);
+        for (offset, part) in [(offset, begin), (offset + (to_line + lines.len()) as u64, end)] {
+            if !part.is_empty() {
+                self.ring.write(offset, part);
+                self.ring.write_back(offset, part.len() as u64);
+            }
+        }
+        if !lines.is_empty() {
+            self.ring.stream(offset + to_line as u64, lines);
+        }
+    }
+
     /// Stores bytes by a slot.
     pub(super) fn write_raw(&self, slot: usize, bytes: &[u8]) -> Result<Written, LiveError> {
         if bytes.is_empty() {
@@ -109,8 +174,12 @@ impl Log {
             return Ok(Written { lsn: end, end });
         }
         let reserved = self.take(slot, bytes.len() as u64, 1)?;
-        self.ring.write(reserved.offset, bytes);
-        self.settle(reserved);
+        if self.write_back == WriteBack::None {
+            self.ring.write(reserved.offset, bytes);
+        } else {
+            self.store_past(reserved.offset, bytes);
+            fence();
+        }
         self.ring.writers().publish(slot);
         if self.write_back != WriteBack::None {
             self.ring.write_back_tail();
@@ -265,7 +334,7 @@ impl<'l> Begun<'l> {
         let mut payload = vec![0; self.bytes as usize];
         log.ring.read(lsn + RecordHeader::SIZE as u64, &mut payload);
         let (length, epoch) = (self.bytes, log.ring.header().epoch);
-        let data_checksum = crc32c(&payload);
+        let data_checksum = stores::sum(0, &payload);
         let header = RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn, epoch };
         self.end(&header.to_bytes());
         Ok(Written { lsn, end: self.reserved.end })

@@ -40,10 +40,42 @@ layout! {
 impl RecordHeader {
     /// Bytes that a record with this payload takes in the stream. Saturates.
     pub const fn span(payload_bytes: u64) -> u64 {
-        let bytes = (RecordHeader::SIZE as u64).saturating_add(payload_bytes);
-        match bytes.checked_next_multiple_of(RECORD_ALIGN) {
-            Some(span) => span,
+        match payload_bytes.checked_add(RecordHeader::SIZE as u64 + RECORD_ALIGN - 1) {
+            Some(end) => end & !(RECORD_ALIGN - 1),
             None => u64::MAX,
+        }
+    }
+
+    /// What lies before the header's own checksum, as little-endian words: for a writer that computes that with the payload's. The checksum is of these and of
+    /// 8 zero bytes, which it then stands in the place of.
+    pub fn before_checksum(&self) -> [u64; 4] {
+        let magic = u32::from_le_bytes(*b"TREC");
+        let kind = self.kind as u32;
+        let pair = |low: u32, high: u32| low as u64 | (high as u64) << 32;
+        [pair(magic, kind), pair(self.length, self.data_checksum), self.lsn, self.epoch.0]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewater_base::checksum::crc32c;
+
+    #[test]
+    fn what_lies_before_a_headers_checksum_is_what_the_layout_says() {
+        for kind in RecordKind::ALL {
+            let header = RecordHeader {
+                kind: *kind,
+                length: 0x0102_0304,
+                data_checksum: 0x8796_a5b4,
+                lsn: 0x1122_3344_5566_7780,
+                epoch: Epoch(0xfedc_ba98_7654_3210),
+            };
+            let mut bytes: Vec<u8> = header.before_checksum().into_iter().flat_map(u64::to_le_bytes).collect();
+            bytes.extend([0; 8]);
+            let checksum = crc32c(&bytes);
+            bytes[32..36].copy_from_slice(&checksum.to_le_bytes());
+            assert_eq!(bytes, header.to_bytes());
         }
     }
 }
