@@ -1,12 +1,13 @@
 //! The scheduler between all sources of flash work and the channels and dies.
 //!
-//! Every die has a queue per [`Source`]; sources have priority classes, and within a class the oldest goes first. A die's
+//! Every die has a queue for each class of priority; every [`Source`] is in one class, where the oldest goes first. A die's
 //! array and its channel's bus are busy separately: a read occupies the array, then the bus; a program the bus, then the
 //! array. With cache commands a second register lets the two overlap. Host reads may suspend programs and erases.
 //!
 //! Two idealisations: with cache commands a row may be loaded while data that was read is still leaving, as on dies with a
 //! register for each direction; and reads go first for as long as they come, so an overload of reads stalls writes.
 
+mod die;
 mod source;
 mod statistics;
 
@@ -20,13 +21,16 @@ use std::collections::VecDeque;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Config, Medium};
 
-use source::{PROGRAMS, READS, kind_of};
+use die::{Cell, Die};
+use source::{READS, URGENT};
 
 /// No operation.
 pub const NONE: u32 = u32::MAX;
 
 /// Priority classes, at most.
 const CLASSES: usize = 4;
+/// The class of reads that somebody waits for, where they go first (`read_priority`, without which nothing is suspended).
+const FIRST: u32 = 1;
 /// The kind of pages in single-level mode, behind those that a cell may have.
 const SLC_KIND: usize = 3;
 
@@ -62,95 +66,16 @@ impl Operation {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cell {
-    Idle,
-    /// Kept free for a row that is on the bus: without cache commands it goes into the page register itself.
-    Reserved,
-    Busy {
-        operation: u32,
-        ends: Instant,
-    },
-    Suspending {
-        operation: u32,
-    },
-    /// Read data that waits in the page register until the register before it has been emptied.
-    Held {
-        operation: u32,
-    },
-}
-
-/// The operations of one source that wait for a die. Empty: its bit of [`Die::waiting`] is not set.
-#[derive(Clone, Copy, Debug)]
-struct List {
-    head: u32,
-    tail: u32,
-    /// When the head was queued, in operations: who is older is asked far more often than the head is taken.
-    order: u64,
-}
-
-impl List {
-    const EMPTY: List = List { head: NONE, tail: NONE, order: 0 };
-}
-
-#[derive(Clone, Debug)]
-struct Die {
-    queues: [List; SOURCES],
-    waiting: u32,
-    cell: Cell,
-    leaving: u32,
-    loading: u32,
-    loaded: u32,
-    suspended: u32,
-    suspended_left: Duration,
-    generation: u32,
-    /// Programs queued or in flight, but those of the log; and those.
-    programs: u32,
-    log_programs: u32,
-    channel: u32,
-    time: DieTime,
-}
-
-impl Die {
-    fn programs_of(&mut self, source: Source) -> &mut u32 {
-        if source == Source::Destage { &mut self.log_programs } else { &mut self.programs }
-    }
-
-    /// Whether nothing is in the array, wants it, or has a right to it.
-    #[inline]
-    fn is_vacant(&self) -> bool {
-        self.waiting == 0 && self.cell == Cell::Idle && self.loaded & self.suspended == NONE
-    }
-
-    /// Whether no row is on its way to the array: none in the register, none on the bus, none that was suspended.
-    #[inline]
-    fn takes_row(&self) -> bool {
-        // All bits are set in NONE alone.
-        self.loading & self.loaded & self.suspended == NONE
-    }
-
-    /// Takes the oldest of a queue that is not empty.
-    #[inline]
-    fn take(&mut self, operations: &[Operation], queue: usize) -> u32 {
-        let list = &mut self.queues[queue];
-        let id = list.head;
-        list.head = operations[id as usize].next;
-        if list.head == NONE {
-            self.waiting &= !(1 << queue);
-        } else {
-            list.order = operations[list.head as usize].order;
-        }
-        id
-    }
-}
-
 /// What a channel's bus moves: a row to a die's register, or what was read from it.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
+    time: Duration,
     die: u32,
     inward: bool,
-    /// Units that leave.
-    units: u8,
+    /// The lane of its event.
+    lane: u8,
+    /// Where the operation comes from.
+    source: Source,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -162,6 +87,22 @@ struct Channel {
     busy: Duration,
 }
 
+impl Channel {
+    /// The bus is free, and moves this.
+    #[inline(always)]
+    fn grant(&mut self, now: Instant, events: &mut EventQueue, index: u32, transfer: Transfer) {
+        self.moving = Some(transfer);
+        self.busy += transfer.time;
+        events.push(now + transfer.time, transfer.lane.into(), Event::Bus { channel: index });
+    }
+
+    /// The transfer that goes next, once the bus is free.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Transfer> {
+        self.urgent.pop_front().or_else(|| self.normal.pop_front()).or_else(|| self.gaps.pop_front())
+    }
+}
+
 /// The scheduler.
 #[derive(Clone, Debug)]
 pub struct Flash {
@@ -170,8 +111,8 @@ pub struct Flash {
     operations: Vec<Operation>,
     free: Vec<u32>,
     order: u64,
-    /// Sources of each priority class, best first; the last has all.
-    classes: [u32; CLASSES],
+    /// The priority class of each source, the best first.
+    classes: [u8; SOURCES],
     /// Sources that only use the gaps: nothing of theirs is loaded ahead.
     opportunistic: u32,
     /// Nothing but the log's programs is queued any more.
@@ -209,28 +150,13 @@ impl Flash {
         let turns = if planes_in_turn { u64::from(nand.planes) } else { 1 };
         let unit_bytes = u64::from(nand.page_size + nand.oob_size) / u64::from(layout.units_per_page);
         let row_bytes = unit_bytes * u64::from(layout.units_per_row);
-        let die = Die {
-            queues: [List::EMPTY; SOURCES],
-            waiting: 0,
-            cell: Cell::Idle,
-            leaving: NONE,
-            loading: NONE,
-            loaded: NONE,
-            suspended: NONE,
-            suspended_left: Duration::ZERO,
-            generation: 0,
-            programs: 0,
-            log_programs: 0,
-            channel: 0,
-            time: DieTime::default(),
-        };
         let mut flash = Flash {
-            dies: (0..nand.dies()).map(|d| Die { channel: d % nand.channels, ..die.clone() }).collect(),
+            dies: (0..nand.dies()).map(|d| Die::on(d % nand.channels)).collect(),
             channels: vec![Channel::default(); nand.channels as usize],
             operations: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
             order: 0,
-            classes: [u32::MAX; CLASSES],
+            classes: [0; SOURCES],
             opportunistic: 0,
             log_only: false,
             read_priority: profile.read_priority,
@@ -296,27 +222,22 @@ impl Flash {
                 (self.operations.len() - 1) as u32
             }
         };
-        let d = &mut self.dies[die as usize];
         let kind = source.kind();
         if kind == Kind::Program {
-            *d.programs_of(source) += 1;
+            *self.dies[die as usize].programs_of(source) += 1;
         }
-        if d.is_vacant() && (self.cache || d.leaving == NONE) {
-            // It would only be put into a list to be taken out again.
-            match kind {
-                Kind::Read => return self.start_read(now, events, die, id),
-                Kind::Program if d.loading == NONE => return self.load(now, events, die, id),
-                _ => {}
+        let d = &self.dies[die as usize];
+        // What can start at once would only be put into a list to be taken out again.
+        let register_free = self.cache || d.leaving == NONE;
+        match kind {
+            Kind::Read if d.is_vacant() && register_free => return self.start_read(now, events, die, id),
+            Kind::Program if d.waiting == 0 && d.takes_row() && self.may_load(d, source) => {
+                return self.load(now, events, die, id, source);
             }
+            _ => {}
         }
-        let list = &mut d.queues[source as usize];
-        if d.waiting & source.bit() == 0 {
-            d.waiting |= source.bit();
-            *list = List { head: id, tail: id, order: self.order };
-        } else {
-            self.operations[list.tail as usize].next = id;
-            list.tail = id;
-        }
+        let class = usize::from(self.classes[source as usize]);
+        self.dies[die as usize].put(&mut self.operations, class, id);
         self.kick(now, events, die);
     }
 
@@ -341,11 +262,13 @@ impl Flash {
             DestagePriority::Conventional => (destage, destage),
             DestagePriority::Destage => (host, host),
         };
-        // Nobody waits for what is folded in the background: it comes after all classes that are named, and a die's queues hold
-        // nothing else that is in none of them.
+        // Nobody waits for what is folded in the background: it comes after all others.
         let fold = Source::FoldRead.bit();
-        self.classes = [first, !first & !last & !fold, last, u32::MAX];
+        let classes = [first, !first & !last & !fold, last, fold];
+        let class_of = |source: usize| classes.iter().position(|class| class >> source & 1 == 1).unwrap_or(CLASSES - 1);
+        self.classes = std::array::from_fn(|source| class_of(source) as u8);
         self.opportunistic = opportunistic | fold;
+        self.sort_waiting(|_| true);
     }
 
     /// A superblock that has been erased is used in single-level mode from now on, or in that of its cells.
@@ -373,11 +296,17 @@ impl Flash {
     /// doing ends first.
     pub fn drop_all_but_log(&mut self) {
         self.log_only = true;
+        self.sort_waiting(|operation| operation.source == Source::Destage);
+    }
+
+    /// Puts what waits into the classes anew, as far as it is kept.
+    fn sort_waiting(&mut self, keep: impl Fn(&Operation) -> bool) {
         for die in &mut self.dies {
-            for (source, queue) in die.queues.iter_mut().enumerate() {
-                if source != Source::Destage as usize {
-                    *queue = List::EMPTY;
-                    die.waiting &= !(1 << source);
+            for id in die.take_all(&mut self.operations) {
+                let operation = &self.operations[id as usize];
+                if keep(operation) {
+                    let class = usize::from(self.classes[operation.source as usize]);
+                    die.put(&mut self.operations, class, id);
                 }
             }
         }
@@ -429,33 +358,13 @@ impl Flash {
         self.channels.iter_mut().for_each(|c| c.busy = Duration::ZERO);
     }
 
-    /// The queue whose head goes next, among `waiting`, of which there is one.
-    #[inline]
-    fn best(&self, die: &Die, waiting: u32) -> usize {
-        let mut class = waiting;
-        if class & (class - 1) != 0 {
-            let members = self.classes.iter().find(|&members| waiting & members != 0);
-            class = waiting & members.unwrap_or(&u32::MAX);
-        }
-        let mut best = class.trailing_zeros() as usize;
-        class &= class - 1;
-        while class != 0 {
-            let other = class.trailing_zeros() as usize;
-            class &= class - 1;
-            if die.queues[other].order < die.queues[best].order {
-                best = other;
-            }
-        }
-        best
-    }
-
     /// Whether a die may be able to start something. By far the most common case is that it is not.
     #[inline(always)]
     fn may_start(&self, d: &Die) -> bool {
-        let row = d.waiting & PROGRAMS != 0 && self.cache && d.takes_row();
+        let row = d.is_row_next() && self.cache && d.takes_row();
         match d.cell {
             Cell::Idle => d.waiting != 0 || d.loaded & d.suspended != NONE,
-            Cell::Busy { .. } => row || d.waiting & READS != 0 && self.suspend,
+            Cell::Busy { .. } => row || d.waiting & FIRST != 0 && self.suspend,
             _ => row,
         }
     }
@@ -468,57 +377,76 @@ impl Flash {
         }
     }
 
+    /// Whether a row of this source may go to the register of a die that takes one: at any time with cache commands, else only for an
+    /// idle array.
+    #[inline(always)]
+    fn may_load(&self, d: &Die, source: Source) -> bool {
+        if d.cell == Cell::Idle {
+            self.cache || d.leaving == NONE
+        } else {
+            self.cache && self.opportunistic & source.bit() == 0
+        }
+    }
+
     fn start_next(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         loop {
-            let d = &self.dies[die as usize];
-            if d.waiting & READS != 0
+            let d = &mut self.dies[die as usize];
+            if d.waiting & FIRST != 0
                 && self.suspend
                 && let Cell::Busy { operation, ends } = d.cell
             {
-                self.try_suspend(now, events, die, operation, ends);
-                return;
+                return self.try_suspend(now, events, die, operation, ends);
             }
-            let idle = d.cell == Cell::Idle;
-            let register_free = self.cache || d.leaving == NONE;
-            // A row for the register: whenever it is free with cache commands, else only for an idle array.
-            if d.waiting & PROGRAMS != 0 && d.takes_row() && (self.cache || idle && register_free) {
-                let queue = self.best(d, d.waiting);
-                if kind_of(queue) == Kind::Program && (idle || self.opportunistic >> queue & 1 == 0) {
-                    let id = self.dies[die as usize].take(&self.operations, queue);
-                    self.load(now, events, die, id);
-                    continue;
+            if d.is_row_next() && d.takes_row() {
+                let (class, id) = d.first();
+                let source = self.operations[id as usize].source;
+                if self.may_load(&self.dies[die as usize], source) {
+                    self.dies[die as usize].take(&mut self.operations, class, id);
+                    self.load(now, events, die, id, source);
                 }
             }
-            if !idle {
-                return;
-            }
-            // While something is suspended only the reads it was suspended for may pass.
-            let passing = if d.suspended != NONE { d.waiting & READS } else { d.waiting };
-            let best = (passing != 0).then(|| self.best(d, passing));
-            let urgent = best.is_some_and(|q| self.read_priority && READS >> q & 1 == 1);
-            match best.map(|queue| (queue, kind_of(queue))) {
-                Some((queue, Kind::Read)) if urgent && self.cache || d.loaded == NONE => {
-                    if !register_free {
-                        return;
-                    }
-                    let id = self.dies[die as usize].take(&self.operations, queue);
-                    self.start_read(now, events, die, id);
-                }
-                _ if d.suspended != NONE => self.resume(now, events, die),
-                _ if d.loaded != NONE => self.start_program(now, events, die),
-                Some((queue, Kind::Erase)) => {
-                    let time = self.command_time + self.erase_time;
-                    let d = &mut self.dies[die as usize];
-                    let id = d.take(&self.operations, queue);
-                    d.time.erase += time;
-                    self.start(now, events, die, id, time, lane::ERASE);
-                }
-                _ => return,
-            }
-            if !self.may_start(&self.dies[die as usize]) {
+            if !self.start_array(now, events, die) || !self.may_start(&self.dies[die as usize]) {
                 return;
             }
         }
+    }
+
+    /// Gives an idle array what goes next. False: there is nothing for it, or it is not idle.
+    #[inline(always)]
+    fn start_array(&mut self, now: Instant, events: &mut EventQueue, die: u32) -> bool {
+        let d = &mut self.dies[die as usize];
+        if d.cell != Cell::Idle {
+            return false;
+        }
+        // While something is suspended only the reads it was suspended for may pass.
+        if d.waiting & FIRST != 0 || d.waiting != 0 && d.suspended == NONE {
+            let (class, id) = d.first();
+            let source = self.operations[id as usize].source;
+            let urgent = self.read_priority && self.cache && READS & source.bit() != 0;
+            if source.kind() == Kind::Read && (urgent || d.loaded == NONE) {
+                if !self.cache && d.leaving != NONE {
+                    return false; // The register is not free.
+                }
+                d.take(&mut self.operations, class, id);
+                self.start_read(now, events, die, id);
+                return true;
+            }
+            if source.kind() == Kind::Erase && d.loaded & d.suspended == NONE {
+                let time = self.command_time + self.erase_time;
+                d.take(&mut self.operations, class, id);
+                d.time.erase += time;
+                self.start(now, events, die, id, time, lane::ERASE);
+                return true;
+            }
+        }
+        if d.suspended != NONE {
+            self.resume(now, events, die);
+        } else if d.loaded != NONE {
+            self.start_program(now, events, die);
+        } else {
+            return false;
+        }
+        true
     }
 
     #[inline(always)]
@@ -529,15 +457,31 @@ impl Flash {
         events.push(ends, lane, Event::Cell { die, generation: d.generation });
     }
 
-    /// A row is moved to the register of a die, whose array is kept free for it where it has no other.
+    /// A row of this source is moved to the register of a die, whose array is kept free for it where it has no other.
     #[inline(always)]
-    fn load(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32) {
+    fn load(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32, source: Source) {
         let d = &mut self.dies[die as usize];
         d.loading = id;
         if !self.cache {
             d.cell = Cell::Reserved;
         }
-        self.request_bus(now, events, die, true);
+        let (channel, time) = (d.channel, self.bus_in_time);
+        let transfer = Transfer { time, die, inward: true, lane: lane::BUS_IN as u8, source };
+        self.request_bus(now, events, channel, transfer);
+    }
+
+    /// What was read moves from a die's register to the controller.
+    #[inline(always)]
+    fn unload(&mut self, now: Instant, events: &mut EventQueue, die: u32, id: u32) {
+        let d = &mut self.dies[die as usize];
+        d.leaving = id;
+        d.cell = Cell::Idle;
+        let channel = d.channel;
+        let &Operation { source, unit_count, .. } = &self.operations[id as usize];
+        let time = self.bus_out_time[usize::from(unit_count)];
+        let lane = lane::BUS_OUT + usize::from(unit_count > 1);
+        let transfer = Transfer { time, die, inward: false, lane: lane as u8, source };
+        self.request_bus(now, events, channel, transfer);
     }
 
     #[inline]
@@ -594,38 +538,19 @@ impl Flash {
     }
 
     #[inline(always)]
-    fn request_bus(&mut self, now: Instant, events: &mut EventQueue, die: u32, inward: bool) {
-        let d = &self.dies[die as usize];
-        let index = d.channel;
-        let operation = &self.operations[if inward { d.loading } else { d.leaving } as usize];
-        let transfer = Transfer { die, inward, units: operation.unit_count };
+    fn request_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32, transfer: Transfer) {
         let channel = &mut self.channels[index as usize];
-        if channel.moving.is_some() {
-            let source = operation.source;
-            let urgent = matches!(source, Source::HostRead | Source::MapRead) && self.read_priority;
-            let gaps_only = self.opportunistic >> source as u32 & 1 == 1;
-            let queue = match (urgent, gaps_only) {
-                (true, _) => &mut channel.urgent,
-                (_, false) => &mut channel.normal,
-                (_, true) => &mut channel.gaps,
-            };
-            queue.push_back(transfer);
-            return;
+        if channel.moving.is_none() {
+            return channel.grant(now, events, index, transfer);
         }
-        self.grant_bus(now, events, index, transfer);
-    }
-
-    #[inline(always)]
-    fn grant_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32, transfer: Transfer) {
-        let (time, lane) = if transfer.inward {
-            (self.bus_in_time, lane::BUS_IN)
+        let queue = if URGENT & transfer.source.bit() != 0 && self.read_priority {
+            &mut channel.urgent
+        } else if self.opportunistic & transfer.source.bit() == 0 {
+            &mut channel.normal
         } else {
-            (self.bus_out_time[usize::from(transfer.units)], lane::BUS_OUT + usize::from(transfer.units > 1))
+            &mut channel.gaps
         };
-        let channel = &mut self.channels[index as usize];
-        channel.moving = Some(transfer);
-        channel.busy += time;
-        events.push(now + time, lane, Event::Bus { channel: index });
+        queue.push_back(transfer);
     }
 
     /// A bus transfer ended. Returns the number of the read whose data has reached the controller, or the row of the log that is in its
@@ -633,39 +558,32 @@ impl Flash {
     #[inline(always)]
     pub fn on_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Option<u32> {
         let channel = &mut self.channels[index as usize];
-        let Transfer { die, inward, .. } = channel.moving.take().expect("a transfer ended that was not under way");
-        let next =
-            channel.urgent.pop_front().or_else(|| channel.normal.pop_front()).or_else(|| channel.gaps.pop_front());
-        if let Some(next) = next {
-            self.grant_bus(now, events, index, next);
+        let Transfer { die, inward, source, .. } =
+            channel.moving.take().expect("a transfer ended that was not under way");
+        if let Some(next) = channel.next() {
+            channel.grant(now, events, index, next);
         }
         let d = &mut self.dies[die as usize];
-        let mut done = None;
         if inward {
-            d.loaded = std::mem::replace(&mut d.loading, NONE);
+            let row = std::mem::replace(&mut d.loading, NONE);
+            d.loaded = row;
             if d.cell == Cell::Reserved {
                 d.cell = Cell::Idle;
             }
-            if self.operations[d.loaded as usize].source == Source::Destage {
-                done = Some(d.loaded);
-            }
             if d.cell == Cell::Idle && d.waiting == 0 && d.suspended == NONE {
-                // Nothing else can want the array.
-                self.start_program(now, events, die);
-                return done;
+                self.start_program(now, events, die); // Nothing else can want the array.
+            } else {
+                self.kick(now, events, die);
             }
-        } else {
-            let id = std::mem::replace(&mut d.leaving, NONE);
-            done = Some(id);
-            if let Cell::Held { operation } = d.cell {
-                d.cell = Cell::Idle;
-                d.leaving = operation;
-                self.request_bus(now, events, die, false);
-            }
-            self.release(id);
+            return (source == Source::Destage).then_some(row);
         }
+        let id = std::mem::replace(&mut d.leaving, NONE);
+        if let Cell::Held { operation } = d.cell {
+            self.unload(now, events, die, operation);
+        }
+        self.release(id);
         self.kick(now, events, die);
-        done
+        Some(id)
     }
 
     /// A die's array finished. Returns the number of the program or erase that took effect just now; the caller applies it.
@@ -708,9 +626,7 @@ impl Flash {
                             }
                         }
                         if d.leaving == NONE {
-                            d.leaving = id;
-                            d.cell = Cell::Idle;
-                            self.request_bus(now, events, die, false);
+                            self.unload(now, events, die, id);
                         } else {
                             d.cell = Cell::Held { operation: id };
                         }

@@ -42,10 +42,8 @@ pub const SOURCES: usize = 10;
 
 /// The sources of reads that somebody waits for.
 pub(super) const READS: u32 = Source::HostRead.bit() | Source::Recovery.bit() | Source::MapRead.bit();
-/// The sources of programs.
-pub(super) const PROGRAMS: u32 =
-    Source::Map.bit() | Source::HostProgram.bit() | Source::CollectProgram.bit() | Source::Destage.bit();
-
+/// The sources of reads that go first on the bus, too.
+pub(super) const URGENT: u32 = Source::HostRead.bit() | Source::MapRead.bit();
 impl Source {
     /// A set of this one.
     pub(super) const fn bit(self) -> u32 {
@@ -55,18 +53,12 @@ impl Source {
     /// What all operations of a source do.
     #[inline]
     pub const fn kind(self) -> Kind {
-        kind_of(self as usize)
-    }
-}
-
-/// What the operations in a queue do.
-#[inline]
-pub(super) const fn kind_of(queue: usize) -> Kind {
-    if PROGRAMS >> queue & 1 == 1 {
-        Kind::Program
-    } else if queue == Source::Erase as usize {
-        Kind::Erase
-    } else {
-        Kind::Read
+        match self {
+            Source::Map | Source::HostProgram | Source::CollectProgram | Source::Destage => Kind::Program,
+            Source::Erase => Kind::Erase,
+            Source::HostRead | Source::CollectRead | Source::Recovery | Source::MapRead | Source::FoldRead => {
+                Kind::Read
+            }
+        }
     }
 }
