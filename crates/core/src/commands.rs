@@ -533,7 +533,36 @@ impl<M: Medium> Device<M> {
     }
 
     /// Flash has made progress: whoever waited for that may go on.
+    #[inline(always)]
     pub(crate) fn after_flash(&mut self) {
+        if self.ftl.has_rejected() || !self.flushing.is_empty() {
+            self.answer_waiting();
+        }
+        self.go_on_stalled();
+        self.go_on_flushing();
+        self.go_on_restoring();
+        self.background_destage();
+        if self.fast.is_enabled() {
+            self.go_on_logging();
+        }
+        if self.ftl.is_read_only() && !self.host.namespace().read_only {
+            cold_path();
+            self.host.set_read_only(true);
+        }
+    }
+
+    /// The fast side goes on, too.
+    #[inline(never)]
+    fn go_on_logging(&mut self) {
+        while let Some(owner) = self.ftl.take_rewritten() {
+            self.on_page_rewritten(owner);
+        }
+        self.go_on_destaging();
+    }
+
+    /// Tells those whose units can't be written, and those whose flush has ended.
+    #[inline(never)]
+    fn answer_waiting(&mut self) {
         while let Some(owner) = self.ftl.take_rejected() {
             if owner & LOG_OWNER != 0 {
                 self.on_page_rejected(owner);
@@ -552,19 +581,6 @@ impl<M: Medium> Device<M> {
                 self.ftl.log_deallocations(self.now, &mut self.events);
             }
             self.end_flushes();
-        }
-        self.go_on_stalled();
-        self.go_on_flushing();
-        self.go_on_restoring();
-        self.background_destage();
-        if self.fast.is_enabled() {
-            while let Some(owner) = self.ftl.take_rewritten() {
-                self.on_page_rewritten(owner);
-            }
-            self.go_on_destaging();
-        }
-        if self.ftl.is_read_only() && !self.host.namespace().read_only {
-            self.host.set_read_only(true);
         }
     }
 

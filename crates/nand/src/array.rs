@@ -3,6 +3,7 @@
 use crate::errors::ErrorModel;
 use crate::{Block, Config, Failed, Medium};
 use std::collections::BTreeMap;
+use std::hint::cold_path;
 use std::sync::Arc;
 use tidewater_base::Rng;
 use tidewater_base::rng::probability_threshold;
@@ -212,9 +213,9 @@ impl Nand {
         self.rng.chance(self.erase_fails.max(worn_out))
     }
 
-    /// Marks the next page used.
-    fn take_page(&mut self, at: Block, page: u32) {
-        let index = self.index(at);
+    /// Marks the next page used, of the block with this index.
+    #[inline(always)]
+    fn take_page(&mut self, index: usize, at: Block, page: u32) {
         let pages = self.config.pages_per_block;
         let block = &mut self.blocks[index];
         assert!(block.health == Health::Good, "{at:?} is bad and was programmed");
@@ -223,6 +224,7 @@ impl Nand {
         assert_eq!(u32::from(block.programmed), page, "{at:?} was programmed out of order");
         block.programmed += 1;
         if block.lpns.is_none() {
+            cold_path();
             let units = (pages * self.units_per_page) as usize;
             block.lpns = Some(vec![Nand::NO_LPN; units].into_boxed_slice());
         }
@@ -238,9 +240,10 @@ impl Nand {
     }
 
     /// Writes a page's out-of-band area; `None` leaves it unreadable.
+    #[inline(always)]
     fn write_page(&mut self, at: Block, page: u32, content: Option<&Page<'_>>) {
-        self.take_page(at, page);
         let index = self.index(at);
+        self.take_page(index, at, page);
         let first = (page * self.units_per_page) as usize;
         let units = self.units_per_page as usize;
         let lpns = self.blocks[index].lpns.as_mut().expect("take_page made it");
@@ -283,14 +286,17 @@ impl Medium for Nand {
         &self.config
     }
 
+    // Always inlined: what a page holds is then never put together in memory.
+    #[inline(always)]
     fn program(&mut self, at: Block, page: u32, content: &Page<'_>) -> Result<(), Failed> {
         if self.rng.chance(self.program_fails) {
-            self.write_page(at, page, None);
+            cold_path();
+            self.tear_program(at, page);
             let index = self.index(at);
             self.blocks[index].health = Health::GrownBad;
             return Err(Failed);
         }
-        self.preset(at, page, content);
+        self.write_page(at, page, Some(content));
         Ok(())
     }
 

@@ -46,7 +46,7 @@ impl<M: Medium> Ftl<M> {
         let mut mapping_row = NONE;
         for unit in 0..failed.count {
             let at = (row * self.layout.units_per_row + unit) as usize;
-            let (lpn, owner) = (self.row_lpns[at], self.row_owners[at]);
+            let (lpn, owner) = (self.row_lpns[at], if failed.owned { self.row_owners[at] } else { NO_OWNER });
             if lpn == Nand::NO_LPN {
                 continue;
             }
@@ -156,7 +156,9 @@ impl<M: Medium> Ftl<M> {
         r.count += 1;
         let full = r.count == self.layout.units_per_row;
         self.row_lpns[at] = lpn;
-        self.row_owners[at] = owner;
+        if owner != NO_OWNER {
+            self.set_owner(row, at, owner);
+        }
         self.row_previous[at] = NOWHERE;
         if self.stamps {
             self.row_stamps[at] = stamp;

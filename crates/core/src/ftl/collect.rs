@@ -1,6 +1,6 @@
 //! Garbage collection and static wear levelling: within a die, a row at a time.
 
-use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State, Stream};
+use super::{DieSpace, Entry, Ftl, Layout, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::{NONE, Operation, Source, count_units};
 use crate::profile::GcVictim;
@@ -21,6 +21,16 @@ const RATIO_MAX: i64 = 32;
 /// Static wear levelling looks at the wear of a die once in so many victims: it walks all superblocks.
 const WEAR_LOOK: u32 = 8;
 
+/// The lowest `n` of the bits that are set.
+#[inline]
+fn lowest(of: u64, n: u32) -> u64 {
+    if count_units(of) <= n {
+        return of;
+    }
+    let rest = (0..n).fold(of, |rest, _| rest & (rest - 1));
+    of & !rest
+}
+
 /// The numbers of the bits that are set, from the lowest.
 #[inline]
 fn bits(mut of: u64) -> impl Iterator<Item = u32> {
@@ -29,6 +39,30 @@ fn bits(mut of: u64) -> impl Iterator<Item = u32> {
         of &= of.wrapping_sub(1);
         bit
     })
+}
+
+/// Tells these units of a row, with the logical page of each.
+#[inline(always)]
+fn each_lpn<M: Medium>(
+    layout: &Layout,
+    medium: &M,
+    die: u32,
+    superblock: u32,
+    row: u32,
+    units: u64,
+    mut tell: impl FnMut(u32, u32),
+) {
+    let per_page = layout.units_per_page;
+    let page = u64::MAX >> (u64::BITS - per_page);
+    let mut first = 0;
+    for plane in 0..layout.planes() {
+        let of_page = units >> first & page;
+        if of_page != 0 {
+            let lpns = medium.lpns(layout.block_on(die, superblock, plane), row);
+            bits(of_page).for_each(|unit| tell(first + unit, lpns[unit as usize]));
+        }
+        first += per_page;
+    }
 }
 
 impl<M: Medium> Ftl<M> {
@@ -50,8 +84,7 @@ impl<M: Medium> Ftl<M> {
     /// time, instead of long once the last superblock is gone.
     #[inline]
     pub(super) fn is_behind(&self, space: &DieSpace) -> bool {
-        space.credit > BEHIND * space.ratio * i64::from(self.layout.units_per_row)
-            && space.free_beyond() <= self.profile.gc_start as usize
+        space.credit > space.behind && space.free_beyond() <= self.profile.gc_start as usize
     }
 
     fn may_collect(&self, die: u32) -> bool {
@@ -96,26 +129,32 @@ impl<M: Medium> Ftl<M> {
                     }
                 }
             }
-            match self.next_victim_row(die) {
-                Some((row, units)) => {
-                    let failed = self.superblocks[self.dies[die as usize].victim as usize].failed;
-                    let full = self.flash.programs(die) >= self.programs_per_die + ROWS_AHEAD;
-                    let may = failed || self.may_collect(die);
-                    let folds = self.is_slc(self.dies[die as usize].victim) && self.must_fold(die);
-                    if full || !may && !folds {
-                        return;
-                    }
-                    if !self.has_room_to_collect(die) {
-                        if !may {
-                            return; // What is folded stays where it is for now.
-                        }
-                        return self.wait_for_room(now, events, die);
-                    }
-                    self.read_victim_row(now, events, die, row, units);
+            let victim = self.dies[die as usize].victim as usize;
+            if self.valid[victim] & !NOT_A_CANDIDATE == 0 {
+                if self.dies[die as usize].reads > 0 {
+                    return;
                 }
-                None if self.dies[die as usize].reads > 0 => return,
-                None => self.end_collection(now, events, die),
+                self.end_collection(now, events, die);
+                continue;
             }
+            if self.flash.programs(die) >= self.programs_per_die + ROWS_AHEAD {
+                return;
+            }
+            let victim = &self.superblocks[victim];
+            let may = victim.failed || self.may_collect(die);
+            let folds = victim.stream == Stream::Slc && self.must_fold(die);
+            if !may && !folds {
+                return;
+            }
+            // `None`: the rest of what is valid is being read.
+            let Some((row, units)) = self.next_victim_row(die) else { return };
+            if !self.has_room_to_collect(die) {
+                if !may {
+                    return; // What is folded stays where it is for now.
+                }
+                return self.wait_for_room(now, events, die);
+            }
+            self.read_victim_row(now, events, die, row, units);
         }
     }
 
@@ -160,6 +199,7 @@ impl<M: Medium> Ftl<M> {
         space.victim_row = 0;
         // At least something, or a drive of empty superblocks would look as if none had been chosen yet.
         space.ratio = (valid * CREDIT / (all - valid).max(1)).clamp(1, RATIO_MAX * CREDIT);
+        space.behind = BEHIND * space.ratio * i64::from(self.layout.units_per_row);
         // What was owed to the last victim is not owed to this one beyond its own units: a die must not look behind for a
         // whole victim because the one before it was full.
         space.credit = space.credit.min(valid * CREDIT);
@@ -168,9 +208,6 @@ impl<M: Medium> Ftl<M> {
     /// The next row of the victim that holds valid units.
     fn next_victim_row(&self, die: u32) -> Option<(u32, u64)> {
         let DieSpace { victim, victim_row, .. } = self.dies[die as usize];
-        if self.valid[victim as usize] & !NOT_A_CANDIDATE == 0 {
-            return None;
-        }
         (victim_row..self.layout.rows).find_map(|row| {
             let units = self.valid_bits.row(self.layout.ppn(victim, row, 0), self.layout.units_per_row);
             (units != 0).then_some((row, units))
@@ -188,7 +225,7 @@ impl<M: Medium> Ftl<M> {
         space.credit -= if fold { 0 } else { i64::from(count_units(units)) * CREDIT };
         self.update_ready(die);
         // The map entries are needed when the read is done, many events from now.
-        self.each_lpn(die, victim, row, units, |_, lpn| self.map.prefetch(lpn));
+        each_lpn(&self.layout, &self.medium, die, victim, row, units, |_, lpn| self.map.prefetch(lpn));
         let source = if fold { Source::FoldRead } else { Source::CollectRead };
         self.flash.enqueue(now, events, source, die, victim, row, units, die);
     }
@@ -199,37 +236,37 @@ impl<M: Medium> Ftl<M> {
         // What was overwritten, lost or moved while it was read stays behind. Moving one makes no other invalid.
         let first = self.layout.ppn(superblock, operation.row, 0);
         let valid = operation.units & self.valid_bits.row(first, self.layout.units_per_row);
-        let mut lpns = std::mem::take(&mut self.moving);
-        self.each_lpn(die, superblock, operation.row, valid, |unit, lpn| {
-            self.map.prefetch(lpn);
-            lpns[unit as usize] = lpn;
-        });
-        let (mut moved, mut to) = (0, None);
-        for unit in bits(valid) {
-            let (ppn, lpn) = (first + unit, lpns[unit as usize]);
-            if operation.uncorrectable >> unit & 1 == 1 {
-                self.lose(lpn, ppn);
+        if valid & valid.wrapping_sub(1) != 0 {
+            // Many have left the cache since the read was queued. All are asked for before the first is needed.
+            each_lpn(&self.layout, &self.medium, die, superblock, operation.row, valid, |_, lpn| {
+                self.map.prefetch(lpn)
+            });
+        }
+        let (mut moved, mut left) = (0, valid);
+        while left != 0 {
+            // In their order: what goes to a row at once ends before a unit that is lost.
+            let lost = left & operation.uncorrectable;
+            let readable = left & (lost & lost.wrapping_neg()).wrapping_sub(1);
+            if readable == 0 {
+                let ppn = first + left.trailing_zeros();
+                left &= left - 1;
+                let place = self.place_of(ppn);
+                self.lose(self.medium.lpn(place.at, place.page, place.unit), ppn);
                 continue;
             }
-            let stamp = self.stamp_of_copy(ppn);
-            to = to.or_else(|| self.row_for_copies(die));
-            let Some(row) = to else {
+            let Some(row) = self.row_for_copies(die) else {
                 // So many programs failed that no superblock is left: what is valid stays where it is for now.
                 let space = &mut self.dies[die as usize];
                 space.victim_row = space.victim_row.min(operation.row);
                 break;
             };
-            moved += 1;
-            let full = self.put(row, lpn, stamp, super::write::NO_OWNER);
-            if self.payload {
-                self.set_origin(row, Origin::Copy(self.place_of(ppn)));
-            }
-            if full {
-                to = None;
+            let units = lowest(readable, self.layout.units_per_row - self.rows[row as usize].count);
+            left &= !units;
+            moved += u64::from(count_units(units));
+            if self.put_copies(row, operation, units) {
                 self.submit(now, events, row);
             }
         }
-        self.moving = lpns;
         if self.is_slc(superblock) {
             self.statistics.folded += moved;
         } else {
@@ -240,27 +277,62 @@ impl<M: Medium> Ftl<M> {
         self.collect(now, events, die);
     }
 
+    /// Puts valid units of a row that was read into another that has room for all, and moves their map entries. As [`Ftl::put`] for
+    /// each, but they leave one superblock for one other. True: the row is full.
+    #[inline(always)]
+    fn put_copies(&mut self, row: u32, operation: &Operation, units: u64) -> bool {
+        let (count, superblock) = (count_units(units), operation.superblock);
+        let r = &mut self.rows[row as usize];
+        let (unit, number, stream, into) = (r.count, r.number, r.stream, r.superblock);
+        r.count += count;
+        let full = r.count == self.layout.units_per_row;
+        let to = self.layout.ppn(into, r.row, unit);
+        let at = (row * self.layout.units_per_row + unit) as usize;
+        let first = self.layout.ppn(superblock, operation.row, 0);
+        let places = at..at + count as usize;
+        let mut staged = self.row_lpns[places.clone()].iter_mut().zip(&mut self.row_previous[places]).zip(to..);
+        each_lpn(&self.layout, &self.medium, operation.die, superblock, operation.row, units, |unit, lpn| {
+            let ((of, previous), to) = staged.next().expect("there is a place for each");
+            (*of, *previous) = (lpn, first + unit);
+            debug_assert_eq!(self.map.get(lpn), Entry::At(first + unit), "a valid unit is what its page maps to");
+            self.map.redirect(lpn, to);
+        });
+        if self.stamps {
+            self.stamp_copies(at, first, units);
+        }
+        self.valid_bits.clear_row(first, units);
+        self.valid_bits.set_row(to, u64::MAX >> (u64::BITS - count));
+        self.valid[superblock as usize] -= count;
+        self.valid[into as usize] += count;
+        let s = &mut self.superblocks[superblock as usize];
+        match stream {
+            Stream::Collected => s.collect_hazard = s.collect_hazard.max(number),
+            Stream::Host => s.host_hazard = s.host_hazard.max(number),
+            _ => {}
+        }
+        if self.starved > 0 {
+            let die = u32::from(s.die);
+            self.wake_if_starved(die);
+        }
+        full
+    }
+
+    /// Copies that are put into a row from the place `at` on are stamped as their originals.
+    #[inline(never)]
+    fn stamp_copies(&mut self, at: usize, first: u32, units: u64) {
+        for (unit, at) in bits(units).zip(at..) {
+            self.row_stamps[at] = self.stamp_of_copy(first + unit);
+            if self.payload {
+                self.row_origins[at] = Origin::Copy(self.place_of(first + unit));
+            }
+        }
+    }
+
     /// The row that collected data of a die goes to next, opened if need be.
     #[inline]
     fn row_for_copies(&mut self, die: u32) -> Option<u32> {
         let row = if self.profile.gc_stream { self.collected_row(die) } else { None };
         row.or_else(|| self.any_host_row(die))
-    }
-
-    /// Tells these units of a row, with the logical page of each.
-    #[inline]
-    fn each_lpn(&self, die: u32, superblock: u32, row: u32, units: u64, mut tell: impl FnMut(u32, u32)) {
-        let per_page = self.layout.units_per_page;
-        let page = u64::MAX >> (u64::BITS - per_page);
-        let mut first = 0;
-        for plane in 0..self.layout.planes() {
-            let of_page = units >> first & page;
-            if of_page != 0 {
-                let lpns = self.medium.lpns(self.layout.block_on(die, superblock, plane), row);
-                bits(of_page).for_each(|unit| tell(first + unit, lpns[unit as usize]));
-            }
-            first += per_page;
-        }
     }
 
     /// A unit of a row that was read: where it is, and whose. `None`: it was overwritten, lost or moved while it was read.

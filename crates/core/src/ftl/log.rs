@@ -53,7 +53,8 @@ impl<M: Medium> Ftl<M> {
     /// The owners of the units in a row that is under way.
     pub fn owners_of_row(&self, row: u32) -> &[u32] {
         let first = (row * self.layout.units_per_row) as usize;
-        &self.row_owners[first..first + self.rows[row as usize].count as usize]
+        let r = &self.rows[row as usize];
+        if r.owned { &self.row_owners[first..first + r.count as usize] } else { &[] }
     }
 
     /// From now on only the log is written, on stored energy, into whatever is erased.

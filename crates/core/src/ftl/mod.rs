@@ -49,8 +49,9 @@ use hybrid::Hybrid;
 use slc::Slc;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 use tidewater_base::Instant;
-use tidewater_nand::{Medium, Nand, Origin, Stamps};
+use tidewater_nand::{Medium, Origin, Stamps};
 
 /// What a superblock is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,10 +178,24 @@ struct Row {
     in_use: bool,
     /// A timer runs that pads it.
     timed: bool,
+    /// Somebody waits for a unit of it: only then are the owners of its units told apart.
+    owned: bool,
     /// The whole row is the firmware's own (map, deallocations).
     own: Option<checkpoint::OwnRow>,
     /// What the mapping pages of the row say, one behind the other, when the medium keeps stamps.
     images: Vec<u32>,
+}
+
+impl Row {
+    /// What the firmware itself writes into it.
+    #[inline(always)]
+    fn own_payload(&self) -> Option<Arc<[u32]>> {
+        match &self.own {
+            None if self.images.is_empty() => None,
+            None => Some(self.images.as_slice().into()),
+            Some(own) => own.payload.clone(),
+        }
+    }
 }
 
 /// What a die knows of its own space.
@@ -204,6 +219,8 @@ struct DieSpace {
     credit: i64,
     /// Units to move for each unit that the host writes, times [`collect::CREDIT`].
     ratio: i64,
+    /// The credit beyond which collection is behind what the host's writes were to pay for.
+    behind: i64,
     /// Superblocks in which a program failed.
     failed: Vec<u32>,
     erases_max: u32,
@@ -321,8 +338,6 @@ pub struct Ftl<M> {
     row_stamps: Vec<(u64, u64)>,
     /// Where each unit of a row comes from, when somebody keeps payload; of rows of merges it is known when they are programmed.
     row_origins: Vec<Origin>,
-    /// The logical pages of the collected row that is being put elsewhere: apart, so that no row clears them first.
-    moving: Box<[u32]>,
     host_row: u32,
     host_rows: Outstanding,
     log_row: u32,
@@ -383,6 +398,7 @@ impl<M: Medium> Ftl<M> {
             reads: 0,
             credit: 0,
             ratio: 0,
+            behind: 0,
             failed: Vec::new(),
             erases_max: 0,
             victims: 0,
@@ -433,7 +449,6 @@ impl<M: Medium> Ftl<M> {
             row_previous: Vec::new(),
             row_stamps: Vec::new(),
             row_origins: Vec::new(),
-            moving: vec![Nand::NO_LPN; layout.units_per_row as usize].into_boxed_slice(),
             payload: false,
             host_row: NONE,
             host_rows: Outstanding::default(),
@@ -561,6 +576,12 @@ impl<M: Medium> Ftl<M> {
     /// The write sequence of the newest unit.
     pub fn write_sequence(&self) -> u64 {
         self.write_sequence
+    }
+
+    /// Whether [`Ftl::take_rejected`] has one.
+    #[inline]
+    pub fn has_rejected(&self) -> bool {
+        !self.rejected.is_empty()
     }
 
     /// Takes the owners whose units could not be programmed since the last call.

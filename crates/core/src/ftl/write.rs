@@ -82,7 +82,9 @@ impl<M: Medium> Ftl<M> {
         let ppn = self.layout.ppn(superblock, r.row, unit);
         let at = (row * self.layout.units_per_row + unit) as usize;
         self.row_lpns[at] = lpn;
-        self.row_owners[at] = owner;
+        if owner != NO_OWNER {
+            self.set_owner(row, at, owner);
+        }
         if self.stamps {
             self.row_stamps[at] = stamp;
             if self.payload {
@@ -109,6 +111,16 @@ impl<M: Medium> Ftl<M> {
         self.valid_bits.set(ppn);
         self.valid[superblock as usize] += 1;
         full
+    }
+
+    /// Somebody waits for this unit of a row.
+    #[inline(never)]
+    pub(super) fn set_owner(&mut self, row: u32, at: usize, owner: u32) {
+        if !std::mem::replace(&mut self.rows[row as usize].owned, true) {
+            let first = (row * self.layout.units_per_row) as usize;
+            self.row_owners[first..first + self.layout.units_per_row as usize].fill(NO_OWNER);
+        }
+        self.row_owners[at] = owner;
     }
 
     /// Opens a row for host data on the next die that can take one.
@@ -186,6 +198,7 @@ impl<M: Medium> Ftl<M> {
                     generation: 0,
                     in_use: false,
                     timed: false,
+                    owned: false,
                     own: None,
                     images: Vec::new(),
                 });
@@ -193,21 +206,19 @@ impl<M: Medium> Ftl<M> {
             }
         };
         let r = &mut self.rows[id as usize];
-        let generation = r.generation.wrapping_add(1);
-        *r = Row {
-            superblock,
-            row,
-            stream,
-            count: 0,
-            number,
-            program_sequence: self.row_sequence,
-            index: 0,
-            generation,
-            in_use: true,
-            timed: false,
-            own: None,
-            images: Vec::new(),
-        };
+        debug_assert!(r.own.is_none(), "what a row of the firmware's own held was taken when it was programmed");
+        r.superblock = superblock;
+        r.row = row;
+        r.stream = stream;
+        r.count = 0;
+        r.number = number;
+        r.program_sequence = self.row_sequence;
+        r.index = 0;
+        r.generation = r.generation.wrapping_add(1);
+        r.in_use = true;
+        r.timed = false;
+        r.owned = false;
+        r.images.clear();
         id
     }
 
@@ -216,10 +227,10 @@ impl<M: Medium> Ftl<M> {
         let r = &self.rows[row as usize];
         let (superblock, index, stream, count) = (r.superblock, r.row, r.stream, r.count);
         let units = self.layout.units_per_row;
-        let first = (row * units) as usize;
-        let (start, end) = (first + count as usize, first + units as usize);
-        self.row_lpns[start..end].fill(Nand::NO_LPN);
-        self.row_owners[start..end].fill(NO_OWNER);
+        if count < units {
+            let first = (row * units) as usize;
+            self.row_lpns[first + count as usize..first + units as usize].fill(Nand::NO_LPN);
+        }
         if matches!(stream, Stream::Map | Stream::Mapping) {
             self.statistics.map += u64::from(units);
         } else {
@@ -302,7 +313,7 @@ impl<M: Medium> Ftl<M> {
         }
         if failed {
             self.rewrite(now, events, row);
-        } else {
+        } else if self.rows[row as usize].owned {
             let first = (row * self.layout.units_per_row) as usize;
             for unit in 0..self.rows[row as usize].count as usize {
                 let owner = self.row_owners[first + unit];
@@ -375,6 +386,7 @@ impl<M: Medium> Ftl<M> {
             self.find_origins(row);
         }
         let r = &self.rows[row as usize];
+        let die = self.layout.die_of(superblock);
         let mut good = true;
         for plane in 0..self.layout.planes() {
             let units = first + plane as usize * per_page..first + (plane as usize + 1) * per_page;
@@ -383,13 +395,9 @@ impl<M: Medium> Ftl<M> {
                 lpns: &self.row_lpns[units.clone()],
                 stamps: if self.stamps { &self.row_stamps[units.clone()] } else { &[] },
                 origins: if self.payload { &self.row_origins[units] } else { &[] },
-                own_payload: match &r.own {
-                    Some(own) if plane == 0 => own.payload.clone(),
-                    None if plane == 0 && !r.images.is_empty() => Some(r.images.as_slice().into()),
-                    _ => None,
-                },
+                own_payload: if plane == 0 { r.own_payload() } else { None },
             };
-            let at = self.layout.block(superblock, plane);
+            let at = self.layout.block_on(die, superblock, plane);
             if self.medium.program(at, r.row, &content).is_err() {
                 self.statistics.program_failures += 1;
                 good = false;

@@ -321,10 +321,14 @@ impl<M: Medium> Device<M> {
     }
 
     /// Flash has made progress.
+    #[inline(always)]
     pub(crate) fn go_on_flushing(&mut self) {
-        if self.window.table.used() == 0 {
-            return;
+        if self.window.table.used() != 0 {
+            self.wake_flushing();
         }
+    }
+
+    fn wake_flushing(&mut self) {
         for place in 0..self.window.jobs.len() {
             if self.window.jobs[place].waits && (self.ftl.has_ready_die() || self.is_worn_out()) {
                 self.window.jobs[place].waits = false;

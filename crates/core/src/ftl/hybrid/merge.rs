@@ -6,7 +6,7 @@
 use super::{Ftl, Hybrid, Role, RowRole};
 use crate::events::EventQueue;
 use crate::flash::{NONE, Operation, Source};
-use crate::ftl::{Entry, NO_OWNER, State, Stream};
+use crate::ftl::{Entry, State, Stream};
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand, Origin, Place};
 
@@ -335,7 +335,6 @@ impl<M: Medium> Ftl<M> {
         self.rows[row as usize].index = role.index();
         self.rows[row as usize].count = per_row;
         let first = (row * per_row) as usize;
-        self.row_owners[first..first + per_row as usize].fill(NO_OWNER);
         let mut copied = 0;
         for unit in 0..per_row {
             let (place, at) = (index * per_row + unit, first + unit as usize);
