@@ -16,7 +16,7 @@ use super::set::{COPY, Files, FilesError, Journal};
 use super::table::{Locked, Place};
 
 /// Bytes that are worth being kept for the next, at least.
-pub(super) const KEPT_MIN: usize = 512;
+const KEPT_MIN: usize = 512;
 /// Bytes of a delta behind its head, at most: what is left out has to be worth its comparison.
 const DELTA_MAX: usize = 1 << 10;
 /// Bytes alike within what differs that are worth a patch's end: more than a [`FilePatch`] takes.
@@ -25,8 +25,9 @@ const GAP: usize = 16;
 const SETS: usize = 8;
 /// Places that are looked at to see which base is the most alike.
 const SAMPLES: usize = 16;
-/// Records in a row that are like none before, after which it isn't tried for [`REST`] more.
+/// Records in a row that are like none before, after which it isn't tried any more.
 const TRIES: u32 = 16;
+/// Those, and records that were written without a look since, after which it is tried again.
 const REST: u32 = 256;
 
 /// What this process recorded last of its files.
