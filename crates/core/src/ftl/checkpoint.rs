@@ -90,43 +90,55 @@ pub struct Checkpoint {
 }
 
 /// Through which program sequence the newest image of each segment is complete. A large drive has a hundred thousand segments, and
-/// each image asks for the least of the others: so the least of every group of segments is kept.
+/// each image asks for the least of the others: so the least of every group of segments is kept, and of every group of groups.
 #[derive(Clone, Debug)]
 struct Complete {
-    segments: Vec<u64>,
-    groups: Vec<u64>,
+    /// By segment, then by group, up to a level of one group.
+    levels: Vec<Vec<u64>>,
 }
 
 impl Complete {
-    /// Segments of a group.
-    const GROUP: usize = 256;
+    /// Members of a group.
+    const GROUP: usize = 16;
 
     fn new(segments: u32) -> Complete {
-        let segments = vec![0; segments as usize];
-        let groups = vec![0; segments.len().div_ceil(Self::GROUP)];
-        Complete { segments, groups }
+        let mut levels = vec![vec![0; segments as usize]];
+        let mut len = segments as usize;
+        while len > Self::GROUP {
+            len = len.div_ceil(Self::GROUP);
+            levels.push(vec![0; len]);
+        }
+        Complete { levels }
     }
 
     fn set(&mut self, segment: u32, sequence: u64) {
-        self.segments[segment as usize] = sequence;
-        let group = segment as usize / Self::GROUP;
-        let end = self.segments.len().min((group + 1) * Self::GROUP);
-        self.groups[group] = self.segments[group * Self::GROUP..end].iter().copied().min().unwrap_or(u64::MAX);
+        let (mut at, mut least) = (segment as usize, sequence);
+        for level in &mut self.levels {
+            if std::mem::replace(&mut level[at], least) == least {
+                return; // Nothing above has changed, either.
+            }
+            let first = at - at % Self::GROUP;
+            let end = level.len().min(first + Self::GROUP);
+            least = level[first..end].iter().copied().min().unwrap_or(u64::MAX);
+            at /= Self::GROUP;
+        }
     }
 
     fn fill(&mut self, sequence: u64) {
-        self.segments.fill(sequence);
-        self.groups.fill(sequence);
+        self.levels.iter_mut().for_each(|level| level.fill(sequence));
     }
 
     /// `u64::MAX`: there are no others.
     fn least_of_others(&self, segment: u32) -> u64 {
-        let group = segment as usize / Self::GROUP;
-        let first = group * Self::GROUP;
-        let end = self.segments.len().min(first + Self::GROUP);
-        let near = (first..end).filter(|&i| i != segment as usize).map(|i| self.segments[i]);
-        let far = (0..self.groups.len()).filter(|&i| i != group).map(|i| self.groups[i]);
-        near.chain(far).min().unwrap_or(u64::MAX)
+        let (mut at, mut least) = (segment as usize, u64::MAX);
+        for level in &self.levels {
+            let first = at - at % Self::GROUP;
+            let end = level.len().min(first + Self::GROUP);
+            let (before, after) = (&level[first..at], &level[at + 1..end]);
+            least = before.iter().chain(after).fold(least, |least, &sequence| least.min(sequence));
+            at /= Self::GROUP;
+        }
+        least
     }
 }
 
@@ -397,7 +409,7 @@ mod tests {
     #[test]
     fn the_least_of_the_others_is_that_of_all_segments_but_one() {
         let mut rng = Rng::new(4, b"complete");
-        for segments in [1, 2, 255, 256, 257, 700] {
+        for segments in [1, 2, 15, 16, 17, 255, 256, 257, 700, 4_097] {
             let mut complete = Complete::new(segments);
             complete.fill(5);
             let mut model = vec![5; segments as usize];
