@@ -378,12 +378,28 @@ impl<M: Medium> Device<M> {
             Input::Frame { function, frame, content } => self.on_frame(function.into(), *frame, content),
             Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
             Input::Lending(lending) => self.on_lending(lending),
-            Input::Timer => self.on_timer(),
+            Input::Timer => {
+                let event = self.events.pop_due(now);
+                self.on_event(event);
+            }
         }
         if self.host_uses.map {
             self.go_on_mapping();
         }
         Ok(())
+    }
+
+    /// As [`Device::handle`] with [`Input::Timer`] at a time when [`Device::deadline`] has come, which is not asked again.
+    #[inline(always)]
+    pub(crate) fn on_deadline(&mut self, now: Instant) {
+        assert!(now >= self.now, "time runs backwards: {now:?} after {:?}", self.now);
+        debug_assert!(self.deadline().is_some_and(|at| at <= now), "nothing is due");
+        self.now = now;
+        let event = self.events.pop();
+        self.on_event(event);
+        if self.host_uses.map {
+            self.go_on_mapping();
+        }
     }
 
     /// A hint that a command for this byte will come soon: it changes nothing but speed.
@@ -420,8 +436,8 @@ impl<M: Medium> Device<M> {
     }
 
     #[inline(always)]
-    fn on_timer(&mut self) {
-        let Some(event) = self.events.pop_due(self.now) else {
+    fn on_event(&mut self, event: Option<Event>) {
+        let Some(event) = event else {
             cold_path();
             return;
         };
@@ -440,8 +456,10 @@ impl<M: Medium> Device<M> {
                 }
             }
             Event::Cell { die, generation } => {
+                // A program or an erase: no host command waits for the operation itself.
                 if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
-                    self.on_flash_done(done);
+                    let done = *self.ftl.flash.operation(done);
+                    self.on_own_done(&done);
                 }
             }
             Event::Persist { lane } => self.on_persist(lane),

@@ -75,8 +75,7 @@ impl<M: Medium> Machine for Device<M> {
 
     #[inline(always)]
     fn on_deadline(&mut self, now: Instant) {
-        let taken = Device::handle(self, now, Input::Timer);
-        debug_assert!(taken.is_ok());
+        Device::on_deadline(self, now);
     }
 
     #[inline]

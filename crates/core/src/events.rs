@@ -360,10 +360,16 @@ impl EventQueue {
     /// Takes the next event if it is due by `now`.
     #[inline(always)]
     pub fn pop_due(&mut self, now: Instant) -> Option<Event> {
-        let at = self.next_at()?;
-        if at > now {
+        if self.next_at()? > now {
             return None;
         }
+        self.pop()
+    }
+
+    /// Takes the next event, for whoever has asked when it is due.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<Event> {
+        let at = self.next_at()?;
         self.popped += 1;
         self.taken_at = at.as_ps();
         let lane = self.first as usize % LANES;

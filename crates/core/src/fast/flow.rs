@@ -408,7 +408,7 @@ impl<M: Medium> Device<M> {
     pub(crate) fn programs_done(&self) -> u64 {
         use crate::flash::Source;
         let sources = [Source::HostProgram, Source::CollectProgram, Source::Destage, Source::Map];
-        sources.iter().map(|&source| self.ftl.flash.statistics.operations_of(source)).sum()
+        sources.iter().map(|&source| self.ftl.flash.statistics().operations_of(source)).sum()
     }
 
     /// Recovery has brought the map back: the log's pages are found again where the control blocks say, and what was in rings is

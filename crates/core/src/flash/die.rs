@@ -49,13 +49,14 @@ pub(super) struct Die {
     /// Programs queued or in flight, but those of the log; and those.
     pub(super) programs: u32,
     pub(super) log_programs: u32,
+    pub(super) number: u32,
     pub(super) channel: u32,
     pub(super) time: DieTime,
 }
 
 impl Die {
     /// An idle die.
-    pub(super) fn on(channel: u32) -> Die {
+    pub(super) fn on(number: u32, channel: u32) -> Die {
         Die {
             queues: [List::EMPTY; CLASSES],
             waiting: 0,
@@ -69,6 +70,7 @@ impl Die {
             generation: 0,
             programs: 0,
             log_programs: 0,
+            number,
             channel,
             time: DieTime::default(),
         }

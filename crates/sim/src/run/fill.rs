@@ -83,9 +83,9 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
         wear: wear(device),
         utilization: utilization(device, seconds),
         slc: slc(device),
-        suspends: device.ftl().flash.statistics.suspensions,
-        read_retries: device.ftl().flash.statistics.read_retries,
-        uncorrectable: device.ftl().flash.statistics.uncorrectable,
+        suspends: device.ftl().flash.statistics().suspensions,
+        read_retries: device.ftl().flash.statistics().read_retries,
+        uncorrectable: device.ftl().flash.statistics().uncorrectable,
         recovery: device
             .recovery_report()
             .map(|report| Recovery { seconds: secs(report.time), pages_read: report.reads }),
@@ -149,7 +149,7 @@ fn options(options: &RunOptions, text: &mut BTreeMap<String, String>) {
 
 fn flash(device: &Device) -> Flash {
     let ftl = &device.ftl().statistics;
-    let flash = &device.ftl().flash.statistics;
+    let flash = device.ftl().flash.statistics();
     let buffer = &device.write_buffer().statistics;
     let rewritten = (buffer.merged + buffer.padded).min(ftl.host);
     let planes = u64::from(device.ftl().layout().planes());

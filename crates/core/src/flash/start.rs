@@ -1,0 +1,390 @@
+//! What a die does next, and what its channel's bus moves.
+
+use super::die::{Cell, Die};
+use super::source::{READS, URGENT};
+use super::{CLASSES, FIRST, FlashStatistics, Kind, NONE, Operation, SLC_KIND, SOURCES, Source};
+use crate::events::{Event, EventQueue, lane};
+use crate::ftl::Layout;
+use std::collections::VecDeque;
+use tidewater_base::{Duration, Instant};
+use tidewater_nand::Medium;
+
+/// What a channel's bus moves: a row to a die's register, or what was read from it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    time: Duration,
+    pub(super) die: u32,
+    pub(super) inward: bool,
+    /// The lane of its event.
+    lane: u8,
+    /// Where the operation comes from.
+    pub(super) source: Source,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Channel {
+    moving: Option<Transfer>,
+    urgent: VecDeque<Transfer>,
+    normal: VecDeque<Transfer>,
+    gaps: VecDeque<Transfer>,
+    pub(super) busy: Duration,
+}
+
+impl Channel {
+    /// The bus is free, and moves this.
+    #[inline(always)]
+    fn grant(&mut self, now: Instant, events: &mut EventQueue, index: u32, transfer: Transfer) {
+        self.moving = Some(transfer);
+        self.busy += transfer.time;
+        events.push(now + transfer.time, transfer.lane.into(), Event::Bus { channel: index });
+    }
+
+    /// The transfer that has ended, after which the bus moves what goes next.
+    #[inline(always)]
+    pub(super) fn end(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Transfer {
+        let ended = self.moving.take().expect("a transfer ended that was not under way");
+        if let Some(next) = self.next() {
+            self.grant(now, events, index, next);
+        }
+        ended
+    }
+
+    /// The transfer that goes next, once the bus is free.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Transfer> {
+        self.urgent.pop_front().or_else(|| self.normal.pop_front()).or_else(|| self.gaps.pop_front())
+    }
+}
+
+/// What all dies share. Apart from them, so that a die is looked up once for all that an event makes it do.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    pub(super) channels: Vec<Channel>,
+    pub(super) operations: Vec<Operation>,
+    /// The priority class of each source, the best first.
+    pub(super) classes: [u8; SOURCES],
+    /// Sources that only use the gaps: nothing of theirs is loaded ahead.
+    pub(super) opportunistic: u32,
+    pub(super) read_priority: bool,
+    pub(super) suspend: bool,
+    pub(super) suspend_time: Duration,
+    pub(super) resume_time: Duration,
+    pub(super) suspend_max: u32,
+    pub(super) cache: bool,
+    pub(super) planes_in_turn: bool,
+    pub(super) units_per_page: u32,
+    /// Page kind by row.
+    pub(super) kinds: Vec<u8>,
+    /// Whether each superblock is in single-level mode; empty where there is no SLC cache.
+    pub(super) slc: Vec<bool>,
+    /// By page kind, and in single-level mode.
+    pub(super) read_time: [Duration; 4],
+    pub(super) program_time: [Duration; 4],
+    pub(super) erase_time: Duration,
+    pub(super) command_time: Duration,
+    pub(super) bus_in_time: Duration,
+    pub(super) bus_out_time: Vec<Duration>,
+    pub(super) statistics: FlashStatistics,
+}
+
+impl Shared {
+    /// The kind of page that an operation is on, as times are kept by.
+    #[inline]
+    pub(super) fn kind_of(&self, operation: &Operation) -> usize {
+        if !self.slc.is_empty() && self.slc[operation.superblock as usize] {
+            return SLC_KIND;
+        }
+        usize::from(self.kinds[operation.row as usize])
+    }
+
+    /// Puts an operation behind all others of its class.
+    #[inline(always)]
+    pub(super) fn put(&mut self, d: &mut Die, source: Source, id: u32) {
+        let class = usize::from(self.classes[source as usize]) % CLASSES;
+        d.put(&mut self.operations, class, id);
+    }
+
+    /// An operation is done.
+    #[inline(always)]
+    pub(super) fn count(&mut self, id: u32) {
+        let operation = &self.operations[id as usize];
+        self.statistics.count(operation.source, operation.unit_count);
+    }
+
+    /// Starts whatever a die can start now. By far the most common case is that it is nothing.
+    #[inline(always)]
+    pub(super) fn kick(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        if d.cell == Cell::Idle {
+            self.kick_idle(now, events, d);
+        } else {
+            self.kick_busy(now, events, d);
+        }
+    }
+
+    /// As [`Shared::kick`], with an idle array.
+    #[inline(always)]
+    pub(super) fn kick_idle(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        if d.waiting != 0 || d.loaded & d.suspended != NONE {
+            self.start_idle(now, events, d);
+        }
+    }
+
+    /// As [`Shared::kick`], with an array that is not idle: it may be suspended, and a row may be loaded ahead.
+    #[inline(always)]
+    pub(super) fn kick_busy(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        if d.waiting & FIRST != 0
+            && self.suspend
+            && let Cell::Busy { operation, ends } = d.cell
+        {
+            self.try_suspend(now, events, d, operation, ends);
+        } else if self.cache && d.is_row_next() && d.takes_row() {
+            self.load_ahead(now, events, d);
+        }
+    }
+
+    /// Whether a row of this source may go to the register of a die that takes one: at any time with cache commands, else only for an
+    /// idle array.
+    #[inline(always)]
+    pub(super) fn may_load(&self, d: &Die, source: Source) -> bool {
+        if d.cell == Cell::Idle { self.register_is_free(d) } else { self.cache && self.may_wait(source) }
+    }
+
+    /// Whether what comes to a die with an idle array finds a register for its data.
+    #[inline(always)]
+    pub(super) fn register_is_free(&self, d: &Die) -> bool {
+        self.cache || d.leaving == NONE
+    }
+
+    /// Whether rows of a source may wait in a register or for the bus among the others.
+    #[inline(always)]
+    fn may_wait(&self, source: Source) -> bool {
+        self.opportunistic & source.bit() == 0
+    }
+
+    /// The row that goes next is moved to the register while the array does something else.
+    #[inline(never)]
+    fn load_ahead(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        let (class, id) = d.first();
+        let source = self.operations[id as usize].source;
+        if self.may_wait(source) {
+            d.take(&mut self.operations, class, id);
+            self.load(now, events, d, id, source);
+        }
+    }
+
+    /// Gives an idle array what goes next, and its register a row.
+    #[inline(never)]
+    fn start_idle(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        if d.is_row_next() && d.takes_row() && self.register_is_free(d) {
+            let (class, id) = d.first();
+            let source = self.operations[id as usize].source;
+            d.take(&mut self.operations, class, id);
+            self.load(now, events, d, id, source);
+        }
+        if self.start_array(now, events, d) {
+            self.kick_busy(now, events, d);
+        }
+    }
+
+    /// Gives an idle array what goes next. False: there is nothing for it, or it is not idle.
+    #[inline(always)]
+    fn start_array(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) -> bool {
+        if d.cell != Cell::Idle {
+            return false; // Without cache commands it was reserved for the row that is on the bus.
+        }
+        // While something is suspended only the reads it was suspended for may pass.
+        if d.waiting & FIRST != 0 || d.waiting != 0 && d.suspended == NONE {
+            let (class, id) = d.first();
+            let source = self.operations[id as usize].source;
+            match source.kind() {
+                Kind::Read if d.loaded == NONE || self.read_priority && self.cache && READS & source.bit() != 0 => {
+                    if !self.register_is_free(d) {
+                        return false;
+                    }
+                    d.take(&mut self.operations, class, id);
+                    self.start_read(now, events, d, id);
+                    return true;
+                }
+                Kind::Erase if d.loaded & d.suspended == NONE => {
+                    let time = self.command_time + self.erase_time;
+                    d.take(&mut self.operations, class, id);
+                    d.time.erase += time;
+                    start(now, events, d, id, time, lane::ERASE);
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        if d.suspended != NONE {
+            self.resume(now, events, d);
+        } else if d.loaded != NONE {
+            self.start_program(now, events, d);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// A row of this source is moved to the register of a die, whose array is kept free for it where it has no other.
+    #[inline(always)]
+    pub(super) fn load(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die, id: u32, source: Source) {
+        d.loading = id;
+        if !self.cache {
+            d.cell = Cell::Reserved;
+        }
+        let transfer =
+            Transfer { time: self.bus_in_time, die: d.number, inward: true, lane: lane::BUS_IN as u8, source };
+        self.request_bus(now, events, d.channel, transfer);
+    }
+
+    /// What was read moves from a die's register to the controller.
+    #[inline(always)]
+    pub(super) fn unload(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die, id: u32) {
+        d.leaving = id;
+        d.cell = Cell::Idle;
+        let &Operation { source, unit_count, .. } = &self.operations[id as usize];
+        let time = self.bus_out_time[usize::from(unit_count)];
+        let lane = lane::BUS_OUT + usize::from(unit_count > 1);
+        let transfer = Transfer { time, die: d.number, inward: false, lane: lane as u8, source };
+        self.request_bus(now, events, d.channel, transfer);
+    }
+
+    #[inline(always)]
+    pub(super) fn start_read(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die, id: u32) {
+        let operation = &self.operations[id as usize];
+        let kind = self.kind_of(operation);
+        let planes = if self.planes_in_turn { u64::from(planes_of(operation.units, self.units_per_page)) } else { 1 };
+        let time = self.command_time + self.read_time[kind] * planes;
+        d.time.read += time;
+        start(now, events, d, id, time, lane_of(lane::READ, kind));
+    }
+
+    /// A read has ended that may have found errors. True: it is tried again, and ends later.
+    #[inline(never)]
+    pub(super) fn retries<M: Medium>(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        d: &mut Die,
+        id: u32,
+        medium: &mut M,
+        layout: &Layout,
+    ) -> bool {
+        let operation = &mut self.operations[id as usize];
+        if std::mem::replace(&mut operation.sensed, true) {
+            return false;
+        }
+        let (retries, uncorrectable) = sense(operation, medium, layout, self.units_per_page);
+        operation.uncorrectable = uncorrectable;
+        self.statistics.read_retries += u64::from(retries);
+        self.statistics.uncorrectable += u64::from(uncorrectable != 0);
+        if retries > 0 {
+            let kind = self.kind_of(&self.operations[id as usize]);
+            let time = self.read_time[kind] * u64::from(retries);
+            d.time.read += time;
+            start(now, events, d, id, time, lane::OTHER);
+        }
+        retries > 0
+    }
+
+    #[inline(always)]
+    pub(super) fn start_program(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        let id = std::mem::replace(&mut d.loaded, NONE);
+        let kind = self.kind_of(&self.operations[id as usize]);
+        let time = self.program_time[kind];
+        d.time.program += time;
+        start(now, events, d, id, time, lane_of(lane::PROGRAM, kind));
+    }
+
+    #[inline(never)]
+    fn try_suspend(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die, id: u32, ends: Instant) {
+        let operation = &mut self.operations[id as usize];
+        let left = ends.since(now);
+        // Not worth it when the operation would end before a read could start and the resumption be paid.
+        // Without cache commands a program's data is in the only register, where a read would put its own.
+        if operation.kind() == Kind::Read
+            || operation.kind() == Kind::Program && !self.cache
+            || operation.suspensions >= self.suspend_max
+            || left <= self.suspend_time + self.resume_time
+        {
+            return;
+        }
+        operation.suspensions += 1;
+        self.statistics.suspensions += 1;
+        d.generation = d.generation.wrapping_add(1);
+        d.cell = Cell::Suspending { operation: id };
+        d.suspended_left = left;
+        d.time.give_back(operation.kind(), left);
+        d.time.suspend += self.suspend_time;
+        events.push(now + self.suspend_time, lane::SUSPEND, Event::Cell { die: d.number, generation: d.generation });
+    }
+
+    fn resume(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        let id = std::mem::replace(&mut d.suspended, NONE);
+        let time = self.resume_time + d.suspended_left;
+        d.time.suspend += self.resume_time;
+        d.time.spend(self.operations[id as usize].kind(), d.suspended_left);
+        start(now, events, d, id, time, lane::OTHER);
+    }
+
+    #[inline(always)]
+    fn request_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32, transfer: Transfer) {
+        let channel = &mut self.channels[index as usize];
+        if channel.moving.is_none() {
+            return channel.grant(now, events, index, transfer);
+        }
+        let queue = if URGENT & transfer.source.bit() != 0 && self.read_priority {
+            &mut channel.urgent
+        } else if self.opportunistic & transfer.source.bit() == 0 {
+            &mut channel.normal
+        } else {
+            &mut channel.gaps
+        };
+        queue.push_back(transfer);
+    }
+}
+
+/// A die's array does this from now on.
+#[inline(always)]
+pub(super) fn start(now: Instant, events: &mut EventQueue, d: &mut Die, id: u32, time: Duration, lane: usize) {
+    let ends = now + time;
+    d.cell = Cell::Busy { operation: id, ends };
+    events.push(ends, lane, Event::Cell { die: d.number, generation: d.generation });
+}
+
+/// The lane of what takes as long as a page kind does: single-level mode has none of its own.
+#[inline]
+fn lane_of(first: usize, kind: usize) -> usize {
+    if kind == SLC_KIND { lane::OTHER } else { first + kind }
+}
+
+/// The planes that a set of units lies on.
+fn planes_of(units: u64, units_per_page: u32) -> u32 {
+    let page = if units_per_page >= 64 { u64::MAX } else { (1u64 << units_per_page) - 1 };
+    let (mut left, mut planes) = (units, 0);
+    while left != 0 {
+        planes += u32::from(left & page != 0);
+        left = left.checked_shr(units_per_page).unwrap_or(0);
+    }
+    planes
+}
+
+/// Reads every page that the operation touches: the slowest decides the retries. Returns the units that can't be read.
+fn sense<M: Medium>(operation: &Operation, medium: &mut M, layout: &Layout, units_per_page: u32) -> (u32, u64) {
+    let (mut retries, mut uncorrectable) = (0, 0);
+    let mut left = operation.units;
+    while left != 0 {
+        let plane = left.trailing_zeros() / units_per_page;
+        let read = medium.read(layout.block_on(operation.die, operation.superblock, plane), operation.row);
+        retries = retries.max(read.retries);
+        let beyond = match (plane + 1) * units_per_page {
+            64.. => 0,
+            shift => left >> shift << shift,
+        };
+        if read.uncorrectable {
+            uncorrectable |= left & !beyond;
+        }
+        left = beyond;
+    }
+    (retries, uncorrectable)
+}
