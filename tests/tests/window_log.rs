@@ -7,11 +7,11 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tidewater_base::Rng;
-use tidewater_client::hardware::{Device, WindowLog};
+use tidewater_client::hardware::{Device, HardwareError, WindowLog};
 use tidewater_client::live::LiveError;
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::ring;
@@ -54,11 +54,31 @@ impl Served {
     }
 
     fn try_log(&self, blocks: u64) -> Result<WindowLog, LiveError> {
-        WindowLog::open(&format!("window:0+{blocks}:{}", self.target()))
+        attached(
+            || WindowLog::open(&format!("window:0+{blocks}:{}", self.target())),
+            |error| matches!(error, LiveError::Gone),
+        )
+    }
+
+    fn device(&self) -> Device {
+        let gone = |error: &HardwareError| matches!(error, HardwareError::Served(LiveError::Gone));
+        attached(|| Device::open(&self.target()), gone).expect("nobody else is attached")
     }
 
     fn kill(self) {
         self.0.kill();
+    }
+}
+
+/// Attaches. Another test of this process may be between fork and exec of its device, which has a copy of the last connection until then: so long that one has
+/// not ended, and the next is turned away.
+fn attached<T, E>(attach: impl Fn() -> Result<T, E>, is_gone: impl Fn(&E) -> bool) -> Result<T, E> {
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        match attach() {
+            Err(error) if is_gone(&error) && Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            result => return result,
+        }
     }
 }
 
@@ -146,7 +166,7 @@ fn what_is_no_log_is_refused_in_words() {
     let served = Served::start(folder.path(), None);
     let refused = |blocks: u64, word: &str| {
         let error = served.try_log(blocks).expect_err("it must not open").to_string();
-        assert!(error.contains(word), "{error}");
+        assert!(error.contains(word), "{error}, not {word}; the device said: {}", served.0.errors());
     };
     refused(40, "whole logical pages");
     refused(u64::MAX, "whole logical pages");
@@ -154,7 +174,7 @@ fn what_is_no_log_is_refused_in_words() {
     // A log of another size is not taken for one of this size.
     refused(BLOCKS / 2, "not what fits");
     {
-        let mut device = Device::open(&served.target()).expect("nobody else is attached");
+        let mut device = served.device();
         let write = tidewater_wire::nvme::Sqe::write(0, 0, 63).with_nsid(1);
         device
             .run(tidewater_client::hardware::Queue::Io, &write, &mut [7; 32 << 10], "Write")
@@ -162,7 +182,7 @@ fn what_is_no_log_is_refused_in_words() {
     }
     refused(BLOCKS, "something else");
     {
-        let mut device = Device::open(&served.target()).expect("nobody else is attached");
+        let mut device = served.device();
         let mut window = device.window(1).expect("there is a window");
         window.pin(1, None, BLOCKS, 32).expect("it is pinned");
     }
@@ -365,7 +385,7 @@ fn a_loss_of_power_takes_what_was_not_synced() {
     let (witness, shadows) = (Witness::build(other.path()).expect("a C compiler"), other.path().join("shadows"));
     std::fs::create_dir(&shadows).expect("a folder");
     let served = Served::start(folder.path(), Some((&witness, &shadows)));
-    let mut device = Device::open(&served.target()).expect("nobody else is attached");
+    let mut device = served.device();
     let mut window = device.window(1).expect("there is a window");
     let entry = window.pin(3, None, 0, 32).expect("it is pinned");
     window.write(&entry, 0, &[1; 4000]).expect("it is stored");
@@ -374,7 +394,7 @@ fn a_loss_of_power_takes_what_was_not_synced() {
     served.kill();
     witness.reset(&shadows, &[&folder.path().join("drive")]).expect("the image is there");
     let served = Served::start(folder.path(), Some((&witness, &shadows)));
-    let mut device = Device::open(&served.target()).expect("nobody else is attached");
+    let mut device = served.device();
     let mut window = device.window(1).expect("there is a window");
     let entry = window.entry(3).expect("it is pinned still");
     let mut found = [0; 4000];
