@@ -458,8 +458,7 @@ impl<M: Medium> Device<M> {
             Event::Cell { die, generation } => {
                 // A program or an erase: no host command waits for the operation itself.
                 if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
-                    let done = *self.ftl.flash.operation(done);
-                    self.on_own_done(&done);
+                    self.on_own_done(done);
                 }
             }
             Event::Persist { lane } => self.on_persist(lane),
@@ -492,18 +491,16 @@ impl<M: Medium> Device<M> {
                     self.after_flash(); // No program or erase will come to do it.
                 }
             }
-            _ => {
-                let done = *self.ftl.flash.operation(done);
-                self.on_own_done(&done);
-            }
+            _ => self.on_own_done(done),
         }
     }
 
     /// An operation that no host command waits for is done.
     #[inline(always)]
-    fn on_own_done(&mut self, done: &Operation) {
+    fn on_own_done(&mut self, done: u32) {
+        let done = *self.ftl.flash.operation(done);
         let recovering = self.ftl.is_recovering();
-        self.ftl.on_done(self.now, &mut self.events, done);
+        self.ftl.on_done(self.now, &mut self.events, &done);
         while let Some(owner) = self.ftl.take_acknowledged() {
             if owner & LOG_OWNER != 0 {
                 self.on_page_destaged(owner);
