@@ -61,6 +61,10 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
         "crates/client/src/live/stores.rs",
         "records on their way into the mapped ring of a live client, by instructions that are used where the processor has them",
     ),
+    (
+        "crates/client/src/files/compare.rs",
+        "a function that is compiled once more for wider words, and called where the processor has them",
+    ),
     ("crates/capi/src/lib.rs", "the functions that C programs call: their names, and the pointers that those give"),
     ("crates/capi/src/files.rs", "as lib.rs, of the files on a log"),
     (

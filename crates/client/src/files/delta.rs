@@ -10,17 +10,20 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use tidewater_wire::vendor::{DELTA_BASES, FileChange, FileChangeKind, FileDelta, FilePatch, FilePatches, FileRecord};
+use tidewater_wire::vendor::{DELTA_BASES, FileChange, FileChangeKind, FileDelta, FilePatch, FileRecord};
 
+use super::compare::each_difference;
 use super::set::{COPY, Files, FilesError, Journal};
 use super::table::{Locked, Place};
 
 /// Bytes that are worth being kept for the next, at least.
-const KEPT_MIN: usize = 512;
-/// Bytes of a delta behind its head, at most: what is left out has to be worth its comparison.
+pub(super) const KEPT_MIN: usize = 512;
+/// Bytes of a delta's patches, at most: what is left out has to be worth its comparison.
 const DELTA_MAX: usize = 1 << 10;
 /// Bytes alike within what differs that are worth a patch's end: more than a [`FilePatch`] takes.
 const GAP: usize = 16;
+/// Where patches begin in the record of a delta.
+const PATCHES: usize = FileChange::SIZE + FileDelta::SIZE;
 /// Files of which a process keeps something at a time.
 const SETS: usize = 8;
 /// Places that are looked at to see which base is the most alike.
@@ -41,6 +44,8 @@ pub(super) struct Set {
     bases: [Base; DELTA_BASES],
     /// Taken here and not where something is kept: a write may come from a signal handler, which must not ask for memory.
     bytes: Vec<u8>,
+    /// A record, while it is put together.
+    record: Vec<u8>,
     /// The number that is given next, less one.
     next: usize,
     /// Records in a row that were like none before.
@@ -53,6 +58,17 @@ struct Base {
     /// Its record; 0: none.
     lsn: u64,
     len: usize,
+    /// Beside each other: to look at them among the bytes takes a line of the caches for each.
+    samples: Samples,
+}
+
+/// Words at places of some bytes, by which they are told from others.
+type Samples = [u64; SAMPLES];
+
+fn samples(bytes: &[u8]) -> Samples {
+    let step = bytes.len() / SAMPLES;
+    let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+    std::array::from_fn(|sample| word(sample * step))
 }
 
 impl Bases {
@@ -61,6 +77,7 @@ impl Bases {
             place: Place { entry: 0, id: 0 },
             bases: Default::default(),
             bytes: vec![0; DELTA_BASES * COPY],
+            record: vec![0; PATCHES + DELTA_MAX],
             next: 0,
             useless: 0,
         };
@@ -79,10 +96,6 @@ impl Bases {
 }
 
 impl Set {
-    fn kept(&self, number: usize) -> &[u8] {
-        &self.bytes[number * COPY..][..self.bases[number].len]
-    }
-
     /// Whether it is worth the trouble, as far as the last records tell.
     fn is_tried(&mut self) -> bool {
         match self.useless {
@@ -99,96 +112,63 @@ impl Set {
     }
 
     /// The base that is the most like some bytes, of those that a record may go by.
-    fn most_alike(&self, locked: &Locked<'_>, bytes: &[u8]) -> Option<usize> {
+    fn most_alike(&self, locked: &Locked<'_>, len: usize, samples: &Samples) -> Option<usize> {
         let anew = locked.anew();
         let may = |number: usize| {
-            let Base { lsn, len } = self.bases[number];
-            len == bytes.len() && lsn != 0 && lsn >= anew && locked.base(number) == lsn
+            let base = &self.bases[number];
+            base.len == len && base.lsn != 0 && base.lsn >= anew && locked.base(number) == base.lsn
         };
         let alike = |number: usize| {
-            let (step, kept) = (bytes.len() / SAMPLES, self.kept(number));
-            let places = (0..SAMPLES).map(|sample| sample * step..sample * step + 8);
-            (places.filter(|place| bytes[place.clone()] == kept[place.clone()]).count(), number)
+            let pairs = self.bases[number].samples.iter().zip(samples);
+            (pairs.filter(|(one, other)| one == other).count(), number)
         };
         let (count, number) = (0..DELTA_BASES).filter(|number| may(*number)).map(alike).max()?;
         (count > SAMPLES / 2).then_some(number)
     }
 
-    fn keep(&mut self, number: usize, lsn: u64, bytes: &[u8]) {
-        self.bases[number] = Base { lsn, len: bytes.len() };
+    /// Puts together the record of bytes that are like those under a number, which become them. `None`: it is not worth it, and under the number is anything.
+    fn delta(&mut self, number: usize, change: &FileChange, bytes: &[u8]) -> Option<&[u8]> {
+        let base = &mut self.bases[number];
+        let lsn = std::mem::take(&mut base.lsn);
+        let kept = &mut self.bytes[number * COPY..][..base.len];
+        let (mut used, mut patches) = (PATCHES, 0);
+        each_difference(kept, bytes, GAP, |kept, run| {
+            let place = self.record.get_mut(used..used + FilePatch::SIZE + run.len())?;
+            let (head, rest) = place.split_at_mut(FilePatch::SIZE);
+            head.copy_from_slice(&FilePatch { at: run.start as u16, len: run.len() as u16 }.to_bytes());
+            let new = &bytes[run.clone()];
+            rest.copy_from_slice(new);
+            kept[run].copy_from_slice(new);
+            used += place.len();
+            patches += 1;
+            Some(())
+        })?;
+        self.record[..FileChange::SIZE].copy_from_slice(&change.to_bytes());
+        self.record[FileChange::SIZE..PATCHES].copy_from_slice(&FileDelta { lsn, patches }.to_bytes());
+        self.useless = 0;
+        Some(&self.record[..used])
+    }
+
+    /// Bytes that are not much like those under a number come under it.
+    fn keep(&mut self, number: usize, bytes: &[u8]) {
+        self.bases[number].lsn = 0;
         self.bytes[number * COPY..][..bytes.len()].copy_from_slice(bytes);
         self.next = (number + 1) % DELTA_BASES;
         self.useless += 1;
     }
-
-    fn patch(&mut self, number: usize, lsn: u64, patches: FilePatches<'_>) {
-        self.bases[number].lsn = lsn;
-        for (at, bytes) in patches {
-            self.bytes[number * COPY + at..][..bytes.len()].copy_from_slice(bytes);
-        }
-        self.useless = 0;
-    }
-}
-
-/// A delta, put together.
-struct Delta {
-    bytes: [u8; FileDelta::SIZE + DELTA_MAX],
-    used: usize,
-    patches: u16,
-}
-
-impl Delta {
-    /// What makes of the first bytes the other ones, of which there are as many. `None`: more than is worth it.
-    fn between(lsn: u64, base: &[u8], bytes: &[u8]) -> Option<Delta> {
-        let mut delta = Delta { bytes: [0; FileDelta::SIZE + DELTA_MAX], used: FileDelta::SIZE, patches: 0 };
-        let mut at = 0;
-        loop {
-            at += same(&base[at..], &bytes[at..]);
-            if at == bytes.len() {
-                break;
-            }
-            let (from, mut to) = (at, at);
-            while at < bytes.len() && at - to < GAP {
-                let next = (at + WORD).min(bytes.len());
-                if base[at..next] != bytes[at..next] {
-                    to = next;
-                }
-                at = next;
-            }
-            delta.patch(from, &bytes[from..to])?;
-        }
-        let head = FileDelta { lsn, patches: delta.patches }.to_bytes();
-        delta.bytes[..FileDelta::SIZE].copy_from_slice(&head);
-        Some(delta)
-    }
-
-    fn patch(&mut self, at: usize, bytes: &[u8]) -> Option<()> {
-        let place = self.bytes.get_mut(self.used..self.used + FilePatch::SIZE + bytes.len())?;
-        let (head, rest) = place.split_at_mut(FilePatch::SIZE);
-        head.copy_from_slice(&FilePatch { at: at as u16, len: bytes.len() as u16 }.to_bytes());
-        rest.copy_from_slice(bytes);
-        self.used += FilePatch::SIZE + bytes.len();
-        self.patches += 1;
-        Some(())
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.used]
-    }
-
-    fn patches(&self) -> FilePatches<'_> {
-        FilePatches::of(&self.bytes[FileDelta::SIZE..self.used])
-    }
 }
 
 impl<J: Journal> Files<J> {
-    /// Records at most [`COPY`] bytes that nobody else can reach: by what differs, if they are much like what was recorded before.
+    /// Records at most [`COPY`] bytes: by what differs, if they are much like what was recorded before. From [`KEPT_MIN`] on nobody else may reach them.
     pub(super) fn put_write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        let change = |kind, base| FileChange { kind, id: locked.place.id, base, offset, len: bytes.len() as u64 };
+        if bytes.len() < KEPT_MIN {
+            return self.put_small(&change(FileChangeKind::Write, 0), bytes);
+        }
         // Within a signal handler, or interrupted by one, somebody else may just be comparing.
-        let can_be_kept = (KEPT_MIN..=COPY).contains(&bytes.len()) && !locked.is_nested();
+        let can_be_kept = bytes.len() <= COPY && !locked.is_nested();
         let set = if can_be_kept { self.bases().of(locked.place) } else { None };
         let set = set.and_then(|mut set| set.is_tried().then_some(set));
-        let change = |kind, base| FileChange { kind, id: locked.place.id, base, offset, len: bytes.len() as u64 };
         match set {
             Some(mut set) => self.put_kept(locked, &mut set, bytes, change),
             None => self.put(change(FileChangeKind::Write, 0), &[bytes]).map(drop),
@@ -202,38 +182,23 @@ impl<J: Journal> Files<J> {
         bytes: &[u8],
         change: impl Fn(FileChangeKind, u8) -> FileChange,
     ) -> Result<(), FilesError> {
-        let found = set.most_alike(locked, bytes);
-        let delta = found.and_then(|number| Delta::between(set.bases[number].lsn, set.kept(number), bytes));
+        let samples = samples(bytes);
+        let found = set.most_alike(locked, bytes.len(), &samples);
         // What it was the most like is what the next is least like.
         let number = found.unwrap_or(set.next);
+        let under = number as u8 + 1;
+        let delta = found.and_then(|_| set.delta(number, &change(FileChangeKind::Delta, under), bytes));
         let written = match delta {
-            Some(delta) => {
-                let written = self.put(change(FileChangeKind::Delta, number as u8 + 1), &[delta.as_bytes()])?;
-                set.patch(number, written.lsn, delta.patches());
-                written
-            }
+            Some(record) => self.put_parts(&[record])?,
             None => {
-                let written = self.put(change(FileChangeKind::Write, number as u8 + 1), &[bytes])?;
-                set.keep(number, written.lsn, bytes);
-                written
+                set.keep(number, bytes);
+                self.put(change(FileChangeKind::Write, under), &[bytes])?
             }
         };
+        set.bases[number] = Base { lsn: written.lsn, len: bytes.len(), samples };
         locked.set_base(number, written.lsn);
         Ok(())
     }
-}
-
-/// Bytes that are compared at once, while they are alike, and where they differ.
-const STEP: usize = 64;
-const WORD: usize = 8;
-
-/// Bytes that two begin with alike.
-pub(super) fn same(one: &[u8], other: &[u8]) -> usize {
-    fn alike<const BYTES: usize>(one: &[u8], other: &[u8], from: usize) -> usize {
-        let pairs = one[from..].as_chunks::<BYTES>().0.iter().zip(other[from..].as_chunks::<BYTES>().0);
-        from + BYTES * pairs.take_while(|(one, other)| one == other).count()
-    }
-    alike::<1>(one, other, alike::<WORD>(one, other, alike::<STEP>(one, other, 0)))
 }
 
 /// What records of a file said last under each number, while a log is read.
@@ -354,14 +319,14 @@ mod tests {
             assert_eq!(shared.write(0, 100_000 + turn * 24, &page(turn, 24)), FileChange::SIZE as u64 + 24);
             one[turn as usize * 100] ^= 1;
             other[4095] ^= 1;
-            assert_eq!(shared.write(0, 8192 * turn, &one), HEAD + 4 + 8 - (turn * 100 == 4096 - 4) as u64);
+            assert_eq!(shared.write(0, 8192 * turn, &one), HEAD + 4 + 1);
             assert_eq!(shared.write(0, 8192 * turn + 4096, &other), HEAD + 4 + 1);
             shared.check();
         }
         assert_eq!(shared.write(0, 0, &one), HEAD, "nothing differs");
         // Two changes with little between them are one patch, with more two.
         (one[1000], one[1012], one[1100]) = (!one[1000], !one[1012], !one[1100]);
-        assert_eq!(shared.write(0, 0, &one), HEAD + (4 + 16) + (4 + 8));
+        assert_eq!(shared.write(0, 0, &one), HEAD + (4 + 13) + (4 + 1));
         // Too much of it, another length, and too short.
         one[..1500].copy_from_slice(&page(3, 1500));
         assert_eq!(shared.write(0, 0, &one), WHOLE);

@@ -10,6 +10,7 @@
 //! - [`Run`]: what `tidewater run` does beside the program; it hands the ring over to its processes ([`hand_over`]).
 
 mod backing;
+mod compare;
 mod delta;
 mod glob;
 pub mod hand_over;

@@ -20,7 +20,8 @@ use nix::sys::uio::pread;
 use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind};
 
 use super::PATIENCE;
-use super::delta::{Bases, same};
+use super::compare::{same, same_at_end};
+use super::delta::{Bases, KEPT_MIN};
 use super::handle::{identify, is_same};
 use super::table::{Counter, GONE, Locked, PathBytes, Place, REAL, Table};
 use crate::live::inode::size;
@@ -150,11 +151,35 @@ impl<J: Journal> Files<J> {
 
     /// Appends a record.
     pub(super) fn put(&self, change: FileChange, data: &[&[u8]]) -> Result<Written, FilesError> {
-        self.check()?;
         let head = change.to_bytes();
         let none: &[u8] = &[];
         let (one, other) = (data.first().unwrap_or(&none), data.get(1).unwrap_or(&none));
-        let written = self.for_good(self.journal.append(&[&head, one, other]))?;
+        self.put_parts(&[&head, one, other])
+    }
+
+    /// Appends a record of a few bytes, fewer than [`KEPT_MIN`], from a copy: who else reaches them may go on storing into them.
+    #[inline]
+    pub(super) fn put_small(&self, change: &FileChange, bytes: &[u8]) -> Result<(), FilesError> {
+        // Most are small, and a large place takes longer to make than they to copy.
+        const SMALL: usize = 256;
+        match FileChange::SIZE + bytes.len() {
+            ..=SMALL => self.put_copied::<SMALL>(change, bytes),
+            _ => self.put_copied::<{ FileChange::SIZE + KEPT_MIN }>(change, bytes),
+        }
+    }
+
+    fn put_copied<const PLACE: usize>(&self, change: &FileChange, bytes: &[u8]) -> Result<(), FilesError> {
+        let mut record = [0; PLACE];
+        record[..FileChange::SIZE].copy_from_slice(&change.to_bytes());
+        let record = &mut record[..FileChange::SIZE + bytes.len()];
+        record[FileChange::SIZE..].copy_from_slice(bytes);
+        self.put_parts(&[record]).map(drop)
+    }
+
+    /// Appends a record, whose parts begin with the bytes of a [`FileChange`].
+    pub(super) fn put_parts(&self, parts: &[&[u8]]) -> Result<Written, FilesError> {
+        self.check()?;
+        let written = self.for_good(self.journal.append(parts))?;
         self.table.count(Counter::Records, 1);
         Ok(written)
     }
@@ -285,25 +310,13 @@ impl<J: Journal> Files<J> {
         Ok(())
     }
 
-    fn put_bytes(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
-        // Most are small, and a large place takes longer to make than they to copy.
-        if bytes.len() <= COPY_SMALL {
-            self.put_copies::<COPY_SMALL>(locked, offset, bytes)
-        } else {
-            self.put_copies::<COPY>(locked, offset, bytes)
-        }
-    }
-
     /// Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes that go into it.
-    #[inline]
-    fn put_copies<const PLACE: usize>(
-        &self,
-        locked: &Locked<'_>,
-        mut offset: u64,
-        bytes: &[u8],
-    ) -> Result<(), FilesError> {
-        let mut place = [0; PLACE];
-        for part in bytes.chunks(self.table.chunk().clamp(1, PLACE)) {
+    fn put_bytes(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        if bytes.len() < KEPT_MIN.min(self.table.chunk()) {
+            return self.put_write(locked, offset, bytes); // Which copies them itself.
+        }
+        let mut place = [0; COPY];
+        for part in bytes.chunks(self.table.chunk().clamp(1, COPY)) {
             let stable = &mut place[..part.len()];
             stable.copy_from_slice(part);
             self.put_write(locked, offset, stable)?;
@@ -545,16 +558,6 @@ impl<J: Journal> Files<J> {
         self.table.count(Counter::Ordered, 1);
         Ok(())
     }
-}
-
-/// Bytes that are compared at once.
-const STEP: usize = 64;
-
-/// Bytes that two end with alike.
-fn same_at_end(one: &[u8], other: &[u8]) -> usize {
-    let steps = one.rchunks_exact(STEP).zip(other.rchunks_exact(STEP)).take_while(|(one, other)| one == other).count();
-    let (one, other) = (&one[..one.len() - steps * STEP], &other[..other.len() - steps * STEP]);
-    steps * STEP + one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count()
 }
 
 /// A record's head that says nothing but what it is and of which file.
