@@ -37,7 +37,8 @@ pub(super) fn each_difference(
         let differs = |at: &usize| one[*at] != other[*at];
         let run = run.start..run.end.min(end);
         match (run.clone().find(differs), run.rev().find(differs)) {
-            (Some(first), Some(last)) => then(one, first..last + 1),
+            // Others may be storing into what is compared.
+            (Some(first), Some(last)) if first <= last => then(one, first..last + 1),
             _ => Some(()),
         }
     };

@@ -8,13 +8,14 @@
 //! that took the number ends it for this one, and so does an owner of the lock that died ([`super::Files::settle`]). And no record goes by one that may be
 //! trimmed before it ([`super::Table::begin_anew`]).
 
+use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard};
 
 use tidewater_wire::vendor::{DELTA_BASES, FileChange, FileChangeKind, FileDelta, FilePatch, FileRecord};
 
 use super::compare::each_difference;
-use super::set::{COPY, Files, FilesError, Journal};
-use super::table::{Locked, Place};
+use super::set::{COPY, Files, FilesError, Journal, ZEROES_MIN};
+use super::table::{Counter, Locked, Place};
 
 /// Bytes that are worth being kept for the next, at least.
 pub(super) const KEPT_MIN: usize = 512;
@@ -96,19 +97,24 @@ impl Bases {
 }
 
 impl Set {
-    /// Whether it is worth the trouble, as far as the last records tell.
+    fn kept(&self, number: usize, len: usize) -> &[u8] {
+        &self.bytes[number * COPY..][..len]
+    }
+
+    /// Whether it isn't worth the trouble, as far as the last records tell.
+    fn rests(&self) -> bool {
+        (TRIES..REST).contains(&self.useless)
+    }
+
+    /// Whether it is tried for the next record.
     fn is_tried(&mut self) -> bool {
+        let rests = self.rests();
         match self.useless {
-            TRIES..REST => {
-                self.useless += 1;
-                false
-            }
-            REST.. => {
-                self.useless = TRIES / 2;
-                true
-            }
-            _ => true,
+            _ if rests => self.useless += 1,
+            REST.. => self.useless = TRIES / 2,
+            _ => {}
         }
+        !rests
     }
 
     /// The base that is the most like some bytes, of those that a record may go by.
@@ -136,9 +142,9 @@ impl Set {
             let place = self.record.get_mut(used..used + FilePatch::SIZE + run.len())?;
             let (head, rest) = place.split_at_mut(FilePatch::SIZE);
             head.copy_from_slice(&FilePatch { at: run.start as u16, len: run.len() as u16 }.to_bytes());
-            let new = &bytes[run.clone()];
+            let new = &mut kept[run.clone()];
+            take(new, &bytes[run]);
             rest.copy_from_slice(new);
-            kept[run].copy_from_slice(new);
             used += place.len();
             patches += 1;
             Some(())
@@ -152,53 +158,87 @@ impl Set {
     /// Bytes that are not much like those under a number come under it.
     fn keep(&mut self, number: usize, bytes: &[u8]) {
         self.bases[number].lsn = 0;
-        self.bytes[number * COPY..][..bytes.len()].copy_from_slice(bytes);
+        take(&mut self.bytes[number * COPY..][..bytes.len()], bytes);
         self.next = (number + 1) % DELTA_BASES;
         self.useless += 1;
     }
 }
 
 impl<J: Journal> Files<J> {
+    /// Records that bytes are about to be written to a place of which nothing is known to be in the file, and has them written by `real`, which is told them where
+    /// they are kept for the next, and nobody else can reach them. So they are copied once, and what others store into `bytes` meanwhile is in the
+    /// record and in the file, or in neither. Notes itself what will change. `None`: it is not a write for this, and nothing has been done.
+    ///
+    /// # Errors
+    /// The log's.
+    #[inline]
+    pub fn write_kept<R>(
+        &self,
+        locked: &Locked<'_>,
+        offset: u64,
+        bytes: &[u8],
+        real: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, FilesError> {
+        let most = COPY.min(self.table().chunk());
+        // Zeroes at the end may be left out, and so may what the file has of it.
+        let is_one = (KEPT_MIN..=most).contains(&bytes.len())
+            && !bytes.ends_with(&[0; ZEROES_MIN])
+            && locked.last().is_none_or(|(from, until)| !(from..until).contains(&offset));
+        let set = if is_one { self.set_of(locked) } else { None };
+        let Some(mut set) = set.filter(|set| !set.rests()) else { return Ok(None) };
+        set.is_tried();
+        self.table().count(Counter::Written, bytes.len() as u64);
+        locked.begin(offset, offset.saturating_add(bytes.len() as u64));
+        let number = self.put_kept(locked, &mut set, offset, bytes)?;
+        Ok(Some(real(set.kept(number, bytes.len()))))
+    }
+
     /// Records at most [`COPY`] bytes: by what differs, if they are much like what was recorded before. From [`KEPT_MIN`] on nobody else may reach them.
     pub(super) fn put_write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
-        let change = |kind, base| FileChange { kind, id: locked.place.id, base, offset, len: bytes.len() as u64 };
         if bytes.len() < KEPT_MIN {
-            return self.put_small(&change(FileChangeKind::Write, 0), bytes);
+            return self.put_small(&change(locked, FileChangeKind::Write, 0, offset, bytes), bytes);
         }
-        // Within a signal handler, or interrupted by one, somebody else may just be comparing.
-        let can_be_kept = bytes.len() <= COPY && !locked.is_nested();
-        let set = if can_be_kept { self.bases().of(locked.place) } else { None };
-        let set = set.and_then(|mut set| set.is_tried().then_some(set));
-        match set {
-            Some(mut set) => self.put_kept(locked, &mut set, bytes, change),
-            None => self.put(change(FileChangeKind::Write, 0), &[bytes]).map(drop),
+        let set = if bytes.len() <= COPY { self.set_of(locked) } else { None };
+        match set.and_then(|mut set| set.is_tried().then_some(set)) {
+            Some(mut set) => self.put_kept(locked, &mut set, offset, bytes).map(drop),
+            None => self.put(change(locked, FileChangeKind::Write, 0, offset, bytes), &[bytes]).map(drop),
         }
     }
 
-    fn put_kept(
-        &self,
-        locked: &Locked<'_>,
-        set: &mut Set,
-        bytes: &[u8],
-        change: impl Fn(FileChangeKind, u8) -> FileChange,
-    ) -> Result<(), FilesError> {
+    fn set_of(&self, locked: &Locked<'_>) -> Option<MutexGuard<'_, Set>> {
+        // Within a signal handler, or interrupted by one, somebody else may just be comparing.
+        if locked.is_nested() { None } else { self.bases().of(locked.place) }
+    }
+
+    /// Returns the number under which the bytes that were recorded are kept.
+    fn put_kept(&self, locked: &Locked<'_>, set: &mut Set, offset: u64, bytes: &[u8]) -> Result<usize, FilesError> {
         let samples = samples(bytes);
         let found = set.most_alike(locked, bytes.len(), &samples);
         // What it was the most like is what the next is least like.
         let number = found.unwrap_or(set.next);
-        let under = number as u8 + 1;
-        let delta = found.and_then(|_| set.delta(number, &change(FileChangeKind::Delta, under), bytes));
+        let change = |kind| change(locked, kind, number as u8 + 1, offset, bytes);
+        let delta = found.and_then(|_| set.delta(number, &change(FileChangeKind::Delta), bytes));
         let written = match delta {
             Some(record) => self.put_parts(&[record])?,
             None => {
                 set.keep(number, bytes);
-                self.put(change(FileChangeKind::Write, under), &[bytes])?
+                self.put(change(FileChangeKind::Write), &[set.kept(number, bytes.len())])?
             }
         };
         set.bases[number] = Base { lsn: written.lsn, len: bytes.len(), samples };
         locked.set_base(number, written.lsn);
-        Ok(())
+        Ok(number)
     }
+}
+
+/// Copies bytes that others may go on storing into: what is made of the copy is made of it, and not of what they are by then.
+fn take(to: &mut [u8], from: &[u8]) {
+    to.copy_from_slice(from);
+    compiler_fence(Ordering::SeqCst);
+}
+
+fn change(locked: &Locked<'_>, kind: FileChangeKind, base: u8, offset: u64, bytes: &[u8]) -> FileChange {
+    FileChange { kind, id: locked.place.id, base, offset, len: bytes.len() as u64 }
 }
 
 /// What records of a file said last under each number, while a log is read.
@@ -248,7 +288,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::FileExt;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use super::super::set::tests::{Kept, Nothing, replayed};
     use super::super::table::Table;

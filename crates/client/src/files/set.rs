@@ -90,7 +90,7 @@ pub const COPY: usize = 8 << 10;
 /// As [`COPY`], for what is small.
 pub const COPY_SMALL: usize = 512;
 /// Zeroes at the end of what is written that are worth a record of their own.
-const ZEROES_MIN: usize = 512;
+pub(super) const ZEROES_MIN: usize = 512;
 
 /// A file that something real is to be done with.
 pub trait Real {

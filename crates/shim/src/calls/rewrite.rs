@@ -9,8 +9,7 @@ use std::slice;
 
 use nix::errno::Errno;
 use nix::libc::{off_t, size_t, ssize_t};
-use tidewater_client::files::{ASKS, COPY, COPY_SMALL, Files};
-use tidewater_client::live::Log;
+use tidewater_client::files::{ASKS, COPY, COPY_SMALL, FilesError};
 
 use super::give;
 use crate::descriptors::{APPEND, DSYNC, Of, SYNC};
@@ -33,16 +32,38 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
     if files.table().flags(of.place) & ASKS != 0 || len > COPY_LARGE.min(files.table().piece()) {
         return None;
     }
-    // SAFETY: the caller's: so many bytes can be read.
-    let done = unsafe {
-        if len <= COPY_SMALL {
-            copied::<COPY_SMALL>(files, of, fd, from.cast(), len, offset)
-        } else if len <= COPY {
-            copied::<COPY>(files, of, fd, from.cast(), len, offset)
+    let (from, begin) = (from.cast::<u8>(), offset as u64);
+    let done = process::under_lock(files, of.place, fd, |locked| {
+        // SAFETY: so many bytes are there.
+        let real = |stable: &[u8]| unsafe { real::pwrite(fd, stable.as_ptr().cast(), len, offset) };
+        // SAFETY: the caller's: so many bytes can be read. What is stored there meanwhile is in the copy that is made of them, or not.
+        let bytes = unsafe { slice::from_raw_parts(from, len) };
+        let file = process::borrow(fd);
+        let refuse = |error: FilesError| process::refuse(&error);
+        let done = match files.write_kept(locked, begin, bytes, real).map_err(refuse)? {
+            Some(done) => done,
+            // SAFETY: the caller's.
+            None => unsafe {
+                let write = |stable: &[u8]| files.write_stable(locked, file, begin, stable).map(|()| real(stable));
+                if len <= COPY_SMALL {
+                    copied::<COPY_SMALL, _>(from, len, write)
+                } else if len <= COPY {
+                    copied::<COPY, _>(from, len, write)
+                } else {
+                    copied::<COPY_LARGE, _>(from, len, write)
+                }
+            }
+            .map_err(refuse)?,
+        };
+        let errno = Errno::last();
+        if usize::try_from(done) == Ok(len) {
+            locked.end_known(begin, begin + len as u64);
         } else {
-            copied::<COPY_LARGE>(files, of, fd, from.cast(), len, offset)
+            files.settle(locked, file).map_err(refuse)?;
         }
-    };
+        errno.set();
+        Ok(done)
+    });
     // It has left the set, or has to come into it again: that is seen to there.
     let done = done.transpose()?;
     Some(match done {
@@ -54,35 +75,17 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
     })
 }
 
+/// Does something with a copy of bytes.
+///
 /// # Safety
 /// `len` bytes, at most `PLACE`, can be read.
-#[inline]
-unsafe fn copied<const PLACE: usize>(
-    files: &Files<Log>,
-    of: Of,
-    fd: c_int,
-    from: *const u8,
-    len: usize,
-    offset: off_t,
-) -> Result<Option<ssize_t>, Errno> {
-    process::under_lock(files, of.place, fd, |locked| {
-        let mut place = MaybeUninit::<[u8; PLACE]>::uninit();
-        // SAFETY: the caller's; the copy is this function's own. What is stored there meanwhile is in it, or not. So many bytes are there then.
-        let stable = unsafe {
-            ptr::copy_nonoverlapping(from, place.as_mut_ptr().cast(), len);
-            slice::from_raw_parts(place.as_ptr().cast::<u8>(), len)
-        };
-        let (begin, file) = (offset as u64, process::borrow(fd));
-        files.write_stable(locked, file, begin, stable).map_err(|error| process::refuse(&error))?;
-        // SAFETY: so many bytes are there.
-        let done = unsafe { real::pwrite(fd, stable.as_ptr().cast(), len, offset) };
-        let errno = Errno::last();
-        if usize::try_from(done) == Ok(len) {
-            locked.end_known(begin, begin + len as u64);
-        } else {
-            files.settle(locked, file).map_err(|error| process::refuse(&error))?;
-        }
-        errno.set();
-        Ok(done)
-    })
+#[inline(never)]
+unsafe fn copied<const PLACE: usize, T>(from: *const u8, len: usize, then: impl FnOnce(&[u8]) -> T) -> T {
+    let mut place = MaybeUninit::<[u8; PLACE]>::uninit();
+    // SAFETY: the caller's; the copy is this function's own, and so many bytes are there then.
+    let stable = unsafe {
+        ptr::copy_nonoverlapping(from, place.as_mut_ptr().cast(), len);
+        slice::from_raw_parts(place.as_ptr().cast::<u8>(), len)
+    };
+    then(stable)
 }
