@@ -345,6 +345,45 @@ mod tests {
         (0..len).map(|_| rng.next_u64() as u8).collect()
     }
 
+    #[test]
+    fn what_is_kept_is_what_is_recorded_and_written() {
+        let shared = Shared::new(1);
+        let files = &shared.processes[0];
+        let write = |offset: u64, bytes: &[u8]| {
+            let locked = files.lock(shared.place, shared.file.as_fd(), false).unwrap().unwrap();
+            let real = |kept: &[u8]| {
+                assert!(kept == bytes && kept.as_ptr() != bytes.as_ptr(), "they are a copy");
+                assert_eq!(locked.pending(), Some((offset, offset + bytes.len() as u64)));
+                shared.file.write_all_at(kept, offset).unwrap();
+            };
+            let done = files.write_kept(&locked, offset, bytes, real).unwrap();
+            if done.is_some() {
+                locked.end_known(offset, offset + bytes.len() as u64);
+            }
+            done.is_some()
+        };
+        let mut one = page(1, 4096);
+        one[4095] = 1;
+        for turn in 0..40usize {
+            one[turn * 90] ^= 1;
+            assert!(write(4096 * turn as u64, &one));
+            shared.check();
+        }
+        let grown = |records: Vec<(u64, Vec<u8>)>| records.iter().map(|(_, record)| record.len() as u64).sum::<u64>();
+        assert!(grown(files.journal().records()) < 2 * WHOLE + 40 * (HEAD + 5), "one is whole");
+        // Small, large, with zeroes to leave out, and over what the file has.
+        let mut zeroes = page(2, 2048);
+        zeroes[1024..].fill(0);
+        for (offset, bytes) in [(1 << 20, &one[..KEPT_MIN - 1]), (1 << 20, &page(3, COPY + 1)), (1 << 20, &zeroes)] {
+            assert!(!write(offset, bytes));
+        }
+        assert!(!write(4096 * 39 + 100, &one));
+        // None of it is like another: not tried any more, until it has rested.
+        let tried: Vec<bool> = (10..10 + u64::from(TRIES) + 2).map(|n| write(n << 20, &page(n, 4096))).collect();
+        assert_eq!(tried.iter().filter(|tried| **tried).count(), TRIES as usize);
+        shared.check();
+    }
+
     const HEAD: u64 = (FileChange::SIZE + FileDelta::SIZE) as u64;
     const WHOLE: u64 = FileChange::SIZE as u64 + 4096;
 
