@@ -121,7 +121,19 @@ impl<M: Medium> Device<M> {
     /// Destages what nobody waits for: what has begun to leave, and what is more than the profile lets stay.
     #[inline(always)]
     pub(crate) fn background_destage(&mut self) {
-        while (self.write_buffer.is_leaving() || self.write_buffer.dirty() > self.destage_above) && self.destage() {}
+        if self.wants_to_destage() && self.ftl.can_write() {
+            self.go_on_with_rows();
+        }
+    }
+
+    #[inline(always)]
+    fn wants_to_destage(&self) -> bool {
+        self.write_buffer.is_leaving() || self.write_buffer.dirty() > self.destage_above
+    }
+
+    #[inline(never)]
+    fn go_on_with_rows(&mut self) {
+        while self.wants_to_destage() && self.destage() {}
     }
 
     /// Pages that were read from flash or found in the read cache, and now go to the host, are kept in case they are read

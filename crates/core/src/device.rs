@@ -379,8 +379,9 @@ impl<M: Medium> Device<M> {
             Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),
             Input::Lending(lending) => self.on_lending(lending),
             Input::Timer => {
-                let event = self.events.pop_due(now);
-                self.on_event(event);
+                if let Some(event) = self.events.pop_due(now) {
+                    self.on_event(event);
+                }
             }
         }
         if self.host_uses.map {
@@ -389,7 +390,7 @@ impl<M: Medium> Device<M> {
         Ok(())
     }
 
-    /// As [`Device::handle`] with [`Input::Timer`] at a time when [`Device::deadline`] has come, which is not asked again.
+    /// As [`Device::handle`] with [`Input::Timer`] at a time when [`Device::deadline`] has come, which is not asked again: it panics where nothing waits.
     #[inline(always)]
     pub(crate) fn on_deadline(&mut self, now: Instant) {
         assert!(now >= self.now, "time runs backwards: {now:?} after {:?}", self.now);
@@ -436,11 +437,7 @@ impl<M: Medium> Device<M> {
     }
 
     #[inline(always)]
-    fn on_event(&mut self, event: Option<Event>) {
-        let Some(event) = event else {
-            cold_path();
-            return;
-        };
+    fn on_event(&mut self, event: Event) {
         match event {
             Event::Command { slot } => self.begin(slot as u16),
             Event::Data { slot } => self.go_on(slot as u16),

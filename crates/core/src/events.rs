@@ -190,11 +190,6 @@ impl Lane {
     }
 
     #[inline]
-    fn is_empty(&self) -> bool {
-        self.taken == self.put
-    }
-
-    #[inline]
     fn at(&self, i: usize) -> (u64, u64) {
         self.items[i & (self.items.len() - 1)]
     }
@@ -207,6 +202,14 @@ impl Lane {
         let mask = self.items.len() - 1;
         self.items[self.put & mask] = item;
         self.put += 1;
+    }
+
+    #[inline(always)]
+    fn take(&mut self) -> Option<(u64, u64)> {
+        (self.taken != self.put).then(|| {
+            self.taken += 1;
+            self.at(self.taken - 1)
+        })
     }
 
     #[cold]
@@ -223,6 +226,8 @@ impl Lane {
 pub struct EventQueue {
     /// The key of each lane: when its first event is due.
     heads: [u64; LANES],
+    /// These events themselves. Apart from the lanes' rings, which many lanes need no place in then.
+    first_events: [u64; HEAP],
     /// The least key of each group of lanes.
     groups: [u64; LANES / GROUP],
     /// The least of them.
@@ -230,10 +235,11 @@ pub struct EventQueue {
     /// What keys count from, and the first time that they can't tell.
     base: u64,
     far_from: u64,
-    /// When the event that was taken last was due: nothing is scheduled before.
-    taken_at: u64,
+    /// The key of the event that was taken last: nothing is scheduled before it was due.
+    taken: u64,
     /// When the event that was put last into each lane is due, whether it has been taken or not.
     lasts: [u64; HEAP],
+    /// All events of each lane but its first.
     lanes: [Lane; HEAP],
     heap: BinaryHeap<Reverse<(u64, u64, u64)>>,
     /// Breaks ties in the heap by age.
@@ -246,11 +252,12 @@ impl EventQueue {
     pub fn new(capacity: usize) -> EventQueue {
         EventQueue {
             heads: [NEVER; LANES],
+            first_events: [0; HEAP],
             groups: [NEVER; LANES / GROUP],
             first: NEVER,
             base: 0,
             far_from: FAR >> LANE_BITS,
-            taken_at: 0,
+            taken: 0,
             lasts: [0; HEAP],
             lanes: std::array::from_fn(|_| Lane::new(capacity)),
             heap: BinaryHeap::with_capacity(capacity),
@@ -266,9 +273,11 @@ impl EventQueue {
         let (at, event) = (at.as_ps(), event.pack());
         if lane < HEAP && self.lasts[lane] <= at && self.is_near(at) {
             self.lasts[lane] = at;
-            self.lanes[lane].push((at, event));
             if self.heads[lane] == NEVER {
+                self.first_events[lane] = event;
                 self.new_head(self.key(at, lane));
+            } else {
+                self.lanes[lane].push((at, event));
             }
         } else {
             self.push_heap(at, event);
@@ -280,7 +289,7 @@ impl EventQueue {
         self.order += 1;
         self.heap.push(Reverse((at, self.order, event)));
         if !self.is_near(at) {
-            self.count_from(self.taken_at);
+            self.count_from(self.time_of(self.taken));
         }
         let key = self.heap_key();
         if key < self.heads[HEAP] {
@@ -299,6 +308,12 @@ impl EventQueue {
         (at - self.base) << LANE_BITS | lane as u64
     }
 
+    /// When an event with this key is due, unless the key is [`FAR`] or [`NEVER`].
+    #[inline]
+    fn time_of(&self, key: u64) -> u64 {
+        (key >> LANE_BITS) + self.base
+    }
+
     fn heap_key(&self) -> u64 {
         match self.heap.peek() {
             None => NEVER,
@@ -310,12 +325,11 @@ impl EventQueue {
     /// Keys count from `base` from now on, before which no event waits nor will be scheduled.
     #[cold]
     fn count_from(&mut self, base: u64) {
+        let passed = (base - self.base) << LANE_BITS;
+        self.heads[..HEAP].iter_mut().filter(|key| **key != NEVER).for_each(|key| *key -= passed);
         self.base = base;
         self.far_from = base.saturating_add(FAR >> LANE_BITS);
-        for lane in 0..HEAP {
-            let queue = &self.lanes[lane];
-            self.heads[lane] = if queue.is_empty() { NEVER } else { self.key(queue.at(queue.taken).0, lane) };
-        }
+        self.taken = 0;
         self.heads[HEAP] = self.heap_key();
         for lane in (0..LANES).step_by(GROUP) {
             self.first = self.find_first(lane);
@@ -338,7 +352,7 @@ impl EventQueue {
         if self.first >= FAR {
             return self.far_at();
         }
-        Some(Instant::from_ps((self.first >> LANE_BITS) + self.base))
+        Some(Instant::from_ps(self.time_of(self.first)))
     }
 
     #[cold]
@@ -363,38 +377,35 @@ impl EventQueue {
         if self.next_at()? > now {
             return None;
         }
-        self.pop()
+        Some(self.pop())
     }
 
-    /// Takes the next event, for whoever has asked when it is due.
+    /// Takes the next event, for whoever has asked when it is due: there must be one.
     #[inline(always)]
-    pub fn pop(&mut self) -> Option<Event> {
-        let at = self.next_at()?;
+    pub fn pop(&mut self) -> Event {
         self.popped += 1;
-        self.taken_at = at.as_ps();
+        self.taken = self.first;
         let lane = self.first as usize % LANES;
         let event = match self.lanes.get_mut(lane) {
             Some(queue) => {
-                debug_assert!(!queue.is_empty(), "the lane's head says that it has an event");
-                let (_, event) = queue.at(queue.taken);
-                queue.taken += 1;
-                self.heads[lane] = if queue.is_empty() {
-                    NEVER
-                } else {
-                    (queue.at(queue.taken).0 - self.base) << LANE_BITS | lane as u64
-                };
+                let event = self.first_events[lane];
+                self.heads[lane] = NEVER;
+                if let Some((at, next)) = queue.take() {
+                    self.first_events[lane] = next;
+                    self.heads[lane] = (at - self.base) << LANE_BITS | lane as u64;
+                }
                 event
             }
             None => self.pop_heap(),
         };
         self.first = self.find_first(lane);
-        Some(Event::unpack(event))
+        Event::unpack(event)
     }
 
     // Not inlined: it is rare, and long.
     #[inline(never)]
     fn pop_heap(&mut self) -> u64 {
-        let Reverse((at, _, event)) = self.heap.pop().expect("the heap's head says that it has an event");
+        let Reverse((at, _, event)) = self.heap.pop().expect("an event waits, and in no lane");
         if !self.is_near(at) {
             self.count_from(at); // Nothing else waits that is due before.
         }
@@ -409,7 +420,8 @@ impl EventQueue {
 
     /// Events waiting.
     pub fn len(&self) -> usize {
-        self.lanes.iter().map(|l| l.put - l.taken).sum::<usize>() + self.heap.len()
+        let first = self.heads[..HEAP].iter().filter(|&&key| key != NEVER).count();
+        first + self.lanes.iter().map(|l| l.put - l.taken).sum::<usize>() + self.heap.len()
     }
 
     /// Whether none waits.

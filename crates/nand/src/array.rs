@@ -114,6 +114,22 @@ struct BlockState {
     torn_erase: bool,
 }
 
+impl BlockState {
+    /// Marks the next page used, of so many with so many units each. The logical pages of all of them.
+    #[inline(always)]
+    fn take_page(&mut self, at: Block, page: u32, pages: u32, units: usize) -> &mut [u32] {
+        assert!(self.health == Health::Good, "{at:?} is bad and was programmed");
+        assert!(!self.torn_erase, "{at:?} was programmed before its torn erase was repeated");
+        assert!(page < pages, "{at:?} has no page {page}");
+        assert_eq!(u32::from(self.programmed), page, "{at:?} was programmed out of order");
+        self.programmed += 1;
+        self.lpns.get_or_insert_with(|| {
+            cold_path();
+            vec![Nand::NO_LPN; pages as usize * units].into_boxed_slice()
+        })
+    }
+}
+
 /// Stamps of one block.
 #[derive(Clone, Debug)]
 struct BlockStamps {
@@ -213,46 +229,24 @@ impl Nand {
         self.rng.chance(self.erase_fails.max(worn_out))
     }
 
-    /// Marks the next page used, of the block with this index.
-    #[inline(always)]
-    fn take_page(&mut self, index: usize, at: Block, page: u32) {
-        let pages = self.config.pages_per_block;
-        let block = &mut self.blocks[index];
-        assert!(block.health == Health::Good, "{at:?} is bad and was programmed");
-        assert!(!block.torn_erase, "{at:?} was programmed before its torn erase was repeated");
-        assert!(page < pages, "{at:?} has no page {page}");
-        assert_eq!(u32::from(block.programmed), page, "{at:?} was programmed out of order");
-        block.programmed += 1;
-        if block.lpns.is_none() {
-            cold_path();
-            let units = (pages * self.units_per_page) as usize;
-            block.lpns = Some(vec![Nand::NO_LPN; units].into_boxed_slice());
-        }
-        if let Some(stamps) = &mut self.stamps
-            && stamps[index].is_none()
-        {
-            let units = (pages * self.units_per_page) as usize;
-            stamps[index] = Some(BlockStamps {
-                units: vec![(0, 0); units].into_boxed_slice(),
-                headers: vec![None; pages as usize].into_boxed_slice(),
-            });
-        }
-    }
-
     /// Writes a page's out-of-band area; `None` leaves it unreadable.
     #[inline(always)]
     fn write_page(&mut self, at: Block, page: u32, content: Option<&Page<'_>>) {
         let index = self.index(at);
-        self.take_page(index, at, page);
-        let first = (page * self.units_per_page) as usize;
-        let units = self.units_per_page as usize;
-        let lpns = self.blocks[index].lpns.as_mut().expect("take_page made it");
+        let (pages, units) = (self.config.pages_per_block, self.units_per_page as usize);
+        let first = page as usize * units;
+        let lpns = &mut self.blocks[index].take_page(at, page, pages, units)[first..first + units];
         match content {
-            Some(content) => lpns[first..first + units].copy_from_slice(content.lpns),
-            None => lpns[first..first + units].fill(Nand::NO_LPN),
+            // One unit is not worth a call.
+            Some(&Page { lpns: &[lpn], .. }) if units == 1 => lpns[0] = lpn,
+            Some(content) => lpns.copy_from_slice(content.lpns),
+            None => lpns.fill(Nand::NO_LPN),
         }
         if let Some(stamps) = &mut self.stamps {
-            let block = stamps[index].as_mut().expect("take_page made it");
+            let block = stamps[index].get_or_insert_with(|| BlockStamps {
+                units: vec![(0, 0); pages as usize * units].into_boxed_slice(),
+                headers: vec![None; pages as usize].into_boxed_slice(),
+            });
             block.headers[page as usize] = content.map(|c| c.header);
             if let Some(content) = content {
                 block.units[first..first + units].copy_from_slice(content.stamps);
@@ -261,6 +255,15 @@ impl Nand {
                 }
             }
         }
+    }
+
+    /// A program has failed: its page is unreadable, and the block is bad from now on.
+    #[cold]
+    fn fail_program(&mut self, at: Block, page: u32) -> Failed {
+        self.tear_program(at, page);
+        let index = self.index(at);
+        self.blocks[index].health = Health::GrownBad;
+        Failed
     }
 
     fn set_erases(&mut self, index: usize, erases: u32) {
@@ -290,11 +293,7 @@ impl Medium for Nand {
     #[inline(always)]
     fn program(&mut self, at: Block, page: u32, content: &Page<'_>) -> Result<(), Failed> {
         if self.rng.chance(self.program_fails) {
-            cold_path();
-            self.tear_program(at, page);
-            let index = self.index(at);
-            self.blocks[index].health = Health::GrownBad;
-            return Err(Failed);
+            return Err(self.fail_program(at, page));
         }
         self.write_page(at, page, Some(content));
         Ok(())

@@ -10,6 +10,7 @@ use tidewater_nand::{Medium, Nand, Origin};
 
 impl<M: Medium> Ftl<M> {
     /// A program failed in this superblock: it takes no more rows.
+    #[cold]
     pub(super) fn fail_superblock(&mut self, superblock: u32) {
         let s = &mut self.superblocks[superblock as usize];
         s.failed = true;
@@ -35,6 +36,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Writes the units of a failed row again, those that were overtaken meanwhile too: somebody may have been promised
     /// them before what overtook them is on flash.
+    #[cold]
     pub(super) fn rewrite(&mut self, now: Instant, events: &mut EventQueue, row: u32) {
         let failed = self.rows[row as usize].clone();
         if matches!(failed.stream, Stream::Map | Stream::Merge) {

@@ -337,6 +337,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A row of the firmware's own is on flash, or failed.
+    #[inline(never)]
     pub(super) fn on_own_row_programmed(
         &mut self,
         now: Instant,

@@ -18,17 +18,20 @@ const ROWS_AHEAD: u32 = 2;
 const BEHIND: i64 = 2;
 /// Units moved for each unit the host writes, at most: a victim chosen for its wear or its failure may be all valid.
 const RATIO_MAX: i64 = 32;
+/// Superblocks among which the one with the least to move is looked for at a time.
+const CHUNK: usize = 64;
 /// Static wear levelling looks at the wear of a die once in so many victims: it walks all superblocks.
 const WEAR_LOOK: u32 = 8;
 
-/// The lowest `n` of the bits that are set.
+/// The lowest of the bits that are set, `n` at most; and how many these are.
 #[inline]
-fn lowest(of: u64, n: u32) -> u64 {
-    if count_units(of) <= n {
-        return of;
+fn lowest(of: u64, n: u32) -> (u64, u32) {
+    let count = count_units(of);
+    if count <= n {
+        return (of, count);
     }
     let rest = (0..n).fold(of, |rest, _| rest & (rest - 1));
-    of & !rest
+    (of & !rest, n)
 }
 
 /// The numbers of the bits that are set, from the lowest.
@@ -87,6 +90,7 @@ impl<M: Medium> Ftl<M> {
         space.credit > space.behind && space.free_beyond() <= self.profile.gc_start as usize
     }
 
+    #[inline]
     fn may_collect(&self, die: u32) -> bool {
         let space = &self.dies[die as usize];
         if !space.failed.is_empty() {
@@ -98,64 +102,81 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Collects on a die as far as it may now.
+    #[inline]
     pub(super) fn collect(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         if self.hybrid.is_some() {
             return self.go_on_merging(now, events);
         }
-        loop {
-            if self.emergency || self.recovery.is_some() || self.dies[die as usize].reads >= READS {
-                return;
-            }
-            if self.map_cache.as_ref().is_some_and(|cache| cache.holds_collection_back()) {
-                return; // It goes on when changed entries have found their pages.
-            }
-            if self.dies[die as usize].victim == NONE {
-                let may = self.may_collect(die);
-                let victim = if may { self.choose_victim(die) } else { None };
-                match victim.or_else(|| self.choose_fold(die)) {
-                    Some(victim) => self.begin_collection(die, victim),
-                    None if !may => {
-                        if self.must_fold(die) {
-                            self.pad_collected_row(now, events, die);
-                        }
-                        return;
-                    }
-                    None => {
-                        // Credit must not pile up while there is nothing to collect.
-                        self.dies[die as usize].credit = 0;
-                        self.starve(die);
-                        self.update_ready(die);
-                        return self.pad_collected_row(now, events, die);
-                    }
-                }
-            }
-            let victim = self.dies[die as usize].victim as usize;
-            if self.valid[victim] & !NOT_A_CANDIDATE == 0 {
-                if self.dies[die as usize].reads > 0 {
-                    return;
-                }
-                self.end_collection(now, events, die);
-                continue;
-            }
-            if self.flash.programs(die) >= self.programs_per_die + ROWS_AHEAD {
-                return;
-            }
-            let victim = &self.superblocks[victim];
-            let may = victim.failed || self.may_collect(die);
-            let folds = victim.stream == Stream::Slc && self.must_fold(die);
-            if !may && !folds {
-                return;
-            }
-            // `None`: the rest of what is valid is being read.
-            let Some((row, units)) = self.next_victim_row(die) else { return };
-            if !self.has_room_to_collect(die) {
-                if !may {
-                    return; // What is folded stays where it is for now.
-                }
-                return self.wait_for_room(now, events, die);
-            }
-            self.read_victim_row(now, events, die, row, units);
+        // Most often as many reads are under way as may be.
+        if self.dies[die as usize].reads < READS {
+            self.go_on_collecting(now, events, die);
         }
+    }
+
+    #[inline(never)]
+    fn go_on_collecting(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        if self.emergency || self.recovery.is_some() {
+            return;
+        }
+        while self.dies[die as usize].reads < READS && self.collect_row(now, events, die) {}
+    }
+
+    /// Reads the next row of a die's victim, or does what stands before that. False: it can do nothing now.
+    #[inline(always)]
+    fn collect_row(&mut self, now: Instant, events: &mut EventQueue, die: u32) -> bool {
+        if self.map_cache.as_ref().is_some_and(|cache| cache.holds_collection_back()) {
+            return false; // It goes on when changed entries have found their pages.
+        }
+        if self.dies[die as usize].victim == NONE && !self.take_victim(now, events, die) {
+            return false;
+        }
+        let DieSpace { victim, reads, .. } = self.dies[die as usize];
+        if self.valid[victim as usize] & !NOT_A_CANDIDATE == 0 {
+            if reads == 0 {
+                self.end_collection(now, events, die);
+            }
+            return reads == 0;
+        }
+        if self.flash.programs(die) >= self.programs_per_die + ROWS_AHEAD {
+            return false;
+        }
+        let s = &self.superblocks[victim as usize];
+        let may = s.failed || self.may_collect(die);
+        let folds = s.stream == Stream::Slc && self.must_fold(die);
+        if !may && !folds {
+            return false;
+        }
+        // `None`: the rest of what is valid is being read.
+        let Some((row, units)) = self.next_victim_row(die) else { return false };
+        if !self.has_room_to_collect(die) {
+            // What is folded stays where it is for now.
+            if may {
+                self.wait_for_room(now, events, die);
+            }
+            return false;
+        }
+        self.read_victim_row(now, events, die, row, units);
+        true
+    }
+
+    /// Begins to collect another superblock of a die. False: there is none, or collection may not go on.
+    #[inline(never)]
+    fn take_victim(&mut self, now: Instant, events: &mut EventQueue, die: u32) -> bool {
+        let may = self.may_collect(die);
+        let victim = if may { self.choose_victim(die) } else { None };
+        let victim = victim.or_else(|| self.choose_fold(die));
+        if let Some(victim) = victim {
+            self.begin_collection(die, victim);
+        } else if may {
+            // Credit must not pile up while there is nothing to collect.
+            self.dies[die as usize].credit = 0;
+            self.starve(die);
+            self.update_ready(die);
+            self.pad_collected_row(now, events, die);
+        } else if self.must_fold(die) {
+            self.pad_collected_row(now, events, die);
+        }
+        victim.is_some()
     }
 
     /// Collection on a die can do nothing.
@@ -260,10 +281,10 @@ impl<M: Medium> Ftl<M> {
                 space.victim_row = space.victim_row.min(operation.row);
                 break;
             };
-            let units = lowest(readable, self.layout.units_per_row - self.rows[row as usize].count);
+            let (units, count) = lowest(readable, self.layout.units_per_row - self.rows[row as usize].count);
             left &= !units;
-            moved += u64::from(count_units(units));
-            if self.put_copies(row, operation, units) {
+            moved += u64::from(count);
+            if self.put_copies(row, operation, first, units, count) {
                 self.submit(now, events, row);
             }
         }
@@ -277,25 +298,24 @@ impl<M: Medium> Ftl<M> {
         self.collect(now, events, die);
     }
 
-    /// Puts valid units of a row that was read into another that has room for all, and moves their map entries. As [`Ftl::put`] for
-    /// each, but they leave one superblock for one other. True: the row is full.
+    /// Puts so many valid units of a row that was read, the first unit of which is `first`, into another row that has room for all,
+    /// and moves their map entries. As [`Ftl::put`] for each, but they leave one superblock for one other. True: the row is full.
     #[inline(always)]
-    fn put_copies(&mut self, row: u32, operation: &Operation, units: u64) -> bool {
-        let (count, superblock) = (count_units(units), operation.superblock);
+    fn put_copies(&mut self, row: u32, operation: &Operation, first: u32, units: u64, count: u32) -> bool {
+        let superblock = operation.superblock;
         let r = &mut self.rows[row as usize];
         let (unit, number, stream, into) = (r.count, r.number, r.stream, r.superblock);
         r.count += count;
         let full = r.count == self.layout.units_per_row;
         let to = self.layout.ppn(into, r.row, unit);
         let at = (row * self.layout.units_per_row + unit) as usize;
-        let first = self.layout.ppn(superblock, operation.row, 0);
-        let places = at..at + count as usize;
-        let mut staged = self.row_lpns[places.clone()].iter_mut().zip(&mut self.row_previous[places]).zip(to..);
+        let mut moved = 0;
         each_lpn(&self.layout, &self.medium, operation.die, superblock, operation.row, units, |unit, lpn| {
-            let ((of, previous), to) = staged.next().expect("there is a place for each");
-            (*of, *previous) = (lpn, first + unit);
+            let place = at + moved as usize;
+            (self.row_lpns[place], self.row_previous[place]) = (lpn, first + unit);
             debug_assert_eq!(self.map.get(lpn), Entry::At(first + unit), "a valid unit is what its page maps to");
-            self.map.redirect(lpn, to);
+            self.map.redirect(lpn, to + moved);
+            moved += 1;
         });
         if self.stamps {
             self.stamp_copies(at, first, units);
@@ -462,8 +482,11 @@ impl<M: Medium> Ftl<M> {
         let first = die * self.layout.superblocks_per_die;
         let victim = match self.profile.gc_victim {
             GcVictim::Greedy => {
-                let least = self.valid[range.clone()].iter().copied().min()?;
-                self.valid[range].iter().position(|&v| v == least).map(|i| first + i as u32)?
+                // The least is looked for many at a time, its place is not: first which of the chunks it is in.
+                let chunks = self.valid[range].chunks(CHUNK).map(|valid| valid.iter().copied().min());
+                let (i, least) = chunks.enumerate().min_by_key(|&(_, least)| least)?;
+                let chunk = first + (i * CHUNK) as u32;
+                chunk + self.valid[chunk as usize..].iter().position(|&valid| Some(valid) == least)? as u32
             }
             GcVictim::CostBenefit => {
                 let now = self.host_clock;

@@ -4,22 +4,35 @@
 #[derive(Clone, Debug)]
 pub(super) struct DieSet {
     words: Vec<u64>,
+    /// How many there are: most often none, and that is asked after each operation of flash.
+    count: u32,
 }
 
 impl DieSet {
     pub(super) fn new(dies: u32) -> DieSet {
-        DieSet { words: vec![0; dies.div_ceil(64) as usize] }
+        DieSet { words: vec![0; dies.div_ceil(64) as usize], count: 0 }
     }
 
     #[inline]
     pub(super) fn set(&mut self, die: u32, member: bool) {
         let (word, bit) = ((die / 64) as usize, 1u64 << (die % 64));
-        if member { self.words[word] |= bit } else { self.words[word] &= !bit }
+        if member != (self.words[word] & bit != 0) {
+            self.words[word] ^= bit;
+            self.count = if member { self.count + 1 } else { self.count - 1 };
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// The first member at or after `from`, going round.
     #[inline]
     pub(super) fn next(&self, from: u32) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
         let start = (from / 64) as usize;
         let ahead = self.words[start] & u64::MAX << (from % 64);
         if ahead != 0 {

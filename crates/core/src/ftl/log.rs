@@ -63,10 +63,11 @@ impl<M: Medium> Ftl<M> {
         self.flash.drop_all_but_log();
     }
 
-    pub(super) fn update_log_ready(&mut self, die: u32, paced: bool) {
+    #[inline(never)]
+    pub(super) fn update_log_ready(&mut self, die: u32) {
         let space = &self.dies[die as usize];
         let room = space.log_superblock != NONE || space.free_beyond() > self.profile.gc_reserve as usize;
-        self.log_ready.set(die, room && paced && self.flash.log_programs(die) < self.programs_per_die);
+        self.log_ready.set(die, room && self.is_paced(die) && self.flash.log_programs(die) < self.programs_per_die);
     }
 
     /// The open row of the log, or one opened wherever there is a superblock, the reserve included; `die` first.

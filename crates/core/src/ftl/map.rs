@@ -1,6 +1,6 @@
 //! The map from logical pages to physical units: 4 bytes an entry, in chunks that exist once something in them is mapped.
 
-use tidewater_base::table::Table;
+use tidewater_base::table::{Bytes, Table};
 
 /// Entries in a chunk: 8 MiB of table, so that a drive of terabytes has few chunks, and zeroed pages that the operating
 /// system provides only when they are touched.
@@ -21,11 +21,11 @@ pub enum Entry {
     Lost,
 }
 
-/// Asks the processor to fetch a number of a table that will be needed soon.
+/// Asks the processor to fetch a byte of a table that will be needed soon.
 #[inline]
-fn prefetch(table: &Table, index: usize) {
-    if !table.is_empty() {
-        prefetch_index::prefetch_index(table.as_bytes(), index * size_of::<u32>());
+fn prefetch(bytes: &[u8], at: usize) {
+    if !bytes.is_empty() {
+        prefetch_index::prefetch_index(bytes, at);
     }
 }
 
@@ -35,62 +35,67 @@ const DEALLOCATED: u32 = u32::MAX - 1;
 
 /// One bit for each physical unit: whether a map entry points there.
 #[derive(Clone, Debug)]
-pub(super) struct ValidBits(Table);
+pub(super) struct ValidBits(Bytes);
+
+/// Bytes of the bits of 64 units.
+const WORD: usize = size_of::<u64>();
 
 impl ValidBits {
     /// Bits for so many physical units, all clear, under a map of `units` logical pages.
     pub(super) fn new(address_space: u64, units: u32) -> ValidBits {
-        ValidBits(Table::zeroed(2 * address_space.div_ceil(64) as usize, units <= HUGE_UNTIL))
+        ValidBits(Bytes::zeroed(WORD * address_space.div_ceil(64) as usize, units <= HUGE_UNTIL))
+    }
+
+    /// The bits of 64 units, this one among them; none beyond the end.
+    #[inline]
+    fn word(&self, ppn: u32) -> u64 {
+        let bytes = self.0.get(WORD * (ppn as usize / 64)..).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    }
+
+    #[inline]
+    fn change(&mut self, ppn: u32, change: impl FnOnce(u64) -> u64) {
+        let bytes = self.0[WORD * (ppn as usize / 64)..].first_chunk_mut().expect("words are whole");
+        *bytes = change(u64::from_ne_bytes(*bytes)).to_ne_bytes();
     }
 
     #[inline]
     pub(super) fn get(&self, ppn: u32) -> bool {
-        self.0.get(ppn as usize / 32).is_some_and(|word| word >> (ppn % 32) & 1 == 1)
+        self.word(ppn) >> (ppn % 64) & 1 == 1
     }
 
     #[inline]
     pub(super) fn set(&mut self, ppn: u32) {
-        self.0.update(ppn as usize / 32, |word| word | 1 << (ppn % 32));
+        self.set_row(ppn, 1);
+    }
+
+    #[inline]
+    pub(super) fn clear(&mut self, ppn: u32) {
+        self.clear_row(ppn, 1);
     }
 
     /// Sets the bits of up to 64 units from `first`, which do not cross a multiple of 64.
     #[inline]
     pub(super) fn set_row(&mut self, first: u32, units: u64) {
-        self.change_row(first, units, |word, units| word | units);
+        self.change(first, |word| word | units << (first % 64));
     }
 
     /// As [`ValidBits::set_row`], clears them.
     #[inline]
     pub(super) fn clear_row(&mut self, first: u32, units: u64) {
-        self.change_row(first, units, |word, units| word & !units);
-    }
-
-    #[inline(always)]
-    fn change_row(&mut self, first: u32, units: u64, change: impl Fn(u32, u32) -> u32) {
-        let (units, word) = (units << (first % 64), first as usize / 64 * 2);
-        for (half, units) in [(0, units as u32), (1, (units >> 32) as u32)] {
-            if units != 0 {
-                self.0.update(word + half, |word| change(word, units));
-            }
-        }
-    }
-
-    #[inline]
-    pub(super) fn clear(&mut self, ppn: u32) {
-        self.0.update(ppn as usize / 32, |word| word & !(1 << (ppn % 32)));
+        self.change(first, |word| word & !(units << (first % 64)));
     }
 
     /// The bits of up to 64 units from `first`, which do not cross a multiple of 64.
     #[inline]
     pub(super) fn row(&self, first: u32, units: u32) -> u64 {
-        let half = |half: usize| u64::from(self.0.get(first as usize / 64 * 2 + half).unwrap_or(0));
-        (half(0) | half(1) << 32) >> (first % 64) & u64::MAX >> (64 - units)
+        self.word(first) >> (first % 64) & u64::MAX >> (64 - units)
     }
 
     /// Asks the processor to fetch a bit that will be needed soon.
     #[inline]
     pub(super) fn prefetch(&self, ppn: u32) {
-        prefetch(&self.0, ppn as usize / 32);
+        prefetch(&self.0, ppn as usize / 8);
     }
 }
 
@@ -141,7 +146,7 @@ impl Map {
     #[inline]
     pub fn prefetch(&self, lpn: u32) {
         if let Some(chunk) = self.chunks.get(lpn as usize / CHUNK) {
-            prefetch(chunk, lpn as usize % CHUNK);
+            prefetch(chunk.as_bytes(), lpn as usize % CHUNK * size_of::<u32>());
         }
     }
 

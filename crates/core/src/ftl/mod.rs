@@ -22,6 +22,7 @@ mod layout;
 mod log;
 mod map;
 mod map_cache;
+mod outstanding;
 mod precondition;
 mod read;
 mod recover;
@@ -46,9 +47,10 @@ use crate::profile::{FtlProfile, Profile};
 use checkpoint::Checkpoint;
 use dies::DieSet;
 use hybrid::Hybrid;
+use outstanding::Outstanding;
 use slc::Slc;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Origin, Stamps};
@@ -116,51 +118,6 @@ pub struct Superblock {
     closed_at: u64,
 }
 
-/// Rows of one kind, in the order they were opened: which was the last before which all are done?
-#[derive(Clone, Debug, Default)]
-struct Outstanding {
-    first: u64,
-    done: VecDeque<bool>,
-    /// Rows whose program failed, and the last row that their units went to instead.
-    rewritten: Vec<(u64, u64)>,
-}
-
-impl Outstanding {
-    fn open(&mut self) -> u64 {
-        self.done.push_back(false);
-        self.first + self.done.len() as u64
-    }
-
-    fn finish(&mut self, number: u64) {
-        self.done[(number - self.first - 1) as usize] = true;
-        while self.done.front() == Some(&true) {
-            self.done.pop_front();
-            self.first += 1;
-        }
-    }
-
-    /// Whether what all rows up to this number held is programmed, there or elsewhere.
-    #[inline]
-    fn is_settled(&self, number: u64) -> bool {
-        self.first >= number
-            && (self.rewritten.is_empty() || self.rewritten.iter().all(|&(from, to)| from > number || self.first >= to))
-    }
-
-    /// The row `from` failed, and its units went to rows up to `to`.
-    fn rewrite(&mut self, from: u64, to: u64) {
-        let first = self.first;
-        // A chain of failures: what waited for `from` now waits for `to`.
-        self.rewritten.iter_mut().filter(|r| r.1 == from).for_each(|r| r.1 = to);
-        self.rewritten.retain(|&(_, to)| to > first);
-        self.rewritten.push((from, to));
-    }
-
-    /// The number of the last row that was opened.
-    fn last(&self) -> u64 {
-        self.first + self.done.len() as u64
-    }
-}
-
 /// A row that is being filled or programmed: its units live in the controller's memory.
 #[derive(Clone, Debug)]
 struct Row {
@@ -190,8 +147,12 @@ impl Row {
     /// What the firmware itself writes into it.
     #[inline(always)]
     fn own_payload(&self) -> Option<Arc<[u32]>> {
+        if self.own.is_none() && self.images.is_empty() { None } else { self.some_payload() }
+    }
+
+    #[inline(never)]
+    fn some_payload(&self) -> Option<Arc<[u32]>> {
         match &self.own {
-            None if self.images.is_empty() => None,
             None => Some(self.images.as_slice().into()),
             Some(own) => own.payload.clone(),
         }
@@ -665,13 +626,19 @@ impl<M: Medium> Ftl<M> {
         if self.hybrid.is_some() {
             return self.unstick();
         }
-        let space = &self.dies[die as usize];
-        let room = self.has_host_room(die);
-        let paced = !self.is_behind(space) && !self.map_cache.as_ref().is_some_and(|cache| cache.holds_host_back());
-        self.ready.set(die, room && self.flash.programs(die) < self.programs_per_die && paced);
+        // What most often says no is asked first.
+        let queues_row = self.flash.programs(die) < self.programs_per_die;
+        self.ready.set(die, queues_row && self.has_host_room(die) && self.is_paced(die));
         if self.log_reserve > 0 {
-            self.update_log_ready(die, paced);
+            self.update_log_ready(die);
         }
+    }
+
+    /// Whether nothing that the firmware moves holds back what comes to a die.
+    #[inline]
+    fn is_paced(&self, die: u32) -> bool {
+        !self.is_behind(&self.dies[die as usize])
+            && !self.map_cache.as_ref().is_some_and(|cache| cache.holds_host_back())
     }
 
     /// Marks a unit as overtaken by the row with this number.

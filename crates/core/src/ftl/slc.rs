@@ -170,14 +170,17 @@ impl<M: Medium> Ftl<M> {
     /// Whether a die has a place for a host row.
     #[inline]
     pub(super) fn has_host_room(&self, die: u32) -> bool {
-        if self.slc.is_some() {
-            if self.has_slc_room(die) == Some(true) {
-                return true;
-            }
-            if self.waits_for_folding(die) {
-                return false;
-            }
-        }
+        if self.slc.is_some() { self.has_host_or_slc_room(die) } else { self.has_own_room(die) }
+    }
+
+    #[inline(never)]
+    fn has_host_or_slc_room(&self, die: u32) -> bool {
+        self.has_slc_room(die) == Some(true) || !self.waits_for_folding(die) && self.has_own_room(die)
+    }
+
+    /// As [`Ftl::has_host_room`], in blocks in their own mode.
+    #[inline]
+    fn has_own_room(&self, die: u32) -> bool {
         let space = &self.dies[die as usize];
         space.host_superblock != NONE || space.free_beyond() > self.profile.gc_reserve as usize
     }

@@ -30,7 +30,7 @@ impl<M: Medium> Ftl<M> {
     #[inline]
     pub fn has_ready_die(&self) -> bool {
         match &self.hybrid {
-            None => self.host_row != NONE || self.ready.next(0).is_some(),
+            None => self.host_row != NONE || !self.ready.is_empty(),
             Some(hybrid) => !hybrid.is_stuck() && self.takes_any(hybrid),
         }
     }
@@ -176,34 +176,7 @@ impl<M: Medium> Ftl<M> {
         s.rows += 1;
         let id = match self.free_rows.pop() {
             Some(id) => id,
-            None => {
-                let units = self.layout.units_per_row as usize;
-                self.row_lpns.resize(self.row_lpns.len() + units, Nand::NO_LPN);
-                self.row_owners.resize(self.row_owners.len() + units, NO_OWNER);
-                self.row_previous.resize(self.row_previous.len() + units, NOWHERE);
-                if self.stamps {
-                    self.row_stamps.resize(self.row_stamps.len() + units, (0, 0));
-                }
-                if self.payload {
-                    self.row_origins.resize(self.row_lpns.len(), Origin::Memory);
-                }
-                self.rows.push(Row {
-                    superblock: NONE,
-                    row: 0,
-                    stream,
-                    count: 0,
-                    number: 0,
-                    program_sequence: 0,
-                    index: 0,
-                    generation: 0,
-                    in_use: false,
-                    timed: false,
-                    owned: false,
-                    own: None,
-                    images: Vec::new(),
-                });
-                (self.rows.len() - 1) as u32
-            }
+            None => self.add_row(),
         };
         let r = &mut self.rows[id as usize];
         debug_assert!(r.own.is_none(), "what a row of the firmware's own held was taken when it was programmed");
@@ -220,6 +193,37 @@ impl<M: Medium> Ftl<M> {
         r.owned = false;
         r.images.clear();
         id
+    }
+
+    /// Room for another row.
+    #[cold]
+    fn add_row(&mut self) -> u32 {
+        let units = self.layout.units_per_row as usize;
+        self.row_lpns.resize(self.row_lpns.len() + units, Nand::NO_LPN);
+        self.row_owners.resize(self.row_owners.len() + units, NO_OWNER);
+        self.row_previous.resize(self.row_previous.len() + units, NOWHERE);
+        if self.stamps {
+            self.row_stamps.resize(self.row_stamps.len() + units, (0, 0));
+        }
+        if self.payload {
+            self.row_origins.resize(self.row_lpns.len(), Origin::Memory);
+        }
+        self.rows.push(Row {
+            superblock: NONE,
+            row: 0,
+            stream: Stream::Host,
+            count: 0,
+            number: 0,
+            program_sequence: 0,
+            index: 0,
+            generation: 0,
+            in_use: false,
+            timed: false,
+            owned: false,
+            own: None,
+            images: Vec::new(),
+        });
+        (self.rows.len() - 1) as u32
     }
 
     /// Queues the program of a row; what is missing is filler.
@@ -313,21 +317,17 @@ impl<M: Medium> Ftl<M> {
         }
         if failed {
             self.rewrite(now, events, row);
-        } else if self.rows[row as usize].owned {
-            let first = (row * self.layout.units_per_row) as usize;
-            for unit in 0..self.rows[row as usize].count as usize {
-                let owner = self.row_owners[first + unit];
-                if owner != NO_OWNER {
-                    self.acknowledged.push(owner);
-                }
-            }
         }
         let die = operation.die;
         let r = &mut self.rows[row as usize];
         r.in_use = false;
-        let (number, stream, program_sequence) = (r.number, r.stream, r.program_sequence);
-        let own = r.own.take();
+        let (number, stream, count, owned) = (r.number, r.stream, r.count, r.owned);
         self.free_rows.push(row);
+        if owned && !failed {
+            let first = (row * self.layout.units_per_row) as usize;
+            let owners = self.row_owners[first..first + count as usize].iter();
+            self.acknowledged.extend(owners.filter(|&&owner| owner != NO_OWNER));
+        }
         match stream {
             Stream::Host | Stream::Slc => {
                 self.host_rows.finish(number);
@@ -342,6 +342,8 @@ impl<M: Medium> Ftl<M> {
             }
             Stream::Merge => self.on_merged_row(now, events, number as usize, failed),
             Stream::Map => {
+                let r = &mut self.rows[row as usize];
+                let (program_sequence, own) = (r.program_sequence, r.own.take());
                 self.on_own_row_programmed(now, events, superblock, program_sequence, own, failed);
             }
         }
@@ -350,7 +352,9 @@ impl<M: Medium> Ftl<M> {
             if self.map_cache.is_some() && !failed && !matches!(stream, Stream::Map | Stream::Mapping) {
                 self.change_entries_of_row(now, events, row);
             }
-            self.erase_drained(now, events);
+            if !self.draining.is_empty() {
+                self.erase_drained(now, events);
+            }
             self.collect(now, events, die);
         }
     }

@@ -149,6 +149,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A row of data is programmed: its entries change on their mapping pages, or wait for them.
+    #[inline(never)]
     pub(in crate::ftl) fn change_entries_of_row(&mut self, now: Instant, events: &mut EventQueue, row: u32) {
         // Every row before is on flash, in what its entries say too; this one was the first that was not, if it was.
         let sequence = self.rows[row as usize].program_sequence.min(self.complete_through() + 1);
@@ -263,6 +264,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A row of mapping pages is done.
+    #[inline(never)]
     pub(in crate::ftl) fn on_mapping_row(&mut self, now: Instant, events: &mut EventQueue, row: u32, failed: bool) {
         let first = (row * self.layout.units_per_row) as usize;
         let count = self.rows[row as usize].count as usize;

@@ -1,0 +1,66 @@
+//! Which rows are under way, in the order in which they were opened.
+
+use std::collections::VecDeque;
+
+/// Rows of one kind, in the order they were opened: which was the last before which all are done?
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outstanding {
+    opened: u64,
+    /// The last row before which all are done, itself included.
+    first: u64,
+    /// Which of the rows behind it are done, as far as one is: most often none.
+    done: VecDeque<bool>,
+    /// Rows whose program failed, and the last row that their units went to instead.
+    rewritten: Vec<(u64, u64)>,
+}
+
+impl Outstanding {
+    pub(super) fn open(&mut self) -> u64 {
+        self.opened += 1;
+        self.opened
+    }
+
+    #[inline]
+    pub(super) fn finish(&mut self, number: u64) {
+        if number == self.first + 1 && self.done.is_empty() {
+            self.first = number;
+        } else {
+            self.finish_out_of_turn(number);
+        }
+    }
+
+    /// As [`Outstanding::finish`], where rows are not done in their order.
+    #[inline(never)]
+    fn finish_out_of_turn(&mut self, number: u64) {
+        let place = (number - self.first - 1) as usize;
+        if place >= self.done.len() {
+            self.done.resize(place + 1, false);
+        }
+        self.done[place] = true;
+        while self.done.front() == Some(&true) {
+            self.done.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Whether what all rows up to this number held is programmed, there or elsewhere.
+    #[inline]
+    pub(super) fn is_settled(&self, number: u64) -> bool {
+        self.first >= number
+            && (self.rewritten.is_empty() || self.rewritten.iter().all(|&(from, to)| from > number || self.first >= to))
+    }
+
+    /// The row `from` failed, and its units went to rows up to `to`.
+    pub(super) fn rewrite(&mut self, from: u64, to: u64) {
+        let first = self.first;
+        // A chain of failures: what waited for `from` now waits for `to`.
+        self.rewritten.iter_mut().filter(|r| r.1 == from).for_each(|r| r.1 = to);
+        self.rewritten.retain(|&(_, to)| to > first);
+        self.rewritten.push((from, to));
+    }
+
+    /// The number of the last row that was opened.
+    pub(super) fn last(&self) -> u64 {
+        self.opened
+    }
+}
