@@ -383,6 +383,7 @@ impl EventQueue {
     /// Takes the next event, for whoever has asked when it is due: there must be one.
     #[inline(always)]
     pub fn pop(&mut self) -> Event {
+        debug_assert!(self.first != NEVER, "no event waits");
         self.popped += 1;
         self.taken = self.first;
         let lane = self.first as usize % LANES;

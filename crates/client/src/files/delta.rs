@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard};
 use tidewater_wire::vendor::{DELTA_BASES, FileChange, FileChangeKind, FileDelta, FilePatch, FileRecord};
 
 use super::compare::each_difference;
-use super::set::{COPY, Files, FilesError, Journal, ZEROES_MIN};
+use super::set::{self, COPY, Files, FilesError, Journal, ZEROES_MIN};
 use super::table::{Counter, Locked, Place};
 
 /// Bytes that are worth being kept for the next, at least.
@@ -106,17 +106,6 @@ impl Set {
         (TRIES..REST).contains(&self.useless)
     }
 
-    /// Whether it is tried for the next record.
-    fn is_tried(&mut self) -> bool {
-        let rests = self.rests();
-        match self.useless {
-            _ if rests => self.useless += 1,
-            REST.. => self.useless = TRIES / 2,
-            _ => {}
-        }
-        !rests
-    }
-
     /// The base that is the most like some bytes, of those that a record may go by.
     fn most_alike(&self, locked: &Locked<'_>, len: usize, samples: &Samples) -> Option<usize> {
         let anew = locked.anew();
@@ -186,7 +175,6 @@ impl<J: Journal> Files<J> {
             && locked.last().is_none_or(|(from, until)| !(from..until).contains(&offset));
         let set = if is_one { self.set_of(locked) } else { None };
         let Some(mut set) = set.filter(|set| !set.rests()) else { return Ok(None) };
-        set.is_tried();
         self.table().count(Counter::Written, bytes.len() as u64);
         locked.begin(offset, offset.saturating_add(bytes.len() as u64));
         let number = self.put_kept(locked, &mut set, offset, bytes)?;
@@ -199,9 +187,14 @@ impl<J: Journal> Files<J> {
             return self.put_small(&change(locked, FileChangeKind::Write, 0, offset, bytes), bytes);
         }
         let set = if bytes.len() <= COPY { self.set_of(locked) } else { None };
-        match set.and_then(|mut set| set.is_tried().then_some(set)) {
-            Some(mut set) => self.put_kept(locked, &mut set, offset, bytes).map(drop),
-            None => self.put(change(locked, FileChangeKind::Write, 0, offset, bytes), &[bytes]).map(drop),
+        match set {
+            Some(mut set) if !set.rests() => self.put_kept(locked, &mut set, offset, bytes).map(drop),
+            set => {
+                if let Some(mut set) = set {
+                    set.useless += 1;
+                }
+                self.put(change(locked, FileChangeKind::Write, 0, offset, bytes), &[bytes]).map(drop)
+            }
         }
     }
 
@@ -212,6 +205,9 @@ impl<J: Journal> Files<J> {
 
     /// Returns the number under which the bytes that were recorded are kept.
     fn put_kept(&self, locked: &Locked<'_>, set: &mut Set, offset: u64, bytes: &[u8]) -> Result<usize, FilesError> {
+        if set.useless >= REST {
+            set.useless = TRIES / 2;
+        }
         let samples = samples(bytes);
         let found = set.most_alike(locked, bytes.len(), &samples);
         // What it was the most like is what the next is least like.
@@ -238,7 +234,7 @@ fn take(to: &mut [u8], from: &[u8]) {
 }
 
 fn change(locked: &Locked<'_>, kind: FileChangeKind, base: u8, offset: u64, bytes: &[u8]) -> FileChange {
-    FileChange { kind, id: locked.place.id, base, offset, len: bytes.len() as u64 }
+    FileChange { base, offset, len: bytes.len() as u64, ..set::change(kind, locked.place) }
 }
 
 /// What records of a file said last under each number, while a log is read.

@@ -561,7 +561,7 @@ impl<J: Journal> Files<J> {
 }
 
 /// A record's head that says nothing but what it is and of which file.
-fn change(kind: FileChangeKind, place: Place) -> FileChange {
+pub(super) fn change(kind: FileChangeKind, place: Place) -> FileChange {
     FileChange { kind, id: place.id, ..FileChange::default() }
 }
 
