@@ -13,7 +13,7 @@ use crate::cost::{Link, Rate, SharedServer, lane_bytes_per_second};
 use crate::destage::PADDING_READ;
 use crate::events::{Event, EventQueue, LANE_PLACES, lane};
 use crate::fast::{self, Fast, LOG_OWNER, LOG_READ, LogRemains};
-use crate::flash::{Operation, Source};
+use crate::flash::{Kind, Operation, Source};
 use crate::ftl::{Ftl, Plan, Precondition, plan};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
 use crate::host_memory::{self, HostMemory, HostUses};
@@ -442,22 +442,18 @@ impl<M: Medium> Device<M> {
             Event::Command { slot } => self.begin(slot as u16),
             Event::Data { slot } => self.go_on(slot as u16),
             Event::Complete { slot } => self.complete(slot as u16),
-            Event::Bus { channel } => {
-                if let Some(done) = self.ftl.flash.on_bus(self.now, &mut self.events, channel) {
-                    let &Operation { source, owner, .. } = self.ftl.flash.operation(done);
-                    if source == Source::Destage {
-                        self.on_log_row_loaded(owner);
-                    } else {
-                        self.on_flash_done(done);
-                    }
+            Event::Bus { channel, inward: true } => {
+                if let Some(row) = self.ftl.flash.on_loaded(self.now, &mut self.events, channel) {
+                    self.on_log_row_loaded(self.ftl.flash.operation(row).owner);
                 }
             }
-            Event::Cell { die, generation } => {
-                // A program or an erase: no host command waits for the operation itself.
-                if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
-                    self.on_own_done(done);
-                }
+            Event::Bus { channel, inward: false } => {
+                let done = self.ftl.flash.on_unloaded(self.now, &mut self.events, channel);
+                self.on_flash_done(done);
             }
+            Event::Cell { die, generation, kind: Kind::Read } => self.on_cell(die, generation, Kind::Read),
+            Event::Cell { die, generation, kind: Kind::Program } => self.on_cell(die, generation, Kind::Program),
+            Event::Cell { die, generation, kind: Kind::Erase } => self.on_cell(die, generation, Kind::Erase),
             Event::Persist { lane } => self.on_persist(lane),
             Event::Destage { function } => self.on_destage_timer(function as usize),
             Event::Transport { function } => self.on_transport_timer(function as usize),
@@ -472,6 +468,15 @@ impl<M: Medium> Device<M> {
                 self.ftl.on_fill_timeout(self.now, &mut self.events, row, generation);
                 self.after_flash();
             }
+        }
+    }
+
+    // Always inlined: for each kind of operation what it does not do is left out.
+    #[inline(always)]
+    fn on_cell(&mut self, die: u32, generation: u32, kind: Kind) {
+        // A program or an erase: no host command waits for the operation itself.
+        if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation, kind) {
+            self.on_own_done(done);
         }
     }
 
@@ -495,9 +500,8 @@ impl<M: Medium> Device<M> {
     /// An operation that no host command waits for is done.
     #[inline(always)]
     fn on_own_done(&mut self, done: u32) {
-        let done = *self.ftl.flash.operation(done);
         let recovering = self.ftl.is_recovering();
-        self.ftl.on_done(self.now, &mut self.events, &done);
+        self.ftl.on_done(self.now, &mut self.events, done);
         while let Some(owner) = self.ftl.take_acknowledged() {
             if owner & LOG_OWNER != 0 {
                 self.on_page_destaged(owner);

@@ -4,6 +4,7 @@
 //! they were made, and a queue does a heap's work. Which lane is only a hint: an event that would break a lane's order
 //! goes to the heap, so a wrong hint costs time, never order. Events of one instant come in the order of their lanes.
 
+use crate::flash::Kind;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tidewater_base::Instant;
@@ -63,11 +64,15 @@ pub enum Event {
         die: u32,
         /// The die's generation when this was scheduled.
         generation: u32,
+        /// What its operation does: each kind ends in a way of its own, which is chosen together with what happened.
+        kind: Kind,
     },
     /// A bus transfer has ended.
     Bus {
         /// The channel.
         channel: u32,
+        /// Whether it went to a die.
+        inward: bool,
     },
     /// A command has left the command pipeline.
     Command {
@@ -134,8 +139,11 @@ impl Event {
     #[inline(always)]
     fn pack(self) -> u64 {
         let (kind, index, generation) = match self {
-            Event::Cell { die, generation } => (0, die, generation),
-            Event::Bus { channel } => (1, channel, 0),
+            Event::Cell { die, generation, kind: Kind::Read } => (0, die, generation),
+            Event::Bus { channel, inward: false } => (1, channel, 0),
+            Event::Cell { die, generation, kind: Kind::Program } => (13, die, generation),
+            Event::Cell { die, generation, kind: Kind::Erase } => (14, die, generation),
+            Event::Bus { channel, inward: true } => (15, channel, 0),
             Event::Command { slot } => (2, slot, 0),
             Event::Data { slot } => (3, slot, 0),
             Event::Complete { slot } => (4, slot, 0),
@@ -156,8 +164,8 @@ impl Event {
     fn unpack(bits: u64) -> Event {
         let (index, generation) = ((bits as u32) >> 8, (bits >> 32) as u32);
         match bits & 0xff {
-            0 => Event::Cell { die: index, generation },
-            1 => Event::Bus { channel: index },
+            0 => Event::Cell { die: index, generation, kind: Kind::Read },
+            1 => Event::Bus { channel: index, inward: false },
             2 => Event::Command { slot: index },
             3 => Event::Data { slot: index },
             4 => Event::Complete { slot: index },
@@ -168,6 +176,9 @@ impl Event {
             9 => Event::LogWait { place: index, generation },
             10 => Event::Window { place: index, generation },
             11 => Event::HostMemory { place: index },
+            13 => Event::Cell { die: index, generation, kind: Kind::Program },
+            14 => Event::Cell { die: index, generation, kind: Kind::Erase },
+            15 => Event::Bus { channel: index, inward: true },
             _ => Event::Fold,
         }
     }

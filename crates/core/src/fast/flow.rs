@@ -4,7 +4,6 @@ use super::transport::{self, Transport};
 use super::{Content, ControlBlock, Fast, Function, LbaRing, LogPage, LogRemains, Refusal, bar};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane as event_lane};
-use crate::flash::Kind;
 use crate::profile::{OnWrap, Release};
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
@@ -371,17 +370,16 @@ impl<M: Medium> Device<M> {
             let Some(at) = self.events.next_at() else { break };
             self.now = self.now.max(at);
             match self.events.pop_due(self.now) {
-                Some(Event::Bus { channel }) => {
-                    let done = self.ftl.flash.on_bus(self.now, &mut self.events, channel);
-                    let done = done.map(|id| *self.ftl.flash.operation(id));
-                    if let Some(done) = done.filter(|done| done.kind() == Kind::Read) {
-                        self.on_flash_done_on_stored_energy(&done);
-                    }
+                Some(Event::Bus { channel, inward: true }) => {
+                    self.ftl.flash.on_loaded(self.now, &mut self.events, channel);
                 }
-                Some(Event::Cell { die, generation }) => {
-                    if let Some(id) = self.ftl.on_cell(self.now, &mut self.events, die, generation) {
-                        let done = *self.ftl.flash.operation(id);
-                        self.on_flash_done_on_stored_energy(&done);
+                Some(Event::Bus { channel, inward: false }) => {
+                    let done = self.ftl.flash.on_unloaded(self.now, &mut self.events, channel);
+                    self.on_flash_done_on_stored_energy(done);
+                }
+                Some(Event::Cell { die, generation, kind }) => {
+                    if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation, kind) {
+                        self.on_flash_done_on_stored_energy(done);
                     }
                 }
                 _ => {}
@@ -393,9 +391,10 @@ impl<M: Medium> Device<M> {
     }
 
     /// As a flash operation's end at other times, but only pages of the log matter.
-    fn on_flash_done_on_stored_energy(&mut self, done: &crate::flash::Operation) {
+    fn on_flash_done_on_stored_energy(&mut self, done: u32) {
         use crate::flash::Source;
-        if !matches!(done.source, Source::HostRead | Source::CollectRead | Source::Recovery) {
+        let source = self.ftl.flash.operation(done).source;
+        if !matches!(source, Source::HostRead | Source::CollectRead | Source::Recovery) {
             self.ftl.on_done(self.now, &mut self.events, done);
         }
         while let Some(owner) = self.ftl.take_acknowledged() {

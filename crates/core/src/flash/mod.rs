@@ -246,7 +246,7 @@ impl Flash {
         }
     }
 
-    /// An operation that [`Flash::on_bus`] or [`Flash::on_cell`] has named: until another is queued, which may take its place.
+    /// An operation that [`Flash::on_loaded`], [`Flash::on_unloaded`] or [`Flash::on_cell`] has named: until another is queued, which may take its place.
     #[inline]
     pub fn operation(&self, id: u32) -> &Operation {
         &self.shared.operations[id as usize]
@@ -298,26 +298,31 @@ impl Flash {
         self.shared.channels.iter_mut().for_each(|c| c.busy = Duration::ZERO);
     }
 
-    /// A bus transfer ended. Returns the number of the read whose data has reached the controller, or the row of the log that is in its
-    /// die's register now and will be programmed.
+    /// A bus transfer to a die has ended: a row is in its register now, and will be programmed. Returns its number if it is one of the log.
     #[inline(always)]
-    pub fn on_bus(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Option<u32> {
+    pub fn on_loaded(&mut self, now: Instant, events: &mut EventQueue, channel: u32) -> Option<u32> {
         let shared = &mut self.shared;
-        let Transfer { die, inward, source, .. } = shared.channels[index as usize].end(now, events, index);
+        let Transfer { die, source, .. } = shared.channels[channel as usize].end(now, events, channel);
         let d = &mut self.dies[die as usize];
-        if inward {
-            let row = std::mem::replace(&mut d.loading, NONE);
-            d.loaded = row;
-            if d.cell == Cell::Reserved {
-                d.cell = Cell::Idle;
-            }
-            if d.cell == Cell::Idle && d.waiting == 0 && d.suspended == NONE {
-                shared.start_program(now, events, d); // Nothing else can want the array.
-            } else {
-                shared.kick(now, events, d);
-            }
-            return (source == Source::Destage).then_some(row);
+        let row = std::mem::replace(&mut d.loading, NONE);
+        d.loaded = row;
+        if d.cell == Cell::Reserved {
+            d.cell = Cell::Idle;
         }
+        if d.cell == Cell::Idle && d.waiting == 0 && d.suspended == NONE {
+            shared.start_program(now, events, d); // Nothing else can want the array.
+        } else {
+            shared.kick(now, events, d);
+        }
+        (source == Source::Destage).then_some(row)
+    }
+
+    /// A bus transfer from a die has ended. Returns the number of the read whose data has reached the controller.
+    #[inline(always)]
+    pub fn on_unloaded(&mut self, now: Instant, events: &mut EventQueue, channel: u32) -> u32 {
+        let shared = &mut self.shared;
+        let Transfer { die, .. } = shared.channels[channel as usize].end(now, events, channel);
+        let d = &mut self.dies[die as usize];
         let id = std::mem::replace(&mut d.leaving, NONE);
         if let Cell::Held { operation } = d.cell {
             shared.unload(now, events, d, operation);
@@ -325,17 +330,19 @@ impl Flash {
         shared.count(id);
         self.free.push(id);
         shared.kick(now, events, d);
-        Some(id)
+        id
     }
 
-    /// A die's array finished. Returns the number of the program or erase that took effect just now; the caller applies it.
+    /// A die's array finished an operation of this kind. Returns the number of the program or erase that took effect just now; the caller applies it.
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "what an event tells, and what the medium has to do with it")]
     pub fn on_cell<M: Medium>(
         &mut self,
         now: Instant,
         events: &mut EventQueue,
         die: u32,
         generation: u32,
+        kind: Kind,
         medium: &mut M,
         layout: &Layout,
     ) -> Option<u32> {
@@ -353,8 +360,7 @@ impl Flash {
             Cell::Busy { operation, .. } => operation,
             state => unreachable!("die {die} finished in state {state:?}"),
         };
-        let source = shared.operations[id as usize].source;
-        match source.kind() {
+        match kind {
             Kind::Read => {
                 if !medium.reads_cleanly() && shared.retries(now, events, d, id, medium, layout) {
                     return None;
@@ -368,7 +374,7 @@ impl Flash {
                 }
                 return None;
             }
-            Kind::Program => *d.programs_of(source) -= 1,
+            Kind::Program => *d.programs_of(shared.operations[id as usize].source) -= 1,
             Kind::Erase => {}
         }
         d.cell = Cell::Idle;

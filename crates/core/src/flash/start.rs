@@ -27,6 +27,8 @@ pub(super) struct Channel {
     urgent: VecDeque<Transfer>,
     normal: VecDeque<Transfer>,
     gaps: VecDeque<Transfer>,
+    /// Transfers in these three. Most often none, and that is asked at the end of each.
+    waiting: u32,
     pub(super) busy: Duration,
 }
 
@@ -34,25 +36,29 @@ impl Channel {
     /// The bus is free, and moves this.
     #[inline(always)]
     fn grant(&mut self, now: Instant, events: &mut EventQueue, index: u32, transfer: Transfer) {
+        let Transfer { time, inward, lane, .. } = transfer;
         self.moving = Some(transfer);
-        self.busy += transfer.time;
-        events.push(now + transfer.time, transfer.lane.into(), Event::Bus { channel: index });
+        self.busy += time;
+        events.push(now + time, lane.into(), Event::Bus { channel: index, inward });
     }
 
     /// The transfer that has ended, after which the bus moves what goes next.
     #[inline(always)]
     pub(super) fn end(&mut self, now: Instant, events: &mut EventQueue, index: u32) -> Transfer {
         let ended = self.moving.take().expect("a transfer ended that was not under way");
-        if let Some(next) = self.next() {
+        if self.waiting > 0 {
+            let next = self.next();
             self.grant(now, events, index, next);
         }
         ended
     }
 
-    /// The transfer that goes next, once the bus is free.
+    /// The transfer that goes next, once the bus is free. One must wait.
     #[inline(always)]
-    fn next(&mut self) -> Option<Transfer> {
-        self.urgent.pop_front().or_else(|| self.normal.pop_front()).or_else(|| self.gaps.pop_front())
+    fn next(&mut self) -> Transfer {
+        self.waiting -= 1;
+        let next = self.urgent.pop_front().or_else(|| self.normal.pop_front()).or_else(|| self.gaps.pop_front());
+        next.expect("a transfer waits")
     }
 }
 
@@ -209,7 +215,7 @@ impl Shared {
                     let time = self.command_time + self.erase_time;
                     d.take(&mut self.operations, class, id);
                     d.time.erase += time;
-                    start(now, events, d, id, time, lane::ERASE);
+                    start(now, events, d, id, time, lane::ERASE, Kind::Erase);
                     return true;
                 }
                 _ => {}
@@ -256,7 +262,7 @@ impl Shared {
         let planes = if self.planes_in_turn { u64::from(planes_of(operation.units, self.units_per_page)) } else { 1 };
         let time = self.command_time + self.read_time[kind] * planes;
         d.time.read += time;
-        start(now, events, d, id, time, lane_of(lane::READ, kind));
+        start(now, events, d, id, time, lane_of(lane::READ, kind), Kind::Read);
     }
 
     /// A read has ended that may have found errors. True: it is tried again, and ends later.
@@ -282,7 +288,7 @@ impl Shared {
             let kind = self.kind_of(&self.operations[id as usize]);
             let time = self.read_time[kind] * u64::from(retries);
             d.time.read += time;
-            start(now, events, d, id, time, lane::OTHER);
+            start(now, events, d, id, time, lane::OTHER, Kind::Read);
         }
         retries > 0
     }
@@ -293,7 +299,7 @@ impl Shared {
         let kind = self.kind_of(&self.operations[id as usize]);
         let time = self.program_time[kind];
         d.time.program += time;
-        start(now, events, d, id, time, lane_of(lane::PROGRAM, kind));
+        start(now, events, d, id, time, lane_of(lane::PROGRAM, kind), Kind::Program);
     }
 
     #[inline(never)]
@@ -309,22 +315,25 @@ impl Shared {
         {
             return;
         }
+        let kind = operation.kind();
         operation.suspensions += 1;
         self.statistics.suspensions += 1;
         d.generation = d.generation.wrapping_add(1);
         d.cell = Cell::Suspending { operation: id };
         d.suspended_left = left;
-        d.time.give_back(operation.kind(), left);
+        d.time.give_back(kind, left);
         d.time.suspend += self.suspend_time;
-        events.push(now + self.suspend_time, lane::SUSPEND, Event::Cell { die: d.number, generation: d.generation });
+        let event = Event::Cell { die: d.number, generation: d.generation, kind };
+        events.push(now + self.suspend_time, lane::SUSPEND, event);
     }
 
     fn resume(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
         let id = std::mem::replace(&mut d.suspended, NONE);
         let time = self.resume_time + d.suspended_left;
+        let kind = self.operations[id as usize].kind();
         d.time.suspend += self.resume_time;
-        d.time.spend(self.operations[id as usize].kind(), d.suspended_left);
-        start(now, events, d, id, time, lane::OTHER);
+        d.time.spend(kind, d.suspended_left);
+        start(now, events, d, id, time, lane::OTHER, kind);
     }
 
     #[inline(always)]
@@ -341,15 +350,16 @@ impl Shared {
             &mut channel.gaps
         };
         queue.push_back(transfer);
+        channel.waiting += 1;
     }
 }
 
-/// A die's array does this from now on.
+/// A die's array does this from now on, which is an operation of this kind.
 #[inline(always)]
-pub(super) fn start(now: Instant, events: &mut EventQueue, d: &mut Die, id: u32, time: Duration, lane: usize) {
+fn start(now: Instant, events: &mut EventQueue, d: &mut Die, id: u32, time: Duration, lane: usize, kind: Kind) {
     let ends = now + time;
     d.cell = Cell::Busy { operation: id, ends };
-    events.push(ends, lane, Event::Cell { die: d.number, generation: d.generation });
+    events.push(ends, lane, Event::Cell { die: d.number, generation: d.generation, kind });
 }
 
 /// The lane of what takes as long as a page kind does: single-level mode has none of its own.

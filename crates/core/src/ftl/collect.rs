@@ -44,7 +44,7 @@ fn bits(mut of: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Tells these units of a row, with the logical page of each.
+/// Tells these units of a row, of which there is at least one, with the logical page of each.
 #[inline(always)]
 fn each_lpn<M: Medium>(
     layout: &Layout,
@@ -55,6 +55,10 @@ fn each_lpn<M: Medium>(
     units: u64,
     mut tell: impl FnMut(u32, u32),
 ) {
+    if layout.units_per_row == 1 {
+        // There is nothing to look through.
+        return tell(0, medium.lpns(layout.block_on(die, superblock, 0), row)[0]);
+    }
     let per_page = layout.units_per_page;
     let page = u64::MAX >> (u64::BITS - per_page);
     let mut first = 0;

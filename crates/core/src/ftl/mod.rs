@@ -42,7 +42,7 @@ pub use slc::{SlcFill, slc_reserve, slc_rows};
 pub use write::NO_OWNER;
 
 use crate::events::EventQueue;
-use crate::flash::{Flash, Kind, NONE, Operation, Source};
+use crate::flash::{Flash, Kind, NONE, Source};
 use crate::profile::{FtlProfile, Profile};
 use checkpoint::Checkpoint;
 use dies::DieSet;
@@ -550,29 +550,45 @@ impl<M: Medium> Ftl<M> {
         self.rejected.pop()
     }
 
-    /// A flash operation is done that is no host read: those concern their owners only.
+    /// The flash operation with this number is done, which is no host read: those concern their owners only.
+    // What happens for every unit that is moved looks up what it needs of the operation; a copy for the rest.
     #[inline(always)]
-    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
-        match operation.source {
-            Source::HostRead => {}
+    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
+        match self.flash.operation(done).source {
             Source::HostProgram | Source::CollectProgram | Source::Destage | Source::Map => {
-                self.on_programmed(now, events, operation);
+                self.on_programmed(now, events, done);
             }
-            Source::CollectRead if self.hybrid.is_some() => self.on_merge_read(now, events, operation),
-            Source::CollectRead if self.superblocks[operation.superblock as usize].stream == Stream::Mapping => {
-                self.on_mapping_collect_read(now, events, operation);
-            }
-            Source::CollectRead | Source::FoldRead => self.on_collect_read(now, events, operation),
-            Source::Erase => self.on_erased(now, events, operation),
-            Source::MapRead => self.on_map_read(now, events, operation),
-            Source::Recovery => self.on_recovery_read(now, events, operation),
+            _ => self.on_read_or_erased(now, events, done),
         }
     }
 
-    /// A die's array has finished; returns the number of the operation that is done with.
     #[inline(always)]
-    pub fn on_cell(&mut self, now: Instant, events: &mut EventQueue, die: u32, generation: u32) -> Option<u32> {
-        self.flash.on_cell(now, events, die, generation, &mut self.medium, &self.layout)
+    fn on_read_or_erased(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
+        let operation = *self.flash.operation(done);
+        match operation.source {
+            Source::CollectRead if self.hybrid.is_some() => self.on_merge_read(now, events, &operation),
+            Source::CollectRead if self.superblocks[operation.superblock as usize].stream == Stream::Mapping => {
+                self.on_mapping_collect_read(now, events, &operation);
+            }
+            Source::CollectRead | Source::FoldRead => self.on_collect_read(now, events, &operation),
+            Source::Erase => self.on_erased(now, events, &operation),
+            Source::MapRead => self.on_map_read(now, events, &operation),
+            Source::Recovery => self.on_recovery_read(now, events, &operation),
+            _ => {}
+        }
+    }
+
+    /// A die's array has finished an operation of this kind; returns the number of the one that is done with.
+    #[inline(always)]
+    pub fn on_cell(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        die: u32,
+        generation: u32,
+        kind: Kind,
+    ) -> Option<u32> {
+        self.flash.on_cell(now, events, die, generation, kind, &mut self.medium, &self.layout)
     }
 
     /// Host units in rows that are not programmed yet, with their versions. Not those that were overtaken: what

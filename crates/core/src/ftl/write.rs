@@ -228,8 +228,18 @@ impl<M: Medium> Ftl<M> {
 
     /// Queues the program of a row; what is missing is filler.
     pub(super) fn submit(&mut self, now: Instant, events: &mut EventQueue, row: u32) {
+        match self.rows[row as usize].stream {
+            // Most are of this one, and what concerns the others is left out for it.
+            Stream::Collected => self.submit_to(now, events, row, Stream::Collected),
+            stream => self.submit_to(now, events, row, stream),
+        }
+    }
+
+    /// As [`Ftl::submit`], for a row of this stream.
+    #[inline(always)]
+    fn submit_to(&mut self, now: Instant, events: &mut EventQueue, row: u32, stream: Stream) {
         let r = &self.rows[row as usize];
-        let (superblock, index, stream, count) = (r.superblock, r.row, r.stream, r.count);
+        let (superblock, index, count) = (r.superblock, r.row, r.count);
         let units = self.layout.units_per_row;
         if count < units {
             let first = (row * units) as usize;
@@ -303,13 +313,12 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A row's program is done: applies it to the medium, acknowledges its owners, and lets go of what it replaced.
-    pub(super) fn on_programmed(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
-        let row = operation.owner;
-        let superblock = operation.superblock;
+    pub(super) fn on_programmed(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
+        let &Operation { die, superblock, owner: row, .. } = self.flash.operation(done);
         let failed = !self.program_planes(row);
         let s = &self.superblocks[superblock as usize];
         let programmed = &mut self.programmed[superblock as usize];
-        debug_assert_eq!(u32::from(*programmed), operation.row);
+        debug_assert_eq!(u32::from(*programmed), self.flash.operation(done).row);
         *programmed += 1;
         let done = *programmed;
         if s.state == State::Open && (u32::from(done) == self.rows_of(superblock) || s.failed && done == s.rows) {
@@ -318,7 +327,6 @@ impl<M: Medium> Ftl<M> {
         if failed {
             self.rewrite(now, events, row);
         }
-        let die = operation.die;
         let r = &mut self.rows[row as usize];
         r.in_use = false;
         let (number, stream, count, owned) = (r.number, r.stream, r.count, r.owned);

@@ -12,7 +12,7 @@ use super::{EntryState, Flaw, Kept, Window, dump_area_pages};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane};
 use crate::fast::LOG_OWNER;
-use crate::flash::{Kind, Source};
+use crate::flash::Source;
 use crate::ftl::Entry as MapEntry;
 use crate::profile::Survives;
 use std::hint::cold_path;
@@ -203,19 +203,23 @@ impl<M: Medium> Device<M> {
             let Some(at) = self.events.next_at() else { return false };
             self.now = self.now.max(at);
             let done = match self.events.pop_due(self.now) {
-                Some(Event::Bus { channel }) => {
-                    let done = self.ftl.flash.on_bus(self.now, &mut self.events, channel);
-                    done.filter(|&id| self.ftl.flash.operation(id).kind() == Kind::Read)
+                Some(Event::Bus { channel, inward: true }) => {
+                    self.ftl.flash.on_loaded(self.now, &mut self.events, channel);
+                    None
                 }
-                Some(Event::Cell { die, generation }) => self.ftl.on_cell(self.now, &mut self.events, die, generation),
+                Some(Event::Bus { channel, inward: false }) => {
+                    Some(self.ftl.flash.on_unloaded(self.now, &mut self.events, channel))
+                }
+                Some(Event::Cell { die, generation, kind }) => {
+                    self.ftl.on_cell(self.now, &mut self.events, die, generation, kind)
+                }
                 _ => continue,
             };
-            if let Some(id) = done {
-                let done = *self.ftl.flash.operation(id);
+            if let Some(done) = done {
+                let source = self.ftl.flash.operation(done).source;
                 // Nobody waits for reads any more.
-                if !matches!(done.source, Source::HostRead | Source::CollectRead | Source::FoldRead | Source::Recovery)
-                {
-                    self.ftl.on_done(self.now, &mut self.events, &done);
+                if !matches!(source, Source::HostRead | Source::CollectRead | Source::FoldRead | Source::Recovery) {
+                    self.ftl.on_done(self.now, &mut self.events, done);
                 }
             }
             return true;

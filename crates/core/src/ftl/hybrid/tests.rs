@@ -80,8 +80,9 @@ impl Drive {
         self.now = at;
         let (ftl, events) = (&mut self.ftl, &mut self.events);
         let done = match events.pop_due(at).expect("it is due") {
-            Event::Bus { channel } => ftl.flash.on_bus(at, events, channel),
-            Event::Cell { die, generation } => ftl.on_cell(at, events, die, generation),
+            Event::Bus { channel, inward: true } => ftl.flash.on_loaded(at, events, channel),
+            Event::Bus { channel, inward: false } => Some(ftl.flash.on_unloaded(at, events, channel)),
+            Event::Cell { die, generation, kind } => ftl.on_cell(at, events, die, generation, kind),
             Event::Fill { row, generation } => {
                 ftl.on_fill_timeout(at, events, row, generation);
                 None
@@ -89,8 +90,7 @@ impl Drive {
             event => unreachable!("{event:?} is not of the flash side"),
         };
         if let Some(done) = done {
-            let done = *ftl.flash.operation(done);
-            ftl.on_done(at, events, &done);
+            ftl.on_done(at, events, done);
         }
         while let Some(owner) = self.ftl.take_acknowledged() {
             let history = self.truth.iter_mut().find_map(|h| {
