@@ -103,7 +103,8 @@ impl Database for Sqlite {
                 command
             }
         };
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
         let (Some(writer), Some(reader)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("no pipes".to_owned());
         };
