@@ -1,14 +1,14 @@
 //! SQLite: commits of one row, by its command-line program, which is told many at a time.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tidewater_tests::databases::sqlite::Sqlite;
-use tidewater_tests::databases::{Around, Database, Flush, Place, program};
+use tidewater_tests::databases::{Around, Database, Flush, Level, Place, program};
 
 use crate::load::rate;
-use crate::{Mode, Rate};
+use crate::{Layer, Mode, Rate};
 
 /// Which of its files are on the log.
 pub struct Subject(pub Sqlite);
@@ -30,16 +30,33 @@ impl crate::Subject for Subject {
     }
 
     fn measure(&self, place: &Place, mode: Mode, around: Around, time: Duration) -> Result<Vec<Rate>, String> {
-        let io = |error: std::io::Error| format!("sqlite3: {error}: {}", place.said("sqlite"));
         let shell = program("sqlite3").ok_or("sqlite3 is not installed")?;
         let mut command = around.command(place, "sqlite", &shell, &self.0.globs(place))?;
-        command.args(["-batch", "-bail"]).arg(place.data().join("db")).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(io)?;
+        command.args(["-batch", "-bail"]).arg(place.data().join("db"));
+        self.rates(place, mode.flush(), time, command)
+    }
+
+    fn measure_layer(&self, place: &Place, layer: Layer, time: Duration) -> Option<Result<Vec<Rate>, String>> {
+        if !layer.folder.join("tidewater_vfs.so").is_file() {
+            println!("{}: its layer is left out: apt-get install libsqlite3-dev", self.0.name());
+            return None;
+        }
+        let shell = program("sqlite3").ok_or("sqlite3 is not installed".to_owned());
+        let command = shell.and_then(|shell| self.0.by_layer(place, &shell, layer.folder, (layer.device, Level::Ring)));
+        Some(command.and_then(|command| self.rates(place, Mode::Layer.flush(), time, command)))
+    }
+}
+
+impl Subject {
+    /// Commits by the shell, which has its database open.
+    fn rates(&self, place: &Place, flush: Flush, time: Duration, mut command: Command) -> Result<Vec<Rate>, String> {
+        let io = |error: std::io::Error| format!("sqlite3: {error}: {}", place.said("sqlite"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(io)?;
         let (Some(mut tell), Some(hear)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("no pipes".into());
         };
         let mut hear = BufReader::new(hear).lines();
-        let synchronous = if mode.flush() == Flush::Real { "FULL" } else { "OFF" };
+        let synchronous = if flush == Flush::Real { "FULL" } else { "OFF" };
         write!(
             tell,
             "PRAGMA journal_mode=WAL;\nPRAGMA synchronous={synchronous};\nCREATE TABLE IF NOT EXISTS t(n, body);\n"
@@ -68,7 +85,7 @@ impl crate::Subject for Subject {
         }
         let workload = match self.0 {
             Sqlite::Log => "commits of one row",
-            Sqlite::Whole => "commits of one row, data on the log too",
+            Sqlite::Whole | Sqlite::Layer => "commits of one row, data on the log too",
         };
         Ok(vec![Rate { workload, clients: 1, per_second: per_second? }])
     }

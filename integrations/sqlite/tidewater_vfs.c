@@ -8,6 +8,9 @@
  *     SELECT load_extension('tidewater_vfs');
  *     .open 'file:my.db?vfs=tidewater&device=vfio-user:/run/tidewater/vfio.sock&level=ring'
  *
+ * With `data=log` the database itself is on the log as well, and no sync waits for a disk: docs/guide/layers.md says what that is worth at which level. A database that
+ * a connection has put on the log is on it for all of the process's that come later.
+ *
  * `device` may come from the environment, as TIDEWATER_DEVICE; `level` is what survives a loss of power unless given, `lane` 0. With `window=LBA+BLOCKS` the log lies
  * in these blocks of the drive's byte window instead of the ring: a sync is a BA_SYNC, and the device may be "pci:ADDRESS" too. The first database that is opened
  * decides for the process. Before it is opened, what an earlier process left in the log is applied to the files.
@@ -16,6 +19,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,16 +28,41 @@
 
 SQLITE_EXTENSION_INIT1
 
+/* Bytes before each page in a write-ahead log (https://www.sqlite.org/fileformat2.html#the_write_ahead_log), and of a page at most. */
+#define FRAME_HEAD 24
+#define PAGE_MAX 65536
+
+/* A database that this process has opened. */
+typedef struct Database {
+	struct Database *next;
+	/* It is on the log, and stays there: the log has what was written to it. */
+	bool logged;
+	/* Connections that write it beside the log. */
+	int beside;
+	char name[];
+} Database;
+
 /* A file of ours: the default VFS's lies behind it. */
-typedef struct {
+typedef struct File {
 	sqlite3_file base;
 	/* Its number in the log, or -1: not a file of the log. */
 	int64_t number;
+	/* A database that it writes beside the log, or NULL. */
+	Database *beside;
+	/* Of a database its write-ahead log, and the other way round; NULL: there is none, or nothing of it is held back. */
+	struct File *partner;
+	/* Of a write-ahead log: a place for a frame, and whether the head of one is held back in it, which belongs to this offset. */
+	unsigned char *frame;
+	bool holds;
+	sqlite3_int64 held_at;
+	/* What became of bytes that were held back, where nobody could be told. */
+	int late;
 } File;
 
 static sqlite3_vfs *below;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static struct tidewater_files *files;
+static Database *databases;
 
 static sqlite3_file *real(sqlite3_file *file)
 {
@@ -54,18 +83,6 @@ static int failed(int otherwise)
 static int in_order(void)
 {
 	return files == NULL || tidewater_files_order(files) == 0 ? SQLITE_OK : failed(SQLITE_IOERR_FSYNC);
-}
-
-static int file_close(sqlite3_file *file)
-{
-	if (number(file) >= 0)
-		tidewater_files_leave(files, number(file));
-	return real(file)->pMethods->xClose(real(file));
-}
-
-static int file_read(sqlite3_file *file, void *to, int bytes, sqlite3_int64 offset)
-{
-	return real(file)->pMethods->xRead(real(file), to, bytes, offset);
 }
 
 /* A change that is on the log, and that the file is to have too. */
@@ -92,18 +109,89 @@ static bool really_truncate(void *with)
 	return change->status == SQLITE_OK;
 }
 
-static int file_write(sqlite3_file *file, const void *from, int bytes, sqlite3_int64 offset)
+static int put(sqlite3_file *file, const void *from, int bytes, sqlite3_int64 offset)
 {
-	if (number(file) < 0)
-		return real(file)->pMethods->xWrite(real(file), from, bytes, offset);
 	Change change = { file, from, bytes, offset, SQLITE_OK };
 	if (tidewater_files_write(files, number(file), from, (size_t)bytes, offset, really_write, &change) < 0)
 		return failed(SQLITE_IOERR_WRITE);
 	return change.status;
 }
 
+/* What is held back of a file goes to it: anything but the page that belongs to it is about to be done. It is tried once: later, the bytes may be another's. */
+static int let_out(sqlite3_file *file)
+{
+	File *of = (File *)file;
+	int status = of->late;
+	of->late = SQLITE_OK;
+	if (of->holds) {
+		of->holds = false;
+		status = put(file, of->frame, FRAME_HEAD, of->held_at);
+	}
+	return status;
+}
+
+/* As let_out, of a database's write-ahead log, where SQLite takes no error: the next call that it makes for the log has it. */
+static void let_out_log(sqlite3_file *file)
+{
+	File *log = ((File *)file)->partner;
+	if (log)
+		log->late = let_out(&log->base);
+}
+
+/*
+ * SQLite writes a frame of its write-ahead log in two pieces, a head of 24 bytes and then the page. They go to log and file as one: the head waits for the page,
+ * which is what comes next. Nothing but a head is held back, so that a frame that SQLite has written is on the log and in the file.
+ */
+static int file_write(sqlite3_file *file, const void *from, int bytes, sqlite3_int64 offset)
+{
+	File *of = (File *)file;
+	if (of->number < 0)
+		return real(file)->pMethods->xWrite(real(file), from, bytes, offset);
+	if (of->holds && offset == of->held_at + FRAME_HEAD && bytes <= PAGE_MAX) {
+		of->holds = false;
+		memcpy(of->frame + FRAME_HEAD, from, (size_t)bytes);
+		return put(file, of->frame, FRAME_HEAD + bytes, of->held_at);
+	}
+	int status = let_out(file);
+	if (status != SQLITE_OK)
+		return status;
+	if (of->frame == NULL || bytes != FRAME_HEAD)
+		return put(file, from, bytes, offset);
+	memcpy(of->frame, from, FRAME_HEAD);
+	of->holds = true;
+	of->held_at = offset;
+	return SQLITE_OK;
+}
+
+static int file_read(sqlite3_file *file, void *to, int bytes, sqlite3_int64 offset)
+{
+	int status = let_out(file);
+	return status != SQLITE_OK ? status : real(file)->pMethods->xRead(real(file), to, bytes, offset);
+}
+
+static int file_close(sqlite3_file *file)
+{
+	File *of = (File *)file;
+	int status = let_out(file);
+	if (of->partner)
+		of->partner->partner = NULL;
+	sqlite3_free(of->frame);
+	if (of->beside) {
+		pthread_mutex_lock(&opening);
+		of->beside->beside--;
+		pthread_mutex_unlock(&opening);
+	}
+	if (of->number >= 0)
+		tidewater_files_leave(files, of->number);
+	int closed = real(file)->pMethods->xClose(real(file));
+	return status != SQLITE_OK ? status : closed;
+}
+
 static int file_truncate(sqlite3_file *file, sqlite3_int64 size)
 {
+	int held = let_out(file);
+	if (held != SQLITE_OK)
+		return held;
 	if (number(file) < 0) {
 		int status = in_order();
 		return status != SQLITE_OK ? status : real(file)->pMethods->xTruncate(real(file), size);
@@ -116,6 +204,9 @@ static int file_truncate(sqlite3_file *file, sqlite3_int64 size)
 
 static int file_sync(sqlite3_file *file, int flags)
 {
+	int held = let_out(file);
+	if (held != SQLITE_OK)
+		return held;
 	if (number(file) >= 0)
 		return tidewater_files_sync(files, number(file)) == 0 ? SQLITE_OK : failed(SQLITE_IOERR_FSYNC);
 	int status = in_order();
@@ -124,7 +215,8 @@ static int file_sync(sqlite3_file *file, int flags)
 
 static int file_size(sqlite3_file *file, sqlite3_int64 *size)
 {
-	return real(file)->pMethods->xFileSize(real(file), size);
+	int status = let_out(file);
+	return status != SQLITE_OK ? status : real(file)->pMethods->xFileSize(real(file), size);
 }
 
 static int file_lock(sqlite3_file *file, int lock)
@@ -144,7 +236,13 @@ static int file_check_reserved_lock(sqlite3_file *file, int *is)
 
 static int file_control(sqlite3_file *file, int op, void *argument)
 {
-	int status = real(file)->pMethods->xFileControl(real(file), op, argument);
+	int status = let_out(file);
+	if (status != SQLITE_OK)
+		return status;
+	/* Both are for speed, and would change the file's length beside the log. */
+	if (number(file) >= 0 && (op == SQLITE_FCNTL_SIZE_HINT || op == SQLITE_FCNTL_CHUNK_SIZE))
+		return SQLITE_NOTFOUND;
+	status = real(file)->pMethods->xFileControl(real(file), op, argument);
 	if (op == SQLITE_FCNTL_VFSNAME && status == SQLITE_OK)
 		*(char **)argument = sqlite3_mprintf("tidewater/%z", *(char **)argument);
 	return status;
@@ -157,7 +255,9 @@ static int file_sector_size(sqlite3_file *file)
 
 static int file_characteristics(sqlite3_file *file)
 {
-	return real(file)->pMethods->xDeviceCharacteristics(real(file));
+	int all = real(file)->pMethods->xDeviceCharacteristics(real(file));
+	/* What the file system writes as a whole or not at all, the log does not. */
+	return number(file) < 0 ? all : all & ~SQLITE_IOCAP_BATCH_ATOMIC;
 }
 
 static int file_shm_map(sqlite3_file *file, int page, int bytes, int extend, void volatile **at)
@@ -167,11 +267,13 @@ static int file_shm_map(sqlite3_file *file, int page, int bytes, int extend, voi
 
 static int file_shm_lock(sqlite3_file *file, int offset, int n, int flags)
 {
+	let_out_log(file);
 	return real(file)->pMethods->xShmLock(real(file), offset, n, flags);
 }
 
 static void file_shm_barrier(sqlite3_file *file)
 {
+	let_out_log(file);
 	real(file)->pMethods->xShmBarrier(real(file));
 }
 
@@ -182,7 +284,8 @@ static int file_shm_unmap(sqlite3_file *file, int delete)
 
 static int file_fetch(sqlite3_file *file, sqlite3_int64 offset, int bytes, void **at)
 {
-	return real(file)->pMethods->xFetch(real(file), offset, bytes, at);
+	int status = let_out(file);
+	return status != SQLITE_OK ? status : real(file)->pMethods->xFetch(real(file), offset, bytes, at);
 }
 
 static int file_unfetch(sqlite3_file *file, sqlite3_int64 offset, void *at)
@@ -245,29 +348,105 @@ static int open_log(const char *database)
 	return status;
 }
 
+/* What this process knows of a database; NULL: there is no memory. */
+static Database *database_of(const char *name)
+{
+	Database *database = databases;
+	while (database && strcmp(database->name, name) != 0)
+		database = database->next;
+	if (database == NULL) {
+		size_t bytes = strlen(name) + 1;
+		database = sqlite3_malloc64(offsetof(Database, name) + bytes);
+		if (database == NULL)
+			return NULL;
+		memset(database, 0, sizeof *database);
+		memcpy(database->name, name, bytes);
+		database->next = databases;
+		databases = database;
+	}
+	return database;
+}
+
+/* Decides whether a database that may be written to is on the log. All connections of the process do as the first: what one writes beside the log, the log would undo. */
+static int place_database(const char *name, File *file, bool *logged)
+{
+	const char *data = sqlite3_uri_parameter(name, "data");
+	if (data && strcmp(data, "log") != 0) {
+		sqlite3_log(SQLITE_CANTOPEN, "tidewater: data=%s: it is log, or not there", data);
+		return SQLITE_CANTOPEN;
+	}
+	int status = SQLITE_OK;
+	pthread_mutex_lock(&opening);
+	Database *database = database_of(name);
+	if (database == NULL) {
+		status = SQLITE_NOMEM;
+	} else if (data && database->beside > 0) {
+		sqlite3_log(SQLITE_CANTOPEN, "tidewater: %s: another connection of this process has opened it without data=log", name);
+		status = SQLITE_CANTOPEN;
+	} else if (data || database->logged) {
+		*logged = database->logged = true;
+	} else {
+		file->beside = database;
+		database->beside++;
+	}
+	pthread_mutex_unlock(&opening);
+	return status;
+}
+
+/* Has the head of a frame wait for its page, where the log's database is a file of ours too. */
+static void gather(const char *name, File *log)
+{
+	/* The function is there since 3.32. */
+	if (sqlite3_libversion_number() < 3032000)
+		return;
+	sqlite3_file *database = sqlite3_database_file_object(name);
+	/* Another VFS may stand above this one. */
+	if (database->pMethods < methods || database->pMethods >= methods + sizeof methods / sizeof *methods)
+		return;
+	log->frame = sqlite3_malloc(FRAME_HEAD + PAGE_MAX);
+	if (log->frame == NULL)
+		return;
+	log->partner = (File *)database;
+	log->partner->partner = log;
+}
+
 static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *opened)
 {
 	(void)vfs;
-	file->pMethods = NULL;
-	((File *)file)->number = -1;
-	if (flags & SQLITE_OPEN_MAIN_DB && name) {
+	File *of = (File *)file;
+	memset(of, 0, sizeof *of);
+	of->number = -1;
+	bool is_database = flags & SQLITE_OPEN_MAIN_DB && name;
+	if (is_database) {
 		int status = open_log(name);
 		if (status != SQLITE_OK)
 			return status;
 	}
-	int status = below->xOpen(below, name, real(file), flags, opened);
+	int got = flags;
+	int status = below->xOpen(below, name, real(file), flags, &got);
+	if (opened)
+		*opened = got;
 	if (status != SQLITE_OK)
 		return status;
-	int is_log = flags & (SQLITE_OPEN_WAL | SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_SUPER_JOURNAL);
-	if (is_log && name && files && !(flags & SQLITE_OPEN_READONLY)) {
-		int64_t number = tidewater_files_enter(files, name);
-		if (number < 0) {
-			sqlite3_log(SQLITE_CANTOPEN, "tidewater: %s: %s", name, tidewater_message());
-			real(file)->pMethods->xClose(real(file));
-			return failed(SQLITE_CANTOPEN);
+	bool logged = flags & (SQLITE_OPEN_WAL | SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_SUPER_JOURNAL) && name && files;
+	if (got & SQLITE_OPEN_READONLY)
+		logged = false;
+	else if (is_database)
+		status = place_database(name, of, &logged);
+	if (logged) {
+		/* SQLite locks its databases, and nothing else. */
+		of->number = is_database ? tidewater_files_enter_locked(files, name) : tidewater_files_enter(files, name);
+		if (of->number < 0) {
+			status = failed(SQLITE_CANTOPEN);
+			sqlite3_log(status, "tidewater: %s: %s", name, tidewater_message());
 		}
-		((File *)file)->number = number;
 	}
+	if (status != SQLITE_OK) {
+		real(file)->pMethods->xClose(real(file));
+		return status;
+	}
+	if (logged && flags & SQLITE_OPEN_WAL)
+		gather(name, of);
 	int version = real(file)->pMethods->iVersion;
 	file->pMethods = &methods[(version < 1 ? 1 : version > 3 ? 3 : version) - 1];
 	return SQLITE_OK;

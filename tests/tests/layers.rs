@@ -46,8 +46,13 @@ struct Shell {
 
 impl Shell {
     fn start(folder: &Path, layer: &Path) -> Shell {
+        Shell::start_as(folder, layer, |_| ())
+    }
+
+    fn start_as(folder: &Path, layer: &Path, with: impl FnOnce(&mut Command)) -> Shell {
         let mut command = Command::new("sqlite3");
         command.arg("-batch").current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        with(&mut command);
         let mut child = command.spawn().expect("sqlite3 starts");
         let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         let mut shell = Shell { child, stdin, stdout: BufReader::new(stdout) };
@@ -204,6 +209,149 @@ fn what_sqlite_committed_comes_back_from_the_window() {
     drop(device);
     let after = said(Command::new("sqlite3").current_dir(folder.path()).args(["my.db", "SELECT count(*) FROM t"]));
     assert_eq!(after.trim(), "60");
+}
+
+/// The bytes of a frame's head in a write-ahead log, and of a page.
+const FRAME: [u64; 2] = [24, 4096];
+
+/// A head is held back for its page: what the log gets is a frame as one record, and what others find is what SQLite has written, whatever it does next.
+#[test]
+fn a_frame_of_sqlites_log_is_one_record_and_others_find_it_at_once() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
+        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
+    };
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        return skipped(1, "no sqlite3");
+    }
+    let device = Device::start(folder.path(), &LOG);
+    let wal = folder.path().join("my.db-wal");
+    // With its index in shared memory, and without any; synced at each commit, and not.
+    for (how, settings) in [
+        ("", "PRAGMA synchronous = FULL;"),
+        ("&data=log", "PRAGMA synchronous = NORMAL;"),
+        ("&data=log", "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = NORMAL;"),
+    ] {
+        let _ = std::fs::remove_file(folder.path().join("my.db"));
+        let mut shell = Shell::start(folder.path(), &layer);
+        shell.open(&device, "my.db", &format!("level=ring{how}"));
+        shell.ask(settings);
+        shell.ask(
+            "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a INTEGER PRIMARY KEY, b);",
+        );
+        for i in 0..20 {
+            let before = std::fs::metadata(&wal).expect("SQLite made it").len();
+            shell.ask(&format!("INSERT INTO t VALUES ({i}, 'row {i}');"));
+            let bytes = std::fs::read(&wal).expect("it is there");
+            assert_eq!(bytes.len() as u64, before + FRAME[0] + FRAME[1], "{how} {settings}");
+            let head = &bytes[before as usize..][..8];
+            assert!(head[4..] != [0; 4], "its last frame is a commit's: {head:?}");
+        }
+        // Another process reads what was committed, as far as the first one lets it.
+        if !settings.contains("EXCLUSIVE") {
+            let other =
+                said(Command::new("sqlite3").current_dir(folder.path()).args(["my.db", "SELECT count(*) FROM t"]));
+            assert_eq!(other.trim(), "20");
+        }
+        // What it rolls back is written over, and a page that it changes twice within a transaction is read from the log.
+        shell.ask("PRAGMA cache_size = 10; BEGIN; INSERT INTO t SELECT a + 100, zeroblob(3000) FROM t; UPDATE t SET b = a WHERE a >= 100; ROLLBACK;");
+        shell.ask("BEGIN; INSERT INTO t SELECT a + 100, zeroblob(3000) FROM t; UPDATE t SET b = hex(a) WHERE a >= 100; COMMIT;");
+        assert_eq!(shell.ask("SELECT count(*), sum(b = hex(a)) FROM t;"), "40|20");
+        shell.kill();
+
+        let mut shell = Shell::start(folder.path(), &layer);
+        shell.open(&device, "my.db", "level=ring");
+        assert_eq!(shell.ask("SELECT count(*), sum(b = hex(a)) FROM t;"), "40|20");
+        assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok");
+        shell.end();
+    }
+}
+
+/// With the database itself on the log no sync is one of a disk, and all of it comes back.
+#[test]
+fn a_database_on_the_log_comes_back_from_the_device() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
+        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
+    };
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        return skipped(1, "no sqlite3");
+    }
+    let device = Device::start(folder.path(), &LOG);
+    let witness = Witness::build(folder.path()).expect("a C compiler");
+    let data = folder.path().join("data");
+    for journal in ["WAL", "DELETE"] {
+        let shadows = folder.path().join(journal);
+        std::fs::create_dir(&data).and_then(|()| std::fs::create_dir(&shadows)).expect("a folder");
+        let mut shell = Shell::start_as(&data, &layer, |command| witness.attach(command, &shadows));
+        shell.open(&device, "my.db", "data=log");
+        shell.ask(&format!(
+            "PRAGMA journal_mode = {journal}; PRAGMA synchronous = FULL; CREATE TABLE t (a INTEGER PRIMARY KEY, b);"
+        ));
+        for i in 0..60 {
+            shell.ask(&format!("INSERT INTO t VALUES ({i}, hex(randomblob({})));", i * 50));
+        }
+        shell.ask("PRAGMA wal_checkpoint(TRUNCATE); DELETE FROM t WHERE a >= 50; VACUUM;");
+        shell.kill();
+        // What the files had when they were synced last.
+        let whole = std::fs::read(data.join("my.db")).expect("it is there");
+        witness.reset(&shadows, &[&data]).expect("the files are there");
+        assert!(
+            std::fs::read(data.join("my.db")).expect("it is there") != whole,
+            "nothing is lost, so nothing is shown"
+        );
+        let mut shell = Shell::start(&data, &layer);
+        shell.open(&device, "my.db", "data=log");
+        assert_eq!(shell.ask("SELECT count(*) FROM t;"), "50", "{journal}");
+        assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok", "{journal}");
+        shell.end();
+        let after = said(Command::new("sqlite3").current_dir(&data).args(["my.db", "SELECT count(*) FROM t"]));
+        assert_eq!(after.trim(), "50");
+        std::fs::remove_dir_all(&data).expect("it is there");
+    }
+}
+
+/// The log's files are synced in the background, by this process: its locks of the database outlive that.
+#[test]
+fn a_database_on_the_log_stays_locked_and_is_written_by_the_log_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
+        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
+    };
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        return skipped(1, "no sqlite3");
+    }
+    let device = Device::start(folder.path(), &LOG);
+    let mut shell = Shell::start(folder.path(), &layer);
+    shell.open(&device, "my.db", "level=ring&data=log");
+    shell.ask("PRAGMA synchronous = FULL; CREATE TABLE t (a);");
+    // One more connection comes and goes, and files are synced each second, or when the log fills.
+    let others = |statement: &str| {
+        let mut other = Command::new("sqlite3");
+        let output = other.current_dir(folder.path()).args(["my.db", statement]).output().expect("sqlite3 starts");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    shell.ask(&format!("ATTACH 'file:my.db?vfs=tidewater&device={}' AS again; DETACH again;", device.target()));
+    shell.ask("INSERT INTO t VALUES (randomblob(2000000)); INSERT INTO t VALUES (randomblob(2000000));");
+    assert!(!others("BEGIN IMMEDIATE; ROLLBACK;").contains("locked"), "nobody has it, and it is locked");
+    shell.ask("BEGIN IMMEDIATE; INSERT INTO t VALUES (1);");
+    let begin = std::time::Instant::now();
+    while begin.elapsed().as_millis() < 1500 {
+        assert!(others("BEGIN IMMEDIATE;").contains("locked"), "the lock was lost after {:?}", begin.elapsed());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    shell.ask("COMMIT;");
+    shell.end();
+
+    // What one connection wrote beside the log, the log would undo: nobody may.
+    let mut shell = Shell::start(folder.path(), &layer);
+    shell.open(&device, "my.db", "level=ring");
+    let again =
+        |how: &str| format!("ATTACH 'file:my.db?vfs=tidewater&device={}&data={how}' AS again;", device.target());
+    shell.ask(&again("log"));
+    shell.ask(&again("nowhere"));
+    assert!(!shell.ask("PRAGMA database_list;").contains("again"), "it is beside the log, and on it");
+    shell.kill();
 }
 
 #[test]

@@ -269,12 +269,17 @@ int tidewater_files_close(struct tidewater_files *files);
 int64_t tidewater_files_enter(const struct tidewater_files *files,
                               const char *path);
 
+// As tidewater_files_enter, of a file that the process may have locked by fcntl(2), such as a database: the library opens it once, and closes it with the
+// log. For where a process closes any descriptor of a file, the system gives up all its locks of it.
+int64_t tidewater_files_enter_locked(const struct tidewater_files *files,
+                                     const char *path);
+
 // Nothing is told by this number any more, which another file may get; what is kept of the file goes to it first. The log keeps what it has of the file
 // until that is synced. 0, or -1 and errno.
 int tidewater_files_leave(const struct tidewater_files *files,
                           int64_t number);
 
-// Writes bytes to a file: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
+// Writes bytes to a file, which nobody changes meanwhile: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
 // now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the log, and nothing is
 // promised any more.
 int tidewater_files_write(const struct tidewater_files *files,

@@ -149,6 +149,21 @@ pub unsafe extern "C" fn tidewater_files_enter(files: *const tidewater_files, pa
     })
 }
 
+/// As tidewater_files_enter, of a file that the process may have locked by fcntl(2), such as a database: the library opens it once, and closes it with the
+/// log. For where a process closes any descriptor of a file, the system gives up all its locks of it.
+///
+/// # Safety
+/// `files` is open; `path` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_enter_locked(files: *const tidewater_files, path: *const c_char) -> i64 {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (files, path) = unsafe { (self::files(files)?, text(path, "path is NULL")?) };
+        let number = files.enter_locked(Path::new(OsStr::from_bytes(path.to_bytes())));
+        number.map(|number| number as i64).map_err(|error| files_error(&error))
+    })
+}
+
 /// Nothing is told by this number any more, which another file may get; what is kept of the file goes to it first. The log keeps what it has of the file
 /// until that is synced. 0, or -1 and errno.
 ///
@@ -163,7 +178,7 @@ pub unsafe extern "C" fn tidewater_files_leave(files: *const tidewater_files, nu
     })
 }
 
-/// Writes bytes to a file: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
+/// Writes bytes to a file, which nobody changes meanwhile: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
 /// now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the log, and nothing is
 /// promised any more.
 ///

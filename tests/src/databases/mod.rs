@@ -276,6 +276,7 @@ pub fn all() -> Vec<Box<dyn Database>> {
         Box::new(redis::Redis { small: true }),
         Box::new(sqlite::Sqlite::Log),
         Box::new(sqlite::Sqlite::Whole),
+        Box::new(sqlite::Sqlite::Layer),
         Box::new(rocksdb::RocksDb::new(false)),
         Box::new(rocksdb::RocksDb::new(true)),
     ]

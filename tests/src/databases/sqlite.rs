@@ -1,9 +1,12 @@
 //! SQLite, by its command-line program, with a write-ahead log.
 
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use super::device::Device;
 use super::ledger::{Contents, Row, body};
-use super::{Around, Client, Database, Flush, Lines, Place, Server, ended_well, program};
+use super::{Around, Client, Database, Flush, Level, Lines, Place, Server, ended_well, program};
+use crate::capi::Installed;
 
 /// SQLite, with its log on the device, or its data file, too.
 #[derive(Clone, Copy)]
@@ -12,20 +15,55 @@ pub enum Sqlite {
     Log,
     /// The write-ahead log and the data file: no sync is one of a disk.
     Whole,
+    /// Both, by a VFS of this project's own (`integrations/sqlite`), instead of by `tidewater run`.
+    Layer,
 }
 
 const NAME: &str = "sqlite";
+/// What the VFS is compiled with.
+const HEADER: &str = "sqlite3ext.h";
+
+impl Sqlite {
+    /// The shell on its database by the VFS, compiled in `layers`.
+    ///
+    /// # Errors
+    /// Its log can't be opened.
+    pub fn by_layer(
+        &self,
+        place: &Place,
+        sqlite: &Path,
+        layers: &Path,
+        (device, level): (&Device, Level),
+    ) -> Result<Command, String> {
+        let mut command = place.command(NAME, sqlite)?;
+        let load = format!(".load {} sqlite3_tidewatervfs_init", layers.join("tidewater_vfs.so").display());
+        let data = if matches!(self, Sqlite::Log) { "" } else { "&data=log" };
+        let database = place.data().join("db");
+        let (database, target, level) = (database.display(), device.target(), level.name());
+        let open = format!(".open 'file:{database}?vfs=tidewater&device={target}&level={level}{data}'");
+        command.args(["-batch", "-bail", "-cmd", &load, "-cmd", &open, ":memory:"]);
+        Ok(command)
+    }
+}
 
 impl Database for Sqlite {
     fn name(&self) -> &'static str {
         match self {
             Sqlite::Log => NAME,
             Sqlite::Whole => "sqlite-whole",
+            Sqlite::Layer => "sqlite-layer",
         }
     }
 
     fn missing(&self) -> Vec<&'static str> {
-        if program("sqlite3").is_some() { vec![] } else { vec!["sqlite3"] }
+        let mut missing = Vec::new();
+        if program("sqlite3").is_none() {
+            missing.push("sqlite3");
+        }
+        if matches!(self, Sqlite::Layer) && !Path::new("/usr/include").join(HEADER).is_file() {
+            missing.push("libsqlite3-dev");
+        }
+        missing
     }
 
     fn writers(&self) -> u32 {
@@ -41,16 +79,32 @@ impl Database for Sqlite {
     fn globs(&self, place: &Place) -> Vec<String> {
         let files: &[&str] = match self {
             Sqlite::Log => &["db-wal"],
-            Sqlite::Whole => &["db-wal", "db"],
+            Sqlite::Whole | Sqlite::Layer => &["db-wal", "db"],
         };
         files.iter().map(|file| place.data().join(file).display().to_string()).collect()
     }
 
     fn start(&self, place: &Place, flush: Flush, around: Around) -> Result<Box<dyn Server>, String> {
         let sqlite = program("sqlite3").ok_or("sqlite3 is not installed")?;
-        let mut command = around.command(place, NAME, &sqlite, &self.globs(place))?;
-        command.arg("-batch").arg("-bail").arg(place.data().join("db")).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let mut command = match around.device.filter(|_| matches!(self, Sqlite::Layer)) {
+            Some(device) => {
+                let folder = place.folder().parent().unwrap_or(place.folder());
+                let layer = Installed::at(folder).layer("sqlite/tidewater_vfs.c", HEADER, folder);
+                let layer = layer.ok_or("no sqlite3ext.h")?;
+                let mut command = self.by_layer(place, &sqlite, layer.parent().unwrap_or(folder), device)?;
+                if let Some(witness) = around.witness {
+                    witness.attach(&mut command, &place.shadows());
+                }
+                command
+            }
+            None => {
+                let mut command = around.command(place, NAME, &sqlite, &self.globs(place))?;
+                command.arg("-batch").arg("-bail").arg(place.data().join("db"));
+                command
+            }
+        };
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
         let (Some(writer), Some(reader)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("no pipes".to_owned());
         };

@@ -15,6 +15,7 @@ mod delta;
 mod glob;
 pub mod hand_over;
 mod handle;
+mod held;
 mod kept;
 mod own;
 mod replay;

@@ -33,7 +33,7 @@ pub enum Changed {
 /// A file that is written to, with a descriptor of this process's own: its length is asked by it, and what a change has left is read back.
 #[derive(Debug)]
 struct Open {
-    file: File,
+    file: Arc<File>,
     place: Place,
 }
 
@@ -94,9 +94,26 @@ impl OwnFiles {
     /// # Errors
     /// The log's, and those of the system.
     pub fn enter(&self, path: &Path) -> Result<usize, FilesError> {
-        let of = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
-        let path = canonicalize(path).map_err(of)?;
-        let file = File::open(&path).map_err(of)?;
+        let path = canonicalize(path).map_err(errno)?;
+        let file = match self.run.held().find(&path) {
+            Some(file) => file,
+            None => Arc::new(File::open(&path).map_err(errno)?),
+        };
+        self.entered(file, &path)
+    }
+
+    /// As [`OwnFiles::enter`], of a file that this process may have locks of (fcntl(2), F_SETLK), such as a database itself. The system gives up a process's locks of a
+    /// file when any descriptor of it is closed: so the file is opened once, and closed when the log is.
+    ///
+    /// # Errors
+    /// As [`OwnFiles::enter`].
+    pub fn enter_locked(&self, path: &Path) -> Result<usize, FilesError> {
+        let path = canonicalize(path).map_err(errno)?;
+        let file = self.run.held().open(&path).map_err(errno)?;
+        self.entered(file, &path)
+    }
+
+    fn entered(&self, file: Arc<File>, path: &Path) -> Result<usize, FilesError> {
         let place = self.files().enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?;
         let place = place.ok_or(FilesError::System(Errno::ENOENT))?;
         let mut opened = self.opened();
@@ -188,7 +205,8 @@ impl OwnFiles {
         Ok(changed(done))
     }
 
-    /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written, or kept ([`OwnFiles::keep`]).
+    /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written, or kept ([`OwnFiles::keep`]). Nobody stores into them
+    /// meanwhile.
     ///
     /// # Errors
     /// The log's: nothing was written. `EIO`, for good: it was not, and something of the file is kept.
@@ -201,7 +219,7 @@ impl OwnFiles {
     ) -> Result<Changed, FilesError> {
         let record = |files: &Files<AnyLog>, locked: &Locked<'_>, _: BorrowedFd<'_>| {
             locked.begin(offset, offset.saturating_add(bytes.len() as u64));
-            files.write(locked, offset, bytes)
+            files.write_unshared(locked, offset, bytes)
         };
         self.change(number, record, real)
     }
@@ -226,7 +244,8 @@ impl OwnFiles {
     /// The log's: nothing was removed.
     pub fn remove(&self, path: &Path, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
         let files = self.files();
-        let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path).ok();
+        let open = || OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path).ok().map(Arc::new);
+        let file = self.run.held().find(path).or_else(open);
         let place = match &file {
             Some(file) if fstat(file)?.st_nlink == 1 => files.find(file.as_fd())?,
             _ => None,
@@ -281,6 +300,10 @@ impl OwnFiles {
         self.stop();
         self.run.finish()
     }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }
 
 impl Drop for OwnFiles {

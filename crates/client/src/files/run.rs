@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -19,6 +19,7 @@ use tidewater_wire::vendor::{FileBind, FileChangeKind, FileSession, PAGE_BYTES};
 
 use super::backing::{AnyLog, Backing, Room};
 use super::handle::{identify, is_same};
+use super::held::Held;
 use super::kept::Kept;
 use super::replay::{ReplayError, Report, Rules, recover};
 use super::set::{Files, FilesError, Real, sync_folder};
@@ -168,6 +169,7 @@ pub struct Run<J = Log> {
     globs: Globs,
     lane: u8,
     kept: Kept,
+    held: Held,
     /// Where the log ended when the run began.
     begin: u64,
     state: Mutex<State>,
@@ -263,8 +265,8 @@ impl<J: Backing> Run<J> {
             told: false,
         };
         let globs = setup.globs.clone();
-        let (lane, kept, state) = (setup.lane, Kept::default(), Mutex::new(state));
-        let run = Run { files, table: file, listener, name, globs, lane, kept, begin, state };
+        let (lane, kept, held, state) = (setup.lane, Kept::default(), Held::default(), Mutex::new(state));
+        let run = Run { files, table: file, listener, name, globs, lane, kept, held, begin, state };
         run.say_session()?;
         run.admit(&run.room()?);
         Ok((run, report))
@@ -293,6 +295,11 @@ impl<J: Backing> Run<J> {
     /// What layers keep of the files.
     pub(super) fn kept(&self) -> &Kept {
         &self.kept
+    }
+
+    /// The files that this process may have locks of.
+    pub(super) fn held(&self) -> &Held {
+        &self.held
     }
 
     /// What layers keep of a file goes to it. Its lock is held, unless it has left the set.
@@ -424,11 +431,12 @@ impl<J: Backing> Run<J> {
     }
 
     /// Opens a file of the table by its path, if it is still there.
-    fn open(&self, place: Place) -> Option<(File, PathBuf)> {
+    fn open(&self, place: Place) -> Option<(Arc<File>, PathBuf)> {
         let path = self.files.table().path(place);
         let path = PathBuf::from(OsStr::from_bytes(path.as_bytes()));
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(&path).ok()?;
+        let open = || OpenOptions::new().read(true).custom_flags(flags).open(&path).ok().map(Arc::new);
+        let file = self.held.find(&path).or_else(open)?;
         let is = identify(file.as_fd()).ok()?;
         is_same(&is, &self.files.table().bind(place)).then_some((file, path))
     }

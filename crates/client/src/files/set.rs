@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use nix::sys::uio::pread;
+use rustix::fs::OFlags;
 use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind};
 
 use super::PATIENCE;
@@ -229,6 +230,20 @@ impl<J: Journal> Files<J> {
         self.put_bytes(locked, offset, bytes)
     }
 
+    /// As [`Files::write`], of bytes that nobody stores into meanwhile.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn write_unshared(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+        self.table.count(Counter::Written, bytes.len() as u64);
+        // No more at once than may be like what was before.
+        for part in bytes.chunks(self.table.chunk().clamp(1, COPY)) {
+            self.put_write(locked, offset, part)?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
     /// As [`Files::write`], of bytes that nobody else can reach, and that go to the file from where they are: what the file has already since the last
     /// change is left out, and so are zeroes at the end of each [`COPY`] of them. Notes itself what will change.
     ///
@@ -372,15 +387,22 @@ impl<J: Journal> Files<J> {
     }
 
     fn read_back(&self, locked: &Locked<'_>, file: BorrowedFd<'_>, from: u64, to: u64) -> Result<(), FilesError> {
-        // Its own descriptor may be for writing alone.
-        let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| system(&error))?;
-        let size = size(file.as_fd())?;
+        // Its own descriptor may be for writing alone, or past the page cache. Else it is read by that: where another one is closed, the system gives up the
+        // process's locks of the file (fcntl(2)).
+        let flags = rustix::fs::fcntl_getfl(file).map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
+        let other = if flags.contains(OFlags::WRONLY) || flags.contains(OFlags::DIRECT) {
+            Some(File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| system(&error))?)
+        } else {
+            None
+        };
+        let file = other.as_ref().map_or(file, File::as_fd);
+        let size = size(file)?;
         self.truncate(locked, size)?;
         let (mut at, end) = (from, to.min(size));
         let mut bytes = [0; COPY];
         while at < end {
             let want = (end - at).min(COPY as u64) as usize;
-            let got = read_at(file.as_fd(), &mut bytes[..want], at)?;
+            let got = read_at(file, &mut bytes[..want], at)?;
             if got == 0 {
                 break;
             }

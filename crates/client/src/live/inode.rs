@@ -4,10 +4,11 @@
 //! files whatever changes after it; each of them has its inode written anew by its next sync: another trip to the disk, in front of the flush.
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use nix::errno::Errno;
-use nix::sys::stat::fstat;
-use rustix::fs::{AtFlags, Statx, StatxFlags, statx};
+use nix::sys::stat::{fstat, lstat};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 
 /// Bytes of a file.
 ///
@@ -21,11 +22,40 @@ pub fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
 }
 
 /// Names that a file has.
-pub(super) fn names(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+pub(crate) fn names(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     match ask(file, StatxFlags::NLINK) {
         Some(about) => Ok(about.stx_nlink.into()),
         None => Ok(fstat(file)?.st_nlink),
     }
+}
+
+/// Which file it is, as long as it is there or open: its file system's device and its inode.
+pub(crate) type Which = (u64, u64);
+
+/// Of a name, which may be a symbolic link.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn which(path: &Path) -> Result<Which, Errno> {
+    match statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO) {
+        Ok(about) if about.stx_mask & StatxFlags::INO.bits() != 0 => Ok(device_and_inode(&about)),
+        _ => lstat(path).map(|about| (about.st_dev, about.st_ino)),
+    }
+}
+
+/// Of a descriptor.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn which_of(file: BorrowedFd<'_>) -> Result<Which, Errno> {
+    match ask(file, StatxFlags::INO) {
+        Some(about) => Ok(device_and_inode(&about)),
+        None => fstat(file).map(|about| (about.st_dev, about.st_ino)),
+    }
+}
+
+fn device_and_inode(about: &Statx) -> Which {
+    (rustix::fs::makedev(about.stx_dev_major, about.stx_dev_minor), about.stx_ino)
 }
 
 /// Whether a file can be written past the page cache, in pieces of so many bytes, from memory that begins at a multiple of so many.
@@ -54,6 +84,10 @@ mod tests {
         fs::write(&one, [7; 4711]).unwrap();
         fs::hard_link(&one, &other).unwrap();
         let file = fs::File::open(&one).unwrap();
+        let about = fstat(file.as_fd()).unwrap();
+        assert_eq!(which_of(file.as_fd()), Ok((about.st_dev, about.st_ino)));
+        assert_eq!((which(&one), which(&other)), (which_of(file.as_fd()), which_of(file.as_fd())));
+        assert_ne!(which(folder.path()), which(&one));
         assert_eq!((size(file.as_fd()), names(file.as_fd())), (Ok(4711), Ok(2)));
         fs::remove_file(one).unwrap();
         fs::remove_file(other).unwrap();
