@@ -280,6 +280,7 @@ static void file_shm_barrier(sqlite3_file *file)
 
 static int file_shm_unmap(sqlite3_file *file, int delete)
 {
+	let_out_log(file);
 	return real(file)->pMethods->xShmUnmap(real(file), delete);
 }
 

@@ -38,6 +38,8 @@ static void arguments(const char *target) {
     CHECK(options.size == sizeof options && options.level == TIDEWATER_DEFAULT && options.full_ms == 1000);
     FAILS(tidewater_open(NULL, NULL, NULL) == NULL, EINVAL);
     FAILS(tidewater_open("nothing", NULL, NULL) == NULL, EINVAL);
+    FAILS(tidewater_files_enter(NULL, "file") == -1, EINVAL);
+    FAILS(tidewater_files_enter_locked(NULL, "file") == -1, EINVAL);
     FAILS(tidewater_open("vfio-user:/nowhere/at/all", NULL, NULL) == NULL, ENOENT);
     FAILS(tidewater_open("\xff", NULL, NULL) == NULL, EINVAL);
     options.size = 3;
