@@ -22,7 +22,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <sqlite3ext.h>
 #include <tidewater.h>
@@ -318,14 +317,6 @@ __attribute__((destructor)) static void close_log(void)
 	files = NULL;
 }
 
-/* Whether the process has no thread but this one. */
-static bool is_single(void)
-{
-	struct stat threads;
-	/* A folder for each thread, and two names of its own. */
-	return stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3;
-}
-
 /* Opens the log for this process, unless it is open. */
 static int open_log(const char *database)
 {
@@ -339,8 +330,6 @@ static int open_log(const char *database)
 		struct tidewater_options options;
 		tidewater_options_init(&options);
 		options.lane = (uint32_t)sqlite3_uri_int64(database, "lane", 0);
-		/* A thread of the library's would be the second: with it each of SQLite's locks, and each call to the system, takes longer. */
-		options.keeper = is_single() ? TIDEWATER_KEEPER_CALLS : TIDEWATER_KEEPER_THREAD;
 		device = device ? device : getenv("TIDEWATER_DEVICE");
 		if (device == NULL) {
 			sqlite3_log(SQLITE_CANTOPEN, "tidewater: no device: open with ...&device=vfio-user:SOCKET, or set TIDEWATER_DEVICE");

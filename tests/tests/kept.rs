@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tidewater_client::files::{Changed, FilesError, Globs, Keeper, OwnFiles, Setup};
+use tidewater_client::files::{Changed, FilesError, Globs, OwnFiles, Setup};
 use tidewater_client::live::Level;
 use tidewater_tests::ring::Device;
 
@@ -16,7 +16,7 @@ const LOG: [&str; 2] = ["--set", "fast.on_wrap=wait-for-trim"];
 fn open(device: &Device) -> OwnFiles {
     let globs = Globs::from_text("/**");
     let setup = Setup { target: device.target(), lane: 0, level: Some(Level::Ring), globs, forget: false };
-    OwnFiles::open(&setup, Keeper::Thread).expect("a log").0
+    OwnFiles::open(&setup).expect("a log").0
 }
 
 /// Bytes, and where they go.

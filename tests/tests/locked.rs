@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, fcntl};
-use tidewater_client::files::{Changed, Globs, Keeper, OwnFiles, Setup};
+use tidewater_client::files::{Changed, Globs, OwnFiles, Setup};
 use tidewater_client::live::Level;
 use tidewater_tests::ring::Device;
 
@@ -50,7 +50,7 @@ fn locks_of_a_file_outlive_what_the_library_does_with_it() {
     let device = Device::start(folder.path(), &["--set", "fast.on_wrap=wait-for-trim"]);
     let globs = Globs::from_text("/**");
     let setup = Setup { target: device.target(), lane: 0, level: Some(Level::Ring), globs, forget: false };
-    let files = OwnFiles::open(&setup, Keeper::Thread).expect("a log").0;
+    let files = OwnFiles::open(&setup).expect("a log").0;
 
     // The control: as other files are treated, a lock is lost.
     let other = folder.path().join("other");
@@ -87,7 +87,7 @@ fn locks_of_a_file_outlive_what_the_library_does_with_it() {
     // The process dies, and its log leads to what the file had.
     let whole = std::fs::read(&path).expect("a file");
     drop(files);
-    let files = OwnFiles::open(&setup, Keeper::Thread).expect("a log").0;
+    let files = OwnFiles::open(&setup).expect("a log").0;
     assert!(std::fs::read(&path).expect("a file") == whole);
     files.finish().expect("it ends");
 }

@@ -120,7 +120,7 @@ fn peer(folder: &Path) -> Result<std::path::PathBuf, String> {
 fn peer_round(program: &Path, file: &Path, flush: bool) -> Vec<f64> {
     let _ = std::fs::remove_file(file);
     let mut command = Command::new(program);
-    command.arg(file).arg(RING.to_string()).args(SIZES.map(|size| size.to_string())).env("PMEM_IS_PMEM_FORCE", "1");
+    command.arg(file).args(SIZES.map(|size| size.to_string())).env("PMEM_IS_PMEM_FORCE", "1");
     if !flush {
         command.env("PMEM_NO_FLUSH", "1");
     }

@@ -1,6 +1,5 @@
-/* Appends to a log of PMDK's libpmemlog: argv[1] is a file that may be made, argv[2] how many bytes of log are written before it begins anew, then come
- * sizes. For each, prints the nanoseconds of one append: the mean of a turn through all of the log, after one that brings its pages in. As in a ring of that
- * size, a line was last written a turn ago. PMEM_IS_PMEM_FORCE and PMEM_NO_FLUSH say how stores are made durable. */
+/* Appends to a log of PMDK's libpmemlog: argv[1] is a file that may be made, then come sizes. For each, prints the nanoseconds of one append:
+ * the mean of a burst into an empty log. PMEM_IS_PMEM_FORCE and PMEM_NO_FLUSH say how stores are made durable. */
 #include <libpmemlog.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +15,12 @@ static double now(void) {
 int main(int argc, char **argv) {
     static char payload[1 << 16];
     memset(payload, 0x5a, sizeof payload);
-    if (argc < 3)
-        return 1;
-    size_t turn_bytes = (size_t)atol(argv[2]);
-    PMEMlogpool *log = pmemlog_create(argv[1], turn_bytes + (8 << 20), 0600);
+    PMEMlogpool *log = pmemlog_create(argv[1], 24 << 20, 0600);
     if (log == NULL)
         return 1;
-    for (int i = 3; i < argc; i++) {
-        size_t size = (size_t)atol(argv[i]), count = turn_bytes / size;
-        for (int turn = 0; turn < 2; turn++) {
+    for (int i = 2; i < argc; i++) {
+        size_t size = (size_t)atol(argv[i]), count = (4 << 20) / (size < 128 ? 128 : size);
+        for (int turn = 0; turn < 2; turn++) { /* The first one brings the pages in. */
             pmemlog_rewind(log);
             double start = now();
             for (size_t n = 0; n < count; n++)

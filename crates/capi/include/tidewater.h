@@ -34,13 +34,6 @@
 // Records are stored past the caches, lines of anything else are written back, and a fence waits for both.
 #define TIDEWATER_WRITE_BACK_LINES 2
 
-// A thread of the library looks after the log.
-#define TIDEWATER_KEEPER_THREAD 0
-
-// Whoever changes a file does so, amid that: for a program of one thread, whose small calls all take longer once there is a second one. While nothing
-// is changed, no file is synced, and what is at TIDEWATER_RING stays in the ring.
-#define TIDEWATER_KEEPER_CALLS 1
-
 // A record, in struct tidewater_entry.
 #define TIDEWATER_RECORD 1
 
@@ -69,8 +62,8 @@ struct tidewater_options {
   int level;
   // How stores get to memory: TIDEWATER_WRITE_BACK_...
   int write_back;
-  // Who looks after the log of tidewater_files_open: TIDEWATER_KEEPER_...
-  int keeper;
+  // 0.
+  int reserved;
   // How long an append waits for a ring that is full, in milliseconds. Default 1000.
   int64_t full_ms;
   // How long tidewater_x_fsync waits, in milliseconds. Default 10000.
@@ -258,7 +251,7 @@ const char *tidewater_message(void);
 const char *tidewater_version(void);
 
 // Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process left in it. While it is open, the
-// files are synced in the background and the log is trimmed behind them. Of the options `lane`, `level` and `keeper` count. Returns NULL and sets errno
+// files are synced in the background and the log is trimmed behind them. Of the options `lane` and `level` count. Returns NULL and sets errno
 // when that fails; EBUSY: another process writes the lane.
 //
 // "window:LBA+BLOCKS:TARGET", TARGET being "vfio-user:SOCKET" or "pci:ADDRESS": the log lies in these blocks of namespace 1 of a drive with a byte
@@ -286,9 +279,9 @@ int64_t tidewater_files_enter_locked(const struct tidewater_files *files,
 int tidewater_files_leave(const struct tidewater_files *files,
                           int64_t number);
 
-// Writes bytes to a file, which nobody stores into meanwhile: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the
-// log has what the file has now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the
-// log, and nothing is promised any more.
+// Writes bytes to a file, which nobody changes meanwhile: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
+// now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the log, and nothing is
+// promised any more.
 int tidewater_files_write(const struct tidewater_files *files,
                           int64_t number,
                           const void *buf,

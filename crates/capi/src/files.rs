@@ -7,10 +7,10 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
-use tidewater_client::files::{Changed, FilesError, Globs, Keeper, OwnFiles, ReplayError, RunError, Setup};
+use tidewater_client::files::{Changed, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
 
 use crate::report::{Failure, run};
-use crate::{TIDEWATER_KEEPER_CALLS, bytes, options_of, tidewater_options};
+use crate::{bytes, options_of, tidewater_options};
 
 /// The files of this process on a log. Threads share it; a fork does not.
 pub struct tidewater_files {
@@ -90,7 +90,7 @@ fn done(changed: Result<Changed, FilesError>) -> Result<c_int, Failure> {
 }
 
 /// Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process left in it. While it is open, the
-/// files are synced in the background and the log is trimmed behind them. Of the options `lane`, `level` and `keeper` count. Returns NULL and sets errno
+/// files are synced in the background and the log is trimmed behind them. Of the options `lane` and `level` count. Returns NULL and sets errno
 /// when that fails; EBUSY: another process writes the lane.
 ///
 /// "window:LBA+BLOCKS:TARGET", TARGET being "vfio-user:SOCKET" or "pci:ADDRESS": the log lies in these blocks of namespace 1 of a drive with a byte
@@ -108,15 +108,11 @@ pub unsafe extern "C" fn tidewater_files_open(
         // SAFETY: the caller's.
         let (target, options) = unsafe { (text(target, "target is NULL")?, options.as_ref()) };
         let target = target.to_str().map_err(|_| Failure::Call("target is no UTF-8"))?.to_owned();
-        let asked = options_of(options)?;
-        let keeper = match options {
-            Some(options) if options.keeper == TIDEWATER_KEEPER_CALLS => Keeper::Calls,
-            _ => Keeper::Thread,
-        };
+        let options = options_of(options)?;
         // The program says which files: any of its own may come back.
         let setup =
-            Setup { target, lane: asked.lane, level: asked.level, globs: Globs::from_text("/**"), forget: false };
-        let (files, _) = OwnFiles::open(&setup, keeper).map_err(|error| run_error(&error))?;
+            Setup { target, lane: options.lane, level: options.level, globs: Globs::from_text("/**"), forget: false };
+        let (files, _) = OwnFiles::open(&setup).map_err(|error| run_error(&error))?;
         Ok(Box::into_raw(Box::new(tidewater_files { files })))
     })
 }
@@ -182,9 +178,9 @@ pub unsafe extern "C" fn tidewater_files_leave(files: *const tidewater_files, nu
     })
 }
 
-/// Writes bytes to a file, which nobody stores into meanwhile: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the
-/// log has what the file has now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the
-/// log, and nothing is promised any more.
+/// Writes bytes to a file, which nobody changes meanwhile: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
+/// now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the log, and nothing is
+/// promised any more.
 ///
 /// # Safety
 /// `files` is open; `buf` has `len` bytes; `real` may be called with `with`.

@@ -34,12 +34,6 @@ pub const TIDEWATER_WRITE_BACK_NONE: c_int = 1;
 /// Records are stored past the caches, lines of anything else are written back, and a fence waits for both.
 pub const TIDEWATER_WRITE_BACK_LINES: c_int = 2;
 
-/// A thread of the library looks after the log.
-pub const TIDEWATER_KEEPER_THREAD: c_int = 0;
-/// Whoever changes a file does so, amid that: for a program of one thread, whose small calls all take longer once there is a second one. While nothing
-/// is changed, no file is synced, and what is at TIDEWATER_RING stays in the ring.
-pub const TIDEWATER_KEEPER_CALLS: c_int = 1;
-
 /// A record, in struct tidewater_entry.
 pub const TIDEWATER_RECORD: c_int = 1;
 /// Bytes that a writer gave up, or died over.
@@ -71,8 +65,8 @@ pub struct tidewater_options {
     pub level: c_int,
     /// How stores get to memory: TIDEWATER_WRITE_BACK_...
     pub write_back: c_int,
-    /// Who looks after the log of tidewater_files_open: TIDEWATER_KEEPER_...
-    pub keeper: c_int,
+    /// 0.
+    pub reserved: c_int,
     /// How long an append waits for a ring that is full, in milliseconds. Default 1000.
     pub full_ms: i64,
     /// How long tidewater_x_fsync waits, in milliseconds. Default 10000.
@@ -212,10 +206,8 @@ fn options_of(options: Option<&tidewater_options>) -> Result<Options, Failure> {
         TIDEWATER_WRITE_BACK_LINES => Some(WriteBack::Lines),
         _ => return Err(Failure::Call("options: write_back is none of TIDEWATER_WRITE_BACK_...")),
     };
-    if !matches!(options.keeper, TIDEWATER_KEEPER_THREAD | TIDEWATER_KEEPER_CALLS) {
-        return Err(Failure::Call(
-            "options: keeper is none of TIDEWATER_KEEPER_...; call tidewater_options_init first",
-        ));
+    if options.reserved != 0 {
+        return Err(Failure::Call("options: reserved is 0; call tidewater_options_init first"));
     }
     let (full, timeout) = (time(options.full_ms), time(options.timeout_ms));
     Ok(Options { lane, level: level_of(options.level)?, write_back, full, timeout })
@@ -246,7 +238,7 @@ pub unsafe extern "C" fn tidewater_options_init(options: *mut tidewater_options)
         lane: 0,
         level: TIDEWATER_DEFAULT,
         write_back: TIDEWATER_WRITE_BACK_DEFAULT,
-        keeper: TIDEWATER_KEEPER_THREAD,
+        reserved: 0,
         full_ms: 1_000,
         timeout_ms: 10_000,
     };

@@ -287,10 +287,6 @@ impl Backing for AnyLog {
         (**self).room(lane)
     }
 
-    fn is_there(&self) -> Result<(), LiveError> {
-        (**self).is_there()
-    }
-
     fn seal(&self) -> Result<(), LiveError> {
         (**self).seal()
     }

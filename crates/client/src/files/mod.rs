@@ -28,7 +28,7 @@ pub use backing::{AnyLog, Backing, Room};
 pub use glob::{GlobError, Globs};
 pub use handle::{identify, is_same};
 pub use kept::Bring;
-pub use own::{Changed, Keeper, OwnFiles};
+pub use own::{Changed, OwnFiles};
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
 pub use run::{Checkpoint, Ended, Run, RunError, Setup, TICK};
 pub use set::{COPY, COPY_SMALL, Files, FilesError, Journal, Real, Sync};

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -37,20 +37,6 @@ struct Open {
     place: Place,
 }
 
-/// Who looks after the log: syncs the files now and then, and trims it behind them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Keeper {
-    /// A thread of the library.
-    #[default]
-    Thread,
-    /// Whoever changes a file, amid that. For a process of one thread: with a second one the C library locks what it need not have locked, and the system counts who
-    /// uses its descriptors, which costs a program that makes many small calls more than what there is to do. While nothing is changed, nothing is synced.
-    Calls,
-}
-
-/// Changes after which the log is looked after again, by [`Keeper::Calls`].
-const LOOK: u32 = 64;
-
 /// The files of this process on a log.
 #[derive(Debug)]
 pub struct OwnFiles {
@@ -60,28 +46,18 @@ pub struct OwnFiles {
     left: Mutex<()>,
     over: Arc<AtomicBool>,
     keeper: Option<JoinHandle<()>>,
-    /// Changes since the log was looked after, where no thread does.
-    changes: AtomicU32,
 }
 
 impl OwnFiles {
-    /// Opens the log, applies what an earlier process left in it to its files, and has it looked after.
+    /// Opens the log, applies what an earlier process left in it to its files, and looks after it in a thread: it syncs the files in the background and
+    /// trims the log behind them.
     ///
     /// # Errors
     /// As [`Run::start`].
-    pub fn open(setup: &Setup, keeper: Keeper) -> Result<(OwnFiles, Report), RunError> {
+    pub fn open(setup: &Setup) -> Result<(OwnFiles, Report), RunError> {
         let (run, report) = Run::start_own(setup)?;
         let (run, over) = (Arc::new(run), Arc::new(AtomicBool::new(false)));
-        let keeper = match keeper {
-            Keeper::Thread => Some(OwnFiles::keep_in_thread(&run, &over)?),
-            Keeper::Calls => None,
-        };
-        let (open, left, changes) = (Mutex::default(), Mutex::default(), AtomicU32::new(0));
-        Ok((OwnFiles { run, open, left, over, keeper, changes }, report))
-    }
-
-    fn keep_in_thread(run: &Arc<Run<AnyLog>>, over: &Arc<AtomicBool>) -> Result<JoinHandle<()>, RunError> {
-        let (its_run, its_over) = (Arc::clone(run), Arc::clone(over));
+        let (its_run, its_over) = (Arc::clone(&run), Arc::clone(&over));
         let keep = move || {
             while !its_over.load(Ordering::Acquire) {
                 // An error is one for good but a log that others fill: syncs and changes tell it.
@@ -92,21 +68,8 @@ impl OwnFiles {
             }
         };
         let keeper = std::thread::Builder::new().name("tidewater-files".into()).spawn(keep);
-        keeper.map_err(|error| RunError::System { what: "start a thread", error })
-    }
-
-    /// Looks after the log where no thread does: now and then, and when it has come to its limit.
-    #[inline]
-    fn look_after(&self) {
-        if self.keeper.is_none() {
-            // Several threads may count one change: that only means to look a little later.
-            let changes = self.changes.load(Ordering::Relaxed).wrapping_add(1);
-            self.changes.store(changes, Ordering::Relaxed);
-            if changes.is_multiple_of(LOOK) || self.files().is_full() {
-                // As of a thread: what is for good is told by the change itself.
-                let _ = self.run.tick();
-            }
-        }
+        let keeper = keeper.map_err(|error| RunError::System { what: "start a thread", error })?;
+        Ok((OwnFiles { run, open: Mutex::default(), left: Mutex::default(), over, keeper: Some(keeper) }, report))
     }
 
     /// What syncs wait for, and what that survives: as `tidewater run` says it.
@@ -218,7 +181,6 @@ impl OwnFiles {
         real: impl FnOnce() -> bool,
     ) -> Result<Changed, FilesError> {
         let (open, files) = (self.find(number)?, self.files());
-        self.look_after();
         files.admit()?;
         let changed = |done| if done { Changed::Done } else { Changed::Failed };
         let file = open.file.as_fd();

@@ -191,19 +191,13 @@ impl<J: Journal> Files<J> {
     /// What has failed; the log is full when it takes too long.
     #[inline]
     pub fn admit(&self) -> Result<(), FilesError> {
-        if self.is_full() { self.wait_for_trim() } else { Ok(()) }
-    }
-
-    /// Whether the log has come as far as it may before it is trimmed.
-    #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.journal.end() > self.table.limit()
+        if self.journal.end() <= self.table.limit() { Ok(()) } else { self.wait_for_trim() }
     }
 
     #[cold]
     fn wait_for_trim(&self) -> Result<(), FilesError> {
         let start = Instant::now();
-        while self.is_full() {
+        while self.journal.end() > self.table.limit() {
             self.check()?;
             if start.elapsed() >= PATIENCE {
                 return self.for_good(Err(LiveError::Untrimmed));
