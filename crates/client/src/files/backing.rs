@@ -287,6 +287,10 @@ impl Backing for AnyLog {
         (**self).room(lane)
     }
 
+    fn is_there(&self) -> Result<(), LiveError> {
+        (**self).is_there()
+    }
+
     fn seal(&self) -> Result<(), LiveError> {
         (**self).seal()
     }
