@@ -14,7 +14,7 @@ use tidewater_nand::Medium;
 pub(super) struct Transfer {
     time: Duration,
     pub(super) die: u32,
-    pub(super) inward: bool,
+    inward: bool,
     /// The lane of its event.
     lane: u8,
     /// Where the operation comes from.

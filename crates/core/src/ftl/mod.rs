@@ -551,7 +551,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// The flash operation with this number is done, which is no host read: those concern their owners only.
-    // What happens for every unit that is moved looks up what it needs of the operation; a copy for the rest.
+    // A program needs little of its operation, and looks that up; the others, which queue what may take its place, get a copy.
     #[inline(always)]
     pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
         match self.flash.operation(done).source {

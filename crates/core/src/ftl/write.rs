@@ -313,12 +313,12 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A row's program is done: applies it to the medium, acknowledges its owners, and lets go of what it replaced.
-    pub(super) fn on_programmed(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
-        let &Operation { die, superblock, owner: row, .. } = self.flash.operation(done);
+    pub(super) fn on_programmed(&mut self, now: Instant, events: &mut EventQueue, operation: u32) {
+        let &Operation { die, superblock, owner: row, .. } = self.flash.operation(operation);
         let failed = !self.program_planes(row);
         let s = &self.superblocks[superblock as usize];
         let programmed = &mut self.programmed[superblock as usize];
-        debug_assert_eq!(u32::from(*programmed), self.flash.operation(done).row);
+        debug_assert_eq!(u32::from(*programmed), self.flash.operation(operation).row);
         *programmed += 1;
         let done = *programmed;
         if s.state == State::Open && (u32::from(done) == self.rows_of(superblock) || s.failed && done == s.rows) {
