@@ -37,6 +37,18 @@ fn layer(source: &str, header: &str, into: &Path) -> Option<PathBuf> {
     installed().layer(source, header, into)
 }
 
+/// SQLite's layer, where its shell is there as well; else it says what is skipped.
+fn sqlite_layer(into: &Path) -> Option<PathBuf> {
+    let layer = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", into);
+    if layer.is_none() {
+        skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
+    } else if Command::new("sqlite3").arg("--version").output().is_err() {
+        skipped(1, "no sqlite3");
+        return None;
+    }
+    layer
+}
+
 /// The sqlite3 shell, asked line by line.
 struct Shell {
     child: Child,
@@ -94,12 +106,7 @@ impl Shell {
 #[test]
 fn what_sqlite_committed_comes_back_from_the_device() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
-        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
-    };
-    if Command::new("sqlite3").arg("--version").output().is_err() {
-        return skipped(1, "no sqlite3");
-    }
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
     let device = Device::start(folder.path(), &LOG);
     let mut shell = Shell::start(folder.path(), &layer);
     shell.open(&device, "my.db", "level=ring");
@@ -145,12 +152,7 @@ fn what_sqlite_committed_comes_back_from_the_device() {
 #[test]
 fn what_sqlite_committed_comes_back_from_the_window() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
-        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
-    };
-    if Command::new("sqlite3").arg("--version").output().is_err() {
-        return skipped(1, "no sqlite3");
-    }
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
     let witness = Witness::build(folder.path()).expect("a C compiler");
     let (shadows, drive) = (folder.path().join("shadows"), folder.path().join("d"));
     std::fs::create_dir(&shadows).expect("a folder");
@@ -218,12 +220,7 @@ const FRAME: [u64; 2] = [24, 4096];
 #[test]
 fn a_frame_of_sqlites_log_is_one_record_and_others_find_it_at_once() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
-        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
-    };
-    if Command::new("sqlite3").arg("--version").output().is_err() {
-        return skipped(1, "no sqlite3");
-    }
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
     let device = Device::start(folder.path(), &LOG);
     let wal = folder.path().join("my.db-wal");
     // With its index in shared memory, and without any; synced at each commit, and not.
@@ -271,12 +268,7 @@ fn a_frame_of_sqlites_log_is_one_record_and_others_find_it_at_once() {
 #[test]
 fn a_database_on_the_log_comes_back_from_the_device() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
-        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
-    };
-    if Command::new("sqlite3").arg("--version").output().is_err() {
-        return skipped(1, "no sqlite3");
-    }
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
     let device = Device::start(folder.path(), &LOG);
     let witness = Witness::build(folder.path()).expect("a C compiler");
     let data = folder.path().join("data");
@@ -315,12 +307,7 @@ fn a_database_on_the_log_comes_back_from_the_device() {
 #[test]
 fn a_database_on_the_log_stays_locked_and_is_written_by_the_log_alone() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
-        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
-    };
-    if Command::new("sqlite3").arg("--version").output().is_err() {
-        return skipped(1, "no sqlite3");
-    }
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
     let device = Device::start(folder.path(), &LOG);
     let mut shell = Shell::start(folder.path(), &layer);
     shell.open(&device, "my.db", "level=ring&data=log");
@@ -357,9 +344,7 @@ fn a_database_on_the_log_stays_locked_and_is_written_by_the_log_alone() {
 #[test]
 fn sqlite_says_what_is_missing_and_fails_when_the_device_goes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let Some(layer) = layer("sqlite/tidewater_vfs.c", "sqlite3ext.h", folder.path()) else {
-        return skipped(1, "no sqlite3ext.h (libsqlite3-dev)");
-    };
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
     let run = |database: &str, statement: &str| {
         let mut command = Command::new("sqlite3");
         command.current_dir(folder.path()).env_remove("TIDEWATER_DEVICE");

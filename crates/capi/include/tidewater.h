@@ -279,9 +279,9 @@ int64_t tidewater_files_enter_locked(const struct tidewater_files *files,
 int tidewater_files_leave(const struct tidewater_files *files,
                           int64_t number);
 
-// Writes bytes to a file, which nobody changes meanwhile: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
-// now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the log, and nothing is
-// promised any more.
+// Writes bytes to a file: puts them on the log, then calls `real`. Nobody may store into `buf` until this returns. Returns 0; 1 when `real` returned
+// false: then the log has what the file has now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is
+// not known to the log, and nothing is promised any more.
 int tidewater_files_write(const struct tidewater_files *files,
                           int64_t number,
                           const void *buf,

@@ -178,9 +178,9 @@ pub unsafe extern "C" fn tidewater_files_leave(files: *const tidewater_files, nu
     })
 }
 
-/// Writes bytes to a file, which nobody changes meanwhile: puts them on the log, then calls `real`. Returns 0; 1 when `real` returned false: then the log has what the file has
-/// now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is not known to the log, and nothing is
-/// promised any more.
+/// Writes bytes to a file: puts them on the log, then calls `real`. Nobody may store into `buf` until this returns. Returns 0; 1 when `real` returned
+/// false: then the log has what the file has now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is
+/// not known to the log, and nothing is promised any more.
 ///
 /// # Safety
 /// `files` is open; `buf` has `len` bytes; `real` may be called with `with`.

@@ -43,7 +43,7 @@ impl Held {
         // Of a file without a name that nobody writes any more, nobody waits for a lock.
         all.retain(|(_, file)| Arc::strong_count(file) > 1 || names(file.as_fd()) != Ok(0));
         let file = Arc::new(File::open(path)?);
-        // At once: whatever fails from here on closes nothing.
+        // Kept before anything else is done with it: what fails later closes nothing.
         all.push((which_of(file.as_fd())?, Arc::clone(&file)));
         Ok(file)
     }

@@ -234,14 +234,9 @@ impl<J: Journal> Files<J> {
     ///
     /// # Errors
     /// The log's.
-    pub fn write_unshared(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+    pub fn write_unshared(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         self.table.count(Counter::Written, bytes.len() as u64);
-        // No more at once than may be like what was before.
-        for part in bytes.chunks(self.table.chunk().clamp(1, COPY)) {
-            self.put_write(locked, offset, part)?;
-            offset += part.len() as u64;
-        }
-        Ok(())
+        self.put_stable(locked, offset, bytes)
     }
 
     /// As [`Files::write`], of bytes that nobody else can reach, and that go to the file from where they are: what the file has already since the last
@@ -318,7 +313,8 @@ impl<J: Journal> Files<J> {
     }
 
     fn put_stable(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
-        for part in bytes.chunks(self.table.chunk().max(1)) {
+        // No more at once than may be like what was before.
+        for part in bytes.chunks(self.table.chunk().clamp(1, COPY)) {
             self.put_write(locked, offset, part)?;
             offset += part.len() as u64;
         }
