@@ -48,7 +48,7 @@ pub struct Operation {
     pub row: u32,
     /// The units of the row that cross the bus.
     pub units: u64,
-    unit_count: u8,
+    pub unit_count: u8,
     /// Whose it is; the meaning belongs to the source.
     pub owner: u32,
     /// The units whose pages ECC gave up on.
@@ -250,6 +250,15 @@ impl Flash {
     #[inline]
     pub fn operation(&self, id: u32) -> &Operation {
         &self.shared.operations[id as usize]
+    }
+
+    /// What a die's array is doing.
+    #[inline]
+    pub fn in_array(&self, die: u32) -> Option<&Operation> {
+        match self.dies[die as usize].cell {
+            Cell::Busy { operation, .. } => Some(&self.shared.operations[operation as usize]),
+            _ => None,
+        }
     }
 
     /// Operations queued or in flight.

@@ -588,6 +588,9 @@ impl<M: Medium> Ftl<M> {
         generation: u32,
         kind: Kind,
     ) -> Option<u32> {
+        if kind == Kind::Read {
+            self.expect_copies(die);
+        }
         self.flash.on_cell(now, events, die, generation, kind, &mut self.medium, &self.layout)
     }
 
