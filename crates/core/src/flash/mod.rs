@@ -48,6 +48,7 @@ pub struct Operation {
     pub row: u32,
     /// The units of the row that cross the bus.
     pub units: u64,
+    /// How many these are.
     pub unit_count: u8,
     /// Whose it is; the meaning belongs to the source.
     pub owner: u32,

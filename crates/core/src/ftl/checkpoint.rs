@@ -39,14 +39,17 @@ pub(super) enum Own {
     Deallocations,
 }
 
-impl OwnRow {
-    pub(super) fn kind(&self) -> (PageKind, u32) {
-        match self.what {
+impl Own {
+    /// What its page headers say.
+    pub(super) fn page_kind(self) -> (PageKind, u32) {
+        match self {
             Own::Segment(index) => (PageKind::Map, index),
             Own::Deallocations => (PageKind::Trim, 0),
         }
     }
+}
 
+impl OwnRow {
     /// The deallocations that it logs, if it does: first page, pages, write sequence.
     pub(super) fn deallocations(&self) -> impl Iterator<Item = (u32, u32, u64)> {
         let payload = self.payload.iter().filter(|_| self.what == Own::Deallocations);
@@ -184,6 +187,12 @@ impl Checkpoint {
         sequence == 0 || pending.chain(self.logging.iter().copied()).all(|s| s > sequence)
     }
 
+    /// The first and the last page of a segment, of `units` that have entries.
+    fn pages_of(&self, segment: u32, units: u32) -> (u32, u32) {
+        let first = self.first + segment * self.entries;
+        (first, (first + (self.entries - 1)).min(units - 1))
+    }
+
     pub(super) fn forget_open(&mut self, superblock: u32) {
         if self.open == superblock {
             self.open = NONE;
@@ -218,8 +227,7 @@ impl<M: Medium> Ftl<M> {
             let c = &mut self.checkpoint;
             let segment = c.next;
             c.next = (c.next + 1) % c.segments;
-            let first = c.first + segment * c.entries;
-            let last = (first + (c.entries - 1)).min(self.map.units() - 1);
+            let (first, last) = c.pages_of(segment, self.map.units());
             if self.map.is_untouched(first, last) {
                 // Nothing is mapped there: that is as good as an image.
                 self.checkpoint.complete.set(segment, complete);
@@ -235,6 +243,33 @@ impl<M: Medium> Ftl<M> {
             }
             return;
         }
+    }
+
+    /// Puts an image of every segment on flash at once, as if each had been written in its turn: that of a drive that has a past.
+    pub(super) fn place_checkpoint(&mut self) {
+        if self.checkpoint.interval == 0 {
+            return;
+        }
+        let complete = self.complete_through();
+        let floor = complete.min(self.saved_through());
+        for segment in 0..self.checkpoint.segments {
+            let (first, last) = self.checkpoint.pages_of(segment, self.map.units());
+            if !self.map.is_untouched(first, last) {
+                let Some(superblock) = self.open_for_map(0) else { return };
+                let row = u32::from(self.superblocks[superblock as usize].rows);
+                let payload = self.stamps.then(|| self.image(floor, first, last));
+                self.superblocks[superblock as usize].rows += 1;
+                self.place_own(superblock, row, Own::Segment(segment).page_kind(), payload);
+                self.checkpoint.locations[segment as usize] = superblock;
+                self.checkpoint.ring.back_mut().expect("it was opened for this").live += 1;
+                if self.is_full(superblock) {
+                    self.checkpoint.open = NONE;
+                    self.close(superblock);
+                }
+            }
+            self.checkpoint.complete.set(segment, complete);
+        }
+        self.checkpoint.floor = floor;
     }
 
     /// The program sequence through which every row is programmed.
@@ -280,19 +315,24 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Writes a row of the firmware's own. False: no die has more than `leave` free superblocks.
-    fn write_own(&mut self, now: Instant, events: &mut EventQueue, own: OwnRow, leave: usize) -> bool {
+    /// The map superblock that takes the next row, opened if need be. `None`: no die has more than `leave` free superblocks.
+    fn open_for_map(&mut self, leave: usize) -> Option<u32> {
         if self.checkpoint.open == NONE {
             // What must be written may take what the SLC cache keeps.
             let kept = |d: u32| if leave == 0 { 0 } else { self.dies[d as usize].kept as usize };
             let free = |d: &u32| self.dies[*d as usize].free.len().saturating_sub(kept(*d));
-            let Some(die) = (0..self.layout.dies).max_by_key(free).filter(|d| free(d) > leave) else { return false };
+            let die = (0..self.layout.dies).max_by_key(free).filter(|d| free(d) > leave)?;
             let superblock = self.open_superblock(die, Stream::Map).expect("it has more than none");
             self.update_ready(die);
             self.checkpoint.open = superblock;
             self.checkpoint.ring.push_back(MapSuperblock { superblock, live: 0, log: 0 });
         }
-        let superblock = self.checkpoint.open;
+        Some(self.checkpoint.open)
+    }
+
+    /// Writes a row of the firmware's own. False: no die has more than `leave` free superblocks.
+    fn write_own(&mut self, now: Instant, events: &mut EventQueue, own: OwnRow, leave: usize) -> bool {
+        let Some(superblock) = self.open_for_map(leave) else { return false };
         let row = self.open_row(superblock, Stream::Map, 0);
         if self.is_full(superblock) {
             self.checkpoint.open = NONE;

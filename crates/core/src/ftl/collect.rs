@@ -209,19 +209,24 @@ impl<M: Medium> Ftl<M> {
     }
 
     fn begin_collection(&mut self, die: u32, victim: u32) {
-        let all = i64::from(self.layout.units_per_superblock);
-        let valid = i64::from(self.valid[victim as usize] & !NOT_A_CANDIDATE);
-        self.superblocks[victim as usize].state = State::Victim;
-        self.valid[victim as usize] |= NOT_A_CANDIDATE;
         if self.is_slc(victim) {
             self.take_from_slc(victim);
             self.statistics.folds += 1;
         } else {
             self.statistics.collections += 1;
         }
+        let valid = self.valid[victim as usize] & !NOT_A_CANDIDATE;
+        self.go_on_with_victim(die, victim, 0, valid);
+    }
+
+    /// A die collects this superblock from a row on. So many of its units were valid when that began.
+    pub(super) fn go_on_with_victim(&mut self, die: u32, victim: u32, row: u32, valid: u32) {
+        let (all, valid) = (i64::from(self.layout.units_per_superblock), i64::from(valid));
+        self.superblocks[victim as usize].state = State::Victim;
+        self.valid[victim as usize] |= NOT_A_CANDIDATE;
         let space = &mut self.dies[die as usize];
         space.victim = victim;
-        space.victim_row = 0;
+        space.victim_row = row;
         // At least something, or a drive of empty superblocks would look as if none had been chosen yet.
         space.ratio = (valid * CREDIT / (all - valid).max(1)).clamp(1, RATIO_MAX * CREDIT);
         space.behind = BEHIND * space.ratio * i64::from(self.layout.units_per_row);

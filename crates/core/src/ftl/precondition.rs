@@ -3,6 +3,7 @@
 use super::{Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
+use std::ops::Range;
 use std::sync::Arc;
 use tidewater_base::{Instant, Rng};
 use tidewater_nand::{Medium, Nand, Page, PageHeader, PageKind};
@@ -44,6 +45,7 @@ impl<M: Medium> Ftl<M> {
         }
         if past != Precondition::Fresh {
             self.place_mapping_pages(false, tag);
+            self.place_checkpoint();
         }
         for die in 0..self.layout.dies {
             // The host goes on where the past ended.
@@ -148,7 +150,31 @@ impl<M: Medium> Ftl<M> {
             self.valid_bits.set(ppn);
             self.valid[superblock as usize] += 1;
         }
-        let header = PageHeader { kind: PageKind::Data, program_sequence: self.row_sequence, superblock, index };
+        self.preset_row(superblock, row, (PageKind::Data, index), &units, &stamps, own_payload);
+    }
+
+    /// Programs a row with what the firmware itself keeps: no logical pages, and headers that say so.
+    pub(super) fn place_own(
+        &mut self,
+        superblock: u32,
+        row: u32,
+        kind: (PageKind, u32),
+        own_payload: Option<Arc<[u32]>>,
+    ) {
+        self.row_sequence += 1;
+        self.preset_row(superblock, row, kind, &[Nand::NO_LPN; 64], &[(0, 0); 64], own_payload);
+    }
+
+    fn preset_row(
+        &mut self,
+        superblock: u32,
+        row: u32,
+        (kind, index): (PageKind, u32),
+        units: &[u32; 64],
+        stamps: &[(u64, u64); 64],
+        own_payload: Option<Arc<[u32]>>,
+    ) {
+        let header = PageHeader { kind, program_sequence: self.row_sequence, superblock, index };
         let per_page = self.layout.units_per_page as usize;
         for plane in 0..self.layout.planes() {
             let part = plane as usize * per_page..(plane as usize + 1) * per_page;
@@ -175,16 +201,18 @@ impl<M: Medium> Ftl<M> {
     /// superblocks of many units: of the units in a superblock, the share `exp(-x / U)` is still valid after the host has
     /// written `x` units to a die of `U` logical units (Desnoyers, "Analytic modeling of SSD write performance", SYSTOR
     /// 2012). A superblock holds `1 / A` host units, so superblock `k` by age has `x = k N / A`.
+    ///
+    /// The drive is in the midst of it: on each die as many superblocks are free as collection begins at, one is partly filled
+    /// by the host and one by collection, and one is partly collected, each how far by chance. Dies are out of step therefore,
+    /// as those of a drive that has been written for long.
     fn construct_steady(&mut self, seed: u64, tag: u64) -> Result<(), String> {
         let dies = self.layout.dies;
-        let per_superblock = self.layout.units_per_superblock;
         let total = self.data_units();
-        let mut quotas: Vec<(u32, u32)> = Vec::new();
         let keep = self.profile.gc_start as usize;
-        // Each die gets its share by the superblocks it has: factory-bad blocks may have taken some.
+        // Each die gets its share by the superblocks it has: factory-bad blocks may have taken some. Two are open.
         let places = |die: u32| (self.dies[die as usize].free_beyond().saturating_sub(keep + 2)) as u64;
         let all: u64 = (0..dies).map(places).sum();
-        if all * u64::from(per_superblock) < u64::from(total) {
+        if all * u64::from(self.layout.units_per_superblock) < u64::from(total) {
             return Err(
                 "factory-bad blocks took more than the steady state leaves over; give a larger [ftl] spare_blocks"
                     .into(),
@@ -196,50 +224,27 @@ impl<M: Medium> Ftl<M> {
                 Some(*sum * u64::from(total) / all)
             })
             .collect();
+        let mut phases = Rng::new(seed, b"phases of dies");
+        let mut aged = Vec::new();
         for die in 0..dies {
             let begin = if die == 0 { 0 } else { ends[die as usize - 1] };
-            let share = (ends[die as usize] - begin) as u32;
-            let first = quotas.len();
-            let mut superblocks = Vec::new();
-            // One that is half full stays open for the host's next rows: it is opened by the first write.
-            while self.dies[die as usize].free_beyond() > keep + 2 {
-                superblocks.push(self.open_superblock(die, Stream::Host).expect("counted"));
-            }
-            let (n, u) = (superblocks.len() as f64, f64::from(share));
-            let alpha = n * f64::from(per_superblock) / u;
-            let amplification = write_amplification(alpha);
-            let ideal = |k: f64| (-k * f64::from(per_superblock) / (amplification * u)).exp();
-            let sum: f64 = (0..superblocks.len()).map(|k| ideal(k as f64 + 0.5)).sum();
-            // Rounding and the open superblocks leave a few units over: spread them evenly.
-            let scale = u / (sum * f64::from(per_superblock));
-            let (mut given, mut owed) = (0, 0.0);
-            for (k, &superblock) in superblocks.iter().enumerate().rev() {
-                owed += ideal(k as f64 + 0.5) * scale * f64::from(per_superblock);
-                let quota = ((owed - f64::from(given)).round().max(0.0) as u32).min(per_superblock).min(share - given);
-                given += quota;
-                quotas.push((superblock, quota));
-            }
-            let mut k = quotas.len();
-            while given < share && k > first {
-                k -= 1;
-                let more = (per_superblock - quotas[k].1).min(share - given);
-                quotas[k].1 += more;
-                given += more;
-            }
+            self.age_die(die, (ends[die as usize] - begin) as u32, keep + 2, &mut phases, &mut aged);
         }
+        // What is collected by cost and benefit is chosen by its age, too.
+        self.host_clock = aged.iter().map(|a| a.age).max().unwrap_or(0);
         // Which logical pages: a permutation of all, dealt out in physical order.
         let shuffle = Shuffle::new(total, seed);
         let mut dealt = 0u32;
         let mut rng = Rng::new(seed, b"steady state");
         let units = self.layout.units_per_row as usize;
         let mut row = [Nand::NO_LPN; 64];
-        for (superblock, quota) in quotas {
-            let (mut left, mut slots) = (quota, per_superblock);
-            for index in 0..self.layout.rows {
+        for Aged { superblock, rows, valid, age } in aged {
+            let (mut left, mut slots) = (valid, rows.len() as u32 * self.layout.units_per_row);
+            for index in 0..rows.end {
                 for lpn in &mut row[..units] {
-                    // Selection sampling (Knuth, volume 2, algorithm S): exactly the quota, evenly spread.
-                    let take = rng.below(u64::from(slots)) < u64::from(left);
-                    slots -= 1;
+                    // Selection sampling (Knuth, volume 2, algorithm S): exactly so many, evenly spread.
+                    let take = rows.contains(&index) && rng.below(u64::from(slots)) < u64::from(left);
+                    slots -= u32::from(rows.contains(&index));
                     *lpn = if take { shuffle.at(dealt) } else { Nand::NO_LPN };
                     dealt += u32::from(take);
                     left -= u32::from(take);
@@ -247,11 +252,86 @@ impl<M: Medium> Ftl<M> {
                 self.superblocks[superblock as usize].rows += 1;
                 self.place(superblock, index, &row[..units], 0, tag);
             }
-            self.settle(superblock);
+            if self.is_full(superblock) && self.superblocks[superblock as usize].state == State::Open {
+                self.settle(superblock);
+                self.superblocks[superblock as usize].closed_at = self.host_clock - age;
+            }
         }
         assert_eq!(dealt, total, "every logical page has its place");
         Ok(())
     }
+
+    /// Says how `share` logical units lie on a die's superblocks, all but `rest`, and which of these are open or collected. The
+    /// oldest come first.
+    fn age_die(&mut self, die: u32, share: u32, rest: usize, phases: &mut Rng, aged: &mut Vec<Aged>) {
+        let (all_rows, per_row) = (self.layout.rows, self.layout.units_per_row);
+        let per_superblock = self.layout.units_per_superblock;
+        let mut phase = || phases.below(u64::from(all_rows)) as u32;
+        let (by_host, by_collection, collected) = (phase(), phase(), phase());
+        let mut superblocks = Vec::new();
+        while self.dies[die as usize].free_beyond() > rest {
+            superblocks.push(self.open_superblock(die, Stream::Host).expect("counted"));
+        }
+        let (n, u, s) = (superblocks.len() as f64, f64::from(share), f64::from(per_superblock));
+        let amplification = write_amplification(n * s / u);
+        let valid_share = |x: f64| (-x / u).exp();
+        let first = aged.len();
+        let mut expected = Vec::new();
+        for (k, &superblock) in superblocks.iter().enumerate().rev() {
+            let x = (k as f64 + 0.5) * s / amplification;
+            aged.push(Aged { superblock, rows: 0..all_rows, valid: 0, age: (x * f64::from(self.layout.dies)) as u64 });
+            expected.push(valid_share(x) * s);
+        }
+        // With an SLC cache, what the host writes does not come here first: nothing is half done.
+        let in_midst = self.slc.is_none() && u > 0.0;
+        let victim = (in_midst && n > 1.0 && (n - 1.0) * s >= u).then(|| {
+            aged[first].rows.start = collected;
+            let all = expected[0];
+            expected[0] *= f64::from(all_rows - collected) / f64::from(all_rows);
+            all
+        });
+        let mut open = |ftl: &mut Self, stream: Stream, rows: u32, x: f64| -> u32 {
+            let superblock = ftl.open_superblock(die, stream).expect("two are left for it");
+            aged.push(Aged { superblock, rows: 0..rows, valid: 0, age: 0 });
+            expected.push(f64::from(rows * per_row) * valid_share(x / 2.0));
+            superblock
+        };
+        if in_midst && by_host > 0 {
+            self.dies[die as usize].past_superblock = open(self, Stream::Host, by_host, f64::from(by_host * per_row));
+        }
+        if in_midst && by_collection > 0 && self.profile.gc_stream {
+            let x = f64::from(by_collection * per_row) / (amplification - 1.0);
+            self.dies[die as usize].collect_superblock = open(self, Stream::Collected, by_collection, x);
+        }
+        // What is expected is more or less than there is: all get more or less.
+        let scale = u / expected.iter().sum::<f64>();
+        let (mut given, mut owed) = (0, 0.0);
+        for (aged, expected) in aged[first..].iter_mut().zip(&expected) {
+            owed += expected * scale;
+            let slots = aged.rows.len() as u32 * per_row;
+            aged.valid = ((owed - f64::from(given)).round().max(0.0) as u32).min(slots).min(share - given);
+            given += aged.valid;
+        }
+        for aged in aged[first..].iter_mut().rev() {
+            let more = (aged.rows.len() as u32 * per_row - aged.valid).min(share - given);
+            aged.valid += more;
+            given += more;
+        }
+        if let Some(all) = victim {
+            self.go_on_with_victim(die, aged[first].superblock, collected, (all * scale) as u32);
+        }
+    }
+}
+
+/// A superblock of a drive that has a past.
+struct Aged {
+    superblock: u32,
+    /// The rows that may hold valid units. All before the end are programmed.
+    rows: Range<u32>,
+    /// Valid units.
+    valid: u32,
+    /// Units that the host has written since it was closed, to all dies.
+    age: u64,
 }
 
 /// Write amplification of uniform random writes under oldest-first collection, for flash `alpha` times the logical

@@ -390,7 +390,7 @@ impl<M: Medium> Ftl<M> {
         }
         let (kind, index) = match &r.own {
             None => (PageKind::Data, r.index),
-            Some(own) => own.kind(),
+            Some(own) => own.what.page_kind(),
         };
         let header = PageHeader { kind, program_sequence: r.program_sequence, superblock, index };
         let (first, per_page) = ((row * self.layout.units_per_row) as usize, self.layout.units_per_page as usize);

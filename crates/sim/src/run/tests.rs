@@ -1,3 +1,4 @@
+mod past;
 mod slc;
 
 use super::*;
