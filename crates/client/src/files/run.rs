@@ -23,7 +23,7 @@ use super::held::Held;
 use super::kept::Kept;
 use super::replay::{ReplayError, Report, Rules, recover};
 use super::set::{Files, FilesError, Real, sync_folder};
-use super::table::{Counter, GONE, PathBytes, Place, REAL, Table};
+use super::table::{Counter, GONE, PathBytes, Place, Table};
 use super::{Globs, hand_over};
 use crate::live::{Level, LiveError, Log, Options};
 
@@ -412,7 +412,8 @@ impl<J: Backing> Run<J> {
     fn admit(&self, room: &Room) {
         let free = (room.bytes / 2).saturating_sub(room.used);
         let share = free / u64::from(room.lanes.max(1));
-        let piece = (room.bytes / 64).clamp(4 << 10, 1 << 20);
+        // Whole pages: a file may be written past the page cache (O_DIRECT).
+        let piece = (room.bytes / 64).clamp(4 << 10, 1 << 20) & !0xfff;
         // Nothing is free: the limit is behind the log's end.
         let end = self.files.journal().end();
         let limit = if share == 0 { end.saturating_sub(1) } else { end + share };
@@ -467,7 +468,8 @@ impl<J: Backing> Run<J> {
             match self.files.lock(place, file.as_fd(), false).map_err(file_error(&path))? {
                 Some(locked) => {
                     self.bring(place).map_err(file_error(&path))?;
-                    if !last && table.flags(place) & REAL == 0 {
+                    // One that is real, too: it may have left since `from`, behind records that are not trimmed.
+                    if !last {
                         self.files.say_again(&locked)?;
                     }
                 }

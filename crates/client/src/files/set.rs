@@ -23,7 +23,7 @@ use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChan
 use super::PATIENCE;
 use super::compare::{same, same_at_end};
 use super::delta::{Bases, KEPT_MIN};
-use super::handle::{identify, is_same};
+use super::handle::{identify, is_same, is_same_there};
 use super::table::{Counter, GONE, Locked, PathBytes, Place, REAL, Table};
 use crate::live::inode::size;
 use crate::live::{Level, LiveError, Written};
@@ -352,13 +352,15 @@ impl<J: Journal> Files<J> {
         self.put(FileChange { offset, len, ..change(FileChangeKind::Zero, locked.place) }, &[]).map(drop)
     }
 
-    /// Records what the file has where a change was pending: it failed, was short, or its process died amid it.
+    /// Records what the file has where a change was pending: it failed, was short, a signal handler changed the file amid it, or its process died. Within a
+    /// signal handler that is left to the change that was interrupted.
     ///
     /// # Errors
     /// The log's, and those of reading the file.
     #[inline]
     pub fn settle(&self, locked: &Locked<'_>, file: BorrowedFd<'_>) -> Result<(), FilesError> {
         match locked.pending() {
+            _ if locked.is_nested() => Ok(()),
             None => Ok(()),
             Some(pending) => self.settle_pending(locked, file, pending),
         }
@@ -416,7 +418,7 @@ impl<J: Journal> Files<J> {
     pub fn enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
         self.check()?;
         self.admit()?;
-        let _all = self.for_good(self.table.lock_all())?;
+        let all = self.for_good(self.table.lock_all())?;
         let about = fstat(file)?;
         if about.st_nlink == 0 {
             return Ok(None);
@@ -424,6 +426,13 @@ impl<J: Journal> Files<J> {
         let is = identify(file)?;
         if let Some(place) = self.table.find(about.st_dev, about.st_ino) {
             if is_same(&is, &self.table.bind(place)) && self.table.flags(place) & GONE == 0 {
+                // Another of its names, or renamed by who does not say so: by its last one it may not be found any more. Looked at without its lock, which a
+                // program that opens it within a signal handler may have.
+                let is_at = self.table.path(place).as_bytes() == path;
+                drop(all);
+                if !is_at {
+                    self.name(place, path, true)?;
+                }
                 return Ok(Some(place));
             }
             self.table.remove(place); // Another file had the inode, or it was to go and stayed.
@@ -437,6 +446,7 @@ impl<J: Journal> Files<J> {
         let bind = self.table.set_path(place, &is, path);
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path])?;
         self.table.publish(place, about.st_dev, about.st_ino);
+        drop(all);
         self.table.count(Counter::Entered, 1);
         Ok(Some(place))
     }
@@ -467,14 +477,19 @@ impl<J: Journal> Files<J> {
         self.say_name(locked.place, &bind, &path)
     }
 
-    /// As [`Files::say_again`], from what the table had: the id may have been given up since, and records of it be behind what is trimmed.
+    /// As [`Files::say_again`], from what the table had: the id may have been given up since, and records of it be behind what is trimmed. Whatever they say, the
+    /// file was synced when it left.
     ///
     /// # Errors
     /// The log's.
     pub fn say_name(&self, place: Place, bind: &FileBind, path: &PathBytes) -> Result<(), FilesError> {
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path.as_bytes()])?;
-        if self.table.flags(place) & GONE != 0 || !self.table.is(place) {
+        let (flags, is) = (self.table.flags(place), self.table.is(place));
+        if flags & GONE != 0 || !is {
             self.put(change(FileChangeKind::Gone, place), &[])?;
+        }
+        if flags & REAL != 0 || !is {
+            self.put(change(FileChangeKind::Leave, place), &[])?;
         }
         Ok(())
     }
@@ -528,7 +543,17 @@ impl<J: Journal> Files<J> {
         let about = fstat(file)?;
         let Some(place) = self.table.find(about.st_dev, about.st_ino) else { return Ok(None) };
         let is = identify(file)?;
-        Ok(is_same(&is, &self.table.bind(place)).then_some(place))
+        // Its device is the place's.
+        Ok(is_same_there(&is, &self.table.bind(place)).then_some(place))
+    }
+
+    /// Whether the log knows a file of the set by this path last.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn is_at(&self, place: Place, path: &[u8]) -> Result<bool, FilesError> {
+        let locked = self.for_good(self.table.lock(place, false))?;
+        Ok(locked.is_some() && self.table.path(place).as_bytes() == path)
     }
 
     /// The last name of a file of the set is about to be removed. It is said first, and has come as far as names may: else recovery would miss a file that

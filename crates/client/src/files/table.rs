@@ -438,14 +438,25 @@ impl Table {
 }
 
 impl Locked<'_> {
-    /// Notes which bytes of the file are about to change. What a dead owner had noted stays in it.
+    /// Notes which bytes of the file are about to change. What was noted before and is not over stays in it.
     #[inline]
     pub fn begin(&self, from: u64, to: u64) {
         let word = |at| self.table.word(self.place.entry, word::PENDING + at);
         self.table.word(self.place.entry, word::LAST + 8).store(0, Ordering::Release);
+        let (from, to) = match self.pending() {
+            None => (from, to.max(from + 1)),
+            Some((before, until)) => (from.min(before), to.max(until)),
+        };
         // The end says whether there is anything; it is stored last, and cleared first.
         word(0).store(from, Ordering::Release);
-        word(8).store(to.max(from + 1), Ordering::Release);
+        word(8).store(if self.nested { u64::MAX } else { to }, Ordering::Release);
+    }
+
+    /// Whether a signal handler has changed the file amid this change: its record is behind this one's, and its bytes may have come before, or where these were
+    /// meant to go.
+    #[inline]
+    pub fn was_interrupted(&self) -> bool {
+        !self.nested && self.pending().is_some_and(|(_, to)| to == u64::MAX)
     }
 
     /// What was about to change; `None`: nothing.
@@ -503,10 +514,12 @@ impl Locked<'_> {
         self.end();
     }
 
-    /// All of it is recorded and done.
+    /// All of it is recorded and done. Within a signal handler it is the interrupted change that is over last.
     #[inline]
     pub fn end(&self) {
-        self.table.word(self.place.entry, word::PENDING + 8).store(0, Ordering::Release);
+        if !self.nested {
+            self.table.word(self.place.entry, word::PENDING + 8).store(0, Ordering::Release);
+        }
     }
 }
 
