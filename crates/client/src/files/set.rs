@@ -18,13 +18,13 @@ use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use nix::sys::uio::pread;
 use rustix::fs::OFlags;
-use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind};
+use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileChange, FileChangeKind};
 
 use super::PATIENCE;
 use super::compare::{same, same_at_end};
 use super::delta::{Bases, KEPT_MIN};
 use super::handle::{identify, is_same, is_same_there};
-use super::table::{Counter, GONE, Locked, PathBytes, Place, REAL, Table};
+use super::table::{Counter, GONE, Locked, Place, REAL, Table};
 use crate::live::inode::size;
 use crate::live::{Level, LiveError, Written};
 
@@ -134,7 +134,7 @@ impl<J: Journal> Files<J> {
     }
 
     /// An error of the log is one for good, and for all.
-    fn for_good<T>(&self, result: Result<T, LiveError>) -> Result<T, FilesError> {
+    pub(super) fn for_good<T>(&self, result: Result<T, LiveError>) -> Result<T, FilesError> {
         result.map_err(|error| {
             self.table.fail(error.errno().unsigned_abs().into());
             FilesError::Log(error)
@@ -451,49 +451,6 @@ impl<J: Journal> Files<J> {
         Ok(Some(place))
     }
 
-    /// A file of the set has, or is about to have, another path. `moves`: this is where it is from now on.
-    ///
-    /// # Errors
-    /// The log's.
-    pub fn name(&self, place: Place, path: &[u8], moves: bool) -> Result<(), FilesError> {
-        if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
-            return Err(FilesError::System(Errno::ENAMETOOLONG));
-        }
-        let Some(locked) = self.for_good(self.table.lock(place, false))? else { return Ok(()) };
-        let mut bind = FileBind { path_bytes: path.len() as u16, ..self.table.bind(locked.place) };
-        if moves {
-            bind = self.table.set_path(locked.place, &bind, path);
-        }
-        self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path]).map(drop)
-    }
-
-    /// Says again what an id stands for, which makes what was said before superfluous.
-    ///
-    /// # Errors
-    /// The log's.
-    pub fn say_again(&self, locked: &Locked<'_>) -> Result<(), FilesError> {
-        let path = self.table.path(locked.place);
-        let bind = self.table.bind(locked.place);
-        self.say_name(locked.place, &bind, &path)
-    }
-
-    /// As [`Files::say_again`], from what the table had: the id may have been given up since, and records of it be behind what is trimmed. Whatever they say, the
-    /// file was synced when it left.
-    ///
-    /// # Errors
-    /// The log's.
-    pub fn say_name(&self, place: Place, bind: &FileBind, path: &PathBytes) -> Result<(), FilesError> {
-        self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path.as_bytes()])?;
-        let (flags, is) = (self.table.flags(place), self.table.is(place));
-        if flags & GONE != 0 || !is {
-            self.put(change(FileChangeKind::Gone, place), &[])?;
-        }
-        if flags & REAL != 0 || !is {
-            self.put(change(FileChangeKind::Leave, place), &[])?;
-        }
-        Ok(())
-    }
-
     /// Says under what a program runs, or that all files are synced up to an offset.
     ///
     /// # Errors
@@ -545,15 +502,6 @@ impl<J: Journal> Files<J> {
         let is = identify(file)?;
         // Its device is the place's.
         Ok(is_same_there(&is, &self.table.bind(place)).then_some(place))
-    }
-
-    /// Whether the log knows a file of the set by this path last.
-    ///
-    /// # Errors
-    /// The log's.
-    pub fn is_at(&self, place: Place, path: &[u8]) -> Result<bool, FilesError> {
-        let locked = self.for_good(self.table.lock(place, false))?;
-        Ok(locked.is_some() && self.table.path(place).as_bytes() == path)
     }
 
     /// The last name of a file of the set is about to be removed. It is said first, and has come as far as names may: else recovery would miss a file that
