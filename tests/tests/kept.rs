@@ -190,6 +190,15 @@ fn a_file_that_a_layer_renames_is_found_again_by_its_new_name() {
         layer.files.enter(&found).expect("it is there");
     });
     assert_eq!(reused, b"one two");
+    // With the folder that it is in.
+    let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&first).expect("a new folder");
+    let layer = Layer::new(&device, &first.join("log"));
+    layer.write(0, b"moved").expect("there is room");
+    layer.files.rename(&first, &second, || std::fs::rename(&first, &second).is_ok()).expect("the log is there");
+    drop(layer);
+    open(&device).finish().expect("nothing is missing");
+    assert_eq!(std::fs::read(second.join("log")).expect("it is there"), b"moved");
     // Over another one of the log, which nobody misses.
     let over = comes_back(&device, &path, |layer| {
         layer.files.enter(&found).and_then(|number| layer.files.write(number, 0, b"lost", || true)).expect("it enters");

@@ -315,7 +315,7 @@ int tidewater_files_remove(const struct tidewater_files *files,
                            tidewater_real real,
                            void *with);
 
-// Gives a file another name, be it of the log or not: says so on the log, which must come first, then calls `real`. What is kept of the file goes to it
+// Gives a file or a folder another name, be it of the log or not: says so on the log, which must come first, then calls `real`. What is kept of the file goes to it
 // before. Returns as tidewater_files_write.
 int tidewater_files_rename(const struct tidewater_files *files,
                            const char *from,

@@ -275,7 +275,7 @@ pub unsafe extern "C" fn tidewater_files_remove(
     })
 }
 
-/// Gives a file another name, be it of the log or not: says so on the log, which must come first, then calls `real`. What is kept of the file goes to it
+/// Gives a file or a folder another name, be it of the log or not: says so on the log, which must come first, then calls `real`. What is kept of the file goes to it
 /// before. Returns as tidewater_files_write.
 ///
 /// # Safety

@@ -1,5 +1,6 @@
 //! Files of this process on a log, without a preload: for programs whose writes go through a layer that can be told, such as a VFS.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, canonicalize};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -294,13 +295,28 @@ impl OwnFiles {
         Ok(None)
     }
 
-    /// Gives a file another name, be it of the log or not, by `real`, which returns whether it did. What is kept of it goes to it first.
+    /// Before a folder gets another name: so do the files of the log that are below it.
+    fn moves_folder(&self, from: &Path, to: &Path) -> Result<(), FilesError> {
+        let (from, to, files) = (canonicalize(from).map_err(errno)?, whole(to)?, self.files());
+        for place in files.table().entries() {
+            let path = files.table().path(place);
+            if let Ok(below) = Path::new(OsStr::from_bytes(path.as_bytes())).strip_prefix(&from) {
+                files.name(place, to.join(below).as_os_str().as_bytes(), true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a file or a folder another name, be it of the log or not, by `real`, which returns whether it did. What is kept of it goes to it first.
     ///
     /// # Errors
     /// The log's: nothing was renamed.
     pub fn rename(&self, from: &Path, to: &Path, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
         let files = self.files();
         let (file, over) = (self.look(from), self.look(to));
+        if file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|about| about.is_dir())) {
+            self.moves_folder(from, to)?;
+        }
         let is_same = match (&file, &over) {
             (Some(one), Some(other)) => which_of(one.as_fd())? == which_of(other.as_fd())?,
             _ => false,
