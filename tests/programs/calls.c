@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -190,6 +191,21 @@ static void locked(void) {
     SAY(status);
 }
 
+// A process that may open nothing more.
+static void no_descriptors(void) {
+    int fd = filled("set/a", O_RDWR), gone = filled("set/c", O_RDWR), last = dup(fd);
+    struct rlimit most;
+    SAY(fsync(gone));
+    SAY(close(last));
+    getrlimit(RLIMIT_NOFILE, &most);
+    most.rlim_cur = last;
+    SAY(setrlimit(RLIMIT_NOFILE, &most));
+    SAY(rename("set/a", "set/b"));
+    SAY(unlink("set/c"));
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
 static void on_signal(int number) {
     (void)number;
     if (write(appended, "handler", 7) != 7)
@@ -239,7 +255,7 @@ static const struct {
     {"direct", direct}, {"stream", stream}, {"asynchronous", asynchronous}, {"closed_by_stream", closed_by_stream},
     {"closed_raw", closed_raw}, {"reopened", reopened}, {"far", far}, {"linked_out", linked_out}, {"linked_in", linked_in},
     {"linked_over", linked_over}, {"unnamed", unnamed}, {"by_another_name", by_another_name}, {"cut_by_reading", cut_by_reading},
-    {"locked", locked}, {"interrupted_appending", interrupted_appending},
+    {"locked", locked}, {"no_descriptors", no_descriptors}, {"interrupted_appending", interrupted_appending},
     {"interrupted_where_it_stands", interrupted_where_it_stands}, {"gone", gone},
 };
 

@@ -160,6 +160,11 @@ fn a_file_that_loses_one_of_its_names_is_found_or_not_missed() {
 }
 
 #[test]
+fn a_file_that_is_renamed_by_a_process_that_can_open_nothing_more_is_found() {
+    same(&["no_descriptors"]);
+}
+
+#[test]
 fn a_file_of_the_set_is_written_and_cut_on_the_log_by_any_of_its_names() {
     same(&["by_another_name"]);
 }

@@ -68,8 +68,11 @@ unsafe fn member(folder: c_int, path: *const c_char, about: &libc::stat) -> Resu
     }
     // Another file may have had the inode.
     // SAFETY: the caller's.
-    let file = unsafe { open_as(folder, path, libc::O_PATH) }?;
-    Ok(open::find(file.0))
+    match unsafe { open_as(folder, path, libc::O_PATH) } {
+        Ok(file) => Ok(open::find(file.0)),
+        // The process may open nothing more, most likely.
+        Err(_) => Ok(files.table().find(about.st_dev, about.st_ino)),
+    }
 }
 
 /// The file of a name, if it is of the set, symbolic links being followed. `Err`: there is none.

@@ -249,6 +249,29 @@ pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
+/// Sets the length of a file in the set. `false`: it is none, and the real call may do it. Only a file of the set is opened: where a process closes a descriptor of
+/// a file, the system gives up its locks of it.
+///
+/// # Safety
+/// The caller's of `truncate`.
+unsafe fn set_length_by_name(path: *const c_char, len: u64) -> Result<bool, Errno> {
+    // SAFETY: the caller's.
+    match unsafe { super::names::find(path) } {
+        Ok(Some(_)) => {}
+        Ok(None) => return process::order().map(|()| false),
+        Err(errno @ (Errno::EMFILE | Errno::ENFILE)) => return Err(errno),
+        // The real call says why.
+        Err(_) => return Ok(false),
+    }
+    let flags = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: the caller's.
+    let fd = Errno::result(unsafe { super::open::open(path, flags, 0) })?;
+    let done = set_length(fd, len);
+    // SAFETY: it was opened just now.
+    unsafe { super::descriptors::close(fd) };
+    done.map(|()| true)
+}
+
 /// `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE`, `FALLOC_FL_ZERO_RANGE`, `FALLOC_FL_UNSHARE_RANGE` (linux/falloc.h).
 const KEEP_SIZE: c_int = 1;
 const PUNCH_HOLE: c_int = 2;
@@ -413,20 +436,12 @@ macro_rules! truncate {
         /// `truncate(2)`.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, len: off_t) -> c_int {
-            // SAFETY: the caller's.
-            let found = if process::is_armed() && len >= 0 { unsafe { super::names::find(path) } } else { Err(Errno::EINVAL) };
-            if let Ok(None) = found && let Err(errno) = process::order() {
-                return give(Err(errno));
-            }
-            if let Ok(Some(_)) = found {
-                let flags = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-                // SAFETY: the caller's. What can't be opened can't be cut, and the real call says why.
-                let fd = unsafe { super::open::open(path, flags, 0) };
-                if fd >= 0 {
-                    let done = set_length(fd, len as u64);
-                    // SAFETY: it was opened just now.
-                    unsafe { super::descriptors::close(fd) };
-                    return give(done.map(|()| 0));
+            if process::is_armed() && let Ok(len) = u64::try_from(len) {
+                // SAFETY: the caller's.
+                match unsafe { set_length_by_name(path, len) } {
+                    Ok(true) => return 0,
+                    Ok(false) => {}
+                    Err(errno) => return give(Err(errno)),
                 }
             }
             // SAFETY: the caller's.
