@@ -752,4 +752,38 @@ pub(super) mod tests {
             write(at, &page[..len as usize], true);
         }
     }
+
+    #[test]
+    fn what_a_signal_handler_has_changed_meanwhile_is_recorded_anew_and_no_more_than_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("log");
+        let base = vec![7; 500_000];
+        std::fs::write(&path, &base).unwrap();
+        let file = File::options().read(true).append(true).open(&path).unwrap();
+        let (table, _memory) = Table::new([7; 16], Level::Ring, Level::Destaged, 4096).unwrap();
+        let files = Files::new(table, Kept::default());
+        let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).unwrap().unwrap();
+        let record = |locked: &Locked<'_>, bytes: &[u8]| {
+            let at = size(file.as_fd()).unwrap();
+            locked.begin(at, at + bytes.len() as u64);
+            files.write(locked, at, bytes).unwrap();
+        };
+        let append = |bytes: &[u8]| std::io::Write::write_all(&mut &file, bytes).unwrap();
+        let before = files.journal().end();
+        let locked = files.lock(place, file.as_fd(), false).unwrap().unwrap();
+        record(&locked, &[1; 100]);
+        let handler = files.lock(place, file.as_fd(), true).unwrap().unwrap();
+        record(&handler, &[2; 200]);
+        append(&[2; 200]);
+        assert!(!handler.was_interrupted());
+        handler.end();
+        drop(handler);
+        append(&[1; 100]);
+        assert!(locked.was_interrupted());
+        files.settle(&locked, file.as_fd()).unwrap();
+        assert!(locked.pending().is_none() && !locked.was_interrupted());
+        drop(locked);
+        assert!(replayed(&base, &files.journal().records()) == std::fs::read(&path).unwrap());
+        assert!(files.journal().end() - before < 1000, "what was there before is not read");
+    }
 }

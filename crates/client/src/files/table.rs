@@ -87,6 +87,9 @@ pub const REAL: u64 = 4;
 /// Its last name was removed: the entry may be another file's.
 pub const GONE: u64 = 8;
 
+/// In the end of what is about to change, which is below it: a signal handler has changed the file meanwhile.
+const INTERRUPTED: u64 = 1 << 63;
+
 /// Which entry, and which file it is as long as the id is the entry's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -445,24 +448,30 @@ impl Locked<'_> {
         self.table.word(self.place.entry, word::LAST + 8).store(0, Ordering::Release);
         let (from, to) = match self.pending() {
             None => (from, to.max(from + 1)),
-            Some((before, until)) => (from.min(before), to.max(until)),
+            // One of them is a signal handler's. Where both append, each may be behind the other.
+            Some((before, until)) => {
+                let both =
+                    to.max(until).saturating_add(to.saturating_sub(from)).saturating_add(until.saturating_sub(before));
+                (from.min(before), both.min(INTERRUPTED - 1))
+            }
         };
+        let mark = if self.nested || self.was_interrupted() { INTERRUPTED } else { 0 };
         // The end says whether there is anything; it is stored last, and cleared first.
         word(0).store(from, Ordering::Release);
-        word(8).store(if self.nested { u64::MAX } else { to }, Ordering::Release);
+        word(8).store(to.min(INTERRUPTED - 1) | mark, Ordering::Release);
     }
 
     /// Whether a signal handler has changed the file amid this change: its record is behind this one's, and its bytes may have come before, or where these were
     /// meant to go.
     #[inline]
     pub fn was_interrupted(&self) -> bool {
-        !self.nested && self.pending().is_some_and(|(_, to)| to == u64::MAX)
+        !self.nested && self.table.load(self.place.entry, word::PENDING + 8) & INTERRUPTED != 0
     }
 
     /// What was about to change; `None`: nothing.
     pub fn pending(&self) -> Option<(u64, u64)> {
         let load = |at| self.table.load(self.place.entry, word::PENDING + at);
-        Some((load(0), load(8))).filter(|(_, to)| *to != 0)
+        Some((load(0), load(8) & !INTERRUPTED)).filter(|(_, to)| *to != 0)
     }
 
     /// The bytes that the last change has made what their records say. `None`: not known, since its process could go on storing into them until the system
