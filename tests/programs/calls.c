@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,6 +168,7 @@ static void cut_by_reading(void) {
     int fd = filled("set/a", O_RDWR);
     SAY(fsync(fd));
     SAY(open("set/a", O_RDONLY | O_TRUNC) >= 0);
+    SAY(open("set", O_RDONLY | O_TRUNC));
     SAY(pwrite(fd, "ab", 2, 0));
     SAY(fsync(fd));
 }
@@ -226,6 +228,27 @@ static void interrupted(int flags) {
 static void interrupted_appending(void) { interrupted(O_WRONLY | O_APPEND); }
 static void interrupted_where_it_stands(void) { interrupted(O_WRONLY | O_CLOEXEC); }
 
+static int written;
+
+static void *cancels_itself(void *fd) {
+    pthread_cancel(pthread_self());
+    written = write(*(int *)fd, "whole", 5);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void cancelled(void) {
+    int fd = filled("set/a", O_RDWR);
+    pthread_t thread;
+    void *end;
+    SAY(pthread_create(&thread, NULL, cancels_itself, &fd));
+    SAY(pthread_join(thread, &end));
+    SAY(end == PTHREAD_CANCELED);
+    SAY(written);
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
 static void gone(void) {
     int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
     struct iovec part = {bytes, 10};
@@ -256,7 +279,7 @@ static const struct {
     {"closed_raw", closed_raw}, {"reopened", reopened}, {"far", far}, {"linked_out", linked_out}, {"linked_in", linked_in},
     {"linked_over", linked_over}, {"unnamed", unnamed}, {"by_another_name", by_another_name}, {"cut_by_reading", cut_by_reading},
     {"locked", locked}, {"no_descriptors", no_descriptors}, {"interrupted_appending", interrupted_appending},
-    {"interrupted_where_it_stands", interrupted_where_it_stands}, {"gone", gone},
+    {"interrupted_where_it_stands", interrupted_where_it_stands}, {"cancelled", cancelled}, {"gone", gone},
 };
 
 int main(int argc, char **argv) {

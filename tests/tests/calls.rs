@@ -184,6 +184,16 @@ fn a_signal_handler_that_writes_amid_a_write_has_its_bytes_and_so_has_the_write(
     same(&["interrupted_appending", "interrupted_where_it_stands"]);
 }
 
+/// Its process lives on, and with it a lock that the thread would have left.
+#[test]
+fn a_thread_that_is_cancelled_amid_a_write_ends_behind_it() {
+    let Some(trial) = Trial::new() else { return };
+    let ((said, live), recovered) = trial.on_log("cancelled");
+    assert!(said.contains("end == PTHREAD_CANCELED: 1 \nwritten: 5 \n") && said.ends_with(END), "{said}");
+    assert_eq!(live["set/a"], b"0123456789wholemore");
+    assert_eq!(recovered, live);
+}
+
 /// Whatever syncs something else waits for the log, and fails where that has failed.
 #[test]
 fn every_kind_of_sync_outside_of_the_set_comes_behind_the_log() {

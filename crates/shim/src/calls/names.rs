@@ -224,6 +224,7 @@ unsafe fn renamed(
     if !process::is_armed() || old.is_null() || new.is_null() {
         return call();
     }
+    let _whole = process::whole();
     // SAFETY: the caller's.
     let ready = unsafe { before_rename(from, old, to, new) };
     let ready = match ready {
@@ -288,6 +289,7 @@ unsafe fn linked((to, new): (c_int, *const c_char), call: impl FnOnce() -> c_int
     if done != 0 || !process::is_armed() {
         return done;
     }
+    let _whole = process::whole();
     let result = (|| {
         // SAFETY: the caller's.
         let Some(after) = (unsafe { paths::of_name(to, new) }) else { return Ok(()) };
@@ -331,6 +333,7 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_
     if !process::is_armed() || path.is_null() {
         return call();
     }
+    let _whole = process::whole();
     // SAFETY: the caller's.
     let Some(about) = (unsafe { look(folder, path) }) else { return call() };
     // SAFETY: the caller's.

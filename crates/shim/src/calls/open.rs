@@ -112,6 +112,7 @@ fn opened(flags: c_int, call: impl Fn(c_int) -> c_int) -> c_int {
     if fd < 0 {
         return fd;
     }
+    let _whole = process::whole();
     descriptors::set(fd, Kind::Other);
     let errno = Errno::last();
     match if is_for_writing(flags) { take(fd, flags) } else { cut_unwritten(fd) } {
@@ -132,6 +133,9 @@ fn opened(flags: c_int, call: impl Fn(c_int) -> c_int) -> c_int {
 /// Cuts a file that was opened for reading.
 fn cut_unwritten(fd: c_int) -> Result<(), Errno> {
     let about = stat(fd)?;
+    if about.st_mode & libc::S_IFMT == libc::S_IFDIR {
+        return Err(Errno::EISDIR);
+    }
     if !is_file(&about) || about.st_size == 0 {
         return Ok(());
     }
@@ -220,6 +224,7 @@ pub fn find(fd: c_int) -> Option<Place> {
 
 /// From now on what happens to the file is not recorded, and its syncs are real.
 pub fn make_real(place: Place, fd: c_int, why: &str) -> Result<(), Errno> {
+    let _whole = process::whole();
     let files = process::files()?;
     let Some(place) = current(fd, place)? else { return Ok(()) };
     if files.table().flags(place) & tidewater_client::files::REAL == 0 {

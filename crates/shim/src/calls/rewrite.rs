@@ -28,6 +28,7 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
     if of.flags & (APPEND | DIRECT) != 0 || len == 0 || offset < 0 || offset.checked_add(len as off_t).is_none() {
         return None;
     }
+    let _whole = process::whole();
     let files = process::files().ok()?;
     if files.table().flags(of.place) & ASKS != 0 || len > COPY_LARGE.min(files.table().piece()) {
         return None;

@@ -13,6 +13,7 @@ use crate::{process, real};
 
 /// What is left to do.
 fn prepare(fd: c_int) -> Result<Sync, Errno> {
+    let _whole = process::whole();
     let files = process::files()?;
     let wait = |place: Place| files.sync(place).map_err(|error| process::refuse(&error));
     match descriptors::kind(fd) {
@@ -47,6 +48,7 @@ fn sync_by(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
 
 /// The sync of a write whose descriptor, or whose flags, ask for one.
 pub fn sync_after(place: Place, fd: c_int) -> Result<(), Errno> {
+    let _whole = process::whole();
     match process::files()?.sync(place).map_err(|error| process::refuse(&error))? {
         Sync::Waited => Ok(()),
         // SAFETY: a descriptor that is open.

@@ -26,6 +26,7 @@ fn change<T>(
     record: impl FnOnce(&Files<Log>, &Locked<'_>, Of) -> Result<(), Errno>,
     call: impl FnOnce(Option<&Locked<'_>>) -> (T, bool),
 ) -> Result<Result<T, Errno>, impl FnOnce() -> T> {
+    let _whole = process::whole();
     let files = match process::files() {
         Ok(files) => files,
         Err(errno) => return Ok(Err(errno)),
