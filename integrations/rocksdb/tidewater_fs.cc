@@ -264,9 +264,8 @@ class TidewaterFileSystem : public FileSystemWrapper {
 
   IOStatus ReuseWritableFile(const std::string& path, const std::string& old, const FileOptions& options,
                              std::unique_ptr<FSWritableFile>* file, IODebugContext* dbg) override {
-    IOStatus status = CatchUp(old);
-    if (status.ok()) status = log_->Order();
-    if (status.ok()) status = target()->ReuseWritableFile(path, old, options, file, dbg);
+    Change change([&] { return target()->ReuseWritableFile(path, old, options, file, dbg); });
+    const IOStatus status = Rename(old, path, &change);
     return status.ok() ? Wrap(path, file, 0) : status;
   }
 
@@ -278,15 +277,22 @@ class TidewaterFileSystem : public FileSystemWrapper {
 
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions& options,
                       IODebugContext* dbg) override {
-    IOStatus status = CatchUp(from);
-    if (status.ok()) status = log_->Order();
-    return status.ok() ? target()->RenameFile(from, to, options, dbg) : status;
+    Change change([&] { return target()->RenameFile(from, to, options, dbg); });
+    return Rename(from, to, &change);
   }
 
   IOStatus Truncate(const std::string& path, size_t size, const IOOptions& options, IODebugContext* dbg) override {
-    IOStatus status = CatchUp(path);
-    if (status.ok()) status = log_->Order();
-    return status.ok() ? target()->Truncate(path, size, options, dbg) : status;
+    Change change([&] { return target()->Truncate(path, size, options, dbg); });
+    if (!IsLog(path)) {
+      const IOStatus status = log_->Order();
+      return status.ok() ? change.real() : status;
+    }
+    const int64_t number = tidewater_files_enter(log_->get(), path.c_str());
+    if (number < 0) return Failure(path);
+    const int done = tidewater_files_truncate(log_->get(), number, static_cast<int64_t>(size), change.Real, &change);
+    const IOStatus status = done < 0 ? Failure(path) : change.status;
+    tidewater_files_leave(log_->get(), number);
+    return status;
   }
 
   IOStatus NewSequentialFile(const std::string& path, const FileOptions& options,
@@ -326,6 +332,13 @@ class TidewaterFileSystem : public FileSystemWrapper {
   }
 
  private:
+  // Whatever kind of file it is: the log has the new name first, and what is kept of the file is in it.
+  template <typename Call>
+  IOStatus Rename(const std::string& from, const std::string& to, Change<Call>* change) {
+    const int done = tidewater_files_rename(log_->get(), from.c_str(), to.c_str(), change->Real, change);
+    return done < 0 ? Failure(from) : change->status;
+  }
+
   IOStatus Wrap(const std::string& path, std::unique_ptr<FSWritableFile>* file, uint64_t size) {
     if (!IsLog(path)) {
       file->reset(new OtherFile(std::move(*file), log_));

@@ -1,10 +1,11 @@
 // A library that stands below the shim and beside the supervisor: what is really synced is copied into a folder, by inode and birth:
 // an inode that is used again is another file's. After a "loss of power" each file
-// gets back what was copied last, or nothing. Renames take SPY_RENAMES milliseconds.
+// gets back what was copied last, or nothing. Renames take SPY_RENAMES milliseconds. With SPY_RAISES a write is interrupted by SIGUSR1.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -49,6 +50,18 @@ int fdatasync(int fd) {
     if (done == 0)
         copy(fd);
     return done;
+}
+
+// Amid the real call, as far as whoever stands above can tell.
+ssize_t write(int fd, const void *bytes, size_t len) {
+    static __thread volatile int raises;
+    ssize_t (*next)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
+    if (!raises && getenv("SPY_RAISES")) {
+        raises = 1;
+        raise(SIGUSR1);
+        raises = 0;
+    }
+    return next(fd, bytes, len);
 }
 
 int rename(const char *old, const char *new) {

@@ -11,6 +11,7 @@ pub mod capi;
 pub mod databases;
 pub mod html;
 pub mod ring;
+pub mod spy;
 
 /// The root of the checkout.
 pub fn root() -> PathBuf {

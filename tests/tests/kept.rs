@@ -153,3 +153,71 @@ fn what_cannot_be_brought_stays_on_the_log_and_nothing_is_promised_any_more() {
         files.finish().expect("it ends");
     }
 }
+
+/// A layer ends as if it were killed, and what the page cache had of its file is lost. Whoever opens the log next brings it back.
+fn comes_back(device: &Device, path: &Path, then: impl FnOnce(&Layer)) -> Vec<u8> {
+    let layer = Layer::new(device, path);
+    layer.write(0, b"one ").expect("there is room");
+    then(&layer);
+    let last = layer.files.write(layer.number, 4, b"two", || true).expect("there is room");
+    assert_eq!(last, Changed::Done);
+    layer.files.sync(layer.number).expect("the log is there");
+    drop(layer);
+    let found = path.parent().expect("a folder").join("found");
+    let left = if found.exists() { &found } else { path };
+    File::options().write(true).open(left).and_then(|file| file.set_len(0)).expect("it is there");
+    open(device).finish().expect("it is there");
+    std::fs::read(left).expect("it is there")
+}
+
+#[test]
+fn a_file_that_a_layer_renames_is_found_again_by_its_new_name() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = Device::start(folder.path(), &LOG);
+    let (path, found) = (folder.path().join("log"), folder.path().join("found"));
+    let renamed = comes_back(&device, &path, |layer| {
+        let rename = || {
+            assert_eq!(layer.in_file(), b"one ", "what is kept goes to the file first");
+            std::fs::rename(&path, &found).is_ok()
+        };
+        assert_eq!(layer.files.rename(&path, &found, rename).expect("the log is there"), Changed::Done);
+    });
+    assert_eq!(renamed, b"one two");
+    // By somebody who does not say so, and then it is entered by its new name, as a log that is used again is.
+    std::fs::remove_file(&found).expect("it is there");
+    let reused = comes_back(&device, &path, |layer| {
+        std::fs::rename(&path, &found).expect("it is there");
+        layer.files.enter(&found).expect("it is there");
+    });
+    assert_eq!(reused, b"one two");
+    // With the folder that it is in.
+    let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&first).expect("a new folder");
+    let layer = Layer::new(&device, &first.join("log"));
+    layer.write(0, b"moved").expect("there is room");
+    layer.files.rename(&first, &second, || std::fs::rename(&first, &second).is_ok()).expect("the log is there");
+    drop(layer);
+    open(&device).finish().expect("nothing is missing");
+    assert_eq!(std::fs::read(second.join("log")).expect("it is there"), b"moved");
+    // Over another one of the log, which nobody misses.
+    let over = comes_back(&device, &path, |layer| {
+        layer.files.enter(&found).and_then(|number| layer.files.write(number, 0, b"lost", || true)).expect("it enters");
+        layer.files.rename(&path, &found, || std::fs::rename(&path, &found).is_ok()).expect("the log is there");
+    });
+    assert_eq!(over, b"one two");
+}
+
+#[test]
+fn a_file_of_a_layer_that_loses_one_of_its_names_is_not_missed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = Device::start(folder.path(), &LOG);
+    let (path, other) = (folder.path().join("log"), folder.path().join("other"));
+    let layer = Layer::new(&device, &path);
+    layer.write(0, b"kept").expect("there is room");
+    std::fs::hard_link(&path, &other).expect("it is there");
+    let removed = layer.files.remove(&path, || std::fs::remove_file(&path).is_ok());
+    assert_eq!(removed.expect("the log is there"), Changed::Done);
+    assert_eq!(std::fs::read(&other).expect("it is there"), b"kept", "it left the log, and what was kept went to it");
+    drop(layer);
+    open(&device).finish().expect("nothing is missing");
+}

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -117,16 +116,7 @@ impl Trial {
 
     /// All files get back what was really synced last, in place.
     fn lose_power(&self) {
-        for entry in fs::read_dir(&self.files).expect("the folder is there") {
-            let path = entry.expect("an entry").path();
-            let about = path.metadata().expect("a file");
-            // An inode that is used again is another file's.
-            let born = about.created().expect("its file system tells").duration_since(UNIX_EPOCH).expect("after 1970");
-            let name = format!("{}-{}.{:09}", about.ino(), born.as_secs(), born.subsec_nanos());
-            let kept = fs::read(self.shadow().join(name)).unwrap_or_default();
-            let mut file = fs::OpenOptions::new().write(true).truncate(true).open(&path).expect("it is ours");
-            file.write_all(&kept).expect("there is room");
-        }
+        tidewater_tests::spy::lose_power(&self.files, &self.shadow());
     }
 
     /// Whether every file is as it was promised; what is not, in words.

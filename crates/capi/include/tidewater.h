@@ -261,7 +261,7 @@ struct tidewater_files *tidewater_files_open(const char *target,
                                              const struct tidewater_options *options);
 
 // Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and whoever opens it next applies it. In both cases
-// the handle is gone. NULL is allowed.
+// the handle is gone. NULL is allowed. A child of a fork closes its copy of the handle, and no more: files and log are its parent's.
 int tidewater_files_close(struct tidewater_files *files);
 
 // A file of this name, which exists, is about to be written to: what it is now is made durable, and its changes are told from here on. Returns the
@@ -312,6 +312,14 @@ int tidewater_files_truncate(const struct tidewater_files *files,
 // Removes a file by its name, of the log or not: says so on the log, which must come first, then calls `real`. Returns as tidewater_files_write.
 int tidewater_files_remove(const struct tidewater_files *files,
                            const char *path,
+                           tidewater_real real,
+                           void *with);
+
+// Gives a file or a folder another name, be it of the log or not: says so on the log, which must come first, then calls `real`. What is kept of the file goes to it
+// before. Returns as tidewater_files_write.
+int tidewater_files_rename(const struct tidewater_files *files,
+                           const char *from,
+                           const char *to,
                            tidewater_real real,
                            void *with);
 

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn tidewater_files_open(
 }
 
 /// Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and whoever opens it next applies it. In both cases
-/// the handle is gone. NULL is allowed.
+/// the handle is gone. NULL is allowed. A child of a fork closes its copy of the handle, and no more: files and log are its parent's.
 ///
 /// # Safety
 /// `files` is of tidewater_files_open, no other call is using it, and it is not used again.
@@ -272,6 +272,28 @@ pub unsafe extern "C" fn tidewater_files_remove(
         // SAFETY: the caller's.
         let (files, path, real) = unsafe { (self::files(files)?, text(path, "path is NULL")?, calls(real, with)?) };
         done(files.remove(Path::new(OsStr::from_bytes(path.to_bytes())), real))
+    })
+}
+
+/// Gives a file or a folder another name, be it of the log or not: says so on the log, which must come first, then calls `real`. What is kept of the file goes to it
+/// before. Returns as tidewater_files_write.
+///
+/// # Safety
+/// `files` is open; `from` and `to` are strings; `real` may be called with `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_rename(
+    files: *const tidewater_files,
+    from: *const c_char,
+    to: *const c_char,
+    real: tidewater_real,
+    with: *mut c_void,
+) -> c_int {
+    run(-1, || {
+        // SAFETY: the caller's.
+        let (files, from, to, real) =
+            unsafe { (self::files(files)?, text(from, "from is NULL")?, text(to, "to is NULL")?, calls(real, with)?) };
+        let path = |text: &CStr| PathBuf::from(OsStr::from_bytes(text.to_bytes()));
+        done(files.rename(&path(from), &path(to), real))
     })
 }
 

@@ -40,6 +40,7 @@ static void arguments(const char *target) {
     FAILS(tidewater_open("nothing", NULL, NULL) == NULL, EINVAL);
     FAILS(tidewater_files_enter(NULL, "file") == -1, EINVAL);
     FAILS(tidewater_files_enter_locked(NULL, "file") == -1, EINVAL);
+    FAILS(tidewater_files_rename(NULL, "file", "other", NULL, NULL) == -1, EINVAL);
     FAILS(tidewater_open("vfio-user:/nowhere/at/all", NULL, NULL) == NULL, ENOENT);
     FAILS(tidewater_open("\xff", NULL, NULL) == NULL, EINVAL);
     options.size = 3;
@@ -226,6 +227,60 @@ static void threads_and_forks(struct tidewater_log *log) {
     CHECK(counts[4] == 300 && counts[5] == 300 && counts[6] == 300 && counts[7] == 2);
 }
 
+static const char *file_path;
+
+static bool really_write(void *with) {
+    const char *text = with;
+    int fd = open(file_path, O_WRONLY | O_APPEND);
+    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    close(fd);
+    return done;
+}
+
+static struct tidewater_files *open_files(const char *target) {
+    struct tidewater_options options;
+    tidewater_options_init(&options);
+    options.level = TIDEWATER_RING;
+    options.lane = 1;
+    struct tidewater_files *files;
+    for (int i = 0; (files = tidewater_files_open(target, &options)) == NULL && (errno == EPIPE || errno == EBUSY) && i < 500; i++)
+        usleep(10000);
+    CHECK(files != NULL);
+    return files;
+}
+
+/* A child that ends as programs do, and with it closes what its parent has open, takes nothing from the log. */
+static void files_and_forks(const char *target) {
+    char path[] = "/tmp/tidewater-abi-XXXXXX";
+    close(mkstemp(path));
+    file_path = path;
+    pid_t user = fork();
+    if (user == 0) {
+        struct tidewater_files *files = open_files(target);
+        int64_t number = tidewater_files_enter(files, path);
+        CHECK(number >= 0 && tidewater_files_write(files, number, "before ", 7, 0, really_write, "before ") == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            _exit(tidewater_files_close(files) != 0);
+        }
+        int how;
+        CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 0);
+        CHECK(tidewater_files_write(files, number, "and behind", 10, 7, really_write, "and behind") == 0);
+        CHECK(tidewater_files_sync(files, number) == 0);
+        _exit(0);
+    }
+    int how;
+    CHECK(waitpid(user, &how, 0) == user && WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    /* What the page cache had is lost. */
+    CHECK(truncate(path, 0) == 0);
+    struct tidewater_files *files = open_files(target);
+    char found[32] = "";
+    int fd = open(path, O_RDONLY);
+    CHECK(read(fd, found, sizeof found) == 17 && strcmp(found, "before and behind") == 0);
+    CHECK(close(fd) == 0 && tidewater_files_close(files) == 0 && unlink(path) == 0);
+}
+
 /* Another program by descriptors. */
 static void sharing(struct tidewater_log *log) {
     struct tidewater_shared shared;
@@ -270,6 +325,7 @@ int main(int argc, char **argv) {
     CHECK(found.tail == status.ring && found.sealed == 0);
     tidewater_close(log);
     arguments(argv[1]);
+    files_and_forks(argv[1]);
     log = open_log(argv[1], TIDEWATER_RING, &found);
     CHECK(log != NULL);
     writing(log);

@@ -21,9 +21,13 @@ pub const DSYNC: u16 = 2;
 pub const APPEND: u16 = 4;
 /// Opened with O_WRONLY.
 pub const WRITES_ONLY: u16 = 8;
+/// Opened with O_DIRECT: what is written has to come from where the program has it, aligned as it is.
+pub const DIRECT: u16 = 16;
 
 /// The shim's own: to the program it is none.
 const OWN: u64 = u64::MAX;
+/// Of something outside of the set, of which each write is a sync.
+const SYNCED: u64 = u64::MAX - 1;
 
 static TABLE: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
@@ -51,6 +55,8 @@ pub struct Of {
 pub enum Kind {
     /// Nothing of ours.
     Other,
+    /// Nothing of ours, and opened with O_SYNC or O_DSYNC.
+    Synced,
     /// Of a file in the set.
     File(Of),
     /// The shim's own.
@@ -77,6 +83,7 @@ fn slot(fd: i32) -> Option<&'static AtomicU64> {
 pub fn kind(fd: i32) -> Kind {
     match slot(fd).map_or(0, |slot| slot.load(Ordering::Acquire)) {
         0 => Kind::Other,
+        SYNCED => Kind::Synced,
         OWN => Kind::Own,
         word => Kind::File(Of::from_word(word)),
     }
@@ -96,14 +103,19 @@ pub fn fits(fd: i32) -> bool {
     slot(fd).is_some()
 }
 
-/// Says what a descriptor is from now on. A child that borrows its parent's memory says nothing: it will soon be another program.
+/// Says what a descriptor is from now on, which is none of the shim's own. A child that borrows its parent's memory says nothing: it will soon be another
+/// program.
 #[inline]
-pub fn set(fd: i32, of: Option<Of>) {
+pub fn set(fd: i32, kind: Kind) {
     let Some(slot) = slot(fd) else { return };
-    if of.is_some() {
-        share(fd);
-    }
-    let word = of.map_or(0, Of::word);
+    let word = match kind {
+        Kind::Other | Kind::Own => 0,
+        Kind::Synced => SYNCED,
+        Kind::File(of) => {
+            share(fd);
+            of.word()
+        }
+    };
     let before = slot.load(Ordering::Relaxed);
     if before != word && before != OWN && !memory::is_borrowed() {
         slot.store(word, Ordering::Release);

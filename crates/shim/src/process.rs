@@ -204,11 +204,38 @@ pub fn refuse(error: &FilesError) -> Errno {
     }
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// While this lives, the thread is not cancelled (pthread_cancel(3)): it would leave a lock of the run taken, and its process lives on.
+#[must_use]
+pub struct Whole(c_int);
+
+/// From here on what this thread does is done as a whole.
+#[inline]
+pub fn whole() -> Whole {
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: `before` is there to be filled.
+    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+    Whole(before)
+}
+
+impl Drop for Whole {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: what it was before; nobody wants to know what it was until now.
+        unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+    }
+}
+
 /// Before something outside of the set: what is on the log comes first.
 ///
 /// # Errors
 /// The log's.
 pub fn order() -> Result<(), Errno> {
+    let _whole = whole();
     files()?.order().map_err(|error| refuse(&error))
 }
 

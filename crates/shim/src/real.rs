@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::errno::Errno;
-use nix::libc::{self, iovec, mode_t, off_t, size_t, ssize_t};
+use nix::libc::{self, FILE, aiocb, iovec, mode_t, off_t, sigevent, size_t, ssize_t};
 use tidewater_client::files::Real;
 use tidewater_client::live::Disk;
 
@@ -79,6 +79,7 @@ next! {
     fn sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int, -1;
     fn sync() -> (), ();
     fn syncfs(fd: c_int) -> c_int, -1;
+    fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int, -1;
     fn ftruncate(fd: c_int, len: off_t) -> c_int, -1;
     fn truncate(path: *const c_char, len: off_t) -> c_int, -1;
     fn fallocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int, -1;
@@ -95,6 +96,13 @@ next! {
     fn dup2(fd: c_int, to: c_int) -> c_int, -1;
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, -1;
     fn close(fd: c_int) -> c_int, -1;
+    fn fclose(stream: *mut FILE) -> c_int, libc::EOF;
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE, ptr::null_mut();
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, ptr::null_mut();
+    fn daemon(stays: c_int, keeps: c_int) -> c_int, -1;
+    fn aio_fsync(how: c_int, what: *mut aiocb) -> c_int, -1;
+    fn aio_write(what: *mut aiocb) -> c_int, -1;
+    fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int, -1;
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, -1;
     fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int, -1;
     fn mmap(at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void, libc::MAP_FAILED;

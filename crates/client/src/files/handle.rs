@@ -68,7 +68,12 @@ pub fn identify(file: BorrowedFd<'_>) -> Result<FileBind, Errno> {
 
 /// Whether two are the same file, whatever their paths.
 pub fn is_same(one: &FileBind, other: &FileBind) -> bool {
-    let key = |bind: &FileBind| FileBind { path_bytes: 0, ..*bind };
+    one.file_system == other.file_system && is_same_there(one, other)
+}
+
+/// As [`is_same`], of files that are known to be of one file system: a descriptor that is a path alone (O_PATH) does not tell which that is.
+pub fn is_same_there(one: &FileBind, other: &FileBind) -> bool {
+    let key = |bind: &FileBind| FileBind { path_bytes: 0, file_system: [0; 16], ..*bind };
     key(one) == key(other)
 }
 

@@ -17,6 +17,7 @@ pub mod hand_over;
 mod handle;
 mod held;
 mod kept;
+mod names;
 mod own;
 mod replay;
 mod run;

@@ -1,10 +1,11 @@
 //! Files of this process on a log, without a preload: for programs whose writes go through a layer that can be told, such as a VFS.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, canonicalize};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -17,9 +18,9 @@ use super::backing::AnyLog;
 use super::kept::Bring;
 use super::replay::Report;
 use super::run::{Ended, Plain, Run, RunError, Setup, TICK};
-use super::set::{Files, FilesError, Sync};
+use super::set::{Files, FilesError, Real, Sync};
 use super::table::{Locked, Place, REAL};
-use crate::live::inode::size;
+use crate::live::inode::{size, which_of};
 
 /// What became of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +47,19 @@ pub struct OwnFiles {
     left: Mutex<()>,
     over: Arc<AtomicBool>,
     keeper: Option<JoinHandle<()>>,
+    /// The process that opened them. A child of a fork has no thread that looks after them, and a log that is not its own.
+    owner: u32,
+}
+
+/// Real syncs, of files of which layers may keep something.
+struct Bringing<'r>(&'r Run<AnyLog>, Place);
+
+impl Real for Bringing<'_> {
+    fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        // Its lock is held, where the file leaves the set.
+        self.0.bring(self.1).map_err(|_| Errno::EIO)?;
+        Plain.sync(file)
+    }
 }
 
 impl OwnFiles {
@@ -69,7 +83,8 @@ impl OwnFiles {
         };
         let keeper = std::thread::Builder::new().name("tidewater-files".into()).spawn(keep);
         let keeper = keeper.map_err(|error| RunError::System { what: "start a thread", error })?;
-        Ok((OwnFiles { run, open: Mutex::default(), left: Mutex::default(), over, keeper: Some(keeper) }, report))
+        let (open, left, keeper, owner) = (Mutex::default(), Mutex::default(), Some(keeper), std::process::id());
+        Ok((OwnFiles { run, open, left, over, keeper, owner }, report))
     }
 
     /// What syncs wait for, and what that survives: as `tidewater run` says it.
@@ -83,6 +98,10 @@ impl OwnFiles {
 
     fn opened(&self) -> MutexGuard<'_, Vec<Option<Arc<Open>>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_owner(&self) -> bool {
+        self.owner == std::process::id()
     }
 
     fn find(&self, number: usize) -> Result<Arc<Open>, FilesError> {
@@ -244,21 +263,79 @@ impl OwnFiles {
     /// The log's: nothing was removed.
     pub fn remove(&self, path: &Path, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
         let files = self.files();
-        let open = || OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path).ok().map(Arc::new);
-        let file = self.run.held().find(path).or_else(open);
-        let place = match &file {
-            Some(file) if fstat(file)?.st_nlink == 1 => files.find(file.as_fd())?,
-            _ => None,
+        let goes = match &self.look(path) {
+            Some(file) => self.loses_name(file, path)?,
+            None => None,
         };
-        match place {
-            Some(place) => files.going(place)?,
-            None => files.order()?,
-        }
+        files.order()?;
         let done = real();
-        if let Some(place) = place.filter(|_| done) {
+        if let Some(place) = goes.filter(|_| done) {
             files.went(place);
         }
         Ok(if done { Changed::Done } else { Changed::Failed })
+    }
+
+    /// What has a name, if it can be opened.
+    fn look(&self, path: &Path) -> Option<Arc<File>> {
+        let open = || OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path).ok().map(Arc::new);
+        self.run.held().find(path).or_else(open)
+    }
+
+    /// Before a file loses a name. `Some`: it is the last one of a file of the log. One that has others leaves the set, unless the log knows it by another.
+    fn loses_name(&self, file: &File, path: &Path) -> Result<Option<Place>, FilesError> {
+        let files = self.files();
+        let (Some(place), names) = (files.find(file.as_fd())?, fstat(file)?.st_nlink) else { return Ok(None) };
+        if names == 1 {
+            files.going(place)?;
+            return Ok(Some(place));
+        }
+        if files.is_at(place, whole(path)?.as_os_str().as_bytes())? {
+            files.leave(place, file.as_fd(), false, &Bringing(&self.run, place))?;
+        }
+        Ok(None)
+    }
+
+    /// Before a folder gets another name: so do the files of the log that are below it.
+    fn moves_folder(&self, from: &Path, to: &Path) -> Result<(), FilesError> {
+        let (from, to, files) = (canonicalize(from).map_err(errno)?, whole(to)?, self.files());
+        for place in files.table().entries() {
+            let path = files.table().path(place);
+            if let Ok(below) = Path::new(OsStr::from_bytes(path.as_bytes())).strip_prefix(&from) {
+                files.name(place, to.join(below).as_os_str().as_bytes(), true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a file or a folder another name, be it of the log or not, by `real`, which returns whether it did. What is kept of it goes to it first.
+    ///
+    /// # Errors
+    /// The log's: nothing was renamed.
+    pub fn rename(&self, from: &Path, to: &Path, real: impl FnOnce() -> bool) -> Result<Changed, FilesError> {
+        let files = self.files();
+        let (file, over) = (self.look(from), self.look(to));
+        if file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|about| about.is_dir())) {
+            self.moves_folder(from, to)?;
+        }
+        let is_same = match (&file, &over) {
+            (Some(one), Some(other)) => which_of(one.as_fd())? == which_of(other.as_fd())?,
+            _ => false,
+        };
+        if let Some(over) = over.filter(|_| !is_same)
+            && let Some(place) = self.loses_name(&over, to)?
+        {
+            files.went(place);
+        }
+        if let Some(file) = file.filter(|_| !is_same)
+            && let Some(place) = files.find(file.as_fd())?
+        {
+            let locked = files.lock(place, file.as_fd(), false)?;
+            self.run.bring(place)?;
+            drop(locked);
+            files.name(place, whole(to)?.as_os_str().as_bytes(), true)?;
+        }
+        files.order()?;
+        Ok(if real() { Changed::Done } else { Changed::Failed })
     }
 
     /// Waits until all that was written to files of the log is at its level.
@@ -285,6 +362,11 @@ impl OwnFiles {
     }
 
     fn stop(&mut self) {
+        if !self.is_owner() {
+            // The thread is its parent's, and what is known of it here is of no use.
+            std::mem::forget(self.keeper.take());
+            return;
+        }
         self.over.store(true, Ordering::Release);
         if let Some(keeper) = self.keeper.take() {
             keeper.thread().unpark();
@@ -292,14 +374,24 @@ impl OwnFiles {
         }
     }
 
-    /// Syncs all files, and empties the log.
+    /// Syncs all files, and empties the log. In a child of a fork it only lets go of them: the log is its parent's.
     ///
     /// # Errors
     /// As [`Run::finish`]: the log keeps what it has.
     pub fn finish(mut self) -> Result<Ended, RunError> {
         self.stop();
+        if !self.is_owner() {
+            return Ok(Ended::default());
+        }
         self.run.finish()
     }
+}
+
+/// The path of a name, whether there is anything or not, without symbolic links before it.
+fn whole(path: &Path) -> Result<PathBuf, FilesError> {
+    let name = path.file_name().ok_or(FilesError::System(Errno::EINVAL))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(canonicalize(folder).map_err(errno)?.join(name))
 }
 
 fn errno(error: std::io::Error) -> Errno {

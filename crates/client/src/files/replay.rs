@@ -166,6 +166,32 @@ struct Known {
     found: Option<PathBuf>,
     /// What deltas go by.
     recorded: Recorded,
+    /// A change that the system refused, and where it would have begun.
+    refused: Option<(u64, std::io::Error)>,
+}
+
+impl Known {
+    fn failed(&self, error: std::io::Error) -> ReplayError {
+        ReplayError::File { path: self.found.clone().unwrap_or_default(), error }
+    }
+
+    /// Takes up what became of a change that begins at a place, or gave the file a length (`cut`). What the system refuses it refused the program, too: behind
+    /// that the log says where the file ended, and what would have come behind it is of no use. Any other change behind it tells that the file had it.
+    fn applied(&mut self, done: std::io::Result<()>, from: u64, cut: Option<u64>) -> Result<(), ReplayError> {
+        match done {
+            Err(error) => {
+                self.refused.get_or_insert((if cut.is_some() { u64::MAX } else { from }, error));
+            }
+            Ok(()) => {
+                if let Some((from, error)) = self.refused.take()
+                    && cut.is_none_or(|len| len > from)
+                {
+                    return Err(self.failed(error));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The run that is said first. Records before that are its own: a checkpoint trims up to where the log ended when it began, and others write while it
@@ -215,7 +241,7 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     // Records whose file nobody names: the begin of the log was overwritten.
     let bad = report.unbound > 0 || found.files.values().any(|file| file.fate.as_ref().is_some_and(Fate::is_bad));
     if !rules.dry && (!bad || rules.forget) {
-        apply(log, &mut found, from, to)?;
+        apply(log, &mut found, from, to, rules.forget)?;
         if report.new > 0 {
             let head = FileChange { kind: FileChangeKind::Synced, offset: to, ..FileChange::default() };
             let end = log.append(&[&head.to_bytes()])?.end;
@@ -465,7 +491,7 @@ fn may_touch(name: &Path, owner: u32) -> Result<(), String> {
 }
 
 /// Applies what is live, in order, and syncs.
-fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64) -> Result<(), ReplayError> {
+fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64, forget: bool) -> Result<(), ReplayError> {
     let (synced, rules) = (found.synced, Rules::default());
     let mut open_files: BTreeMap<(u32, u32), File> = BTreeMap::new();
     let mut touched: Vec<(u32, u32)> = Vec::new();
@@ -497,21 +523,26 @@ fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64) -> Result<()
         let file = &open_files[&(run, id)];
         match record {
             FileRecord::Write { offset, bytes, .. } => {
-                file.write_all_at(bytes, offset).map_err(failed)?;
                 known.bytes += bytes.len() as u64;
+                known.applied(file.write_all_at(bytes, offset), offset, None)
             }
             FileRecord::Delta { offset, base, .. } => {
                 let bytes = known.recorded.bytes(base);
-                file.write_all_at(bytes, offset).map_err(failed)?;
                 known.bytes += bytes.len() as u64;
+                known.applied(file.write_all_at(bytes, offset), offset, None)
             }
-            FileRecord::Truncate { len, .. } => file.set_len(len).map_err(failed)?,
-            FileRecord::Zero { offset, len, .. } => zero(file, offset, len).map_err(failed)?,
-            _ => {}
+            FileRecord::Truncate { len, .. } => known.applied(file.set_len(len), len, Some(len)),
+            FileRecord::Zero { offset, len, .. } => known.applied(zero(file, offset, len), offset, None),
+            _ => Ok(()),
         }
-        Ok(())
     })?;
     drop(open_files);
+    for known in found.files.values_mut() {
+        // The last that its log says, before anybody could say where it ended.
+        if let Some((_, error)) = known.refused.take().filter(|_| !forget) {
+            return Err(known.failed(error));
+        }
+    }
     touched.sort_unstable();
     touched.dedup();
     for key in touched {
@@ -544,7 +575,7 @@ fn zero(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::files::backing::Room;
     use crate::files::set::Journal;
@@ -555,7 +586,7 @@ mod tests {
 
     /// A log in memory, of which everything can be read.
     #[derive(Debug, Default)]
-    struct Memory(Mutex<Vec<u8>>);
+    pub struct Memory(Mutex<Vec<u8>>);
 
     impl Journal for Memory {
         fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
@@ -637,13 +668,13 @@ mod tests {
             self.say(FileChangeKind::Bind, id, 0, &[&bind.to_bytes(), path]);
         }
 
-        fn recovered(&self, path: &Path) -> (Report, Vec<u8>) {
+        pub fn recovered(&self, path: &Path) -> (Report, Vec<u8>) {
             let report = recover(self, 0, &Rules::default()).expect("nothing is missing");
             (report, std::fs::read(path).expect("it is there"))
         }
     }
 
-    fn new_file(folder: &Path, name: &str) -> (PathBuf, File) {
+    pub fn new_file(folder: &Path, name: &str) -> (PathBuf, File) {
         let path = folder.canonicalize().expect("it is there").join(name);
         let file = File::create(&path).expect("a new file");
         (path, file)
@@ -680,6 +711,37 @@ mod tests {
         log.say(FileChangeKind::Write, 1, 4, &[b"two"]);
         assert_eq!(log.recovered(&path).1, b"one two");
         assert_eq!(log.recovered(&path).1, b"one two", "twice does no harm");
+    }
+
+    #[test]
+    fn a_change_that_the_system_refuses_is_passed_over_where_the_log_goes_back_on_it_and_nowhere_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, file) = new_file(folder.path(), "file");
+        let log = Memory::default();
+        const FAR: u64 = 1 << 62;
+        let cut = |len: u64| {
+            let head = FileChange { kind: FileChangeKind::Truncate, id: 1, len, ..FileChange::default() };
+            log.append(&[&head.to_bytes()]).expect("memory takes it");
+        };
+        log.say_run(1);
+        log.say_bind(1, &file, &path);
+        log.say(FileChangeKind::Write, 1, 0, &[b"one"]);
+        // In two records, as a long one is; and what is said of the file then.
+        log.say(FileChangeKind::Write, 1, FAR, &[b"far"]);
+        log.say(FileChangeKind::Write, 1, FAR + 3, &[b"far"]);
+        cut(3);
+        cut(FAR);
+        cut(3);
+        log.say(FileChangeKind::Write, 1, 3, &[b"two"]);
+        assert_eq!(log.recovered(&path).1, b"onetwo");
+        // Nobody goes back on it: at the end of the log, and before other bytes.
+        log.say_bind(1, &file, &path);
+        log.say(FileChangeKind::Write, 1, FAR, &[b"far"]);
+        for more in [0, 1] {
+            let error = recover(&log, 0, &Rules::default()).expect_err("something of the log can't be applied");
+            assert!(matches!(&error, ReplayError::File { path: of, .. } if *of == path), "{error} {more}");
+            log.say(FileChangeKind::Write, 1, 0, &[b"ONE"]);
+        }
     }
 
     #[test]

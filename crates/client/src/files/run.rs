@@ -23,7 +23,7 @@ use super::held::Held;
 use super::kept::Kept;
 use super::replay::{ReplayError, Report, Rules, recover};
 use super::set::{Files, FilesError, Real, sync_folder};
-use super::table::{Counter, GONE, PathBytes, Place, REAL, Table};
+use super::table::{Counter, GONE, PathBytes, Place, Table};
 use super::{Globs, hand_over};
 use crate::live::{Level, LiveError, Log, Options};
 
@@ -412,7 +412,8 @@ impl<J: Backing> Run<J> {
     fn admit(&self, room: &Room) {
         let free = (room.bytes / 2).saturating_sub(room.used);
         let share = free / u64::from(room.lanes.max(1));
-        let piece = (room.bytes / 64).clamp(4 << 10, 1 << 20);
+        // Whole pages: a file may be written past the page cache (O_DIRECT).
+        let piece = (room.bytes / 64).clamp(4 << 10, 1 << 20) & !0xfff;
         // Nothing is free: the limit is behind the log's end.
         let end = self.files.journal().end();
         let limit = if share == 0 { end.saturating_sub(1) } else { end + share };
@@ -459,21 +460,11 @@ impl<J: Backing> Run<J> {
         }
         let mut folders: Vec<PathBuf> = Vec::new();
         for (place, bind, name) in places {
-            // Whoever recorded a change before `from` has made it once the lock was free.
             let Some((file, path)) = self.open(place) else {
                 self.lost(place, &bind, &name)?;
                 continue;
             };
-            match self.files.lock(place, file.as_fd(), false).map_err(file_error(&path))? {
-                Some(locked) => {
-                    self.bring(place).map_err(file_error(&path))?;
-                    if !last && table.flags(place) & REAL == 0 {
-                        self.files.say_again(&locked)?;
-                    }
-                }
-                None if !last => self.files.say_name(place, &bind, &name)?,
-                None => {}
-            }
+            self.ready(place, file.as_fd(), (!last).then_some((&bind, &name))).map_err(file_error(&path))?;
             Plain.sync(file.as_fd()).map_err(FilesError::System).map_err(file_error(&path))?;
             done.files += 1;
             let folder = path.parent().unwrap_or(&path);
@@ -499,6 +490,25 @@ impl<J: Backing> Run<J> {
         (state.checked, state.trimmed, state.at) = (log.end(), until, Instant::now());
         state.checkpoints += 1;
         Ok(done)
+    }
+
+    /// Before a file is synced. Whoever recorded a change of it before has made it once its lock was free. What is told again of it, if anything, makes what was
+    /// said before superfluous.
+    fn ready(
+        &self,
+        place: Place,
+        file: BorrowedFd<'_>,
+        again: Option<(&FileBind, &PathBytes)>,
+    ) -> Result<(), FilesError> {
+        match (self.files.lock(place, file, false)?, again) {
+            (Some(locked), again) => {
+                self.bring(place)?;
+                // Of one that is real, too: it may have left just now, behind records that are not trimmed.
+                again.map_or(Ok(()), |_| self.files.say_again(&locked))
+            }
+            (None, Some((bind, name))) => self.files.say_name(place, bind, name),
+            (None, None) => Ok(()),
+        }
     }
 
     /// A file that is not where it was: removed, moved by somebody else, or just being renamed. Its bytes are made durable with all of its file system's, and
@@ -560,6 +570,42 @@ impl<J: Backing> Run<J> {
             ordered: counted(Counter::Ordered),
             taken_over: counted(Counter::TakenOver),
             checkpoints,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::replay::tests::{Memory, new_file};
+    use super::super::set::Journal;
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    /// A file leaves the set, or is real, after a checkpoint has chosen where the log will begin, and before it comes to the file.
+    #[test]
+    fn a_file_that_leaves_amid_a_checkpoint_is_named_behind_it_and_left_alone_by_replay() {
+        for stays in [true, false] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (path, file) = new_file(folder.path(), "file");
+            let (level, globs) = (Some(Level::Ring), Globs::from_text("/**"));
+            let setup = Setup { target: String::new(), lane: 0, level, globs, forget: false };
+            let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
+            let (files, bytes) = (run.files(), path.as_os_str().as_bytes());
+            let place = files.enter(file.as_fd(), bytes, &Plain).expect("it enters").expect("it has a name");
+            let (from, bind, name) = (files.journal().end(), files.table().bind(place), files.table().path(place));
+            run.say_session().expect("memory takes it");
+            let locked = files.lock(place, file.as_fd(), false).expect("nobody died").expect("it is there");
+            locked.begin(0, 3);
+            files.write(&locked, 0, b"old").expect("memory takes it");
+            file.write_all_at(b"old", 0).expect("there is room");
+            locked.end();
+            drop(locked);
+            files.leave(place, file.as_fd(), stays, &Plain).expect("memory takes it");
+            file.write_all_at(b"new", 0).expect("there is room");
+            run.ready(place, file.as_fd(), Some((&bind, &name))).expect("memory takes it");
+            files.say(FileChangeKind::Synced, from, &[]).expect("memory takes it");
+            let (report, found) = files.journal().recovered(&path);
+            assert_eq!((report.unbound, found.as_slice()), (0, &b"new"[..]), "{stays}");
         }
     }
 }

@@ -18,13 +18,13 @@ use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use nix::sys::uio::pread;
 use rustix::fs::OFlags;
-use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChange, FileChangeKind};
+use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileChange, FileChangeKind};
 
 use super::PATIENCE;
 use super::compare::{same, same_at_end};
 use super::delta::{Bases, KEPT_MIN};
-use super::handle::{identify, is_same};
-use super::table::{Counter, GONE, Locked, PathBytes, Place, REAL, Table};
+use super::handle::{identify, is_same, is_same_there};
+use super::table::{Counter, GONE, Locked, Place, REAL, Table};
 use crate::live::inode::size;
 use crate::live::{Level, LiveError, Written};
 
@@ -134,7 +134,7 @@ impl<J: Journal> Files<J> {
     }
 
     /// An error of the log is one for good, and for all.
-    fn for_good<T>(&self, result: Result<T, LiveError>) -> Result<T, FilesError> {
+    pub(super) fn for_good<T>(&self, result: Result<T, LiveError>) -> Result<T, FilesError> {
         result.map_err(|error| {
             self.table.fail(error.errno().unsigned_abs().into());
             FilesError::Log(error)
@@ -352,13 +352,15 @@ impl<J: Journal> Files<J> {
         self.put(FileChange { offset, len, ..change(FileChangeKind::Zero, locked.place) }, &[]).map(drop)
     }
 
-    /// Records what the file has where a change was pending: it failed, was short, or its process died amid it.
+    /// Records what the file has where a change was pending: it failed, was short, a signal handler changed the file amid it, or its process died. Within a
+    /// signal handler that is left to the change that was interrupted.
     ///
     /// # Errors
     /// The log's, and those of reading the file.
     #[inline]
     pub fn settle(&self, locked: &Locked<'_>, file: BorrowedFd<'_>) -> Result<(), FilesError> {
         match locked.pending() {
+            _ if locked.is_nested() => Ok(()),
             None => Ok(()),
             Some(pending) => self.settle_pending(locked, file, pending),
         }
@@ -416,7 +418,7 @@ impl<J: Journal> Files<J> {
     pub fn enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
         self.check()?;
         self.admit()?;
-        let _all = self.for_good(self.table.lock_all())?;
+        let all = self.for_good(self.table.lock_all())?;
         let about = fstat(file)?;
         if about.st_nlink == 0 {
             return Ok(None);
@@ -424,6 +426,13 @@ impl<J: Journal> Files<J> {
         let is = identify(file)?;
         if let Some(place) = self.table.find(about.st_dev, about.st_ino) {
             if is_same(&is, &self.table.bind(place)) && self.table.flags(place) & GONE == 0 {
+                // Another of its names, or renamed by who does not say so: by its last one it may not be found any more. Looked at without its lock, which a
+                // program that opens it within a signal handler may have.
+                let is_at = self.table.path(place).as_bytes() == path;
+                drop(all);
+                if !is_at {
+                    self.name(place, path, true)?;
+                }
                 return Ok(Some(place));
             }
             self.table.remove(place); // Another file had the inode, or it was to go and stayed.
@@ -437,46 +446,9 @@ impl<J: Journal> Files<J> {
         let bind = self.table.set_path(place, &is, path);
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path])?;
         self.table.publish(place, about.st_dev, about.st_ino);
+        drop(all);
         self.table.count(Counter::Entered, 1);
         Ok(Some(place))
-    }
-
-    /// A file of the set has, or is about to have, another path. `moves`: this is where it is from now on.
-    ///
-    /// # Errors
-    /// The log's.
-    pub fn name(&self, place: Place, path: &[u8], moves: bool) -> Result<(), FilesError> {
-        if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
-            return Err(FilesError::System(Errno::ENAMETOOLONG));
-        }
-        let Some(locked) = self.for_good(self.table.lock(place, false))? else { return Ok(()) };
-        let mut bind = FileBind { path_bytes: path.len() as u16, ..self.table.bind(locked.place) };
-        if moves {
-            bind = self.table.set_path(locked.place, &bind, path);
-        }
-        self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path]).map(drop)
-    }
-
-    /// Says again what an id stands for, which makes what was said before superfluous.
-    ///
-    /// # Errors
-    /// The log's.
-    pub fn say_again(&self, locked: &Locked<'_>) -> Result<(), FilesError> {
-        let path = self.table.path(locked.place);
-        let bind = self.table.bind(locked.place);
-        self.say_name(locked.place, &bind, &path)
-    }
-
-    /// As [`Files::say_again`], from what the table had: the id may have been given up since, and records of it be behind what is trimmed.
-    ///
-    /// # Errors
-    /// The log's.
-    pub fn say_name(&self, place: Place, bind: &FileBind, path: &PathBytes) -> Result<(), FilesError> {
-        self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path.as_bytes()])?;
-        if self.table.flags(place) & GONE != 0 || !self.table.is(place) {
-            self.put(change(FileChangeKind::Gone, place), &[])?;
-        }
-        Ok(())
     }
 
     /// Says under what a program runs, or that all files are synced up to an offset.
@@ -528,7 +500,8 @@ impl<J: Journal> Files<J> {
         let about = fstat(file)?;
         let Some(place) = self.table.find(about.st_dev, about.st_ino) else { return Ok(None) };
         let is = identify(file)?;
-        Ok(is_same(&is, &self.table.bind(place)).then_some(place))
+        // Its device is the place's.
+        Ok(is_same_there(&is, &self.table.bind(place)).then_some(place))
     }
 
     /// The last name of a file of the set is about to be removed. It is said first, and has come as far as names may: else recovery would miss a file that
@@ -778,5 +751,39 @@ pub(super) mod tests {
             page[(at as usize * 5) % len as usize] ^= 0x11;
             write(at, &page[..len as usize], true);
         }
+    }
+
+    #[test]
+    fn what_a_signal_handler_has_changed_meanwhile_is_recorded_anew_and_no_more_than_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("log");
+        let base = vec![7; 500_000];
+        std::fs::write(&path, &base).unwrap();
+        let file = File::options().read(true).append(true).open(&path).unwrap();
+        let (table, _memory) = Table::new([7; 16], Level::Ring, Level::Destaged, 4096).unwrap();
+        let files = Files::new(table, Kept::default());
+        let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).unwrap().unwrap();
+        let record = |locked: &Locked<'_>, bytes: &[u8]| {
+            let at = size(file.as_fd()).unwrap();
+            locked.begin(at, at + bytes.len() as u64);
+            files.write(locked, at, bytes).unwrap();
+        };
+        let append = |bytes: &[u8]| std::io::Write::write_all(&mut &file, bytes).unwrap();
+        let before = files.journal().end();
+        let locked = files.lock(place, file.as_fd(), false).unwrap().unwrap();
+        record(&locked, &[1; 100]);
+        let handler = files.lock(place, file.as_fd(), true).unwrap().unwrap();
+        record(&handler, &[2; 200]);
+        append(&[2; 200]);
+        assert!(!handler.was_interrupted());
+        handler.end();
+        drop(handler);
+        append(&[1; 100]);
+        assert!(locked.was_interrupted());
+        files.settle(&locked, file.as_fd()).unwrap();
+        assert!(locked.pending().is_none() && !locked.was_interrupted());
+        drop(locked);
+        assert!(replayed(&base, &files.journal().records()) == std::fs::read(&path).unwrap());
+        assert!(files.journal().end() - before < 1000, "what was there before is not read");
     }
 }

@@ -87,6 +87,9 @@ pub const REAL: u64 = 4;
 /// Its last name was removed: the entry may be another file's.
 pub const GONE: u64 = 8;
 
+/// In the end of what is about to change, which is below it: a signal handler has changed the file meanwhile.
+const INTERRUPTED: u64 = 1 << 63;
+
 /// Which entry, and which file it is as long as the id is the entry's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -438,20 +441,37 @@ impl Table {
 }
 
 impl Locked<'_> {
-    /// Notes which bytes of the file are about to change. What a dead owner had noted stays in it.
+    /// Notes which bytes of the file are about to change. What was noted before and is not over stays in it.
     #[inline]
     pub fn begin(&self, from: u64, to: u64) {
         let word = |at| self.table.word(self.place.entry, word::PENDING + at);
         self.table.word(self.place.entry, word::LAST + 8).store(0, Ordering::Release);
+        let (from, to) = match self.pending() {
+            None => (from, to.max(from + 1)),
+            // One of them is a signal handler's. Where both append, each may be behind the other.
+            Some((before, until)) => {
+                let both =
+                    to.max(until).saturating_add(to.saturating_sub(from)).saturating_add(until.saturating_sub(before));
+                (from.min(before), both.min(INTERRUPTED - 1))
+            }
+        };
+        let mark = if self.nested || self.was_interrupted() { INTERRUPTED } else { 0 };
         // The end says whether there is anything; it is stored last, and cleared first.
         word(0).store(from, Ordering::Release);
-        word(8).store(to.max(from + 1), Ordering::Release);
+        word(8).store(to.min(INTERRUPTED - 1) | mark, Ordering::Release);
+    }
+
+    /// Whether a signal handler has changed the file amid this change: its record is behind this one's, and its bytes may have come before, or where these were
+    /// meant to go.
+    #[inline]
+    pub fn was_interrupted(&self) -> bool {
+        !self.nested && self.table.load(self.place.entry, word::PENDING + 8) & INTERRUPTED != 0
     }
 
     /// What was about to change; `None`: nothing.
     pub fn pending(&self) -> Option<(u64, u64)> {
         let load = |at| self.table.load(self.place.entry, word::PENDING + at);
-        Some((load(0), load(8))).filter(|(_, to)| *to != 0)
+        Some((load(0), load(8) & !INTERRUPTED)).filter(|(_, to)| *to != 0)
     }
 
     /// The bytes that the last change has made what their records say. `None`: not known, since its process could go on storing into them until the system
@@ -503,10 +523,12 @@ impl Locked<'_> {
         self.end();
     }
 
-    /// All of it is recorded and done.
+    /// All of it is recorded and done. Within a signal handler it is the interrupted change that is over last.
     #[inline]
     pub fn end(&self) {
-        self.table.word(self.place.entry, word::PENDING + 8).store(0, Ordering::Release);
+        if !self.nested {
+            self.table.word(self.place.entry, word::PENDING + 8).store(0, Ordering::Release);
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Descriptors that are copied and closed.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use nix::errno::Errno;
-use nix::libc::{self, off_t};
+use nix::libc::{self, FILE, off_t};
 use tidewater_client::files::ASKS;
 
 use super::give;
@@ -13,22 +13,22 @@ use crate::{process, real};
 
 /// A copy of a descriptor.
 fn copied(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    let of = match descriptors::kind(fd) {
-        Kind::Own => return give(Err(Errno::EBADF)),
-        Kind::File(of) => Some(of),
-        Kind::Other => None,
-    };
-    if of.is_some() {
+    let kind = descriptors::kind(fd);
+    if kind == Kind::Own {
+        return give(Err(Errno::EBADF));
+    }
+    let is_file = matches!(kind, Kind::File(_));
+    if is_file {
         descriptors::share(fd);
     }
     let copy = call();
     if copy >= 0 && copy != fd {
-        if of.is_some() && !descriptors::fits(copy) {
+        if is_file && !descriptors::fits(copy) {
             // SAFETY: it was made just now.
             unsafe { real::close(copy) };
             return give(Err(Errno::EMFILE));
         }
-        descriptors::set(copy, of);
+        descriptors::set(copy, kind);
     }
     copy
 }
@@ -66,11 +66,58 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     match descriptors::kind(fd) {
         Kind::Own => return give(Err(Errno::EBADF)),
         // Before the number may be another's.
-        Kind::File(_) => descriptors::set(fd, None),
+        Kind::File(_) | Kind::Synced => descriptors::set(fd, Kind::Other),
         Kind::Other => {}
     }
     // SAFETY: the caller's.
     unsafe { real::close(fd) }
+}
+
+/// A stream is about to close its descriptor, within the C library.
+///
+/// # Safety
+/// The stream is open, or null.
+unsafe fn closes(stream: *mut FILE) {
+    if process::is_armed() && !stream.is_null() {
+        // SAFETY: the caller's.
+        descriptors::set(unsafe { libc::fileno(stream) }, Kind::Other);
+    }
+}
+
+/// `fclose(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        closes(stream);
+        real::fclose(stream)
+    }
+}
+
+macro_rules! freopen {
+    ($($name:ident)*) => {$(
+        /// `freopen(3)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+            // SAFETY: the caller's.
+            unsafe {
+                closes(stream);
+                real::freopen(path, mode, stream)
+            }
+        }
+    )*};
+}
+freopen!(freopen freopen64);
+
+/// `daemon(3)`, which gives the standard descriptors to something else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn daemon(stays: c_int, keeps: c_int) -> c_int {
+    // SAFETY: the caller's.
+    let done = unsafe { real::daemon(stays, keeps) };
+    if done == 0 && keeps == 0 {
+        (libc::STDIN_FILENO..=libc::STDERR_FILENO).for_each(|fd| descriptors::set(fd, Kind::Other));
+    }
+    done
 }
 
 /// `close_range(2)`, around the shim's own.
@@ -82,9 +129,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         return unsafe { real::close_range(first, last, flags) };
     }
     for fd in first..=last.min(descriptors::DESCRIPTORS as u32 - 1) {
-        if matches!(descriptors::kind(fd as c_int), Kind::File(_)) {
-            descriptors::set(fd as c_int, None);
-        }
+        descriptors::set(fd as c_int, Kind::Other);
     }
     let mut from = Some(first);
     for own in descriptors::owned(first, last) {
@@ -119,16 +164,9 @@ macro_rules! fcntl {
             // SAFETY: the caller's.
             let call = || unsafe { real::fcntl(fd, command, argument) };
             match (command, descriptors::kind(fd)) {
-                (_, Kind::Other) => {
-                    let result = call();
-                    if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
-                        descriptors::set(result, None);
-                    }
-                    result
-                }
                 (_, Kind::Own) => give(Err(Errno::EBADF)),
                 (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => copied(fd, call),
-                (libc::F_SETFD, _) => {
+                (libc::F_SETFD, Kind::File(_)) => {
                     if argument.addr() as c_int & libc::FD_CLOEXEC == 0 {
                         descriptors::share(fd);
                     }

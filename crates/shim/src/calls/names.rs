@@ -10,7 +10,7 @@ use nix::libc;
 use tidewater_client::files::{FilesError, Place};
 
 use super::{give, is_file, open, stat};
-use crate::descriptors::{self, Of};
+use crate::descriptors::{self, Kind};
 use crate::paths::{self, PathText};
 use crate::process::{self, refuse};
 use crate::real::{self, NextLibrary};
@@ -21,7 +21,7 @@ const HERE: c_int = libc::AT_FDCWD;
 ///
 /// # Safety
 /// `path` ends with a zero byte.
-unsafe fn look(folder: c_int, path: *const c_char) -> Option<libc::stat> {
+pub unsafe fn look(folder: c_int, path: *const c_char) -> Option<libc::stat> {
     let mut about = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the caller's; `about` is there to be filled.
     let found = unsafe { libc::fstatat(folder, path, about.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) } == 0;
@@ -39,12 +39,20 @@ impl Drop for Opened {
     }
 }
 
-/// Opens a regular file, for reading.
+/// Opens a regular file, for reading. Where a process closes any such descriptor of a file, the system gives up all its locks of it (fcntl(2)): so this is for
+/// files that have to be read or synced.
 ///
 /// # Safety
 /// `path` ends with a zero byte.
 unsafe fn open_file(folder: c_int, path: *const c_char) -> Result<Opened, Errno> {
-    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: the caller's.
+    unsafe { open_as(folder, path, libc::O_RDONLY | libc::O_NONBLOCK) }
+}
+
+/// # Safety
+/// `path` ends with a zero byte.
+unsafe fn open_as(folder: c_int, path: *const c_char, how: c_int) -> Result<Opened, Errno> {
+    let flags = how | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: the caller's.
     Errno::result(unsafe { real::openat(folder, path, flags, 0) }).map(Opened)
 }
@@ -60,11 +68,21 @@ unsafe fn member(folder: c_int, path: *const c_char, about: &libc::stat) -> Resu
     }
     // Another file may have had the inode.
     // SAFETY: the caller's.
-    match unsafe { open_file(folder, path) } {
+    match unsafe { open_as(folder, path, libc::O_PATH) } {
         Ok(file) => Ok(open::find(file.0)),
-        // It can't be read by this process: then nobody but its owner's can have changed the inode's file.
+        // The process may open nothing more, most likely.
         Err(_) => Ok(files.table().find(about.st_dev, about.st_ino)),
     }
+}
+
+/// The file of a name, if it is of the set, symbolic links being followed. `Err`: there is none.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+pub unsafe fn find(path: *const c_char) -> Result<Option<Place>, Errno> {
+    // SAFETY: the caller's.
+    let file = Errno::result(unsafe { real::open(path, libc::O_PATH | libc::O_CLOEXEC, 0) }).map(Opened)?;
+    Ok(open::find(file.0))
 }
 
 /// A file comes into the set by a new name.
@@ -89,9 +107,7 @@ unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathTe
             // SAFETY: a descriptor, open or not.
             let flags = unsafe { real::fcntl(fd, libc::F_GETFL, ptr::null_mut()) };
             if flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0 {
-                let is = if flags & libc::O_APPEND != 0 { descriptors::APPEND } else { 0 };
-                let syncs = if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 { descriptors::SYNC } else { 0 };
-                descriptors::set(fd, Some(Of { place, flags: is | syncs }));
+                descriptors::set(fd, Kind::File(open::of(place, flags)));
             }
         }
     }
@@ -115,6 +131,23 @@ fn may_be_missing(place: Option<Place>) -> Result<(), Errno> {
         files.went(place);
     }
     Ok(())
+}
+
+/// One of a file's names goes away, and it has others, which the log may not know: then it leaves the set. What it is written by from then on brings it back
+/// by a name in the set.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+unsafe fn loses_name(place: Place, folder: c_int, path: *const c_char) -> Result<(), Errno> {
+    let files = process::files()?;
+    // SAFETY: the caller's.
+    let Some(name) = (unsafe { paths::of_name(folder, path) }) else { return Ok(()) };
+    if !files.is_at(place, name.as_bytes()).map_err(|error| refuse(&error))? {
+        return Ok(());
+    }
+    // SAFETY: the caller's.
+    let file = unsafe { open_file(folder, path) }?;
+    files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(|error| refuse(&error))
 }
 
 /// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits for the log.
@@ -191,6 +224,7 @@ unsafe fn renamed(
     if !process::is_armed() || old.is_null() || new.is_null() {
         return call();
     }
+    let _whole = process::whole();
     // SAFETY: the caller's.
     let ready = unsafe { before_rename(from, old, to, new) };
     let ready = match ready {
@@ -205,11 +239,15 @@ unsafe fn renamed(
         // SAFETY: the caller's.
         let (Some(about), Some(source)) = (unsafe { look(to, new) }, unsafe { look(from, old) }) else { return Ok(()) };
         let is_same = (about.st_dev, about.st_ino) == (source.st_dev, source.st_ino);
-        if about.st_nlink != 1 || is_same || flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0 {
+        if is_same || flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0 {
             return Ok(());
         }
         // SAFETY: the caller's.
-        may_be_missing(unsafe { member(to, new, &about) }?)
+        match unsafe { member(to, new, &about) }? {
+            // SAFETY: the caller's.
+            Some(place) if about.st_nlink > 1 => unsafe { loses_name(place, to, new) },
+            place => may_be_missing(place),
+        }
     });
     match ready {
         Ok(()) => call(),
@@ -245,16 +283,13 @@ pub unsafe extern "C" fn renameat2(
 }
 
 /// # Safety
-/// Both paths end with a zero byte.
-unsafe fn linked(
-    (from, old): (c_int, *const c_char),
-    (to, new): (c_int, *const c_char),
-    call: impl FnOnce() -> c_int,
-) -> c_int {
+/// The new path ends with a zero byte.
+unsafe fn linked((to, new): (c_int, *const c_char), call: impl FnOnce() -> c_int) -> c_int {
     let done = call();
     if done != 0 || !process::is_armed() {
         return done;
     }
+    let _whole = process::whole();
     let result = (|| {
         // SAFETY: the caller's.
         let Some(after) = (unsafe { paths::of_name(to, new) }) else { return Ok(()) };
@@ -265,13 +300,11 @@ unsafe fn linked(
         }
         // SAFETY: the caller's.
         match unsafe { member(to, new, &about) }? {
-            Some(place) => process::files()?.name(place, after.as_bytes(), false).map_err(|error| refuse(&error)),
-            None => {
-                // SAFETY: the caller's.
-                let before = unsafe { paths::of_name(from, old) }.unwrap_or(after);
-                // SAFETY: the caller's.
-                unsafe { enter(to, new, &before, &after) }
-            }
+            // The newest name is the one that most likely stays: `link` and `unlink` are how some rename.
+            Some(place) => process::files()?.name(place, after.as_bytes(), true).map_err(|error| refuse(&error)),
+            // By its new name, which is made durable: it may have no other (O_TMPFILE).
+            // SAFETY: the caller's.
+            None => unsafe { enter(to, new, &after, &after) },
         }
     })();
     match result {
@@ -284,14 +317,14 @@ unsafe fn linked(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
     // SAFETY: the caller's.
-    unsafe { linked((HERE, old), (HERE, new), || real::link(old, new)) }
+    unsafe { linked((HERE, new), || real::link(old, new)) }
 }
 
 /// `linkat(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn linkat(from: c_int, old: *const c_char, to: c_int, new: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller's.
-    unsafe { linked((from, old), (to, new), || real::linkat(from, old, to, new, flags)) }
+    unsafe { linked((to, new), || real::linkat(from, old, to, new, flags)) }
 }
 
 /// # Safety
@@ -300,6 +333,7 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_
     if !process::is_armed() || path.is_null() {
         return call();
     }
+    let _whole = process::whole();
     // SAFETY: the caller's.
     let Some(about) = (unsafe { look(folder, path) }) else { return call() };
     // SAFETY: the caller's.
@@ -308,9 +342,13 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_
         found => found,
     };
     match ready {
-        Ok(place) => {
-            let goes = place.filter(|_| about.st_nlink == 1);
-            let Some(place) = goes else { return call() };
+        Ok(None) => call(),
+        // SAFETY: the caller's.
+        Ok(Some(place)) if about.st_nlink > 1 => match unsafe { loses_name(place, folder, path) } {
+            Ok(()) => call(),
+            Err(errno) => give(Err(errno)),
+        },
+        Ok(Some(place)) => {
             let files = match process::files() {
                 Ok(files) => files,
                 Err(errno) => return give(Err(errno)),

@@ -6,10 +6,11 @@ use std::fmt::Write as _;
 
 use nix::errno::Errno;
 use nix::libc::{self, mode_t};
-use tidewater_client::files::{ASKS, Place, SYNCS};
+use tidewater_client::files::{ASKS, GONE, Place, SYNCS};
 
-use super::{give, is_file, stat};
-use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC, WRITES_ONLY};
+use super::{give, is_file, names, stat};
+use crate::descriptors::{self, APPEND, DIRECT, DSYNC, Kind, Of, SYNC, WRITES_ONLY};
+use crate::paths::PathText;
 use crate::process::{self, Tell, tell};
 use crate::real::{self, NextLibrary};
 use crate::text::Text;
@@ -21,7 +22,8 @@ fn is_for_writing(flags: c_int) -> bool {
     flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0
 }
 
-fn of(place: Place, flags: c_int) -> Of {
+/// A descriptor of a file in the set, which was opened with these flags.
+pub fn of(place: Place, flags: c_int) -> Of {
     let mut is = 0;
     // O_SYNC has the bit of O_DSYNC in it (open(2)).
     if flags & libc::O_SYNC == libc::O_SYNC {
@@ -35,23 +37,41 @@ fn of(place: Place, flags: c_int) -> Of {
     if flags & libc::O_ACCMODE == libc::O_WRONLY {
         is |= WRITES_ONLY;
     }
+    if flags & libc::O_DIRECT != 0 {
+        is |= DIRECT;
+    }
     Of { place, flags: is }
 }
 
 /// The place of a file that a descriptor is of, if it is of the set.
 fn place(fd: c_int, about: &libc::stat) -> Result<Option<Place>, Errno> {
-    let Some(path) = process::path_of(fd) else { return Ok(None) };
-    if !process::matches(path.as_bytes()) {
-        return Ok(None);
-    }
     if about.st_nlink == 0 {
         return Ok(None);
+    }
+    let Some(path) = process::path_of(fd) else { return Ok(None) };
+    if !process::matches(path.as_bytes()) || was_removed(&path, about) {
+        // It has other names, by one of which it may be of the set.
+        return Ok(if about.st_nlink > 1 { find(fd).filter(|place| !is_gone(*place)) } else { None });
     }
     if !descriptors::fits(fd) {
         return Err(Errno::EMFILE);
     }
     let files = process::files()?;
     files.enter(process::borrow(fd), path.as_bytes(), &NextLibrary).map_err(|error| process::refuse(&error))
+}
+
+fn is_gone(place: Place) -> bool {
+    process::files().is_ok_and(|files| files.table().flags(place) & GONE != 0)
+}
+
+/// Whether the name by which a file was opened is not there any more, which the system adds to it (proc(5)), and which a name may really end with.
+fn was_removed(path: &PathText, about: &libc::stat) -> bool {
+    let mut name = *path;
+    name.push(b"\0");
+    path.as_bytes().ends_with(b" (deleted)")
+        // SAFETY: it ends with a zero byte.
+        && unsafe { names::look(libc::AT_FDCWD, name.as_bytes().as_ptr().cast()) }
+            .is_none_or(|found| (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino))
 }
 
 /// The place of a descriptor's file, which had this one: the same while it is of the set; else the one that it has now, which it comes into if it has a name there.
@@ -62,15 +82,16 @@ fn current(fd: c_int, had: Place) -> Result<Option<Place>, Errno> {
 /// A descriptor that came from another program, for writing.
 pub fn take_up(fd: c_int, flags: c_int) {
     let Ok(about) = stat(fd) else { return };
-    if !is_file(&about) {
-        return;
-    }
-    if let Ok(Some(place)) = place(fd, &about) {
+    if is_file(&about)
+        && let Ok(Some(place)) = place(fd, &about)
+    {
         let mut of = of(place, flags);
         if process::files().is_ok_and(|files| files.table().flags(place) & SYNCS != 0) {
             of.flags |= SYNC;
         }
-        descriptors::set(fd, Some(of));
+        descriptors::set(fd, Kind::File(of));
+    } else if flags & SYNCS_ALL != 0 {
+        descriptors::set(fd, Kind::Synced);
     }
 }
 
@@ -79,9 +100,11 @@ fn opened(flags: c_int, call: impl Fn(c_int) -> c_int) -> c_int {
     if !process::is_armed() {
         return call(flags);
     }
-    if !is_for_writing(flags) {
+    // It cuts a file even where it opens it for reading.
+    let cuts = flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0;
+    if !is_for_writing(flags) && !cuts {
         let fd = call(flags);
-        descriptors::set(fd, None);
+        descriptors::set(fd, Kind::Other);
         return fd;
     }
     // To cut a file is a change of it: done once it is known what it is.
@@ -89,9 +112,10 @@ fn opened(flags: c_int, call: impl Fn(c_int) -> c_int) -> c_int {
     if fd < 0 {
         return fd;
     }
-    descriptors::set(fd, None);
+    let _whole = process::whole();
+    descriptors::set(fd, Kind::Other);
     let errno = Errno::last();
-    match take(fd, flags) {
+    match if is_for_writing(flags) { take(fd, flags) } else { cut_unwritten(fd) } {
         Ok(()) => {
             errno.set();
             fd
@@ -99,15 +123,36 @@ fn opened(flags: c_int, call: impl Fn(c_int) -> c_int) -> c_int {
         Err(errno) => {
             // SAFETY: it was opened just now.
             unsafe { real::close(fd) };
-            descriptors::set(fd, None);
+            descriptors::set(fd, Kind::Other);
             errno.set();
             -1
         }
     }
 }
 
+/// Cuts a file that was opened for reading.
+fn cut_unwritten(fd: c_int) -> Result<(), Errno> {
+    let about = stat(fd)?;
+    if about.st_mode & libc::S_IFMT == libc::S_IFDIR {
+        return Err(Errno::EISDIR);
+    }
+    if !is_file(&about) || about.st_size == 0 {
+        return Ok(());
+    }
+    let name = own_name(fd)?;
+    // SAFETY: the name ends with a zero byte.
+    let writes = |flags| unsafe { real::open(name.as_bytes().as_ptr().cast(), flags, 0) };
+    let other = Errno::result(opened(libc::O_WRONLY | libc::O_TRUNC | libc::O_CLOEXEC, writes))?;
+    // SAFETY: it was opened just now.
+    unsafe { super::descriptors::close(other) };
+    Ok(())
+}
+
 fn take(fd: c_int, flags: c_int) -> Result<(), Errno> {
     let about = stat(fd)?;
+    if flags & SYNCS_ALL != 0 {
+        descriptors::set(fd, Kind::Synced);
+    }
     if !is_file(&about) {
         return Ok(());
     }
@@ -125,7 +170,7 @@ fn take(fd: c_int, flags: c_int) -> Result<(), Errno> {
         process::files()?.table().flag(place, SYNCS);
     }
     let of = of(place, flags);
-    descriptors::set(fd, Some(of));
+    descriptors::set(fd, Kind::File(of));
     if of.flags & WRITES_ONLY != 0 && flags & libc::O_CLOEXEC != 0 {
         descriptors::alone(fd);
     }
@@ -135,10 +180,16 @@ fn take(fd: c_int, flags: c_int) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The system would sync each write by itself: the same file is opened again without that.
-fn open_without_sync(fd: c_int, flags: c_int) -> Result<(), Errno> {
+/// By which this process can open again what a descriptor is of; with a zero byte at its end.
+fn own_name(fd: c_int) -> Result<Text<64>, Errno> {
     let mut name = Text::<64>::new();
     write!(name, "/proc/self/fd/{fd}\0").map_err(|_| Errno::ENAMETOOLONG)?;
+    Ok(name)
+}
+
+/// The system would sync each write by itself: the same file is opened again without that.
+fn open_without_sync(fd: c_int, flags: c_int) -> Result<(), Errno> {
+    let name = own_name(fd)?;
     let flags =
         flags & !(SYNCS_ALL | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_TMPFILE);
     // SAFETY: the name ends with a zero byte.
@@ -161,7 +212,7 @@ pub fn again(fd: c_int, of: Of) -> Result<Option<Of>, Errno> {
     // Whether it appends was noted beside the place that it had.
     files.table().flag(place, if of.flags & (SYNC | DSYNC) != 0 { ASKS | SYNCS } else { ASKS });
     let of = Of { place, ..of };
-    descriptors::set(fd, Some(of));
+    descriptors::set(fd, Kind::File(of));
     Ok(Some(of))
 }
 
@@ -173,6 +224,7 @@ pub fn find(fd: c_int) -> Option<Place> {
 
 /// From now on what happens to the file is not recorded, and its syncs are real.
 pub fn make_real(place: Place, fd: c_int, why: &str) -> Result<(), Errno> {
+    let _whole = process::whole();
     let files = process::files()?;
     let Some(place) = current(fd, place)? else { return Ok(()) };
     if files.table().flags(place) & tidewater_client::files::REAL == 0 {

@@ -1,10 +1,11 @@
 //! What can't be recorded: bytes that reach a file without a call, or by a call that no library stands before. Files become real, rings are refused.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ptr;
 
 use nix::errno::Errno;
-use nix::libc::{self, off_t, size_t, ssize_t};
+use nix::libc::{self, FILE, aiocb, off_t, sigevent, size_t, ssize_t};
 
 use super::{give, open};
 use crate::process::{self, Tell, tell};
@@ -90,11 +91,59 @@ pub unsafe extern "C" fn splice(
     }
 }
 
+/// `fdopen(3)`: a stream writes within the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the caller's: it ends with a zero byte.
+    let writes = !mode.is_null() && unsafe { CStr::from_ptr(mode) }.to_bytes().iter().any(|one| b"wa+".contains(one));
+    if writes && let Err(errno) = before(fd, "a stream (fdopen) writes it") {
+        errno.set();
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller's.
+    unsafe { real::fdopen(fd, mode) }
+}
+
+macro_rules! aio_write {
+    ($($name:ident)*) => {$(
+        /// `aio_write(3)`, which writes within the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(what: *mut aiocb) -> c_int {
+            // SAFETY: the caller's.
+            match unsafe { what.as_ref() }.map_or(Ok(()), |what| before(what.aio_fildes, "aio_write writes it")) {
+                // SAFETY: the caller's.
+                Ok(()) => unsafe { real::aio_write(what) },
+                Err(errno) => give(Err(errno)),
+            }
+        }
+    )*};
+}
+aio_write!(aio_write aio_write64);
+
+macro_rules! lio_listio {
+    ($($name:ident)*) => {$(
+        /// `lio_listio(3)`, as [`aio_write`].
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int {
+            for at in 0..usize::try_from(count).unwrap_or(0) {
+                // SAFETY: the caller's: so many pointers, some of them null.
+                let what = unsafe { (*list.add(at)).as_ref() }.filter(|what| what.aio_lio_opcode == libc::LIO_WRITE);
+                if let Some(what) = what && let Err(errno) = before(what.aio_fildes, "lio_listio writes it") {
+                    return give(Err(errno));
+                }
+            }
+            // SAFETY: the caller's.
+            unsafe { real::lio_listio(mode, list, count, event) }
+        }
+    )*};
+}
+lio_listio!(lio_listio lio_listio64);
+
 fn no_uring() {
     tell(Tell::Uring, format_args!("io_uring writes past the log: it is refused (ENOSYS)"));
 }
 
-/// `syscall(2)`: the ring of io_uring is refused, everything else passed on.
+/// `syscall(2)`: the ring of io_uring is refused, what closes descriptors is known, and everything else passed on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -108,6 +157,19 @@ pub unsafe extern "C" fn syscall(
     if number == libc::SYS_io_uring_setup && process::is_armed() {
         no_uring();
         return give(Err(Errno::ENOSYS));
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        match number {
+            libc::SYS_close => return super::descriptors::close(a as c_int).into(),
+            libc::SYS_dup3 => return super::descriptors::dup3(a as c_int, b as c_int, c as c_int).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => return super::descriptors::dup2(a as c_int, b as c_int).into(),
+            libc::SYS_close_range => {
+                return super::descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into();
+            }
+            _ => {}
+        }
     }
     // SAFETY: the caller's; a system call has six arguments at most.
     unsafe { real::syscall(number, a, b, c, d, e, f) }

@@ -12,7 +12,7 @@ use nix::libc::{off_t, size_t, ssize_t};
 use tidewater_client::files::{ASKS, COPY, COPY_SMALL, FilesError};
 
 use super::give;
-use crate::descriptors::{APPEND, DSYNC, Of, SYNC};
+use crate::descriptors::{APPEND, DIRECT, DSYNC, Of, SYNC};
 use crate::process;
 use crate::real;
 
@@ -25,9 +25,10 @@ const COPY_LARGE: usize = 64 << 10;
 /// # Safety
 /// The caller's of `pwrite`.
 pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset: off_t) -> Option<ssize_t> {
-    if of.flags & APPEND != 0 || len == 0 || offset < 0 || offset.checked_add(len as off_t).is_none() {
+    if of.flags & (APPEND | DIRECT) != 0 || len == 0 || offset < 0 || offset.checked_add(len as off_t).is_none() {
         return None;
     }
+    let _whole = process::whole();
     let files = process::files().ok()?;
     if files.table().flags(of.place) & ASKS != 0 || len > COPY_LARGE.min(files.table().piece()) {
         return None;
@@ -56,7 +57,7 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
             .map_err(refuse)?,
         };
         let errno = Errno::last();
-        if usize::try_from(done) == Ok(len) {
+        if usize::try_from(done) == Ok(len) && !locked.was_interrupted() {
             locked.end_known(begin, begin + len as u64);
         } else {
             files.settle(locked, file).map_err(refuse)?;

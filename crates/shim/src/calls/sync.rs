@@ -1,10 +1,10 @@
 //! Syncs: of a file in the set a wait for the log, of everything else the real call once the log is in order.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 
 use nix::errno::Errno;
-use nix::libc::{self, off_t};
+use nix::libc::{self, aiocb, off_t, size_t};
 use tidewater_client::files::{Place, Sync};
 
 use super::{give, open};
@@ -13,12 +13,13 @@ use crate::{process, real};
 
 /// What is left to do.
 fn prepare(fd: c_int) -> Result<Sync, Errno> {
+    let _whole = process::whole();
     let files = process::files()?;
     let wait = |place: Place| files.sync(place).map_err(|error| process::refuse(&error));
     match descriptors::kind(fd) {
         Kind::Own => Err(Errno::EBADF),
         Kind::File(of) => wait(of.place),
-        Kind::Other => {
+        Kind::Other | Kind::Synced => {
             let Some(place) = open::find(fd) else {
                 process::order()?;
                 return Ok(Sync::Real);
@@ -47,6 +48,7 @@ fn sync_by(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
 
 /// The sync of a write whose descriptor, or whose flags, ask for one.
 pub fn sync_after(place: Place, fd: c_int) -> Result<(), Errno> {
+    let _whole = process::whole();
     match process::files()?.sync(place).map_err(|error| process::refuse(&error))? {
         Sync::Waited => Ok(()),
         // SAFETY: a descriptor that is open.
@@ -80,11 +82,11 @@ pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off_t, len: off_t, f
             Ok(false) => call(),
             Err(errno) => give(Err(errno)),
         },
-        Kind::Other if process::is_armed() => match process::order() {
+        Kind::Other | Kind::Synced if process::is_armed() => match process::order() {
             Ok(()) => call(),
             Err(errno) => give(Err(errno)),
         },
-        Kind::Other => call(),
+        Kind::Other | Kind::Synced => call(),
     }
 }
 
@@ -95,6 +97,34 @@ pub unsafe extern "C" fn sync() {
         // SAFETY: takes nothing.
         unsafe { real::sync() }
     }
+}
+
+macro_rules! aio_fsync {
+    ($($name:ident)*) => {$(
+        /// `aio_fsync(3)`: the real one, within the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(how: c_int, what: *mut aiocb) -> c_int {
+            if process::is_armed() && let Err(errno) = process::order() {
+                return give(Err(errno));
+            }
+            // SAFETY: the caller's.
+            unsafe { real::aio_fsync(how, what) }
+        }
+    )*};
+}
+aio_fsync!(aio_fsync aio_fsync64);
+
+/// `msync(2)`: of files outside of the set, as a mapped file is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
+    if process::is_armed()
+        && flags & libc::MS_SYNC != 0
+        && let Err(errno) = process::order()
+    {
+        return give(Err(errno));
+    }
+    // SAFETY: the caller's.
+    unsafe { real::msync(at, len, flags) }
 }
 
 /// `syncfs(2)`.

@@ -11,7 +11,7 @@ use tidewater_client::files::{ASKS, Files, Locked};
 use tidewater_client::live::Log;
 
 use super::give;
-use crate::descriptors::{self, APPEND, DSYNC, Of, SYNC, WRITES_ONLY};
+use crate::descriptors::{self, APPEND, DSYNC, Kind, Of, SYNC, WRITES_ONLY};
 use crate::process;
 use crate::real;
 
@@ -19,13 +19,14 @@ use crate::real;
 const MOST: usize = 0x7fff_f000;
 
 /// Does a change under the file's lock: notes what will change, makes the records, does the real call, and settles when that did something else.
-/// `call` returns whether all was done. `Err`: the file has left the set, and the call is the caller's to do.
+/// `call` is told of the lock if it is held, and returns whether all was done. `Err`: the file has left the set, and the call is the caller's to do.
 fn change<T>(
     of: Of,
     fd: c_int,
     record: impl FnOnce(&Files<Log>, &Locked<'_>, Of) -> Result<(), Errno>,
-    call: impl FnOnce() -> (T, bool),
+    call: impl FnOnce(Option<&Locked<'_>>) -> (T, bool),
 ) -> Result<Result<T, Errno>, impl FnOnce() -> T> {
+    let _whole = process::whole();
     let files = match process::files() {
         Ok(files) => files,
         Err(errno) => return Ok(Err(errno)),
@@ -35,9 +36,9 @@ fn change<T>(
         process::under_lock(files, of.place, fd, |locked| {
             let (record, call) = parts.take().ok_or(Errno::EIO)?;
             record(files, locked, of)?;
-            let (result, complete) = call();
+            let (result, complete) = call(Some(locked));
             let errno = Errno::last();
-            if complete {
+            if complete && !locked.was_interrupted() {
                 locked.end();
             } else {
                 files.settle(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
@@ -56,7 +57,7 @@ fn change<T>(
     }
     match (done, parts) {
         (Ok(Some(result)), _) => Ok(Ok(result)),
-        (Ok(None), Some((_, call))) => Err(move || call().0),
+        (Ok(None), Some((_, call))) => Err(move || call(None).0),
         (Ok(None), None) => Ok(Err(Errno::EIO)),
         (Err(errno), _) => Ok(Err(errno)),
     }
@@ -114,7 +115,7 @@ unsafe fn write_parts(
         } else {
             of.flags & APPEND != 0
         };
-        let appends = appends || flags & RWF_APPEND != 0;
+        let appends = (appends || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
         let mut at = match to {
             // That it stands at the end makes no difference to one that appends and can't be read, and is asked in a third of the time.
             Where::Here if appends && of.flags & WRITES_ONLY != 0 => seek(fd, libc::SEEK_END)?,
@@ -143,11 +144,13 @@ unsafe fn write_parts(
         end.set(Some(at));
         Ok(())
     };
-    let whole = || {
+    let whole = |locked: Option<&Locked<'_>>| {
         let done = call();
         let whole = usize::try_from(done) == Ok(bytes);
         if matches!(to, Where::Here) {
-            descriptors::moved(fd, end.get().filter(|_| whole));
+            // A signal handler may have moved it meanwhile.
+            let is_known = whole && locked.is_none_or(|locked| !locked.was_interrupted());
+            descriptors::moved(fd, end.get().filter(|_| is_known));
         }
         (done, whole)
     };
@@ -208,19 +211,29 @@ unsafe fn write_pieces(of: Of, fd: c_int, parts: &[iovec], to: Where, flags: c_i
     done as ssize_t
 }
 
-/// `RWF_APPEND` (linux/fs.h).
+/// `RWF_APPEND`, and `RWF_NOAPPEND` of Linux 6.9 (linux/fs.h).
 const RWF_APPEND: c_int = 0x10;
+const RWF_NOAPPEND: c_int = 0x20;
+
+/// A write of something outside of the set. One that is a sync, too, comes behind the log.
+fn other(fd: c_int, flags: c_int, call: impl FnOnce() -> ssize_t) -> ssize_t {
+    let syncs = descriptors::kind(fd) == Kind::Synced || flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0;
+    match if syncs && process::is_armed() { process::order() } else { Ok(()) } {
+        Ok(()) => call(),
+        Err(errno) => give(Err(errno)),
+    }
+}
 
 /// Sets the length of a file in the set, by any descriptor of it.
 pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
-    let call = || {
+    let call = |_: Option<&Locked<'_>>| {
         // SAFETY: a descriptor that is open.
         let done = unsafe { real::ftruncate(fd, len as off_t) };
         (done, done == 0)
     };
     let Some(of) = descriptors::of(fd) else {
         process::order()?;
-        return Errno::result(call().0).map(drop);
+        return Errno::result(call(None).0).map(drop);
     };
     let record = |files: &Files<Log>, locked: &Locked<'_>, _: Of| {
         let size = size(fd)?;
@@ -235,6 +248,29 @@ pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
         }
     };
     Errno::result(done).map(drop)
+}
+
+/// Sets the length of a file in the set. `false`: it is none, and the real call may do it. Only a file of the set is opened: where a process closes a descriptor of
+/// a file, the system gives up its locks of it.
+///
+/// # Safety
+/// The caller's of `truncate`.
+unsafe fn set_length_by_name(path: *const c_char, len: u64) -> Result<bool, Errno> {
+    // SAFETY: the caller's.
+    match unsafe { super::names::find(path) } {
+        Ok(Some(_)) => {}
+        Ok(None) => return process::order().map(|()| false),
+        Err(errno @ (Errno::EMFILE | Errno::ENFILE)) => return Err(errno),
+        // The real call says why.
+        Err(_) => return Ok(false),
+    }
+    let flags = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: the caller's.
+    let fd = Errno::result(unsafe { super::open::open(path, flags, 0) })?;
+    let done = set_length(fd, len);
+    // SAFETY: it was opened just now.
+    unsafe { super::descriptors::close(fd) };
+    done.map(|()| true)
 }
 
 /// `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE`, `FALLOC_FL_ZERO_RANGE`, `FALLOC_FL_UNSHARE_RANGE` (linux/falloc.h).
@@ -269,7 +305,7 @@ fn allocate(of: Of, fd: c_int, mode: c_int, offset: off_t, len: off_t, call: imp
         }
         Ok(())
     };
-    let whole = || {
+    let whole = |_: Option<&Locked<'_>>| {
         let done = call();
         (done, done == 0)
     };
@@ -295,7 +331,7 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> s
     // SAFETY: the caller's.
     let call = || unsafe { real::write(fd, from, len) };
     match descriptors::of(fd) {
-        None => call(),
+        None => other(fd, 0, call),
         Some(of) => {
             let part = iovec { iov_base: from.cast_mut(), iov_len: len };
             // SAFETY: the caller's.
@@ -312,7 +348,7 @@ macro_rules! pwrite {
             // SAFETY: the caller's.
             let call = || unsafe { real::pwrite(fd, from, len, offset) };
             match descriptors::of(fd) {
-                None => call(),
+                None => other(fd, 0, call),
                 // SAFETY: the caller's.
                 Some(of) => match unsafe { super::rewrite::pwrite(of, fd, from, len, offset) } {
                     Some(done) => done,
@@ -335,7 +371,7 @@ pub unsafe extern "C" fn writev(fd: c_int, list: *const iovec, count: c_int) -> 
     let call = || unsafe { real::writev(fd, list, count) };
     // SAFETY: the caller's.
     match descriptors::of(fd).zip(unsafe { parts(list, count) }) {
-        None => call(),
+        None => other(fd, 0, call),
         // SAFETY: the caller's.
         Some((of, parts)) => unsafe { write_parts(of, fd, parts, Where::Here, 0, call) },
     }
@@ -350,7 +386,7 @@ macro_rules! pwritev {
             let call = || unsafe { real::pwritev(fd, list, count, offset) };
             // SAFETY: the caller's.
             match descriptors::of(fd).zip(unsafe { parts(list, count) }) {
-                None => call(),
+                None => other(fd, 0, call),
                 // SAFETY: the caller's.
                 Some((of, parts)) => unsafe { write_parts(of, fd, parts, Where::At(offset), 0, call) },
             }
@@ -367,7 +403,7 @@ macro_rules! pwritev2 {
             // SAFETY: the caller's.
             let Some((of, parts)) = descriptors::of(fd).zip(unsafe { parts(list, count) }) else {
                 // SAFETY: the caller's.
-                return unsafe { real::pwritev2(fd, list, count, offset, flags) };
+                return other(fd, flags, || unsafe { real::pwritev2(fd, list, count, offset, flags) });
             };
             // The sync becomes a wait.
             let below = flags & !(libc::RWF_DSYNC | libc::RWF_SYNC);
@@ -401,15 +437,12 @@ macro_rules! truncate {
         /// `truncate(2)`.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, len: off_t) -> c_int {
-            if process::is_armed() && let Ok(to) = u64::try_from(len) {
-                let flags = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-                // SAFETY: the caller's. What can't be opened can't be cut, and the real call says why.
-                let fd = unsafe { super::open::open(path, flags, 0) };
-                if fd >= 0 {
-                    let done = set_length(fd, to);
-                    // SAFETY: it was opened just now.
-                    unsafe { super::descriptors::close(fd) };
-                    return give(done.map(|()| 0));
+            if process::is_armed() && let Ok(len) = u64::try_from(len) {
+                // SAFETY: the caller's.
+                match unsafe { set_length_by_name(path, len) } {
+                    Ok(true) => return 0,
+                    Ok(false) => {}
+                    Err(errno) => return give(Err(errno)),
                 }
             }
             // SAFETY: the caller's.
@@ -427,6 +460,11 @@ macro_rules! fallocate {
             // SAFETY: the caller's.
             let call = || unsafe { real::fallocate(fd, mode, offset, len) };
             match descriptors::of(fd) {
+                // Bytes go away, as they do where a file is cut.
+                None if process::is_armed() && mode & !(KEEP_SIZE | UNSHARE_RANGE) != 0 => match process::order() {
+                    Ok(()) => call(),
+                    Err(errno) => give(Err(errno)),
+                },
                 None => call(),
                 Some(of) => allocate(of, fd, mode, offset, len, call),
             }

@@ -1,0 +1,297 @@
+// Calls on files that few programs make. Each is done by name, as a program does it without knowing of any log, and says what it was answered: the answers and the
+// files have to be the same under `tidewater run`, and the files also after a loss of power behind the last sync.
+//
+//   calls NAME    in a folder with a folder `set`; with CALLS_STAY it does not end
+//   calls gone    waits until the log has failed, and then syncs what is not on it
+#define _GNU_SOURCE
+#include <aio.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ANSWERS = 9 };
+
+static void say(const char *what, long answer) {
+    char line[256];
+    int len = snprintf(line, sizeof line, "%s: %ld %s\n", what, answer, answer < 0 ? strerror(errno) : "");
+    if (write(ANSWERS, line, len) != len)
+        abort();
+}
+
+#define SAY(call) say(#call, (long)(call))
+
+static char bytes[1 << 16] __attribute__((aligned(4096)));
+static int appended;
+
+static int opened(const char *name, int flags) {
+    int fd = open(name, O_CREAT | flags, 0600);
+    if (fd < 0)
+        say(name, fd);
+    return fd;
+}
+
+static int filled(const char *name, int flags) {
+    int fd = opened(name, flags);
+    SAY(write(fd, "0123456789", 10));
+    return fd;
+}
+
+static void direct(void) {
+    int fd = opened("set/a", O_RDWR | O_DIRECT);
+    SAY(pwrite(fd, bytes, 4096, 0));
+    SAY(pwrite(fd, bytes, 12288, 4096));
+    SAY(write(fd, bytes, sizeof bytes));
+    SAY(pwrite(fd, bytes + 1, 100, 0));
+    SAY(fsync(fd));
+}
+
+static void stream(void) {
+    int fd = opened("set/a", O_RDWR);
+    FILE *file = fdopen(fd, "w");
+    SAY(fprintf(file, "by a stream\n"));
+    SAY(fflush(file));
+    SAY(fsync(fd));
+}
+
+static void asynchronous(void) {
+    int fd = opened("set/a", O_RDWR);
+    struct aiocb one = {.aio_fildes = fd, .aio_buf = "asynchronous", .aio_nbytes = 12};
+    const struct aiocb *list[] = {&one};
+    SAY(aio_write(&one));
+    SAY(aio_suspend(list, 1, NULL));
+    SAY(aio_return(&one));
+    struct aiocb other = {.aio_fildes = fd, .aio_buf = "listed", .aio_nbytes = 6, .aio_offset = 12, .aio_lio_opcode = LIO_WRITE};
+    struct aiocb *more[] = {NULL, &other};
+    SAY(lio_listio(LIO_WAIT, more, 2, NULL));
+    SAY(fsync(fd));
+}
+
+// A number that the C library gave back by itself, or that was given back by a raw call, is another file's.
+static void closed_by_stream(void) {
+    int fd = filled("set/a", O_RDWR);
+    SAY(fclose(fdopen(fd, "r")));
+    FILE *other = fopen("other", "w+");
+    SAY(fileno(other) == fd);
+    SAY(write(fileno(other), "another's", 9));
+    SAY(fsync(fileno(other)));
+    SAY(fsync(opened("set/a", O_WRONLY)));
+}
+
+static void closed_raw(void) {
+    int fd = filled("set/a", O_RDWR), other = opened("other", O_RDWR);
+    SAY(syscall(SYS_close, fd));
+    SAY(fcntl(other, F_DUPFD, fd) == fd);
+    SAY(write(fd, "another's", 9));
+    SAY(syscall(SYS_dup3, opened("set/a", O_RDWR), fd, 0) == fd);
+    SAY(pwrite(fd, "abc", 3, 20));
+    SAY(fsync(fd));
+    SAY(fsync(other));
+}
+
+static void reopened(void) {
+    int fd = filled("set/a", O_RDWR);
+    SAY(dup2(fd, 1));
+    SAY(freopen("/dev/null", "w", stdout) != NULL);
+    SAY(write(1, "nowhere", 7));
+    SAY(fsync(fd));
+}
+
+static void far(void) {
+    int fd = filled("set/a", O_RDWR);
+    SAY(pwrite(fd, bytes, 20000, 1LL << 62));
+    SAY(ftruncate(fd, 1LL << 62));
+    SAY(pwrite(fd, "more", 4, 10));
+    SAY(fsync(fd));
+}
+
+static void linked_out(void) {
+    int fd = filled("set/a", O_RDWR);
+    SAY(fsync(fd));
+    SAY(link("set/a", "other"));
+    SAY(unlink("set/a"));
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
+static void linked_in(void) {
+    int fd = filled("set/a", O_RDWR);
+    SAY(link("set/a", "set/b"));
+    SAY(unlink("set/a"));
+    SAY(write(fd, "more", 4));
+    int later = open("set/b", O_RDWR);
+    SAY(pwrite(later, "late", 4, 0));
+    SAY(pwrite(fd, "r", 1, 4));
+    SAY(fsync(later));
+}
+
+static void linked_over(void) {
+    int fd = filled("set/a", O_RDWR), over = filled("set/b", O_RDWR);
+    SAY(link("set/a", "other"));
+    SAY(rename("set/b", "set/a"));
+    SAY(write(fd, "more", 4));
+    SAY(write(over, "over", 4));
+    SAY(fsync(fd));
+    SAY(fsync(over));
+}
+
+static void unnamed(void) {
+    int fd = open("set", O_RDWR | O_TMPFILE, 0600);
+    char name[64];
+    sprintf(name, "/proc/self/fd/%d", fd);
+    SAY(write(fd, "0123456789", 10));
+    SAY(linkat(AT_FDCWD, name, AT_FDCWD, "set/a", AT_SYMLINK_FOLLOW));
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
+static void by_another_name(void) {
+    int fd = filled("set/a", O_RDWR);
+    SAY(link("set/a", "other"));
+    int other = open("other", O_WRONLY | O_TRUNC);
+    SAY(write(other, "abc", 3));
+    SAY(truncate("other", 2));
+    SAY(fsync(fd));
+}
+
+static void cut_by_reading(void) {
+    int fd = filled("set/a", O_RDWR);
+    SAY(fsync(fd));
+    SAY(open("set/a", O_RDONLY | O_TRUNC) >= 0);
+    SAY(open("set", O_RDONLY | O_TRUNC));
+    SAY(pwrite(fd, "ab", 2, 0));
+    SAY(fsync(fd));
+}
+
+static void locked(void) {
+    int fd = filled("set/a", O_RDWR), over = filled("other", O_RDWR);
+    struct flock lock = {.l_type = F_WRLCK};
+    SAY(fcntl(fd, F_SETLK, &lock));
+    SAY(fcntl(over, F_SETLK, &lock));
+    SAY(rename("set/a", "set/b"));
+    SAY(link("set/b", "set/c"));
+    SAY(unlink("set/b"));
+    SAY(truncate("other", 3));
+    SAY(fsync(fd));
+    SAY(fsync(over));
+    int status;
+    if (!fork()) {
+        struct flock mine = {.l_type = F_WRLCK}, theirs = mine;
+        _exit(fcntl(fd, F_GETLK, &mine) || fcntl(over, F_GETLK, &theirs) || mine.l_type == F_UNLCK || theirs.l_type == F_UNLCK);
+    }
+    SAY(wait(&status) < 0);
+    SAY(status);
+}
+
+// A process that may open nothing more.
+static void no_descriptors(void) {
+    int fd = filled("set/a", O_RDWR), gone = filled("set/c", O_RDWR), last = dup(fd);
+    struct rlimit most;
+    SAY(fsync(gone));
+    SAY(close(last));
+    getrlimit(RLIMIT_NOFILE, &most);
+    most.rlim_cur = last;
+    SAY(setrlimit(RLIMIT_NOFILE, &most));
+    SAY(rename("set/a", "set/b"));
+    SAY(unlink("set/c"));
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
+static void on_signal(int number) {
+    (void)number;
+    if (write(appended, "handler", 7) != 7)
+        abort();
+}
+
+// The library below raises it amid the call.
+static void interrupted(int flags) {
+    appended = filled("set/a", flags);
+    signal(SIGUSR1, on_signal);
+    setenv("SPY_RAISES", "1", 1);
+    SAY(write(appended, "interrupted", 11));
+    unsetenv("SPY_RAISES");
+    SAY(write(appended, "more", 4));
+    SAY(fsync(appended));
+}
+
+static void interrupted_appending(void) { interrupted(O_WRONLY | O_APPEND); }
+static void interrupted_where_it_stands(void) { interrupted(O_WRONLY | O_CLOEXEC); }
+
+static int written;
+
+static void *cancels_itself(void *fd) {
+    pthread_cancel(pthread_self());
+    written = write(*(int *)fd, "whole", 5);
+    pthread_testcancel();
+    return NULL;
+}
+
+static void cancelled(void) {
+    int fd = filled("set/a", O_RDWR);
+    pthread_t thread;
+    void *end;
+    SAY(pthread_create(&thread, NULL, cancels_itself, &fd));
+    SAY(pthread_join(thread, &end));
+    SAY(end == PTHREAD_CANCELED);
+    SAY(written);
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
+static void gone(void) {
+    int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
+    struct iovec part = {bytes, 10};
+    SAY(ftruncate(plain, 4096));
+    char *mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, plain, 0);
+    SAY(write(synced, "before", 6));
+    while (fsync(fd) == 0)
+        usleep(10 * 1000);
+    int copy = dup(synced);
+    SAY(write(synced, "behind", 6));
+    SAY(pwrite(copy, "behind", 6, 0));
+    SAY(writev(synced, &part, 1));
+    SAY(pwritev2(plain, &part, 1, 0, RWF_DSYNC));
+    SAY(msync(mapped, 4096, MS_SYNC));
+    SAY(fallocate(plain, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096));
+    struct aiocb sync = {.aio_fildes = plain};
+    SAY(aio_fsync(O_DSYNC, &sync));
+    SAY(write(plain, "no sync", 7));
+    SAY(close(synced));
+    SAY(write(opened("other3", O_WRONLY), "no sync", 7));
+}
+
+static const struct {
+    const char *name;
+    void (*call)(void);
+} all[] = {
+    {"direct", direct}, {"stream", stream}, {"asynchronous", asynchronous}, {"closed_by_stream", closed_by_stream},
+    {"closed_raw", closed_raw}, {"reopened", reopened}, {"far", far}, {"linked_out", linked_out}, {"linked_in", linked_in},
+    {"linked_over", linked_over}, {"unnamed", unnamed}, {"by_another_name", by_another_name}, {"cut_by_reading", cut_by_reading},
+    {"locked", locked}, {"no_descriptors", no_descriptors}, {"interrupted_appending", interrupted_appending},
+    {"interrupted_where_it_stands", interrupted_where_it_stands}, {"cancelled", cancelled}, {"gone", gone},
+};
+
+int main(int argc, char **argv) {
+    dup2(1, ANSWERS);
+    memset(bytes, 'b', sizeof bytes);
+    for (size_t i = 0; argc == 2 && i < sizeof all / sizeof *all; i++)
+        if (!strcmp(all[i].name, argv[1])) {
+            all[i].call();
+            say("end", 0);
+            if (getenv("CALLS_STAY"))
+                pause();
+            _exit(0);
+        }
+    return 2;
+}

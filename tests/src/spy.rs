@@ -1,0 +1,24 @@
+//! What the library `tests/programs/spy.c` has seen synced, and a loss of power by it.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+/// All files of a folder get back what was really synced last, in place.
+pub fn lose_power(files: &Path, shadow: &Path) {
+    for entry in fs::read_dir(files).expect("the folder is there") {
+        let path = entry.expect("an entry").path();
+        let about = path.metadata().expect("a file");
+        if !about.is_file() {
+            continue;
+        }
+        // An inode that is used again is another file's.
+        let born = about.created().expect("its file system tells").duration_since(UNIX_EPOCH).expect("after 1970");
+        let name = format!("{}-{}.{:09}", about.ino(), born.as_secs(), born.subsec_nanos());
+        let kept = fs::read(shadow.join(name)).unwrap_or_default();
+        let mut file = OpenOptions::new().write(true).truncate(true).open(&path).expect("it is ours");
+        file.write_all(&kept).expect("there is room");
+    }
+}

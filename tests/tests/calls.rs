@@ -1,0 +1,220 @@
+//! Calls that few programs make, under `tidewater run`: answers and files are those without it, and the files also after everybody died and the power went.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tidewater_tests::ring::Device;
+use tidewater_tests::spy::lose_power;
+use tidewater_tests::{Build, compile, shim, skipped, tidewater};
+
+const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
+const DEVICE: &str = "vfio-user:../f0.sock";
+const END: &str = "end: 0 \n";
+
+struct Trial {
+    folder: TempDir,
+    program: PathBuf,
+    spy: PathBuf,
+}
+
+/// What a program was answered, and what its files hold.
+type Done = (String, BTreeMap<String, Vec<u8>>);
+
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for part in ["", "set/"] {
+        for entry in fs::read_dir(folder.join(part)).expect("the folder is there") {
+            let entry = entry.expect("an entry");
+            if entry.file_type().expect("it has one").is_file() {
+                let name = format!("{part}{}", entry.file_name().to_string_lossy());
+                found.insert(name, fs::read(entry.path()).expect("it is ours"));
+            }
+        }
+    }
+    found
+}
+
+impl Trial {
+    fn new() -> Option<Trial> {
+        shim();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let program = compile("calls.c", folder.path(), &["-lpthread"]);
+        let spy = compile("spy.c", folder.path(), &["-shared", "-fPIC", "-ldl"]);
+        let Some((program, spy)) = program.zip(spy) else {
+            skipped(1, "there is no C compiler");
+            return None;
+        };
+        Some(Trial { folder, program, spy })
+    }
+
+    fn fresh(&self, name: &str) -> PathBuf {
+        let folder = self.folder.path().join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("set")).expect("a new folder");
+        folder
+    }
+
+    /// How the program is started below a command, with the library below it.
+    fn start(&self, mut command: Command, shadow: &Path) -> Command {
+        command.env("LD_PRELOAD", &self.spy).env("SPY_FOLDER", shadow).process_group(0);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn plainly(&self, name: &str) -> Done {
+        let (folder, shadow) = (self.fresh("plain"), self.fresh("shadow"));
+        let mut command = Command::new(&self.program);
+        command.arg(name).current_dir(&folder);
+        let output = self.start(command, &shadow).output().expect("it starts");
+        assert!(output.status.success(), "{name}: {output:?}");
+        (String::from_utf8(output.stdout).expect("UTF-8"), files(&folder))
+    }
+
+    fn run(&self, folder: &Path, name: &str) -> Command {
+        let mut command = tidewater(Build::Same, folder);
+        command.args(["run", "--device", DEVICE, "--level", "ring", "--quiet", "--log", "set/*", "--"]);
+        command.arg(&self.program).arg(name);
+        command
+    }
+
+    /// What the program was answered on the log, its files then, and what they are once everybody was killed, the power went, and the log was applied.
+    fn on_log(&self, name: &str) -> (Done, BTreeMap<String, Vec<u8>>) {
+        let (folder, shadow) = (self.fresh("under"), self.fresh("shadow"));
+        let device = Device::start(self.folder.path(), WAITS);
+        let mut command = self.start(self.run(&folder, name), &shadow);
+        let mut child = command.env("CALLS_STAY", "1").spawn().expect("it starts");
+        let mut said = String::new();
+        let mut answers = BufReader::new(child.stdout.take().expect("it is piped"));
+        while !said.ends_with(END) && answers.read_line(&mut said).expect("UTF-8") > 0 {}
+        let live = files(&folder);
+        killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is ours");
+        let mut errors = String::new();
+        child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("UTF-8");
+        child.wait().expect("it is our child");
+        device.kill();
+        let device = Device::start(self.folder.path(), WAITS);
+        lose_power(&folder, &shadow);
+        lose_power(&folder.join("set"), &shadow);
+        let start = Instant::now();
+        let recovered = loop {
+            let mut command = tidewater(Build::Same, &folder);
+            let done = command.args(["recover", "--device", DEVICE]).output().expect("it starts");
+            // The last of its processes may just be ending.
+            let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
+            if !is_busy || start.elapsed() > Duration::from_secs(20) {
+                break done;
+            }
+        };
+        assert!(recovered.status.success(), "{name}: {recovered:?}\n{errors}{said}");
+        device.kill();
+        // The next one has a device of its own.
+        for file in ["drive", "ring"] {
+            fs::remove_file(self.folder.path().join(file)).expect("it was there");
+        }
+        ((said, live), files(&folder))
+    }
+}
+
+fn same(names: &[&str]) {
+    let Some(trial) = Trial::new() else { return };
+    for name in names {
+        let plain = trial.plainly(name);
+        let (live, recovered) = trial.on_log(name);
+        assert_eq!(live.0, plain.0, "{name}: other answers (left) than without the log");
+        assert!(live.1 == plain.1, "{name}: {:?} and without the log {:?}", live.1, plain.1);
+        assert!(recovered == plain.1, "{name}: {recovered:?} and before {:?}", plain.1);
+    }
+}
+
+#[test]
+fn a_file_that_is_written_past_the_page_cache_is_written_from_where_the_program_has_it() {
+    same(&["direct"]);
+}
+
+#[test]
+fn what_the_c_library_writes_to_a_descriptor_of_the_set_is_synced_for_real() {
+    same(&["stream", "asynchronous"]);
+}
+
+#[test]
+fn a_number_that_was_given_back_unseen_is_not_taken_for_a_file_of_the_log() {
+    same(&["closed_by_stream", "closed_raw", "reopened"]);
+}
+
+#[test]
+fn what_the_system_refused_to_write_does_not_stop_recovery() {
+    same(&["far"]);
+}
+
+#[test]
+fn a_file_that_loses_one_of_its_names_is_found_or_not_missed() {
+    same(&["linked_out", "linked_in", "linked_over", "unnamed"]);
+}
+
+#[test]
+fn a_file_that_is_renamed_by_a_process_that_can_open_nothing_more_is_found() {
+    same(&["no_descriptors"]);
+}
+
+#[test]
+fn a_file_of_the_set_is_written_and_cut_on_the_log_by_any_of_its_names() {
+    same(&["by_another_name"]);
+}
+
+#[test]
+fn a_file_that_is_cut_by_opening_it_for_reading_is_cut_on_the_log() {
+    same(&["cut_by_reading"]);
+}
+
+#[test]
+fn a_program_keeps_its_locks_of_files_that_it_renames_removes_and_cuts() {
+    same(&["locked"]);
+}
+
+#[test]
+fn a_signal_handler_that_writes_amid_a_write_has_its_bytes_and_so_has_the_write() {
+    same(&["interrupted_appending", "interrupted_where_it_stands"]);
+}
+
+/// Its process lives on, and with it a lock that the thread would have left.
+#[test]
+fn a_thread_that_is_cancelled_amid_a_write_ends_behind_it() {
+    let Some(trial) = Trial::new() else { return };
+    let ((said, live), recovered) = trial.on_log("cancelled");
+    assert!(said.contains("end == PTHREAD_CANCELED: 1 \nwritten: 5 \n") && said.ends_with(END), "{said}");
+    assert_eq!(live["set/a"], b"0123456789wholemore");
+    assert_eq!(recovered, live);
+}
+
+/// Whatever syncs something else waits for the log, and fails where that has failed.
+#[test]
+fn every_kind_of_sync_outside_of_the_set_comes_behind_the_log() {
+    let Some(trial) = Trial::new() else { return };
+    let (folder, shadow) = (trial.fresh("under"), trial.fresh("shadow"));
+    let device = Device::start(trial.folder.path(), WAITS);
+    let mut child = trial.start(trial.run(&folder, "gone"), &shadow).spawn().expect("it starts");
+    let mut answers = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut said = String::new();
+    while !said.contains("before") {
+        assert!(answers.read_line(&mut said).expect("UTF-8") > 0, "{said}");
+    }
+    device.kill();
+    answers.read_to_string(&mut said).expect("UTF-8");
+    child.wait_with_output().expect("it is our child");
+    let behind: Vec<&str> = said.lines().skip_while(|line| !line.contains("before")).skip(1).collect();
+    let (failed, fine) = behind.split_at(7);
+    assert!(failed.iter().all(|line| line.ends_with(": -1 Input/output error")), "{said}");
+    assert_eq!(
+        fine.iter().filter(|line| line.ends_with(": 7 ")).count(),
+        2,
+        "what is no sync is not the log's: {said}"
+    );
+}
