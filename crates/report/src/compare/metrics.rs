@@ -29,7 +29,7 @@ pub(super) struct Metric {
 
 impl Metric {
     /// Whether the value of record `i` is the best of those that reached their end. What looks alike is alike: values that are
-    /// written with the same digits are all the best, or none is.
+    /// written with the same digits are all the best, or none is. What most of them share is no distinction.
     pub(super) fn is_best(&self, i: usize) -> bool {
         let Some(value) = self.values[i].filter(|_| self.whole[i]) else { return false };
         let known = || self.values.iter().zip(&self.whole).filter_map(|(value, whole)| value.filter(|_| *whole));
@@ -39,7 +39,8 @@ impl Metric {
             Better::Neither => return false,
         };
         let best = self.quantity.format(best);
-        self.quantity.format(value) == best && known().any(|other| self.quantity.format(other) != best)
+        let alike = known().filter(|other| self.quantity.format(*other) == best).count();
+        self.quantity.format(value) == best && 2 * alike <= known().count() + 1 && alike < known().count()
     }
 
     /// By how much record `i` differs from the first, as a share of the first; 0 where both are written with the same digits.

@@ -12,7 +12,7 @@ pub(crate) use table::printable;
 pub use table::table;
 
 use crate::record::Record;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A record and what it is called in a comparison, such as `ftl.gc_victim=greedy`.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,19 +56,22 @@ pub fn caveats(records: &[Labelled]) -> Vec<String> {
 /// Runs that ask for different over-provisioning and got the same flash: whole superblocks on every die hide the difference.
 fn same_flash(records: &[Labelled]) -> Option<String> {
     let asked = |record: &Record| record.profile.settings.get("ftl.over_provisioning").cloned();
-    let mut by_flash: BTreeMap<_, BTreeMap<String, BTreeSet<&str>>> = BTreeMap::new();
+    let mut by_flash: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for run in records {
         let Some(asked) = asked(&run.record) else { continue };
         let flash = &run.record.flash;
         let layout = (run.record.capacity_bytes, flash.raw_bytes, flash.over_provisioning.to_bits());
-        by_flash.entry(layout).or_default().entry(asked).or_default().insert(&run.label);
+        let alike = by_flash.entry(layout).or_default();
+        if !alike.contains(&asked) {
+            alike.push(asked);
+        }
     }
     let alike: Vec<String> = by_flash
         .iter()
         .filter(|((_, raw_bytes, _), asked)| *raw_bytes > 0 && asked.len() > 1)
         .map(|((.., share), asked)| {
             let share = crate::units::percent(f64::from_bits(*share));
-            format!("{} ({share} spare)", asked.keys().cloned().collect::<Vec<_>>().join(", "))
+            format!("{} ({share} spare)", asked.join(", "))
         })
         .collect();
     (!alike.is_empty()).then(|| {

@@ -1,4 +1,5 @@
 mod slc;
+mod warnings;
 
 use super::*;
 use crate::workload::{JobSource, JobSpec, Op, Request, SourceError};

@@ -6,7 +6,7 @@ use tidewater_core::memory::Use;
 use tidewater_core::profile::{Mapping, MemoryKind};
 use tidewater_core::{Device, device};
 use tidewater_report::record::ratio;
-use tidewater_report::units::{bytes, plural_exact, seconds};
+use tidewater_report::units::{bytes, grouped, plural_exact, seconds};
 use tidewater_wire::nvme::Status;
 
 use super::world::Host;
@@ -176,7 +176,8 @@ fn backlog<S: Source>(device: &Device, host: &Host<S>) -> Option<String> {
         return None;
     };
     Some(format!(
-        "requests came in bursts that the drive did not keep up with: up to {most} were outstanding at once, and {told}; such {TELLS}"
+        "requests came in bursts that the drive did not keep up with: up to {} were outstanding at once, and {told}; such {TELLS}",
+        grouped(most as u64)
     ))
 }
 
