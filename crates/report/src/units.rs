@@ -170,13 +170,19 @@ pub fn setting(value: &str) -> String {
     let one = |value: &str| {
         let unit_at = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
         let (number, unit) = value.split_at(unit_at);
-        let known = ["B", "KiB", "MiB", "GiB", "TiB", "ps", "ns", "us", "ms", "s"];
+        let known =
+            ["B", "KiB", "MiB", "GiB", "TiB", "ps", "ns", "us", "ms", "s", "%", "B/s", "kB/s", "KB/s", "MB/s", "GB/s"];
         if number.is_empty() || !known.contains(&unit) {
             return value.to_owned();
         }
         format!("{number} {}", if unit == "us" { "µs" } else { unit })
     };
-    value.split('/').map(one).collect::<Vec<_>>().join("/")
+    // A rate has a slash, too.
+    let parts: Vec<&str> = value.split('/').collect();
+    if parts.iter().all(|part| part.starts_with(|c: char| c.is_ascii_digit())) {
+        return parts.into_iter().map(one).collect::<Vec<_>>().join("/");
+    }
+    one(value)
 }
 
 /// A rate in MiB/s: `350 KiB/s`, `1.25 GiB/s`.
@@ -228,6 +234,8 @@ mod tests {
             (significant(0.123_4), "0.123"),
             (setting("16MiB"), "16 MiB"),
             (setting("400us/600us"), "400 µs/600 µs"),
+            (setting("1.2GB/s"), "1.2 GB/s"),
+            (setting("0.5%"), "0.5 %"),
             (setting("lru"), "lru"),
             (setting("0.07"), "0.07"),
             (percent(0.123), "12.3 %"),

@@ -319,7 +319,7 @@ fn a_comparison_says_what_was_compared_and_how_to_do_it_again() {
     }
     assert!(common.contains("page-mapped TLC drive, 8 channels of 8 dies, PCIe 4.0 x4</dd>"));
     let varies = varies.split("<h2").next().unwrap();
-    for part in ["<th>buffer.write_size</th>", "16 MiB", "64 MiB"] {
+    for part in ["<th class=\"words\">buffer.write_size</th>", "16 MiB", "64 MiB"] {
         assert!(varies.contains(part), "no {part} in {varies}");
     }
     assert_eq!(html.matches("tidewater compare --vary").count(), 1);

@@ -104,7 +104,7 @@ pub(super) fn section(out: &mut String, records: &[Labelled]) {
     }
     out.push_str("<h3>What varies</h3>\n<div class=\"scroll\"><table><thead><tr><th>run</th>");
     for (name, _) in &varies {
-        let _ = write!(out, "<th>{}</th>", escape(name));
+        let _ = write!(out, "<th class=\"words\">{}</th>", escape(name));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for (i, run) in records.iter().enumerate() {

@@ -71,7 +71,10 @@ fn same_flash(records: &[Labelled]) -> Option<String> {
         .filter(|((_, raw_bytes, _), asked)| *raw_bytes > 0 && asked.len() > 1)
         .map(|((.., share), asked)| {
             let share = crate::units::percent(f64::from_bits(*share));
-            format!("{} ({share} spare)", asked.join(", "))
+            format!(
+                "{} ({share} spare)",
+                asked.iter().map(|asked| crate::units::setting(asked)).collect::<Vec<_>>().join(", ")
+            )
         })
         .collect();
     (!alike.is_empty()).then(|| {
