@@ -36,7 +36,7 @@ pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment], longest
             escape(&part(share))
         );
         let words = format!("{} {}", segment.name, part(share));
-        if wide > 8.0 * words.chars().count() as f64 {
+        if wide > 9.2 * words.chars().count() as f64 {
             let _ = writeln!(
                 out,
                 "<text class=\"inbar\" x=\"{:.1}\" y=\"28\" text-anchor=\"middle\">{}</text>",
