@@ -128,9 +128,12 @@ pub fn plural_exact(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(value), if value == 1 { "" } else { "s" })
 }
 
-/// A share of a whole: 0.123 is `12.3 %`. What is not all is never written as 100 %.
+/// A share of a whole: 0.123 is `12.3 %`. What is not all is never written as 100 %; less than 0.0005 % is nothing.
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;
+    if value.abs() < 0.000_5 {
+        return "0 %".to_owned();
+    }
     let beyond = (0..=6).find(|&decimals| value < 100.0 && decimal(value, decimals) != "100");
     match beyond {
         Some(decimals) if value >= 99.95 => format!("{} %", decimal(value, decimals)),
@@ -244,6 +247,8 @@ mod tests {
             (percent(0.999_999), "99.9999 %"),
             (percent(1.0), "100 %"),
             (percent(1.2), "120 %"),
+            (percent(1.3e-11), "0 %"),
+            (percent(1.3e-5), "0.0013 %"),
             (part(0.99227), "99.2 %"),
             (part(0.00773), "0.8 %"),
             (part(0.0), "0 %"),
