@@ -5,7 +5,7 @@ use crate::html::escape;
 use std::fmt::Write;
 
 /// Room for the names of the y axis.
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 68.0;
 /// Room for half a name of the x axis.
 const RIGHT: f64 = 18.0;
 /// Room for what the y axis shows.
