@@ -1,6 +1,8 @@
 //! How far a run has got, on a terminal.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
+use std::time::Duration;
 use tidewater_report::{record, units};
 use tidewater_sim::run::Progress;
 
@@ -8,7 +10,9 @@ use tidewater_sim::run::Progress;
 const STEPS: u64 = 10_000;
 
 /// The bar of a load whose length is known.
-const SHARE: &str = "{prefix} [{bar:28}] {percent:>3} %  {msg}  {eta} left";
+const SHARE: &str = "{prefix} [{bar:28}] {percent:>3} %  {msg}{left}";
+/// An estimate from less than this is none.
+const LEFT_AFTER: Duration = Duration::from_millis(500);
 /// What stands for it until the drive is there.
 const PREPARING: &str = "{prefix} {spinner} {elapsed}  preparing the drive";
 /// What stands for a bar where the length is not known.
@@ -38,7 +42,7 @@ impl Bar {
         move || {
             bar.disable_steady_tick();
             if let Ok(style) = ProgressStyle::with_template(SHARE) {
-                bar.set_style(style.progress_chars("=> "));
+                bar.set_style(style.progress_chars("=> ").with_key("left", left));
             }
             bar.reset();
         }
@@ -80,6 +84,14 @@ impl Bar {
     }
 }
 
+/// How long it will take from here, as soon as anything tells that.
+fn left(state: &ProgressState, out: &mut dyn Write) {
+    if state.pos() > 0 && state.elapsed() >= LEFT_AFTER {
+        // A bar that cannot be drawn is drawn without it.
+        let _ = write!(out, "  {:#} left", HumanDuration(state.eta()));
+    }
+}
+
 impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
@@ -89,7 +101,6 @@ impl Drop for Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidewater_base::Duration;
 
     #[test]
     fn a_bar_takes_every_report() {
@@ -101,8 +112,15 @@ mod tests {
         bar.served()();
         let mut tell = bar.listener();
         for share in [Some(0.0), Some(0.5), Some(2.0), None] {
-            tell(&Progress { requests: 5, expected: None, share, simulated: Duration::ZERO, requests_per_second: 1e6 });
+            tell(&Progress {
+                requests: 5,
+                expected: None,
+                share,
+                simulated: tidewater_base::Duration::ZERO,
+                requests_per_second: 1e6,
+            });
         }
+        assert!(SHARE.contains("{left}") && !SHARE.contains("{eta}"), "no estimate before there is one");
         assert!(ProgressStyle::with_template(PREPARING).is_ok());
         assert!(ProgressStyle::with_template(SHARE).is_ok());
         assert!(ProgressStyle::with_template(ENDLESS).is_ok());

@@ -9,6 +9,7 @@ use crate::{map_cache, read_cache, stripe, sustained, write_buffer};
 use tidewater_base::units::format_bytes;
 use tidewater_report::experiment::{Figure, Form, Point, Series};
 use tidewater_report::probe::{Answer, Stage, Verdict, ask};
+use tidewater_report::units::setting;
 
 /// What was found of a size, for the question of whose memory it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,8 +92,9 @@ pub(crate) fn read_cache(
     known.read_cache = Some(seen(&verdict));
     stage.verdicts.push(verdict);
     if let Some(knee) = &found.knee {
-        let kib = page as f64 / 1024.0;
-        stage.figures.push(passes("Read, and read again", "KiB that are read", &knee.trials, kib));
+        let (unit, name) = axis_unit(knee.trials.iter().map(|trial| trial.size * page));
+        let label = format!("{name} that are read");
+        stage.figures.push(passes("Read, and read again", &label, &knee.trials, page as f64 / unit));
     }
     Ok(())
 }
@@ -112,14 +114,13 @@ fn read_verdict(found: &read_cache::Found, page: u64) -> Verdict {
             *confidence,
             format!(
                 "{} that were read are found again, {} are not; {times}",
-                format_bytes(low * page),
-                format_bytes(high * page)
+                spelled(low * page),
+                spelled(high * page)
             ),
         ),
-        Knee { beyond: Some(size), .. } => untold(
-            what,
-            &format!("all of {} was found again, and more was not tried; {times}", format_bytes(size * page)),
-        ),
+        Knee { beyond: Some(size), .. } => {
+            untold(what, &format!("all of {} was found again, and more was not tried; {times}", spelled(size * page)))
+        }
         Knee { cannot, .. } => untold(what, &format!("{}; {times}", cannot.as_deref().unwrap_or("there is no knee"))),
     }
 }
@@ -164,11 +165,7 @@ fn map_verdicts(found: &map_cache::Found, capacity: u64) -> Vec<Verdict> {
                 high,
                 [low, high],
                 found.unit_confidence,
-                format!(
-                    "a read helps the next up to {} away, and not from {} on",
-                    format_bytes(low),
-                    format_bytes(high)
-                ),
+                format!("a read helps the next up to {} away, and not from {} on", spelled(low), spelled(high)),
             ));
             Some(high)
         }
@@ -183,7 +180,7 @@ fn map_verdicts(found: &map_cache::Found, capacity: u64) -> Vec<Verdict> {
             (low * unit).min(capacity),
             [(low * unit).min(capacity), (high * unit).min(capacity)],
             *confidence,
-            format!("{low} sections of {} are found again, {high} are not; {times}", format_bytes(unit)),
+            format!("{low} sections of {} are found again, {high} are not; {times}", spelled(unit)),
         ),
         (Knee { bracket: Some((low, high)), .. }, None) => untold(
             ask::MAP_REACH,
@@ -217,7 +214,7 @@ pub(crate) fn write_buffer(
     for burst in &found.bursts {
         stage.notes.push(format!(
             "bursts of {} requests, {} at once, are taken at {:.0} MB/s up to {:.0} KiB, and at {:.0} MB/s after that",
-            format_bytes(burst.request),
+            spelled(burst.request),
             burst.depth,
             burst.before / 1e6,
             burst.taken / 1024.0,
@@ -225,12 +222,12 @@ pub(crate) fn write_buffer(
         ));
     }
     if !found.course.is_empty() {
-        let points =
-            thinned(&found.course).map(|(bytes, time)| Point { x: bytes / 1024.0, y: time * 1e6, spread: None });
+        let (unit, name) = axis_unit(found.course.iter().map(|(bytes, _)| *bytes as u64));
+        let points = thinned(&found.course).map(|(bytes, time)| Point { x: bytes / unit, y: time * 1e6, spread: None });
         stage.figures.push(figure(
             "A burst of writes to an empty buffer",
-            "KiB that were written before",
-            "us for a request, median",
+            &format!("{name} that were written before"),
+            "µs for a request, median",
             vec![Series { name: "write".into(), from_paper: false, points: points.collect() }],
         ));
     }
@@ -274,7 +271,7 @@ pub(crate) fn stripe(session: &mut Session<'_>, stage: &mut Stage) -> Result<(),
                 found.confidence,
                 format!(
                     "reads less than {} apart get in each other's way, further apart they do not; {times}",
-                    format_bytes(high)
+                    spelled(high)
                 ),
             ));
             stage.verdicts.push(match found.stripe {
@@ -294,19 +291,20 @@ pub(crate) fn stripe(session: &mut Session<'_>, stage: &mut Stage) -> Result<(),
         }
     }
     let mut course = found.course;
+    let (unit, name) = axis_unit(course.iter().map(|one| one.0));
     course.sort_unstable_by_key(|one| one.0);
     let points = course
         .chunk_by(|a, b| a.0 == b.0)
         .map(|same| Point {
-            x: same[0].0 as f64 / 1024.0,
+            x: same[0].0 as f64 / unit,
             y: median(&same.iter().map(|one| one.1).collect::<Vec<_>>()) * 1e6,
             spread: None,
         })
         .collect();
     stage.figures.push(figure(
         "Two reads at once",
-        "KiB from one to the other",
-        "us from one end to the other, median",
+        &format!("{name} from one to the other"),
+        "µs from one end to the other, median",
         vec![Series { name: "pair".into(), from_paper: false, points }],
     ));
     Ok(())
@@ -328,8 +326,7 @@ pub(crate) fn sustained(session: &mut Session<'_>, stage: &mut Stage, known: &Kn
         (ask::COLLECTION, &found.full, "Written at random, full before"),
     ];
     for (what, part, title) in parts {
-        let course =
-            format!("{} were written at {:.0} MB/s on the whole", format_bytes(part.written), part.speed / 1e6);
+        let course = format!("{} were written at {:.0} MB/s on the whole", spelled(part.written), part.speed / 1e6);
         stage.verdicts.push(match part.fall {
             Some(fall) => sized(
                 what,
@@ -383,7 +380,7 @@ pub(crate) fn host_memory(
         HostMemory::Switch => "what the host lends".to_owned(),
         HostMemory::Sizes { size, .. } => {
             sizes = Some(size);
-            format!("the {} that the host lends", format_bytes(size))
+            format!("the {} that the host lends", spelled(size))
         }
     };
     session.target().set_host_memory(Lend::Nothing)?;
@@ -420,8 +417,11 @@ fn without(
             ask::READ_CACHE_PLACE => {
                 let found = read_cache::measure(session, options.largest_cache)?;
                 if let Some(knee) = &found.knee {
-                    let kib = session.page() as f64 / 1024.0;
-                    stage.figures.push(passes("Read again, host memory off", "KiB that are read", &knee.trials, kib));
+                    let page = session.page();
+                    let (unit, name) = axis_unit(knee.trials.iter().map(|trial| trial.size * page));
+                    let label = format!("{name} that are read");
+                    let title = "Read again, host memory off";
+                    stage.figures.push(passes(title, &label, &knee.trials, page as f64 / unit));
                 }
                 read_verdict(&found, session.page())
             }
@@ -456,10 +456,10 @@ fn resized(session: &mut Session<'_>, stage: &mut Stage, lent: u64, with: &Seen)
     }
     let Seen::Size(reach, _) = *with else {
         let how = if *with == Seen::None { "all of the map is at hand" } else { "its reach could not be told" };
-        stage.verdicts.push(untold(what, &format!("with {} of the host's memory {how}", format_bytes(lent))));
+        stage.verdicts.push(untold(what, &format!("with {} of the host's memory {how}", spelled(lent))));
         return Ok(());
     };
-    stage.notes.push(format!("measured again with {} of the host's memory", format_bytes(lent / 2)));
+    stage.notes.push(format!("measured again with {} of the host's memory", spelled(lent / 2)));
     let found = map_cache::measure(session)?;
     let verdict = map_verdicts(&found, session.about.capacity).swap_remove(0);
     let Seen::Size(half, _) = seen(&verdict) else {
@@ -468,10 +468,10 @@ fn resized(session: &mut Session<'_>, stage: &mut Stage, lent: u64, with: &Seen)
     };
     let both = format!(
         "{} with {} of the host's memory, {} with {}",
-        format_bytes(reach),
-        format_bytes(lent),
-        format_bytes(half),
-        format_bytes(lent / 2)
+        spelled(reach),
+        spelled(lent),
+        spelled(half),
+        spelled(lent / 2)
     );
     let share = half as f64 / reach as f64;
     stage.verdicts.push(if (share - 1.0).abs() < 0.05 {
@@ -498,7 +498,7 @@ fn compare(what: &str, with: &Seen, off: &Seen, confidence: f64, of_map: bool, b
     let show = |size: u64| match size {
         0 => "none".to_owned(),
         u64::MAX => "all".to_owned(),
-        size => format_bytes(size),
+        size => spelled(size),
     };
     let both = format!("{} with the host's memory, {} without", show(on), show(off));
     let near = on_low <= off_high.saturating_add(off_high / 20) && off_low <= on_high.saturating_add(on_high / 20);
@@ -512,6 +512,19 @@ fn compare(what: &str, with: &Seen, off: &Seen, confidence: f64, of_map: bool, b
         return placed(what, HOST, confidence, both);
     }
     untold(what, &format!("{both}: neither the same nor clearly less"))
+}
+
+/// A size as people read it, exactly: `16 MiB`.
+fn spelled(bytes: u64) -> String {
+    setting(&format_bytes(bytes))
+}
+
+/// The unit in which an axis with these bytes has names that can be read, and what it is called.
+fn axis_unit(bytes: impl Iterator<Item = u64>) -> (f64, &'static str) {
+    match bytes.max().unwrap_or(0) {
+        large if large >= 8 << 20 => ((1u64 << 20) as f64, "MiB"),
+        _ => (1024.0, "KiB"),
+    }
 }
 
 /// The paper's plots: the first and the second pass against the size.
@@ -533,7 +546,7 @@ fn passes(title: &str, x_label: &str, trials: &[Trial], scale: f64) -> Figure {
     let mut figure = figure(
         title,
         x_label,
-        "us for a request, median",
+        "µs for a request, median",
         vec![series("first pass", |trial| trial.first), series("second pass", |trial| trial.again)],
     );
     figure.x_log = true;

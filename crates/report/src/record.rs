@@ -68,8 +68,14 @@ pub struct Record {
     pub iops: f64,
     /// Bytes moved per simulated second.
     pub bandwidth_mib_s: Bandwidth,
-    /// Units of flash written (`flash.units_host` and the others) per unit written by the host; 0 without host writes.
+    /// Units programmed, whatever their reason, per unit of the host's that left the write buffer for flash
+    /// (`flash.units_host`); 0 if none did. What the buffer absorbs is on neither side.
     pub write_amplification: f64,
+    /// Bytes programmed into flash, whatever their reason, per byte that write commands of the host brought (`bytes_written`):
+    /// below 1 where the write buffer absorbs more than the drive adds. Write zeroes and deallocations bring no bytes; what
+    /// they make the drive program counts. Absent if the host wrote nothing, and in records of older builds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flash_written_per_host_byte: Option<f64>,
     /// What was asked of the flash.
     pub flash: Flash,
     /// Blocks erased: the same as `flash.erases_total`.
@@ -146,6 +152,7 @@ impl Default for Record {
             iops: 0.0,
             bandwidth_mib_s: Bandwidth::default(),
             write_amplification: 0.0,
+            flash_written_per_host_byte: None,
             flash: Flash::default(),
             erases: 0,
             collections: 0,
@@ -176,6 +183,13 @@ impl Record {
     /// The record less what differs between two runs of the same inputs: real time, processor time and memory.
     pub fn without_wall_time(&self) -> Record {
         Record { wall_seconds: 0.0, user_cpu_seconds: 0.0, bytes_per_touched_page: None, ..self.clone() }
+    }
+
+    /// [`Record::flash_written_per_host_byte`], also of a record from before there was that field.
+    pub fn written_per_host_byte(&self) -> Option<f64> {
+        let programmed = self.flash.units_total() as f64 * self.flash.unit_bytes as f64;
+        let whole = (self.bytes_written > 0).then(|| ratio(programmed, self.bytes_written as f64));
+        self.flash_written_per_host_byte.or(whole)
     }
 
     /// The latency of `operation`, if it happened.
@@ -369,8 +383,14 @@ pub struct TimePoint {
     pub read_mib_s: f64,
     /// MiB/s written.
     pub write_mib_s: f64,
-    /// Mean latency of all requests that ended in it; 0 if none did.
+    /// Mean latency of all requests that ended in it, whatever their operation; 0 if none did.
     pub mean_latency_us: f64,
+    /// Mean latency of the reads among them; absent if there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_latency_us: Option<f64>,
+    /// Mean latency of the writes among them; absent if there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_latency_us: Option<f64>,
     /// Their 99th percentile, when known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_latency_us: Option<f64>,
@@ -571,6 +591,10 @@ pub struct Recovery {
     pub seconds: f64,
     /// Flash pages read for it, out-of-band scan included.
     pub pages_read: u64,
+    /// Pages (as large as a unit) that write commands had stored and completed, and that are lost: no flush had covered them,
+    /// and the write buffer did not survive. Pages of writes that were under way do not count. Absent when not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages_lost: Option<u64>,
 }
 
 /// One use of one memory.

@@ -1,9 +1,9 @@
 //! A record as a screenful of text.
 
 use crate::compare::printable;
-use crate::page::{measured, operation, programmed};
+use crate::page::{measured, operation, programmed, programmed_bytes};
 use crate::record::{Cache, Record, ratio};
-use crate::units::{bytes, count, grouped, mib_per_second, micros, percent, seconds, significant};
+use crate::units::{bytes, count, grouped, mib_per_second, micros, part, percent, plural_exact, seconds, significant};
 use std::fmt::Write;
 
 /// About twenty aligned lines that say how the run went.
@@ -52,20 +52,24 @@ pub fn summary(record: &Record) -> String {
         let parts: Vec<String> = programmed(&record.flash)
             .into_iter()
             .filter(|(.., units)| *units > 0)
-            .map(|(name, _, units)| format!("{name} {}", percent(ratio(units as f64, whole))))
+            .map(|(name, _, units)| format!("{name} {}", part(ratio(units as f64, whole))))
             .collect();
+        line("flash written", format!("{}: {}", bytes(programmed_bytes(&record.flash)), parts.join(", ")));
+        let per_byte = record.written_per_host_byte();
+        let per_byte = per_byte
+            .map_or_else(String::new, |ratio| format!("; {} bytes of flash per byte of the host", significant(ratio)));
         line(
             "write amplification",
-            format!("{} (programmed: {})", significant(record.write_amplification), parts.join(", ")),
+            format!("{} per unit that left the write buffer{per_byte}", significant(record.write_amplification)),
         );
     }
     let wear = &record.wear;
     line(
         "erases",
         format!(
-            "{} blocks in {} collections; wear {} to {}, mean {}",
-            grouped(record.erases),
-            grouped(record.collections),
+            "{} in {}; wear {} to {}, mean {}",
+            plural_exact(record.erases, "block"),
+            plural_exact(record.collections, "collection"),
             grouped(wear.min),
             grouped(wear.max),
             significant(wear.mean)
@@ -76,11 +80,11 @@ pub fn summary(record: &Record) -> String {
         line(
             "merges",
             format!(
-                "{} switch, {} partial, {} full; {} units copied",
+                "{} switch, {} partial, {} full; {} copied",
                 grouped(flash.merges_switch),
                 grouped(flash.merges_partial),
                 grouped(flash.merges_full),
-                grouped(flash.units_collected)
+                plural_exact(flash.units_collected, "unit")
             ),
         );
     }
@@ -88,10 +92,10 @@ pub fn summary(record: &Record) -> String {
         line(
             "SLC cache",
             format!(
-                "{} of the host's units, {} folded, {} pages read, {} full in the end",
+                "{} of the host's units, {} folded, {} read, {} full in the end",
                 percent(ratio(slc.units_written as f64, flash.units_host as f64)),
                 grouped(slc.units_folded),
-                grouped(slc.reads_host),
+                plural_exact(slc.reads_host, "page"),
                 percent(slc.fill)
             ),
         );
@@ -100,7 +104,8 @@ pub fn summary(record: &Record) -> String {
     for (name, cache) in [("write buffer", &record.write_buffer), ("read cache", &record.read_cache)] {
         if let Some(mut text) = cached(cache) {
             if name == "write buffer" && destage.count > 0 {
-                let _ = write!(text, ", destages of {} pages", significant(destage.mean));
+                let mean = significant(destage.mean);
+                let _ = write!(text, ", destages of {mean} page{}", if mean == "1" { "" } else { "s" });
                 for (pages, what) in [(cache.pages_merged, "merged"), (cache.padding_reads, "read for padding")] {
                     if pages > 0 {
                         let _ = write!(text, ", {} {what}", grouped(pages));
@@ -114,11 +119,11 @@ pub fn summary(record: &Record) -> String {
         line(
             "mapping cache",
             format!(
-                "{} hits ({} of {} pages at hand), {} pages read, {} programmed",
+                "{} hits ({} of {} at hand), {} read, {} programmed",
                 percent(cache.hit_ratio),
                 grouped(cache.pages_held),
-                grouped(cache.pages),
-                grouped(cache.loads),
+                plural_exact(cache.pages, "page"),
+                plural_exact(cache.loads, "page"),
                 grouped(cache.written + cache.moved)
             ),
         );
@@ -130,21 +135,25 @@ pub fn summary(record: &Record) -> String {
         line("busy", format!("dies {} on average, the busiest channel {}", percent(dies), percent(busiest)));
     }
     let errors = [
-        (record.read_retries, "reads repeated"),
-        (record.uncorrectable, "pages unreadable"),
-        (record.flash.grown_bad_blocks, "blocks gone bad"),
-        (record.commands_failed, "commands failed"),
+        (record.read_retries, "read", "repeated"),
+        (record.uncorrectable, "page", "unreadable"),
+        (record.flash.grown_bad_blocks, "block", "gone bad"),
+        (record.commands_failed, "command", "failed"),
     ];
-    if errors.iter().any(|(times, _)| *times > 0) {
+    if errors.iter().any(|(times, ..)| *times > 0) {
         let words: Vec<String> = errors
             .iter()
-            .filter(|(times, _)| *times > 0)
-            .map(|(times, what)| format!("{} {what}", grouped(*times)))
+            .filter(|(times, ..)| *times > 0)
+            .map(|(times, noun, what)| format!("{} {what}", plural_exact(*times, noun)))
             .collect();
         line("errors", words.join(", "));
     }
     if let Some(recovery) = &record.recovery {
-        line("recovery", format!("{}, {} pages read", seconds(recovery.seconds), grouped(recovery.pages_read)));
+        let mut text = format!("{}, {} read", seconds(recovery.seconds), plural_exact(recovery.pages_read, "page"));
+        if let Some(lost) = recovery.pages_lost {
+            let _ = write!(text, ", {} of completed writes lost that no flush had covered", plural_exact(lost, "page"));
+        }
+        line("recovery", text);
     }
     line(
         "simulation",

@@ -43,20 +43,17 @@ impl Quantity {
     }
 }
 
-/// Three significant digits, without trailing zeros.
+/// Three significant digits, two of what is smaller than a tenth, without trailing zeros.
 pub fn significant(value: f64) -> String {
     let magnitude = value.abs();
     let decimals = match magnitude {
-        m if !m.is_finite() || m >= 99.95 => 0,
+        m if !m.is_finite() || m < 1e-9 => return "0".to_owned(),
+        m if m >= 99.95 => 0,
         m if m >= 9.995 => 1,
         m if m >= 0.9995 => 2,
         m if m >= 0.09995 => 3,
-        m if m >= 0.000_5 => 4,
-        _ => return "0".to_owned(),
+        m => (1.0 - m.log10().floor()) as usize,
     };
-    if !value.is_finite() {
-        return "0".to_owned();
-    }
     decimal(value, decimals)
 }
 
@@ -126,17 +123,69 @@ pub fn plural(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(value as f64), if value == 1 { "" } else { "s" })
 }
 
-/// A share of a whole: 0.123 is `12.3 %`.
-pub fn percent(share: f64) -> String {
-    let value = share * 100.0;
-    let text = if value.abs() >= 99.0 && value.abs() < 100.0 { decimal(value, 3) } else { significant(value) };
-    format!("{text} %")
+/// How many of a thing, exactly: `1 request`, `12,540 requests`.
+pub fn plural_exact(value: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(value), if value == 1 { "" } else { "s" })
 }
 
-/// A change: `+12.3 %`.
+/// A share of a whole: 0.123 is `12.3 %`. What is not all is never written as 100 %; less than 0.0005 % is nothing.
+pub fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    if value.abs() < 0.000_5 {
+        return "0 %".to_owned();
+    }
+    let beyond = (0..=6).find(|&decimals| value < 100.0 && decimal(value, decimals) != "100");
+    match beyond {
+        Some(decimals) if value >= 99.95 => format!("{} %", decimal(value, decimals)),
+        _ => format!("{} %", significant(value)),
+    }
+}
+
+/// One of the parts that make up a whole, all with as many decimals: `99.2 %` beside `0.8 %`. What is there is never 0.
+pub fn part(share: f64) -> String {
+    match share * 100.0 {
+        value if value > 0.0 && value < 0.05 => "<0.1 %".to_owned(),
+        value if (99.95..100.0).contains(&value) => ">99.9 %".to_owned(),
+        value => format!("{} %", if value.is_finite() { decimal(value, 1) } else { "0".to_owned() }),
+    }
+}
+
+/// Changes to more than so many times the value are written as a factor: nobody reads `+3908 %`.
+const FACTOR_FROM: f64 = 10.0;
+/// A factor beyond this tells of a first value that was almost nothing.
+const FACTOR_MAX: f64 = 9_999.5;
+
+/// A change by a share: `+12.3 %`, `−25 %`, `×40`; a dash where what it is a share of was almost nothing.
 pub fn change(share: f64) -> String {
+    let factor = 1.0 + share;
+    if factor > FACTOR_MAX {
+        return "–".to_owned();
+    }
+    if factor >= FACTOR_FROM {
+        return format!("×{}", significant(factor));
+    }
     let text = percent(share);
     if share > 0.0 && !text.starts_with("0 ") { format!("+{text}") } else { text.replace('-', "\u{2212}") }
+}
+
+/// A value of a setting as people read it: `16 MiB` for `16MiB`, `3 µs` for `3us`. Settings are also taken so.
+pub fn setting(value: &str) -> String {
+    let one = |value: &str| {
+        let unit_at = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
+        let (number, unit) = value.split_at(unit_at);
+        let known =
+            ["B", "KiB", "MiB", "GiB", "TiB", "ps", "ns", "us", "ms", "s", "%", "B/s", "kB/s", "KB/s", "MB/s", "GB/s"];
+        if number.is_empty() || !known.contains(&unit) {
+            return value.to_owned();
+        }
+        format!("{number} {}", if unit == "us" { "µs" } else { unit })
+    };
+    // A rate has a slash, too.
+    let parts: Vec<&str> = value.split('/').collect();
+    if parts.iter().all(|part| part.starts_with(|c: char| c.is_ascii_digit())) {
+        return parts.into_iter().map(one).collect::<Vec<_>>().join("/");
+    }
+    one(value)
 }
 
 /// A rate in MiB/s: `350 KiB/s`, `1.25 GiB/s`.
@@ -181,10 +230,36 @@ mod tests {
             (grouped(1_234_567), "1,234,567"),
             (plural(1, "request"), "1 request"),
             (plural(2_000, "request"), "2 k requests"),
+            (plural_exact(1, "request"), "1 request"),
+            (plural_exact(12_540, "request"), "12,540 requests"),
+            (count(10.0 / 25_200.0), "0.0004"),
+            (count(0.0239), "0.024"),
+            (significant(0.123_4), "0.123"),
+            (setting("16MiB"), "16 MiB"),
+            (setting("400us/600us"), "400 µs/600 µs"),
+            (setting("1.2GB/s"), "1.2 GB/s"),
+            (setting("0.5%"), "0.5 %"),
+            (setting("lru"), "lru"),
+            (setting("0.07"), "0.07"),
             (percent(0.123), "12.3 %"),
             (percent(0.9999), "99.99 %"),
+            (percent(0.99227), "99.2 %"),
+            (percent(0.999_999), "99.9999 %"),
             (percent(1.0), "100 %"),
+            (percent(1.2), "120 %"),
+            (percent(1.3e-11), "0 %"),
+            (percent(1.3e-5), "0.0013 %"),
+            (part(0.99227), "99.2 %"),
+            (part(0.00773), "0.8 %"),
+            (part(0.0), "0 %"),
+            (part(0.000_1), "<0.1 %"),
+            (part(0.999_9), ">99.9 %"),
+            (part(1.0), "100 %"),
+            (part(f64::NAN), "0 %"),
             (change(0.5), "+50 %"),
+            (change(8.9), "+890 %"),
+            (change(39.08), "×40.1"),
+            (change(115_400.61), "–"),
             (change(-0.25), "\u{2212}25 %"),
             (change(0.0), "0 %"),
             (mib_per_second(1536.0), "1.5 GiB/s"),

@@ -52,7 +52,7 @@ fn a_full_record_has_every_section_and_every_plot() {
         assert!(html.contains(&format!(">{title}<")), "no {title}");
     }
     assert_eq!(plots(&html), 10);
-    assert_eq!(html.matches("data-name=\"read\"").count(), 4);
+    assert_eq!(html.matches("data-name=\"read\"").count(), 5);
     assert_eq!(html.matches("class=\"heat\"").count(), 64 + 8 + 20);
     assert!(html.contains("tidewater replay --profile generic --set ftl.over_provisioning=0.07"));
     assert!(html.contains("All 12 settings"));
@@ -209,6 +209,150 @@ fn a_comparison_marks_the_best_and_says_by_how_much() {
     assert_eq!(html.matches("data-name=\"fast\"").count(), 6);
 }
 
+/// Runs that differ in what `change` does to them, by number.
+fn changed(count: usize, change: impl Fn(usize, &mut Record)) -> Vec<Labelled> {
+    let run = |i| {
+        let mut record = sample::scaled(1.0);
+        change(i, &mut record);
+        Labelled { label: format!("run{i}"), record }
+    };
+    (0..count).map(run).collect()
+}
+
+/// The row of a figure in the table of runs that stand side by side.
+fn row(runs: &[Labelled], name: &str) -> String {
+    let table = compare::table(runs, 400);
+    table
+        .lines()
+        .rfind(|line| line.starts_with(&format!("{name}  ")))
+        .unwrap_or_else(|| panic!("no {name}: {table}"))
+        .to_owned()
+}
+
+#[test]
+fn values_that_look_alike_are_best_together_or_not_at_all() {
+    let nearly = changed(3, |i, r| r.latency_us.get_mut("read").unwrap().mean = 100.0 + 0.001 * i as f64);
+    assert_eq!(row(&nearly, "read mean").matches('*').count(), 0);
+    assert!(!row(&nearly, "read mean").contains("+0."), "{}", row(&nearly, "read mean"));
+    let two = changed(3, |i, r| r.latency_us.get_mut("read").unwrap().mean = [100.0, 100.001, 200.0][i]);
+    assert_eq!(row(&two, "read mean").matches('*').count(), 2);
+}
+
+#[test]
+fn a_stopped_run_gets_no_star_and_takes_none_away() {
+    let runs = changed(3, |i, r| {
+        r.erases = [10, 500, 900][i];
+        r.partial = i == 0;
+    });
+    let row = row(&runs, "blocks erased");
+    let cells: Vec<&str> = row.split("  ").filter(|cell| !cell.trim().is_empty()).collect();
+    assert!(cells[1].trim() == "10" && cells[2].ends_with('*') && !cells[3].ends_with('*'), "{cells:?}");
+    let alone = changed(2, |i, r| {
+        r.erases = [10, 500][i];
+        r.partial = i == 0;
+    });
+    let table = compare::table(&alone, 400);
+    assert_eq!(table.lines().filter(|line| line.trim_end().ends_with('*')).count(), 0, "{table}");
+}
+
+#[test]
+fn lengths_have_no_best_and_great_changes_are_factors() {
+    let runs = changed(3, |i, r| {
+        r.destage_length_pages.mean = 1.0 + i as f64;
+        r.erases = [1, 400, 200_000][i];
+    });
+    assert_eq!(row(&runs, "destage length").matches('*').count(), 0);
+    let row = row(&runs, "blocks erased");
+    assert!(row.contains("400 (×400)") && row.contains("200 k (–)"), "{row}");
+}
+
+#[test]
+fn a_comparison_of_power_cuts_tells_of_recovery() {
+    let runs = changed(2, |i, r| {
+        r.recovery =
+            Some(Recovery { seconds: [0.5, 1.5][i], pages_read: [1_000, 3_000][i], pages_lost: Some(i as u64) });
+    });
+    assert!(row(&runs, "recovery time").contains("500 ms *"));
+    assert!(row(&runs, "pages read in recovery").contains("3 k (+200 %)"));
+    assert!(row(&runs, "pages lost unflushed").contains("0 *"));
+    let without = compare::table(&changed(2, |_, r| r.recovery = None), 400);
+    assert!(!without.contains("recovery"), "{without}");
+    assert!(page(&runs[1].record).contains("pages of completed writes lost"));
+    assert!(summary(&runs[1].record).contains("1 page of completed writes lost"));
+}
+
+#[test]
+fn what_the_buffer_absorbs_is_told_beside_write_amplification() {
+    let runs = changed(2, |i, r| r.flash_written_per_host_byte = [Some(0.25), Some(2.5)][i]);
+    assert!(row(&runs, "flash written per host byte").contains("0.25 *"));
+    assert!(row(&runs, "write amplification").contains("2.31"));
+    let html = page(&runs[0].record);
+    assert!(
+        html.contains("Flash written per host byte") && html.contains("programmed per unit that left the write buffer")
+    );
+    assert!(!html.contains("bytes of flash written per byte of the host"));
+    assert!(summary(&runs[0].record).contains("; 0.25 bytes of flash per byte of the host\n"));
+    // A record from before there was the field has what it takes.
+    let mut old = runs[0].record.clone();
+    old.flash_written_per_host_byte = None;
+    let programmed = old.flash.units_total() as f64 * 4096.0;
+    assert_eq!(old.written_per_host_byte(), Some(programmed / old.bytes_written as f64));
+    old.bytes_written = 0;
+    assert_eq!(old.written_per_host_byte(), None);
+}
+
+#[test]
+fn a_comparison_says_what_was_compared_and_how_to_do_it_again() {
+    let mut runs = changed(2, |i, r| {
+        let size = ["16MiB", "64MiB"][i];
+        r.profile.settings.insert("buffer.write_size".into(), size.into());
+        r.profile.changed = vec![format!("buffer.write_size={size}")];
+        r.profile.description += &format!("; changed: buffer.write_size={size}");
+        r.workload.options.insert("precondition".into(), "steady".into());
+        r.command_line = Some("tidewater compare --vary buffer.write_size=16MiB,64MiB".into());
+    });
+    let html = compare::page(&runs, "x");
+    sound(&html);
+    let (common, varies) = html.split_once("What varies").expect("something does");
+    for part in ["<dd>generic</dd>", "mail-server.csv.zst", "<dt>precondition</dt><dd>steady</dd>", "<dt>seed</dt>"] {
+        assert!(common.contains(part), "no {part}");
+    }
+    assert!(common.contains("page-mapped TLC drive, 8 channels of 8 dies, PCIe 4.0 x4</dd>"));
+    let varies = varies.split("<h2").next().unwrap();
+    for part in ["<th class=\"words\">buffer.write_size</th>", "16 MiB", "64 MiB"] {
+        assert!(varies.contains(part), "no {part} in {varies}");
+    }
+    assert_eq!(html.matches("tidewater compare --vary").count(), 1);
+    runs[1].record.command_line = Some("tidewater replay".into());
+    assert!(compare::page(&runs, "x").contains("<h3>run1</h3>\n<pre>tidewater replay</pre>"));
+}
+
+#[test]
+fn latency_over_time_is_of_reads_and_writes_apart() {
+    let html = page(&sample::rich());
+    assert!(html.contains("The mean of the reads and of the writes that ended in each interval"));
+    let mut old = sample::rich();
+    for point in &mut old.time_series.points {
+        (point.read_latency_us, point.write_latency_us) = (None, None);
+    }
+    let html = page(&old);
+    assert!(html.contains("The mean of all requests that ended, reads and writes together, in each interval"));
+    assert!(html.contains("data-name=\"mean\""));
+}
+
+#[test]
+fn one_of_a_thing_is_singular() {
+    let mut record = sample::rich();
+    record.read_retries = 1;
+    record.erases = 1;
+    record.collections = 1;
+    record.destage_length_pages.mean = 1.0;
+    let text = summary(&record);
+    for words in ["1 read repeated", "1 block in 1 collection;", "destages of 1 page,"] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+}
+
 #[test]
 fn a_table_says_each_warning_once_and_whose_it_is() {
     let mut runs = three();
@@ -266,7 +410,7 @@ fn unlike_runs_are_not_compared_in_silence() {
 fn a_summary_fits_a_screen() {
     let text = summary(&sample::rich());
     let lines: Vec<&str> = text.lines().collect();
-    assert!((15..=27).contains(&lines.len()), "{text}");
+    assert!((15..=28).contains(&lines.len()), "{text}");
     assert!(lines.iter().all(|line| line.chars().count() <= 120 && line.trim_end() == *line), "{text}");
     for word in ["IOPS", "p99.9", "write amplification", "write buffer", "64.4 k"] {
         assert!(text.contains(word), "no {word} in\n{text}");

@@ -17,7 +17,7 @@ fn record() -> ProbeRecord {
         range_bytes: (answer == Answer::Found).then_some([786_432, 794_624]),
         place: None,
         confidence: 0.999,
-        because: "768KiB that were read are found again, 776KiB are not".into(),
+        because: "768 KiB that were read are found again, 776 KiB are not".into(),
     };
     let points = [(4.0, 4.2), (768.0, 4.3), (776.0, 67.9)].map(|(x, y)| Point { x, y, spread: None }).to_vec();
     ProbeRecord {
@@ -46,7 +46,7 @@ fn record() -> ProbeRecord {
                     title: "Read, and read again".into(),
                     form: Form::Lines,
                     x_label: "KiB that are read".into(),
-                    y_label: "us for a request, median".into(),
+                    y_label: "µs for a request, median".into(),
                     x_log: true,
                     y_log: false,
                     series: vec![Series { name: "second pass".into(), from_paper: false, points }],

@@ -76,6 +76,8 @@ pub fn scaled(slower: f64) -> Record {
                 read_mib_s: rate * 0.6 * (0.5 + collecting / 2.0) * 4.0 / 1024.0,
                 write_mib_s: rate * 0.4 * collecting * 12.0 / 1024.0,
                 mean_latency_us: 96.0 * slower * wobble / collecting,
+                read_latency_us: Some(82.0 * slower * wobble),
+                write_latency_us: Some(117.0 * slower * wobble / collecting / collecting),
                 p99_latency_us: Some(900.0 * slower * (0.8 + 0.5 * noise.next()) / collecting / collecting),
                 erases: if i > 90 { (30.0 * wobble * slower) as u64 } else { 0 },
             }
@@ -148,6 +150,7 @@ pub fn scaled(slower: f64) -> Record {
         iops: 4_024_570.0 / seconds,
         bandwidth_mib_s: Bandwidth { read: 9_423.0 / seconds, write: 18_846.0 / seconds },
         write_amplification: 1.0 + 1.31 * slower,
+        flash_written_per_host_byte: Some(0.9 + 1.18 * slower),
         flash: Flash {
             unit_bytes: 4096,
             units_host: 4_310_000,
@@ -261,7 +264,7 @@ pub fn scaled(slower: f64) -> Record {
             added_reads_ratio: 0.13,
             added_writes_ratio: 0.07,
         }),
-        recovery: Some(Recovery { seconds: 0.84, pages_read: 52_400 }),
+        recovery: Some(Recovery { seconds: 0.84 * slower, pages_read: 52_400, pages_lost: Some(312) }),
         memory: vec![
             Placement { memory: "dram".into(), usage: "map".into(), size_bytes: 64 << 20, note: String::new() },
             Placement {

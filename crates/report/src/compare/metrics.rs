@@ -21,28 +21,36 @@ pub(super) struct Metric {
     pub better: Better,
     /// By record; `None` where the record has no such figure.
     pub values: Vec<Option<f64>>,
+    /// By record: it reached its end. What a stopped run did not do yet is no merit.
+    whole: Vec<bool>,
     /// Shown as bars on the page.
     pub bars: bool,
 }
 
 impl Metric {
-    /// Whether the value of record `i` is the best, and not all are equal.
+    /// Whether the value of record `i` is the best of those that reached their end. What looks alike is alike: values that are
+    /// written with the same digits are all the best, or none is. What most of them share is no distinction.
     pub(super) fn is_best(&self, i: usize) -> bool {
-        let Some(value) = self.values[i] else { return false };
-        let known = || self.values.iter().flatten();
-        let differ = known().any(|other| *other != value);
-        differ
-            && match self.better {
-                Better::Higher => known().all(|other| value >= *other),
-                Better::Lower => known().all(|other| value <= *other),
-                Better::Neither => false,
-            }
+        let Some(value) = self.values[i].filter(|_| self.whole[i]) else { return false };
+        let known = || self.values.iter().zip(&self.whole).filter_map(|(value, whole)| value.filter(|_| *whole));
+        let best = match self.better {
+            Better::Higher => known().fold(f64::NEG_INFINITY, f64::max),
+            Better::Lower => known().fold(f64::INFINITY, f64::min),
+            Better::Neither => return false,
+        };
+        let best = self.quantity.format(best);
+        let alike = known().filter(|other| self.quantity.format(*other) == best).count();
+        self.quantity.format(value) == best && 2 * alike <= known().count() + 1 && alike < known().count()
     }
 
-    /// By how much record `i` differs from the first, as a share of the first.
+    /// By how much record `i` differs from the first, as a share of the first; 0 where both are written with the same digits.
     pub(super) fn change(&self, i: usize) -> Option<f64> {
         let (first, value) = (self.values.first().copied().flatten()?, self.values[i]?);
-        (i > 0 && first != 0.0).then(|| ratio(value - first, first))
+        if i == 0 || first == 0.0 {
+            return None;
+        }
+        let alike = self.quantity.format(first) == self.quantity.format(value);
+        Some(if alike { 0.0 } else { ratio(value - first, first) })
     }
 }
 
@@ -61,10 +69,11 @@ pub(super) fn operations(records: &[Labelled]) -> Vec<String> {
 /// The figures, in the order of the table. What no record has is left out.
 pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
     let mut metrics = Vec::new();
+    let whole: Vec<bool> = records.iter().map(|run| !run.record.partial).collect();
     let mut add = |name: &str, quantity, better, bars, value: &dyn Fn(&Record) -> Option<f64>| {
         let values: Vec<Option<f64>> = records.iter().map(|run| value(&run.record).filter(|v| v.is_finite())).collect();
         if values.iter().any(Option::is_some) {
-            metrics.push(Metric { name: name.to_owned(), quantity, better, values, bars });
+            metrics.push(Metric { name: name.to_owned(), quantity, better, values, whole: whole.clone(), bars });
         }
     };
     let positive = |value: f64| (value > 0.0).then_some(value);
@@ -88,6 +97,7 @@ pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
             });
         }
     }
+    add("flash written per host byte", Quantity::Ratio, Better::Lower, true, &Record::written_per_host_byte);
     add("write amplification", Quantity::Ratio, Better::Lower, true, &|r| positive(r.write_amplification));
     add("blocks erased", Quantity::Count, Better::Lower, true, &|r| Some(r.erases as f64));
     add("collections", Quantity::Count, Better::Lower, false, &|r| Some(r.collections as f64));
@@ -105,7 +115,8 @@ pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
     add("read cache hits", Quantity::Share, Better::Higher, false, &|r| hits(&r.read_cache));
     let mapping = |r: &Record| r.map_cache.as_ref().filter(|cache| cache.lookups > 0).map(|cache| cache.hit_ratio);
     add("mapping cache hits", Quantity::Share, Better::Higher, false, &mapping);
-    add("destage length", Quantity::Ratio, Better::Higher, true, &|r| positive(r.destage_length_pages.mean));
+    // Longer is no merit by itself: pages that only went along make it long, too.
+    add("destage length", Quantity::Ratio, Better::Neither, true, &|r| positive(r.destage_length_pages.mean));
     add("pages merged on flush", Quantity::Count, Better::Neither, false, &|r| {
         positive(r.write_buffer.pages_merged as f64)
     });
@@ -114,6 +125,13 @@ pub(super) fn metrics(records: &[Labelled]) -> Vec<Metric> {
     add("die busy, mean", Quantity::Share, Better::Neither, false, &|r| {
         let dies = &r.utilization.dies;
         (!dies.is_empty()).then(|| ratio(dies.iter().map(|die| die.busy_share()).sum(), dies.len() as f64))
+    });
+    add("recovery time", Quantity::Seconds, Better::Lower, true, &|r| r.recovery.map(|recovery| recovery.seconds));
+    add("pages read in recovery", Quantity::Count, Better::Lower, false, &|r| {
+        r.recovery.map(|recovery| recovery.pages_read as f64)
+    });
+    add("pages lost unflushed", Quantity::Count, Better::Lower, false, &|r| {
+        r.recovery.and_then(|recovery| recovery.pages_lost).map(|pages| pages as f64)
     });
     add("requests", Quantity::Count, Better::Neither, false, &|r| Some(r.requests as f64));
     add("simulated time", Quantity::Seconds, Better::Neither, false, &|r| Some(r.simulated_seconds));

@@ -2,6 +2,7 @@
 //!
 //! The first record is the one that the others are compared with.
 
+mod header;
 mod metrics;
 mod page;
 mod table;
@@ -11,6 +12,7 @@ pub(crate) use table::printable;
 pub use table::table;
 
 use crate::record::Record;
+use std::collections::BTreeMap;
 
 /// A record and what it is called in a comparison, such as `ftl.gc_victim=greedy`.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,5 +49,138 @@ pub fn caveats(records: &[Labelled]) -> Vec<String> {
     if differs(|a, b| a.tool_version == b.tool_version) {
         caveats.push("The runs were made by different versions.".to_owned());
     }
+    caveats.extend(same_flash(records));
     caveats
+}
+
+/// Runs that ask for different over-provisioning and got the same flash: whole superblocks on every die hide the difference.
+fn same_flash(records: &[Labelled]) -> Option<String> {
+    let asked = |record: &Record| record.profile.settings.get("ftl.over_provisioning").cloned();
+    let mut by_flash: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for run in records {
+        let Some(asked) = asked(&run.record) else { continue };
+        let flash = &run.record.flash;
+        let layout = (run.record.capacity_bytes, flash.raw_bytes, flash.over_provisioning.to_bits());
+        let alike = by_flash.entry(layout).or_default();
+        if !alike.contains(&asked) {
+            alike.push(asked);
+        }
+    }
+    let alike: Vec<String> = by_flash
+        .iter()
+        .filter(|((_, raw_bytes, _), asked)| *raw_bytes > 0 && asked.len() > 1)
+        .map(|((.., share), asked)| {
+            let share = crate::units::percent(f64::from_bits(*share));
+            format!(
+                "{} ({share} spare)",
+                asked.iter().map(|asked| crate::units::setting(asked)).collect::<Vec<_>>().join(", ")
+            )
+        })
+        .collect();
+    (!alike.is_empty()).then(|| {
+        format!(
+            "These values of ftl.over_provisioning came to the same flash, because every die has whole superblocks: {}. What \
+             differs between these runs is not over-provisioning; a larger drive, fewer dies or smaller blocks tell them apart.",
+            alike.join("; ")
+        )
+    })
+}
+
+/// A run's label with one of its warnings, and what is left of it without numbers.
+type Said<'a> = (&'a str, &'a str);
+
+/// Each warning once, after the runs that it belongs to. Warnings that differ in their numbers alone are one: with the numbers
+/// of the first run.
+fn warnings(records: &[Labelled]) -> Vec<String> {
+    let mut all: Vec<(String, Vec<Said>)> = Vec::new();
+    for run in records {
+        for warning in &run.record.warnings {
+            let said = (run.label.as_str(), warning.as_str());
+            let shape = without_numbers(warning);
+            match all.iter_mut().find(|(other, _)| *other == shape) {
+                Some((_, runs)) if runs.contains(&said) => {}
+                Some((_, runs)) => runs.push(said),
+                None => all.push((shape, vec![said])),
+            }
+        }
+    }
+    all.into_iter()
+        .map(|(_, runs)| {
+            let (first, text) = runs[0];
+            let mut labels: Vec<&str> = runs.iter().map(|(label, _)| *label).collect();
+            labels.dedup();
+            let numbers = if runs.iter().any(|(_, other)| *other != text) {
+                format!(" (the numbers are those of {first})")
+            } else {
+                String::new()
+            };
+            match labels.len() == records.len() {
+                true if numbers.is_empty() => text.to_owned(),
+                true => format!("all runs: {text}{numbers}"),
+                false => format!("{}: {text}{numbers}", labels.join(", ")),
+            }
+        })
+        .collect()
+}
+
+/// A text without its numbers and the units behind them.
+fn without_numbers(text: &str) -> String {
+    const UNITS: [&str; 15] =
+        ["ps", "ns", "µs", "us", "ms", "s", "min", "h", "d", "B", "KiB", "MiB", "GiB", "TiB", "k"];
+    let mut words: Vec<&str> = Vec::new();
+    for word in text.split(' ') {
+        let plain = word.trim_matches(|c: char| !c.is_alphanumeric());
+        if plain.starts_with(|c: char| c.is_ascii_digit()) {
+            words.push("#");
+        } else if !(words.last() == Some(&"#") && UNITS.contains(&plain)) {
+            words.push(word);
+        }
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Flash;
+
+    fn run(label: &str, record: Record) -> Labelled {
+        Labelled { label: label.into(), record }
+    }
+
+    #[test]
+    fn over_provisioning_that_made_no_difference_is_told() {
+        let made = |asked: &str, got: f64, raw_bytes: u64| {
+            let mut record =
+                Record { flash: Flash { raw_bytes, over_provisioning: got, ..Flash::default() }, ..Record::default() };
+            record.profile.settings.insert("ftl.over_provisioning".into(), asked.into());
+            run(asked, record)
+        };
+        let runs = [made("0.07", 0.125, 100), made("0.1", 0.125, 100), made("0.28", 0.5, 150)];
+        let told = caveats(&runs);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("0.07, 0.1 (12.5 % spare)") && !told[0].contains("0.28"), "{told:?}");
+        assert!(caveats(&[made("0.07", 0.125, 100), made("0.28", 0.5, 150)]).is_empty());
+    }
+
+    #[test]
+    fn warnings_that_differ_in_numbers_are_one() {
+        let with = |label: &str, warnings: &[&str]| {
+            run(label, Record { warnings: warnings.iter().map(|w| (*w).to_owned()).collect(), ..Record::default() })
+        };
+        let late = |time: &str| format!("it ended {time} after the last had come, so (--queue-depth N) helps");
+        let runs = [
+            with("a", &[&late("1.2 ms"), "of all"]),
+            with("b", &[&late("3 s"), "of all", "1 command failed"]),
+            with("c", &["of all"]),
+        ];
+        assert_eq!(
+            warnings(&runs),
+            [
+                format!("a, b: {} (the numbers are those of a)", late("1.2 ms")),
+                "of all".to_owned(),
+                "b: 1 command failed".to_owned(),
+            ]
+        );
+    }
 }

@@ -1,12 +1,11 @@
 //! The comparison as one HTML page.
 
 use super::metrics::{Metric, metrics, operations};
-use super::{Labelled, caveats};
+use super::{Labelled, caveats, header, warnings};
 use crate::html::{document, escape};
 use crate::page::{FULL, HALF, cdf_chart, figure, operation, programmed, tail_chart};
 use crate::plot::{Bar, COLOURS, Segment, horizontal_bars, stacked_bar};
 use crate::units::{bytes, change, significant};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// One page that compares `records` with the first of them. Needs nothing else: no script, no network.
@@ -22,20 +21,20 @@ pub fn page(records: &[Labelled], title: &str) -> String {
         body.push_str("</header>\n<p>Nothing to compare.</p>\n");
         return document(title, &body);
     };
-    let workload = &first.record.workload;
-    let what = if workload.description.is_empty() { &workload.source } else { &workload.description };
     let _ = writeln!(
         body,
-        "<p class=\"lead\">{}<br>Differences are relative to the first run, <b>{}</b>. The best value has a star.</p>\n</header>",
-        escape(what),
+        "<p class=\"lead\">Differences are relative to the first run, <b>{}</b>. The best value has a star where it differs from \
+         others in what is shown.</p>\n</header>",
         escape(&first.label)
     );
     notes(&mut body, records);
+    header::section(&mut body, records);
     let metrics = metrics(records);
     bars(&mut body, records, &metrics);
     latency(&mut body, records);
     traffic(&mut body, records);
     table(&mut body, records, &metrics);
+    header::again(&mut body, records);
     let _ = writeln!(body, "<footer>tidewater {}.</footer>", escape(&first.record.tool_version));
     document(&format!("{title} – tidewater"), &body)
 }
@@ -45,13 +44,7 @@ fn notes(out: &mut String, records: &[Labelled]) {
         out.push_str("<div class=\"banner\" role=\"alert\"><b>PARTIAL</b> Not every run reached its end.</div>\n");
     }
     let caveats = caveats(records);
-    // The same warning of many runs is said once.
-    let mut warnings: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for run in records {
-        for warning in &run.record.warnings {
-            warnings.entry(warning).or_default().push(&run.label);
-        }
-    }
+    let warnings = warnings(records);
     if caveats.is_empty() && warnings.is_empty() {
         return;
     }
@@ -59,9 +52,8 @@ fn notes(out: &mut String, records: &[Labelled]) {
     for caveat in caveats {
         let _ = write!(out, "<li>{}</li>", escape(&caveat));
     }
-    for (warning, labels) in warnings {
-        let who = if labels.len() == records.len() { "all runs".to_owned() } else { labels.join(", ") };
-        let _ = write!(out, "<li>{}: {}</li>", escape(&who), escape(warning));
+    for warning in warnings {
+        let _ = write!(out, "<li>{}</li>", escape(&warning));
     }
     out.push_str("</ul></div>\n");
 }
@@ -139,10 +131,14 @@ fn traffic(out: &mut String, records: &[Labelled]) {
         if !bar.is_empty() {
             let _ = writeln!(
                 svg,
-                "<p><b>{}</b> <span class=\"muted\">{} written, amplification {}</span></p>\n{bar}",
+                "<p><b>{}</b> <span class=\"muted\">{} programmed, write amplification {}{}</span></p>\n{bar}",
                 escape(&run.label),
                 bytes(flash.units_total().saturating_mul(flash.unit_bytes)),
-                significant(run.record.write_amplification)
+                significant(run.record.write_amplification),
+                run.record
+                    .written_per_host_byte()
+                    .map(|per_byte| format!(", {} per byte of the host", significant(per_byte)))
+                    .unwrap_or_default()
             );
         }
     }

@@ -1,7 +1,7 @@
 //! The comparison as text.
 
 use super::metrics::{Metric, metrics};
-use super::{Labelled, caveats};
+use super::{Labelled, caveats, warnings};
 use crate::units::change;
 use std::fmt::Write;
 
@@ -47,26 +47,32 @@ pub fn table(records: &[Labelled], width: usize) -> String {
     }
     let mut out: String = out.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     if records.len() > 1 {
-        let _ = writeln!(out, "\n* best of its row; percentages compare with {}", printable(&first.label));
+        let _ = writeln!(out, "\n* best of its row; percentages and factors compare with {}", printable(&first.label));
     }
     for caveat in caveats(records) {
         let _ = writeln!(out, "note: {}", printable(&caveat));
     }
-    for (warning, labels) in warnings(records) {
-        let whose =
-            if labels.len() == records.len() { String::new() } else { format!("{}: ", printable(&labels.join(", "))) };
-        let _ = writeln!(out, "warning: {whose}{}", printable(warning));
+    for warning in warnings(records) {
+        let _ = writeln!(out, "warning: {}", printable(&warning));
     }
     out
 }
 
 /// What is compared first, where there are many records.
-const FIRST: [&str; 6] =
-    ["mean response", "blocks erased", "write amplification", "write buffer hits", "destage length", "padding reads"];
+const FIRST: [&str; 8] = [
+    "mean response",
+    "recovery time",
+    "blocks erased",
+    "flash written per host byte",
+    "write amplification",
+    "write buffer hits",
+    "destage length",
+    "padding reads",
+];
 /// More records than this have a row each, with a few figures, above the table.
 const GLANCE_MIN: usize = 4;
 
-/// A row for each of many records, best mean response first; as many of [`FIRST`] as fit into `width`.
+/// A row for each of many records, the best mean response first; as many of [`FIRST`] as fit into `width`.
 fn glance(metrics: &[Metric], labels: &[String], width: usize) -> String {
     if labels.len() < GLANCE_MIN {
         return String::new();
@@ -107,21 +113,6 @@ fn glance(metrics: &[Metric], labels: &[String], width: usize) -> String {
     }
     out.push('\n');
     out
-}
-
-/// Each warning once, with the runs that it belongs to.
-fn warnings(records: &[Labelled]) -> Vec<(&str, Vec<&str>)> {
-    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
-    for run in records {
-        for warning in &run.record.warnings {
-            match all.iter_mut().find(|(other, _)| other == warning) {
-                Some((_, labels)) if labels.last() == Some(&run.label.as_str()) => {}
-                Some((_, labels)) => labels.push(&run.label),
-                None => all.push((warning, vec![&run.label])),
-            }
-        }
-    }
-    all
 }
 
 fn cell(metric: &Metric, i: usize) -> String {

@@ -28,6 +28,11 @@ pub(crate) fn programmed(flash: &Flash) -> [(&'static str, usize, u64); 5] {
     ]
 }
 
+/// Bytes of all that was programmed.
+pub(crate) fn programmed_bytes(flash: &Flash) -> u64 {
+    flash.units_total().saturating_mul(flash.unit_bytes)
+}
+
 fn traffic(out: &mut String, record: &Record) {
     let flash = &record.flash;
     let segments: Vec<Segment> = programmed(flash)
@@ -47,8 +52,16 @@ fn traffic(out: &mut String, record: &Record) {
     let how = format!(
         "Everything programmed, by its reason. Only the first part carries new data of the host. Collection copies live data \
          out of blocks before they are erased, the map says where data is, padding fills what could not wait, and what is \
-         rewritten completes blocks that the write buffer lets go. The write amplification is all of it per unit that the host wrote: {}.",
-        significant(record.write_amplification)
+         rewritten completes blocks that the write buffer lets go. The write amplification is all of it per unit of the first \
+         part, which is what left the write buffer: {}.{}",
+        significant(record.write_amplification),
+        record.written_per_host_byte().map_or_else(String::new, |per_byte| {
+            format!(
+                " Per byte that the host wrote, {} bytes were programmed: pages that the buffer saw replaced, or still holds, \
+                 cost nothing here. Write zeroes and deallocations count as no bytes of the host's.",
+                significant(per_byte)
+            )
+        })
     );
     figure(out, "What was written to the flash", &how, &svg);
 }
@@ -143,6 +156,9 @@ fn counters(out: &mut String, record: &Record) {
     if let Some(recovery) = &record.recovery {
         rows.push(("recovery after the power cut", crate::units::seconds(recovery.seconds)));
         rows.push(("pages read for it", count(recovery.pages_read as f64)));
+        if let Some(lost) = recovery.pages_lost {
+            rows.push(("pages of completed writes lost, not flushed", count(lost as f64)));
+        }
     }
     out.push_str("<figure>\n<figcaption><h3>Counters</h3></figcaption>\n<table><tbody>\n");
     for (what, value) in rows {

@@ -4,7 +4,7 @@ use super::{FULL, HALF, figure, measured, operation, operation_colour};
 use crate::html::escape;
 use crate::plot::{Axis, LineChart, Series, thin};
 use crate::record::{Distribution, Latency, Record};
-use crate::units::{Quantity, count, micros, percent};
+use crate::units::{Quantity, count, micros, part};
 use std::fmt::Write;
 
 /// Points of one curve that are drawn: more than the pixels of a plot help nobody.
@@ -132,7 +132,7 @@ fn table(out: &mut String, record: &Record) {
             "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
             escape(&operation(name)),
             count(latency.count as f64),
-            percent(crate::record::ratio(latency.count as f64, whole)),
+            escape(&part(crate::record::ratio(latency.count as f64, whole))),
             micros(latency.mean),
             micros(latency.min)
         );

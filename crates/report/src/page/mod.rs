@@ -10,8 +10,9 @@ use crate::record::{Latency, Record, ratio};
 use crate::units::{bytes, count, grouped, mib_per_second, micros, percent, plural, seconds, significant};
 use std::fmt::Write;
 
-pub(crate) use flash::programmed;
+pub(crate) use flash::{programmed, programmed_bytes};
 pub(crate) use latency::{cdf_chart, tail_chart};
+pub(crate) use setup::command;
 
 /// Width of a plot over the whole page, in pixels.
 pub(crate) const FULL: f64 = 1044.0;
@@ -156,12 +157,24 @@ fn tiles(out: &mut String, record: &Record) {
             tile(out, &format!("{what} bandwidth"), &mib_per_second(bandwidth), &more);
         }
     }
+    if let Some(per_byte) = record.written_per_host_byte() {
+        tile(
+            out,
+            "Flash written per host byte",
+            &significant(per_byte),
+            &format!(
+                "{} programmed, {} written by the host",
+                bytes(programmed_bytes(&record.flash)),
+                bytes(record.bytes_written)
+            ),
+        );
+    }
     if record.flash.units_host > 0 || record.bytes_written > 0 {
         tile(
             out,
             "Write amplification",
             &significant(record.write_amplification),
-            "bytes of flash written per byte of the host",
+            "programmed per unit that left the write buffer",
         );
     }
     if record.write_buffer.was_asked() {
@@ -238,10 +251,10 @@ fn buffers(out: &mut String, record: &Record) {
             ),
         };
         let how = format!(
-            "Pages that went from the write buffer to flash together: {} on average over {} destages. Further right is better \
-             for the flash: long runs mean large programs, and blocks that are replaced whole.{along}",
+            "Pages that went from the write buffer to flash together: {} on average over {}. Long runs mean large programs, and \
+             blocks that are replaced whole; pages that only went along make them longer, too.{along}",
             significant(destage.mean),
-            count(destage.count as f64)
+            plural(destage.count, "destage")
         );
         figure(out, "Destage length", &how, &latency::destage_chart(destage));
     }

@@ -4,7 +4,7 @@
   const tip = document.getElementById("tip");
   const short = v => {
     const m = Math.abs(v), d = m >= 99.95 ? 0 : m >= 9.995 ? 1 : m >= 0.9995 ? 2 : 3;
-    return String(Number(v.toFixed(d)));
+    return m > 0 && m < 0.09995 ? String(Number(v.toPrecision(2))) : String(Number(v.toFixed(d)));
   };
   const step = (v, steps) => {
     const [, by, unit] = steps.find(s => Math.abs(v) < s[0]) || steps[steps.length - 1];

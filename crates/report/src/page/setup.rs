@@ -2,7 +2,7 @@
 
 use crate::html::escape;
 use crate::record::{Record, WorkloadKind};
-use crate::units::{bytes, count, grouped, seconds, significant};
+use crate::units::{bytes, plural, plural_exact, seconds, setting, significant};
 use std::fmt::Write;
 
 pub(super) fn section(out: &mut String, record: &Record) {
@@ -27,7 +27,8 @@ pub(super) fn section(out: &mut String, record: &Record) {
         for (key, value) in settings {
             let changed = record.profile.changed.iter().any(|set| set.split('=').next() == Some(key));
             let (open, close) = if changed { ("<b>", "</b> (changed)") } else { ("", "") };
-            let _ = writeln!(out, "<div><dt>{}</dt><dd>{open}{}{close}</dd></div>", escape(key), escape(value));
+            let _ =
+                writeln!(out, "<div><dt>{}</dt><dd>{open}{}{close}</dd></div>", escape(key), escape(&setting(value)));
         }
         out.push_str("</dl></details>\n");
     }
@@ -118,12 +119,12 @@ fn options(out: &mut String, record: &Record) {
 fn footer(out: &mut String, record: &Record) {
     let _ = write!(
         out,
-        "<footer>tidewater {}, record schema {}. {} NVMe commands, {} events of the virtual clock ({} per request), \
+        "<footer>tidewater {}, record schema {}. {}, {} of the virtual clock ({} per request), \
          simulated in {} ({} of processor time)",
         escape(&record.tool_version),
         record.schema,
-        grouped(record.commands),
-        grouped(record.timing_events),
+        plural_exact(record.commands, "NVMe command"),
+        plural_exact(record.timing_events, "event"),
         significant(record.events_per_request),
         seconds(record.wall_seconds),
         seconds(record.user_cpu_seconds)
@@ -131,8 +132,8 @@ fn footer(out: &mut String, record: &Record) {
     if record.user_cpu_seconds > 0.0 {
         let _ = write!(
             out,
-            ", {} requests per second of processor time",
-            count(record.requests as f64 / record.user_cpu_seconds)
+            ", {} per second of processor time",
+            plural((record.requests as f64 / record.user_cpu_seconds).round() as u64, "request")
         );
     }
     if let Some(memory) = record.bytes_per_touched_page {

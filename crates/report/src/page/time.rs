@@ -36,6 +36,25 @@ pub(super) fn section(out: &mut String, record: &Record) {
     };
     let rate = |name, colour, value| Line { name, colour, value, latency: false };
     let delay = |name, colour, value| Line { name, colour, value, latency: true };
+    // Records of older builds have the mean of both together alone, and so have runs of neither.
+    let mut delays = vec![
+        delay("read", 0, |p| p.read_latency_us.unwrap_or(0.0)),
+        delay("write", 1, |p| p.write_latency_us.unwrap_or(0.0)),
+    ];
+    let apart = series.points.iter().any(|p| p.read_latency_us.is_some() || p.write_latency_us.is_some());
+    if !apart {
+        delays = vec![delay("mean", 6, |p| p.mean_latency_us)];
+    }
+    delays.push(delay("99 % within", 3, |p| p.p99_latency_us.unwrap_or(0.0)));
+    let latency = format!(
+        "The mean of {} in each interval{}. A hump is a time of waiting, often for collection. A gap is a time without requests.",
+        if apart {
+            "the reads and of the writes that ended"
+        } else {
+            "all requests that ended, reads and writes together,"
+        },
+        if merged > 1 { ", the worst of those that a point stands for" } else { "" }
+    );
     out.push_str("<div class=\"dense\">\n");
     let panels: [(&str, String, Vec<Line>, Quantity, &'static str); 4] = [
         (
@@ -54,19 +73,15 @@ pub(super) fn section(out: &mut String, record: &Record) {
         ),
         (
             "Latency",
-            "Of the requests that ended in each interval. A hump is a time of waiting, often for collection. A gap is a time without requests."
-                .to_owned(),
-            vec![
-                delay("mean", 6, |p| p.mean_latency_us),
-                delay("99 % within", 3, |p| p.p99_latency_us.unwrap_or(0.0)),
-            ],
+            latency,
+            delays,
             Quantity::Micros,
             "latency, log scale",
         ),
         (
             "Blocks erased",
-            "Erases in each interval: each frees a block after its live data was copied. None means that nothing had to be \
-             collected yet."
+            "Erases in each interval, of blocks that held data and of blocks that held the map. What was still valid in a block was \
+             copied before; often nothing was. None means that no block had to be given back yet."
                 .to_owned(),
             vec![rate("erases", 2, |p| p.erases as f64)],
             Quantity::Count,

@@ -1,8 +1,8 @@
 //! Bars: histograms, one stacked bar, and rows of horizontal bars.
 
-use super::Axis;
+use super::{Axis, close_plot, open_plot};
 use crate::html::escape;
-use crate::units::{Quantity, count, percent};
+use crate::units::{Quantity, count, part};
 use std::fmt::Write;
 
 /// A part of a stacked bar.
@@ -20,8 +20,8 @@ pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment], longest
     if !(whole > 0.0 && whole.is_finite()) {
         return String::new();
     }
-    let mut out =
-        format!("<svg class=\"plot\" viewBox=\"0 0 {width} 46\" role=\"img\" aria-label=\"{}\">\n", escape(title));
+    let mut out = String::new();
+    open_plot(&mut out, title, width, 46.0, "");
     let bar_width = width * (whole / longest).clamp(0.0, 1.0);
     let mut x = 0.0;
     for segment in segments.iter().filter(|segment| segment.value > 0.0) {
@@ -33,10 +33,10 @@ pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment], longest
             segment.colour,
             escape(segment.name),
             escape(&segment.says),
-            percent(share)
+            escape(&part(share))
         );
-        let words = format!("{} {}", segment.name, percent(share));
-        if wide > 8.0 * words.chars().count() as f64 {
+        let words = format!("{} {}", segment.name, part(share));
+        if wide > 9.2 * words.chars().count() as f64 {
             let _ = writeln!(
                 out,
                 "<text class=\"inbar\" x=\"{:.1}\" y=\"28\" text-anchor=\"middle\">{}</text>",
@@ -47,7 +47,8 @@ pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment], longest
         out.push_str("</g>\n");
         x += wide;
     }
-    out.push_str("</svg>\n<ul class=\"legend\">");
+    close_plot(&mut out);
+    out.push_str("<ul class=\"legend\">");
     for segment in segments {
         let _ = write!(
             out,
@@ -55,7 +56,7 @@ pub(crate) fn stacked_bar(title: &str, width: f64, segments: &[Segment], longest
              d=\"M0 0h12v12h-12z\"/></svg>{} <b>{}</b> <span class=\"muted\">{}</span></li>",
             segment.colour,
             escape(segment.name),
-            percent(segment.value.max(0.0) / whole),
+            escape(&part(segment.value.max(0.0) / whole)),
             escape(&segment.says)
         );
     }
@@ -92,10 +93,8 @@ pub(crate) fn histogram(
     // A few bars must not be as wide as barns.
     let pitch = ((right - left) / bars as f64).min(64.0);
     let start = left + ((right - left) - pitch * bars as f64) / 2.0;
-    let mut out = format!(
-        "<svg class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">\n",
-        escape(title)
-    );
+    let mut out = String::new();
+    open_plot(&mut out, title, width, height, "");
     for (value, name) in y.ticks() {
         let at = bottom - y.place(value) * (bottom - top);
         let _ = writeln!(out, "<path class=\"grid\" d=\"M{left} {at:.1}H{right:.1}\"/>");
@@ -135,10 +134,11 @@ pub(crate) fn histogram(
     let _ = writeln!(out, "<text class=\"label\" x=\"2\" y=\"12\">{}</text>", escape(noun));
     let _ = writeln!(
         out,
-        "<text class=\"label\" x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n</svg>",
+        "<text class=\"label\" x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
         height - 6.0,
         escape(label)
     );
+    close_plot(&mut out);
     out
 }
 
@@ -160,10 +160,8 @@ pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> String {
     const PITCH: f64 = 30.0;
     let most = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
     let height = PITCH * bars.len() as f64 + 4.0;
-    let mut out = format!(
-        "<svg class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">\n",
-        escape(title)
-    );
+    let mut out = String::new();
+    open_plot(&mut out, title, width, height, "");
     // A third of the row is for the name, a quarter for the value.
     let (left, full) = (width * 0.34, width * 0.42);
     let letters = (left / 7.0) as usize;
@@ -195,6 +193,6 @@ pub(crate) fn horizontal_bars(title: &str, width: f64, bars: &[Bar]) -> String {
             escape(&bar.change)
         );
     }
-    out.push_str("</svg>\n");
+    close_plot(&mut out);
     out
 }

@@ -1,7 +1,7 @@
 //! Candlesticks: lowest, lower quartile, median, upper quartile and highest of many measurements.
 
 use super::grouped::legend;
-use super::{Axis, Frame};
+use super::{Axis, Frame, close_plot};
 use crate::html::escape;
 use std::fmt::Write;
 
@@ -64,7 +64,7 @@ impl CandleChart<'_> {
             }
             out.push_str("</g>\n");
         }
-        out.push_str("</svg>\n");
+        close_plot(&mut out);
         out
     }
 }

@@ -1,11 +1,11 @@
 //! The frame of a chart: two axes with their names, marks and grid.
 
-use super::Axis;
+use super::{Axis, open_plot};
 use crate::html::escape;
 use std::fmt::Write;
 
 /// Room for the names of the y axis.
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 68.0;
 /// Room for half a name of the x axis.
 const RIGHT: f64 = 18.0;
 /// Room for what the y axis shows.
@@ -51,20 +51,13 @@ impl Frame<'_> {
     pub(super) fn open(&self, out: &mut String, continuous: bool) {
         let (width, height) = (self.width, self.height);
         let (right, bottom) = (width - RIGHT, self.bottom());
-        let _ = write!(
-            out,
-            "<svg class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\"",
-            escape(self.title)
-        );
-        if continuous {
-            let _ = write!(
-                out,
-                " data-box=\"{LEFT} {right} {TOP} {bottom}\" data-x=\"{}\" data-y=\"{}\"",
-                self.x.data(),
-                self.y.data()
-            );
-        }
-        out.push_str(">\n");
+        let data = if continuous {
+            let (x, y) = (self.x.data(), self.y.data());
+            format!(" data-box=\"{LEFT} {right} {TOP} {bottom}\" data-x=\"{x}\" data-y=\"{y}\"")
+        } else {
+            String::new()
+        };
+        open_plot(out, self.title, width, height, &data);
         self.marks_of_x(out, continuous);
         for (value, name) in self.y.ticks() {
             let y = bottom - self.y.place(value) * (bottom - TOP);
@@ -92,17 +85,23 @@ impl Frame<'_> {
 
     fn marks_of_x(&self, out: &mut String, continuous: bool) {
         let (right, bottom) = (self.width - RIGHT, self.bottom());
-        let mut free_from = f64::NEG_INFINITY;
-        for (value, name) in self.x.ticks() {
+        // The greatest decade is where the tail is: on a logarithmic axis names give way to those on their right.
+        let mut ticks = self.x.ticks();
+        if self.x.is_log() {
+            ticks.reverse();
+        }
+        let mut taken: Vec<(f64, f64)> = Vec::new();
+        for (value, name) in ticks {
             let x = LEFT + self.x.place(value) * (right - LEFT);
             if continuous {
                 let class = if name.is_empty() { "grid faint" } else { "grid" };
                 let _ = writeln!(out, "<path class=\"{class}\" d=\"M{x:.1} {TOP}V{bottom:.1}\"/>");
             }
-            // A name that would run into the one before it is left out, not its mark.
+            // A name that would run into another is left out, not its mark.
             let half = 3.3 * name.chars().count() as f64;
-            if !name.is_empty() && x - half > free_from {
-                free_from = x + half + 8.0;
+            let (from, to) = (x - half - 4.0, x + half + 4.0);
+            if !name.is_empty() && taken.iter().all(|(other_from, other_to)| from > *other_to || to < *other_from) {
+                taken.push((from, to));
                 let _ = writeln!(
                     out,
                     "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",

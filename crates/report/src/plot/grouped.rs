@@ -1,6 +1,6 @@
 //! Bars in groups, upright: one group for each place, one bar of it for each series.
 
-use super::{Axis, Frame};
+use super::{Axis, Frame, close_plot};
 use crate::html::escape;
 use std::fmt::Write;
 
@@ -66,7 +66,7 @@ impl GroupedBars<'_> {
             }
             out.push_str("</g>\n");
         }
-        out.push_str("</svg>\n");
+        close_plot(&mut out);
         out
     }
 }

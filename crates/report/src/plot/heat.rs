@@ -1,7 +1,6 @@
 //! The channel by die heat map.
 
-use super::Axis;
-use crate::html::escape;
+use super::{Axis, close_plot, open_plot};
 use crate::record::{Utilization, ratio};
 use crate::units::{Quantity, percent};
 use std::collections::BTreeSet;
@@ -30,10 +29,8 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
     let bus_top = top + tall * rows.len() as f64 + 10.0;
     let has_buses = !usage.channels.is_empty();
     let height = bus_top + if has_buses { tall } else { -10.0 } + 40.0;
-    let mut out = format!(
-        "<svg class=\"plot\" viewBox=\"0 0 {width} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
-        escape(title)
-    );
+    let mut out = String::new();
+    open_plot(&mut out, title, width, height.round(), "");
     let with_text = wide >= 44.0 && tall >= 16.0;
     let mut cell = |column: usize, y: f64, share: f64, says: String| {
         let x = left + column as f64 * wide;
@@ -112,7 +109,7 @@ pub(crate) fn heat_map(title: &str, width: f64, usage: &Utilization) -> String {
         );
     }
     key(&mut out, width, height, &scale);
-    out.push_str("</svg>\n");
+    close_plot(&mut out);
     out
 }
 

@@ -1,6 +1,6 @@
 //! Line charts.
 
-use super::{Axis, Frame};
+use super::{Axis, Frame, close_plot};
 use crate::html::escape;
 use std::fmt::Write;
 
@@ -48,7 +48,7 @@ impl LineChart<'_> {
         for series in &self.series {
             line(&mut out, &frame, series);
         }
-        out.push_str("</svg>\n");
+        close_plot(&mut out);
         out
     }
 }

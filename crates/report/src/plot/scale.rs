@@ -127,6 +127,11 @@ impl Axis {
         }
     }
 
+    /// Whether equal distances are equal factors.
+    pub(super) fn is_log(&self) -> bool {
+        self.scale == Scale::Log
+    }
+
     /// Where `value` goes: 0 at the start of the axis, 1 at its end, never outside.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let part = match self.scale {
@@ -158,12 +163,14 @@ impl Axis {
                 let last = self.max.log10().ceil() as i32;
                 let every = (decades / 7.0).ceil().max(1.0) as i32;
                 let within = |value: &f64| *value >= self.min * 0.999 && *value <= self.max * 1.001;
+                // Of decades that are too many to be named all, the greatest is.
+                let top = (first..=last).rev().find(|exponent| within(&power_of_ten(*exponent))).unwrap_or(last);
                 (first..=last)
                     .flat_map(|exponent| [1, 2, 5].map(|digit| (exponent, digit)))
                     .map(|(exponent, digit)| (exponent, digit, power_of_ten(exponent) * f64::from(digit)))
                     .filter(|(_, _, value)| within(value))
                     .map(|(exponent, digit, value)| {
-                        let named = (digit == 1 && exponent.rem_euclid(every) == 0) || decades < 2.0;
+                        let named = (digit == 1 && (top - exponent).rem_euclid(every) == 0) || decades < 2.0;
                         (value, if named { self.quantity.format(value) } else { String::new() })
                     })
                     .filter(|(_, name)| !name.is_empty() || decades < 5.0)
@@ -271,6 +278,9 @@ mod tests {
             ["0 ms", "50 ms", "100 ms", "150 ms", "200 ms", "250 ms", "300 ms"]
         );
         assert_eq!(names(&Axis::log(Quantity::Micros, "", 30.0, 9_000.0)), ["100 µs", "1 ms", "10 ms"]);
+        let nine_decades = names(&Axis::log(Quantity::Micros, "", 1.0, 1e9));
+        assert_eq!(nine_decades.last().map(String::as_str), Some("16.7 min"), "{nine_decades:?}");
+        assert!(nine_decades.len() < 7, "{nine_decades:?}");
         assert_eq!(names(&Axis::nines("", 5_000)), ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"]);
     }
 

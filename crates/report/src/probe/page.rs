@@ -5,7 +5,7 @@ use super::{Answer, ProbeRecord, Stage};
 use crate::experiment::{Drawn, Palette, draw};
 use crate::html::{document, escape};
 use crate::page::{FULL, HALF, figure};
-use crate::units::{bytes, grouped, seconds};
+use crate::units::{bytes, plural_exact, seconds};
 use std::fmt::Write;
 
 /// One page with all verdicts and figures. Needs nothing else: no network.
@@ -65,8 +65,8 @@ fn section(out: &mut String, stage: &Stage) {
     if stage.requests > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"muted\">{} requests, {} read, {} written, in {}</p>",
-            grouped(stage.requests),
+            "<p class=\"muted\">{}, {} read, {} written, in {}</p>",
+            plural_exact(stage.requests, "request"),
             bytes(stage.bytes_read),
             bytes(stage.bytes_written),
             seconds(stage.seconds)
@@ -89,7 +89,7 @@ fn section(out: &mut String, stage: &Stage) {
         let how = match (svg.is_empty(), left_out) {
             (true, _) => "There is nothing to draw.".to_owned(),
             (_, 0) => String::new(),
-            (_, left_out) => format!("{left_out} points cannot be drawn."),
+            (_, left_out) => format!("{} cannot be drawn.", plural_exact(left_out as u64, "point")),
         };
         figure(out, &shown.title, &how, &svg);
     }
@@ -113,7 +113,7 @@ mod tests {
             title: "Read, and read again".into(),
             form: Form::Lines,
             x_label: "KiB".into(),
-            y_label: "us".into(),
+            y_label: "µs".into(),
             x_log: true,
             y_log: false,
             series: vec![Series {

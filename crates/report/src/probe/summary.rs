@@ -2,7 +2,7 @@
 
 use super::{Answer, ProbeRecord, Stage, Verdict};
 use crate::experiment::wrapped;
-use crate::units::{bytes, seconds};
+use crate::units::{bytes, plural_exact, seconds};
 use std::fmt::Write;
 
 /// What was found, at most `width` characters wide where its words allow it.
@@ -23,7 +23,7 @@ pub fn summary(record: &ProbeRecord, width: usize) -> String {
 
 fn one(out: &mut String, stage: &Stage, width: usize) {
     out.push('\n');
-    let cost = format!("{} ({} requests, {})", stage.title, stage.requests, seconds(stage.seconds));
+    let cost = format!("{} ({}, {})", stage.title, plural_exact(stage.requests, "request"), seconds(stage.seconds));
     wrapped(out, "", "    ", if stage.requests > 0 { &cost } else { &stage.title }, width);
     if let Some(why) = &stage.skipped {
         wrapped(out, "  skipped  ", "           ", why, width);

@@ -10,6 +10,8 @@ use std::fmt;
 pub enum RecordError {
     /// It is not JSON, or a field has a value of the wrong type or range. The message names line and column.
     Json(serde_json::Error),
+    /// It does not begin as a JSON object does: a trace, a page, or another kind of file.
+    NoObject,
     /// It is JSON but no record: this field, which every record has, is missing.
     NotARecord(&'static str),
     /// It was written by a newer version.
@@ -28,6 +30,9 @@ impl fmt::Display for RecordError {
                 write!(f, "the run record is cut short: {error}; run again to write it anew")
             }
             RecordError::Json(error) => write!(f, "not a run record: {error}"),
+            RecordError::NoObject => f.write_str(
+                "not a run record: it is no JSON document; a record is what `tidewater replay --json FILE` writes",
+            ),
             RecordError::NotARecord(field) => write!(
                 f,
                 "not a run record: the JSON has no `{field}`; a record is what `tidewater replay --json FILE` writes"
@@ -66,6 +71,10 @@ impl Record {
     /// # Errors
     /// The text is not JSON, not a record, or a record of a newer schema.
     pub fn from_json(text: &str) -> Result<Record, RecordError> {
+        // What a parser says of the first line of a trace helps nobody.
+        if text.trim_start().starts_with(|first| first != '{') {
+            return Err(RecordError::NoObject);
+        }
         let header: Header = serde_json::from_str(text).map_err(RecordError::Json)?;
         let schema = header.schema.ok_or(RecordError::NotARecord("schema"))?;
         if schema > u64::from(SCHEMA) {
@@ -120,6 +129,11 @@ mod tests {
         assert!(message("{\"schema\": 1, \"requests\"").contains("cut short"));
         assert!(message("\u{0}\u{1}").contains("not a run record"));
         assert!(message("[]").contains("not a run record"));
+        for trace in ["0,8,4096,W,0.1\n", "Timestamp,Hostname\n", "<!DOCTYPE html>", "\n 12 0 8 8 1"] {
+            let refused = message(trace);
+            assert!(refused.starts_with("not a run record: it is no JSON document"), "{refused}");
+            assert!(!refused.contains("Header") && !refused.contains("expected"), "{refused}");
+        }
         assert!(message("{}").contains("no `schema`"));
         assert!(message("{\"schema\": 1}").contains("no `requests`"));
         assert!(message("{\"schema\": 1, \"requests\": 1}").contains("no `latency_us`"));

@@ -17,8 +17,12 @@ pub struct Interval {
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Latencies of all requests, added up, in picoseconds.
-    pub latency_ps: u128,
+    /// Latencies of the reads, added up, in picoseconds.
+    pub read_latency_ps: u128,
+    /// Latencies of the writes, added up, in picoseconds.
+    pub write_latency_ps: u128,
+    /// Latencies of the other requests, added up, in picoseconds.
+    pub other_latency_ps: u128,
     /// What the flash did.
     pub flash: FlashWork,
 }
@@ -58,14 +62,31 @@ impl Interval {
         self.requests += other.requests;
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;
-        self.latency_ps += other.latency_ps;
+        self.read_latency_ps += other.read_latency_ps;
+        self.write_latency_ps += other.write_latency_ps;
+        self.other_latency_ps += other.other_latency_ps;
         self.flash.add(other.flash);
     }
 
     /// Mean latency of all requests; zero without requests.
     pub fn mean_latency(&self) -> Duration {
-        Duration::from_ps(self.latency_ps.checked_div(u128::from(self.requests)).unwrap_or(0) as u64)
+        let whole = self.read_latency_ps + self.write_latency_ps + self.other_latency_ps;
+        mean(whole, self.requests).unwrap_or(Duration::ZERO)
     }
+
+    /// Mean latency of the reads, if there were any.
+    pub fn read_latency(&self) -> Option<Duration> {
+        mean(self.read_latency_ps, self.reads)
+    }
+
+    /// Mean latency of the writes, if there were any.
+    pub fn write_latency(&self) -> Option<Duration> {
+        mean(self.write_latency_ps, self.writes)
+    }
+}
+
+fn mean(whole_ps: u128, requests: u64) -> Option<Duration> {
+    whole_ps.checked_div(u128::from(requests)).map(|ps| Duration::from_ps(ps as u64))
 }
 
 /// The shortest interval.
@@ -136,18 +157,20 @@ impl Series {
     #[inline(always)]
     pub fn record(&mut self, now: Instant, op: Op, bytes: u64, latency: Duration) {
         let interval = self.at(now);
+        let latency = u128::from(latency.as_ps());
         interval.requests += 1;
-        interval.latency_ps += u128::from(latency.as_ps());
         match op {
             Op::Read => {
                 interval.reads += 1;
                 interval.bytes_read += bytes;
+                interval.read_latency_ps += latency;
             }
             Op::Write => {
                 interval.writes += 1;
                 interval.bytes_written += bytes;
+                interval.write_latency_ps += latency;
             }
-            _ => {}
+            _ => interval.other_latency_ps += latency,
         }
     }
 
@@ -200,6 +223,21 @@ mod tests {
         assert_eq!(sum.mean_latency(), step);
         assert_eq!(series.length(), Duration::from_us(100 << 9), "300 ms in at most 8 intervals of 100 us * 2^n");
         assert_eq!(series.intervals()[0].requests, 1_707, "51.2 ms at one request in 30 us");
+    }
+
+    #[test]
+    fn reads_and_writes_have_their_own_latency() {
+        let mut series = Series::new(4);
+        for (op, us) in [(Op::Read, 10), (Op::Read, 30), (Op::Write, 100), (Op::Flush, 500)] {
+            series.record(Instant::ZERO, op, 0, Duration::from_us(us));
+        }
+        let interval = series.intervals()[0];
+        assert_eq!(
+            (interval.read_latency(), interval.write_latency()),
+            (Some(Duration::from_us(20)), Some(Duration::from_us(100)))
+        );
+        assert_eq!(interval.mean_latency(), Duration::from_us(160));
+        assert_eq!(Interval::default().read_latency(), None);
     }
 
     #[test]

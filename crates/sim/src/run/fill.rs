@@ -6,29 +6,22 @@ use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
 use tidewater_core::buffer::Buffer;
 use tidewater_core::flash::Source as FlashSource;
-use tidewater_core::ftl::Precondition;
 use tidewater_core::memory::{Placement as Placements, Use, place};
-use tidewater_core::profile::{Mapping, MemoryKind};
 use tidewater_report::Record;
 use tidewater_report::record::{
     Bandwidth, Cache, ChannelUse, DieUse, Distribution, Flash, HostMemory, Latency, MapCache, Placement, ProfileUsed,
     Recovery, Slc, TimePoint, TimeSeries, Utilization, Wear, ratio,
 };
-use tidewater_wire::nvme::Status;
 
+use super::warnings::warnings;
 use super::world::Host;
 use super::{Pacing, QueueOf, RunOptions, precondition_text};
-use crate::metrics::{FlashWork, Histogram, Metrics};
+use crate::metrics::{Histogram, Metrics};
 use crate::workload::{Op, Source};
 
 const MIB: f64 = (1u64 << 20) as f64;
 /// Points of a latency distribution.
 const CDF_POINTS: u32 = 200;
-/// Write amplification counts as steady when two quarters of a run differ by no more: SNIA's Performance Test
-/// Specification allows a slope of 10 % over its window.
-const STEADY_WITHIN: f64 = 0.1;
-/// Units that the host must have written in a quarter for that to mean anything.
-const STEADY_UNITS: u64 = 10_000;
 /// Groups of a wear histogram.
 const WEAR_GROUPS: u64 = 128;
 
@@ -86,13 +79,16 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
         suspends: device.ftl().flash.statistics().suspensions,
         read_retries: device.ftl().flash.statistics().read_retries,
         uncorrectable: device.ftl().flash.statistics().uncorrectable,
-        recovery: device
-            .recovery_report()
-            .map(|report| Recovery { seconds: secs(report.time), pages_read: report.reads }),
+        recovery: device.recovery_report().map(|report| Recovery {
+            seconds: secs(report.time),
+            pages_read: report.reads,
+            pages_lost: None,
+        }),
         memory: memory(device, &placements),
         warnings: warnings(device, host),
         ..Record::default()
     };
+    record.flash_written_per_host_byte = record.written_per_host_byte();
     options(&host.options, &mut record.workload.options);
     record
 }
@@ -236,6 +232,8 @@ fn time_series(metrics: &Metrics, seconds: f64) -> TimeSeries {
             read_mib_s: ratio(interval.bytes_read as f64 / MIB, lasts),
             write_mib_s: ratio(interval.bytes_written as f64 / MIB, lasts),
             mean_latency_us: us(interval.mean_latency()),
+            read_latency_us: interval.read_latency().map(us),
+            write_latency_us: interval.write_latency().map(us),
             p99_latency_us: None,
             erases: interval.flash.erases,
         }
@@ -394,96 +392,4 @@ fn memory(device: &Device, placements: &Placements) -> Vec<Placement> {
             })
         })
         .collect()
-}
-
-fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String> {
-    // What a usual volatile write cache promises stands beside its memory; a weaker promise is said aloud.
-    let lent = |used: Use| {
-        let name = match used {
-            Use::WriteBuffer => &device.profile().buffer.write_memory,
-            Use::MapCache => &device.profile().ftl.map_memory,
-            _ => &device.profile().buffer.read_memory,
-        };
-        device.profile().memory(name).is_some_and(|m| m.kind == MemoryKind::Host)
-    };
-    let weaker = device.notes().iter().filter(|n| n.downgrade && lent(n.placed));
-    let mut warnings: Vec<String> = weaker.map(ToString::to_string).collect();
-    for (&bits, count) in &host.failures {
-        let status = Status::from_bits(bits);
-        let name = status.name().map_or_else(|| format!("{status:?}"), str::to_owned);
-        warnings.push(format!("{count} commands failed: {name}"));
-    }
-    let skipped = host.source.skipped();
-    if skipped > 0 {
-        warnings.push(format!("{skipped} malformed lines of the trace were skipped"));
-    }
-    if device.ftl().is_read_only() {
-        warnings.push("the drive has reached the end of its life and is read-only".into());
-    }
-    let lost = device.ftl().statistics.lost;
-    if lost > 0 {
-        warnings.push(format!("{lost} units could not be read when they were collected; their data is lost"));
-    }
-    let ftl = &device.ftl().statistics;
-    if host.options.device.precondition == Precondition::Fresh && ftl.host > 0 && ftl.collections == 0 {
-        warnings.push(
-            "the drive began empty and never had to collect; one that is in use may be slower (--precondition steady)"
-                .into(),
-        );
-    }
-    let (asked, spare) = (device.profile().ftl.over_provisioning, device.ftl().spare_share());
-    // Of a log of given length nobody expects that share.
-    let ftl_profile = &device.profile().ftl;
-    let is_given = ftl_profile.mapping != Mapping::Page && ftl_profile.log_blocks > 0;
-    if ftl.host > 0 && !is_given && spare > 1.25 * asked + 0.02 {
-        warnings.push(format!(
-            "the drive is so small that its over-provisioning is {:.0} %, not the {:.0} % of [ftl] over_provisioning, because \
-             every die has whole superblocks: collection and write amplification are those of a nearly empty drive (a larger \
-             --capacity, fewer dies or smaller blocks bring it closer)",
-            spare * 100.0,
-            asked * 100.0
-        ));
-    }
-    if ftl.host == 0 && device.write_buffer().statistics.misses > 0 {
-        warnings.push("all that was written stayed in the write buffer: the flash was not put to work".into());
-    }
-    let behind = host.last_completion.since(host.last_arrival);
-    if host.options.pacing == Pacing::Arrival
-        && behind.as_ps() > 1_000_000_000
-        && behind.as_ps() > host.last_completion.since(host.began).as_ps() / 8
-    {
-        warnings.push(format!(
-            "requests came faster than the drive serves them: it ended {behind} after the last had come, so latencies tell of \
-             the queue, not of the drive (--queue-depth N measures what it can serve)"
-        ));
-    }
-    warnings.extend(unsteady(&host.metrics, host.options.device.precondition));
-    warnings
-}
-
-/// Says so when write amplification was still changing when the run ended.
-fn unsteady(metrics: &Metrics, past: Precondition) -> Option<String> {
-    let intervals = metrics.series.intervals();
-    let total: u64 = intervals.iter().map(|i| i.flash.units_host).sum();
-    // The third and the fourth quarter of what the host wrote.
-    let mut quarters = [FlashWork::default(); 4];
-    let mut below = 0;
-    for interval in intervals {
-        let quarter = &mut quarters[(below * 4 / total.max(1)).min(3) as usize];
-        quarter.units_host += interval.flash.units_host;
-        quarter.units += interval.flash.units;
-        below += interval.flash.units_host;
-    }
-    let [_, _, third, fourth] = quarters;
-    if third.units_host.min(fourth.units_host) < STEADY_UNITS {
-        return None;
-    }
-    let [third, fourth] = [third, fourth].map(|work| ratio(work.units as f64, work.units_host as f64));
-    (ratio(fourth, third) - 1.0).abs().gt(&STEADY_WITHIN).then(|| {
-        let remedy = if past == Precondition::Steady { "a longer run" } else { "a longer run, a warm-up or --precondition steady" };
-        format!(
-            "write amplification was still changing: {third:.2} in the third quarter of the data written, {fourth:.2} in the \
-             fourth; {remedy} would show the drive as it settles"
-        )
-    })
 }

@@ -4,6 +4,7 @@ mod fill;
 mod options;
 #[cfg(test)]
 mod tests;
+mod warnings;
 mod world;
 
 pub use options::{
@@ -15,11 +16,13 @@ use std::time;
 
 use tidewater_base::Instant;
 use tidewater_core::drive::{Clock, End, VirtualClock, drive};
+use tidewater_core::memory::{Use, place};
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, Input};
 use tidewater_nand::Medium;
 use tidewater_report::Record;
 use tidewater_report::record::Recovery;
+use tidewater_report::units::{plural_exact, seconds};
 
 use crate::host_memory::{Lent, LentMemory};
 use crate::metrics::user_cpu_seconds;
@@ -135,19 +138,21 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
         if record.requests == 0 {
             record.warnings.push("the power was cut before anything was measured".into());
         }
+        let under_way = u64::from(host.outstanding());
         record.warnings.push(format!(
-            "the power was cut after {}: what comes later in the workload, and {} requests under way, are not counted",
-            now.since(Instant::ZERO),
-            host.outstanding()
+            "the power was cut after {}: what comes later in the workload is not counted, nor {} under way",
+            seconds(now.since(Instant::ZERO).as_secs_f64()),
+            plural_exact(under_way, "request")
         ));
-        device = recover(device, &mut record)?;
+        device = recover(device, &host, &mut record)?;
     }
     Ok(Outcome { record, device })
 }
 
 /// The power fails and comes back; the drive recovers.
-fn recover(device: Device, record: &mut Record) -> Result<Device, RunError> {
+fn recover<S: Source>(device: Device, host: &Host<S>, record: &mut Record) -> Result<Device, RunError> {
     let profile = device.profile().clone();
+    let unflushed = unflushed(&device, host);
     let mut device = Device::power_on(&profile, device.cut_power())?;
     while let Some(at) = device.deadline().filter(|_| device.is_recovering()) {
         let taken = device.handle(at, Input::Timer);
@@ -155,8 +160,29 @@ fn recover(device: Device, record: &mut Record) -> Result<Device, RunError> {
     }
     let report = device.recovery_report().ok_or_else(|| RunError::Stalled(device.describe_outstanding()))?;
     device.ftl().assert_consistent();
-    record.recovery = Some(Recovery { seconds: report.time.as_secs_f64(), pages_read: report.reads });
+    record.recovery = Some(Recovery {
+        seconds: report.time.as_secs_f64(),
+        pages_read: report.reads,
+        pages_lost: Some(unflushed + device.dump_lost()),
+    });
     Ok(device)
+}
+
+/// Pages of writes that have completed and that are in volatile memory alone: in the write buffer, or on their way from it
+/// to flash.
+fn unflushed<S: Source>(device: &Device, host: &Host<S>) -> u64 {
+    let buffer = device.write_buffer();
+    let survives = place(device.profile()).is_ok_and(|placed| placed.survives(Use::WriteBuffer));
+    // Without a buffer, a write completes when it is on flash.
+    if !buffer.is_enabled() || survives && !host.options.device.volatile_buffer {
+        return 0;
+    }
+    let page_bytes = u64::from(device.profile().ftl.unit_size);
+    let mut pages: Vec<u32> =
+        buffer.contents().into_iter().chain(device.ftl().staged()).map(|(page, _)| page).collect();
+    pages.sort_unstable();
+    pages.dedup();
+    pages.into_iter().filter(|&page| !host.is_writing(page.into(), page_bytes)).count() as u64
 }
 
 /// How serving ended.

@@ -9,6 +9,7 @@ use tidewater_base::{Duration, Instant};
 use tidewater_core::SetupError;
 use tidewater_core::ftl::Precondition;
 use tidewater_report::record::Workload;
+use tidewater_report::units::plural_exact;
 
 use crate::workload::{Op, SourceError};
 
@@ -192,7 +193,8 @@ impl fmt::Display for RunError {
             RunError::Source(error) => error.fmt(f),
             RunError::NoRequests { warmup: 0 } => f.write_str("the workload holds no request"),
             RunError::NoRequests { warmup } => {
-                write!(f, "the warm-up took all {warmup} requests of the workload, and none is left to measure")
+                let requests = plural_exact(*warmup, "request");
+                write!(f, "the warm-up took all {requests} of the workload, and none is left to measure")
             }
             RunError::OutOfRange { place, index, op, offset, length, capacity } => {
                 let place = place.as_ref().map(|p| format!("{p}: ")).unwrap_or_default();

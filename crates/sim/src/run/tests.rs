@@ -1,5 +1,6 @@
 mod past;
 mod slc;
+mod warnings;
 
 use super::*;
 use crate::workload::{JobSource, JobSpec, Op, Request, SourceError};
@@ -344,7 +345,7 @@ fn options_and_workloads_without_meaning_are_refused() {
     assert!(refused(RunOptions { speedup: f64::NAN, ..RunOptions::default() }).contains("speed-up"));
     assert!(refused(at_depth(0)).contains("queue depth"));
     assert!(refused(RunOptions { limit: Some(0), ..RunOptions::default() }).contains("limit"));
-    assert!(refused(RunOptions { warmup_requests: 1, ..RunOptions::default() }).contains("all 1 requests"));
+    assert!(refused(RunOptions { warmup_requests: 1, ..RunOptions::default() }).contains("all 1 request of"));
     let far = list([request(0, Op::Read, 0, 1), request(300 * 86_400 * 1_000_000 / 2, Op::Read, 0, 1)]);
     let slower = RunOptions { speedup: 0.5, ..RunOptions::default() };
     let error = run(&tiny(), far, slower).unwrap_err().to_string();

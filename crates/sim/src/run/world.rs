@@ -245,6 +245,27 @@ impl<S: Source> Host<S> {
         self.outstanding
     }
 
+    /// The most requests that were outstanding at once since the host began, its warm-up included.
+    pub(super) fn outstanding_max(&self) -> usize {
+        // A slot is made only when none is free.
+        self.requests.len()
+    }
+
+    /// Whether a write that has not ended covers a page of the drive, `page_bytes` long.
+    pub(super) fn is_writing(&self, page: u64, page_bytes: u64) -> bool {
+        let capacity = self.capacity_blocks << self.block_shift;
+        let (first, end) = (page * page_bytes, (page + 1) * page_bytes);
+        let under_way = self
+            .requests
+            .iter()
+            .filter(|request| request.op == Op::Write && !(request.issued && request.commands == 0));
+        under_way.map(|request| (request.offset % capacity, request.length)).any(|(from, length)| {
+            // A write that goes on at the drive's beginning covers that, too.
+            let to = from + length;
+            from < end && first < to || first + capacity < to
+        })
+    }
+
     fn fail(&mut self, error: RunError) {
         self.error = Some(error);
         self.halt = Halt::Failed;

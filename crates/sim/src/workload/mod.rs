@@ -161,7 +161,9 @@ impl fmt::Display for SourceError {
             SourceError::Io { file, reason } => write!(f, "{file}: {reason}"),
             SourceError::Empty { file, skipped: 0 } => write!(f, "{file}: the trace holds no request"),
             SourceError::Empty { file, skipped } => {
-                write!(f, "{file}: the trace holds no request; {skipped} malformed lines were skipped")
+                let were = if *skipped == 1 { "was" } else { "were" };
+                let lines = tidewater_report::units::plural_exact(*skipped, "malformed line");
+                write!(f, "{file}: the trace holds no request; {lines} {were} skipped")
             }
             SourceError::Ambiguous { file, candidates } => write!(
                 f,

@@ -207,7 +207,7 @@ fn a_drive_that_borrows_one_size_for_all_of_its_map_is_told_as_far_as_it_shows()
     assert!(reach.because.contains("all found again, as many as the drive has"), "{reach:?}");
     let place = found(&record, ask::MAP_PLACE, Answer::Found);
     assert_eq!(place.place.as_deref(), Some("host memory"), "{place:?}");
-    assert!(place.because.contains("all with the host's memory, 128MiB without"), "{place:?}");
+    assert!(place.because.contains("all with the host's memory, 128 MiB without"), "{place:?}");
     let growth = found(&record, ask::MAP_GROWTH, Answer::CannotTell);
     assert!(growth.because.contains("concluded from one size") && growth.because.contains("2MiB"), "{growth:?}");
 }

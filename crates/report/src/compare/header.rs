@@ -1,0 +1,136 @@
+//! What the runs of a comparison have in common, what tells them apart, and how they are made again.
+
+use super::Labelled;
+use crate::html::escape;
+use crate::page::command;
+use crate::record::{Record, WorkloadKind};
+use crate::units::{bytes, setting};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// One thing that a run was made with: its name, and its value in words.
+type Fact = (String, String);
+
+/// What was given to a run, in the order of the table.
+fn facts(record: &Record) -> Vec<Fact> {
+    let workload = &record.workload;
+    let kind = match workload.kind {
+        WorkloadKind::Trace => "trace",
+        WorkloadKind::Job => "job",
+        WorkloadKind::Synth => "generated trace",
+    };
+    let mut facts: Vec<Fact> = Vec::new();
+    let mut add = |name: &str, value: &str| {
+        if !value.is_empty() {
+            facts.push((name.to_owned(), value.to_owned()));
+        }
+    };
+    add("drive", &record.profile.name);
+    // What was changed is told by its settings, one by one.
+    let model = record.profile.description.split("; changed: ").next().unwrap_or_default();
+    add("which is", model);
+    if record.capacity_bytes > 0 {
+        add("capacity", &bytes(record.capacity_bytes));
+    }
+    add(kind, &workload.source);
+    add("which has", &workload.description);
+    for (name, value) in &workload.options {
+        add(&name.replace(['_', '-'], " "), value);
+    }
+    add("seed", &record.seed.to_string());
+    add("version", &record.tool_version);
+    facts
+}
+
+/// The settings of the drives that need a word: those that any run changed, and those that differ.
+fn settings(records: &[Labelled]) -> BTreeSet<&str> {
+    let changed = records.iter().flat_map(|run| &run.record.profile.changed).filter_map(|set| set.split('=').next());
+    let mut keys: BTreeSet<&str> = changed.collect();
+    // Of two profiles nearly every setting differs: their names say more.
+    let one_drive = records.windows(2).all(|pair| pair[0].record.profile.name == pair[1].record.profile.name);
+    if one_drive && let Some((first, others)) = records.split_first() {
+        let differs =
+            |key: &str, value: &String| others.iter().any(|run| run.record.profile.settings.get(key) != Some(value));
+        let settings = &first.record.profile.settings;
+        keys.extend(settings.iter().filter(|(key, value)| differs(key, value)).map(|(key, _)| key.as_str()));
+    }
+    // How many blocks a plane has follows from the rest, unless somebody set it.
+    if !records.iter().any(|run| run.record.profile.changed.iter().any(|set| set.starts_with("nand.blocks_per_plane=")))
+    {
+        keys.remove("nand.blocks_per_plane");
+    }
+    keys
+}
+
+/// A row of the table: a name, and the value of each run; `None` where a run has none.
+type Row = (String, Vec<Option<String>>);
+
+fn rows(records: &[Labelled]) -> Vec<Row> {
+    let facts: Vec<Vec<Fact>> = records.iter().map(|run| facts(&run.record)).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in facts.iter().flatten() {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let of = |facts: &[Fact], name: &str| facts.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
+    let mut rows: Vec<Row> =
+        names.iter().map(|name| ((*name).to_owned(), facts.iter().map(|facts| of(facts, name)).collect())).collect();
+    for key in settings(records) {
+        let value = |run: &Labelled| run.record.profile.settings.get(key).map(|value| setting(value));
+        let row: Vec<Option<String>> = records.iter().map(value).collect();
+        if row.iter().any(Option::is_some) {
+            rows.push((key.to_owned(), row));
+        }
+    }
+    rows
+}
+
+/// What all runs have in common as a list, and what varies as a table.
+pub(super) fn section(out: &mut String, records: &[Labelled]) {
+    let (common, varies): (Vec<Row>, Vec<Row>) =
+        rows(records).into_iter().partition(|(_, values)| values.iter().all(|value| *value == values[0]));
+    out.push_str("<h2 id=\"setup\">What was compared</h2>\n");
+    if !common.is_empty() {
+        let _ = writeln!(out, "<h3>The same in all runs</h3>\n<dl class=\"settings\">");
+        for (name, values) in &common {
+            let value = values[0].as_deref().unwrap_or_default();
+            let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
+        }
+        out.push_str("</dl>\n");
+    }
+    if varies.is_empty() {
+        return;
+    }
+    out.push_str("<h3>What varies</h3>\n<div class=\"scroll\"><table><thead><tr><th>run</th>");
+    for (name, _) in &varies {
+        let _ = write!(out, "<th class=\"words\">{}</th>", escape(name));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for (i, run) in records.iter().enumerate() {
+        let _ = write!(out, "<tr><th>{}</th>", escape(&run.label));
+        for (_, values) in &varies {
+            let _ = write!(out, "<td class=\"words\">{}</td>", escape(values[i].as_deref().unwrap_or("–")));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+/// The commands that make the runs again: one, where one made them all.
+pub(super) fn again(out: &mut String, records: &[Labelled]) {
+    let commands: Vec<(&str, String)> =
+        records.iter().filter_map(|run| Some((run.label.as_str(), command(&run.record)?))).collect();
+    let Some((_, first)) = commands.first() else { return };
+    out.push_str(
+        "<h2 id=\"again\">How to run it again</h2>\n<p class=\"muted\">The same command with the same version gives the same \
+         figures, less the computer's own time.</p>\n",
+    );
+    if commands.len() == records.len() && commands.iter().all(|(_, command)| command == first) {
+        let _ = writeln!(out, "<pre>{}</pre>", escape(first));
+        return;
+    }
+    for (label, command) in &commands {
+        let _ = writeln!(out, "<h3>{}</h3>\n<pre>{}</pre>", escape(label), escape(command));
+    }
+}

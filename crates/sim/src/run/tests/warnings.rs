@@ -1,0 +1,115 @@
+//! What a run warns of.
+
+use super::*;
+
+fn warned<'a>(record: &'a Record, part: &str) -> Option<&'a String> {
+    record.warnings.iter().find(|warning| warning.contains(part))
+}
+
+#[test]
+fn bursts_within_an_open_loop_are_warned_of_wherever_they_are() {
+    let profile = with(tiny(), &["nand.cache=false"]);
+    let calm = |at_us: u64| (0..1_000).map(move |i| request(at_us + i * 1_000, Op::Read, i * 4_096, 4_096));
+    let burst = |at_us: u64, count: u64| (0..count).map(move |i| request(at_us, Op::Read, i * 4_096, 4_096));
+    let run = |requests: Vec<Request>, options: RunOptions| run(&profile, list(requests), options).unwrap().record;
+    let quiet = run(calm(0).collect(), RunOptions::default());
+    assert!(warned(&quiet, "burst").is_none(), "{:?}", quiet.warnings);
+    // Long over when the run ends.
+    let early = || burst(0, 2_000).chain(calm(1_000_000)).collect::<Vec<Request>>();
+    let bursting = run(early(), RunOptions::default());
+    let told = warned(&bursting, "requests came in bursts").unwrap_or_else(|| panic!("{:?}", bursting.warnings));
+    assert!(told.contains("up to 2,000 were outstanding at once") && told.contains("--queue-depth"), "{told}");
+    // In a closed loop latency counts from submission: there is no such queue.
+    let closed = run(early(), at_depth(64));
+    assert!(warned(&closed, "burst").is_none(), "{:?}", closed.warnings);
+    let late = run(calm(0).chain(burst(1_000_000, 4_000)).collect(), RunOptions::default());
+    assert!(warned(&late, "requests came faster than the drive serves them").is_some(), "{:?}", late.warnings);
+    assert!(warned(&late, "burst").is_none(), "one of the two is enough: {:?}", late.warnings);
+}
+
+#[test]
+fn a_used_drive_that_never_collected_is_told_by_what_it_was() {
+    let writes = |past, count: u32| {
+        let mut options = at_depth(8);
+        options.device.precondition = past;
+        run(&tiny(), job(&format!("rw=randwrite,bs=4k,size=64m,number_ios={count},norandommap=1"), 1), options)
+            .unwrap()
+            .record
+    };
+    for (past, words) in [
+        (Precondition::Fresh, "the drive began empty and never had to collect"),
+        (Precondition::Filled(0.5), "the drive began filled:50%, and its spare flash took all"),
+        (Precondition::Filled(1.0), "the drive began filled, and its spare flash took all"),
+        (Precondition::Steady, "the drive began as after long use, but what was written to flash since (40 KiB)"),
+    ] {
+        let little = writes(past, 10);
+        assert!(warned(&little, words).is_some(), "{past:?}: {:?}", little.warnings);
+        if matches!(past, Precondition::Steady) {
+            let much = writes(past, 40_000);
+            assert!(much.erases > 0 && warned(&much, words).is_none(), "{:?}", much.warnings);
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_is_too_small_says_what_is_true_and_what_helps() {
+    let written = |settings: &[&str]| {
+        let profile = with(Profile::generic(), settings);
+        run(&profile, job("rw=randwrite,bs=4k,size=64m,number_ios=20000,norandommap=1", 1), at_depth(8)).unwrap().record
+    };
+    let large = written(&[]);
+    let told = warned(&large, "the over-provisioning is").unwrap_or_else(|| panic!("{:?}", large.warnings));
+    let remedy = ["nand.ways=1", "nand.pages_per_block=64"];
+    assert!(remedy.iter().all(|set| told.contains(&format!("--set {set}"))), "{told}");
+    assert!(told.contains("as on a nearly empty drive"), "{told}");
+    let closer = written(&remedy);
+    assert!(closer.flash.over_provisioning < 0.2, "the remedy helps: {}", closer.flash.over_provisioning);
+    let told = warned(&closer, "the over-provisioning is").unwrap_or_else(|| panic!("{:?}", closer.warnings));
+    assert!(told.contains("lower than a larger drive's") && !told.contains("nearly empty"), "{told}");
+}
+
+#[test]
+fn one_of_a_thing_is_singular() {
+    let far = [request(0, Op::Write, 0, 4_096), request(10_000, Op::Write, 4_096, 4_096)];
+    let options = RunOptions { power_cut: Some(Duration::from_ms(5)), ..RunOptions::default() };
+    let record = run(&small(), list(far), options).unwrap().record;
+    assert!(warned(&record, "nor 0 requests under way").is_some(), "{:?}", record.warnings);
+}
+
+#[test]
+fn a_power_cut_tells_how_much_was_completed_and_lost() {
+    let cut = |settings: &[&str], fsync: &str| {
+        let options = RunOptions { power_cut: Some(Duration::from_ms(2)), ..at_depth(1) };
+        let text = format!("rw=write,bs=4k,size=64m,number_ios=16000{fsync}");
+        run(&with(small(), settings), job(&text, 1), options).unwrap().record
+    };
+    let lost = |record: Record| record.recovery.expect("the power was cut").pages_lost;
+    let buffered = cut(&[], "");
+    // The buffer has 64 pages, and rows are on their way.
+    let held = buffered.write_buffer.pages_max;
+    let pages = lost(buffered).expect("a run knows");
+    assert!(pages > 10 && pages < held + 200, "{pages} of {held}");
+    assert!(lost(cut(&[], ",fsync=1")).expect("a run knows") <= 1, "all but the last was flushed");
+    assert_eq!(
+        lost(cut(&["buffer.write_policy=none"], "")),
+        Some(0),
+        "without a buffer, what is completed is on flash"
+    );
+    assert_eq!(lost(cut(&["memory.dram.survives=by-capacitors"], "")), Some(0));
+}
+
+#[test]
+fn a_byte_of_the_host_costs_what_was_programmed_for_it() {
+    let written = |settings: &[&str]| {
+        let source = job("rw=randwrite,bs=4k,size=128k,number_ios=4000,norandommap=1", 1);
+        run(&with(small(), settings), source, at_depth(4)).unwrap().record
+    };
+    let absorbed = written(&[]);
+    assert_eq!(absorbed.flash_written_per_host_byte, Some(0.0), "32 pages fit into the buffer of 64");
+    let through = written(&["buffer.write_policy=none"]);
+    let programmed = (through.flash.units_total() * through.flash.unit_bytes) as f64;
+    assert_eq!(through.flash_written_per_host_byte, Some(programmed / through.bytes_written as f64));
+    assert!(through.flash_written_per_host_byte >= Some(1.0));
+    let nothing = run(&small(), list([request(0, Op::WriteZeroes, 0, 65_536)]), RunOptions::default()).unwrap().record;
+    assert_eq!(nothing.flash_written_per_host_byte, None, "write zeroes bring no bytes");
+}
