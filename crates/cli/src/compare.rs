@@ -4,7 +4,7 @@ use crate::args::{self, Setting, Variation};
 use crate::failure::Failure;
 use crate::interrupt::{self, Running};
 use crate::load::{self, Origin};
-use crate::output::{self, Target, distinct};
+use crate::output::{self, Delivery, Target, distinct};
 use crate::replay::{One, interrupted, prepare};
 use crate::report::{array, width};
 use tidewater_report::compare::{self, Labelled};
@@ -55,24 +55,15 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     drop(running);
 
     let title = given.vary.iter().map(|vary| vary.key.as_str()).collect::<Vec<_>>().join(" and ");
+    let title = format!("What {title} change{}", if given.vary.len() == 1 { "s" } else { "" });
+    let mut files: Vec<Delivery<'_>> = Vec::new();
     if let Some(target) = &json {
-        target.write(&array(&runs))?;
+        files.push(("records: ".into(), target, Box::new(|| target.write(&array(&runs)))));
     }
     if let Some(target) = &report {
-        target.write(&compare::page(
-            &runs,
-            &format!("What {title} change{}", if given.vary.len() == 1 { "s" } else { "" }),
-        ))?;
+        files.push(("report: ".into(), target, Box::new(|| target.write(&compare::page(&runs, &title)))));
     }
-    if !targets.iter().flatten().any(|target| target.is_stdout()) {
-        let mut text = compare::table(&runs, width());
-        for (what, target) in ["records", "report"].iter().zip(targets) {
-            if let Some(target) = target {
-                text += &format!("{what}: {}\n", crate::failure::printable(target.name()));
-            }
-        }
-        output::print(&text)?;
-    }
+    output::deliver(&compare::table(&runs, width()), files)?;
     match runs.last() {
         Some(last) if last.record.partial || runs.len() < plans.len() => {
             let failure = interrupted(&last.record);
@@ -92,15 +83,19 @@ fn within(plan: &Plan, failure: Failure) -> Failure {
 
 /// One run of a comparison.
 #[derive(Clone, Debug)]
-struct Plan {
+pub struct Plan {
     /// What is varied, as `KEY=VALUE`.
     label: String,
     load: args::Load,
-    drive: args::Drive,
+    /// The options of its drive.
+    pub drive: args::Drive,
 }
 
 /// Every combination; the last `--vary` changes fastest.
-fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
+///
+/// # Errors
+/// What cannot be varied, and more runs than can be read side by side.
+pub fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
     let runs = given.vary.iter().try_fold(1usize, |runs, vary| runs.checked_mul(vary.values.len()));
     if runs.is_none_or(|runs| runs > RUNS_MAX) {
         let runs = runs.map_or_else(|| "too many".to_owned(), |runs| runs.to_string());

@@ -55,7 +55,7 @@ impl Failure {
         let failure = Failure::run(format_args!("cannot write {name}: {}", reason(error)));
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                failure.help("make room and run again; nothing half-written was left")
+                failure.help("make room and run again")
             }
             _ => failure,
         }

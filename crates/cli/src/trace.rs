@@ -192,7 +192,7 @@ fn write(source: &mut impl Source, target: &Target, format: OutputFormat, fio_fi
     let mut out = target.open()?;
     let converted = convert(source, &mut out, format, fio_file).map_err(|error| match error {
         ConvertError::Source(error) => refusal(&error),
-        ConvertError::Output(error) => Failure::write(target.name(), &error),
+        ConvertError::Output(error) => target.unwritten(&error),
     })?;
     out.finish()?;
     if target.is_stdout() { Ok(()) } else { output::print(&told(&converted, source.skipped(), target, format)) }

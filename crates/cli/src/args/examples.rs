@@ -1,4 +1,5 @@
-//! The examples at the end of each help page. A test runs every line through the parser.
+//! The examples at the end of each help page. A test runs every line through the parser, and through what
+//! the command checks before it begins.
 
 pub(super) const TIDEWATER: &str = "\
 Examples:
@@ -257,15 +258,17 @@ Examples:
 
 pub(super) const RUN: &str = "\
 Examples:
-  # A device with a ring, and an SQLite shell whose write-ahead log is on it
-  tidewater serve --image drive --vfio-user f0.sock --ring ring
+  # A device with a ring of 64 MiB, in one terminal
+  tidewater serve --image drive --size 1GiB --set fast.memory=dram --set fast.size=64MiB --vfio-user f0.sock --ring ring
+
+  # An SQLite shell whose write-ahead log is on it, in another
   tidewater run --device vfio-user:f0.sock --log 'app.db-wal' -- sqlite3 app.db
 
   # Redis, with commits that survive a crash of it and of the device
   tidewater run --device vfio-user:f0.sock --level ring --log 'appendonlydir/*.aof' -- redis-server redis.conf
 
-  # PostgreSQL on a function of its own
-  tidewater run --device vfio-user:f1.sock --log 'data/pg_wal/*' -- postgres -D data";
+  # PostgreSQL
+  tidewater run --device vfio-user:f0.sock --log 'data/pg_wal/*' -- postgres -D data";
 
 pub(super) const RECOVER: &str = "\
 Examples:

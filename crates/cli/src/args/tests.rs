@@ -23,27 +23,6 @@ fn the_table_of_flags_is_sound() {
 }
 
 #[test]
-fn every_example_parses_and_every_command_has_one() {
-    fn check(command: &clap::Command) {
-        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        assert!(after.contains("Examples:\n"), "{} has no examples", command.get_name());
-        let lines = after.lines().map(str::trim).filter(|line| line.starts_with("tidewater "));
-        let mut examples = 0;
-        for line in lines {
-            // What the shell takes is not ours.
-            let line = line.split(['>', '|']).next().unwrap_or_default();
-            if let Err(error) = parse(line) {
-                panic!("{line}: {error}");
-            }
-            examples += 1;
-        }
-        assert!(examples > 0);
-        command.get_subcommands().for_each(check);
-    }
-    check(&Cli::command());
-}
-
-#[test]
 fn the_measured_command_of_the_bench_parses() {
     let replay = replay(
         "--profile generic --set ftl.over_provisioning=7% --set nand.channels=4 \
@@ -129,30 +108,4 @@ fn help_and_version_are_no_mistakes() {
         let error = parse(line).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion));
     }
-}
-
-#[test]
-fn every_command_in_the_guide_parses() {
-    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut pages = vec![docs.join("README.md")];
-    let guide = std::fs::read_dir(docs.join("docs/guide")).unwrap();
-    pages.extend(guide.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "md")));
-    let mut commands = 0;
-    for page in pages {
-        let text = std::fs::read_to_string(&page).unwrap();
-        // Indented code, as a shell would see it: a line that ends with a backslash goes on.
-        let text = text.replace("\\\n", " ");
-        for line in text.lines().filter_map(|line| line.strip_prefix("    ")) {
-            let line = line.trim_start_matches("target/release/");
-            if !line.starts_with("tidewater ") {
-                continue;
-            }
-            let line = line.split(['>', '|', '#']).next().unwrap_or_default().replace('\'', "");
-            if let Err(error) = parse(&line) {
-                assert!(!error.use_stderr(), "{}: {line}: {error}", page.display());
-            }
-            commands += 1;
-        }
-    }
-    assert!(commands > 20, "{commands}");
 }
