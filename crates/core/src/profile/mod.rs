@@ -13,7 +13,7 @@ mod value;
 
 pub use builtin::{builtin, builtin_text, names};
 pub use error::{Downgrade, Problem, ProfileError};
-pub use keys::KeyInfo;
+pub use keys::{KeyInfo, suggestion};
 pub use text::{base, reference};
 pub use value::Kind;
 

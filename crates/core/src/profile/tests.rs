@@ -215,6 +215,10 @@ fn settings_on_the_command_line_are_told_the_same() {
     assert_eq!(said("nand.chanels", "4"), "[nand] chanels: there is no such key; did you mean `nand.channels`?");
     assert_eq!(said("channels", "4"), "channels: there is no such key; did you mean `nand.channels`?");
     assert_eq!(said("nan.channels", "4"), "[nan] channels: there is no such key; did you mean `nand.channels`?");
+    assert_eq!(
+        said("size", "1g"),
+        "size: there is no such key; did you mean `hmb.size`, `fast.size`, `window.size`, `slc.size`, `memory.NAME.size`?"
+    );
     assert_eq!(said("nand.channels", "many"), "[nand] channels: expected an integer from 1 to 64, found \"many\"");
     assert_eq!(
         said("memory.drm.size", "1g"),
@@ -222,6 +226,8 @@ fn settings_on_the_command_line_are_told_the_same() {
     );
     assert!(said("memory.dram.sice", "1g").ends_with("did you mean `memory.dram.size`?"));
     assert!(said("memory.\u{7}.kind", "nvm").contains("no memory of that name"));
+    assert_eq!(suggestion("capacity").as_deref(), Some("drive.capacity"));
+    assert_eq!((suggestion("nand.channels"), suggestion("xyzzy")), (None, None));
     for key in ["", ".", "..", "a.b.c.d", "memory", "memory.", "memory..size"] {
         said(key, "1");
     }
