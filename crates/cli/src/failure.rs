@@ -109,7 +109,8 @@ pub fn reason(error: &io::Error) -> String {
     without_number(&error.to_string())
 }
 
-fn without_number(text: &str) -> String {
+/// What another crate says in words of the system, without the system's number of the error.
+pub fn without_number(text: &str) -> String {
     match text.split_once(" (os error ") {
         Some((words, rest)) => words.to_owned() + rest.split_once(')').map_or("", |(_, rest)| rest),
         None => text.to_owned(),

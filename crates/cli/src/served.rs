@@ -2,7 +2,7 @@
 
 use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
 use crate::drive;
-use crate::failure::{Failure, reason};
+use crate::failure::{Failure, reason, without_number};
 use crate::{interrupt, output};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -171,8 +171,20 @@ fn control_socket(served: &Served) -> PathBuf {
 }
 
 fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
-    control::ask(&control_socket(served), request)
-        .map_err(|why| Failure::run(why).help("--control names the socket that `tidewater serve` printed"))
+    control::ask(&control_socket(served), request).map_err(|why| {
+        Failure::run(without_number(&why)).help("--control names the socket that `tidewater serve` printed")
+    })
+}
+
+/// Which drive is behind a control socket: with the default socket, it is whoever was served last.
+fn whose(served: &Served) -> String {
+    let socket = control_socket(served);
+    let answer = control::ask(&socket, &Request::Status).unwrap_or_default();
+    match answer.get("image").and_then(|image| image.as_str()) {
+        Some("memory") => format!("the drive in memory behind {}", socket.display()),
+        Some(image) => format!("the drive in {image} behind {}", socket.display()),
+        None => format!("the drive behind {}", socket.display()),
+    }
 }
 
 /// `tidewater status`.
@@ -180,7 +192,8 @@ fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, ser
 /// # Errors
 /// When no device answers.
 pub fn status(of: &StatusOf) -> Result<(), Failure> {
-    let answer = ask(&of.served, &Request::Status)?;
+    let mut answer = ask(&of.served, &Request::Status)?;
+    answer.insert("control".into(), control_socket(&of.served).display().to_string().into());
     if of.json {
         let text = serde_json::to_string_pretty(&answer).map_err(Failure::run)?;
         return output::print(&(text + "\n"));
@@ -223,10 +236,14 @@ pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
         FaultCommand::Clear => Request::FaultClear,
     };
     let answer = ask(&args.served, &request)?;
-    match answer.get("text").and_then(|text| text.as_str()) {
-        Some(text) => output::print(&format!("{text}\n")),
-        None => Ok(()),
-    }
+    let whose = whose(&args.served);
+    let done = match (answer.get("text").and_then(|text| text.as_str()), &args.what) {
+        (Some(text), _) => text,
+        (None, FaultCommand::Clear) => "no fault is to come any more",
+        (None, FaultCommand::LinkLoss { .. }) => "the link went down",
+        (None, _) => "the fault is set",
+    };
+    output::print(&format!("{whose}: {done}\n"))
 }
 
 /// `tidewater rerun`.
