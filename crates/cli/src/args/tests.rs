@@ -59,6 +59,17 @@ fn defaults_are_what_help_says() {
 }
 
 #[test]
+fn help_says_what_each_published_workload_writes() {
+    let help =
+        Cli::command().find_subcommand_mut("trace").unwrap().find_subcommand_mut("synth").unwrap().render_long_help();
+    let help: String = help.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    for name in tidewater_sim::workload::SynthSpec::CBM {
+        let share = tidewater_sim::workload::SynthSpec::cbm(name).unwrap().write_percent;
+        assert!(help.contains(&format!("{name} {share} %")), "{name}: {help}");
+    }
+}
+
+#[test]
 fn values_are_read() {
     let replay = replay("--trace t --slice 1_000..2_000 --precondition filled:80% --speedup 2.5 --format MQSIM64");
     assert_eq!(replay.load.reading.slice, Some(Range { start: 1000, end: 2000 }));
@@ -72,7 +83,11 @@ fn values_are_read() {
         assert!(wrong.parse::<Range>().is_err(), "{wrong}");
     }
     assert_eq!("a.b=1, 2".parse(), Ok(Variation { key: "a.b".into(), values: vec!["1".into(), "2".into()] }));
-    for wrong in ["a.b", "=1", "a=", "a=1,,2", "a=1,1"] {
+    assert_eq!(
+        "seed=2..4".parse(),
+        Ok(Variation { key: "seed".into(), values: ["2", "3", "4"].map(String::from).into() })
+    );
+    for wrong in ["a.b", "=1", "a=", "a=1,,2", "a=1,1", "seed=3..2", "seed=a..b", "seed=0..9999999", "seed=1..3,2"] {
         assert!(wrong.parse::<Variation>().is_err(), "{wrong}");
     }
     assert_eq!("k=a=b".parse(), Ok(Setting { key: "k".into(), value: "a=b".into() }));
