@@ -87,6 +87,11 @@ fn every_example_is_accepted_and_every_command_has_one() {
     fn check(command: &clap::Command) {
         let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         assert!(after.contains("Examples:\n"), "{} has no examples", command.get_name());
+        // Help is 100 columns wide at most, and what it wraps itself cannot be copied.
+        let examples = after.split("Examples:\n").nth(1).and_then(|text| text.split("\n\nExit status").next());
+        let long = examples.unwrap_or_default().lines().find(|line| line.starts_with("  ") && line.len() > 98);
+        assert_eq!(long, None, "{}", command.get_name());
+        let after = after.replace("\\\n", " ");
         let lines: Vec<&str> = after.lines().map(str::trim).filter(|line| line.starts_with("tidewater ")).collect();
         assert!(!lines.is_empty(), "{}", command.get_name());
         lines.iter().for_each(|line| accepted(line, command.get_name()));
