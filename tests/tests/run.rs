@@ -262,7 +262,8 @@ fn a_device_and_a_program_start_as_help_and_the_readme_say() {
         let serve = line(["tidewater serve ", " --ring "]);
         let errors = File::create(folder.path().join("stderr")).expect("the folder is writable");
         // The default control socket may be another drive's.
-        let mut device = as_written(folder.path(), serve, "--control control.sock");
+        let control = if serve.contains(" --control ") { "" } else { "--control control.sock" };
+        let mut device = as_written(folder.path(), serve, control);
         let child = device.stdout(Stdio::piped()).stderr(errors).spawn().expect("it starts");
         let device = Device::served(child, folder.path());
         // A shell in the place of SQLite, which not every machine has.
