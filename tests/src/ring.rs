@@ -68,7 +68,11 @@ impl Device {
         let errors = OpenOptions::new().create(true).append(true).open(folder.join("stderr")).expect("a folder");
         let mut command = Device::command(folder, more);
         with(&mut command);
-        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts");
+        Device::served(command.stdout(Stdio::piped()).stderr(errors).spawn().expect("the binary starts"), folder)
+    }
+
+    /// One that was started in `folder` with its standard output piped and its errors in `stderr`, when hosts may come.
+    pub fn served(mut child: Child, folder: &Path) -> Device {
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut said = String::new();
         while !said.contains("SIGTERM") {

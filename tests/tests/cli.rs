@@ -272,6 +272,62 @@ fn a_full_disk_leaves_nothing_half_written() {
     assert_eq!(names(&folder), Vec::<String>::new());
 }
 
+#[test]
+fn a_full_disk_costs_no_results() {
+    let folder = folder();
+    for (command, said) in [("replay", "IOPS"), ("compare --vary nand.channels=2,4", "channels=4")] {
+        // As above. The record does not fit either, and both are told.
+        let script = format!(
+            "trap '' XFSZ; ulimit -f 4; exec \"$0\" {command} --job {JOB} --report report.html --json record.json"
+        );
+        let output = bash(folder.path(), &script).output().expect("bash starts");
+        let (table, message) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(table.contains(said), "what was measured is told all the same: {table}");
+        assert!(message.contains("report.html") && message.contains("record.json"), "{message}");
+        assert!(message.contains("nothing half-written was left"), "{message}");
+        assert_eq!(names(&folder), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_profile_file_that_is_not_there_is_told_with_the_way_out() {
+    let folder = folder();
+    for (profile, help) in [("./none.toml", "profile show generic > ./none.toml"), ("./tiny.toml", "`tiny`")] {
+        let message = run_refused(folder.path(), &["replay", "--profile", profile, "--job", JOB]);
+        assert!(message.contains("No such file") && message.contains(help), "{message}");
+    }
+}
+
+#[test]
+fn a_drive_from_a_file_is_called_by_its_file_and_tells_what_differs() {
+    let folder = folder();
+    write(&folder, "k.toml", "[nand]\nchannels = 4\n");
+    let summary = run_well(folder.path(), &["replay", "--profile", "k.toml", "--job", JOB, "--json", "run.json"]);
+    for words in ["k.toml, ", "4 channels x 8 dies", "(from generic; changed: nand.channels=4)"] {
+        assert!(summary.contains(words), "{words} in {summary}");
+    }
+    assert!(!summary.contains("8 channels"), "{summary}");
+    // The record has what makes the run again, and a record has every value.
+    let run = record(&std::fs::read_to_string(folder.path().join("run.json")).expect("the record"));
+    assert_eq!((at(&run, "profile.name"), at(&run, "profile.changed")), (&"k.toml".into(), &Value::Array(vec![])));
+    assert_eq!(run["profile"]["settings"]["nand.channels"], "4");
+    // What was shown with a change is a file that says so; a setting on top is told with it.
+    let shown = run_well(folder.path(), &["profile", "show", "tiny", "--set", "nand.channels=4"]);
+    write(&folder, "mine.toml", shown);
+    let checked = run_well(folder.path(), &["profile", "check", "mine.toml", "--set", "nand.ways=1"]);
+    assert!(checked.starts_with("mine.toml: ok, ") && checked.contains("4 channels x 1 die, "), "{checked}");
+    assert!(checked.contains("(from tiny; changed: nand.channels=4, nand.ways=1)"), "{checked}");
+    let named = run_well(folder.path(), &["replay", "--set", "nand.channels=64", "--job", JOB]);
+    assert!(named.contains("64 channels x 8 dies") && named.contains("changed: nand.channels=64"), "{named}");
+}
+
+#[test]
+fn a_size_without_its_unit_does_not_switch_a_buffer_off() {
+    let message = run_refused(folder().path(), &["replay", "--set", "buffer.write_size=16", "--job", JOB]);
+    assert!(message.contains("16B are less than the 4KiB") && message.contains("16MiB"), "{message}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_record_into_a_full_pipe_is_a_failure_in_words() {

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use tidewater_client::live::{Level, Log, Options};
 use tidewater_tests::ring::Device;
-use tidewater_tests::{Build, compile, shim, skipped, tidewater};
+use tidewater_tests::{Build, binary, compile, root, shim, skipped, tidewater};
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileSession};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
@@ -228,6 +228,44 @@ fn what_was_synced_is_there_whoever_dies_and_without_recovery_it_is_not() {
 fn what_was_synced_is_there_in_many_rounds() {
     let seconds = std::env::var("TIDEWATER_TORTURE_ROUNDS").ok().and_then(|text| text.parse().ok());
     rounds(seconds.unwrap_or(60), 1_000);
+}
+
+/// A line of ours, as a shell takes it, with `more` behind it.
+fn as_written(folder: &Path, line: &str, more: &str) -> Command {
+    let line = line.trim().split(" # ").next().unwrap_or_default().trim_end();
+    let script = format!("exec \"$0\" {} {more}", line.strip_prefix("tidewater ").expect("a command of ours"));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).arg(binary(Build::Same)).current_dir(folder).stdin(Stdio::null());
+    shell
+}
+
+#[test]
+fn a_device_and_a_program_start_as_help_and_the_readme_say() {
+    let help = tidewater(Build::Same, Path::new("/")).args(["run", "--help"]).output().expect("it starts");
+    let readme = fs::read_to_string(root().join("README.md")).expect("the README");
+    for page in [text(&help.stdout), readme] {
+        let page = page.replace("\\\n", " ");
+        let folder = folder();
+        let line = |has: [&str; 2]| {
+            page.lines().find(|line| line.trim().starts_with(has[0]) && line.contains(has[1])).expect("an example")
+        };
+        let serve = line(["tidewater serve ", " --ring "]);
+        let errors = File::create(folder.path().join("stderr")).expect("the folder is writable");
+        // The default control socket may be another drive's.
+        let control = if serve.contains(" --control ") { "" } else { "--control control.sock" };
+        let mut device = as_written(folder.path(), serve, control);
+        let child = device.stdout(Stdio::piped()).stderr(errors).spawn().expect("it starts");
+        let device = Device::served(child, folder.path());
+        // A shell in the place of SQLite, which not every machine has.
+        let run = line(["tidewater run ", " -- sqlite3 "]);
+        let (run, _) = run.split_once(" -- ").expect("a program");
+        let output =
+            as_written(folder.path(), run, "-- sh -c 'echo commit >> app.db-wal'").output().expect("it starts");
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.contains("drained: 1 file on the log, 7 B written"), "{run}: {said}");
+        assert_eq!(fs::read_to_string(folder.path().join("app.db-wal")).expect("the file"), "commit\n");
+        drop(device);
+    }
 }
 
 #[test]

@@ -197,11 +197,13 @@ fn a_drive_is_attached_asked_broken_and_ended() {
     drop(queue);
     controller.shutdown().unwrap();
     for fault in [["delay", "--by", "1ms"].as_slice(), &["lose"], &["duplicate"], &["stuck-shutdown"], &["clear"]] {
-        run_well(here, &[&["fault"], fault, &["--control", "control.sock"]].concat());
+        let said = run_well(here, &[&["fault"], fault, &["--control", "control.sock"]].concat());
+        assert!(said.starts_with("the drive in memory behind control.sock: "), "whose drive it was: {said}");
     }
     // The power comes back, and the drive with it.
     run_well(here, &["fault", "power-cut", "--control", "control.sock"]);
-    run_well(here, &["status", "--control", "control.sock"]);
+    let said = run_well(here, &["status", "--control", "control.sock"]);
+    assert!(said.contains("control.sock"), "{said}");
     refused_with_help(here, &["status", "--control", "none.sock"], 1, &["none.sock"]);
     served.end_well();
 }
@@ -456,6 +458,10 @@ fn an_image_brings_its_profile() {
     Served::start(here, &hosts).end_well();
     // Without --profile, and with a setting of this time.
     let served = Served::start_plain(here, &[hosts.as_slice(), &["--set", "serve.timing=none"]].concat());
+    let image = here.join("drive.img").display().to_string();
+    let said = run_well(here, &["fault", "clear", "--control", "control.sock"]);
+    assert!(said.contains(&image), "from wherever it is asked, the image is told: {said}");
+    assert_eq!(json(here, &["status", "--control", "control.sock", "--json"])["image"], image);
     let (_controller, mut queue) = served.connect();
     write(&mut queue, 0, pattern(1, 4));
     assert!(read(&mut queue, 0, 4) == pattern(1, 4));

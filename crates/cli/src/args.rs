@@ -11,7 +11,6 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
-use tidewater_sim::run::parse_precondition;
 use tidewater_sim::trace::Format;
 use tidewater_sim::trace::convert::OutputFormat;
 
@@ -185,7 +184,7 @@ pub struct Log {
     #[arg(long, value_name = "PROFILE", default_value = "villars", value_hint = ValueHint::FilePath, help_heading = "Drive")]
     pub profile: PathBuf,
     /// Change one setting of the profile, such as fast.queue_size=8KiB; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Drive")]
+    #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other, help_heading = "Drive")]
     pub set: Vec<Setting>,
     /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Drive")]
@@ -207,8 +206,8 @@ fn mixes() -> PossibleValuesParser {
 #[derive(Debug, Args)]
 pub struct Compare {
     /// The knob and its values: a key of the profile (buffer.write_policy=none,lru), or one of profile, queue-depth,
-    /// speedup, precondition and seed; may be given several times
-    #[arg(long, value_name = "KEY=V1,V2,...", required = true)]
+    /// speedup, precondition, power-cut and seed (seed=1..5 is 1 to 5); may be given several times
+    #[arg(long, value_name = "KEY=V1,V2,...", required = true, value_hint = ValueHint::Other)]
     pub vary: Vec<Variation>,
     /// The load.
     #[command(flatten)]
@@ -289,14 +288,14 @@ pub struct Drive {
     #[arg(long, value_name = "PROFILE", default_value = "generic", value_hint = ValueHint::FilePath, help_heading = "Drive")]
     pub profile: PathBuf,
     /// Change one setting of the profile, such as nand.channels=16; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Drive")]
+    #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other, help_heading = "Drive")]
     pub set: Vec<Setting>,
     /// Usable size, such as 64GiB; without it the drive follows the load [same as --set drive.capacity=SIZE]
     #[arg(long, value_name = "SIZE", help_heading = "Drive")]
     pub capacity: Option<String>,
     /// The state the drive begins in: fresh, filled (written once in order; filled:50% the first half of it), or steady
     /// (as after long random overwriting)
-    #[arg(long, value_name = "STATE", default_value = "fresh", value_parser = parse_precondition, help_heading = "Drive")]
+    #[arg(long, value_name = "STATE", default_value = "fresh", value_parser = values::PreconditionParser, hide_possible_values = true, help_heading = "Drive")]
     pub precondition: Precondition,
     /// Seed of every random choice: the same seed and inputs give the same record
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Drive")]
@@ -316,7 +315,7 @@ pub enum ProfileCommand {
         #[arg(value_name = "PROFILE", default_value = "generic", value_hint = ValueHint::FilePath)]
         profile: PathBuf,
         /// Change one setting before it is shown; may be given several times
-        #[arg(long, value_name = "KEY=VALUE")]
+        #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
         set: Vec<Setting>,
     },
     /// Check profile files: keys, units, ranges, and whether the settings can stand together
@@ -326,7 +325,7 @@ pub enum ProfileCommand {
         #[arg(value_name = "PROFILE", required = true, value_hint = ValueHint::FilePath)]
         profiles: Vec<PathBuf>,
         /// Change one setting before the check; may be given several times
-        #[arg(long, value_name = "KEY=VALUE")]
+        #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
         set: Vec<Setting>,
     },
 }
@@ -386,6 +385,10 @@ pub struct Synth {
     #[arg(long, value_name = "FORMAT", value_parser = output_formats(), ignore_case = true)]
     pub to: Option<OutputFormat>,
     /// Begin with the statistics of a published workload (financial, msnfs, exchange, camwebdev), or of a trace
+    ///
+    /// The names are those of the table in the CBM paper (MSST 2014), and so are mean size, write share, sequential share and
+    /// interval. Writes: financial 18 % (as in UMass Financial2, which mostly reads; the write-heavy Financial1 is another trace),
+    /// msnfs 33 %, exchange 72 %, camwebdev 99 %. Footprint, length and locality are not in the table, and are assumptions.
     #[arg(long, value_name = "NAME|TRACE", value_hint = ValueHint::FilePath)]
     pub like: Option<PathBuf>,
     /// The format of the trace that --like names
@@ -489,13 +492,13 @@ pub struct Probe {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Change one setting of the profile, such as buffer.read_size=2MiB; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Simulated drive")]
+    #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other, help_heading = "Simulated drive")]
     pub set: Vec<Setting>,
     /// Usable size of the simulated drive [default: what its profile says, else 8 GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Simulated drive")]
     pub capacity: Option<String>,
     /// The state the simulated drive begins in
-    #[arg(long, value_name = "STATE", default_value = "filled", value_parser = parse_precondition, help_heading = "Simulated drive")]
+    #[arg(long, value_name = "STATE", default_value = "filled", value_parser = values::PreconditionParser, hide_possible_values = true, help_heading = "Simulated drive")]
     pub precondition: Precondition,
     /// Write what was found and what it rests on as JSON, anew after each stage; - is standard output, which then gets nothing
     /// else

@@ -1,12 +1,14 @@
 //! `tidewater compare`: one load on several drives.
 
 use crate::args::{self, Setting, Variation};
+use crate::drive;
 use crate::failure::Failure;
 use crate::interrupt::{self, Running};
 use crate::load::{self, Origin};
-use crate::output::{self, Target, distinct};
+use crate::output::{self, Delivery, Target, distinct};
 use crate::replay::{One, interrupted, prepare};
 use crate::report::{array, width};
+use tidewater_core::profile;
 use tidewater_report::compare::{self, Labelled};
 use tidewater_sim::run::parse_precondition;
 
@@ -14,7 +16,7 @@ use tidewater_sim::run::parse_precondition;
 const RUNS_MAX: usize = 64;
 
 /// Options of `replay` that can be varied besides the keys of a profile.
-const OPTIONS: [&str; 5] = ["profile", "queue-depth", "speedup", "precondition", "seed"];
+const OPTIONS: [&str; 6] = ["profile", "queue-depth", "speedup", "precondition", "power-cut", "seed"];
 
 /// `tidewater compare`.
 ///
@@ -55,24 +57,15 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     drop(running);
 
     let title = given.vary.iter().map(|vary| vary.key.as_str()).collect::<Vec<_>>().join(" and ");
+    let title = format!("What {title} change{}", if given.vary.len() == 1 { "s" } else { "" });
+    let mut files: Vec<Delivery<'_>> = Vec::new();
     if let Some(target) = &json {
-        target.write(&array(&runs))?;
+        files.push(("records: ".into(), target, Box::new(|| target.write(&array(&runs)))));
     }
     if let Some(target) = &report {
-        target.write(&compare::page(
-            &runs,
-            &format!("What {title} change{}", if given.vary.len() == 1 { "s" } else { "" }),
-        ))?;
+        files.push(("report: ".into(), target, Box::new(|| target.write(&compare::page(&runs, &title)))));
     }
-    if !targets.iter().flatten().any(|target| target.is_stdout()) {
-        let mut text = compare::table(&runs, width());
-        for (what, target) in ["records", "report"].iter().zip(targets) {
-            if let Some(target) = target {
-                text += &format!("{what}: {}\n", crate::failure::printable(target.name()));
-            }
-        }
-        output::print(&text)?;
-    }
+    output::deliver(&compare::table(&runs, width()), files)?;
     match runs.last() {
         Some(last) if last.record.partial || runs.len() < plans.len() => {
             let failure = interrupted(&last.record);
@@ -92,15 +85,19 @@ fn within(plan: &Plan, failure: Failure) -> Failure {
 
 /// One run of a comparison.
 #[derive(Clone, Debug)]
-struct Plan {
+pub struct Plan {
     /// What is varied, as `KEY=VALUE`.
     label: String,
     load: args::Load,
-    drive: args::Drive,
+    /// The options of its drive.
+    pub drive: args::Drive,
 }
 
 /// Every combination; the last `--vary` changes fastest.
-fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
+///
+/// # Errors
+/// What cannot be varied, and more runs than can be read side by side.
+pub fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
     let runs = given.vary.iter().try_fold(1usize, |runs, vary| runs.checked_mul(vary.values.len()));
     if runs.is_none_or(|runs| runs > RUNS_MAX) {
         let runs = runs.map_or_else(|| "too many".to_owned(), |runs| runs.to_string());
@@ -162,14 +159,23 @@ fn varied(plan: &Plan, vary: &Variation, label: &str, value: &str) -> Result<Pla
             plan.drive.precondition =
                 parse_precondition(value).map_err(|error| Failure::usage(format_args!("--vary {key}: {error}")))?;
         }
+        "power-cut" => {
+            let time = tidewater_base::units::parse_duration(value).ok().filter(|time| !time.is_zero());
+            plan.load.power_cut = Some(time.ok_or_else(|| wrong("a time above 0 with its unit, as in 2s"))?);
+        }
         "seed" => plan.drive.seed = value.parse().map_err(|_| wrong("a whole number"))?,
         // A key of the profile, or one that the profile will refuse.
         _ if key.contains('.') => plan.drive.set.push(Setting { key: key.into(), value: value.into() }),
         _ => {
-            return Err(Failure::usage(format_args!("--vary {key}: there is no such key")).help(format_args!(
-                "give a key of the profile, such as nand.channels, or one of {}",
-                OPTIONS.join(", ")
-            )));
+            let failure = Failure::usage(format_args!("--vary {key}: there is no such key"));
+            let meant = drive::meant(key, OPTIONS.into_iter()).map(str::to_owned);
+            return Err(match meant.or_else(|| profile::suggestion(key)) {
+                Some(meant) => failure.help(format_args!("did you mean `{meant}`?")),
+                None => failure.help(format_args!(
+                    "give a key of the profile, such as nand.channels, or one of {}",
+                    OPTIONS.join(", ")
+                )),
+            });
         }
     }
     Ok(plan)
@@ -215,10 +221,26 @@ mod tests {
         let refused = |vary: &[&str]| plans(&given(vary)).unwrap_err();
         assert!(refused(&["nand.channels=1,2,3,4,5,6,7,8", "seed=1,2,3,4,5,6,7,8,9"]).message.contains("72"));
         assert!(refused(&["seed=1", "seed=2"]).message.contains("twice"));
-        assert!(refused(&["chanels=1,2"]).help.unwrap().contains("queue-depth"));
+        assert!(refused(&["xyzzy=1,2"]).help.unwrap().contains("queue-depth"));
+        for (key, meant) in
+            [("chanels", "nand.channels"), ("capacity", "drive.capacity"), ("queue_depth", "queue-depth")]
+        {
+            let help = refused(&[&format!("{key}=1,2")]).help.unwrap();
+            assert_eq!(help, format!("did you mean `{meant}`?"));
+        }
         assert!(refused(&["queue-depth=1,2", "speedup=1,2"]).message.contains("together"));
         assert!(refused(&["queue-depth=0"]).message.contains("65535"));
         assert!(refused(&["speedup=-1"]).message.contains("above 0"));
         assert!(refused(&["precondition=full"]).message.contains("steady"));
+        assert!(refused(&["power-cut=2"]).message.contains("as in 2s"));
+    }
+
+    #[test]
+    fn seeds_can_be_a_range_and_cuts_vary() {
+        let plans = plans(&given(&["seed=1..3,9", "power-cut=1s,2s"])).unwrap();
+        let labels: Vec<&str> = plans.iter().map(|plan| plan.label.as_str()).collect();
+        assert_eq!(labels[..3], ["seed=1 power-cut=1s", "seed=1 power-cut=2s", "seed=2 power-cut=1s"]);
+        assert_eq!((plans.len(), plans[7].drive.seed), (8, 9));
+        assert_eq!(plans[7].load.power_cut, Some(tidewater_base::Duration::from_ms(2_000)));
     }
 }

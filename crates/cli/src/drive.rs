@@ -12,6 +12,10 @@ use tidewater_core::profile::{self, Profile};
 pub struct Drive {
     /// The drive.
     pub profile: Profile,
+    /// What it is called, as `--profile` takes it: a built-in name, or the path of a file.
+    pub name: String,
+    /// What it is, in a line, with what it was made from and what differs from that.
+    pub about: String,
     /// What was changed, as `KEY=VALUE`, in the order it was given.
     pub changed: Vec<String>,
     /// What a reader of its results should know.
@@ -23,9 +27,14 @@ pub struct Drive {
 /// # Errors
 /// When there is neither, or the file is wrong.
 pub fn find(given: &Path) -> Result<Profile, Failure> {
+    look_up(given).map(|(profile, _)| profile)
+}
+
+/// The same, and for a file the built-in profile that it is a change of: the one whose name it has kept, else its base.
+fn look_up(given: &Path) -> Result<(Profile, Option<Profile>), Failure> {
     let name = given.display().to_string();
     if let Some(profile) = given.to_str().and_then(profile::builtin) {
-        return Ok(profile);
+        return Ok((profile, None));
     }
     let is_path = given.components().count() > 1 || given.extension().is_some() || given.exists();
     if !is_path {
@@ -39,8 +48,24 @@ pub fn find(given: &Path) -> Result<Profile, Failure> {
             }
         });
     }
-    let text = read(given)?;
-    Profile::parse(&text, &name).map_err(Failure::refused)
+    let text = read(given).map_err(|failure| if given.exists() { failure } else { absent(given, failure) })?;
+    let profile = Profile::parse(&text, &name).map_err(Failure::refused)?;
+    let origin = profile::builtin(&profile.name).or_else(|| profile::base(&text));
+    Ok((profile, origin))
+}
+
+/// A file that is not there: a built-in profile was perhaps meant, or one of the user's own is still to be made.
+fn absent(given: &Path, failure: Failure) -> Failure {
+    let stem = given.file_stem().unwrap_or_default().to_string_lossy();
+    match meant(&stem, profile::names()) {
+        Some(meant) => failure.help(format_args!(
+            "did you mean the built-in profile `{meant}`? `tidewater profile list` names them all"
+        )),
+        None => failure.help(format_args!(
+            "`tidewater profile list` names the built-in profiles; `tidewater profile show generic > {name}` makes a file to edit",
+            name = given.display()
+        )),
+    }
 }
 
 /// The profile with these changes, checked as a whole.
@@ -48,7 +73,37 @@ pub fn find(given: &Path) -> Result<Profile, Failure> {
 /// # Errors
 /// When there is no such profile, a key or value is wrong, or the settings cannot stand together.
 pub fn prepare(given: &Path, settings: &[Setting]) -> Result<Drive, Failure> {
-    change(find(given)?, settings)
+    let (profile, origin) = look_up(given)?;
+    let mut drive = change(profile, settings)?;
+    if let Some(origin) = origin {
+        drive.name = given.display().to_string();
+        let own = if drive.profile.name == origin.name { String::new() } else { format!("{}: ", drive.profile.name) };
+        let from = match few(&differences(&origin, &drive.profile)) {
+            None => format!("as {}", origin.name),
+            Some(changed) => format!("from {}; changed: {changed}", origin.name),
+        };
+        drive.about = format!("{own}{} ({from})", drive.profile.outline());
+    }
+    Ok(drive)
+}
+
+/// What makes one profile of another, as `KEY=VALUE`; its name and its description apart.
+fn differences(from: &Profile, to: &Profile) -> Vec<String> {
+    let (before, after) = (from.settings(), to.settings());
+    let gone = before.keys().filter(|key| !after.contains_key(*key) && key.ends_with(".size"));
+    let gone = gone.map(|key| format!("{key}=0"));
+    let new = after.iter().filter(|(key, value)| key.contains('.') && before.get(*key) != Some(*value));
+    new.map(|(key, value)| format!("{key}={value}")).chain(gone).collect()
+}
+
+/// What was changed, in a line: of many, the first.
+fn few(changed: &[String]) -> Option<String> {
+    const SHOWN: usize = 6;
+    match changed.len() {
+        0 => None,
+        count if count <= SHOWN + 1 => Some(changed.join(", ")),
+        count => Some(format!("{} and {} more", changed[..SHOWN].join(", "), count - SHOWN)),
+    }
 }
 
 /// A profile with these changes, checked as a whole.
@@ -60,8 +115,13 @@ pub fn change(mut profile: Profile, settings: &[Setting]) -> Result<Drive, Failu
         profile.set(key, value).map_err(|error| refusal(&profile, error))?;
     }
     let notes = profile.check().map_err(|error| refusal(&profile, error))?;
-    let changed = settings.iter().map(Setting::to_string).collect();
-    Ok(Drive { profile, changed, notes: notes.iter().map(ToString::to_string).collect() })
+    let changed: Vec<String> = settings.iter().map(Setting::to_string).collect();
+    let about = match &changed[..] {
+        [] => profile.outline(),
+        changed => format!("{} (changed: {})", profile.outline(), changed.join(", ")),
+    };
+    let notes = notes.iter().map(ToString::to_string).collect();
+    Ok(Drive { name: profile.name.clone(), profile, about, changed, notes })
 }
 
 fn refusal(profile: &Profile, error: profile::ProfileError) -> Failure {
@@ -106,7 +166,7 @@ pub fn command(command: &ProfileCommand) -> Result<(), Failure> {
         ProfileCommand::Check { profiles, set } => {
             for given in profiles {
                 let drive = prepare(given, set)?;
-                let mut text = format!("{}: ok ({})\n", given.display(), drive.profile.description);
+                let mut text = format!("{}: ok, {}\n", given.display(), drive.about);
                 for note in &drive.notes {
                     let _ = writeln!(text, "  note: {note}");
                 }
@@ -121,7 +181,7 @@ fn list() -> Result<(), Failure> {
     let width = profile::names().map(str::len).max().unwrap_or(0);
     let mut text = String::new();
     for profile in profile::names().filter_map(profile::builtin) {
-        let _ = writeln!(text, "{:width$}  {}", profile.name, profile.description);
+        let _ = writeln!(text, "{:width$}  {}", profile.name, profile.outline());
     }
     output::print(&text)
 }

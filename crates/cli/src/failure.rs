@@ -55,7 +55,7 @@ impl Failure {
         let failure = Failure::run(format_args!("cannot write {name}: {}", reason(error)));
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                failure.help("make room and run again; nothing half-written was left")
+                failure.help("make room and run again")
             }
             _ => failure,
         }
@@ -109,7 +109,8 @@ pub fn reason(error: &io::Error) -> String {
     without_number(&error.to_string())
 }
 
-fn without_number(text: &str) -> String {
+/// What another crate says in words of the system, without the system's number of the error.
+pub fn without_number(text: &str) -> String {
     match text.split_once(" (os error ") {
         Some((words, rest)) => words.to_owned() + rest.split_once(')').map_or("", |(_, rest)| rest),
         None => text.to_owned(),

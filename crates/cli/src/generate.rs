@@ -136,14 +136,19 @@ SHELL` makes the Tab key know it.
                 heading = group;
                 let _ = writeln!(out, "{}{heading}:\n", if out.ends_with("\n\n") { "" } else { "\n" });
             }
-            let _ = write!(out, "- `{}`: {}", spelled(argument), plain(argument.get_help()).replace('\n', " "));
+            let _ = write!(
+                out,
+                "- `{}`: {}",
+                spelled(argument),
+                plain(argument.get_long_help().or(argument.get_help())).replace("\n\n", ". ").replace('\n', " ")
+            );
             let takes_value = argument.get_action().takes_values();
             if takes_value && !argument.is_hide_default_value_set() && !argument.get_default_values().is_empty() {
                 let defaults: Vec<_> = argument.get_default_values().iter().map(|v| v.to_string_lossy()).collect();
                 let _ = write!(out, " (default `{}`)", defaults.join(" "));
             }
             let values = argument.get_possible_values();
-            if takes_value && !values.is_empty() {
+            if takes_value && !values.is_empty() && !argument.is_hide_possible_values_set() {
                 let names: Vec<String> = values.iter().map(|value| format!("`{}`", value.get_name())).collect();
                 let _ = write!(out, "; one of {}", names.join(", "));
             }

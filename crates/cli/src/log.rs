@@ -3,7 +3,7 @@
 use crate::args::Log;
 use crate::drive;
 use crate::failure::{Failure, printable};
-use crate::output::{self, Target};
+use crate::output::{self, Delivery, Target};
 use crate::progress::Bar;
 use serde::Serialize;
 use tidewater_base::{Duration, Instant};
@@ -72,7 +72,6 @@ impl Latency {
 pub fn command(given: &Log) -> Result<(), Failure> {
     let json = Target::maybe(given.json.as_ref())?;
     let drive = drive::prepare(&given.profile, &given.set)?;
-    let silent = json.as_ref().is_some_and(Target::is_stdout);
     let mut rows = Vec::new();
     for (i, to) in given.to.iter().enumerate() {
         let (name, to) = LogTo::ALL.into_iter().find(|(name, _)| *name == to.as_str()).expect("clap knows the names");
@@ -81,10 +80,11 @@ pub fn command(given: &Log) -> Result<(), Failure> {
         drop(bar);
         rows.push(row(name, &outcome));
     }
+    let mut files: Vec<Delivery<'_>> = Vec::new();
     if let Some(target) = &json {
         let document = Document {
             version: env!("CARGO_PKG_VERSION"),
-            profile: &drive.profile.name,
+            profile: &drive.name,
             set: &drive.changed,
             workload: workload(given),
             workers: given.workers,
@@ -92,15 +92,10 @@ pub fn command(given: &Log) -> Result<(), Failure> {
             seed: given.seed,
             sides: &rows,
         };
-        target.write(&(serde_json::to_string_pretty(&document).expect("numbers and words") + "\n"))?;
+        let text = serde_json::to_string_pretty(&document).expect("numbers and words") + "\n";
+        files.push(("\njson    ".into(), target, Box::new(move || target.write(&text))));
     }
-    if !silent {
-        output::print(&table(given, &drive, &rows))?;
-        if let Some(target) = &json {
-            output::print(&format!("\njson    {}\n", printable(target.name())))?;
-        }
-    }
-    Ok(())
+    output::deliver(&table(given, &drive, &rows), files)
 }
 
 fn run(given: &Log, drive: &drive::Drive, to: LogTo) -> Result<LogOutcome, Failure> {
@@ -172,10 +167,12 @@ fn workload(given: &Log) -> String {
 }
 
 fn table(given: &Log, drive: &drive::Drive, rows: &[Row]) -> String {
-    let (what, profile) = (workload(given), &drive.profile.name);
+    let what = workload(given);
     let mut text = format!(
-        "{what}, groups of {}, drive {profile}\n\n{:<13} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8}\n",
+        "{what}, groups of {}\ndrive {}: {}\n\n{:<13} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8}\n",
         tidewater_base::units::format_bytes(given.group_bytes),
+        printable(&drive.name),
+        printable(&drive.about),
         "log to",
         "txn/s",
         "log/s",

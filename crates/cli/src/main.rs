@@ -3,6 +3,8 @@
 mod args;
 mod compare;
 mod drive;
+#[cfg(test)]
+mod dry;
 mod experiment;
 mod failure;
 mod generate;

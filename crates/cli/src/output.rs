@@ -3,7 +3,7 @@
 //! A file is written under another name beside its place, and takes its place when it is complete. What is no regular
 //! file (a device, a pipe) is written directly.
 
-use crate::failure::{Failure, reason};
+use crate::failure::{Failure, printable, reason};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -102,13 +102,13 @@ impl Target {
     /// # Errors
     /// When the file cannot be made.
     pub fn open(&self) -> Result<Writer, Failure> {
-        let wrong = |error: io::Error| Failure::write(&self.name, &error);
+        let wrong = |error: io::Error| self.unwritten(&error);
         let sink = match &self.place {
             Place::Stdout => Sink::Stdout(io::stdout()),
             Place::Direct(path) => Sink::Direct(OpenOptions::new().write(true).open(path).map_err(wrong)?),
             Place::File(path) => Sink::File(Unfinished::create(path).map_err(wrong)?),
         };
-        Ok(Writer { name: self.name.clone(), out: BufWriter::with_capacity(1 << 16, sink) })
+        Ok(Writer { target: self.clone(), out: BufWriter::with_capacity(1 << 16, sink) })
     }
 
     /// Writes all of it.
@@ -117,8 +117,17 @@ impl Target {
     /// When it cannot be written; then nothing is left.
     pub fn write(&self, text: &str) -> Result<(), Failure> {
         let mut writer = self.open()?;
-        writer.write_all(text.as_bytes()).map_err(|error| Failure::write(&self.name, &error))?;
+        writer.write_all(text.as_bytes()).map_err(|error| self.unwritten(&error))?;
         writer.finish()
+    }
+
+    /// Why a result is not there. Only of a file nothing is left: what went out through a pipe is gone.
+    pub fn unwritten(&self, error: &io::Error) -> Failure {
+        let failure = Failure::write(&self.name, error);
+        match (&self.place, failure.help) {
+            (Place::File(_), Some(help)) => Failure { help: Some(help + "; nothing half-written was left"), ..failure },
+            (_, help) => Failure { help, ..failure },
+        }
     }
 }
 
@@ -143,7 +152,7 @@ pub fn distinct(targets: &[Option<&Target>], input: Option<&Path>) -> Result<(),
 
 /// A result that is being written. Dropped without [`Writer::finish`], it leaves nothing.
 pub struct Writer {
-    name: String,
+    target: Target,
     out: BufWriter<Sink>,
 }
 
@@ -159,13 +168,13 @@ impl Writer {
     /// # Errors
     /// When the rest cannot be written; then nothing is left.
     pub fn finish(self) -> Result<(), Failure> {
-        let Writer { name, out } = self;
+        let Writer { target, out } = self;
         let finish = || match out.into_inner().map_err(io::IntoInnerError::into_error)? {
             Sink::Stdout(mut out) => out.flush(),
             Sink::Direct(mut file) => file.flush(),
             Sink::File(file) => file.complete(),
         };
-        finish().map_err(|error| Failure::write(&name, &error))
+        finish().map_err(|error| target.unwritten(&error))
     }
 }
 
@@ -249,6 +258,32 @@ impl Drop for Unfinished {
     }
 }
 
+/// A result on its way to a place: what a reader is told before its name, the place, and how it is written.
+pub type Delivery<'a> = (String, &'a Target, Box<dyn FnOnce() -> Result<(), Failure> + 'a>);
+
+/// Hands the results of a run over: the summary is printed first, and every file is tried, so that one that cannot be written
+/// costs nobody what a long run has found. Where one of them goes to standard output, that holds nothing else.
+///
+/// # Errors
+/// When one cannot be written; of several, all are told.
+pub fn deliver(summary: &str, files: Vec<Delivery<'_>>) -> Result<(), Failure> {
+    let silent = files.iter().any(|(_, target, _)| target.is_stdout());
+    let mut outcome = if silent { Ok(()) } else { print(summary) };
+    let mut told = String::new();
+    for (what, target, write) in files {
+        match write() {
+            Ok(()) => told += &format!("{what}{}\n", printable(target.name())),
+            Err(failure) => {
+                if let Err(before) = std::mem::replace(&mut outcome, Err(failure)) {
+                    before.tell();
+                }
+            }
+        }
+    }
+    let told = if silent || told.is_empty() { Ok(()) } else { print(&told) };
+    outcome.and(told)
+}
+
 /// Prints on standard output.
 ///
 /// # Errors
@@ -311,6 +346,17 @@ mod tests {
         let a = Target::new(&folder.join("a")).unwrap();
         assert!(distinct(&[Some(&a)], Some(&folder.join("a"))).is_err());
         assert!(distinct(&[Some(&a)], Some(&folder.join("b"))).is_ok());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn only_of_a_file_nothing_half_written_is_left() {
+        let full = io::Error::from_raw_os_error(28);
+        let help = |path: &str| Target::new(Path::new(path)).unwrap().unwritten(&full).help.unwrap();
+        let folder = folder("unwritten");
+        assert!(help(&folder.join("r.json").to_string_lossy()).contains("nothing half-written was left"));
+        assert_eq!(help("-"), "make room and run again");
+        assert_eq!(help("/dev/null"), "make room and run again");
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -5,7 +5,7 @@ use crate::drive::{self, Drive};
 use crate::failure::{Failure, Status};
 use crate::interrupt::{self, Running};
 use crate::load::{self, Origin};
-use crate::output::{self, Target, Writer, distinct};
+use crate::output::{self, Delivery, Target, Writer, distinct};
 use crate::progress::Bar;
 use crate::trace;
 use std::io::{self, Write};
@@ -32,24 +32,18 @@ pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     let run = One { origin: &origin, load: &replay.load, drive: &drive, given: &replay.drive };
     let record = run.run("replay", lines.as_ref())?;
 
-    if let Some(lines) = lines {
-        lines.finish()?;
-    }
+    let of = |what: &str| format!("{what:<20} ");
+    let mut files: Vec<Delivery<'_>> = Vec::new();
     if let Some(target) = &json {
-        target.write(&record.to_json())?;
+        files.push((of("record"), target, Box::new(|| target.write(&record.to_json()))));
     }
     if let Some(target) = &report {
-        target.write(&page(&record))?;
+        files.push((of("report"), target, Box::new(|| target.write(&page(&record)))));
     }
-    if !targets.iter().flatten().any(|target| target.is_stdout()) {
-        let mut text = summary(&record);
-        for (what, target) in ["record", "report", "requests"].iter().zip(targets) {
-            if let Some(target) = target {
-                text += &format!("{what:<20} {}\n", crate::failure::printable(target.name()));
-            }
-        }
-        output::print(&text)?;
+    if let (Some(target), Some(lines)) = (&requests, lines) {
+        files.push((of("requests"), target, Box::new(|| lines.finish())));
     }
+    output::deliver(&summary(&record), files)?;
     if record.partial { Err(interrupted(&record)) } else { Ok(()) }
 }
 
@@ -125,6 +119,9 @@ impl One<'_> {
         drop(bar);
         drop(running);
         let mut record = outcome.map_err(|error| refusal(&error, lines, self.load))?.record;
+        // Of a drive from a file, the file is what makes the run again.
+        record.profile.name.clone_from(&self.drive.name);
+        record.profile.description.clone_from(&self.drive.about);
         record.command_line = Some(command_line(std::env::args_os().skip(1)));
         record.warnings.extend(load.warnings);
         Ok(record)
@@ -135,7 +132,10 @@ impl One<'_> {
 fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failure {
     match error {
         RunError::Source(error) => trace::refusal(error),
-        RunError::Output(error) => Failure::write(lines.map_or("the requests", |lines| &lines.name), error),
+        RunError::Output(error) => match lines {
+            Some(lines) => lines.target.unwritten(error),
+            None => Failure::write("the requests", error),
+        },
         RunError::Stalled(state) => Failure::run(
             "the drive stopped with requests outstanding, which is a bug of Tidewater",
         )
@@ -169,13 +169,13 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
 /// The lines of requests: the run writes them, we complete the file.
 #[derive(Clone)]
 pub struct Shared {
-    name: String,
+    target: Target,
     writer: Arc<Mutex<Option<Writer>>>,
 }
 
 impl Shared {
     fn open(target: &Target) -> Result<Shared, Failure> {
-        Ok(Shared { name: target.name().to_owned(), writer: Arc::new(Mutex::new(Some(target.open()?))) })
+        Ok(Shared { target: target.clone(), writer: Arc::new(Mutex::new(Some(target.open()?))) })
     }
 
     fn finish(self) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use crate::args::served::{FaultArgs, FaultCommand, Serve, Served, StatusOf};
 use crate::drive;
-use crate::failure::{Failure, reason};
+use crate::failure::{Failure, reason, without_number};
 use crate::{interrupt, output};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,27 @@ use tidewater_serve::runtime;
 /// # Errors
 /// What cannot be served, and what ended it.
 pub fn serve(serve: &Serve) -> Result<(), Failure> {
+    let (setup, notes) = arrange(serve)?;
+    let control = setup.control.clone();
+    let _running = interrupt::Running::begin();
+    for note in &notes {
+        eprintln!("note: {note}");
+    }
+    let mut tell = |event: Event| match event {
+        // The profile's check has said it, with the key that it is about.
+        Event::Note(text) if notes.iter().any(|note| note.ends_with(&text)) => {}
+        event => say(event, serve, &control),
+    };
+    let server = Server::start(setup, &mut tell).map_err(|refused| Failure::refused(&refused))?;
+    let end = server.run(&mut tell).map_err(|refused| Failure::run(&refused))?;
+    output::print(&end.to_string())
+}
+
+/// What the command line asks for, checked as far as it can be before anything is made; and what its reader should know.
+///
+/// # Errors
+/// What cannot be served.
+pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
     let backing = match serve.image.to_str() {
         Some("memory") => Backing::Memory,
         _ => Backing::File(serve.image.clone()),
@@ -27,9 +48,16 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         return Err(Failure::usage("nobody could reach the drive")
             .help("give a socket for virtual machines (--vfio-user SOCKET), an address for remote hosts (--nvme-tcp), or both"));
     }
+    let is_new = match &backing {
+        Backing::File(path) => !Image::is_there(path).map_err(|refused| Failure::refused(&refused))?,
+        Backing::Memory => true,
+    };
+    if is_new && serve.size.is_none() && drive.profile.drive.capacity == 0 && drive.profile.nand.blocks_per_plane == 0 {
+        return Err(Failure::usage("nothing says how large the new drive is to be")
+            .help("give it a size, as in --size 64GiB; a profile's own is drive.capacity"));
+    }
     let folder = runtime_directory(serve.runtime_dir.as_deref());
     let control = serve.control.clone().unwrap_or_else(|| folder.join("control.sock"));
-    let _running = interrupt::Running::begin();
     // A profile's blocks are the smallest that its drive takes.
     let profile_shift = drive.profile.host.block_size.ilog2() as u8;
     let setup = Setup {
@@ -53,7 +81,7 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
             allow_destructive: serve.allow_destructive,
         }),
         runtime_directory: (serve.control.is_none() || serve.runtime_dir.is_some()).then_some(folder),
-        control: control.clone(),
+        control,
         metrics: serve.metrics,
         trace: serve.trace.clone(),
         input_log: serve.input_log.clone(),
@@ -64,17 +92,7 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
         }),
         stop: interrupt::flag(),
     };
-    for note in &drive.notes {
-        eprintln!("note: {note}");
-    }
-    let mut tell = |event: Event| match event {
-        // The profile's check has said it, with the key that it is about.
-        Event::Note(text) if drive.notes.iter().any(|note| note.ends_with(&text)) => {}
-        event => say(event, serve, &control),
-    };
-    let server = Server::start(setup, &mut tell).map_err(|refused| Failure::refused(&refused))?;
-    let end = server.run(&mut tell).map_err(|refused| Failure::run(&refused))?;
-    output::print(&end.to_string())
+    Ok((setup, drive.notes))
 }
 
 /// The profile that is named, else that of the drive in the image, else `generic`.
@@ -153,8 +171,20 @@ fn control_socket(served: &Served) -> PathBuf {
 }
 
 fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
-    control::ask(&control_socket(served), request)
-        .map_err(|why| Failure::run(why).help("--control names the socket that `tidewater serve` printed"))
+    control::ask(&control_socket(served), request).map_err(|why| {
+        Failure::run(without_number(&why)).help("--control names the socket that `tidewater serve` printed")
+    })
+}
+
+/// Which drive is behind a control socket: with the default socket, it is whoever was served last.
+fn whose(served: &Served) -> String {
+    let socket = control_socket(served);
+    let answer = control::ask(&socket, &Request::Status).unwrap_or_default();
+    match answer.get("image").and_then(|image| image.as_str()) {
+        Some("memory") => format!("the drive in memory behind {}", socket.display()),
+        Some(image) => format!("the drive in {image} behind {}", socket.display()),
+        None => format!("the drive behind {}", socket.display()),
+    }
 }
 
 /// `tidewater status`.
@@ -162,7 +192,8 @@ fn ask(served: &Served, request: &Request) -> Result<serde_json::Map<String, ser
 /// # Errors
 /// When no device answers.
 pub fn status(of: &StatusOf) -> Result<(), Failure> {
-    let answer = ask(&of.served, &Request::Status)?;
+    let mut answer = ask(&of.served, &Request::Status)?;
+    answer.insert("control".into(), control_socket(&of.served).display().to_string().into());
     if of.json {
         let text = serde_json::to_string_pretty(&answer).map_err(Failure::run)?;
         return output::print(&(text + "\n"));
@@ -205,10 +236,14 @@ pub fn fault(args: &FaultArgs) -> Result<(), Failure> {
         FaultCommand::Clear => Request::FaultClear,
     };
     let answer = ask(&args.served, &request)?;
-    match answer.get("text").and_then(|text| text.as_str()) {
-        Some(text) => output::print(&format!("{text}\n")),
-        None => Ok(()),
-    }
+    let whose = whose(&args.served);
+    let done = match (answer.get("text").and_then(|text| text.as_str()), &args.what) {
+        (Some(text), _) => text,
+        (None, FaultCommand::Clear) => "no fault is to come any more",
+        (None, FaultCommand::LinkLoss { .. }) => "the link went down",
+        (None, _) => "the fault is set",
+    };
+    output::print(&format!("{whose}: {done}\n"))
 }
 
 /// `tidewater rerun`.

@@ -143,6 +143,24 @@ fn lines(info: &Info) -> String {
             line(what, units::grouped(count));
         }
     }
+    if !info.busiest.is_empty() {
+        let more = u64::from(info.devices) - info.busiest.len() as u64;
+        let rest = if more > 0 { format!("; {} more", units::grouped(more)) } else { String::new() };
+        line(
+            "busiest devices",
+            format!("{:>12} {:>10} {:>12} {:>12}{rest}", "requests", "writes", "mean size", "footprint"),
+        );
+        for device in &info.busiest {
+            let text = format!(
+                "{:>12} {:>10} {:>12} {:>12}",
+                units::grouped(device.requests),
+                units::percent(device.write_percent / 100.0),
+                format!("{} KiB", units::significant(device.mean_kib)),
+                size(device.footprint_mib)
+            );
+            line(&format!("  {}", crate::failure::printable(&device.name)), text);
+        }
+    }
     if let Some(near) = &info.locality {
         let share = |percent: f64| units::percent(percent / 100.0);
         line("begins again", format!("{} where a recent request of its kind began", share(near.again_percent)));
@@ -192,7 +210,7 @@ fn write(source: &mut impl Source, target: &Target, format: OutputFormat, fio_fi
     let mut out = target.open()?;
     let converted = convert(source, &mut out, format, fio_file).map_err(|error| match error {
         ConvertError::Source(error) => refusal(&error),
-        ConvertError::Output(error) => Failure::write(target.name(), &error),
+        ConvertError::Output(error) => target.unwritten(&error),
     })?;
     out.finish()?;
     if target.is_stdout() { Ok(()) } else { output::print(&told(&converted, source.skipped(), target, format)) }

@@ -244,6 +244,15 @@ pub enum PlacementError {
         /// The use.
         placed: Use,
     },
+    /// A use that cannot hold a single page.
+    TooSmall {
+        /// The use.
+        placed: Use,
+        /// Bytes it has.
+        size: u64,
+        /// The least that it needs, and the key that this follows from.
+        least: (u64, &'static str),
+    },
     /// The uses of a memory need more than it has.
     Full {
         /// The memory.
@@ -284,6 +293,19 @@ impl fmt::Display for PlacementError {
             }
             PlacementError::NoSize { placed } => {
                 write!(f, "the {placed} has a policy but no bytes; give it a size, or the policy `none`")
+            }
+            PlacementError::TooSmall { placed, size, least: (least, key) } => {
+                write!(
+                    f,
+                    "{} are less than the {} that the {placed} needs to hold anything ([ftl] {key})",
+                    format_bytes(*size),
+                    format_bytes(*least)
+                )?;
+                match size {
+                    // A number that somebody wrote without its unit.
+                    0..1_024 => write!(f, "; give the size its unit, as in {size}MiB: a number alone counts bytes"),
+                    _ => write!(f, "; give it more, or choose to do without one"),
+                }
             }
             PlacementError::Full { memory, size, uses } => {
                 let needed = uses.iter().fold(0u64, |sum, (_, size)| sum.saturating_add(*size));
@@ -355,6 +377,18 @@ pub fn place(profile: &Profile) -> Result<Placement, PlacementError> {
         (size, _) => size,
     };
     let map_cache = place_one(profile, Use::MapCache, policy, &ftl.map_memory, size, &mut notes)?;
+    let (page, map_page) = ((ftl.unit_size.into(), "unit_size"), (u64::from(ftl.map_page), "map_page"));
+    for (used, given, least) in [
+        (Use::WriteBuffer, &write_buffer, page),
+        (Use::ReadCache, &read_cache, page),
+        (Use::MapCache, &map_cache, map_page),
+    ] {
+        if let Some(Placed { size, .. }) = given
+            && *size < least.0
+        {
+            return Err(PlacementError::TooSmall { placed: used, size: *size, least });
+        }
+    }
     if whole {
         notes.push(Note {
             placed: Use::MapCache,
@@ -525,6 +559,26 @@ mod tests {
         assert!(error.to_string().ends_with("there is no [memory.nvm] (there are: dram, sram)"), "{error}");
         assert!(matches!(with(&[("buffer.write_size", "0")]), Err(PlacementError::NoSize { .. })));
         assert!(with(&[("buffer.write_size", "0"), ("buffer.write_policy", "none")]).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_hold_a_page_is_refused_and_not_left_out_in_silence() {
+        let said = |settings: &[(&str, &str)]| with(settings).unwrap_err().to_string();
+        assert_eq!(
+            said(&[("buffer.write_size", "16")]),
+            "16B are less than the 4KiB that the write buffer needs to hold anything ([ftl] unit_size); give the size its \
+             unit, as in 16MiB: a number alone counts bytes"
+        );
+        let read = said(&[("buffer.read_policy", "lru"), ("buffer.read_size", "2KiB")]);
+        assert!(read.starts_with("2KiB are less than the 4KiB that the read cache needs"), "{read}");
+        assert!(read.ends_with("; give it more, or choose to do without one"), "{read}");
+        let map = said(&[("ftl.map_memory", "sram"), ("ftl.map_size", "64")]);
+        assert!(map.contains("the mapping cache needs") && map.contains("[ftl] map_page"), "{map}");
+        for size in ["0", "4KiB"] {
+            assert!(with(&[("ftl.map_memory", "sram"), ("ftl.map_size", size)]).is_ok(), "{size}");
+        }
+        assert!(with(&[("buffer.write_size", "4KiB")]).is_ok());
+        assert!(with(&[("buffer.write_size", "16"), ("buffer.write_policy", "none")]).is_ok());
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! The examples at the end of each help page. A test runs every line through the parser.
+//! The examples at the end of each help page. A test runs every line through the parser, and
+//! through what the command checks before it begins. A line that is longer than help is wide ends with a backslash where it
+//! goes on, so that it can be copied.
 
 pub(super) const TIDEWATER: &str = "\
 Examples:
@@ -37,7 +39,8 @@ Examples:
   tidewater compare --vary buffer.write_policy=none,lru --trace sample
 
   # Every combination of two knobs, as a page
-  tidewater compare --vary nand.channels=4,8 --vary buffer.write_size=4MiB,16MiB --trace sample --report compare.html
+  tidewater compare --vary nand.channels=4,8 --vary buffer.write_size=4MiB,16MiB \\
+    --trace sample --report compare.html
 
   # Two drives, and how each does at three queue depths
   tidewater compare --vary profile=generic,tlc-client --vary queue-depth=1,8,32 --trace sample";
@@ -101,7 +104,8 @@ Examples:
   tidewater log --to none,memory,fast,conventional --workers 1
 
   # A ring in DRAM, and a smaller intake queue
-  tidewater log --to fast --set fast.memory=fast-dram --set fast.size=128MiB --set fast.queue_size=8KiB
+  tidewater log --to fast --set fast.memory=fast-dram --set fast.size=128MiB \\
+    --set fast.queue_size=8KiB
 
   # A log of your own, of lines like 1.25,4096
   tidewater log --log mylog.csv --time-unit ms --json -";
@@ -164,7 +168,8 @@ Examples:
   tidewater serve --image drive.img --size 8GiB --set serve.timing=none --nvme-tcp 127.0.0.1:4420
 
   # Two namespaces, one of them with blocks of 4 KiB; metrics; nothing is kept
-  tidewater serve --image memory --size 4GiB --namespaces 1GiB,rest:4k --vfio-user vfio.sock --metrics 127.0.0.1:9464
+  tidewater serve --image memory --size 4GiB --namespaces 1GiB,rest:4k \\
+    --vfio-user vfio.sock --metrics 127.0.0.1:9464
 
   # Everything that comes in, to run it again under the virtual clock
   tidewater serve --profile tiny --image memory --vfio-user vfio.sock --input-log run.log
@@ -257,15 +262,19 @@ Examples:
 
 pub(super) const RUN: &str = "\
 Examples:
-  # A device with a ring, and an SQLite shell whose write-ahead log is on it
-  tidewater serve --image drive --vfio-user f0.sock --ring ring
+  # A device with a ring of 64 MiB, in one terminal
+  tidewater serve --image drive --size 1GiB --set fast.memory=dram --set fast.size=64MiB \\
+    --vfio-user f0.sock --ring ring
+
+  # An SQLite shell whose write-ahead log is on it, in another
   tidewater run --device vfio-user:f0.sock --log 'app.db-wal' -- sqlite3 app.db
 
   # Redis, with commits that survive a crash of it and of the device
-  tidewater run --device vfio-user:f0.sock --level ring --log 'appendonlydir/*.aof' -- redis-server redis.conf
+  tidewater run --device vfio-user:f0.sock --level ring --log 'appendonlydir/*.aof' \\
+    -- redis-server redis.conf
 
-  # PostgreSQL on a function of its own
-  tidewater run --device vfio-user:f1.sock --log 'data/pg_wal/*' -- postgres -D data";
+  # PostgreSQL
+  tidewater run --device vfio-user:f0.sock --log 'data/pg_wal/*' -- postgres -D data";
 
 pub(super) const RECOVER: &str = "\
 Examples:

@@ -14,7 +14,7 @@ pub struct Serve {
     #[arg(long, value_name = "PROFILE", value_hint = ValueHint::FilePath, help_heading = "Drive")]
     pub profile: Option<PathBuf>,
     /// Change one setting of the profile, such as serve.timing=none; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Drive")]
+    #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other, help_heading = "Drive")]
     pub set: Vec<Setting>,
     /// Where the drive's data is kept: a file that is made when it is not there, or `memory`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Drive")]

@@ -1,9 +1,12 @@
 //! Values of flags that are more than a number or a name.
 
+use clap::builder::{PossibleValue, TypedValueParser};
 use std::fmt;
 use std::str::FromStr;
 use tidewater_base::Duration;
 use tidewater_base::units::parse_duration;
+use tidewater_core::ftl::Precondition;
+use tidewater_sim::run::parse_precondition;
 
 /// `KEY=VALUE` of `--set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +46,13 @@ impl FromStr for Variation {
 
     fn from_str(text: &str) -> Result<Variation, String> {
         let (key, list) = split(text, "V1,V2,...")?;
-        let values: Vec<String> = list.split(',').map(|value| value.trim().to_owned()).collect();
+        let mut values: Vec<String> = Vec::new();
+        for value in list.split(',').map(str::trim) {
+            match value.split_once("..") {
+                Some((first, last)) if RANGED.contains(&key.as_str()) => values.extend(every(first, last)?),
+                _ => values.push(value.to_owned()),
+            }
+        }
         if values.iter().any(String::is_empty) {
             return Err("an empty value; expected values separated by commas".into());
         }
@@ -51,6 +60,43 @@ impl FromStr for Variation {
             return Err(format!("the value `{}` is there twice", twice.1));
         }
         Ok(Variation { key, values })
+    }
+}
+
+/// What is varied by whole numbers that may be given as a range.
+const RANGED: [&str; 2] = ["seed", "queue-depth"];
+/// Values of a range: more runs than can be compared are refused anyway.
+const RANGE_MAX: u64 = 1_000;
+
+/// `1..5` is 1, 2, 3, 4, 5: nobody leaves the last seed out.
+fn every(first: &str, last: &str) -> Result<Vec<String>, String> {
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| format!("`{text}` is not a whole number"));
+    let (first, last) = (number(first)?, number(last)?);
+    match last.checked_sub(first) {
+        None => Err(format!("the range {first}..{last} ends before it begins")),
+        Some(more) if more >= RANGE_MAX => Err(format!("the range {first}..{last} is too long")),
+        Some(_) => Ok((first..=last).map(|number| number.to_string()).collect()),
+    }
+}
+
+/// Reads the state that a drive begins in. Completions offer the words; a share of `filled` is taken as well.
+#[derive(Clone)]
+pub(super) struct PreconditionParser;
+
+impl TypedValueParser for PreconditionParser {
+    type Value = Precondition;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Precondition, clap::Error> {
+        parse_precondition.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(["fresh", "filled", "steady"].into_iter().map(PossibleValue::new)))
     }
 }
 

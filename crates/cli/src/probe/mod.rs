@@ -6,7 +6,7 @@ use crate::args::Probe;
 use crate::drive;
 use crate::failure::{Failure, Status, printable};
 use crate::interrupt::{self, Running};
-use crate::output::{self, Target, distinct};
+use crate::output::{self, Delivery, Target, distinct};
 use crate::progress::Bar;
 use crate::report::width;
 use disk::Disk;
@@ -58,24 +58,22 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
         OnTerminal { stages: &stages, bar: None, json: json.as_ref().filter(|to| !to.is_stdout()), failed: None };
     let record = tidewater_probe::run(target.as_mut(), &options, &mut watch);
     watch.bar = None;
+    let told = summary(&record, width()).trim_end().to_owned() + "\n";
     if let Some(failure) = watch.failed {
+        if !silent {
+            output::print(&told)?;
+        }
         return Err(failure);
     }
+    let of = |what: &str| format!("{what:<7} ");
+    let mut files: Vec<Delivery<'_>> = Vec::new();
     if let Some(to) = &json {
-        to.write(&record.to_json())?;
+        files.push((of("json"), to, Box::new(|| to.write(&record.to_json()))));
     }
     if let Some(to) = &report {
-        to.write(&page(&record))?;
+        files.push((of("report"), to, Box::new(|| to.write(&page(&record)))));
     }
-    if !silent {
-        let mut text = summary(&record, width());
-        for (what, to) in ["json", "report"].iter().zip(targets) {
-            if let Some(to) = to {
-                text += &format!("\n{what:<7} {}", printable(to.name()));
-            }
-        }
-        output::print(&(text.trim_end().to_owned() + "\n"))?;
-    }
+    output::deliver(&told, files)?;
     match record.ended_early {
         None => Ok(()),
         Some(_) if interrupt::requested() => Err(Failure {

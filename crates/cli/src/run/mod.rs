@@ -17,9 +17,9 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::Arc;
-use tidewater_base::units::format_bytes;
 use tidewater_client::files::{Ended, Fate, Globs, ReplayError, Report, Rules, Run, RunError, Setup, TICK};
 use tidewater_client::live::{Level, LiveError, Log, Options};
+use tidewater_report::units::bytes;
 
 /// Signals that are the program's.
 const PASSED_ON: [Signal; 7] = [
@@ -265,8 +265,8 @@ fn recovered(report: &Report, dry: bool) -> String {
     let span = report.to - report.from;
     let _ = writeln!(
         text,
-        "log of {}, offsets {} to {}: {}, {} of no use any more",
-        format_bytes(span),
+        "log of {} (offsets {} to {}): {}, {} of no use any more",
+        bytes(span),
         report.from,
         report.to,
         plural(report.records, "record"),
@@ -277,7 +277,7 @@ fn recovered(report: &Report, dry: bool) -> String {
         let _ = match &file.fate {
             Fate::UpToDate if dry => writeln!(text, "  {path}: {} to replay", plural(file.records, "record")),
             Fate::UpToDate => {
-                writeln!(text, "  {path}: {}, {}", plural(file.records, "record"), format_bytes(file.bytes))
+                writeln!(text, "  {path}: {}, {}", plural(file.records, "record"), bytes(file.bytes))
             }
             Fate::Removed => writeln!(text, "  {path}: had been removed"),
             Fate::Left => writeln!(text, "  {path}: was synced by itself"),
@@ -286,6 +286,15 @@ fn recovered(report: &Report, dry: bool) -> String {
             }
             Fate::Refused(why) => writeln!(text, "  {path}: REFUSED, {}", printable(why)),
         };
+    }
+    let files: u64 = report.files.iter().filter(|file| file.fate == Fate::UpToDate).map(|file| file.bytes).sum();
+    if files > span {
+        let _ = writeln!(
+            text,
+            "  {} in files from a log of {}: what a write has in common with the one before it, and zeroes, are not recorded",
+            bytes(files),
+            bytes(span)
+        );
     }
     for (count, what) in [
         (report.unbound, "that fit no file, or no bytes before them"),
@@ -296,7 +305,7 @@ fn recovered(report: &Report, dry: bool) -> String {
         }
     }
     if report.skipped > 0 {
-        let _ = writeln!(text, "  {} without a record, passed over", format_bytes(report.skipped));
+        let _ = writeln!(text, "  {} without a record, passed over", bytes(report.skipped));
     }
     text
 }
@@ -306,9 +315,9 @@ fn drained(ended: &Ended) -> String {
     let mut text = format!(
         "drained: {} on the log, {} written in {} of {}, {} that waited for it, {} of the log behind synced files\n",
         plural(ended.entered, "file"),
-        format_bytes(ended.written),
+        bytes(ended.written),
         plural(ended.records, "record"),
-        format_bytes(ended.logged),
+        bytes(ended.logged),
         plural(ended.waits, "sync"),
         plural(ended.checkpoints, "trim"),
     );
@@ -319,4 +328,33 @@ fn drained(ended: &Ended) -> String {
         let _ = writeln!(text, "{} of dead processes found and recorded anew", plural(ended.taken_over, "change"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidewater_client::files::FileReport;
+
+    #[test]
+    fn sizes_are_told_with_units_and_files_larger_than_their_log_are_explained() {
+        let file = |bytes: u64| FileReport { path: "app.db-wal".into(), fate: Fate::UpToDate, records: 3, bytes };
+        let report = |bytes: u64| Report {
+            from: 4_096,
+            to: 4_096 + 1_864_768,
+            records: 3,
+            new: 3,
+            files: vec![file(bytes)],
+            ..Report::default()
+        };
+        let text = recovered(&report(28_568_304), false);
+        assert!(
+            text.starts_with("log of 1.78 MiB (offsets 4096 to 1868864): 3 records, 0 of no use any more\n"),
+            "{text}"
+        );
+        assert!(text.contains("app.db-wal: 3 records, 27.2 MiB\n"), "{text}");
+        assert!(text.contains("27.2 MiB in files from a log of 1.78 MiB: what a write has in common"), "{text}");
+        assert!(!recovered(&report(1_000_000), false).contains("in common"));
+        let ended = Ended { entered: 1, written: 700, logged: 13_376, records: 103, ..Ended::default() };
+        assert!(drained(&ended).contains("700 B written in 103 records of 13.1 KiB"), "{}", drained(&ended));
+    }
 }

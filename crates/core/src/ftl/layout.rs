@@ -219,6 +219,11 @@ pub(super) fn map_superblocks_of(segments: u64, rows: u32) -> u64 {
 /// # Errors
 /// In words, when the capacity does not fit the blocks, or the address space 32 bits.
 pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
+    plan_within(profile, capacity, true)
+}
+
+/// As [`plan`]; without `explain`, a drive with more units than can be mapped is refused without words.
+fn plan_within(profile: &Profile, capacity: u64, explain: bool) -> Result<Plan, String> {
     let nand = &profile.nand;
     let unit = u64::from(profile.ftl.unit_size);
     let dies = u64::from(nand.dies());
@@ -273,7 +278,7 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
         (if units == 0 { low } else { units }, superblocks(blocks), blocks)
     } else {
         if units == 0 {
-            return Err("neither [drive] capacity nor [nand] blocks_per_plane is given, and no trace or job says how large the drive must be".into());
+            return Err("neither [drive] capacity nor [nand] blocks_per_plane is given, and no trace or job says how large the drive must be; give it a size, as in --set drive.capacity=64GiB".into());
         }
         let (mut low, mut high) = (1u64, 2u64);
         while !fits(high, units) {
@@ -293,10 +298,84 @@ pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
     let per_superblock_address = nand.pages_per_block.next_power_of_two() as u64
         * u64::from((nand.planes * (nand.page_size / profile.ftl.unit_size)).next_power_of_two());
     if blocks * dies * per_superblock_address >= u64::from(u32::MAX) - 1 || units >= u64::from(u32::MAX) - 1 {
-        return Err(format!(
-            "{} bytes of flash in units of {unit} bytes need more than 32-bit map entries; use a larger [ftl] unit_size",
-            blocks * dies * per_superblock * unit
-        ));
+        let flash = blocks * dies * per_superblock * unit;
+        return Err(if explain { too_many_units(profile, capacity, flash) } else { String::new() });
     }
     Ok(Plan { units, superblocks_per_die: superblocks_per_die as u32, blocks_per_plane: blocks as u32 })
+}
+
+/// Why `flash` bytes cannot be mapped, how much can, and by which unit it could be done.
+fn too_many_units(profile: &Profile, capacity: u64, flash: u64) -> String {
+    let size = |bytes: u64| match bytes {
+        0..GIB => format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64),
+        GIB..TIB => format!("{:.1} GiB", bytes as f64 / GIB as f64),
+        _ => format!("{:.1} TiB", bytes as f64 / TIB as f64),
+    };
+    let with = |unit_size: u32| Profile {
+        ftl: crate::profile::FtlProfile { unit_size, ..profile.ftl.clone() },
+        ..profile.clone()
+    };
+    // The largest capacity that units of this size can map, in whole GiB. 0: not even a small one, where the blocks are given.
+    let largest = |unit_size: u32| {
+        let (mut low, mut high) = (0, capacity / GIB);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if plan_within(&with(unit_size), middle * GIB, false).is_ok() { low = middle } else { high = middle - 1 }
+        }
+        low * GIB
+    };
+    let (unit, page) = (profile.ftl.unit_size, profile.nand.page_size);
+    let kib = |bytes: u32| tidewater_base::units::format_bytes(bytes.into());
+    let why = format!("{} of flash in units of {} need more than 32-bit map entries", size(flash), kib(unit));
+    let larger = (1..).map(|doublings| unit << doublings).take_while(|&larger| larger <= page);
+    let mut enough = larger.filter(|&larger| plan_within(&with(larger), capacity, false).is_ok());
+    let most = match largest(unit) {
+        0 => String::new(),
+        most => format!(" (they map a capacity of at most {})", size(most)),
+    };
+    match (enough.next(), largest(page)) {
+        (Some(larger), _) => format!("{why}{most}; use [ftl] unit_size = {}", kib(larger)),
+        (None, 0) => format!("{why}, and so do units as large as a page ({}); give it fewer blocks", kib(page)),
+        (None, last) => format!(
+            "{why}{most}; use a capacity of at most {}, which takes units as large as a page ([ftl] unit_size = {})",
+            size(last),
+            kib(page)
+        ),
+    }
+}
+
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_that_cannot_be_mapped_is_told_what_can() {
+        let said = |settings: &[(&str, &str)], capacity: u64| {
+            let mut profile = Profile::generic();
+            settings.iter().for_each(|(key, value)| profile.set(key, value).unwrap());
+            plan(&profile, capacity).map(|plan| plan.units).unwrap_err()
+        };
+        let larger = said(&[], 20 * TIB);
+        assert!(
+            larger.contains(" TiB of flash in units of 4KiB need more than 32-bit map entries (they map"),
+            "{larger}"
+        );
+        assert!(larger.ends_with("; use [ftl] unit_size = 8KiB"), "{larger}");
+        // What is advised does.
+        let mut profile = Profile::generic();
+        profile.set("ftl.unit_size", "8KiB").unwrap();
+        assert!(plan(&profile, 20 * TIB).is_ok());
+        let none = said(&[("ftl.unit_size", "8KiB")], 70 * TIB);
+        let most = none.split("; use a capacity of at most ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        profile.set("ftl.unit_size", "16KiB").unwrap();
+        let most = most.parse::<f64>().unwrap();
+        assert!(plan(&profile, ((most - 0.1) * TIB as f64) as u64).is_ok(), "{none}");
+        assert!(plan(&profile, ((most + 0.2) * TIB as f64) as u64).is_err(), "{none}");
+        let blocks = said(&[("nand.blocks_per_plane", "1048576")], TIB);
+        assert!(blocks.ends_with("; give it fewer blocks") || blocks.contains("unit_size ="), "{blocks}");
+        assert!(said(&[], 0).ends_with("; give it a size, as in --set drive.capacity=64GiB"));
+    }
 }

@@ -17,7 +17,7 @@ impl Profile {
     pub fn generic() -> Profile {
         Profile {
             name: "generic".into(),
-            description: "page-mapped TLC drive, 8 channels x 8 dies, PCIe Gen4 x4, with DRAM".into(),
+            description: "page-mapped TLC drive with DRAM".into(),
             drive: DriveProfile { capacity: 0 },
             host: HostProfile {
                 queues: 8,

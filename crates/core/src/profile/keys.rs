@@ -78,11 +78,27 @@ pub(super) fn section_keys(section: &str) -> impl Iterator<Item = &'static KeyIn
     Profile::keys().filter(move |info| info.section == section)
 }
 
+/// The key that was perhaps meant by one that there is not, as `--set` takes it: of several with that very name, all.
+pub fn suggestion(key: &str) -> Option<String> {
+    match find(key) {
+        Ok(_) => None,
+        Err(error) => match *error.problem {
+            Problem::UnknownKey { meant } => meant,
+            _ => None,
+        },
+    }
+}
+
 /// The key that was perhaps meant by a wrong one: in its section first, then anywhere.
 pub(super) fn meant_key(section: &str, name: &str) -> Option<String> {
     if let Some(here) = meant(name, section_keys(section).map(|info| info.name)) {
         let named = if section.is_empty() { here } else { format!("{section}.{here}") };
         return Some(named);
+    }
+    let same: Vec<String> = Profile::keys().filter(|info| info.name == name).map(KeyInfo::key).collect();
+    if !same.is_empty() {
+        // The message has them in one pair of quotes.
+        return Some(same.join("`, `"));
     }
     let elsewhere = meant(name, profile_keys().map(|info| info.name))?;
     profile_keys().find(|info| info.name == elsewhere).map(KeyInfo::key)

@@ -13,8 +13,8 @@ mod value;
 
 pub use builtin::{builtin, builtin_text, names};
 pub use error::{Downgrade, Problem, ProfileError};
-pub use keys::KeyInfo;
-pub use text::reference;
+pub use keys::{KeyInfo, suggestion};
+pub use text::{base, reference};
 pub use value::Kind;
 
 use tidewater_base::Duration;
@@ -26,7 +26,7 @@ pub use tidewater_wire::vendor::{DestagePriority, OnWrap};
 pub struct Profile {
     /// The name it is known by.
     pub name: String,
-    /// One line on what it models.
+    /// One line on what it models. What single keys say, such as the channels, is not in it: [`Profile::outline`] adds that.
     pub description: String,
     /// `[drive]`: what the whole drive promises.
     pub drive: DriveProfile,
@@ -70,6 +70,21 @@ impl Profile {
         let units_per_page = u64::from(self.nand.page_size / self.ftl.unit_size);
         let pages = u64::from(self.nand.planes) * u64::from(self.nand.pages_per_block) * units_per_page;
         pages.min(u16::MAX.into()) as u32
+    }
+
+    /// The description, with how parallel the drive is and how fast its link, as the values have it: whatever is changed,
+    /// the words are true.
+    pub fn outline(&self) -> String {
+        let plural = |count: u32, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
+        let (nand, link) = (&self.nand, &self.link);
+        let facts = format!(
+            "{} x {}, PCIe Gen{} x{}",
+            plural(nand.channels, "channel", "channels"),
+            plural(nand.ways * nand.dies_per_way, "die", "dies"),
+            link.generation,
+            link.lanes
+        );
+        if self.description.is_empty() { facts } else { format!("{}, {facts}", self.description) }
     }
 }
 

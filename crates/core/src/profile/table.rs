@@ -475,7 +475,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
     }
     flash {
         programs_per_die, integer(1, 64),
-            "Program operations in flight or queued on a die before the next goes to another die.",
+            "Program operations in flight or queued on a die before the next goes to another die. Each holds a row, a page of every plane, in memory of the controller that is no part of any buffer.",
             "One in the array and one that crosses the bus meanwhile (cache program).";
         read_priority, Kind::Switch,
             "Host reads overtake queued programs, erases and collection.",

@@ -57,6 +57,10 @@ fn every_built_in_profile_parses_checks_and_has_its_name() {
         let profile = builtin(name).unwrap();
         assert_eq!(profile.name, name);
         assert!(!profile.description.is_empty() && !profile.description.contains('|'), "{name}");
+        // What a key says must not be said a second time by words that stay when the key is changed.
+        for word in ["channels", "dies", "PCIe"] {
+            assert!(!profile.description.contains(word), "{name}: {}", profile.description);
+        }
         profile.check().unwrap_or_else(|error| panic!("{name}: {error}"));
     }
     assert!(builtin("nonesuch").is_none() && builtin_text("tiny").is_some());
@@ -137,6 +141,25 @@ fn a_file_takes_what_it_does_not_say_from_its_base() {
 }
 
 #[test]
+fn the_outline_follows_the_values() {
+    let mut profile = Profile::generic();
+    assert_eq!(profile.outline(), "page-mapped TLC drive with DRAM, 8 channels x 8 dies, PCIe Gen4 x4");
+    for (key, value) in [("nand.channels", "1"), ("nand.dies_per_way", "2"), ("link.generation", "3")] {
+        profile.set(key, value).unwrap();
+    }
+    profile.description = String::new();
+    assert_eq!(profile.outline(), "1 channel x 16 dies, PCIe Gen3 x4");
+}
+
+#[test]
+fn a_file_tells_what_it_builds_on() {
+    let name = |text: &str| base(text).map(|profile| profile.name);
+    assert_eq!(name("name = \"mine\"").as_deref(), Some("generic"));
+    assert_eq!(name("base = \"tiny\"\nname = \"mine\"").as_deref(), Some("tiny"));
+    assert_eq!((name("base = \"absent\""), name("[")), (None, None));
+}
+
+#[test]
 fn mistakes_are_told_with_their_place_and_a_suggestion() {
     assert_eq!(
         error("[nand]\nchanels = 4"),
@@ -192,6 +215,10 @@ fn settings_on_the_command_line_are_told_the_same() {
     assert_eq!(said("nand.chanels", "4"), "[nand] chanels: there is no such key; did you mean `nand.channels`?");
     assert_eq!(said("channels", "4"), "channels: there is no such key; did you mean `nand.channels`?");
     assert_eq!(said("nan.channels", "4"), "[nan] channels: there is no such key; did you mean `nand.channels`?");
+    assert_eq!(
+        said("size", "1g"),
+        "size: there is no such key; did you mean `hmb.size`, `fast.size`, `window.size`, `slc.size`, `memory.NAME.size`?"
+    );
     assert_eq!(said("nand.channels", "many"), "[nand] channels: expected an integer from 1 to 64, found \"many\"");
     assert_eq!(
         said("memory.drm.size", "1g"),
@@ -199,6 +226,8 @@ fn settings_on_the_command_line_are_told_the_same() {
     );
     assert!(said("memory.dram.sice", "1g").ends_with("did you mean `memory.dram.size`?"));
     assert!(said("memory.\u{7}.kind", "nvm").contains("no memory of that name"));
+    assert_eq!(suggestion("capacity").as_deref(), Some("drive.capacity"));
+    assert_eq!((suggestion("nand.channels"), suggestion("xyzzy")), (None, None));
     for key in ["", ".", "..", "a.b.c.d", "memory", "memory.", "memory..size"] {
         said(key, "1");
     }
@@ -246,11 +275,34 @@ fn values_that_do_not_fit_together_are_refused() {
     said(&[("nand.blocks_per_plane", "7")], "too few blocks: 7 in a plane");
     said(&[("nand.blocks_per_plane", "16777216")], "an impossible geometry");
     said(&[("nand.blocks_per_plane", "100"), ("drive.capacity", "1TiB")], "need more flash than");
-    said(&[("drive.capacity", "1000")], "not a multiple of the unit");
+    said(&[("drive.capacity", "1000")], "are not a multiple of the unit");
     said(&[("memory.dram.survives", "by-itself")], "expected `nothing` or `by-capacitors` for kind `dram`");
     said(&[("memory.x.kind", "sram")], "a memory without bytes");
     said(&[("buffer.write_size", "2GiB")], "[memory.dram] size: [memory.dram] has 1GiB");
     said(&[("buffer.write_memory", "nvm")], "there is no [memory.nvm]");
+}
+
+#[test]
+fn a_size_without_its_unit_is_refused_with_a_word_on_units() {
+    let said = |settings: &[(&str, &str)], text: &str| {
+        let error = refused(settings).to_string();
+        assert!(error.contains(text) && error.contains("MiB"), "{error}");
+    };
+    said(&[("buffer.write_size", "16")], "[buffer] write_size: 16B are less than the 4KiB that the write buffer needs");
+    said(&[("buffer.read_policy", "lru"), ("buffer.read_size", "16")], "[buffer] read_size: 16B are less than");
+    said(&[("ftl.map_memory", "sram"), ("ftl.map_size", "16")], "[ftl] map_size: 16B are less than");
+    let host = [("memory.h.kind", "host"), ("memory.h.size", "1MiB"), ("ftl.map_memory", "h"), ("ftl.map_floor", "64")];
+    said(&host, "[ftl] map_floor: expected 0 or at least a mapping page (4KiB), found 64B (a number without a unit");
+    said(&[("fast.size", "16")], "[fast] size: a ring of 16B");
+    said(&[("window.size", "16")], "[window] size: expected a multiple of the unit of 4KiB, found 16B");
+    said(&[("serve.cmb_size", "16")], "[serve] cmb_size: expected a multiple of 4KiB, found 16B");
+    said(&[("drive.capacity", "64")], "[drive] capacity: 64B (a number without a unit");
+    said(
+        &[("buffer.write_policy", "cbm"), ("buffer.cbm_sequential", "512"), ("ftl.unit_size", "4KiB")],
+        "[buffer] cbm_sequential: 512B",
+    );
+    let error = Profile::generic().set("fast.queue_size", "32").unwrap_err().to_string();
+    assert!(error.ends_with("found \"32\", which counts bytes where it has no unit"), "{error}");
 }
 
 #[test]

@@ -195,6 +195,11 @@ impl Profile {
     }
 }
 
+/// The built-in profile that the file with this text builds on. Nothing, where that cannot be told.
+pub fn base(text: &str) -> Option<Profile> {
+    base_of(DeTable::parse(text).ok()?.get_ref()).ok()
+}
+
 /// The profile that a document builds on.
 fn base_of(document: &DeTable<'_>) -> Result<Profile, Mistake> {
     let Some((key, value)) = document.iter().find(|(key, _)| key.get_ref().as_ref() == "base") else {
@@ -232,7 +237,7 @@ pub fn reference() -> String {
     let mut out = String::from(REFERENCE_HEAD);
     let _ = writeln!(out, "## Built-in profiles\n\n| name | what it models |\n|---|---|");
     for profile in names().filter_map(builtin) {
-        let _ = writeln!(out, "| `{}` | {} |", profile.name, profile.description);
+        let _ = writeln!(out, "| `{}` | {} |", profile.name, profile.outline());
     }
     let mut last = "";
     for info in Profile::keys() {

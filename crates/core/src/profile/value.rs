@@ -141,7 +141,14 @@ impl Kind {
                 let value = digits.parse().ok().filter(|n| plain && (min..=max).contains(n));
                 value.map(Value::Integer).ok_or_else(quoted)
             }
-            Kind::Bytes { min, max } => in_range(units::parse_bytes(text).map_err(unit)?, min, max, text),
+            Kind::Bytes { min, max } => {
+                let bytes = units::parse_bytes(text).map_err(unit)?;
+                in_range(bytes, min, max, text).map_err(|found| {
+                    // A small number that somebody wrote without its unit.
+                    let alone = bytes < min && text.bytes().all(|b| b.is_ascii_digit());
+                    if alone { format!("{found}, which counts bytes where it has no unit") } else { found }
+                })
+            }
             Kind::Rate { min, max } => in_range(units::parse_rate(text).map_err(unit)?, min, max, text),
             Kind::Time { min, max } => {
                 let time = units::parse_duration(text).map_err(unit)?;

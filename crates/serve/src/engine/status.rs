@@ -35,7 +35,10 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
     put("timing", if about.timing == Timing::Model { "model" } else { "none" }.into());
     put("uptime_s", about.wall.as_secs().into());
     put("power_cuts", about.power_cuts.into());
-    put("image", world.payload.image().name().into());
+    let image = world.payload.image().name();
+    // Who asks stands in another folder. A drive in memory has a name that is no file's.
+    let path = std::path::absolute(image).ok().filter(|path| path.exists());
+    put("image", path.map_or_else(|| image.to_owned(), |path| path.display().to_string()).into());
     if let Some(machine) = machine {
         let device = machine.subsystem.device();
         put("capacity", format_bytes(device.capacity()).into());

@@ -27,6 +27,13 @@ impl Devices {
         self.numbers.len() as u32
     }
 
+    /// The names by number, as people use them.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec![String::new(); self.numbers.len()];
+        self.numbers.iter().for_each(|(name, &number)| names[number as usize] = display(name));
+        names
+    }
+
     /// The number of `device`, or `None` when the filter leaves it out.
     pub fn number(&mut self, device: &[u8]) -> Option<u32> {
         if let Some((last, number)) = &self.last

@@ -16,6 +16,12 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
+    /// Distinct pages of one address space.
+    pub fn pages_of(&self, space: u32) -> u64 {
+        let chunks = self.chunks.iter().filter(|((of, _), _)| *of == space);
+        chunks.map(|(_, words)| words.iter().map(|word| u64::from(word.count_ones())).sum::<u64>()).sum()
+    }
+
     /// Marks the pages of `length` bytes at `offset` of address space `space`.
     pub fn add(&mut self, space: u32, offset: u64, length: u64) {
         if length == 0 {

@@ -50,6 +50,27 @@ pub struct Info {
     /// How near in time and place requests are, where it was asked for: it takes longer than all else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
+    /// The devices with the most requests, the busiest first, up to [`BUSIEST`]. Empty: there is one, or only a slice was read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub busiest: Vec<DeviceInfo>,
+}
+
+/// Devices that [`Info`] tells of one by one.
+pub const BUSIEST: usize = 10;
+
+/// The figures of one device, volume or application storage unit.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct DeviceInfo {
+    /// What the trace calls it; `--device` takes that.
+    pub name: String,
+    /// Reads and writes.
+    pub requests: u64,
+    /// Mean size of a read or write in KiB.
+    pub mean_kib: f64,
+    /// Writes as a percentage of reads and writes.
+    pub write_percent: f64,
+    /// Distinct 4 KiB pages that reads and writes touch, in MiB.
+    pub footprint_mib: f64,
 }
 
 /// Reads a trace to its end and sums it up, `with_locality` or without.
@@ -62,6 +83,7 @@ pub fn info(trace: &mut Trace, with_locality: bool) -> Result<Info, SourceError>
     info.file = trace.file().to_owned();
     info.format = Some(trace.format().name());
     info.devices = statistics.last_end.len() as u32;
+    info.busiest = statistics.busiest(&trace.device_names());
     info.reordered = trace.reordered();
     info.skipped = trace.skipped();
     if let Some(extent) = trace.extent() {
@@ -97,6 +119,8 @@ struct Statistics {
     locality: Option<locality::Counter>,
     /// Where the last read or write of each device ended.
     last_end: Vec<Option<u64>>,
+    /// Reads and writes of each device, writes among them, and bytes.
+    of_device: Vec<[u64; 3]>,
     /// Stamps of the first and the last read or write, as the trace has them.
     stamps: Option<(u128, u128)>,
     last: Option<Request>,
@@ -117,10 +141,14 @@ impl Statistics {
         let device = next.device as usize;
         if self.last_end.len() <= device {
             self.last_end.resize(device + 1, None);
+            self.of_device.resize(device + 1, [0; 3]);
         }
         if !matches!(request.op, Op::Read | Op::Write) {
             return;
         }
+        let [requests, writes, bytes] = &mut self.of_device[device];
+        (*requests, *bytes) = (*requests + 1, *bytes + request.length);
+        *writes += u64::from(request.op == Op::Write);
         let is_sequential = self.last_end[device] == Some(next.device_offset);
         self.sequential += u64::from(is_sequential);
         if let Some(locality) = &mut self.locality {
@@ -131,6 +159,28 @@ impl Statistics {
         self.footprint.add(next.device, next.device_offset, request.length);
         let first = self.stamps.map_or(next.stamp_ps, |(first, _)| first);
         self.stamps = Some((first, next.stamp_ps));
+    }
+
+    /// Of several devices, those with the most requests.
+    fn busiest(&self, names: &[String]) -> Vec<DeviceInfo> {
+        if self.of_device.len() < 2 {
+            return Vec::new();
+        }
+        let mut order: Vec<usize> = (0..self.of_device.len()).collect();
+        order.sort_by_key(|&device| (std::cmp::Reverse(self.of_device[device][0]), device));
+        order.truncate(BUSIEST);
+        let figures = |&device: &usize| {
+            let [requests, writes, bytes] = self.of_device[device];
+            let share = |part: f64| if requests == 0 { 0.0 } else { part / requests as f64 };
+            DeviceInfo {
+                name: names.get(device).cloned().unwrap_or_default(),
+                requests,
+                mean_kib: share(bytes as f64 / 1024.0),
+                write_percent: share(100.0 * writes as f64),
+                footprint_mib: (self.footprint.pages_of(device as u32) * PAGE_BYTES) as f64 / MIB,
+            }
+        };
+        order.iter().map(figures).collect()
     }
 
     fn finish(&self) -> Info {
@@ -162,6 +212,7 @@ impl Statistics {
             reordered: 0,
             skipped: 0,
             locality: self.locality.as_ref().map(locality::Counter::finish),
+            busiest: Vec::new(),
         }
     }
 }

@@ -160,6 +160,11 @@ impl Trace {
         self.devices.len()
     }
 
+    /// What the trace calls its address spaces, in the order in which they appeared: [`TraceRequest::device`] counts them so.
+    pub fn device_names(&self) -> Vec<String> {
+        self.devices.names()
+    }
+
     /// The next request with what the trace tells besides; `None` at the end, and after an error.
     pub fn next_request(&mut self) -> Option<Result<TraceRequest, SourceError>> {
         if self.failed {

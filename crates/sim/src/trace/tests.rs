@@ -178,7 +178,23 @@ fn msr_volumes_are_named_by_host_and_disk() {
     let options = Options { device: Some("hm_1".into()), ..Options::default() };
     assert_eq!(read(text, &options).len(), 1);
     let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &Options::default()).unwrap();
-    assert_eq!(info(&mut trace, false).unwrap().devices, 3);
+    let info = info(&mut trace, false).unwrap();
+    let busiest: Vec<(&str, u64, f64)> =
+        info.busiest.iter().map(|device| (device.name.as_str(), device.requests, device.write_percent)).collect();
+    assert_eq!((info.devices, busiest), (3, vec![("hm_0", 1, 100.0), ("hm_1", 1, 0.0), ("usr_0", 1, 0.0)]));
+    assert!(info.busiest.iter().all(|device| device.mean_kib == 0.5 && device.footprint_mib == 4.0 / 1024.0));
+}
+
+#[test]
+fn of_many_devices_the_busiest_are_told() {
+    let order: Vec<u64> = (0..30u64).flat_map(|device| (0..=device % 20).map(move |_| device)).collect();
+    let text: String = order.iter().enumerate().map(|(at, device)| format!("{at} {device} {} 8 1\n", at * 8)).collect();
+    let options = Options { format: Some(Format::Mqsim), ..Options::default() };
+    let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &options).unwrap();
+    let info = info(&mut trace, false).unwrap();
+    let requests: Vec<u64> = info.busiest.iter().map(|device| device.requests).collect();
+    assert_eq!((info.devices, requests), (30, vec![20, 19, 18, 17, 16, 15, 14, 13, 12, 11]));
+    assert_eq!(info.busiest[0].name, "19");
 }
 
 #[test]

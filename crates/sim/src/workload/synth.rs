@@ -74,7 +74,8 @@ impl SynthSpec {
     /// The workloads of the table in "CBM: A Cooperative Buffer Management for SSD" (MSST 2014), by name: `financial`,
     /// `msnfs`, `exchange`, `camwebdev`. Size, write and sequential share and interval are the paper's; it does not tell
     /// footprint and length, which stay at moderate values, nor locality, which follows heads of public traces
-    /// (`docs/papers.md`).
+    /// (`docs/papers.md`). Of the two Financial traces of UMass the table's has the share of writes of Financial2 (18 %), which mostly
+    /// reads; three of four requests of Financial1 are writes.
     pub fn cbm(name: &str) -> Option<SynthSpec> {
         let (mean_kib, write_percent, sequential_percent, mean_interarrival_ms) = match name {
             "financial" => (3.89, 18.0, 0.6, 11.08),
@@ -84,7 +85,7 @@ impl SynthSpec {
             _ => return None,
         };
         let (skew, again_percent, onward_percent) = match name {
-            // UMass Financial1: hot pages, written again within a few MiB.
+            // As in the head of UMass Financial1, the one of the pair that is at hand: hot pages, written again within a few MiB.
             "financial" => (0.9, 75.0, 20.0),
             // MSR hm, a server too: the head of the workload itself has 167 writes and says little.
             "msnfs" => (0.9, 30.0, 20.0),

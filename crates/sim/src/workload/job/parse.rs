@@ -319,9 +319,11 @@ fn unknown(key: &str) -> String {
         return format!("fio's \"{key}\" is not supported: {instead}");
     }
     let distance = |name: &&str| strsim::damerau_levenshtein(name, key);
-    match KEYS.iter().min_by_key(|name| distance(name)).filter(|name| distance(name) <= 3) {
+    // A slip of the hand leaves most of a word as it was: of three letters, two.
+    let near = |name: &&&str| distance(name) <= 3 && 2 * distance(name) <= name.len().max(key.len());
+    match KEYS.iter().min_by_key(|name| distance(name)).filter(near) {
         Some(nearest) => format!("unknown key \"{}\"; did you mean \"{nearest}\"?", shorten(key)),
-        None => format!("unknown key \"{}\"; keys: {}", shorten(key), KEYS.join(", ")),
+        None => format!("unknown key \"{}\"; choose one of {}", shorten(key), KEYS.join(", ")),
     }
 }
 
@@ -444,7 +446,9 @@ mod tests {
             ("[a]\nstonewall\n", "a.fio:2: fio's \"stonewall\" is not supported"),
             ("[a]\ntime_based\n", "a.fio:1: job \"a\": time_based needs a runtime"),
             ("[a]\nbssplit=4k/60:8k/60\n", "add up to 120"),
-            ("[a]\nxyzzyxyzzy=1\n", "a.fio:2: unknown key \"xyzzyxyzzy\"; keys: rw"),
+            ("[a]\nxyzzyxyzzy=1\n", "a.fio:2: unknown key \"xyzzyxyzzy\"; choose one of rw"),
+            ("[a]\nfoo=1\n", "a.fio:2: unknown key \"foo\"; choose one of rw"),
+            ("[a]\nbz=4k\n", "a.fio:2: unknown key \"bz\"; did you mean \"bs\"?"),
             ("[a]\nrandom_distribution=zipf:0\n", "above 0"),
             ("[a]\nnumjobs=999999\n", "1 to 4096"),
             ("[a]\nbs=4k,4k,4k,4k\n", "more than three"),
