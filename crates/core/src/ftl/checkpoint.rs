@@ -245,9 +245,11 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Puts an image of every segment on flash at once, as if each had been written in its turn: that of a drive that has a past.
+    /// Puts an image of every segment on flash at once, as if each had been written in its turn: that of a drive that has a past. Where
+    /// there is no room for all of them none is put there: each says through which row all are complete.
     pub(super) fn place_checkpoint(&mut self) {
-        if self.checkpoint.interval == 0 {
+        let needed = self.checkpoint.segments.div_ceil(self.layout.rows);
+        if self.checkpoint.interval == 0 || needed > self.free_superblocks {
             return;
         }
         let complete = self.complete_through();
@@ -255,7 +257,7 @@ impl<M: Medium> Ftl<M> {
         for segment in 0..self.checkpoint.segments {
             let (first, last) = self.checkpoint.pages_of(segment, self.map.units());
             if !self.map.is_untouched(first, last) {
-                let Some(superblock) = self.open_for_map(0) else { return };
+                let superblock = self.open_for_map(0).expect("there is room for all");
                 let row = u32::from(self.superblocks[superblock as usize].rows);
                 let payload = self.stamps.then(|| self.image(floor, first, last));
                 self.superblocks[superblock as usize].rows += 1;

@@ -11,6 +11,14 @@ use std::fmt::Write;
 /// One thing that a run was made with: its name, and its value in words.
 type Fact = (String, String);
 
+/// What a drive is, without what was changed of it: that is told by its settings, one by one.
+fn model(description: &str) -> &str {
+    // Records of earlier versions have no brackets there.
+    let description = description.split("; changed: ").next().unwrap_or_default();
+    let end = [" (changed: ", " (from "].iter().filter_map(|note| description.find(note)).min();
+    &description[..end.unwrap_or(description.len())]
+}
+
 /// What was given to a run, in the order of the table.
 fn facts(record: &Record) -> Vec<Fact> {
     let workload = &record.workload;
@@ -26,9 +34,7 @@ fn facts(record: &Record) -> Vec<Fact> {
         }
     };
     add("drive", &record.profile.name);
-    // What was changed is told by its settings, one by one.
-    let model = record.profile.description.split("; changed: ").next().unwrap_or_default();
-    add("which is", model);
+    add("which is", model(&record.profile.description));
     if record.capacity_bytes > 0 {
         add("capacity", &bytes(record.capacity_bytes));
     }
@@ -132,5 +138,18 @@ pub(super) fn again(out: &mut String, records: &[Labelled]) {
     }
     for (label, command) in &commands {
         let _ = writeln!(out, "<h3>{}</h3>\n<pre>{}</pre>", escape(label), escape(command));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::model;
+
+    #[test]
+    fn what_a_drive_is_does_not_vary_with_what_was_changed_of_it() {
+        for changed in ["", " (changed: a.b=1)", " (from generic; changed: a.b=1, c.d=2)", "; changed: a.b=1"] {
+            let description = format!("TLC drive, 8 channels x 8 dies{changed}");
+            assert_eq!(model(&description), "TLC drive, 8 channels x 8 dies");
+        }
     }
 }
