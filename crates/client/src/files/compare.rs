@@ -6,6 +6,9 @@ use std::ops::Range;
 /// Bytes that are compared at once, while they are alike, and where they differ.
 const STEP: usize = 64;
 const WORD: usize = 8;
+/// Bytes of which a mask tells which words differ.
+const BLOCK: usize = 64 * WORD;
+type Block = [u8; BLOCK];
 
 /// Bytes that two begin with alike.
 pub(super) fn same(one: &[u8], other: &[u8]) -> usize {
@@ -28,44 +31,98 @@ pub(super) fn each_difference(
     one: &mut [u8],
     other: &[u8],
     gap: usize,
-    mut then: impl FnMut(&mut [u8], Range<usize>) -> Option<()>,
+    then: impl FnMut(&mut [u8], Range<usize>) -> Option<()>,
 ) -> Option<()> {
-    let (mut at, end) = (0, one.len());
-    // In whole words: what is alike at its ends is cut off when it is over.
-    let mut run = 0..0;
-    let mut over = |one: &mut [u8], run: Range<usize>| {
-        let differs = |at: &usize| one[*at] != other[*at];
-        let run = run.start..run.end.min(end);
-        match (run.clone().find(differs), run.rev().find(differs)) {
-            // Others may be storing into what is compared.
-            (Some(first), Some(last)) if first <= last => then(one, first..last + 1),
-            _ => Some(()),
-        }
-    };
-    while at < end {
-        at += STEP * same_steps(&one[at..], &other[at..]);
-        for (word, other) in words(&one[at..]).into_iter().zip(words(&other[at..])) {
-            if word != other {
-                if at - run.end >= gap {
-                    over(one, std::mem::replace(&mut run, at..at))?;
-                }
-                run.end = at + WORD;
-            }
-            at += WORD;
-        }
+    assert_eq!(one.len(), other.len(), "two of a length");
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has it.
+        let differing = |one: &Block, other: &Block| unsafe { differing_by_avx2(one, other) };
+        return each(one, other, gap, differing, then);
     }
-    over(one, run)
+    each(one, other, gap, differing, then)
 }
 
-/// The words of the next step of some bytes; behind their end are zeroes.
-#[inline]
-fn words(bytes: &[u8]) -> [u64; STEP / WORD] {
-    let step = bytes.first_chunk().copied().unwrap_or_else(|| {
-        let mut step = [0; STEP];
-        step[..bytes.len()].copy_from_slice(bytes);
-        step
+#[inline(always)]
+fn each(
+    one: &mut [u8],
+    other: &[u8],
+    gap: usize,
+    differing: impl Fn(&Block, &Block) -> u64,
+    mut then: impl FnMut(&mut [u8], Range<usize>) -> Option<()>,
+) -> Option<()> {
+    // In whole words: what is alike at its ends is cut off when it is over.
+    let (mut at, mut run) = (0, 0..0);
+    while at < one.len() {
+        let mut words = match (one[at..].first_chunk(), other[at..].first_chunk()) {
+            (Some(one), Some(other)) => differing(one, other),
+            _ => differing_of_rest(&one[at..], &other[at..]),
+        };
+        while words != 0 {
+            let first = words.trailing_zeros();
+            let behind = first + (words >> first).trailing_ones();
+            let (from, to) = (at + WORD * first as usize, at + WORD * behind as usize);
+            if run.is_empty() {
+                run.start = from;
+            } else if from - run.end >= gap {
+                let over = cut(one, other, std::mem::replace(&mut run, from..to));
+                then(one, over)?;
+            }
+            run.end = to;
+            // By a carry through the ones that have been looked at.
+            words &= words.wrapping_add(1 << first);
+        }
+        at += BLOCK;
+    }
+    if run.is_empty() { Some(()) } else { then(one, cut(one, other, run)) }
+}
+
+/// Which words of a block differ: a bit for each, the lowest is the first.
+#[inline(always)]
+fn differing(one: &Block, other: &Block) -> u64 {
+    differing_of_rest(one, other)
+}
+
+/// As [`differing`], of fewer bytes; behind their end are zeroes.
+fn differing_of_rest(one: &[u8], other: &[u8]) -> u64 {
+    let words = one.chunks(WORD).zip(other.chunks(WORD)).enumerate();
+    words.fold(0, |differing, (at, (one, other))| differing | u64::from(one != other) << at)
+}
+
+/// As [`differing`], on four words at a time, and without a branch.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn differing_by_avx2(one: &Block, other: &Block) -> u64 {
+    use std::arch::x86_64::{_mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_loadu_si256, _mm256_movemask_pd};
+    const LANES: usize = 4;
+    // SAFETY: as many bytes are there, and any alignment will do.
+    let load = |bytes: &[u8; LANES * WORD]| unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) };
+    let alike = one.as_chunks().0.iter().zip(other.as_chunks().0).enumerate().fold(0, |alike, (at, (one, other))| {
+        let lanes = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(load(one), load(other))));
+        alike | (lanes as u64) << (LANES * at)
     });
-    std::array::from_fn(|word| u64::from_ne_bytes(step.as_chunks().0[word]))
+    !alike
+}
+
+/// A run of whole words, the first and the last of which differ, without what is alike at its ends and what is behind the end of all bytes.
+#[inline(always)]
+fn cut(one: &[u8], other: &[u8], run: Range<usize>) -> Range<usize> {
+    let differs = |at: usize| {
+        let word = |bytes: &[u8]| {
+            let bytes = &bytes[at..];
+            u64::from_le_bytes(bytes.first_chunk().copied().unwrap_or_else(|| {
+                let mut word = [0; WORD];
+                word[..bytes.len()].copy_from_slice(bytes);
+                word
+            }))
+        };
+        word(one) ^ word(other)
+    };
+    // Others may be storing into what is compared: a word is looked at once, and one that is alike by now is not cut.
+    let first = differs(run.start);
+    let last = if run.len() == WORD { first } else { differs(run.end - WORD) };
+    let alike = |bits: u32| if bits == u64::BITS { 0 } else { bits as usize / 8 };
+    run.start + alike(first.trailing_zeros())..(run.end - alike(last.leading_zeros())).min(one.len())
 }
 
 /// Whole steps that two begin with alike.

@@ -63,13 +63,18 @@ struct Base {
     samples: Samples,
 }
 
-/// Words at places of some bytes, by which they are told from others.
-type Samples = [u64; SAMPLES];
+/// Words at places of some bytes, by which they are told from others. Of 32 bits: every processor compares several of these at a time.
+type Samples = [u32; SAMPLES];
 
 fn samples(bytes: &[u8]) -> Samples {
     let step = bytes.len() / SAMPLES;
-    let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+    let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
     std::array::from_fn(|sample| word(sample * step))
+}
+
+/// Samples that two have alike.
+fn alike(one: &Samples, other: &Samples) -> u32 {
+    one.iter().zip(other).map(|(one, other)| u32::from(one == other)).sum()
 }
 
 impl Bases {
@@ -113,12 +118,9 @@ impl Set {
             let base = &self.bases[number];
             base.len == len && base.lsn != 0 && base.lsn >= anew && locked.base(number) == base.lsn
         };
-        let alike = |number: usize| {
-            let pairs = self.bases[number].samples.iter().zip(samples);
-            (pairs.filter(|(one, other)| one == other).count(), number)
-        };
+        let alike = |number: usize| (alike(&self.bases[number].samples, samples), number);
         let (count, number) = (0..DELTA_BASES).filter(|number| may(*number)).map(alike).max()?;
-        (count > SAMPLES / 2).then_some(number)
+        (count as usize > SAMPLES / 2).then_some(number)
     }
 
     /// Puts together the record of bytes that are like those under a number, which become them. `None`: it is not worth it, and under the number is anything.
