@@ -28,9 +28,8 @@
 
 SQLITE_EXTENSION_INIT1
 
-/* Bytes before each page in a write-ahead log (https://www.sqlite.org/fileformat2.html#the_write_ahead_log), and of a page at most. */
+/* Bytes before each page in a write-ahead log (https://www.sqlite.org/fileformat2.html#the_write_ahead_log). */
 #define FRAME_HEAD 24
-#define PAGE_MAX 65536
 
 /* A database that this process has opened. */
 typedef struct Database {
@@ -51,9 +50,9 @@ typedef struct File {
 	Database *beside;
 	/* Of a database its write-ahead log, and the other way round; NULL: there is none, or nothing of it is held back. */
 	struct File *partner;
-	/* Of a write-ahead log: a place for a frame, and whether the head of one is held back in it, which belongs to this offset. */
-	unsigned char *frame;
-	bool holds;
+	/* Of a write-ahead log: whether the head of a frame is held back, which belongs to this offset. */
+	bool gathers, holds;
+	unsigned char head[FRAME_HEAD];
 	sqlite3_int64 held_at;
 	/* What became of bytes that were held back, where nobody could be told. */
 	int late;
@@ -117,6 +116,25 @@ static int put(sqlite3_file *file, const void *from, int bytes, sqlite3_int64 of
 	return change.status;
 }
 
+static bool really_write_frame(void *with, const void *frame, size_t bytes)
+{
+	Change *change = with;
+	change->from = frame;
+	change->bytes = (int)bytes;
+	return really_write(change);
+}
+
+/* The head that is held back, and its page. */
+static int put_frame(sqlite3_file *file, const void *page, int bytes)
+{
+	File *of = (File *)file;
+	struct iovec frame[] = { { of->head, FRAME_HEAD }, { (void *)page, (size_t)bytes } };
+	Change change = { file, NULL, 0, of->held_at, SQLITE_OK };
+	if (tidewater_files_write_frame(files, of->number, frame, of->held_at, really_write_frame, &change) < 0)
+		return failed(SQLITE_IOERR_WRITE);
+	return change.status;
+}
+
 /* What is held back of a file goes to it: anything but the page that belongs to it is about to be done. It is tried once: later, the bytes may be another's. */
 static int let_out(sqlite3_file *file)
 {
@@ -125,7 +143,7 @@ static int let_out(sqlite3_file *file)
 	of->late = SQLITE_OK;
 	if (of->holds) {
 		of->holds = false;
-		status = put(file, of->frame, FRAME_HEAD, of->held_at);
+		status = put(file, of->head, FRAME_HEAD, of->held_at);
 	}
 	return status;
 }
@@ -147,17 +165,16 @@ static int file_write(sqlite3_file *file, const void *from, int bytes, sqlite3_i
 	File *of = (File *)file;
 	if (of->number < 0)
 		return real(file)->pMethods->xWrite(real(file), from, bytes, offset);
-	if (of->holds && offset == of->held_at + FRAME_HEAD && bytes <= PAGE_MAX) {
+	if (of->holds && offset == of->held_at + FRAME_HEAD) {
 		of->holds = false;
-		memcpy(of->frame + FRAME_HEAD, from, (size_t)bytes);
-		return put(file, of->frame, FRAME_HEAD + bytes, of->held_at);
+		return put_frame(file, from, bytes);
 	}
 	int status = let_out(file);
 	if (status != SQLITE_OK)
 		return status;
-	if (of->frame == NULL || bytes != FRAME_HEAD)
+	if (!of->gathers || bytes != FRAME_HEAD)
 		return put(file, from, bytes, offset);
-	memcpy(of->frame, from, FRAME_HEAD);
+	memcpy(of->head, from, FRAME_HEAD);
 	of->holds = true;
 	of->held_at = offset;
 	return SQLITE_OK;
@@ -175,7 +192,6 @@ static int file_close(sqlite3_file *file)
 	int status = let_out(file);
 	if (of->partner)
 		of->partner->partner = NULL;
-	sqlite3_free(of->frame);
 	if (of->beside) {
 		pthread_mutex_lock(&opening);
 		of->beside->beside--;
@@ -404,9 +420,7 @@ static void gather(const char *name, File *log)
 	/* Another VFS may stand above this one. */
 	if (database->pMethods < methods || database->pMethods >= methods + sizeof methods / sizeof *methods)
 		return;
-	log->frame = sqlite3_malloc(FRAME_HEAD + PAGE_MAX);
-	if (log->frame == NULL)
-		return;
+	log->gathers = true;
 	log->partner = (File *)database;
 	log->partner->partner = log;
 }

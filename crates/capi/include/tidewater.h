@@ -142,6 +142,9 @@ struct tidewater_shared {
 // else can change it; it must not call functions of this library.
 typedef bool (*tidewater_real)(void *with);
 
+// As tidewater_real, of bytes that are to be written from where they lie.
+typedef bool (*tidewater_real_write)(void *with, const void *bytes, size_t len);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -289,6 +292,15 @@ int tidewater_files_write(const struct tidewater_files *files,
                           int64_t offset,
                           tidewater_real real,
                           void *with);
+
+// As tidewater_files_write, of the bytes of two parts that lie in the file one after the other, such as a head and its page. `real` is called with all of
+// them, where they lie one after the other: so the layer need not put them together.
+int tidewater_files_write_frame(const struct tidewater_files *files,
+                                int64_t number,
+                                const struct iovec *frame,
+                                int64_t offset,
+                                tidewater_real_write real,
+                                void *with);
 
 // From now on the layer may keep for a while what it is told to write, instead of writing it: `bring` writes what it has kept, and returns whether all of
 // it was. It is called as `real` is, by any thread, before the file is synced, gets another length or is left, and by tidewater_files_catch_up. A

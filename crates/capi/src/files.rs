@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
 
+use nix::libc::iovec;
 use tidewater_client::files::{Changed, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
 
 use crate::report::{Failure, run};
@@ -20,6 +21,10 @@ pub struct tidewater_files {
 /// Does to the file itself what was put on the log. Returns whether all of it was done. It is called by the thread that changes the file, while nobody
 /// else can change it; it must not call functions of this library.
 pub type tidewater_real = Option<unsafe extern "C" fn(with: *mut c_void) -> bool>;
+
+/// As tidewater_real, of bytes that are to be written from where they lie.
+pub type tidewater_real_write =
+    Option<unsafe extern "C" fn(with: *mut c_void, bytes: *const c_void, len: usize) -> bool>;
 
 fn files_error(error: &FilesError) -> Failure {
     let errno = match error {
@@ -199,6 +204,36 @@ pub unsafe extern "C" fn tidewater_files_write(
         let (files, bytes, real) = unsafe { (self::files(files)?, bytes(buf, len)?, calls(real, with)?) };
         let offset = u64::try_from(offset).map_err(|_| Failure::Call("offset is less than 0"))?;
         done(files.write(number_of(number)?, offset, bytes, real))
+    })
+}
+
+/// As tidewater_files_write, of the bytes of two parts that lie in the file one after the other, such as a head and its page. `real` is called with all of
+/// them, where they lie one after the other: so the layer need not put them together.
+///
+/// # Safety
+/// `files` is open; `frame` are two parts, each with its bytes; `real` may be called with `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidewater_files_write_frame(
+    files: *const tidewater_files,
+    number: i64,
+    frame: *const iovec,
+    offset: i64,
+    real: tidewater_real_write,
+    with: *mut c_void,
+) -> c_int {
+    run(-1, || {
+        if frame.is_null() {
+            return Err(Failure::Call("frame is NULL"));
+        }
+        // SAFETY: the caller's.
+        let (files, [head, body]) = unsafe { (self::files(files)?, &*frame.cast::<[iovec; 2]>()) };
+        // SAFETY: the caller's.
+        let parts = unsafe { [bytes(head.iov_base, head.iov_len)?, bytes(body.iov_base, body.iov_len)?] };
+        let real = real.ok_or(Failure::Call("the function to call is NULL"))?;
+        let offset = u64::try_from(offset).map_err(|_| Failure::Call("offset is less than 0"))?;
+        // SAFETY: the caller's.
+        let real = |bytes: &[u8]| unsafe { real(with, bytes.as_ptr().cast(), bytes.len()) };
+        done(files.write_frame(number_of(number)?, offset, parts, real))
     })
 }
 

@@ -237,6 +237,13 @@ static bool really_write(void *with) {
     return done;
 }
 
+static bool really_write_frame(void *with, const void *bytes, size_t len) {
+    char text[32] = "";
+    CHECK(with != NULL && len < sizeof text);
+    memcpy(text, bytes, len);
+    return really_write(text);
+}
+
 static struct tidewater_files *open_files(const char *target) {
     struct tidewater_options options;
     tidewater_options_init(&options);
@@ -266,7 +273,12 @@ static void files_and_forks(const char *target) {
         }
         int how;
         CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 0);
-        CHECK(tidewater_files_write(files, number, "and behind", 10, 7, really_write, "and behind") == 0);
+        struct iovec frame[] = {{"and ", 4}, {"behind", 6}};
+        CHECK(tidewater_files_write_frame(files, number, frame, 7, really_write_frame, frame) == 0);
+        FAILS(tidewater_files_write_frame(files, number, NULL, 7, really_write_frame, frame) == -1, EINVAL);
+        FAILS(tidewater_files_write_frame(files, number, frame, 7, NULL, frame) == -1, EINVAL);
+        FAILS(tidewater_files_write_frame(files, number, frame, -1, really_write_frame, frame) == -1, EINVAL);
+        FAILS(tidewater_files_write_frame(files, number + 1, frame, 7, really_write_frame, frame) == -1, EBADF);
         CHECK(tidewater_files_sync(files, number) == 0);
         _exit(0);
     }

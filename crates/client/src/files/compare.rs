@@ -83,10 +83,13 @@ fn differing(one: &Block, other: &Block) -> u64 {
     differing_of_rest(one, other)
 }
 
-/// As [`differing`], of fewer bytes; behind their end are zeroes.
+/// As [`differing`], of at most as many bytes; of the last word only some may be there.
+#[inline(always)]
 fn differing_of_rest(one: &[u8], other: &[u8]) -> u64 {
-    let words = one.chunks(WORD).zip(other.chunks(WORD)).enumerate();
-    words.fold(0, |differing, (at, (one, other))| differing | u64::from(one != other) << at)
+    let ((words, rest), (others, other_rest)) = (one.as_chunks::<WORD>(), other.as_chunks::<WORD>());
+    let words = words.iter().zip(others).map(|(one, other)| one != other);
+    let all = words.chain((!rest.is_empty()).then(|| rest != other_rest));
+    all.enumerate().fold(0, |differing, (at, differs)| differing | u64::from(differs) << at)
 }
 
 /// As [`differing`], on four words at a time, and without a branch.

@@ -34,6 +34,13 @@ const TRIES: u32 = 16;
 /// Those, and records that were written without a look since, after which it is tried again.
 const REST: u32 = 256;
 
+/// Bytes that are written to one place, in two parts, of which the second or the first may be empty: a head and what it is of, such as a page.
+pub(super) type Parts<'p> = [&'p [u8]; 2];
+
+fn len(parts: Parts<'_>) -> usize {
+    parts[0].len() + parts[1].len()
+}
+
 /// What this process recorded last of its files.
 #[derive(Debug)]
 pub(super) struct Bases(Vec<Mutex<Set>>);
@@ -63,13 +70,15 @@ struct Base {
     samples: Samples,
 }
 
-/// Words at places of some bytes, by which they are told from others. Of 32 bits: every processor compares several of these at a time.
+/// Words at places of the longer part of some bytes, by which they are told from others. Of 32 bits: every processor compares several of these at a time. None at its
+/// begin: pages of a kind begin alike, and a new one that is like none would be compared.
 type Samples = [u32; SAMPLES];
 
-fn samples(bytes: &[u8]) -> Samples {
+fn samples([head, body]: Parts<'_>) -> Samples {
+    let bytes = if head.len() > body.len() { head } else { body };
     let step = bytes.len() / SAMPLES;
     let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
-    std::array::from_fn(|sample| word(sample * step))
+    std::array::from_fn(|sample| word(sample * step + step / 2))
 }
 
 /// Samples that two have alike.
@@ -124,22 +133,26 @@ impl Set {
     }
 
     /// Puts together the record of bytes that are like those under a number, which become them. `None`: it is not worth it, and under the number is anything.
-    fn delta(&mut self, number: usize, change: &FileChange, bytes: &[u8]) -> Option<&[u8]> {
+    fn delta(&mut self, number: usize, change: &FileChange, parts: Parts<'_>) -> Option<&[u8]> {
         let base = &mut self.bases[number];
         let lsn = std::mem::take(&mut base.lsn);
         let kept = &mut self.bytes[number * COPY..][..base.len];
-        let (mut used, mut patches) = (PATCHES, 0);
-        each_difference(kept, bytes, GAP, |kept, run| {
-            let place = self.record.get_mut(used..used + FilePatch::SIZE + run.len())?;
-            let (head, rest) = place.split_at_mut(FilePatch::SIZE);
-            head.copy_from_slice(&FilePatch { at: run.start as u16, len: run.len() as u16 }.to_bytes());
-            let new = &mut kept[run.clone()];
-            take(new, &bytes[run]);
-            rest.copy_from_slice(new);
-            used += place.len();
-            patches += 1;
-            Some(())
-        })?;
+        let (mut used, mut patches, mut from) = (PATCHES, 0, 0);
+        for bytes in parts {
+            each_difference(&mut kept[from..from + bytes.len()], bytes, GAP, |kept, run| {
+                let place = self.record.get_mut(used..used + FilePatch::SIZE + run.len())?;
+                let (head, rest) = place.split_at_mut(FilePatch::SIZE);
+                let patch = FilePatch { at: (from + run.start) as u16, len: run.len() as u16 };
+                head.copy_from_slice(&patch.to_bytes());
+                let new = &mut kept[run.clone()];
+                take(new, &bytes[run]);
+                rest.copy_from_slice(new);
+                used += place.len();
+                patches += 1;
+                Some(())
+            })?;
+            from += bytes.len();
+        }
         self.record[..FileChange::SIZE].copy_from_slice(&change.to_bytes());
         self.record[FileChange::SIZE..PATCHES].copy_from_slice(&FileDelta { lsn, patches }.to_bytes());
         self.useless = 0;
@@ -147,9 +160,11 @@ impl Set {
     }
 
     /// Bytes that are not much like those under a number come under it.
-    fn keep(&mut self, number: usize, bytes: &[u8]) {
+    fn keep(&mut self, number: usize, parts: Parts<'_>) {
         self.bases[number].lsn = 0;
-        take(&mut self.bytes[number * COPY..][..bytes.len()], bytes);
+        let (head, body) = self.bytes[number * COPY..][..len(parts)].split_at_mut(parts[0].len());
+        take(head, parts[0]);
+        take(body, parts[1]);
         self.next = (number + 1) % DELTA_BASES;
         self.useless += 1;
     }
@@ -170,32 +185,47 @@ impl<J: Journal> Files<J> {
         bytes: &[u8],
         real: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, FilesError> {
-        let most = COPY.min(self.table().chunk());
         // Zeroes at the end may be left out, and so may what the file has of it.
-        let is_one = (KEPT_MIN..=most).contains(&bytes.len())
-            && !bytes.ends_with(&[0; ZEROES_MIN])
+        let is_one = !bytes.ends_with(&[0; ZEROES_MIN])
             && locked.last().is_none_or(|(from, until)| !(from..until).contains(&offset));
-        let set = if is_one { self.set_of(locked) } else { None };
+        if is_one { self.write_frame(locked, offset, [bytes, &[]], real) } else { Ok(None) }
+    }
+
+    /// As [`Files::write_kept`], of bytes in two parts, which come to lie one after the other. All of them are recorded, as far as they are not as before.
+    ///
+    /// # Errors
+    /// The log's.
+    #[inline]
+    pub(super) fn write_frame<R>(
+        &self,
+        locked: &Locked<'_>,
+        offset: u64,
+        parts: Parts<'_>,
+        real: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, FilesError> {
+        let bytes = len(parts);
+        let may_be_kept = (KEPT_MIN..=COPY.min(self.table().chunk())).contains(&bytes);
+        let set = if may_be_kept { self.set_of(locked) } else { None };
         let Some(mut set) = set.filter(|set| !set.rests()) else { return Ok(None) };
-        self.table().count(Counter::Written, bytes.len() as u64);
-        locked.begin(offset, offset.saturating_add(bytes.len() as u64));
-        let number = self.put_kept(locked, &mut set, offset, bytes)?;
-        Ok(Some(real(set.kept(number, bytes.len()))))
+        self.table().count(Counter::Written, bytes as u64);
+        locked.begin(offset, offset.saturating_add(bytes as u64));
+        let number = self.put_kept(locked, &mut set, offset, parts)?;
+        Ok(Some(real(set.kept(number, bytes))))
     }
 
     /// Records at most [`COPY`] bytes: by what differs, if they are much like what was recorded before. From [`KEPT_MIN`] on nobody else may reach them.
     pub(super) fn put_write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         if bytes.len() < KEPT_MIN {
-            return self.put_small(&change(locked, FileChangeKind::Write, 0, offset, bytes), bytes);
+            return self.put_small(&change(locked, FileChangeKind::Write, 0, offset, bytes.len()), bytes);
         }
         let set = if bytes.len() <= COPY { self.set_of(locked) } else { None };
         match set {
-            Some(mut set) if !set.rests() => self.put_kept(locked, &mut set, offset, bytes).map(drop),
+            Some(mut set) if !set.rests() => self.put_kept(locked, &mut set, offset, [bytes, &[]]).map(drop),
             set => {
                 if let Some(mut set) = set {
                     set.useless += 1;
                 }
-                self.put(change(locked, FileChangeKind::Write, 0, offset, bytes), &[bytes]).map(drop)
+                self.put(change(locked, FileChangeKind::Write, 0, offset, bytes.len()), &[bytes]).map(drop)
             }
         }
     }
@@ -206,24 +236,24 @@ impl<J: Journal> Files<J> {
     }
 
     /// Returns the number under which the bytes that were recorded are kept.
-    fn put_kept(&self, locked: &Locked<'_>, set: &mut Set, offset: u64, bytes: &[u8]) -> Result<usize, FilesError> {
+    fn put_kept(&self, locked: &Locked<'_>, set: &mut Set, offset: u64, parts: Parts<'_>) -> Result<usize, FilesError> {
         if set.useless >= REST {
             set.useless = TRIES / 2;
         }
-        let samples = samples(bytes);
-        let found = set.most_alike(locked, bytes.len(), &samples);
+        let (len, samples) = (len(parts), samples(parts));
+        let found = set.most_alike(locked, len, &samples);
         // What it was the most like is what the next is least like.
         let number = found.unwrap_or(set.next);
-        let change = |kind| change(locked, kind, number as u8 + 1, offset, bytes);
-        let delta = found.and_then(|_| set.delta(number, &change(FileChangeKind::Delta), bytes));
+        let change = |kind| change(locked, kind, number as u8 + 1, offset, len);
+        let delta = found.and_then(|_| set.delta(number, &change(FileChangeKind::Delta), parts));
         let written = match delta {
             Some(record) => self.put_parts(&[record])?,
             None => {
-                set.keep(number, bytes);
-                self.put(change(FileChangeKind::Write), &[set.kept(number, bytes.len())])?
+                set.keep(number, parts);
+                self.put(change(FileChangeKind::Write), &[set.kept(number, len)])?
             }
         };
-        set.bases[number] = Base { lsn: written.lsn, len: bytes.len(), samples };
+        set.bases[number] = Base { lsn: written.lsn, len, samples };
         locked.set_base(number, written.lsn);
         Ok(number)
     }
@@ -235,8 +265,8 @@ fn take(to: &mut [u8], from: &[u8]) {
     compiler_fence(Ordering::SeqCst);
 }
 
-fn change(locked: &Locked<'_>, kind: FileChangeKind, base: u8, offset: u64, bytes: &[u8]) -> FileChange {
-    FileChange { base, offset, len: bytes.len() as u64, ..set::change(kind, locked.place) }
+fn change(locked: &Locked<'_>, kind: FileChangeKind, base: u8, offset: u64, len: usize) -> FileChange {
+    FileChange { base, offset, len: len as u64, ..set::change(kind, locked.place) }
 }
 
 /// What records of a file said last under each number, while a log is read.
@@ -379,6 +409,35 @@ mod tests {
         // None of it is like another: not tried any more, until it has rested.
         let tried: Vec<bool> = (10..10 + u64::from(TRIES) + 2).map(|n| write(n << 20, &page(n, 4096))).collect();
         assert_eq!(tried.iter().filter(|tried| **tried).count(), TRIES as usize);
+        shared.check();
+    }
+
+    #[test]
+    fn a_frame_is_recorded_by_what_differs_in_both_of_its_parts() {
+        let shared = Shared::new(1);
+        let files = &shared.processes[0];
+        let (mut head, mut body) = (page(1, 24), page(2, 4096));
+        for turn in 0..40u64 {
+            (head[turn as usize % 24], body[turn as usize * 100]) = (turn as u8, turn as u8);
+            let whole = [head.as_slice(), &body].concat();
+            let offset = turn * 4120;
+            let locked = files.lock(shared.place, shared.file.as_fd(), false).unwrap().unwrap();
+            let before = files.journal().end();
+            let real = |kept: &[u8]| {
+                assert!(kept == whole);
+                assert_eq!(locked.pending(), Some((offset, offset + 4120)));
+                shared.file.write_all_at(kept, offset).unwrap();
+            };
+            assert_eq!(files.write_frame(&locked, offset, [&head, &body], real).unwrap(), Some(()));
+            locked.end();
+            let grown = files.journal().end() - before;
+            let expected = if turn == 0 { WHOLE + 24 } else { HEAD + 2 * (4 + 1) };
+            assert!(grown == expected || grown == HEAD + 4 + 1, "turn {turn}: {grown}");
+            drop(locked);
+            shared.check();
+        }
+        // What a process writes as one is told from frames, and comes back as well.
+        shared.write(0, 0, &[head.as_slice(), &body].concat());
         shared.check();
     }
 

@@ -1,5 +1,6 @@
 //! Files of this process on a log, without a preload: for programs whose writes go through a layer that can be told, such as a VFS.
 
+use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, canonicalize};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -241,6 +242,33 @@ impl OwnFiles {
             files.write_unshared(locked, offset, bytes)
         };
         self.change(number, record, real)
+    }
+
+    /// As [`OwnFiles::write`], of bytes in two parts, which lie in the file one after the other, such as a head and its page. They are told to `real` as one,
+    /// from where it may write them.
+    ///
+    /// # Errors
+    /// As [`OwnFiles::write`].
+    pub fn write_frame(
+        &self,
+        number: usize,
+        offset: u64,
+        parts: [&[u8]; 2],
+        real: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<Changed, FilesError> {
+        let (real, done, whole) = (Cell::new(Some(real)), Cell::new(None), OnceCell::new());
+        let really = |bytes: &[u8]| real.take().is_some_and(|real| real(bytes));
+        // Where nothing is kept that they could be put together in.
+        let whole = || whole.get_or_init(|| parts.concat()).as_slice();
+        let record = |files: &Files<AnyLog>, locked: &Locked<'_>, _: BorrowedFd<'_>| {
+            done.set(files.write_frame(locked, offset, parts, really)?);
+            if done.get().is_none() {
+                locked.begin(offset, offset.saturating_add(whole().len() as u64));
+                files.write_unshared(locked, offset, whole())?;
+            }
+            Ok(())
+        };
+        self.change(number, record, || done.get().unwrap_or_else(|| really(whole())))
     }
 
     /// Gives a file a length.
