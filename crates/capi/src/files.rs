@@ -110,8 +110,8 @@ pub unsafe extern "C" fn tidewater_files_open(
         let target = target.to_str().map_err(|_| Failure::Call("target is no UTF-8"))?.to_owned();
         let options = options_of(options)?;
         // The program says which files: any of its own may come back.
-        let setup =
-            Setup { target, lane: options.lane, level: options.level, globs: Globs::from_text("/**"), forget: false };
+        let (globs, owners) = (Globs::from_text("/**"), Vec::new());
+        let setup = Setup { target, lane: options.lane, level: options.level, globs, owners, forget: false };
         let (files, _) = OwnFiles::open(&setup).map_err(|error| run_error(&error))?;
         Ok(Box::into_raw(Box::new(tidewater_files { files })))
     })

@@ -23,6 +23,7 @@ mod replay;
 mod run;
 mod set;
 mod table;
+mod touch;
 
 pub use crate::live::inode::size;
 pub use backing::{AnyLog, Backing, Room};
