@@ -87,7 +87,13 @@ fn what_is_kept_is_in_the_file_for_who_reads_cuts_closes_or_ends() {
     });
     assert_eq!(cut.expect("the log is there"), Changed::Done);
 
-    layer.write(2000, &all[2000..2500]).expect("there is room");
+    // One that the system refuses leaves the file as it is, with what was kept.
+    layer.write(2000, &all[2000..2200]).expect("there is room");
+    let refused = layer.files.truncate(layer.number, 100, || false);
+    assert_eq!(refused.expect("the log goes on"), Changed::Failed);
+    assert!(layer.in_file() == all[..2200]);
+
+    layer.write(2200, &all[2200..2500]).expect("the log goes on");
     layer.files.close(layer.number).expect("it writes");
     assert!(layer.in_file() == all[..2500]);
     layer.files.finish().expect("it ends");

@@ -192,10 +192,12 @@ impl OwnFiles {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes a file: `record` puts the change on the log, `real` makes it, and returns whether all of it was done.
+    /// Changes a file: `record` puts the change on the log, `real` makes it, and returns whether all of it was done. `keeps`: something may be kept of the file by
+    /// then.
     fn change(
         &self,
         number: usize,
+        keeps: bool,
         record: impl FnOnce(&Files<AnyLog>, &Locked<'_>, BorrowedFd<'_>) -> Result<(), FilesError>,
         real: impl FnOnce() -> bool,
     ) -> Result<Changed, FilesError> {
@@ -214,7 +216,7 @@ impl OwnFiles {
         let done = real();
         if done {
             locked.end()
-        } else if self.run.kept().has(open.place) {
+        } else if keeps && self.run.kept().has(open.place) {
             // What the file has does not tell what is kept of it.
             files.table().fail(Errno::EIO as u64);
             return Err(FilesError::System(Errno::EIO));
@@ -240,7 +242,7 @@ impl OwnFiles {
             locked.begin(offset, offset.saturating_add(bytes.len() as u64));
             files.write_unshared(locked, offset, bytes)
         };
-        self.change(number, record, real)
+        self.change(number, true, record, real)
     }
 
     /// Gives a file a length.
@@ -254,7 +256,7 @@ impl OwnFiles {
             locked.begin(len.min(size), len.max(size));
             files.truncate(locked, len)
         };
-        self.change(number, record, real)
+        self.change(number, false, record, real)
     }
 
     /// Removes a file by its name, of the log or not, by `real`, which returns whether it did.
