@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
 
-use tidewater_client::files::{Changed, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
+use tidewater_client::files::{Changed, Fate, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
 
 use crate::report::{Failure, run};
 use crate::{bytes, options_of, tidewater_options};
@@ -41,7 +41,15 @@ fn run_error(error: &RunError) -> Failure {
         RunError::File { .. } => nix::libc::EIO,
         RunError::Held => nix::libc::ENOSPC,
     };
-    Failure::Told { errno, why: error.to_string() }
+    let mut why = error.to_string();
+    if let RunError::Replay(ReplayError::Refused(report)) = error
+        && let Some(file) = report.files.iter().find(|file| file.fate.is_bad())
+    {
+        // Nobody prints the report here.
+        let of_file = if let Fate::Refused(of_file) = &file.fate { of_file } else { "it is missing" };
+        why += &format!(": {}: {of_file} (tidewater recover)", file.path.display());
+    }
+    Failure::Told { errno, why }
 }
 
 /// SAFETY: a pointer to a handle of this library that lives, or NULL.

@@ -20,6 +20,7 @@ mod kept;
 mod names;
 mod own;
 mod replay;
+mod report;
 mod run;
 mod set;
 mod table;

@@ -20,7 +20,7 @@ use tidewater_wire::vendor::FileBind;
 
 use super::Globs;
 use super::handle::{identify, is_same, is_same_there};
-use super::replay::Rules;
+use super::report::Rules;
 
 /// FUSE_SUPER_MAGIC (linux/magic.h), TMPFS_MAGIC, RAMFS_MAGIC: file systems that may not tell how many blocks they have.
 const UNCOUNTED: [i64; 3] = [0x6573_5546, 0x0102_1994, 0x8584_58f6];
