@@ -257,9 +257,11 @@ class TidewaterFileSystem : public FileSystemWrapper {
 
   IOStatus ReopenWritableFile(const std::string& path, const FileOptions& options,
                               std::unique_ptr<FSWritableFile>* file, IODebugContext* dbg) override {
-    const IOStatus status = target()->ReopenWritableFile(path, options, file, dbg);
-    if (!status.ok()) return status;
-    return Wrap(path, file, (*file)->GetFileSize(options.io_options, dbg));
+    IOStatus status = target()->ReopenWritableFile(path, options, file, dbg);
+    // The file itself does not know how long it was (RocksDB 7.8).
+    uint64_t size = 0;
+    if (status.ok()) status = GetFileSize(path, options.io_options, &size, dbg);
+    return status.ok() ? Wrap(path, file, size) : status;
   }
 
   IOStatus ReuseWritableFile(const std::string& path, const std::string& old, const FileOptions& options,

@@ -208,6 +208,33 @@ static void no_descriptors(void) {
     SAY(fsync(fd));
 }
 
+// A descriptor that appends, told not to. RWF_NOAPPEND is of Linux 6.9; older ones refuse it.
+static void told_not_to_append(int flags) {
+    enum { NOAPPEND = 0x20 };
+    int fd = filled("set/a", O_APPEND | flags);
+    struct iovec one = {"abc", 3}, two[] = {{"de", 2}, {"fgh", 3}}, all = {bytes, sizeof bytes};
+    SAY(pwritev2(fd, &one, 1, 2, NOAPPEND));
+    SAY(pwritev2(fd, &one, 1, 2, 0));
+    SAY(pwritev2(fd, two, 2, 12, NOAPPEND));
+    SAY(pwrite(fd, "ijk", 3, 0));
+    SAY(lseek(fd, 5, SEEK_SET));
+    SAY(pwritev2(fd, &one, 1, -1, NOAPPEND | RWF_DSYNC));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    SAY(pwritev2(fd, &one, 1, -1, NOAPPEND));
+    SAY(pwritev2(fd, &one, 1, -1, 0));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    SAY(pwritev2(fd, &one, 1, 0, NOAPPEND | RWF_APPEND));
+    // In pieces: behind a hole, and over what is there.
+    SAY(pwritev2(fd, &all, 1, 4000, NOAPPEND));
+    SAY(pwritev2(fd, &all, 1, 30000, NOAPPEND));
+    SAY(pwritev2(fd, &one, 1, 20000, NOAPPEND));
+    SAY(write(fd, "end", 3));
+    SAY(fsync(fd));
+}
+
+static void not_appended(void) { told_not_to_append(O_RDWR); }
+static void not_appended_unread(void) { told_not_to_append(O_WRONLY | O_CLOEXEC); }
+
 static void on_signal(int number) {
     (void)number;
     if (write(appended, "handler", 7) != 7)
@@ -280,6 +307,7 @@ static const struct {
     {"linked_over", linked_over}, {"unnamed", unnamed}, {"by_another_name", by_another_name}, {"cut_by_reading", cut_by_reading},
     {"locked", locked}, {"no_descriptors", no_descriptors}, {"interrupted_appending", interrupted_appending},
     {"interrupted_where_it_stands", interrupted_where_it_stands}, {"cancelled", cancelled}, {"gone", gone},
+    {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread},
 };
 
 int main(int argc, char **argv) {

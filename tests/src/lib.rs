@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 pub mod block;
 pub mod capi;
 pub mod databases;
+pub mod forged;
 pub mod html;
 pub mod ring;
 pub mod spy;

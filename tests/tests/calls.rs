@@ -140,6 +140,15 @@ fn a_file_that_is_written_past_the_page_cache_is_written_from_where_the_program_
 }
 
 #[test]
+fn what_is_told_not_to_append_is_where_the_system_put_it() {
+    let Some(trial) = Trial::new() else { return };
+    if trial.plainly("not_appended").0.contains("Operation not supported") {
+        return skipped(1, "this system has no RWF_NOAPPEND (Linux 6.9)");
+    }
+    same(&["not_appended", "not_appended_unread"]);
+}
+
+#[test]
 fn what_the_c_library_writes_to_a_descriptor_of_the_set_is_synced_for_real() {
     same(&["stream", "asynchronous"]);
 }

@@ -14,7 +14,8 @@ const LOG: [&str; 2] = ["--set", "fast.on_wrap=wait-for-trim"];
 
 fn open(device: &Device) -> OwnFiles {
     let globs = Globs::from_text("/**");
-    let setup = Setup { target: device.target(), lane: 0, level: Some(Level::Ring), globs, forget: false };
+    let owners = Vec::new();
+    let setup = Setup { target: device.target(), lane: 0, level: Some(Level::Ring), globs, owners, forget: false };
     OwnFiles::open(&setup).expect("a log").0
 }
 

@@ -15,7 +15,8 @@ const LOG: [&str; 2] = ["--set", "fast.on_wrap=wait-for-trim"];
 
 fn open(device: &Device) -> OwnFiles {
     let globs = Globs::from_text("/**");
-    let setup = Setup { target: device.target(), lane: 0, level: Some(Level::Ring), globs, forget: false };
+    let (level, owners) = (Some(Level::Ring), Vec::new());
+    let setup = Setup { target: device.target(), lane: 0, level, globs, owners, forget: false };
     OwnFiles::open(&setup).expect("a log").0
 }
 
@@ -86,7 +87,13 @@ fn what_is_kept_is_in_the_file_for_who_reads_cuts_closes_or_ends() {
     });
     assert_eq!(cut.expect("the log is there"), Changed::Done);
 
-    layer.write(2000, &all[2000..2500]).expect("there is room");
+    // One that the system refuses leaves the file as it is, with what was kept.
+    layer.write(2000, &all[2000..2200]).expect("there is room");
+    let refused = layer.files.truncate(layer.number, 100, || false);
+    assert_eq!(refused.expect("the log goes on"), Changed::Failed);
+    assert!(layer.in_file() == all[..2200]);
+
+    layer.write(2200, &all[2200..2500]).expect("the log goes on");
     layer.files.close(layer.number).expect("it writes");
     assert!(layer.in_file() == all[..2500]);
     layer.files.finish().expect("it ends");

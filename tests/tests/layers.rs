@@ -477,6 +477,9 @@ fn rocksdb_is_killed(how: &str, settings: &[&str], ring: bool) {
     let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", here) else {
         return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
     };
+    if Command::new("ldb").arg("--version").output().is_err() {
+        return skipped(1, "no ldb (rocksdb-tools)");
+    }
     let server = Rocks::compile(here);
     let witness = Witness::build(here).expect("a C compiler");
     let (shadows, drive, data) = (here.join("shadows"), here.join("d"), here.join("r"));
@@ -580,4 +583,63 @@ fn what_the_layer_keeps_of_rocksdbs_log_is_there_for_its_readers_and_after_a_cra
         assert!(in_files() >= before + 300);
     }
     rocks.kill();
+}
+
+/// Whatever cuts a log is on the device's: by an open file and by its name, of what the layer keeps and of what is in the file.
+#[test]
+fn rocksdbs_logs_are_as_long_after_a_crash_as_they_were_cut_to() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let here = folder.path();
+    let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", here) else {
+        return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
+    };
+    let program = here.join("cut");
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-O1", "-o"]).arg(&program).arg(root().join("tests/programs/cut.cc"));
+    said(compiler.arg("-lrocksdb"));
+    let witness = Witness::build(here).expect("a C compiler");
+    let [shadows, plain] = ["shadows", "plain"].map(|name| here.join(name));
+    for path in [&shadows, &plain] {
+        std::fs::create_dir(path).expect("a folder");
+    }
+    let logs = |folder: &Path| {
+        [1, 2, 3, 4].map(|number| std::fs::read(folder.join(format!("00000{number}.log"))).expect("it is there"))
+    };
+    let answers = said(Command::new(&program).arg(&plain));
+    let without = logs(&plain);
+    assert_eq!(without[0].len(), 40);
+
+    let mut is_shown = false;
+    for keep in ["65536", "0"] {
+        let data = here.join("logs").join(keep);
+        std::fs::create_dir_all(&data).expect("a folder");
+        let device = Device::start(here, &LOG);
+        let mut command = Command::new(&program);
+        command.arg(&data).arg(format!("tidewater://{}", device.target())).stdout(Stdio::piped());
+        command.env("LD_PRELOAD", format!("{} {}", witness.library().display(), layer.display()));
+        command.env("TIDEWATER_WITNESS", &shadows).env("TIDEWATER_LEVEL", "ring").env("TIDEWATER_KEEP", keep);
+        let mut child = command.spawn().expect("it starts");
+        let mut answered = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        while !answered.ends_with("done\n") && stdout.read_line(&mut answered).expect("UTF-8") > 0 {}
+        assert_eq!(answered, answers);
+        child.kill().expect("it waits");
+        child.wait().expect("it is our child");
+        device.kill();
+        witness.reset(&shadows, &[&data]).expect("the files are there");
+        is_shown |= logs(&data) != without;
+        let device = Device::start(here, &LOG);
+        let recovered = tidewater_tests::run(here, &["recover", "--device", &device.target()]);
+        assert!(recovered.status.success(), "{recovered:?}");
+        let found = logs(&data);
+        for (found, without) in found.iter().zip(&without) {
+            let (found, without) = (String::from_utf8_lossy(found), String::from_utf8_lossy(without));
+            assert_eq!(found, without, "{keep} kept: {recovered:?}");
+        }
+        device.kill();
+        for file in ["drive", "ring"] {
+            std::fs::remove_file(here.join(file)).expect("it was there");
+        }
+    }
+    assert!(is_shown, "nothing was lost");
 }

@@ -49,7 +49,8 @@ fn locks_of_a_file_outlive_what_the_library_does_with_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let device = Device::start(folder.path(), &["--set", "fast.on_wrap=wait-for-trim"]);
     let globs = Globs::from_text("/**");
-    let setup = Setup { target: device.target(), lane: 0, level: Some(Level::Ring), globs, forget: false };
+    let (level, owners) = (Some(Level::Ring), Vec::new());
+    let setup = Setup { target: device.target(), lane: 0, level, globs, owners, forget: false };
     let files = OwnFiles::open(&setup).expect("a log").0;
 
     // The control: as other files are treated, a lock is lost.

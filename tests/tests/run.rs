@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use tidewater_client::live::{Level, Log, Options};
+use tidewater_tests::forged::{bind, forge, session, write};
 use tidewater_tests::ring::Device;
 use tidewater_tests::{Build, binary, compile, root, shim, skipped, tidewater};
-use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileSession};
 
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 const DEVICE: &str = "vfio-user:f0.sock";
@@ -373,34 +372,6 @@ fn what_cannot_be_run_is_refused_in_words_before_anything_happens() {
     // Signals are the program's.
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("it is our child");
     assert_eq!(child.wait().expect("it is our child").code(), Some(128 + 15));
-}
-
-/// A log with records that nobody's shim has made.
-fn forge(target: &str, records: &[Vec<u8>]) {
-    let log = Log::open(target, Options { level: Some(Level::Ring), ..Options::default() }).expect("nobody has it");
-    for record in records {
-        log.append(&[record]).expect("there is room");
-    }
-}
-
-fn head(kind: FileChangeKind, len: u64) -> Vec<u8> {
-    FileChange { kind, id: 1, len, ..FileChange::default() }.to_bytes().to_vec()
-}
-
-fn bind(file: &Path, name: &Path) -> Vec<u8> {
-    use std::os::fd::AsFd;
-    let is = tidewater_client::files::identify(File::open(file).expect("it is there").as_fd()).expect("it is known");
-    let name = name.as_os_str().as_encoded_bytes();
-    let is = FileBind { path_bytes: name.len() as u16, ..is };
-    [&head(FileChangeKind::Bind, 0)[..], &is.to_bytes(), name].concat()
-}
-
-fn session() -> Vec<u8> {
-    [&head(FileChangeKind::Session, 0)[..], &FileSession::default().to_bytes()].concat()
-}
-
-fn write(bytes: &[u8]) -> Vec<u8> {
-    [&head(FileChangeKind::Write, bytes.len() as u64)[..], bytes].concat()
 }
 
 #[test]

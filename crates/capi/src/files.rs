@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use nix::libc::iovec;
-use tidewater_client::files::{Changed, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
+use tidewater_client::files::{Changed, Fate, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
 
 use crate::report::{Failure, run};
 use crate::{bytes, options_of, tidewater_options};
@@ -46,7 +46,15 @@ fn run_error(error: &RunError) -> Failure {
         RunError::File { .. } => nix::libc::EIO,
         RunError::Held => nix::libc::ENOSPC,
     };
-    Failure::Told { errno, why: error.to_string() }
+    let mut why = error.to_string();
+    if let RunError::Replay(ReplayError::Refused(report)) = error
+        && let Some(file) = report.files.iter().find(|file| file.fate.is_bad())
+    {
+        // Nobody prints the report here.
+        let of_file = if let Fate::Refused(of_file) = &file.fate { of_file } else { "it is missing" };
+        why += &format!(": {}: {of_file} (tidewater recover)", file.path.display());
+    }
+    Failure::Told { errno, why }
 }
 
 /// SAFETY: a pointer to a handle of this library that lives, or NULL.
@@ -115,8 +123,8 @@ pub unsafe extern "C" fn tidewater_files_open(
         let target = target.to_str().map_err(|_| Failure::Call("target is no UTF-8"))?.to_owned();
         let options = options_of(options)?;
         // The program says which files: any of its own may come back.
-        let setup =
-            Setup { target, lane: options.lane, level: options.level, globs: Globs::from_text("/**"), forget: false };
+        let (globs, owners) = (Globs::from_text("/**"), Vec::new());
+        let setup = Setup { target, lane: options.lane, level: options.level, globs, owners, forget: false };
         let (files, _) = OwnFiles::open(&setup).map_err(|error| run_error(&error))?;
         Ok(Box::into_raw(Box::new(tidewater_files { files })))
     })

@@ -103,7 +103,8 @@ pub enum Command {
     /// Bring files up to date from the log of a program that crashed
     ///
     /// Replays what `tidewater run` left on a device onto the files, syncs them, and empties the log. Doing it twice does no harm. No symbolic link is
-    /// followed, and no file is touched that is not the one that was written, or not yours.
+    /// followed, and no file is touched that is not the one that was written, or not yours. Root touches files that belong to whom their folder does; from a log whose
+    /// ring or device is another user's, only files of that user, unless --allow-owner says whose.
     #[command(after_help = examples::RECOVER)]
     Recover(files::Recover),
     /// Leave the log safely: every byte in its file, and nothing on the device

@@ -285,7 +285,10 @@ Examples:
   tidewater recover --device vfio-user:f0.sock --dry-run
 
   # Only these files
-  tidewater recover --device vfio-user:f0.sock --log 'data/pg_wal/*'";
+  tidewater recover --device vfio-user:f0.sock --log 'data/pg_wal/*'
+
+  # As root: only files of this user, whoever's the device is
+  tidewater recover --device vfio-user:f0.sock --allow-owner postgres";
 
 pub(super) const DRAIN: &str = "\
 Examples:

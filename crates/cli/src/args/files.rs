@@ -14,6 +14,25 @@ pub struct LaneOf {
     pub lane: u8,
 }
 
+/// Whose files recovery may change.
+#[derive(Clone, Debug, Args)]
+pub struct Owners {
+    /// Change files of this user and of no other, a name or a number, whoever can have written the log; may be given several times [default: yours; where the log's ring or device is another user's, only that user's; where it is root's, those that you may]
+    #[arg(long = "allow-owner", value_name = "USER", value_parser = user, help_heading = "Log")]
+    pub allowed: Vec<u32>,
+}
+
+fn user(text: &str) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    match nix::unistd::User::from_name(text) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) => Err("there is no such user here; give a name that `getent passwd` lists, or a number".into()),
+        Err(errno) => Err(format!("users can't be looked up ({}); give a number", errno.desc())),
+    }
+}
+
 /// What a sync waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LevelName {
@@ -35,6 +54,9 @@ pub struct Run {
     /// What their syncs wait for [default: ring where the ring's memory survives a loss of power, else destaged]
     #[arg(long, value_name = "LEVEL", help_heading = "Log")]
     pub level: Option<LevelName>,
+    /// Whose files an earlier run's log may change.
+    #[command(flatten)]
+    pub owners: Owners,
     /// Begin even where recovery misses a file: what the log has for it is lost
     #[arg(long, help_heading = "Log")]
     pub forget: bool,
@@ -55,6 +77,9 @@ pub struct Recover {
     /// Touch only these files; may be given several times [default: whatever the log names, as far as it is yours]
     #[arg(long = "log", value_name = "GLOB", help_heading = "Log")]
     pub globs: Vec<String>,
+    /// Whose files.
+    #[command(flatten)]
+    pub owners: Owners,
     /// Go on where a file is missing or refused: what the log has for it is lost
     #[arg(long)]
     pub forget: bool,
@@ -69,7 +94,23 @@ pub struct Drain {
     /// The device.
     #[command(flatten)]
     pub log: LaneOf,
+    /// Whose files.
+    #[command(flatten)]
+    pub owners: Owners,
     /// Go on where a file is missing or refused: what the log has for it is lost
     #[arg(long)]
     pub forget: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_told_by_number_and_by_name() {
+        assert_eq!((user("70"), user("root")), (Ok(70), Ok(0)));
+        for wrong in ["", "-1", "4294967296", "no such user"] {
+            assert!(user(wrong).is_err_and(|why| why.contains("or a number")), "{wrong}");
+        }
+    }
 }

@@ -56,6 +56,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         lane: given.log.lane,
         level,
         globs: globs(&given.globs)?,
+        owners: given.owners.allowed.clone(),
         forget: given.forget,
     };
     // Before there is another thread: each has the mask of whoever made it.
@@ -78,6 +79,9 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         say(&recovered(&report, false));
     }
     say(&format!("on the log: syncs wait for {}, which survives {}\n", run.level(), run.survives()));
+    if given.owners.allowed.is_empty() && !report.others.is_empty() {
+        say(&of_others(&report.others));
+    }
     let run = Arc::new(run);
     let answers = Arc::clone(&run);
     std::thread::spawn(move || answers.hand_over());
@@ -179,6 +183,15 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
     }
 }
 
+/// Whose files come back from a log that somebody else can write.
+fn of_others(others: &[u32]) -> String {
+    let others: Vec<String> = others.iter().map(u32::to_string).collect();
+    format!(
+        "note: the log is user {}'s: after a crash it brings back files of that user alone; for another's, give --allow-owner USER then\n",
+        others.join("'s and user ")
+    )
+}
+
 fn refused(error: &RunError, lane: &LaneOf) -> Failure {
     if let RunError::Replay(ReplayError::Refused(report)) = error {
         eprint!("{}", recovered(report, false));
@@ -209,6 +222,12 @@ fn log_help(failure: Failure, error: &LiveError) -> Failure {
 fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
     match error {
         ReplayError::Log(error) => log_help(failure, error),
+        ReplayError::Refused(report) if report.files.iter().any(|file| matches!(file.fate, Fate::Refused(_))) => {
+            failure.help(format_args!(
+                "do what is said of each file, or give them up: tidewater recover --device {} --lane {} --forget",
+                lane.device, lane.lane
+            ))
+        }
         ReplayError::Refused(_) => failure.help(format_args!(
             "bring the files back (is a file system not mounted?), or give them up: tidewater recover --device {} --lane {} --forget",
             lane.device, lane.lane
@@ -236,7 +255,8 @@ fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
 /// What can't be read or touched.
 pub fn recover(given: &Recover) -> Result<(), Failure> {
     let globs = if given.globs.is_empty() { None } else { Some(globs(&given.globs)?) };
-    let rules = Rules { globs, forget: given.forget, dry: given.dry_run };
+    let owners = given.owners.allowed.clone();
+    let rules = Rules { globs, owners, forget: given.forget, dry: given.dry_run };
     let report = replay(&given.log, &rules)?;
     output::print(&recovered(&report, given.dry_run))
 }
@@ -246,7 +266,8 @@ pub fn recover(given: &Recover) -> Result<(), Failure> {
 /// # Errors
 /// As [`recover`]; a program that runs is not drained.
 pub fn drain(given: &Drain) -> Result<(), Failure> {
-    let report = replay(&given.log, &Rules { forget: given.forget, ..Rules::default() })?;
+    let owners = given.owners.allowed.clone();
+    let report = replay(&given.log, &Rules { owners, forget: given.forget, ..Rules::default() })?;
     let mut text = recovered(&report, false);
     text += "the log is empty: the files need the device no more\n";
     output::print(&text)

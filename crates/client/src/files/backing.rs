@@ -44,6 +44,11 @@ pub trait Backing: Journal + fmt::Debug + Send + Sync {
     /// # Errors
     /// The device has gone.
     fn room(&self, lane: u8) -> Result<Room, LiveError>;
+    /// Users who can have written what the log says; the same one may be there twice.
+    ///
+    /// # Errors
+    /// The log's.
+    fn writers(&self) -> Result<Vec<u32>, LiveError>;
     /// Whether it is still there, as far as that is known without asking it.
     ///
     /// # Errors
@@ -144,6 +149,10 @@ impl Backing for Log {
         })
     }
 
+    fn writers(&self) -> Result<Vec<u32>, LiveError> {
+        Log::writers(self).map(Vec::from)
+    }
+
     fn is_there(&self) -> Result<(), LiveError> {
         Log::is_there(self)
     }
@@ -233,6 +242,10 @@ mod window {
             Ok(Room { bytes: self.capacity(), used, lanes: 1, readable: head })
         }
 
+        fn writers(&self) -> Result<Vec<u32>, LiveError> {
+            WindowLog::writer(self).map(|user| user.into_iter().collect())
+        }
+
         // Its writers are threads of one process: what one began, it ended.
         fn seal(&self) -> Result<(), LiveError> {
             Ok(())
@@ -285,6 +298,10 @@ impl Backing for AnyLog {
 
     fn room(&self, lane: u8) -> Result<Room, LiveError> {
         (**self).room(lane)
+    }
+
+    fn writers(&self) -> Result<Vec<u32>, LiveError> {
+        (**self).writers()
     }
 
     fn is_there(&self) -> Result<(), LiveError> {

@@ -9,6 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -40,8 +41,9 @@ pub fn listen(name: &str) -> io::Result<UnixListener> {
 /// # Errors
 /// What the system says.
 pub fn answer(stream: &UnixStream, log: &Log, table: &OwnedFd) -> io::Result<bool> {
-    let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    if !descends(peer.pid.as_raw_nonzero().get() as u32, std::process::id()) {
+    // 0: of another PID namespace, and so no descendant.
+    let peer = getsockopt(stream, PeerCredentials)?.pid();
+    if !u32::try_from(peer).is_ok_and(|peer| descends(peer, std::process::id())) {
         return Ok(false);
     }
     stream.set_write_timeout(Some(TIME))?;

@@ -20,9 +20,11 @@ mod kept;
 mod names;
 mod own;
 mod replay;
+mod report;
 mod run;
 mod set;
 mod table;
+mod touch;
 
 pub use crate::live::inode::size;
 pub use backing::{AnyLog, Backing, Room};

@@ -193,10 +193,12 @@ impl OwnFiles {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes a file: `record` puts the change on the log, `real` makes it, and returns whether all of it was done.
+    /// Changes a file: `record` puts the change on the log, `real` makes it, and returns whether all of it was done. `keeps`: something may be kept of the file by
+    /// then.
     fn change(
         &self,
         number: usize,
+        keeps: bool,
         record: impl FnOnce(&Files<AnyLog>, &Locked<'_>, BorrowedFd<'_>) -> Result<(), FilesError>,
         real: impl FnOnce() -> bool,
     ) -> Result<Changed, FilesError> {
@@ -215,7 +217,7 @@ impl OwnFiles {
         let done = real();
         if done {
             locked.end()
-        } else if self.run.kept().has(open.place) {
+        } else if keeps && self.run.kept().has(open.place) {
             // What the file has does not tell what is kept of it.
             files.table().fail(Errno::EIO as u64);
             return Err(FilesError::System(Errno::EIO));
@@ -241,7 +243,7 @@ impl OwnFiles {
             locked.begin(offset, offset.saturating_add(bytes.len() as u64));
             files.write_unshared(locked, offset, bytes)
         };
-        self.change(number, record, real)
+        self.change(number, true, record, real)
     }
 
     /// As [`OwnFiles::write`], of bytes in two parts, which lie in the file one after the other, such as a head and its page. They are told to `real` as one,
@@ -268,7 +270,7 @@ impl OwnFiles {
             }
             Ok(())
         };
-        self.change(number, record, || done.get().unwrap_or_else(|| really(whole())))
+        self.change(number, true, record, || done.get().unwrap_or_else(|| really(whole())))
     }
 
     /// Gives a file a length.
@@ -282,7 +284,7 @@ impl OwnFiles {
             locked.begin(len.min(size), len.max(size));
             files.truncate(locked, len)
         };
-        self.change(number, record, real)
+        self.change(number, false, record, real)
     }
 
     /// Removes a file by its name, of the log or not, by `real`, which returns whether it did.

@@ -3,142 +3,23 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
 
+use super::Backing;
 use super::delta::Recorded;
-use super::handle::{identify, is_same};
-use super::{Backing, Globs};
-use crate::live::{Level, LiveError};
+use super::handle::is_same;
+pub use super::report::{Fate, FileReport, ReplayError, Report, Rules};
+use super::touch::Touch;
+use crate::live::Level;
 use crate::{Entry, Records};
 
-/// What recovery may touch, and when it gives up.
-#[derive(Clone, Debug, Default)]
-pub struct Rules {
-    /// Only files of this set; `None`: of any, as far as they are the caller's.
-    pub globs: Option<Globs>,
-    /// Go on where a file is missing or refused: what the log has for it is lost.
-    pub forget: bool,
-    /// Change nothing, and tell what would be done.
-    pub dry: bool,
-}
-
-/// Why nothing, or not all, was replayed. The log is as it was.
-#[derive(Debug)]
-pub enum ReplayError {
-    /// The log could not be read or trimmed.
-    Log(LiveError),
-    /// A file could not be written.
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// Files are missing or were refused: the report tells which.
-    Refused(Box<Report>),
-    /// More files than a log can have meant.
-    TooMany,
-}
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReplayError::Log(error) => error.fmt(f),
-            ReplayError::File { path, error } => write!(f, "{}: {error}", path.display()),
-            ReplayError::Refused(report) => {
-                let files = report.files.iter().filter(|file| file.fate.is_bad()).count();
-                match report.unbound {
-                    0 => write!(f, "{files} files can't be brought up to date; the log is kept as it was"),
-                    some => {
-                        write!(
-                            f,
-                            "{some} records fit no file, or no bytes before them: a part of the log is lost; the rest is kept as it was"
-                        )
-                    }
-                }
-            }
-            ReplayError::TooMany => write!(f, "the log names more than {BINDS_MAX} files"),
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {}
-
-impl From<LiveError> for ReplayError {
-    fn from(error: LiveError) -> ReplayError {
-        ReplayError::Log(error)
-    }
-}
-
-/// What became of a file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fate {
-    /// It is as the log says.
-    UpToDate,
-    /// It had been removed.
-    Removed,
-    /// It was synced by itself, and nothing was recorded since.
-    Left,
-    /// It is not there under any of its names.
-    Missing,
-    /// It was not touched, for this reason.
-    Refused(String),
-}
-
-impl Fate {
-    /// Whether bytes of the log did not get to where they belong.
-    pub fn is_bad(&self) -> bool {
-        matches!(self, Fate::Missing | Fate::Refused(_))
-    }
-}
-
-/// What was done with a file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileReport {
-    /// Its last path.
-    pub path: PathBuf,
-    /// What became of it.
-    pub fate: Fate,
-    /// Records that are about it.
-    pub records: u64,
-    /// Bytes that were written.
-    pub bytes: u64,
-}
-
-/// What was found and done.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
-    /// Where reading began.
-    pub from: u64,
-    /// Where the log ended.
-    pub to: u64,
-    /// Records about files.
-    pub records: u64,
-    /// Of these, changes older than the last sync of all files: of no use.
-    pub stale: u64,
-    /// Of these, what came behind that sync. 0: there was nothing to do.
-    pub new: u64,
-    /// Records that fit no file, or go by bytes that the log does not have.
-    pub unbound: u64,
-    /// Other programs' records.
-    pub foreign: u64,
-    /// Holes and damaged places that were passed over, in bytes.
-    pub skipped: u64,
-    /// The files, by their last path.
-    pub files: Vec<FileReport>,
-}
-
 /// Files that a log may name.
-const BINDS_MAX: usize = 1 << 20;
+pub(super) const BINDS_MAX: usize = 1 << 20;
 /// Names of one file that are tried.
 const NAMES_MAX: usize = 64;
 /// Bytes that are read at once.
@@ -215,7 +96,8 @@ struct Found {
 pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, ReplayError> {
     let to = log.tail();
     let from = log.room(lane)?.readable.min(to);
-    let mut report = Report { from, to, ..Report::default() };
+    let touch = Touch::new(rules, &log.writers()?);
+    let mut report = Report { from, to, others: touch.others().to_vec(), ..Report::default() };
     let mut found = Found { run: FIRST, ..Found::default() };
     read(log, from, to, |entry| {
         if let Some((lsn, FileRecord::Synced { from })) = of_file(entry) {
@@ -235,13 +117,13 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
     for file in found.files.values_mut() {
         file.fate = Some(match file.live {
             0 => Fate::Left,
-            _ => look(file, rules),
+            _ => look(file, &touch),
         });
     }
     // Records whose file nobody names: the begin of the log was overwritten.
     let bad = report.unbound > 0 || found.files.values().any(|file| file.fate.as_ref().is_some_and(Fate::is_bad));
     if !rules.dry && (!bad || rules.forget) {
-        apply(log, &mut found, from, to, rules.forget)?;
+        apply(log, &mut found, &touch, from, to, rules.forget)?;
         if report.new > 0 {
             let head = FileChange { kind: FileChangeKind::Synced, offset: to, ..FileChange::default() };
             let end = log.append(&[&head.to_bytes()])?.end;
@@ -423,10 +305,10 @@ fn count(found: &mut Found, report: &mut Report, lsn: u64, record: &FileRecord<'
 }
 
 /// Whether a file is there and may be touched. Nothing is kept open: there may be many.
-fn look(file: &mut Known, rules: &Rules) -> Fate {
+fn look(file: &mut Known, touch: &Touch<'_>) -> Fate {
     let mut refused = None;
     for name in file.names.iter().rev() {
-        match open(name, &file.bind, rules) {
+        match touch.open(name, &file.bind) {
             Ok(Some(_)) => {
                 file.found = Some(name.clone());
                 return Fate::UpToDate;
@@ -442,57 +324,16 @@ fn look(file: &mut Known, rules: &Rules) -> Fate {
     }
 }
 
-/// Opens a file of the log. `None`: it is not there, or another is.
-fn open(name: &Path, bind: &FileBind, rules: &Rules) -> Result<Option<File>, String> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
-    let how = |flags: OFlag| OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
-    if let Some(globs) = &rules.globs
-        && !globs.matches(name.as_os_str().as_bytes())
-    {
-        return Err("it is not of the log set (--log)".into());
-    }
-    let here = nix::fcntl::AT_FDCWD;
-    // Looked at before it is opened: to open a device may do something.
-    let path = match openat2(here, name, how(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)) {
-        Ok(path) => File::from(path),
-        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
-        Err(Errno::ELOOP) => return Err("a symbolic link stands in its way, and none is followed".into()),
-        Err(errno) => return Err(errno.desc().into()),
-    };
-    let about = path.metadata().map_err(|error| error.to_string())?;
-    if about.file_type().is_symlink() {
-        return Err("a symbolic link has its name, and none is followed".into());
-    }
-    if !about.file_type().is_file() {
-        return Err("it is no regular file".into());
-    }
-    let file = openat2(here, name, how(OFlag::O_RDWR | flags)).map_err(|errno| errno.desc().to_owned())?;
-    let file = File::from(file);
-    // What is opened counts: the name may have become another's since.
-    let found = identify(file.as_fd()).map_err(|errno| errno.desc().to_owned())?;
-    if !is_same(&found, bind) {
-        return Ok(None);
-    }
-    let about = file.metadata().map_err(|error| error.to_string())?;
-    may_touch(name, about.uid())?;
-    Ok(Some(file))
-}
-
-/// A file of the caller's; for root one that belongs to whom its folder does.
-fn may_touch(name: &Path, owner: u32) -> Result<(), String> {
-    let caller = nix::unistd::geteuid().as_raw();
-    let folder = || name.parent().and_then(|folder| folder.symlink_metadata().ok()).map(|about| about.uid());
-    match caller {
-        _ if owner == caller => Ok(()),
-        0 if folder() == Some(owner) => Ok(()),
-        0 => Err(format!("it belongs to user {owner}, and its folder to another")),
-        _ => Err(format!("it belongs to user {owner}: recover as that user")),
-    }
-}
-
 /// Applies what is live, in order, and syncs.
-fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64, forget: bool) -> Result<(), ReplayError> {
-    let (synced, rules) = (found.synced, Rules::default());
+fn apply(
+    log: &impl Backing,
+    found: &mut Found,
+    touch: &Touch<'_>,
+    from: u64,
+    to: u64,
+    forget: bool,
+) -> Result<(), ReplayError> {
+    let synced = found.synced;
     let mut open_files: BTreeMap<(u32, u32), File> = BTreeMap::new();
     let mut touched: Vec<(u32, u32)> = Vec::new();
     found.run = FIRST;
@@ -515,9 +356,9 @@ fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64, forget: bool
             if open_files.len() >= OPEN_MAX {
                 open_files.pop_first();
             }
-            let opened = open(path, &known.bind, &rules).map_err(std::io::Error::other).map_err(failed)?;
+            let opened = touch.open(path, &known.bind).map_err(std::io::Error::other).map_err(failed)?;
             let opened = opened.ok_or_else(|| failed(std::io::Error::other("it became another file meanwhile")))?;
-            open_files.insert((run, id), opened);
+            open_files.insert((run, id), opened.file);
             touched.push((run, id));
         }
         let file = &open_files[&(run, id)];
@@ -549,13 +390,8 @@ fn apply(log: &impl Backing, found: &mut Found, from: u64, to: u64, forget: bool
         let known = &found.files[&key];
         let Some(path) = &known.found else { continue };
         let failed = |error| ReplayError::File { path: path.clone(), error };
-        let file = open(path, &known.bind, &rules).map_err(std::io::Error::other).map_err(failed)?;
-        if let Some(file) = file {
-            file.sync_all().map_err(failed)?;
-        }
-        if let Some(folder) = path.parent() {
-            // Some file systems have no sync of folders, and need none.
-            let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        if let Some(opened) = touch.open(path, &known.bind).map_err(std::io::Error::other).map_err(failed)? {
+            opened.sync().map_err(failed)?;
         }
     }
     Ok(())
@@ -578,19 +414,25 @@ fn zero(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
 pub(super) mod tests {
     use super::*;
     use crate::files::backing::Room;
+    use crate::files::identify;
     use crate::files::set::Journal;
-    use crate::live::Written;
+    use crate::live::{LiveError, Written};
+    use std::os::fd::AsFd;
+    use std::path::Path;
     use std::sync::Mutex;
     use tidewater_base::checksum::crc32c;
     use tidewater_wire::vendor::{FileDelta, FilePatch, FileSession, RecordHeader, RecordKind};
 
     /// A log in memory, of which everything can be read.
     #[derive(Debug, Default)]
-    pub struct Memory(Mutex<Vec<u8>>);
+    pub struct Memory {
+        bytes: Mutex<Vec<u8>>,
+        writers: Vec<u32>,
+    }
 
     impl Journal for Memory {
         fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
-            let (payload, mut log) = (parts.concat(), self.0.lock().expect("nobody panics"));
+            let (payload, mut log) = (parts.concat(), self.bytes.lock().expect("nobody panics"));
             let lsn = log.len() as u64;
             let (length, data_checksum) = (payload.len() as u32, crc32c(&payload));
             let header = RecordHeader { kind: RecordKind::Data, length, data_checksum, lsn, ..RecordHeader::default() };
@@ -601,7 +443,7 @@ pub(super) mod tests {
         }
 
         fn end(&self) -> u64 {
-            self.0.lock().expect("nobody panics").len() as u64
+            self.bytes.lock().expect("nobody panics").len() as u64
         }
 
         fn wait(&self, _: u64, _: Level) -> Result<(), LiveError> {
@@ -626,6 +468,10 @@ pub(super) mod tests {
             4096
         }
 
+        fn writers(&self) -> Result<Vec<u32>, LiveError> {
+            Ok(self.writers.clone())
+        }
+
         fn tail(&self) -> u64 {
             self.end()
         }
@@ -639,7 +485,7 @@ pub(super) mod tests {
         }
 
         fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), LiveError> {
-            let log = self.0.lock().expect("nobody panics");
+            let log = self.bytes.lock().expect("nobody panics");
             to.copy_from_slice(&log[offset as usize..][..to.len()]);
             Ok(())
         }

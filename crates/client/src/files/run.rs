@@ -55,6 +55,8 @@ pub struct Setup {
     pub level: Option<Level>,
     /// The log set.
     pub globs: Globs,
+    /// Only files of these users come back from an earlier run ([`Rules::owners`]).
+    pub owners: Vec<u32>,
     /// Go on where recovery misses a file.
     pub forget: bool,
 }
@@ -238,7 +240,8 @@ impl<J: Backing> Run<J> {
         if let Some(level) = setup.level {
             log.offers(level)?;
         }
-        let rules = Rules { globs: Some(setup.globs.clone()), forget: setup.forget, dry: false };
+        let (globs, owners) = (Some(setup.globs.clone()), setup.owners.clone());
+        let rules = Rules { globs, owners, forget: setup.forget, dry: false };
         let report = recover(&log, setup.lane, &rules).map_err(RunError::Replay)?;
         // What a log waits for by itself tells whether its ring survives a loss of power.
         let outside = log.level();
@@ -588,7 +591,8 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let (path, file) = new_file(folder.path(), "file");
             let (level, globs) = (Some(Level::Ring), Globs::from_text("/**"));
-            let setup = Setup { target: String::new(), lane: 0, level, globs, forget: false };
+            let owners = Vec::new();
+            let setup = Setup { target: String::new(), lane: 0, level, globs, owners, forget: false };
             let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
             let (files, bytes) = (run.files(), path.as_os_str().as_bytes());
             let place = files.enter(file.as_fd(), bytes, &Plain).expect("it enters").expect("it has a name");

@@ -117,6 +117,11 @@ pub trait Path {
 
     /// BAR2. `None`: this carrier has none, and bytes go by commands.
     fn bar(&mut self) -> Option<&mut dyn BarAccess>;
+
+    /// The user whose process the drive is. `None`: it is the machine's.
+    fn user(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// A drive.
@@ -164,6 +169,11 @@ impl Device {
     /// The function, as the fast side's commands name it.
     pub fn function(&self) -> u16 {
         self.function
+    }
+
+    /// The user whose process the drive is. `None`: it is the machine's.
+    pub fn user(&self) -> Option<u32> {
+        self.path.user()
     }
 
     /// What carries commands and bytes.

@@ -66,4 +66,8 @@ impl Path for Function {
     fn bar(&mut self) -> Option<&mut dyn BarAccess> {
         Some(self)
     }
+
+    fn user(&self) -> Option<u32> {
+        Some(self.nvme.socket.user())
+    }
 }

@@ -511,6 +511,14 @@ impl WindowLog {
         self.reopened
     }
 
+    /// The user of the drive's process, who can have written what the log says. `None`: the drive is the machine's.
+    ///
+    /// # Errors
+    /// `Broken`.
+    pub fn writer(&self) -> Result<Option<u32>, LiveError> {
+        self.drive(|drive| Ok(drive.device.user()))
+    }
+
     /// What a sync survives, in words.
     pub fn survives(&self) -> &'static str {
         "the end of this process and of the device's; a loss of power too: the window's memory is kept, on a served drive by a sync of its image"

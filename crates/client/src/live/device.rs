@@ -9,6 +9,7 @@ use tidewater_wire::vfio_user::region;
 
 use super::error::LiveError;
 use super::inode::takes_direct;
+use super::log::Log;
 use super::nvme::Nvme;
 use super::ring::reopen;
 use super::socket::{Mappable, Socket};
@@ -55,6 +56,18 @@ impl Device {
     }
 }
 
+impl Log {
+    /// Who can have written what the log says, beside whom they have shared it with: the owner of the ring's file, and the user of the device, from which comes
+    /// what is not in the ring.
+    ///
+    /// # Errors
+    /// `Gone`, `Joined`, or that the ring's file can't be looked at.
+    pub fn writers(&self) -> Result<[u32; 2], LiveError> {
+        let device = self.device()?.run(|device| device.socket().map(|socket| socket.user()))?;
+        Ok([self.ring.user()?, device])
+    }
+}
+
 pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LiveError> {
     let mut socket = Socket::connect(path)?;
     let lent = socket.mappable(region::BAR2)?.ok_or(LiveError::NotMapped)?;
@@ -87,6 +100,20 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::FileExt;
     use tidewater_wire::vendor::CopyPlace;
+
+    #[test]
+    fn what_a_device_cannot_write_itself_it_cannot_have_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "precious").unwrap();
+        let open = |flags: OFlag| nix::fcntl::open(&path, flags, nix::sys::stat::Mode::empty()).unwrap();
+        for flags in [OFlag::O_PATH, OFlag::O_RDONLY, OFlag::O_WRONLY] {
+            assert!(matches!(reopen(&open(flags)), Err(LiveError::Ring(_))), "{flags:?}");
+        }
+        let place = nix::fcntl::open(folder.path(), OFlag::O_RDONLY, nix::sys::stat::Mode::empty()).unwrap();
+        assert!(matches!(reopen(&place), Err(LiveError::Ring(_))));
+        reopen(&open(OFlag::O_RDWR)).unwrap();
+    }
 
     #[test]
     fn a_copy_is_written_past_the_cache_where_single_sectors_are_taken_and_read_by_any_descriptor() {

@@ -309,7 +309,7 @@ impl Log {
     }
 
     /// The connection, in the process that opened the log.
-    fn device(&self) -> Result<MutexGuard<'_, Device>, LiveError> {
+    pub(super) fn device(&self) -> Result<MutexGuard<'_, Device>, LiveError> {
         if self.socket.is_none() || owner::me()? != self.home {
             return Err(LiveError::Joined);
         }

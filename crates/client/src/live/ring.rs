@@ -73,7 +73,16 @@ fn identity(file: &File) -> Result<(u64, u64, u64), LiveError> {
 }
 
 /// Another description of the file that came with the socket: its locks are not the device's.
+///
+/// It is opened with this process's rights, which may be more than the device's: what the device itself can't write it can't lend, or a descriptor that is a
+/// path alone (O_PATH, for which nobody asks for rights) would have any file of this process's written.
 pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LiveError> {
+    let flags = fcntl(lent, FcntlArg::F_GETFL).map_err(LiveError::system("look at what the device lends"))?;
+    let is_lendable = flags & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDWR;
+    let about = nix::sys::stat::fstat(lent).map_err(LiveError::system("look at what the device lends"))?;
+    if !is_lendable || about.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(wrong("the device lends what it can't write itself, or no file"));
+    }
     let path = format!("/proc/self/fd/{}", lent.as_raw_fd());
     OpenOptions::new()
         .read(true)
@@ -181,6 +190,11 @@ impl Ring {
     /// The file: whoever has it has the lane.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Whose file it is.
+    pub(super) fn user(&self) -> Result<u32, LiveError> {
+        self.file.metadata().map(|about| about.uid()).map_err(|error| wrong(error.to_string()))
     }
 
     /// Whether this process can tell who of the lane's writers has died.

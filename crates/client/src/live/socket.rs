@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -35,6 +36,8 @@ pub(super) struct Mappable {
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: UnixStream,
+    /// Whose process has the other end.
+    user: u32,
     id: u16,
 }
 
@@ -49,7 +52,8 @@ impl Socket {
         let stream = UnixStream::connect(path).map_err(failed)?;
         stream.set_read_timeout(Some(REPLY_TIME)).map_err(failed)?;
         stream.set_write_timeout(Some(REPLY_TIME)).map_err(failed)?;
-        let mut socket = Socket { stream, id: 0 };
+        let peer = getsockopt(&stream, PeerCredentials).map_err(|errno| failed(errno.into()))?;
+        let mut socket = Socket { stream, user: peer.uid(), id: 0 };
         let data = br#"{"capabilities":{"max_msg_fds":8,"max_data_xfer_size":1048576}}"#;
         let offer = Version { major: MAJOR, minor: MINOR, data }.to_bytes();
         let (reply, _) = socket.ask(command::VERSION, &[&offer], None)?;
@@ -57,6 +61,11 @@ impl Socket {
             Some(version) if version.major == MAJOR => Ok(socket),
             _ => Err(malformed(command::VERSION)),
         }
+    }
+
+    /// The user who made the socket: what comes by it can be anything that this one wrote.
+    pub(crate) fn user(&self) -> u32 {
+        self.user
     }
 
     /// Sends a command, and waits for its reply: payload, and the descriptor that came with it.

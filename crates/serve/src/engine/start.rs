@@ -343,6 +343,14 @@ fn ring(
             "a ring whose memory survives a loss of power needs no copy; leave --ring-persistent or --ring-copy away",
         ));
     }
+    // A log is taken for its device's user's, and part of it is in the image.
+    let me = nix::unistd::geteuid().as_raw();
+    if let Some(owner) = image.owner().filter(|owner| ![0, me].contains(owner)) {
+        return Err(wrong(format_args!(
+            "{}: belongs to user {owner}, who can write what the log says; serve it with --ring as that user, or `chown` it if you trust what it holds",
+            image.name()
+        )));
+    }
     let path = rings.of(function);
     let is_new = std::fs::symlink_metadata(&path).is_err();
     let mut note = |text| tell(Event::Note(text));

@@ -4,7 +4,7 @@ use super::ImageError;
 use nix::fcntl::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidewater_base::table::Bytes;
@@ -49,6 +49,10 @@ pub trait Storage: Send {
     /// The bytes themselves, where they are in this process's memory anyhow and all there.
     fn view(&self, at: u64, len: usize) -> Option<&[u8]> {
         let _ = (at, len);
+        None
+    }
+    /// The user whose file it is; `None`: it is none.
+    fn owner(&self) -> Option<u32> {
         None
     }
     /// Whether a checksum could tell nothing: this process alone has written what there is, into its own memory.
@@ -192,6 +196,10 @@ impl Storage for FileStorage {
     fn begin_sync(&mut self) -> Syncing {
         let file = self.file.clone();
         Box::new(move || file.sync_data())
+    }
+
+    fn owner(&self) -> Option<u32> {
+        self.file.metadata().ok().map(|about| about.uid())
     }
 
     fn size(&self) -> io::Result<u64> {

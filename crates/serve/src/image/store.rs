@@ -210,6 +210,11 @@ impl Image {
         self.superblock.uuid
     }
 
+    /// The user whose file it is, and who can have written what it holds; `None`: it is no file.
+    pub fn owner(&self) -> Option<u32> {
+        self.storage.owner()
+    }
+
     /// Bytes of a unit.
     pub fn unit_size(&self) -> u32 {
         self.geometry.unit_size

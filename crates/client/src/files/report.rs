@@ -1,0 +1,129 @@
+//! What recovery is told, and what it tells.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::Globs;
+use super::replay::BINDS_MAX;
+use crate::live::LiveError;
+
+/// What recovery may touch, and when it gives up.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Only files of this set; `None`: of any, as far as they are the caller's.
+    pub globs: Option<Globs>,
+    /// Only files of these users, whoever can have written the log. Empty: of any, but only of [`Report::others`] where there are such.
+    pub owners: Vec<u32>,
+    /// Go on where a file is missing or refused: what the log has for it is lost.
+    pub forget: bool,
+    /// Change nothing, and tell what would be done.
+    pub dry: bool,
+}
+
+/// Why nothing, or not all, was replayed. The log is as it was.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// The log could not be read or trimmed.
+    Log(LiveError),
+    /// A file could not be written.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Files are missing or were refused: the report tells which.
+    Refused(Box<Report>),
+    /// More files than a log can have meant.
+    TooMany,
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplayError::Log(error) => error.fmt(f),
+            ReplayError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            ReplayError::Refused(report) => {
+                let files = report.files.iter().filter(|file| file.fate.is_bad()).count();
+                match report.unbound {
+                    0 => write!(f, "{files} files can't be brought up to date; the log is kept as it was"),
+                    some => {
+                        write!(
+                            f,
+                            "{some} records fit no file, or no bytes before them: a part of the log is lost; the rest is kept as it was"
+                        )
+                    }
+                }
+            }
+            ReplayError::TooMany => write!(f, "the log names more than {BINDS_MAX} files"),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+impl From<LiveError> for ReplayError {
+    fn from(error: LiveError) -> ReplayError {
+        ReplayError::Log(error)
+    }
+}
+
+/// What became of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It is as the log says.
+    UpToDate,
+    /// It had been removed.
+    Removed,
+    /// It was synced by itself, and nothing was recorded since.
+    Left,
+    /// It is not there under any of its names.
+    Missing,
+    /// It was not touched, for this reason.
+    Refused(String),
+}
+
+impl Fate {
+    /// Whether bytes of the log did not get to where they belong.
+    pub fn is_bad(&self) -> bool {
+        matches!(self, Fate::Missing | Fate::Refused(_))
+    }
+}
+
+/// What was done with a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileReport {
+    /// Its last path.
+    pub path: PathBuf,
+    /// What became of it.
+    pub fate: Fate,
+    /// Records that are about it.
+    pub records: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
+}
+
+/// What was found and done.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Where reading began.
+    pub from: u64,
+    /// Where the log ended.
+    pub to: u64,
+    /// Users beside root and the caller who can have written the log: its ring is theirs, or its device runs as them.
+    pub others: Vec<u32>,
+    /// Records about files.
+    pub records: u64,
+    /// Of these, changes older than the last sync of all files: of no use.
+    pub stale: u64,
+    /// Of these, what came behind that sync. 0: there was nothing to do.
+    pub new: u64,
+    /// Records that fit no file, or go by bytes that the log does not have.
+    pub unbound: u64,
+    /// Other programs' records.
+    pub foreign: u64,
+    /// Holes and damaged places that were passed over, in bytes.
+    pub skipped: u64,
+    /// The files, by their last path.
+    pub files: Vec<FileReport>,
+}

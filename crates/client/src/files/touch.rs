@@ -1,0 +1,249 @@
+//! Which files a log may change, and how they are opened.
+//!
+//! A log names its files by itself, so whoever can write it chooses them: any of which he can learn what it is, and that takes no more than a look at it. The caller's rights
+//! must not be his. So a file has to belong to each user who can have written the log, root apart; it has to be the caller's, or, for root, its folder's
+//! owner's; and what is looked at is what is opened.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::libc;
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{FsType, fstatfs};
+use tidewater_wire::vendor::FileBind;
+
+use super::Globs;
+use super::handle::{identify, is_same, is_same_there};
+use super::report::Rules;
+
+/// FUSE_SUPER_MAGIC (linux/magic.h), TMPFS_MAGIC, RAMFS_MAGIC: file systems that may not tell how many blocks they have.
+const UNCOUNTED: [i64; 3] = [0x6573_5546, 0x0102_1994, 0x8584_58f6];
+
+/// Bits of a set-group-ID program; the first alone is none.
+const SET_GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
+
+/// Whose files, and which, a log may change.
+#[derive(Debug)]
+pub(super) struct Touch<'r> {
+    globs: Option<&'r Globs>,
+    owners: &'r [u32],
+    /// Beside root and the caller.
+    others: Vec<u32>,
+    caller: u32,
+}
+
+/// A file that may be changed.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) file: File,
+    folder: OwnedFd,
+}
+
+impl Opened {
+    /// Syncs the file, and its name.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()?;
+        // By what was opened: a name may have become one that never opens. Some file systems have no sync of folders, and need none.
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let _ = openat(&self.folder, ".", flags, Mode::empty()).and_then(|folder| nix::unistd::fsync(&folder));
+        Ok(())
+    }
+}
+
+impl<'r> Touch<'r> {
+    /// For this process, and a log that these users can have written.
+    pub(super) fn new(rules: &'r Rules, writers: &[u32]) -> Touch<'r> {
+        let caller = nix::unistd::geteuid().as_raw();
+        let mut others: Vec<u32> = writers.iter().copied().filter(|user| ![0, caller].contains(user)).collect();
+        others.sort_unstable();
+        others.dedup();
+        Touch { globs: rules.globs.as_ref(), owners: &rules.owners, others, caller }
+    }
+
+    /// Users beside root and the caller who can have written the log.
+    pub(super) fn others(&self) -> &[u32] {
+        &self.others
+    }
+
+    /// Opens a file of the log. `None`: it is not there, or another is.
+    ///
+    /// # Errors
+    /// Why it must not be changed, in words, or what the system said.
+    pub(super) fn open(&self, name: &Path, bind: &FileBind) -> Result<Option<Opened>, String> {
+        if self.globs.is_some_and(|globs| !globs.matches(name.as_os_str().as_bytes())) {
+            return Err("it is not of the log set (--log)".into());
+        }
+        // A set is one of names: `..` leads out of it.
+        let (Some(parent), Some(last), true) = (name.parent(), name.file_name(), is_plain(name)) else {
+            return Err("its name is no absolute path without `.` and `..`".into());
+        };
+        let how = |flags: OFlag, more: ResolveFlag| {
+            let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | flags;
+            OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | more)
+        };
+        let in_folder = openat2(AT_FDCWD, parent, how(OFlag::O_DIRECTORY, ResolveFlag::empty())).and_then(|folder| {
+            // Looked at before it is opened: to open a device may do something.
+            let path = openat2(&folder, last, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_BENEATH))?;
+            Ok((folder, File::from(path)))
+        });
+        let (folder, path) = match in_folder {
+            Ok(both) => both,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+            Err(Errno::ELOOP) => return Err("a symbolic link stands in its way, and none is followed".into()),
+            Err(errno) => return Err(errno.desc().into()),
+        };
+        let system = |errno: Errno| errno.desc().to_owned();
+        let about = path.metadata().map_err(|error| error.to_string())?;
+        if about.file_type().is_symlink() {
+            return Err("a symbolic link has its name, and none is followed".into());
+        }
+        if !about.file_type().is_file() {
+            return Err("it is no regular file".into());
+        }
+        if !is_same_there(&identify(path.as_fd()).map_err(system)?, bind) {
+            return Ok(None);
+        }
+        if is_of_the_kernel(&path).map_err(system)? {
+            return Err("it is one of the system's own (proc, sys), and no place for bytes".into());
+        }
+        self.may_change(&about, nix::sys::stat::fstat(&folder).map_err(system)?.st_uid)?;
+        // This very file, whatever has its name by now.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(format!("/proc/self/fd/{}", path.as_raw_fd()))
+            .map_err(|error| self.not_opened(name, &about, &error))?;
+        let found = identify(file.as_fd()).map_err(system)?;
+        Ok(is_same(&found, bind).then_some(Opened { file, folder }))
+    }
+
+    /// Whether a file may be changed, by what it is and by its folder's owner.
+    fn may_change(&self, about: &Metadata, folder: u32) -> Result<(), String> {
+        let owner = about.uid();
+        match self.caller {
+            caller if owner == caller => {}
+            0 if owner == folder => {}
+            // By another name, a file would come under whoever made that.
+            0 => return Err(format!("it belongs to user {owner}, and its folder to another")),
+            _ => return Err(format!("it belongs to user {owner}: recover as that user")),
+        }
+        // What root writes keeps these bits, where the system takes them from a file that anybody else writes.
+        if about.mode() & libc::S_ISUID != 0 || about.mode() & SET_GROUP == SET_GROUP {
+            return Err("it is set-user-ID or set-group-ID, and no file of a log is".into());
+        }
+        if !self.owners.is_empty() {
+            return match self.owners.contains(&owner) {
+                true => Ok(()),
+                false => Err(format!("it belongs to user {owner}, and to none of those that --allow-owner names")),
+            };
+        }
+        match self.others.iter().find(|user| **user != owner) {
+            None => Ok(()),
+            Some(user) => Err(format!(
+                "it belongs to user {owner}, and the log is user {user}'s, who may change files of that user alone; \
+                 if it is to be changed all the same: --allow-owner {owner}"
+            )),
+        }
+    }
+
+    /// Why a file that may be changed was not opened.
+    fn not_opened(&self, name: &Path, about: &Metadata, error: &io::Error) -> String {
+        if error.kind() == io::ErrorKind::PermissionDenied
+            && about.uid() == self.caller
+            && about.mode() & libc::S_IWUSR == 0
+        {
+            // Not done here: a file that somebody has closed to writers is opened to them by whoever knows why.
+            let name = name.display();
+            return format!(
+                "its mode {:04o} lets nobody write it: `chmod u+w {name}`, then recover again",
+                about.mode() & 0o7777
+            );
+        }
+        error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
+    }
+}
+
+/// Whether a path is absolute, and says nothing but names.
+fn is_plain(path: &Path) -> bool {
+    let names = path.as_os_str().as_bytes().strip_prefix(b"/");
+    names.is_some_and(|names| names.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b"..")))
+}
+
+/// Whether a file is of a file system that keeps none, and to which a write is an order (`/proc/PID/uid_map`): it belongs to the process's user, and counts as a
+/// regular file. Such file systems have no blocks.
+fn is_of_the_kernel(file: &File) -> Result<bool, Errno> {
+    let about = fstatfs(file)?;
+    Ok(about.blocks() == 0 && !UNCOUNTED.iter().any(|kind| about.filesystem_type() == FsType(*kind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_file_is_changed_for_a_user_by_logs_that_he_or_root_wrote_and_by_others_where_it_is_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        File::create(&path).expect("a new file");
+        let about = path.metadata().expect("it is there");
+        let owner = about.uid();
+        let [other, third] = [owner + 1, owner + 2];
+        let may = |caller: u32, folder: u32, others: &[u32], owners: &[u32]| {
+            let touch = Touch { globs: None, owners, others: others.to_vec(), caller };
+            touch.may_change(&about, folder)
+        };
+        assert_eq!(may(owner, third, &[], &[]), Ok(()), "his own or root's log, in whatever folder");
+        assert_eq!(may(owner, owner, &[], &[third, owner]), Ok(()));
+        assert!(may(owner, owner, &[], &[third]).is_err_and(|why| why.contains("--allow-owner names")));
+        let why = may(owner, owner, &[other], &[]).expect_err("his file, by another's log");
+        assert!(
+            why.contains(&format!("the log is user {other}'s")) && why.contains(&format!("--allow-owner {owner}")),
+            "{why}"
+        );
+        assert_eq!(may(owner, owner, &[other], &[owner]), Ok(()));
+        assert!(may(other, other, &[], &[]).is_err_and(|why| why.contains("recover as that user")));
+        assert!(may(other, other, &[], &[owner]).is_err(), "what is said gives no rights");
+        if owner != 0 {
+            assert_eq!(may(0, owner, &[owner], &[]), Ok(()), "root, for its owner");
+            assert!(may(0, other, &[owner], &[owner]).is_err_and(|why| why.contains("its folder to another")));
+            assert!(may(0, owner, &[owner, other], &[]).is_err(), "a device of one, with a ring of another");
+        }
+    }
+
+    #[test]
+    fn only_those_who_are_not_trusted_anyhow_count_as_others() {
+        let me = nix::unistd::geteuid().as_raw();
+        let rules = Rules::default();
+        assert_eq!(Touch::new(&rules, &[me + 2, 0, me, me + 1, me + 2]).others(), [me + 1, me + 2]);
+    }
+
+    #[test]
+    fn names_are_names_and_nothing_else() {
+        assert!(is_plain(Path::new("/a")) && is_plain(Path::new("/a/..b/.c/d.")));
+        for path in ["", "/", "a", "a/b", "/a/", "//a", "/a//b", "/a/./b", "/./a", "/a/../b", "/..", "/a/.."] {
+            assert!(!is_plain(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_set_user_id_program_is_refused_and_a_file_that_others_may_write_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        File::create(&path).expect("a new file");
+        let rules = Rules::default();
+        let touch = Touch::new(&rules, &[]);
+        for (mode, is_fine) in [(0o666, true), (0o2644, true), (0o4600, false), (0o2710, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+            let about = path.metadata().expect("it is there");
+            assert_eq!(touch.may_change(&about, about.uid()).is_ok(), is_fine, "{mode:o}");
+        }
+    }
+}
