@@ -121,7 +121,8 @@ impl<M: Medium> Device<M> {
     /// Destages what nobody waits for: what has begun to leave, and what is more than the profile lets stay.
     #[inline(always)]
     pub(crate) fn background_destage(&mut self) {
-        if self.wants_to_destage() && self.ftl.can_write() {
+        // What most often says no is asked first.
+        if self.ftl.may_write() && self.wants_to_destage() && self.ftl.can_write() {
             self.go_on_with_rows();
         }
     }

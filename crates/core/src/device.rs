@@ -449,7 +449,7 @@ impl<M: Medium> Device<M> {
             }
             Event::Bus { channel, inward: false } => {
                 let done = self.ftl.flash.on_unloaded(self.now, &mut self.events, channel);
-                self.on_flash_done(done);
+                self.on_flash_read(done);
             }
             Event::Cell { die, generation, kind: Kind::Read } => self.on_cell(die, generation, Kind::Read),
             Event::Cell { die, generation, kind: Kind::Program } => self.on_cell(die, generation, Kind::Program),
@@ -476,12 +476,13 @@ impl<M: Medium> Device<M> {
     fn on_cell(&mut self, die: u32, generation: u32, kind: Kind) {
         // A program or an erase: no host command waits for the operation itself.
         if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation, kind) {
-            self.on_own_done(done);
+            self.on_own_done(kind, done);
         }
     }
 
+    /// A read has brought what it was to bring.
     #[inline(always)]
-    fn on_flash_done(&mut self, done: u32) {
+    fn on_flash_read(&mut self, done: u32) {
         let &Operation { source, owner, uncorrectable, .. } = self.ftl.flash.operation(done);
         match source {
             Source::HostRead if owner & LOG_READ == LOG_READ => self.on_log_read(owner, uncorrectable != 0),
@@ -493,15 +494,15 @@ impl<M: Medium> Device<M> {
                     self.after_flash(); // No program or erase will come to do it.
                 }
             }
-            _ => self.on_own_done(done),
+            _ => self.on_own_done(Kind::Read, done),
         }
     }
 
-    /// An operation that no host command waits for is done.
+    /// An operation of this kind that no host command waits for is done.
     #[inline(always)]
-    fn on_own_done(&mut self, done: u32) {
+    fn on_own_done(&mut self, kind: Kind, done: u32) {
         let recovering = self.ftl.is_recovering();
-        self.ftl.on_done(self.now, &mut self.events, done);
+        self.ftl.on_done(self.now, &mut self.events, kind, done);
         while let Some(owner) = self.ftl.take_acknowledged() {
             if owner & LOG_OWNER != 0 {
                 self.on_page_destaged(owner);

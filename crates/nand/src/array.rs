@@ -365,6 +365,7 @@ impl Medium for Nand {
         }
     }
 
+    #[inline]
     fn lpn(&self, at: Block, page: u32, unit: u32) -> u32 {
         let block = &self.blocks[self.index(at)];
         block.lpns.as_ref().map_or(Nand::NO_LPN, |l| l[(page * self.units_per_page + unit) as usize])

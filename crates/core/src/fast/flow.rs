@@ -395,7 +395,7 @@ impl<M: Medium> Device<M> {
         use crate::flash::Source;
         let source = self.ftl.flash.operation(done).source;
         if !matches!(source, Source::HostRead | Source::CollectRead | Source::Recovery) {
-            self.ftl.on_done(self.now, &mut self.events, done);
+            self.ftl.on_done(self.now, &mut self.events, source.kind(), done);
         }
         while let Some(owner) = self.ftl.take_acknowledged() {
             if owner & LOG_OWNER != 0 {

@@ -86,6 +86,12 @@ impl Die {
         self.waiting == 0 && self.cell == Cell::Idle && self.loaded & self.suspended == NONE
     }
 
+    /// Whether anything waits for the array: in a queue, in the register, or suspended.
+    #[inline]
+    pub(super) fn wants_array(&self) -> bool {
+        self.waiting != 0 || self.loaded & self.suspended != NONE
+    }
+
     /// Whether no row is on its way to the array: none in the register, none on the bus, none that was suspended.
     #[inline]
     pub(super) fn takes_row(&self) -> bool {

@@ -377,7 +377,7 @@ impl Flash {
                 }
                 if d.leaving == NONE {
                     shared.unload(now, events, d, id);
-                    shared.kick_idle(now, events, d);
+                    shared.kick_ended(now, events, d);
                 } else {
                     d.cell = Cell::Held { operation: id };
                     shared.kick_busy(now, events, d);
@@ -390,7 +390,11 @@ impl Flash {
         d.cell = Cell::Idle;
         shared.count(id);
         self.free.push(id);
-        shared.kick_idle(now, events, d);
+        if kind == Kind::Program {
+            shared.kick_ended(now, events, d);
+        } else {
+            shared.kick_idle(now, events, d);
+        }
         Some(id)
     }
 }

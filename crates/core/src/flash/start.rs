@@ -6,6 +6,7 @@ use super::{CLASSES, FIRST, FlashStatistics, Kind, NONE, Operation, SLC_KIND, SO
 use crate::events::{Event, EventQueue, lane};
 use crate::ftl::Layout;
 use std::collections::VecDeque;
+use std::hint::cold_path;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::Medium;
 
@@ -100,7 +101,7 @@ impl Shared {
         if !self.slc.is_empty() && self.slc[operation.superblock as usize] {
             return SLC_KIND;
         }
-        usize::from(self.kinds[operation.row as usize])
+        usize::from(self.kinds[operation.row as usize]) % (SLC_KIND + 1)
     }
 
     /// Puts an operation behind all others of its class.
@@ -130,22 +131,38 @@ impl Shared {
     /// As [`Shared::kick`], with an idle array.
     #[inline(always)]
     pub(super) fn kick_idle(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
-        if d.waiting != 0 || d.loaded & d.suspended != NONE {
+        if d.wants_array() {
             self.start_idle(now, events, d);
+        }
+    }
+
+    /// As [`Shared::kick_idle`], for an array that has just ended a read or a program: most often something waits, and is worth no call.
+    #[inline(always)]
+    pub(super) fn kick_ended(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        if d.wants_array() {
+            self.start_next(now, events, d);
         }
     }
 
     /// As [`Shared::kick`], with an array that is not idle: it may be suspended, and a row may be loaded ahead.
     #[inline(always)]
     pub(super) fn kick_busy(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        if self.suspends_or_loads(now, events, d) {
+            self.load_ahead(now, events, d);
+        }
+    }
+
+    /// Suspends an array that is not idle, if there is reason to. True: there is none, and a row may be loaded ahead.
+    #[inline(always)]
+    fn suspends_or_loads(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) -> bool {
         if d.waiting & FIRST != 0
             && self.suspend
             && let Cell::Busy { operation, ends } = d.cell
         {
             self.try_suspend(now, events, d, operation, ends);
-        } else if self.cache && d.is_row_next() && d.takes_row() {
-            self.load_ahead(now, events, d);
+            return false;
         }
+        self.cache && d.is_row_next() && d.takes_row()
     }
 
     /// Whether a row of this source may go to the register of a die that takes one: at any time with cache commands, else only for an
@@ -170,9 +187,15 @@ impl Shared {
     /// The row that goes next is moved to the register while the array does something else.
     #[inline(never)]
     fn load_ahead(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        self.load_first(now, events, d, false);
+    }
+
+    /// What goes next, which is a row, is moved to the register; unless the array is busy and the row must not wait.
+    #[inline(always)]
+    fn load_first(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die, idle: bool) {
         let (class, id) = d.first();
         let source = self.operations[id as usize].source;
-        if self.may_wait(source) {
+        if idle || self.may_wait(source) {
             d.take(&mut self.operations, class, id);
             self.load(now, events, d, id, source);
         }
@@ -181,14 +204,17 @@ impl Shared {
     /// Gives an idle array what goes next, and its register a row.
     #[inline(never)]
     fn start_idle(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
+        self.start_next(now, events, d);
+    }
+
+    #[inline(always)]
+    fn start_next(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
         if d.is_row_next() && d.takes_row() && self.register_is_free(d) {
-            let (class, id) = d.first();
-            let source = self.operations[id as usize].source;
-            d.take(&mut self.operations, class, id);
-            self.load(now, events, d, id, source);
+            self.load_first(now, events, d, true);
         }
-        if self.start_array(now, events, d) {
-            self.kick_busy(now, events, d);
+        // As in `kick_busy`, but here, where a row is loaded ahead most often, it is worth no call.
+        if self.start_array(now, events, d) && self.suspends_or_loads(now, events, d) {
+            self.load_first(now, events, d, false);
         }
     }
 
@@ -198,8 +224,8 @@ impl Shared {
         if d.cell != Cell::Idle {
             return false; // Without cache commands it was reserved for the row that is on the bus.
         }
-        // While something is suspended only the reads it was suspended for may pass.
-        if d.waiting & FIRST != 0 || d.waiting != 0 && d.suspended == NONE {
+        // While something is suspended only the reads it was suspended for may pass, and only these go before a row in the register.
+        if d.waiting & FIRST != 0 || d.waiting != 0 && d.loaded & d.suspended == NONE {
             let (class, id) = d.first();
             let source = self.operations[id as usize].source;
             match source.kind() {
@@ -259,8 +285,11 @@ impl Shared {
     pub(super) fn start_read(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die, id: u32) {
         let operation = &self.operations[id as usize];
         let kind = self.kind_of(operation);
-        let planes = if self.planes_in_turn { u64::from(planes_of(operation.units, self.units_per_page)) } else { 1 };
-        let time = self.command_time + self.read_time[kind] * planes;
+        let mut time = self.read_time[kind];
+        if self.planes_in_turn {
+            time = time * u64::from(planes_of(operation.units, self.units_per_page));
+        }
+        time += self.command_time;
         d.time.read += time;
         start(now, events, d, id, time, lane_of(lane::READ, kind), Kind::Read);
     }
@@ -363,9 +392,14 @@ fn start(now: Instant, events: &mut EventQueue, d: &mut Die, id: u32, time: Dura
 }
 
 /// The lane of what takes as long as a page kind does: single-level mode has none of its own.
-#[inline]
+#[inline(always)]
 fn lane_of(first: usize, kind: usize) -> usize {
-    if kind == SLC_KIND { lane::OTHER } else { first + kind }
+    if kind == SLC_KIND {
+        cold_path();
+        lane::OTHER
+    } else {
+        first + kind
+    }
 }
 
 /// The planes that a set of units lies on.

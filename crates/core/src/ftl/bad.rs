@@ -2,7 +2,7 @@
 //! read-only.
 
 use super::write::{NO_OWNER, NOWHERE};
-use super::{Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
+use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
 use tidewater_base::Instant;
@@ -116,7 +116,7 @@ impl<M: Medium> Ftl<M> {
 
     fn rewrite_row(&mut self, die: u32, stream: Stream) -> Option<u32> {
         let row = match stream {
-            Stream::Collected => self.collected_row(die),
+            Stream::Collected => self.collected_row::<false>(die),
             Stream::Log => return self.any_log_row(die),
             Stream::Mapping => return self.any_mapping_row(die),
             _ => None,
@@ -221,14 +221,18 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Whether there is a place for one more row of what collection moves on a die, besides those that are being read.
-    pub(super) fn has_room_to_collect(&self, die: u32) -> bool {
+    #[inline]
+    pub(super) fn has_room_to_collect(&self, die: u32, space: &DieSpace) -> bool {
+        // Nearly always there is.
+        self.profile.gc_stream && !space.free.is_empty() && self.layout.rows > space.reads || self.finds_room(die)
+    }
+
+    #[inline(never)]
+    fn finds_room(&self, die: u32) -> bool {
         let (rows, units) = (self.layout.rows, self.layout.units_per_row);
         let space = &self.dies[die as usize];
         let rows_needed = space.reads + 1;
         if self.profile.gc_stream {
-            if !space.free.is_empty() && rows >= rows_needed {
-                return true; // Nearly always.
-            }
             let rows_left = match space.collect_superblock {
                 NONE => 0,
                 open => rows - u32::from(self.superblocks[open as usize].rows),

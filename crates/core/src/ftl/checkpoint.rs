@@ -335,8 +335,8 @@ impl<M: Medium> Ftl<M> {
     /// Writes a row of the firmware's own. False: no die has more than `leave` free superblocks.
     fn write_own(&mut self, now: Instant, events: &mut EventQueue, own: OwnRow, leave: usize) -> bool {
         let Some(superblock) = self.open_for_map(leave) else { return false };
-        let row = self.open_row(superblock, Stream::Map, 0);
-        if self.is_full(superblock) {
+        let (row, full) = self.open_row(superblock, Stream::Map, 0);
+        if full {
             self.checkpoint.open = NONE;
         }
         self.rows[row as usize].own = Some(own);

@@ -46,7 +46,7 @@ fn bits(mut of: u64) -> impl Iterator<Item = u32> {
 
 /// Tells these units of a row, of which there is at least one, with the logical page of each.
 #[inline(always)]
-fn each_lpn<M: Medium>(
+fn each_lpn<M: Medium, const SINGLE: bool>(
     layout: &Layout,
     medium: &M,
     die: u32,
@@ -55,9 +55,9 @@ fn each_lpn<M: Medium>(
     units: u64,
     mut tell: impl FnMut(u32, u32),
 ) {
-    if layout.units_per_row == 1 {
+    if SINGLE {
         // There is nothing to look through.
-        return tell(0, medium.lpns(layout.block_on(die, superblock, 0), row)[0]);
+        return tell(0, medium.lpn(layout.block_on(die, superblock, 0), row, 0));
     }
     let per_page = layout.units_per_page;
     let page = u64::MAX >> (u64::BITS - per_page);
@@ -95,8 +95,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     #[inline]
-    fn may_collect(&self, die: u32) -> bool {
-        let space = &self.dies[die as usize];
+    fn may_collect(&self, die: u32, space: &DieSpace) -> bool {
         if !space.failed.is_empty() {
             return true;
         }
@@ -113,60 +112,70 @@ impl<M: Medium> Ftl<M> {
         }
         // Most often as many reads are under way as may be.
         if self.dies[die as usize].reads < READS {
-            self.go_on_collecting(now, events, die);
+            if self.layout.has_single_rows() {
+                self.go_on_collecting::<true>(now, events, die);
+            } else {
+                self.go_on_collecting::<false>(now, events, die);
+            }
         }
     }
 
     #[inline(never)]
-    fn go_on_collecting(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+    fn go_on_collecting<const SINGLE: bool>(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
+        self.collect_rows::<SINGLE>(now, events, die);
+    }
+
+    #[inline(always)]
+    fn collect_rows<const SINGLE: bool>(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         if self.emergency || self.recovery.is_some() {
             return;
         }
-        while self.dies[die as usize].reads < READS && self.collect_row(now, events, die) {}
+        while self.dies[die as usize].reads < READS && self.collect_row::<SINGLE>(now, events, die) {}
     }
 
     /// Reads the next row of a die's victim, or does what stands before that. False: it can do nothing now.
     #[inline(always)]
-    fn collect_row(&mut self, now: Instant, events: &mut EventQueue, die: u32) -> bool {
+    fn collect_row<const SINGLE: bool>(&mut self, now: Instant, events: &mut EventQueue, die: u32) -> bool {
         if self.map_cache.as_ref().is_some_and(|cache| cache.holds_collection_back()) {
             return false; // It goes on when changed entries have found their pages.
         }
         if self.dies[die as usize].victim == NONE && !self.take_victim(now, events, die) {
             return false;
         }
-        let DieSpace { victim, reads, .. } = self.dies[die as usize];
+        let space = &self.dies[die as usize];
+        let &DieSpace { victim, reads, .. } = space;
         if self.valid[victim as usize] & !NOT_A_CANDIDATE == 0 {
             if reads == 0 {
                 self.end_collection(now, events, die);
             }
             return reads == 0;
         }
-        if self.flash.programs(die) >= self.programs_per_die + ROWS_AHEAD {
+        let programs = self.flash.programs(die);
+        if programs >= self.programs_per_die + ROWS_AHEAD {
             return false;
         }
         let s = &self.superblocks[victim as usize];
-        let may = s.failed || self.may_collect(die);
-        let folds = s.stream == Stream::Slc && self.must_fold(die);
-        if !may && !folds {
+        let may = s.failed || self.may_collect(die, space);
+        if !(may || s.stream == Stream::Slc && self.must_fold(die)) {
             return false;
         }
         // `None`: the rest of what is valid is being read.
-        let Some((row, units)) = self.next_victim_row(die) else { return false };
-        if !self.has_room_to_collect(die) {
+        let Some((row, units)) = self.next_victim_row::<SINGLE>(space) else { return false };
+        if !self.has_room_to_collect(die, space) {
             // What is folded stays where it is for now.
             if may {
                 self.wait_for_room(now, events, die);
             }
             return false;
         }
-        self.read_victim_row(now, events, die, row, units);
+        self.read_victim_row::<SINGLE>(now, events, die, programs, row, units);
         true
     }
 
     /// Begins to collect another superblock of a die. False: there is none, or collection may not go on.
     #[inline(never)]
     fn take_victim(&mut self, now: Instant, events: &mut EventQueue, die: u32) -> bool {
-        let may = self.may_collect(die);
+        let may = self.may_collect(die, &self.dies[die as usize]);
         let victim = if may { self.choose_victim(die) } else { None };
         let victim = victim.or_else(|| self.choose_fold(die));
         if let Some(victim) = victim {
@@ -200,8 +209,10 @@ impl<M: Medium> Ftl<M> {
 
     /// Goes on with collection where something other than an operation of the die has given it a reason.
     pub fn wake_collection(&mut self, now: Instant, events: &mut EventQueue) {
-        for die in std::mem::take(&mut self.wake) {
-            self.collect(now, events, die);
+        if !self.wake.is_empty() {
+            for die in std::mem::take(&mut self.wake) {
+                self.collect(now, events, die);
+            }
         }
         if self.map_cache.is_some() {
             self.move_map_pages(now, events);
@@ -236,27 +247,41 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// The next row of the victim that holds valid units.
-    fn next_victim_row(&self, die: u32) -> Option<(u32, u64)> {
-        let DieSpace { victim, victim_row, .. } = self.dies[die as usize];
+    #[inline(always)]
+    fn next_victim_row<const SINGLE: bool>(&self, space: &DieSpace) -> Option<(u32, u64)> {
+        let &DieSpace { victim, victim_row, .. } = space;
+        let units_per_row = self.layout.row_units::<SINGLE>();
         (victim_row..self.layout.rows).find_map(|row| {
-            let units = self.valid_bits.row(self.layout.ppn(victim, row, 0), self.layout.units_per_row);
+            let units = self.valid_bits.row(self.layout.ppn(victim, row, 0), units_per_row);
             (units != 0).then_some((row, units))
         })
     }
 
-    fn read_victim_row(&mut self, now: Instant, events: &mut EventQueue, die: u32, row: u32, units: u64) {
+    #[inline(always)]
+    fn read_victim_row<const SINGLE: bool>(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        die: u32,
+        programs: u32,
+        row: u32,
+        units: u64,
+    ) {
+        // In a row of one unit all that is valid is one.
+        let units = if SINGLE { 1 } else { units };
         let space = &mut self.dies[die as usize];
         let victim = space.victim;
         space.victim_row = row + 1;
         space.reads += 1;
-        let fold = self.superblocks[victim as usize].stream == Stream::Slc
-            && self.slc.as_ref().is_some_and(|slc| slc.is_folding());
+        let fold = self.slc.as_ref().is_some_and(|slc| slc.is_folding())
+            && self.superblocks[victim as usize].stream == Stream::Slc;
         // What is folded while the host is quiet is not owed to what it wrote.
         space.credit -= if fold { 0 } else { i64::from(count_units(units)) * CREDIT };
-        self.update_ready(die);
+        self.update_ready_by(die, programs);
         if units.is_power_of_two() {
             // One entry is kept until it is needed, and the transfer of one unit is too short to ask for it then.
-            each_lpn(&self.layout, &self.medium, die, victim, row, units, |_, lpn| self.map.prefetch(lpn));
+            let prefetch = |_, lpn| self.map.prefetch(lpn);
+            each_lpn::<M, SINGLE>(&self.layout, &self.medium, die, victim, row, units, prefetch);
         }
         let source = if fold { Source::FoldRead } else { Source::CollectRead };
         self.flash.enqueue(now, events, source, die, victim, row, units, die);
@@ -273,16 +298,27 @@ impl<M: Medium> Ftl<M> {
             && matches!(operation.source, Source::CollectRead | Source::FoldRead)
         {
             let &Operation { superblock, row, units, .. } = operation;
-            each_lpn(&self.layout, &self.medium, die, superblock, row, units, |_, lpn| self.map.prefetch(lpn));
+            let prefetch = |_, lpn| self.map.prefetch(lpn);
+            each_lpn::<M, false>(&self.layout, &self.medium, die, superblock, row, units, prefetch);
         }
     }
 
     /// A row of a victim has been read: what is still valid goes to the die's row of collected data.
-    pub(super) fn on_collect_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
-        let (die, superblock) = (operation.die, operation.superblock);
+    #[inline(never)]
+    pub(super) fn on_collect_read<const SINGLE: bool>(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        operation: u32,
+    ) {
+        // A copy: what is queued may take its place.
+        let operation = *self.flash.operation(operation);
+        let &Operation { die, superblock, .. } = &operation;
         // What was overwritten, lost or moved while it was read stays behind. Moving one makes no other invalid.
         let first = self.layout.ppn(superblock, operation.row, 0);
-        let valid = operation.units & self.valid_bits.row(first, self.layout.units_per_row);
+        let units_per_row = self.layout.row_units::<SINGLE>();
+        let read = if SINGLE { 1 } else { operation.units };
+        let valid = read & self.valid_bits.row(first, units_per_row);
         let (mut moved, mut left) = (0, valid);
         while left != 0 {
             // In their order: what goes to a row at once ends before a unit that is lost.
@@ -295,53 +331,77 @@ impl<M: Medium> Ftl<M> {
                 self.lose(self.medium.lpn(place.at, place.page, place.unit), ppn);
                 continue;
             }
-            let Some(row) = self.row_for_copies(die) else {
+            let Some(row) = self.row_for_copies::<SINGLE>(die) else {
                 // So many programs failed that no superblock is left: what is valid stays where it is for now.
                 let space = &mut self.dies[die as usize];
                 space.victim_row = space.victim_row.min(operation.row);
                 break;
             };
-            let (units, count) = lowest(readable, self.layout.units_per_row - self.rows[row as usize].count);
+            let (units, count) =
+                if SINGLE { (1, 1) } else { lowest(readable, units_per_row - self.rows[row as usize].count) };
             left &= !units;
             moved += u64::from(count);
-            if self.put_copies(row, operation, first, units, count) {
-                self.submit(now, events, row);
+            match self.put_copies::<SINGLE>(row, &operation, first, units, count) {
+                Some((Stream::Collected, superblock, index)) if SINGLE => {
+                    self.program_row(now, events, row, Stream::Collected, die, superblock, index);
+                }
+                Some(_) => self.submit(now, events, row),
+                None => {}
             }
         }
-        if self.is_slc(superblock) {
+        if self.slc.is_some() && self.is_slc(superblock) {
             self.statistics.folded += moved;
         } else {
             self.statistics.collected += moved;
         }
         // Not before: until its units are elsewhere the victim must not be done with.
         self.dies[die as usize].reads -= 1;
-        self.collect(now, events, die);
+        self.collect_rows::<SINGLE>(now, events, die);
     }
 
     /// Puts so many valid units of a row that was read, the first unit of which is `first`, into another row that has room for all,
-    /// and moves their map entries. As [`Ftl::put`] for each, but they leave one superblock for one other. True: the row is full.
+    /// and moves their map entries. As [`Ftl::put`] for each, but they leave one superblock for one other. If it is full now, its stream,
+    /// superblock and number there.
     #[inline(always)]
-    fn put_copies(&mut self, row: u32, operation: &Operation, first: u32, units: u64, count: u32) -> bool {
+    fn put_copies<const SINGLE: bool>(
+        &mut self,
+        row: u32,
+        operation: &Operation,
+        first: u32,
+        units: u64,
+        count: u32,
+    ) -> Option<(Stream, u32, u32)> {
         let superblock = operation.superblock;
         let r = &mut self.rows[row as usize];
-        let (unit, number, stream, into) = (r.count, r.number, r.stream, r.superblock);
-        r.count += count;
-        let full = r.count == self.layout.units_per_row;
-        let to = self.layout.ppn(into, r.row, unit);
-        let at = (row * self.layout.units_per_row + unit) as usize;
+        let (number, stream, into, index) = (r.number, r.stream, r.superblock, r.row);
+        let unit = if SINGLE { 0 } else { r.count };
+        debug_assert_eq!(unit, r.count);
+        r.count = unit + count;
+        let units_per_row = self.layout.row_units::<SINGLE>();
+        let full = unit + count == units_per_row;
+        let to = self.layout.ppn(into, index, unit);
+        let at = (row * units_per_row + unit) as usize;
         let mut moved = 0;
-        each_lpn(&self.layout, &self.medium, operation.die, superblock, operation.row, units, |unit, lpn| {
-            let place = at + moved as usize;
-            (self.row_lpns[place], self.row_previous[place]) = (lpn, first + unit);
-            debug_assert_eq!(self.map.get(lpn), Entry::At(first + unit), "a valid unit is what its page maps to");
-            self.map.redirect(lpn, to + moved);
-            moved += 1;
-        });
+        each_lpn::<M, SINGLE>(
+            &self.layout,
+            &self.medium,
+            operation.die,
+            superblock,
+            operation.row,
+            units,
+            |unit, lpn| {
+                let place = at + moved as usize;
+                (self.row_lpns[place], self.row_previous[place]) = (lpn, first + unit);
+                debug_assert_eq!(self.map.get(lpn), Entry::At(first + unit), "a valid unit is what its page maps to");
+                self.map.redirect(lpn, to + moved);
+                moved += 1;
+            },
+        );
         if self.stamps {
             self.stamp_copies(at, first, units);
         }
         self.valid_bits.clear_row(first, units);
-        self.valid_bits.set_row(to, u64::MAX >> (u64::BITS - count));
+        self.valid_bits.set_row(to, if SINGLE { 1 } else { u64::MAX >> (u64::BITS - count) });
         self.valid[superblock as usize] -= count;
         self.valid[into as usize] += count;
         let s = &mut self.superblocks[superblock as usize];
@@ -354,7 +414,7 @@ impl<M: Medium> Ftl<M> {
             let die = u32::from(s.die);
             self.wake_if_starved(die);
         }
-        full
+        full.then_some((stream, into, index))
     }
 
     /// Copies that are put into a row from the place `at` on are stamped as their originals.
@@ -369,9 +429,9 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// The row that collected data of a die goes to next, opened if need be.
-    #[inline]
-    fn row_for_copies(&mut self, die: u32) -> Option<u32> {
-        let row = if self.profile.gc_stream { self.collected_row(die) } else { None };
+    #[inline(always)]
+    fn row_for_copies<const SINGLE: bool>(&mut self, die: u32) -> Option<u32> {
+        let row = if self.profile.gc_stream { self.collected_row::<SINGLE>(die) } else { None };
         row.or_else(|| self.any_host_row(die))
     }
 
@@ -423,10 +483,11 @@ impl<M: Medium> Ftl<M> {
             let superblock = self.draining[i];
             let s = &self.superblocks[superblock as usize];
             let die = u32::from(s.die);
-            if self.programmed[superblock as usize] == s.rows
+            // What is most often still under way is asked first.
+            if self.dies[die as usize].collected.is_settled(s.collect_hazard)
                 && self.host_rows.is_settled(s.host_hazard)
                 && self.log_rows.is_settled(s.log_row_hazard)
-                && self.dies[die as usize].collected.is_settled(s.collect_hazard)
+                && self.programmed[superblock as usize] == s.rows
                 && self.checkpoint.is_logged(s.log_hazard)
             {
                 self.draining.swap_remove(i);
@@ -445,8 +506,8 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// An erase is done: the superblock is free again, or out of use.
-    pub(super) fn on_erased(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
-        let superblock = operation.superblock;
+    pub(super) fn on_erased(&mut self, now: Instant, events: &mut EventQueue, operation: u32) {
+        let &Operation { die, superblock, .. } = self.flash.operation(operation);
         debug_assert_eq!(self.valid[superblock as usize] & !NOT_A_CANDIDATE, 0);
         if self.erase_planes(superblock) {
             let planes = 0..self.layout.planes();
@@ -459,11 +520,11 @@ impl<M: Medium> Ftl<M> {
             self.retire(superblock);
         }
         if self.superblocks[superblock as usize].stream == Stream::Mapping {
-            self.on_mapping_erased(now, events, operation.die, superblock);
+            self.on_mapping_erased(now, events, die, superblock);
         }
-        self.update_ready(operation.die);
+        self.update_ready(die);
         self.log_deallocations(now, events);
-        self.collect(now, events, operation.die);
+        self.collect(now, events, die);
         if self.starved > 0 {
             // What they collect may go to any die.
             (0..self.layout.dies).for_each(|die| self.wake_if_starved(die));

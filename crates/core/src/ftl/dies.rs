@@ -15,6 +15,9 @@ impl DieSet {
 
     #[inline]
     pub(super) fn set(&mut self, die: u32, member: bool) {
+        if !member && self.is_empty() {
+            return;
+        }
         let (word, bit) = ((die / 64) as usize, 1u64 << (die % 64));
         if member != (self.words[word] & bit != 0) {
             self.words[word] ^= bit;

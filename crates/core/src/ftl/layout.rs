@@ -87,6 +87,20 @@ impl Layout {
         self.planes
     }
 
+    /// Whether rows hold one unit each. What is done row by row is then done for each unit, and the ways that most rows take are
+    /// compiled for it once more (`SINGLE`): nothing is counted or looked through there.
+    #[inline]
+    pub(super) fn has_single_rows(&self) -> bool {
+        self.units_per_row == 1
+    }
+
+    /// Units in a row, to code that was chosen by [`Layout::has_single_rows`].
+    #[inline(always)]
+    pub(super) fn row_units<const SINGLE: bool>(&self) -> u32 {
+        debug_assert_eq!(SINGLE, self.has_single_rows());
+        if SINGLE { 1 } else { self.units_per_row }
+    }
+
     /// The die of a superblock.
     #[inline]
     pub fn die_of(&self, superblock: u32) -> u32 {

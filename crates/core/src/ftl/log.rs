@@ -67,7 +67,7 @@ impl<M: Medium> Ftl<M> {
     pub(super) fn update_log_ready(&mut self, die: u32) {
         let space = &self.dies[die as usize];
         let room = space.log_superblock != NONE || space.free_beyond() > self.profile.gc_reserve as usize;
-        self.log_ready.set(die, room && self.is_paced(die) && self.flash.log_programs(die) < self.programs_per_die);
+        self.log_ready.set(die, room && self.is_paced(space) && self.flash.log_programs(die) < self.programs_per_die);
     }
 
     /// The open row of the log, or one opened wherever there is a superblock, the reserve included; `die` first.
@@ -90,8 +90,9 @@ impl<M: Medium> Ftl<M> {
             superblock = self.open_superblock(die, Stream::Log).expect("the die has a free superblock");
         }
         let number = self.log_rows.open();
-        self.log_row = self.open_row(superblock, Stream::Log, number);
-        self.dies[die as usize].log_superblock = if self.is_full(superblock) { NONE } else { superblock };
+        let (row, full) = self.open_row(superblock, Stream::Log, number);
+        self.log_row = row;
+        self.dies[die as usize].log_superblock = if full { NONE } else { superblock };
         if !self.emergency {
             self.update_ready(die);
         }

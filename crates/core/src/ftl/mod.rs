@@ -42,7 +42,7 @@ pub use slc::{SlcFill, slc_reserve, slc_rows};
 pub use write::NO_OWNER;
 
 use crate::events::EventQueue;
-use crate::flash::{Flash, Kind, NONE, Source};
+use crate::flash::{Flash, Kind, NONE, Operation, Source};
 use crate::profile::{FtlProfile, Profile};
 use checkpoint::Checkpoint;
 use dies::DieSet;
@@ -550,32 +550,50 @@ impl<M: Medium> Ftl<M> {
         self.rejected.pop()
     }
 
-    /// The flash operation with this number is done, which is no host read: those concern their owners only.
-    // A program needs little of its operation, and looks that up; the others, which queue what may take its place, get a copy.
+    /// The flash operation with this number, which is of this kind, is done; and is no host read: those concern their owners only.
+    // Programs and reads of collection, which are nearly all, look up what they need of their operation; the others get a copy of
+    // it, since they may queue what takes its place.
     #[inline(always)]
-    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
-        match self.flash.operation(done).source {
-            Source::HostProgram | Source::CollectProgram | Source::Destage | Source::Map => {
-                self.on_programmed(now, events, done);
-            }
-            _ => self.on_read_or_erased(now, events, done),
+    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, kind: Kind, done: u32) {
+        match kind {
+            Kind::Program if self.layout.has_single_rows() => self.on_programmed::<true>(now, events, done),
+            Kind::Program => self.on_programmed::<false>(now, events, done),
+            Kind::Erase => self.on_erased(now, events, done),
+            Kind::Read => self.on_read(now, events, done),
         }
     }
 
     #[inline(always)]
-    fn on_read_or_erased(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
+    fn on_read(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
+        let &Operation { source, superblock, .. } = self.flash.operation(done);
+        match source {
+            Source::CollectRead if self.hybrid.is_some() || self.is_mapping(superblock) => {
+                self.on_other_read(now, events, done);
+            }
+            Source::CollectRead | Source::FoldRead if self.layout.has_single_rows() => {
+                self.on_collect_read::<true>(now, events, done);
+            }
+            Source::CollectRead | Source::FoldRead => self.on_collect_read::<false>(now, events, done),
+            _ => self.on_other_read(now, events, done),
+        }
+    }
+
+    #[inline(never)]
+    fn on_other_read(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
         let operation = *self.flash.operation(done);
         match operation.source {
             Source::CollectRead if self.hybrid.is_some() => self.on_merge_read(now, events, &operation),
-            Source::CollectRead if self.superblocks[operation.superblock as usize].stream == Stream::Mapping => {
-                self.on_mapping_collect_read(now, events, &operation);
-            }
-            Source::CollectRead | Source::FoldRead => self.on_collect_read(now, events, &operation),
-            Source::Erase => self.on_erased(now, events, &operation),
+            Source::CollectRead => self.on_mapping_collect_read(now, events, &operation),
             Source::MapRead => self.on_map_read(now, events, &operation),
             Source::Recovery => self.on_recovery_read(now, events, &operation),
             _ => {}
         }
+    }
+
+    /// Whether a superblock is one of the mapping pages'.
+    #[inline]
+    fn is_mapping(&self, superblock: u32) -> bool {
+        self.map_cache.is_some() && self.superblocks[superblock as usize].stream == Stream::Mapping
     }
 
     /// A die's array has finished an operation of this kind; returns the number of the one that is done with.
@@ -588,7 +606,7 @@ impl<M: Medium> Ftl<M> {
         generation: u32,
         kind: Kind,
     ) -> Option<u32> {
-        if kind == Kind::Read {
+        if kind == Kind::Read && !self.layout.has_single_rows() {
             self.expect_copies(die);
         }
         self.flash.on_cell(now, events, die, generation, kind, &mut self.medium, &self.layout)
@@ -640,14 +658,24 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Decides anew whether a die can take another host row.
-    #[inline]
+    #[inline(always)]
     fn update_ready(&mut self, die: u32) {
         if self.hybrid.is_some() {
             return self.unstick();
         }
+        self.update_ready_by(die, self.flash.programs(die));
+    }
+
+    /// As [`Ftl::update_ready`], where the mapping is by page and the die has so many programs queued or in flight.
+    #[inline(always)]
+    fn update_ready_by(&mut self, die: u32, programs: u32) {
         // What most often says no is asked first.
-        let queues_row = self.flash.programs(die) < self.programs_per_die;
-        self.ready.set(die, queues_row && self.has_host_room(die) && self.is_paced(die));
+        let queues_row = programs < self.programs_per_die;
+        let ready = queues_row && {
+            let space = &self.dies[die as usize];
+            self.has_host_room(die, space) && self.is_paced(space)
+        };
+        self.ready.set(die, ready);
         if self.log_reserve > 0 {
             self.update_log_ready(die);
         }
@@ -655,9 +683,8 @@ impl<M: Medium> Ftl<M> {
 
     /// Whether nothing that the firmware moves holds back what comes to a die.
     #[inline]
-    fn is_paced(&self, die: u32) -> bool {
-        !self.is_behind(&self.dies[die as usize])
-            && !self.map_cache.as_ref().is_some_and(|cache| cache.holds_host_back())
+    fn is_paced(&self, space: &DieSpace) -> bool {
+        !self.is_behind(space) && !self.map_cache.as_ref().is_some_and(|cache| cache.holds_host_back())
     }
 
     /// Marks a unit as overtaken by the row with this number.

@@ -15,7 +15,7 @@
 //!
 //! [`Source::FoldRead`]: crate::flash::Source::FoldRead
 
-use super::{Ftl, NOT_A_CANDIDATE, State, Stream};
+use super::{DieSpace, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::{Event, EventQueue, lane};
 use crate::flash::NONE;
 use crate::profile::{Profile, SlcProfile, WhenFull};
@@ -127,8 +127,8 @@ impl<M: Medium> Ftl<M> {
     /// Rows that a superblock has in the mode it is used in.
     #[inline]
     pub(super) fn rows_of(&self, superblock: u32) -> u32 {
-        match (self.superblocks[superblock as usize].stream, &self.slc) {
-            (Stream::Slc, Some(slc)) => slc.rows,
+        match &self.slc {
+            Some(slc) if self.is_slc(superblock) => slc.rows,
             _ => self.layout.rows,
         }
     }
@@ -169,19 +169,19 @@ impl<M: Medium> Ftl<M> {
 
     /// Whether a die has a place for a host row.
     #[inline]
-    pub(super) fn has_host_room(&self, die: u32) -> bool {
-        if self.slc.is_some() { self.has_host_or_slc_room(die) } else { self.has_own_room(die) }
+    pub(super) fn has_host_room(&self, die: u32, space: &DieSpace) -> bool {
+        if self.slc.is_some() { self.has_host_or_slc_room(die) } else { self.has_own_room(space) }
     }
 
     #[inline(never)]
     fn has_host_or_slc_room(&self, die: u32) -> bool {
-        self.has_slc_room(die) == Some(true) || !self.waits_for_folding(die) && self.has_own_room(die)
+        self.has_slc_room(die) == Some(true)
+            || !self.waits_for_folding(die) && self.has_own_room(&self.dies[die as usize])
     }
 
     /// As [`Ftl::has_host_room`], in blocks in their own mode.
     #[inline]
-    fn has_own_room(&self, die: u32) -> bool {
-        let space = &self.dies[die as usize];
+    fn has_own_room(&self, space: &DieSpace) -> bool {
         space.host_superblock != NONE || space.free_beyond() > self.profile.gc_reserve as usize
     }
 

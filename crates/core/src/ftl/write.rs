@@ -1,7 +1,7 @@
 //! Rows: filled with units, programmed, and acknowledged.
 
 use super::slc::SLC_INDEX;
-use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, Row, State, Stream};
+use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, Row, State, Stream, Superblock};
 use crate::events::{Event, EventQueue, lane};
 use crate::flash::{NONE, Operation, Source};
 use std::cmp::Reverse;
@@ -24,6 +24,12 @@ impl<M: Medium> Ftl<M> {
             None => self.host_row != NONE || self.open_host_row(),
             Some(_) => self.takes_any_now(),
         }
+    }
+
+    /// Whether [`Ftl::can_write`] may say yes.
+    #[inline(always)]
+    pub fn may_write(&self) -> bool {
+        self.host_row != NONE || !self.ready.is_empty() || self.hybrid.is_some()
     }
 
     /// Whether a host row is open, or a die is ready for one: as [`Ftl::can_write`], but without opening it.
@@ -136,21 +142,23 @@ impl<M: Medium> Ftl<M> {
     pub(super) fn open_host_row_on(&mut self, die: u32) -> u32 {
         if let Some(superblock) = self.slc_superblock(die) {
             let number = self.host_rows.open();
-            self.host_row = self.open_row(superblock, Stream::Host, number);
-            self.rows[self.host_row as usize].index = SLC_INDEX;
-            if self.is_full(superblock) {
+            let (row, full) = self.open_row(superblock, Stream::Host, number);
+            self.host_row = row;
+            self.rows[row as usize].index = SLC_INDEX;
+            if full {
                 self.forget_open_slc(superblock);
             }
-            return self.host_row;
+            return row;
         }
         let mut superblock = self.dies[die as usize].host_superblock;
         if superblock == NONE {
             superblock = self.open_superblock(die, Stream::Host).expect("the die has a free superblock");
         }
         let number = self.host_rows.open();
-        self.host_row = self.open_row(superblock, Stream::Host, number);
-        self.dies[die as usize].host_superblock = if self.is_full(superblock) { NONE } else { superblock };
-        self.host_row
+        let (row, full) = self.open_row(superblock, Stream::Host, number);
+        self.host_row = row;
+        self.dies[die as usize].host_superblock = if full { NONE } else { superblock };
+        row
     }
 
     /// Takes a free superblock of a die; the caller has checked what it must leave.
@@ -168,12 +176,14 @@ impl<M: Medium> Ftl<M> {
         u32::from(self.superblocks[superblock as usize].rows) == self.rows_of(superblock)
     }
 
-    /// Opens the next row of a superblock.
-    pub(super) fn open_row(&mut self, superblock: u32, stream: Stream, number: u64) -> u32 {
+    /// Opens the next row of a superblock. Returns whether it was the last of them, too.
+    #[inline(always)]
+    pub(super) fn open_row(&mut self, superblock: u32, stream: Stream, number: u64) -> (u32, bool) {
         self.row_sequence += 1;
         let s = &mut self.superblocks[superblock as usize];
         let row = u32::from(s.rows);
         s.rows += 1;
+        let full = row + 1 == self.rows_of(superblock);
         let id = match self.free_rows.pop() {
             Some(id) => id,
             None => self.add_row(),
@@ -192,7 +202,7 @@ impl<M: Medium> Ftl<M> {
         r.timed = false;
         r.owned = false;
         r.images.clear();
-        id
+        (id, full)
     }
 
     /// Room for another row.
@@ -251,22 +261,39 @@ impl<M: Medium> Ftl<M> {
             self.statistics.padding += u64::from(units - count);
         }
         let die = u32::from(self.superblocks[superblock as usize].die);
+        if matches!(stream, Stream::Host | Stream::Slc) && self.is_slc(superblock) {
+            self.statistics.slc += u64::from(count);
+        }
+        match stream {
+            Stream::Host if self.hybrid.is_some() => self.forget_row(row),
+            Stream::Host | Stream::Slc => self.host_row = NONE,
+            Stream::Collected => self.dies[die as usize].collect_row = NONE,
+            Stream::Log => self.log_row = NONE,
+            Stream::Merge | Stream::Map | Stream::Mapping => {}
+        }
+        self.program_row(now, events, row, stream, die, superblock, index);
+    }
+
+    /// Queues the program of a row that is complete, and that nobody finds open any more: of this stream, and at this place.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "what whoever has just filled the row knows of it")]
+    pub(super) fn program_row(
+        &mut self,
+        now: Instant,
+        events: &mut EventQueue,
+        row: u32,
+        stream: Stream,
+        die: u32,
+        superblock: u32,
+        index: u32,
+    ) {
+        let units = self.layout.units_per_row;
         let source = match stream {
             Stream::Host | Stream::Slc => Source::HostProgram,
             Stream::Collected | Stream::Merge => Source::CollectProgram,
             Stream::Log => Source::Destage,
             Stream::Map | Stream::Mapping => Source::Map,
         };
-        match stream {
-            Stream::Host if self.hybrid.is_some() => self.forget_row(row),
-            Stream::Host | Stream::Slc => {
-                self.host_row = NONE;
-                self.statistics.slc += if self.is_slc(superblock) { u64::from(count) } else { 0 };
-            }
-            Stream::Collected => self.dies[die as usize].collect_row = NONE,
-            Stream::Log => self.log_row = NONE,
-            Stream::Merge | Stream::Map | Stream::Mapping => {}
-        }
         let all = u64::MAX >> (64 - units);
         self.flash.enqueue(now, events, source, die, superblock, index, all, row);
         if matches!(stream, Stream::Host | Stream::Log) && !self.emergency && self.hybrid.is_none() {
@@ -313,15 +340,16 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// A row's program is done: applies it to the medium, acknowledges its owners, and lets go of what it replaced.
-    pub(super) fn on_programmed(&mut self, now: Instant, events: &mut EventQueue, operation: u32) {
+    #[inline(never)]
+    pub(super) fn on_programmed<const SINGLE: bool>(&mut self, now: Instant, events: &mut EventQueue, operation: u32) {
         let &Operation { die, superblock, owner: row, .. } = self.flash.operation(operation);
-        let failed = !self.program_planes(row);
-        let s = &self.superblocks[superblock as usize];
+        let &Superblock { state, rows, failed, .. } = &self.superblocks[superblock as usize];
+        let failed = failed || !self.program_planes::<SINGLE>(die, superblock, row);
         let programmed = &mut self.programmed[superblock as usize];
         debug_assert_eq!(u32::from(*programmed), self.flash.operation(operation).row);
         *programmed += 1;
         let done = *programmed;
-        if s.state == State::Open && (u32::from(done) == self.rows_of(superblock) || s.failed && done == s.rows) {
+        if done == rows && state == State::Open && (failed || u32::from(rows) == self.rows_of(superblock)) {
             self.close(superblock);
         }
         if failed {
@@ -332,17 +360,13 @@ impl<M: Medium> Ftl<M> {
         let (number, stream, count, owned) = (r.number, r.stream, r.count, r.owned);
         self.free_rows.push(row);
         if owned && !failed {
-            let first = (row * self.layout.units_per_row) as usize;
+            let first = (row * self.layout.row_units::<SINGLE>()) as usize;
             let owners = self.row_owners[first..first + count as usize].iter();
             self.acknowledged.extend(owners.filter(|&&owner| owner != NO_OWNER));
         }
         match stream {
-            Stream::Host | Stream::Slc => {
-                self.host_rows.finish(number);
-            }
-            Stream::Collected => {
-                self.dies[die as usize].collected.finish(number);
-            }
+            Stream::Collected => self.dies[die as usize].collected.finish(number),
+            Stream::Host | Stream::Slc => self.host_rows.finish(number),
             Stream::Log => self.log_rows.finish(number),
             Stream::Mapping => {
                 self.log_rows.finish(number);
@@ -382,25 +406,22 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Applies a row to every plane. False: a plane failed, and the superblock is marked.
-    fn program_planes(&mut self, row: u32) -> bool {
-        let r = &self.rows[row as usize];
-        let superblock = r.superblock;
-        if self.superblocks[superblock as usize].failed {
-            return false;
+    #[inline(always)]
+    fn program_planes<const SINGLE: bool>(&mut self, die: u32, superblock: u32, row: u32) -> bool {
+        if self.payload && self.rows[row as usize].stream == Stream::Merge {
+            self.find_origins(row);
         }
+        let r = &self.rows[row as usize];
         let (kind, index) = match &r.own {
             None => (PageKind::Data, r.index),
             Some(own) => own.what.page_kind(),
         };
         let header = PageHeader { kind, program_sequence: r.program_sequence, superblock, index };
-        let (first, per_page) = ((row * self.layout.units_per_row) as usize, self.layout.units_per_page as usize);
-        if self.payload && r.stream == Stream::Merge {
-            self.find_origins(row);
-        }
-        let r = &self.rows[row as usize];
-        let die = self.layout.die_of(superblock);
+        let first = (row * self.layout.row_units::<SINGLE>()) as usize;
+        let (planes, per_page) =
+            if SINGLE { (1, 1) } else { (self.layout.planes(), self.layout.units_per_page as usize) };
         let mut good = true;
-        for plane in 0..self.layout.planes() {
+        for plane in 0..planes {
             let units = first + plane as usize * per_page..first + (plane as usize + 1) * per_page;
             let content = Page {
                 header,
@@ -452,22 +473,31 @@ impl<M: Medium> Ftl<M> {
 
     /// The row of collected data that a die is filling, opened if need be. `None`: its rows queue is full, or there is
     /// no superblock left.
-    pub(super) fn collected_row(&mut self, die: u32) -> Option<u32> {
+    #[inline(always)]
+    pub(super) fn collected_row<const SINGLE: bool>(&mut self, die: u32) -> Option<u32> {
         let DieSpace { collect_row, collect_superblock, .. } = self.dies[die as usize];
         if collect_row != NONE {
             return Some(collect_row);
         }
-        let mut superblock = collect_superblock;
-        if superblock == NONE {
-            superblock = self.open_superblock(die, Stream::Collected)?;
-            self.update_ready(die);
-        }
+        let superblock = if collect_superblock == NONE { self.open_collected(die)? } else { collect_superblock };
         let number = self.dies[die as usize].collected.open();
-        let row = self.open_row(superblock, Stream::Collected, number);
-        let full = self.is_full(superblock);
-        let space = &mut self.dies[die as usize];
-        space.collect_superblock = if full { NONE } else { superblock };
-        space.collect_row = row;
+        let (row, full) = self.open_row(superblock, Stream::Collected, number);
+        if full {
+            self.dies[die as usize].collect_superblock = NONE;
+        }
+        // One that is full as soon as it holds anything is never found open.
+        if !SINGLE {
+            self.dies[die as usize].collect_row = row;
+        }
         Some(row)
+    }
+
+    /// Opens a superblock for collected data.
+    #[inline(never)]
+    fn open_collected(&mut self, die: u32) -> Option<u32> {
+        let superblock = self.open_superblock(die, Stream::Collected)?;
+        self.update_ready(die);
+        self.dies[die as usize].collect_superblock = superblock;
+        Some(superblock)
     }
 }

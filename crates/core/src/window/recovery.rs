@@ -219,7 +219,7 @@ impl<M: Medium> Device<M> {
                 let source = self.ftl.flash.operation(done).source;
                 // Nobody waits for reads any more.
                 if !matches!(source, Source::HostRead | Source::CollectRead | Source::FoldRead | Source::Recovery) {
-                    self.ftl.on_done(self.now, &mut self.events, done);
+                    self.ftl.on_done(self.now, &mut self.events, source.kind(), done);
                 }
             }
             return true;

@@ -329,7 +329,7 @@ impl<M: Medium> Ftl<M> {
         let m = &self.hybrid().merges[slot];
         let (block, index, end, to) = (m.block, m.submitted, m.end, m.to);
         let (per_block, per_row) = (self.layout.units_per_superblock, self.layout.units_per_row);
-        let row = self.open_row(to, Stream::Merge, slot as u64);
+        let (row, _) = self.open_row(to, Stream::Merge, slot as u64);
         debug_assert_eq!(self.rows[row as usize].row, index);
         let role = if index + 1 == end { RowRole::LastCopy(block) } else { RowRole::Copy(block) };
         self.rows[row as usize].index = role.index();

@@ -407,7 +407,7 @@ impl<M: Medium> Ftl<M> {
 
     fn open_log_row(&mut self, superblock: u32, role: RowRole) -> u32 {
         let number = self.host_rows.open();
-        let row = self.open_row(superblock, Stream::Host, number);
+        let (row, _) = self.open_row(superblock, Stream::Host, number);
         self.rows[row as usize].index = role.index();
         row
     }

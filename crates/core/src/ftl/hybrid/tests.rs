@@ -90,7 +90,8 @@ impl Drive {
             event => unreachable!("{event:?} is not of the flash side"),
         };
         if let Some(done) = done {
-            ftl.on_done(at, events, done);
+            let kind = ftl.flash.operation(done).kind();
+            ftl.on_done(at, events, kind, done);
         }
         while let Some(owner) = self.ftl.take_acknowledged() {
             let history = self.truth.iter_mut().find_map(|h| {

@@ -188,11 +188,11 @@ impl<M: Medium> Ftl<M> {
         }
         let superblock = room.open;
         let number = self.log_rows.open();
-        let row = self.open_row(superblock, Stream::Mapping, number);
+        let (row, full) = self.open_row(superblock, Stream::Mapping, number);
         if let Some(cache) = &mut self.map_cache {
             cache.rows_writing += 1;
         }
-        if self.is_full(superblock) {
+        if full {
             self.forget_mapping_open(superblock);
         }
         Some(row)
