@@ -69,9 +69,10 @@ fn settings(records: &[Labelled]) -> BTreeSet<&str> {
 }
 
 /// A row of the table: a name, and the value of each run; `None` where a run has none.
-type Row = (String, Vec<Option<String>>);
+pub(super) type Row = (String, Vec<Option<String>>);
 
-fn rows(records: &[Labelled]) -> Vec<Row> {
+/// Everything that the runs were made with; `word` says how the values of settings are written.
+fn rows(records: &[Labelled], word: fn(&str) -> String) -> Vec<Row> {
     let facts: Vec<Vec<Fact>> = records.iter().map(|run| facts(&run.record)).collect();
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in facts.iter().flatten() {
@@ -83,7 +84,7 @@ fn rows(records: &[Labelled]) -> Vec<Row> {
     let mut rows: Vec<Row> =
         names.iter().map(|name| ((*name).to_owned(), facts.iter().map(|facts| of(facts, name)).collect())).collect();
     for key in settings(records) {
-        let value = |run: &Labelled| run.record.profile.settings.get(key).map(|value| setting(value));
+        let value = |run: &Labelled| run.record.profile.settings.get(key).map(|value| word(value));
         let row: Vec<Option<String>> = records.iter().map(value).collect();
         if row.iter().any(Option::is_some) {
             rows.push((key.to_owned(), row));
@@ -92,10 +93,18 @@ fn rows(records: &[Labelled]) -> Vec<Row> {
     rows
 }
 
+fn is_common((_, values): &Row) -> bool {
+    values.iter().all(|value| *value == values[0])
+}
+
+/// What tells the runs apart, with the values of settings as `--set` takes them.
+pub(super) fn varies(records: &[Labelled]) -> Vec<Row> {
+    rows(records, str::to_owned).into_iter().filter(|row| !is_common(row)).collect()
+}
+
 /// What all runs have in common as a list, and what varies as a table.
 pub(super) fn section(out: &mut String, records: &[Labelled]) {
-    let (common, varies): (Vec<Row>, Vec<Row>) =
-        rows(records).into_iter().partition(|(_, values)| values.iter().all(|value| *value == values[0]));
+    let (common, varies): (Vec<Row>, Vec<Row>) = rows(records, setting).into_iter().partition(is_common);
     out.push_str("<h2 id=\"setup\">What was compared</h2>\n");
     if !common.is_empty() {
         let _ = writeln!(out, "<h3>The same in all runs</h3>\n<dl class=\"settings\">");
