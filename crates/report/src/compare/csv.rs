@@ -5,7 +5,8 @@ use super::{Labelled, header};
 use std::fmt::Write;
 
 /// A line for each run: what it is called, what tells it from the others, and every figure of the comparison, unrounded. The
-/// first line names the columns, with the unit last; a figure that a run does not have is empty.
+/// first line names the columns, with the unit last; a figure that a run does not have is empty, and one
+/// that none has is left out.
 pub fn csv(records: &[Labelled]) -> String {
     let varies = header::varies(records);
     let metrics = metrics(records);
@@ -52,9 +53,10 @@ mod tests {
 
     #[test]
     fn a_line_for_each_run_with_what_varies_and_every_figure() {
-        let run = |label: &str, policy: &str, seed: u64, iops: f64| {
+        let run = |label: &str, size: &str, seed: u64, iops: f64| {
             let mut record = Record { seed, iops, ..Record::default() };
-            record.profile.settings.insert("buffer.write_size".into(), policy.into());
+            record.profile.settings.insert("buffer.write_size".into(), size.into());
+            record.profile.description = format!("a drive, with {size}");
             let latency = Latency { count: 1, p999: 1.5, ..Latency::default() };
             record.latency_us.insert("read".into(), latency);
             Labelled { label: label.into(), record }

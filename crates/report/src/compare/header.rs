@@ -19,6 +19,9 @@ fn model(description: &str) -> &str {
     &description[..end.unwrap_or(description.len())]
 }
 
+/// What a drive is, and what is in a workload.
+const WORDS: [&str; 2] = ["which is", "which has"];
+
 /// What was given to a run, in the order of the table.
 fn facts(record: &Record) -> Vec<Fact> {
     let workload = &record.workload;
@@ -34,12 +37,12 @@ fn facts(record: &Record) -> Vec<Fact> {
         }
     };
     add("drive", &record.profile.name);
-    add("which is", model(&record.profile.description));
+    add(WORDS[0], model(&record.profile.description));
     if record.capacity_bytes > 0 {
         add("capacity", &bytes(record.capacity_bytes));
     }
     add(kind, &workload.source);
-    add("which has", &workload.description);
+    add(WORDS[1], &workload.description);
     for (name, value) in &workload.options {
         add(&name.replace(['_', '-'], " "), value);
     }
@@ -97,9 +100,11 @@ fn is_common((_, values): &Row) -> bool {
     values.iter().all(|value| *value == values[0])
 }
 
-/// What tells the runs apart, with the values of settings as `--set` takes them.
+/// What tells the runs apart, with the values of settings as `--set` takes them. What drives and workloads are in words is
+/// left out: it follows from the rest.
 pub(super) fn varies(records: &[Labelled]) -> Vec<Row> {
-    rows(records, str::to_owned).into_iter().filter(|row| !is_common(row)).collect()
+    let told = |row: &Row| !is_common(row) && !WORDS.contains(&row.0.as_str());
+    rows(records, str::to_owned).into_iter().filter(told).collect()
 }
 
 /// What all runs have in common as a list, and what varies as a table.
