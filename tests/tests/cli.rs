@@ -151,6 +151,23 @@ fn every_profile_can_be_shown_checked_and_used_from_a_file() {
 }
 
 #[test]
+fn a_knob_over_seeds_is_told_by_medians_and_a_csv_has_every_run() {
+    let folder = folder();
+    let vary = ["compare", "--vary", "nand.channels=2,8", "--vary", "seed=1..3", "--job", JOB, "--csv"];
+    let table = run_well(folder.path(), &[&vary[..], &["runs.csv"]].concat());
+    assert!(table.contains("\nOver seeds: ") && table.contains("channels=8 (3 seeds)"), "{table}");
+    let csv = std::fs::read_to_string(folder.path().join("runs.csv")).expect("the figures");
+    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows.len(), 7, "{csv}");
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{csv}");
+    for column in ["seed", "nand.channels", "iops", "mean_response_us", "flash_written_per_host_byte"] {
+        assert!(rows[0].contains(&column), "{csv}");
+    }
+    // On standard output it stands alone.
+    assert_eq!(run_well(folder.path(), &[&vary[..], &["-"]].concat()), csv);
+}
+
+#[test]
 fn compare_makes_one_table_and_one_page_for_a_knob() {
     let folder = folder();
     let vary = ["compare", "--vary", "nand.channels=2,8", "--job", JOB, "--report", "compare.html"];

@@ -219,6 +219,10 @@ pub struct Compare {
     /// Write all records as one JSON array of {label, record}; - is standard output, which then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
+    /// Write a line for each run as CSV: what varies, and every figure with its unit in the column's name; - is standard
+    /// output, which then gets nothing else
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub csv: Option<PathBuf>,
     /// Write the comparison as one self-contained HTML page
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub report: Option<PathBuf>,
@@ -249,7 +253,7 @@ pub struct Load {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535), conflicts_with = "speedup", help_heading = "Load")]
     pub queue_depth: Option<u32>,
     /// Divide the times between requests by this: 2 replays twice as fast
-    #[arg(long, value_name = "X", value_parser = values::factor, help_heading = "Load")]
+    #[arg(long, value_name = "X", value_parser = values::factor, allow_negative_numbers = true, help_heading = "Load")]
     pub speedup: Option<f64>,
     /// Bring addresses beyond the drive's end back into it, instead of refusing them
     #[arg(long, help_heading = "Load")]

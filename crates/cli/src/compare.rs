@@ -16,7 +16,7 @@ use tidewater_sim::run::parse_precondition;
 const RUNS_MAX: usize = 64;
 
 /// Options of `replay` that can be varied besides the keys of a profile.
-const OPTIONS: [&str; 6] = ["profile", "queue-depth", "speedup", "precondition", "power-cut", "seed"];
+pub const OPTIONS: [&str; 6] = ["profile", "queue-depth", "speedup", "precondition", "power-cut", "seed"];
 
 /// `tidewater compare`.
 ///
@@ -24,8 +24,9 @@ const OPTIONS: [&str; 6] = ["profile", "queue-depth", "speedup", "precondition",
 /// What cannot be run or compared, and results that cannot be written.
 pub fn command(given: &args::Compare) -> Result<(), Failure> {
     let json = Target::maybe(given.json.as_ref())?;
+    let csv = Target::maybe(given.csv.as_ref())?;
     let report = Target::maybe(given.report.as_ref())?;
-    let targets = [json.as_ref(), report.as_ref()];
+    let targets = [json.as_ref(), csv.as_ref(), report.as_ref()];
     distinct(&targets, load::input_file(&given.load))?;
     let plans = plans(given)?;
     // Everything that can be wrong is found before the first run.
@@ -61,6 +62,9 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     let mut files: Vec<Delivery<'_>> = Vec::new();
     if let Some(target) = &json {
         files.push(("records: ".into(), target, Box::new(|| target.write(&array(&runs)))));
+    }
+    if let Some(target) = &csv {
+        files.push(("figures: ".into(), target, Box::new(|| target.write(&compare::csv(&runs)))));
     }
     if let Some(target) = &report {
         files.push(("report: ".into(), target, Box::new(|| target.write(&compare::page(&runs, &title)))));

@@ -185,3 +185,16 @@ fn list() -> Result<(), Failure> {
     }
     output::print(&text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_on_units_does_not_break_a_message_in_two() {
+        let set = Setting { key: "drive.capacity".into(), value: "512".into() };
+        let failure = prepare(Path::new("generic"), &[set]).err().unwrap();
+        assert!(failure.message.ends_with("are not a multiple of the unit of 4KiB"), "{}", failure.message);
+        assert!(failure.message.contains("counts bytes") && failure.help.is_none(), "{:?}", failure.help);
+    }
+}

@@ -1,20 +1,10 @@
-//! What is made from the table of flags: completions, manual pages and the reference page.
+//! What is made from the table of flags: manual pages and the reference page.
 
-use crate::args::{Cli, Completions, Man};
+use crate::args::{Cli, Man};
 use crate::failure::{Failure, reason};
 use crate::output::{self, Target};
 use clap::CommandFactory;
 use std::io::Write as _;
-
-/// `tidewater completions`.
-///
-/// # Errors
-/// When standard output cannot be written.
-pub fn completions(completions: &Completions) -> Result<(), Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(completions.shell, &mut Cli::command(), "tidewater", &mut script);
-    output::print(&String::from_utf8_lossy(&script))
-}
 
 /// `tidewater man`.
 ///
@@ -198,19 +188,5 @@ SHELL` makes the Tab key know it.
         assert_eq!(pages[0].0, "tidewater.1");
         assert!(pages.iter().any(|(name, _)| name == "tidewater-trace-info.1"), "{pages:?}");
         assert!(pages.iter().all(|(_, page)| page.contains(".SH EXAMPLES")));
-    }
-
-    #[test]
-    fn every_shell_gets_completions() {
-        use clap::ValueEnum as _;
-        for shell in clap_complete::Shell::value_variants() {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "tidewater", &mut script);
-            let script = String::from_utf8(script).unwrap();
-            assert!(script.contains("queue-depth"), "{shell}");
-            // These two complete no values.
-            let values = !matches!(shell, clap_complete::Shell::Elvish | clap_complete::Shell::PowerShell);
-            assert!(!values || script.contains("mqsim64"), "{shell}");
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod compare;
+mod completions;
 mod drive;
 #[cfg(test)]
 mod dry;
@@ -72,7 +73,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Recover(given) => run::recover(given),
         Command::Drain(given) => run::drain(given),
         Command::Report(report) => report::command(report),
-        Command::Completions(completions) => generate::completions(completions),
+        Command::Completions(completions) => completions::command(completions),
         Command::Man(man) => generate::man(man),
     }
 }

@@ -359,7 +359,8 @@ pub struct Latency {
     pub cdf: Vec<(f64, f64)>,
 }
 
-/// The run over virtual time, in intervals of one length.
+/// The run over virtual time, in intervals of one length; the run may end within the last, whose rates are then of what there
+/// is of it: from its start to `simulated_seconds`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimeSeries {

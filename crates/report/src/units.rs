@@ -30,6 +30,17 @@ impl Quantity {
         }
     }
 
+    /// What the name of a column ends with, so that it says its unit.
+    pub(crate) fn column_suffix(self) -> &'static str {
+        match self {
+            Quantity::Micros => "_us",
+            Quantity::Seconds => "_seconds",
+            Quantity::Share => "_share",
+            Quantity::MibPerSecond => "_mib_s",
+            Quantity::Count | Quantity::Ratio => "",
+        }
+    }
+
     /// The word by which the page's script knows this quantity.
     pub(crate) fn word(self) -> &'static str {
         match self {

@@ -56,12 +56,16 @@ impl LentMemory {
     /// less than the drive's least.
     pub fn of_profile(profile: &Profile, device: &Device<impl Medium>, now: Instant) -> LentMemory {
         let mut host = LentMemory::default();
-        let wanted = device.host_memory().wanted();
-        let bytes = if profile.hmb.size > 0 { profile.hmb.size } else { wanted };
-        if profile.hmb.enabled && wanted > 0 && bytes >= profile.serve.hmb_min {
+        if let Some(bytes) = LentMemory::offer(profile, device.host_memory().wanted()) {
             host.lend(now, bytes, false);
         }
         host
+    }
+
+    /// Bytes that a host lends to a drive that has use for `wanted`; `None` where it lends nothing.
+    pub(crate) fn offer(profile: &Profile, wanted: u64) -> Option<u64> {
+        let bytes = if profile.hmb.size > 0 { profile.hmb.size } else { wanted };
+        (profile.hmb.enabled && wanted > 0 && bytes >= profile.serve.hmb_min).then_some(bytes)
     }
 
     fn tell(&mut self, at: Instant, what: Pending) {

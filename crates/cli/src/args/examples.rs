@@ -42,6 +42,10 @@ Examples:
   tidewater compare --vary nand.channels=4,8 --vary buffer.write_size=4MiB,16MiB \\
     --trace sample --report compare.html
 
+  # A knob over five seeds: medians and how far seeds move them, and a CSV for plots of your own
+  tidewater compare --vary ftl.gc_victim=greedy,cost-benefit --vary seed=1..5 --csv victims.csv \\
+    --job rw=randwrite,bs=4k,iodepth=32,size=1g,number_ios=200k --precondition steady
+
   # Two drives, and how each does at three queue depths
   tidewater compare --vary profile=generic,tlc-client --vary queue-depth=1,8,32 --trace sample";
 

@@ -27,7 +27,7 @@ fn require(holds: bool, key: &str, text: impl FnOnce() -> String) -> Checked {
 /// A size as it was found. What is so small was perhaps meant with a unit.
 fn told(bytes: u64) -> String {
     match bytes {
-        1..1_024 => format!("{bytes}B (a number without a unit counts bytes; give it one, as in {bytes}MiB)"),
+        1..1_024 => format!("{bytes}B (a number without a unit counts bytes: {bytes}MiB is one with a unit)"),
         _ => format_bytes(bytes),
     }
 }

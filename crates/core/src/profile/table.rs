@@ -414,8 +414,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "How a collection victim is chosen.",
             "Greedy is the best for uniform traffic and the one that analytic models describe. Cost-benefit: Rosenblum and Ousterhout, ACM TOCS 10(1), 1992.";
         gc_start, integer(2, 4_096),
-            "Free superblocks of a die at which collection starts; more than `gc_reserve`.",
-            "As late as can be, for more invalid units in a victim, yet with room for two steps before the host must wait.";
+            "Free superblocks of a die at which collection starts; more than `gc_reserve`. They come on top of `over_provisioning`: of a given capacity, more of them take more flash and leave write amplification as it is.",
+            "Room for two steps of collection before the host must wait; more would be flash that holds no data at rest (ADR 5).";
         gc_reserve, integer(1, 4_095),
             "Free superblocks of a die that only collection may open.",
             "One to copy into while another turns bad under it.";

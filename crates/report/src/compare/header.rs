@@ -19,6 +19,9 @@ fn model(description: &str) -> &str {
     &description[..end.unwrap_or(description.len())]
 }
 
+/// What a drive is, and what is in a workload.
+const WORDS: [&str; 2] = ["which is", "which has"];
+
 /// What was given to a run, in the order of the table.
 fn facts(record: &Record) -> Vec<Fact> {
     let workload = &record.workload;
@@ -34,12 +37,12 @@ fn facts(record: &Record) -> Vec<Fact> {
         }
     };
     add("drive", &record.profile.name);
-    add("which is", model(&record.profile.description));
+    add(WORDS[0], model(&record.profile.description));
     if record.capacity_bytes > 0 {
         add("capacity", &bytes(record.capacity_bytes));
     }
     add(kind, &workload.source);
-    add("which has", &workload.description);
+    add(WORDS[1], &workload.description);
     for (name, value) in &workload.options {
         add(&name.replace(['_', '-'], " "), value);
     }
@@ -69,9 +72,10 @@ fn settings(records: &[Labelled]) -> BTreeSet<&str> {
 }
 
 /// A row of the table: a name, and the value of each run; `None` where a run has none.
-type Row = (String, Vec<Option<String>>);
+pub(super) type Row = (String, Vec<Option<String>>);
 
-fn rows(records: &[Labelled]) -> Vec<Row> {
+/// Everything that the runs were made with; `word` says how the values of settings are written.
+fn rows(records: &[Labelled], word: fn(&str) -> String) -> Vec<Row> {
     let facts: Vec<Vec<Fact>> = records.iter().map(|run| facts(&run.record)).collect();
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in facts.iter().flatten() {
@@ -83,7 +87,7 @@ fn rows(records: &[Labelled]) -> Vec<Row> {
     let mut rows: Vec<Row> =
         names.iter().map(|name| ((*name).to_owned(), facts.iter().map(|facts| of(facts, name)).collect())).collect();
     for key in settings(records) {
-        let value = |run: &Labelled| run.record.profile.settings.get(key).map(|value| setting(value));
+        let value = |run: &Labelled| run.record.profile.settings.get(key).map(|value| word(value));
         let row: Vec<Option<String>> = records.iter().map(value).collect();
         if row.iter().any(Option::is_some) {
             rows.push((key.to_owned(), row));
@@ -92,10 +96,20 @@ fn rows(records: &[Labelled]) -> Vec<Row> {
     rows
 }
 
+fn is_common((_, values): &Row) -> bool {
+    values.iter().all(|value| *value == values[0])
+}
+
+/// What tells the runs apart, with the values of settings as `--set` takes them. What drives and workloads are in words is
+/// left out: it follows from the rest.
+pub(super) fn varies(records: &[Labelled]) -> Vec<Row> {
+    let told = |row: &Row| !is_common(row) && !WORDS.contains(&row.0.as_str());
+    rows(records, str::to_owned).into_iter().filter(told).collect()
+}
+
 /// What all runs have in common as a list, and what varies as a table.
 pub(super) fn section(out: &mut String, records: &[Labelled]) {
-    let (common, varies): (Vec<Row>, Vec<Row>) =
-        rows(records).into_iter().partition(|(_, values)| values.iter().all(|value| *value == values[0]));
+    let (common, varies): (Vec<Row>, Vec<Row>) = rows(records, setting).into_iter().partition(is_common);
     out.push_str("<h2 id=\"setup\">What was compared</h2>\n");
     if !common.is_empty() {
         let _ = writeln!(out, "<h3>The same in all runs</h3>\n<dl class=\"settings\">");

@@ -1,12 +1,15 @@
-//! Several records side by side: as a table for the terminal, and as one page.
+//! Several records side by side: as a table for the terminal, as one page, and as CSV.
 //!
 //! The first record is the one that the others are compared with.
 
+mod csv;
 mod header;
 mod metrics;
 mod page;
+mod seeds;
 mod table;
 
+pub use csv::csv;
 pub use page::page;
 pub(crate) use table::printable;
 pub use table::table;
@@ -43,7 +46,8 @@ pub fn caveats(records: &[Labelled]) -> Vec<String> {
             caveats.push("The runs completed different numbers of requests.".to_owned());
         }
     }
-    if differs(|a, b| a.seed == b.seed) {
+    // Where each was run with several, they are taken together.
+    if differs(|a, b| a.seed == b.seed) && seeds::groups(records).is_empty() {
         caveats.push("The runs had different seeds.".to_owned());
     }
     if differs(|a, b| a.tool_version == b.tool_version) {

@@ -1,7 +1,8 @@
 //! The comparison as one HTML page.
 
 use super::metrics::{Metric, metrics, operations};
-use super::{Labelled, caveats, header, warnings};
+use super::table::{SEEDS, seeds_of};
+use super::{Labelled, caveats, header, seeds, warnings};
 use crate::html::{document, escape};
 use crate::page::{FULL, HALF, cdf_chart, figure, operation, programmed, tail_chart};
 use crate::plot::{Bar, COLOURS, Segment, horizontal_bars, stacked_bar};
@@ -30,6 +31,7 @@ pub fn page(records: &[Labelled], title: &str) -> String {
     notes(&mut body, records);
     header::section(&mut body, records);
     let metrics = metrics(records);
+    over_seeds(&mut body, records, &metrics);
     bars(&mut body, records, &metrics);
     latency(&mut body, records);
     traffic(&mut body, records);
@@ -175,6 +177,34 @@ fn table(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
                 let _ = write!(out, "<small>{}</small>", change(by));
             }
             out.push_str("</td>");
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+/// The runs that differ in their seed alone, taken together.
+fn over_seeds(out: &mut String, records: &[Labelled], metrics: &[Metric]) {
+    let groups = seeds::groups(records);
+    if groups.is_empty() {
+        return;
+    }
+    let _ = write!(
+        out,
+        "<h2 id=\"seeds\">Over seeds</h2>\n<p class=\"muted\">{}. A star is a value that no run of the others reaches: \
+         what seeds alone could have made has none.</p>\n<div class=\"scroll\"><table><thead><tr><th></th>",
+        capital(SEEDS)
+    );
+    for group in &groups {
+        let _ = write!(out, "<th>{} ({})</th>", escape(&group.label), seeds_of(group));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for metric in metrics {
+        let _ = write!(out, "<tr><th>{}</th>", escape(&metric.name));
+        for cell in seeds::cells(metric, &groups, " ★") {
+            let cell = cell.unwrap_or_else(|| "–".to_owned());
+            let class = if cell.ends_with('★') { " class=\"best\"" } else { "" };
+            let _ = write!(out, "<td{class}>{cell}</td>");
         }
         out.push_str("</tr>\n");
     }

@@ -1,7 +1,7 @@
 //! The comparison as text.
 
 use super::metrics::{Metric, metrics};
-use super::{Labelled, caveats, warnings};
+use super::{Labelled, caveats, seeds, warnings};
 use crate::units::change;
 use std::fmt::Write;
 
@@ -14,16 +14,56 @@ pub fn table(records: &[Labelled], width: usize) -> String {
     };
     let metrics = metrics(records);
     let rows: Vec<String> = metrics.iter().map(|metric| printable(&metric.name)).collect();
-    let names = rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let cells: Vec<Vec<String>> = (0..records.len()).map(|i| metrics.iter().map(|m| cell(m, i)).collect()).collect();
     let labels: Vec<String> = records.iter().map(|run| printable(&run.label)).collect();
-    let wide = |i: usize| cells[i].iter().chain([&labels[i]]).map(|text| text.chars().count()).max().unwrap_or(0);
     let mut out = glance(&metrics, &labels, width);
+    out += &side_by_side(&rows, &labels, &cells, width);
+    let groups = seeds::groups(records);
+    if !groups.is_empty() {
+        let labels: Vec<String> =
+            groups.iter().map(|group| printable(&format!("{} ({})", group.label, seeds_of(group)))).collect();
+        let by_metric: Vec<_> = metrics.iter().map(|metric| seeds::cells(metric, &groups, " *")).collect();
+        let cell = |text: &Option<String>| match text {
+            Some(text) if text.ends_with(" *") => text.clone(),
+            text => format!("{}  ", text.as_deref().unwrap_or("-")),
+        };
+        let cells: Vec<Vec<String>> =
+            (0..groups.len()).map(|i| by_metric.iter().map(|cells| cell(&cells[i])).collect()).collect();
+        let _ = writeln!(out, "\nOver seeds: {SEEDS}");
+        out += &side_by_side(&rows, &labels, &cells, width);
+    }
+    let mut out: String = out.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    if records.len() > 1 {
+        let _ = writeln!(out, "\n* best of its row; percentages and factors compare with {}", printable(&first.label));
+    }
+    for caveat in caveats(records) {
+        let _ = writeln!(out, "note: {}", printable(&caveat));
+    }
+    for warning in warnings(records) {
+        let _ = writeln!(out, "warning: {}", printable(&warning));
+    }
+    out
+}
+
+/// How the figures of groups are introduced.
+pub(super) const SEEDS: &str = "the median, and the lowest to the highest where they differ";
+
+/// How many seeds a group has.
+pub(super) fn seeds_of(group: &seeds::Group) -> String {
+    crate::units::plural(group.len() as u64, "seed")
+}
+
+/// A row for each name and a column for each label, at most `width` characters wide: what does not fit continues below, with
+/// the first column repeated.
+fn side_by_side(rows: &[String], labels: &[String], cells: &[Vec<String>], width: usize) -> String {
+    let names = rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let wide = |i: usize| cells[i].iter().chain([&labels[i]]).map(|text| text.chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
     let mut next = 1;
     loop {
         let mut columns = vec![0];
         let mut used = names + 2 + wide(0);
-        while next < records.len() && (columns.len() == 1 || used + 2 + wide(next) <= width) {
+        while next < labels.len() && (columns.len() == 1 || used + 2 + wide(next) <= width) {
             used += 2 + wide(next);
             columns.push(next);
             next += 1;
@@ -40,22 +80,11 @@ pub fn table(records: &[Labelled], width: usize) -> String {
             }
             out.push('\n');
         }
-        if next >= records.len() {
-            break;
+        if next >= labels.len() {
+            return out;
         }
         out.push('\n');
     }
-    let mut out: String = out.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    if records.len() > 1 {
-        let _ = writeln!(out, "\n* best of its row; percentages and factors compare with {}", printable(&first.label));
-    }
-    for caveat in caveats(records) {
-        let _ = writeln!(out, "note: {}", printable(&caveat));
-    }
-    for warning in warnings(records) {
-        let _ = writeln!(out, "warning: {}", printable(&warning));
-    }
-    out
 }
 
 /// What is compared first, where there are many records.

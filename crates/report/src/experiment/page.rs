@@ -138,9 +138,23 @@ fn sentence_within(text: &str) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
+/// Text in which what stands between backticks is code. A backtick without another is one.
+fn with_code(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, (code, after))) =
+        rest.split_once('`').and_then(|(before, behind)| Some((before, behind.split_once('`')?)))
+    {
+        let _ = write!(out, "{}<code>{}</code>", escape(before), escape(code));
+        rest = after;
+    }
+    let _ = write!(out, "{}", escape(rest));
+    out
+}
+
 fn section(out: &mut String, one: &Experiment, words: &Words) {
     for paragraph in one.description.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
-        let _ = writeln!(out, "<p>{}</p>", escape(paragraph.trim()));
+        let _ = writeln!(out, "<p>{}</p>", with_code(paragraph.trim()));
     }
     if !one.holds() {
         let _ = writeln!(
@@ -315,6 +329,12 @@ fn raw(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_between_backticks_is_code() {
+        assert_eq!(with_code("then `s` < `d`, once"), "then <code>s</code> &lt; <code>d</code>, once");
+        assert_eq!(with_code("a ` alone"), "a ` alone");
+    }
 
     #[test]
     fn raw_numbers_keep_what_they_say() {

@@ -108,9 +108,9 @@ fn is(value: &Value, name: &str) -> bool {
     }
 }
 
-/// Rewrites the tables of a page when asked to, else compares: `TIDEWATER_UPDATE_DOCS=1 cargo test -p tidewater-report`.
+/// Rewrites the tables of a page when asked to, else compares: `UPDATE_DOCS=1 cargo test -p tidewater-report`.
 pub fn page_lists(page: &str, file: &str, title: &str) {
-    let start = format!("<!-- generated from {file}: TIDEWATER_UPDATE_DOCS=1 cargo test -p tidewater-report -->\n");
+    let start = format!("<!-- generated from {file}: UPDATE_DOCS=1 cargo test -p tidewater-report -->\n");
     let root = schema(file);
     let mut tables = String::new();
     table(&mut tables, &root, title);
@@ -121,10 +121,10 @@ pub fn page_lists(page: &str, file: &str, title: &str) {
     let text = std::fs::read_to_string(&path).expect("the page is committed");
     let (head, _) = text.split_once(&start).expect("the page marks where its tables start");
     let want = format!("{head}{start}{tables}");
-    if std::env::var_os("TIDEWATER_UPDATE_DOCS").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, want).unwrap();
     } else {
-        assert!(text == want, "docs/reference/{page} is not what the schema says; set TIDEWATER_UPDATE_DOCS=1");
+        assert!(text == want, "docs/reference/{page} is not what the schema says; set UPDATE_DOCS=1");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Figure 11: the size of the intake queue against that of the group commit.
 
 use super::setting::{ExperimentError, Setting, at, device};
-use super::{Findings, Options, check, column, figure, list, series};
+use super::{Findings, Options, check, column, figure, list, paper, series};
 use crate::host::{Appender, Attached, client_of};
 use crate::pcie::Mapping;
 use tidewater_base::Duration;
@@ -84,6 +84,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         latency.series.push(series(&*name, sizes.iter().copied().zip(points.iter().map(|p| p.0))));
         rate.series.push(series(&*name, sizes.iter().copied().zip(points.iter().map(|p| p.1 / 1e9))));
     }
+    rate.series.push(paper("what the platform carries", sizes.iter().map(|&size| (size, 2.0))));
     findings.figures = vec![latency, rate];
     Ok(findings)
 }

@@ -1,7 +1,7 @@
 //! Figure 13: how late the shadow counter is, and what its updates cost.
 
 use super::setting::{ExperimentError, Setting, device};
-use super::{Findings, Options, check, column, figure, series};
+use super::{Findings, Options, check, column, figure, paper, series};
 use crate::cluster::{Cluster, LinkModel, Said};
 use tidewater_base::{Duration, Instant};
 use tidewater_core::Output;
@@ -170,15 +170,13 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     };
     let points = periods.iter().zip(&measured).map(point).collect();
     latency.series.push(Series { name: "shadow counter".into(), from_paper: false, points });
-    let paper = [(0.4, 4.85, [4.5, 4.5, 5.2, 5.2]), (1.6, 5.95, [4.6, 4.6, 7.3, 7.3])];
-    let points = paper.into_iter().map(|(x, y, spread)| Point { x, y, spread: Some(spread) }).collect();
+    let published = [(0.4, 4.85, [4.5, 4.5, 5.2, 5.2]), (1.6, 5.95, [4.6, 4.6, 7.3, 7.3])];
+    let points = published.into_iter().map(|(x, y, spread)| Point { x, y, spread: Some(spread) }).collect();
     latency.series.push(Series { name: "the paper's range".into(), from_paper: true, points });
     let mut share =
         figure("Bandwidth of updates", Form::Lines, ("update period (us)", false), ("bandwidth (%)", false));
     share.series.push(series("updates", periods.iter().map(|p| p / 1e3).zip(shares.iter().map(|s| s * 100.0))));
-    let mut paper = series("the paper", [(0.4, 2.35)]);
-    paper.from_paper = true;
-    share.series.push(paper);
+    share.series.push(paper("the paper", [(0.4, 2.35)]));
     findings.figures = vec![latency, share];
     Ok(findings)
 }

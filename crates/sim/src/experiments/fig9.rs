@@ -1,7 +1,7 @@
 //! Figure 9: workers against sinks.
 
 use super::setting::{ExperimentError, Setting, at};
-use super::{Findings, Options, check, column, figure, list, series};
+use super::{Findings, Options, check, column, figure, list, paper, series};
 use crate::host::{LogRun, LogTo, WorkersSpec};
 use crate::workload::log::{LogSource, LogSpec};
 use tidewater_base::Duration;
@@ -132,6 +132,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         latency.series.push(series(name, counts.iter().copied().zip(points.iter().map(|p| p.1))));
         rate.series.push(series(name, counts.iter().copied().zip(points.iter().map(|p| p.0 / 1e3))));
     }
+    rate.series.push(paper(SINKS[CONVENTIONAL].0, [(counts[last], 200.0)]));
     findings.figures = vec![latency, rate];
     Ok(findings)
 }

@@ -172,6 +172,17 @@ fn series(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>)
     Series { name: name.into(), from_paper: false, points }
 }
 
+/// Values that the paper gives, drawn beside ours of the same name.
+fn paper(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
+    Series { from_paper: true, ..series(name, points) }
+}
+
+/// A place on the x axis that the paper gives: a line as high as what `figure` shows.
+fn paper_place(name: impl Into<String>, x: f64, figure: &Figure) -> Series {
+    let top = figure.series.iter().flat_map(|series| &series.points).map(|point| point.y).fold(0.0, f64::max);
+    paper(name, [(x, 0.0), (x, top)])
+}
+
 /// Figures with so many digits as say something.
 fn list(values: impl IntoIterator<Item = f64>, unit: &str) -> String {
     let digits = |x: f64| if x >= 100.0 { format!("{x:.0}") } else { format!("{x:.1}") };
@@ -200,6 +211,24 @@ mod tests {
             for check in &experiment.checks {
                 assert!(check.ok, "{name}: {}: {}, measured {}", check.statement, check.expected, check.measured);
             }
+        }
+    }
+
+    #[test]
+    fn what_a_paper_gives_is_drawn_beside_ours() {
+        for (name, least) in [
+            ("x-ssd/fig9", 1),
+            ("x-ssd/fig11", 1),
+            ("x-ssd/movements", 2),
+            ("2b-ssd/write-latency", 3),
+            ("2b-ssd/read-latency", 3),
+            ("hmb/fig5", 6),
+            ("hmb/fig8", 2),
+        ] {
+            let options = Options { seed: 1, quick: true, traces: None, progress: &mut |_| {} };
+            let figures = run(name, options).unwrap().figures;
+            let given = figures.iter().flat_map(|figure| &figure.series).filter(|series| series.from_paper);
+            assert!(given.count() >= least, "{name}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Section 4.3: two movements of each logged byte inside the device, against four when the application destages.
 
 use super::setting::{ExperimentError, Setting, at, device};
-use super::{Findings, Options, check, column, figure, series};
+use super::{Findings, Options, check, column, figure, paper, series};
 use crate::host::{Appender, Attached, BlockWrites, client_of};
 use crate::pcie::Mapping;
 use tidewater_base::Duration;
@@ -56,6 +56,8 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let mut plot = figure("Movements", Form::Bars, axis, ("movements of each logged byte", false));
     plot.series.push(series("by the device", [(1.0, by_device)]));
     plot.series.push(series("by the application", [(2.0, by_application)]));
+    plot.series.push(paper("by the device", [(1.0, 2.0)]));
+    plot.series.push(paper("by the application", [(2.0, 4.0)]));
     Ok(Findings {
         columns: vec![
             column("destaged_by", "who moves the log to flash"),

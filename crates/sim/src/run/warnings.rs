@@ -11,6 +11,7 @@ use tidewater_wire::nvme::Status;
 
 use super::world::Host;
 use super::{Pacing, precondition_text};
+use crate::host_memory::LentMemory;
 use crate::metrics::{FlashWork, Metrics};
 use crate::workload::Source;
 
@@ -40,7 +41,11 @@ pub(super) fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String
         device.profile().memory(name).is_some_and(|m| m.kind == MemoryKind::Host)
     };
     let weaker = device.notes().iter().filter(|n| n.downgrade && lent(n.placed));
-    let mut warnings: Vec<String> = weaker.map(ToString::to_string).collect();
+    let mut warnings: Vec<String> = match not_lent(device) {
+        // What lies there makes no promise weaker when there is none.
+        Some(why) => vec![why],
+        None => weaker.map(ToString::to_string).collect(),
+    };
     for (&bits, &count) in &host.failures {
         let status = Status::from_bits(bits);
         let name = status.name().map_or_else(|| format!("{status:?}"), str::to_owned);
@@ -68,8 +73,43 @@ pub(super) fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String
         warnings.push("all that was written stayed in the write buffer: the flash was not put to work".into());
     }
     warnings.extend(backlog(device, host));
-    warnings.extend(unsteady(&host.metrics, host.options.device.precondition));
+    let past = host.options.device.precondition;
+    warnings.extend(little_written(device, past).or_else(|| unsteady(&host.metrics, past)));
     warnings
+}
+
+/// Says so when the host would lend memory, but less than the drive takes.
+fn not_lent(device: &Device) -> Option<String> {
+    let (profile, wanted) = (device.profile(), device.host_memory().wanted());
+    (profile.hmb.enabled && wanted > 0 && LentMemory::offer(profile, wanted).is_none()).then(|| {
+        format!(
+            "no host memory was lent: {} ([hmb] size) are less than the {} that the drive takes at least ([serve] hmb_min), so what \
+             the profile places there did without",
+            bytes(profile.hmb.size),
+            bytes(profile.serve.hmb_min)
+        )
+    })
+}
+
+/// Says so when a drive in its steady state was written too little for its write amplification to mean much: each die begins
+/// amid a collection, and the copies of that one, which an idle die makes at once, are many beside few writes.
+fn little_written(device: &Device, past: Precondition) -> Option<String> {
+    let (ftl, profile) = (&device.ftl().statistics, device.profile());
+    if past != Precondition::Steady || profile.ftl.mapping != Mapping::Page || ftl.host == 0 {
+        return None;
+    }
+    let nand = &profile.nand;
+    let superblock = u64::from(nand.planes) * u64::from(nand.pages_per_block) * u64::from(nand.page_size);
+    let (written, round) = (ftl.host * u64::from(profile.ftl.unit_size), superblock * u64::from(nand.dies()));
+    (written < round).then(|| {
+        format!(
+            "little was written to flash for a drive in its steady state: {}, where a superblock of each die is {}; write amplification \
+             is that of the collections which were under way when the run began, and can be far from what more writes show (the \
+             more so the more time the drive had between them)",
+            bytes(written),
+            bytes(round)
+        )
+    })
 }
 
 /// Says so when the run wrote to flash and never made the drive give a block back, whatever it had been through before.

@@ -109,6 +109,9 @@ fn run(setting: &Setting, options: &mut Options<'_>, write: bool) -> Result<Find
             let mut plot = figure(&title, Form::Lines, (&format!("KiB {what}"), false), ("time (us)", false));
             plot.series.push(series(format!("{what} first"), sweep.first));
             plot.series.push(series(format!("{what} again"), sweep.second));
+            if let Some(at) = expected.get(i).and_then(|expected| expected.parse().ok()) {
+                plot.series.push(paper_place("the paper's knee", at, &plot));
+            }
             findings.figures.push(plot);
             (options.progress)((2 * i + j + 1) as f64 / (2 * drives.len()) as f64);
         }

@@ -68,6 +68,9 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
             plot.series.push(series(mib.map_or("HMB off".into(), |mib| format!("{mib} MiB")), curve));
             (options.progress)((i * cases.len() + j + 1) as f64 / ((drives.len() + 1) * cases.len()) as f64);
         }
+        for (mib, knee) in sizes.iter().zip(&knees) {
+            plot.series.push(paper_place(format!("{mib} MiB"), *knee, &plot));
+        }
         findings.figures.push(plot);
         let within = |(found, wanted): (&Option<f64>, &f64)| found.is_some_and(|at| (at / wanted - 1.0).abs() <= 0.05);
         let told_all = |found: &[Option<f64>]| found.iter().map(|k| told(*k, "")).collect::<Vec<_>>().join(", ");

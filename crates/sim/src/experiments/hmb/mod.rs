@@ -5,7 +5,7 @@ pub(super) mod loads;
 pub(super) mod mapping;
 
 use super::setting::ExperimentError;
-use super::{Findings, Options, Setting, check, column, figure, list, series};
+use super::{Findings, Options, Setting, check, column, figure, list, paper_place, series};
 use crate::host_memory::LentMemory;
 use tidewater_base::{Duration, Instant, Rng};
 use tidewater_core::Device;

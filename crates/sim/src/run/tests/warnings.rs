@@ -110,3 +110,32 @@ fn a_byte_of_the_host_costs_what_was_programmed_for_it() {
     let nothing = run(&small(), list([request(0, Op::WriteZeroes, 0, 65_536)]), RunOptions::default()).unwrap().record;
     assert_eq!(nothing.flash_written_per_host_byte, None, "write zeroes bring no bytes");
 }
+
+#[test]
+fn few_writes_to_a_drive_in_its_steady_state_are_no_write_amplification() {
+    // A superblock of each die is 512 MiB; the drive is idle between the writes.
+    let written = |past, mib: u64| {
+        let mut options = RunOptions::default();
+        options.device.precondition = past;
+        let text = format!("rw=randwrite,bs=4k,size=1g,number_ios={},rate_iops=10000", mib * 256);
+        run(&Profile::generic(), job(&text, 1), options).unwrap().record
+    };
+    let few = written(Precondition::Steady, 32);
+    let told = warned(&few, "little was written to flash").unwrap_or_else(|| panic!("{:?}", few.warnings));
+    assert!(told.contains("512 MiB") && few.write_amplification > 2.0, "{told}, {}", few.write_amplification);
+    assert!(warned(&written(Precondition::Steady, 600), "little was written").is_none());
+    assert!(warned(&written(Precondition::Filled(1.0), 32), "little was written").is_none());
+}
+
+#[test]
+fn host_memory_that_the_drive_does_not_take_is_told() {
+    let lent = |size: &str| {
+        let profile = with(tidewater_core::profile::builtin("ssd-a").unwrap(), &[size]);
+        run(&profile, job("rw=randread,bs=4k,size=64m,number_ios=100", 1), at_depth(1)).unwrap().record
+    };
+    let little = lent("hmb.size=4MiB");
+    assert!(warned(&little, "no host memory was lent: 4 MiB").is_some(), "{:?}", little.warnings);
+    assert!(warned(&little, "not trusted").is_none(), "{:?}", little.warnings);
+    let enough = lent("hmb.size=8MiB");
+    assert!(warned(&enough, "no host memory").is_none() && warned(&enough, "not trusted").is_some());
+}
