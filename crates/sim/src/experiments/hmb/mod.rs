@@ -168,7 +168,7 @@ fn knee(curve: &[(f64, f64)], share: f64) -> Option<f64> {
 
 /// A knee, in words.
 fn told(knee: Option<f64>, unit: &str) -> String {
-    knee.map_or("none".into(), |at| format!("{at:.0} {unit}"))
+    knee.map_or("none".into(), |at| format!("{at:.0} {unit}").trim_end().to_owned())
 }
 
 #[cfg(test)]
@@ -182,5 +182,10 @@ mod tests {
         assert_eq!(knee(&curve, 5.0), None);
         assert_eq!(knee(&curve[..3], 0.5), None);
         assert_eq!(knee(&[], 0.5), None);
+    }
+
+    #[test]
+    fn a_knee_without_a_unit_has_no_space_behind_it() {
+        assert_eq!([told(Some(32.0), "KiB"), told(Some(2000.0), ""), told(None, "KiB")], ["32 KiB", "2000", "none"]);
     }
 }
