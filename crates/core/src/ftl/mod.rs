@@ -17,6 +17,7 @@ mod bad;
 pub mod checkpoint;
 mod collect;
 mod dies;
+mod done;
 mod hybrid;
 mod layout;
 mod log;
@@ -41,8 +42,7 @@ pub use recover::{Flaw, RecoveryReport};
 pub use slc::{SlcFill, slc_reserve, slc_rows};
 pub use write::NO_OWNER;
 
-use crate::events::EventQueue;
-use crate::flash::{Flash, Kind, NONE, Operation, Source};
+use crate::flash::{Flash, Kind, NONE};
 use crate::profile::{FtlProfile, Profile};
 use checkpoint::Checkpoint;
 use dies::DieSet;
@@ -52,7 +52,6 @@ use slc::Slc;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use tidewater_base::Instant;
 use tidewater_nand::{Medium, Origin, Stamps};
 
 /// What a superblock is used for.
@@ -550,66 +549,10 @@ impl<M: Medium> Ftl<M> {
         self.rejected.pop()
     }
 
-    /// The flash operation with this number, which is of this kind, is done; and is no host read: those concern their owners only.
-    // Programs and reads of collection, which are nearly all, look up what they need of their operation; the others get a copy of
-    // it, since they may queue what takes its place.
-    #[inline(always)]
-    pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, kind: Kind, done: u32) {
-        match kind {
-            Kind::Program if self.layout.has_single_rows() => self.on_programmed::<true>(now, events, done),
-            Kind::Program => self.on_programmed::<false>(now, events, done),
-            Kind::Erase => self.on_erased(now, events, done),
-            Kind::Read => self.on_read(now, events, done),
-        }
-    }
-
-    #[inline(always)]
-    fn on_read(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
-        let &Operation { source, superblock, .. } = self.flash.operation(done);
-        match source {
-            Source::CollectRead if self.hybrid.is_some() || self.is_mapping(superblock) => {
-                self.on_other_read(now, events, done);
-            }
-            Source::CollectRead | Source::FoldRead if self.layout.has_single_rows() => {
-                self.on_collect_read::<true>(now, events, done);
-            }
-            Source::CollectRead | Source::FoldRead => self.on_collect_read::<false>(now, events, done),
-            _ => self.on_other_read(now, events, done),
-        }
-    }
-
-    #[inline(never)]
-    fn on_other_read(&mut self, now: Instant, events: &mut EventQueue, done: u32) {
-        let operation = *self.flash.operation(done);
-        match operation.source {
-            Source::CollectRead if self.hybrid.is_some() => self.on_merge_read(now, events, &operation),
-            Source::CollectRead => self.on_mapping_collect_read(now, events, &operation),
-            Source::MapRead => self.on_map_read(now, events, &operation),
-            Source::Recovery => self.on_recovery_read(now, events, &operation),
-            _ => {}
-        }
-    }
-
     /// Whether a superblock is one of the mapping pages'.
     #[inline]
     fn is_mapping(&self, superblock: u32) -> bool {
         self.map_cache.is_some() && self.superblocks[superblock as usize].stream == Stream::Mapping
-    }
-
-    /// A die's array has finished an operation of this kind; returns the number of the one that is done with.
-    #[inline(always)]
-    pub fn on_cell(
-        &mut self,
-        now: Instant,
-        events: &mut EventQueue,
-        die: u32,
-        generation: u32,
-        kind: Kind,
-    ) -> Option<u32> {
-        if kind == Kind::Read && !self.layout.has_single_rows() {
-            self.expect_copies(die);
-        }
-        self.flash.on_cell(now, events, die, generation, kind, &mut self.medium, &self.layout)
     }
 
     /// Host units in rows that are not programmed yet, with their versions. Not those that were overtaken: what
