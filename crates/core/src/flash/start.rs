@@ -101,6 +101,7 @@ impl Shared {
         if !self.slc.is_empty() && self.slc[operation.superblock as usize] {
             return SLC_KIND;
         }
+        // It is less anyhow; said so, tables of as many kinds are looked up in without another comparison.
         usize::from(self.kinds[operation.row as usize]) % (SLC_KIND + 1)
     }
 
