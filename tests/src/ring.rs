@@ -5,6 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use tidewater_client::files::{Globs, OwnFiles, Setup};
+use tidewater_client::live::Level;
+
 use crate::{Build, tidewater};
 
 /// Bytes of a lane's ring.
@@ -86,6 +89,13 @@ impl Device {
     /// What a log is opened by.
     pub fn target(&self) -> String {
         format!("vfio-user:{}", self.folder.join("f0.sock").display())
+    }
+
+    /// Files of this process on its log, at RING.
+    pub fn files(&self) -> OwnFiles {
+        let (globs, level, owners) = (Globs::from_text("/**"), Some(Level::Ring), Vec::new());
+        let setup = Setup { target: self.target(), lane: 0, level, globs, owners, forget: false };
+        OwnFiles::open(&setup).expect("a log").0
     }
 
     /// Ends it (SIGKILL).

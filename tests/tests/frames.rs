@@ -6,18 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tidewater_base::rng::Rng;
-use tidewater_client::files::{Changed, Globs, OwnFiles, Setup};
-use tidewater_client::live::Level;
+use tidewater_client::files::Changed;
 use tidewater_tests::ring::Device;
 
 const LOG: [&str; 2] = ["--set", "fast.on_wrap=wait-for-trim"];
-
-fn open(device: &Device) -> OwnFiles {
-    let globs = Globs::from_text("/**");
-    let owners = Vec::new();
-    let setup = Setup { target: device.target(), lane: 0, level: Some(Level::Ring), globs, owners, forget: false };
-    OwnFiles::open(&setup).expect("a log").0
-}
 
 fn new_file(path: &Path) -> File {
     File::options().read(true).write(true).create(true).truncate(true).open(path).expect("a file")
@@ -43,7 +35,7 @@ fn frames_of_all_sizes_are_told_as_one_and_come_back_from_the_log() {
     // As SQLite's, with nothing in a part, too small and too large to be compared, and the larger part first.
     for (head, body) in [(24, 4096), (0, 4096), (4096, 0), (24, 60), (0, 0), (24, 8192), (24, 65536), (3000, 100)] {
         let file = Arc::new(new_file(&path));
-        let files = open(&device);
+        let files = device.files();
         let number = files.enter(&path).expect("it enters");
         let kept = Arc::new(Mutex::new(Vec::new()));
         let (its_kept, its_file) = (Arc::clone(&kept), Arc::clone(&file));
@@ -77,7 +69,7 @@ fn frames_of_all_sizes_are_told_as_one_and_come_back_from_the_log() {
         drop(files);
         left_to_the_log += kept.lock().unwrap().len();
 
-        let files = open(&device);
+        let files = device.files();
         assert!(std::fs::read(&path).expect("a file") == expected, "{head} + {body} do not come back");
         files.finish().expect("it ends");
     }
@@ -91,7 +83,7 @@ fn of_a_frame_that_the_system_wrote_in_part_the_log_has_what_the_file_has() {
     let path = folder.path().join("log");
     let mut rng = Rng::new(12, b"frames");
     let file = new_file(&path);
-    let files = open(&device);
+    let files = device.files();
     let number = files.enter(&path).expect("it enters");
     let (mut head, mut page) = ([3; 24], [4; 4096]);
     for turn in 0..200 {
@@ -110,7 +102,7 @@ fn of_a_frame_that_the_system_wrote_in_part_the_log_has_what_the_file_has() {
     let expected = std::fs::read(&path).expect("a file");
     drop(files);
 
-    let files = open(&device);
+    let files = device.files();
     assert!(
         std::fs::read(&path).expect("a file") == expected,
         "the log leads to what was meant, and not to what was done"
@@ -124,7 +116,7 @@ fn a_frame_of_a_file_without_a_name_is_written_and_no_more() {
     let device = Device::start(folder.path(), &LOG);
     let path = folder.path().join("log");
     let file = new_file(&path);
-    let files = open(&device);
+    let files = device.files();
     let number = files.enter(&path).expect("it enters");
     files.remove(&path, || std::fs::remove_file(&path).is_ok()).expect("the log is there");
     let write = |bytes: &[u8]| file.write_all_at(bytes, 0).is_ok();

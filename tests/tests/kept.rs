@@ -7,18 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tidewater_client::files::{Changed, FilesError, Globs, OwnFiles, Setup};
-use tidewater_client::live::Level;
+use tidewater_client::files::{Changed, FilesError, OwnFiles};
 use tidewater_tests::ring::Device;
 
 const LOG: [&str; 2] = ["--set", "fast.on_wrap=wait-for-trim"];
-
-fn open(device: &Device) -> OwnFiles {
-    let globs = Globs::from_text("/**");
-    let (level, owners) = (Some(Level::Ring), Vec::new());
-    let setup = Setup { target: device.target(), lane: 0, level, globs, owners, forget: false };
-    OwnFiles::open(&setup).expect("a log").0
-}
 
 /// Bytes, and where they go.
 type Piece = (u64, Vec<u8>);
@@ -34,7 +26,7 @@ struct Layer {
 
 impl Layer {
     fn new(device: &Device, path: &Path) -> Layer {
-        let files = open(device);
+        let files = device.files();
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file");
         let number = files.enter(path).expect("it enters");
         let (kept, refuses) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
@@ -124,7 +116,7 @@ fn what_was_kept_by_a_process_that_died_comes_back_though_the_log_was_trimmed() 
     drop(layer.files);
     assert!(std::fs::read(&path).expect("a file").len() < all.len());
 
-    let files = open(&device);
+    let files = device.files();
     assert!(std::fs::read(&path).expect("a file") == all, "promised bytes are lost");
     files.finish().expect("it ends");
 }
@@ -154,7 +146,7 @@ fn what_cannot_be_brought_stays_on_the_log_and_nothing_is_promised_any_more() {
         assert!(layer.write(4000, b"later").is_err() && layer.files.finish().is_err());
         assert!(std::fs::read(&path).expect("a file").is_empty());
 
-        let files = open(&device);
+        let files = device.files();
         let back = std::fs::read(&path).expect("a file");
         assert!(back.starts_with(&all), "promised bytes are lost");
         files.finish().expect("it ends");
@@ -173,7 +165,7 @@ fn comes_back(device: &Device, path: &Path, then: impl FnOnce(&Layer)) -> Vec<u8
     let found = path.parent().expect("a folder").join("found");
     let left = if found.exists() { &found } else { path };
     File::options().write(true).open(left).and_then(|file| file.set_len(0)).expect("it is there");
-    open(device).finish().expect("it is there");
+    device.files().finish().expect("it is there");
     std::fs::read(left).expect("it is there")
 }
 
@@ -204,7 +196,7 @@ fn a_file_that_a_layer_renames_is_found_again_by_its_new_name() {
     layer.write(0, b"moved").expect("there is room");
     layer.files.rename(&first, &second, || std::fs::rename(&first, &second).is_ok()).expect("the log is there");
     drop(layer);
-    open(&device).finish().expect("nothing is missing");
+    device.files().finish().expect("nothing is missing");
     assert_eq!(std::fs::read(second.join("log")).expect("it is there"), b"moved");
     // Over another one of the log, which nobody misses.
     let over = comes_back(&device, &path, |layer| {
@@ -226,5 +218,5 @@ fn a_file_of_a_layer_that_loses_one_of_its_names_is_not_missed() {
     assert_eq!(removed.expect("the log is there"), Changed::Done);
     assert_eq!(std::fs::read(&other).expect("it is there"), b"kept", "it left the log, and what was kept went to it");
     drop(layer);
-    open(&device).finish().expect("nothing is missing");
+    device.files().finish().expect("nothing is missing");
 }

@@ -7,8 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, fcntl};
-use tidewater_client::files::{Changed, Globs, OwnFiles, Setup};
-use tidewater_client::live::Level;
+use tidewater_client::files::{Changed, OwnFiles};
 use tidewater_tests::ring::Device;
 
 fn lock(file: &File) {
@@ -48,10 +47,7 @@ fn locked(path: &Path) -> File {
 fn locks_of_a_file_outlive_what_the_library_does_with_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let device = Device::start(folder.path(), &["--set", "fast.on_wrap=wait-for-trim"]);
-    let globs = Globs::from_text("/**");
-    let (level, owners) = (Some(Level::Ring), Vec::new());
-    let setup = Setup { target: device.target(), lane: 0, level, globs, owners, forget: false };
-    let files = OwnFiles::open(&setup).expect("a log").0;
+    let files = device.files();
 
     // The control: as other files are treated, a lock is lost.
     let other = folder.path().join("other");
@@ -88,7 +84,7 @@ fn locks_of_a_file_outlive_what_the_library_does_with_it() {
     // The process dies, and its log leads to what the file had.
     let whole = std::fs::read(&path).expect("a file");
     drop(files);
-    let files = OwnFiles::open(&setup).expect("a log").0;
+    let files = device.files();
     assert!(std::fs::read(&path).expect("a file") == whole);
     files.finish().expect("it ends");
 }

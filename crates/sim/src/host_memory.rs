@@ -56,16 +56,17 @@ impl LentMemory {
     /// less than the drive's least.
     pub fn of_profile(profile: &Profile, device: &Device<impl Medium>, now: Instant) -> LentMemory {
         let mut host = LentMemory::default();
-        if let Some(bytes) = LentMemory::offer(profile, device.host_memory().wanted()) {
+        let wanted = device.host_memory().wanted();
+        let bytes = LentMemory::offer(profile, wanted);
+        if profile.hmb.enabled && wanted > 0 && bytes >= profile.serve.hmb_min {
             host.lend(now, bytes, false);
         }
         host
     }
 
-    /// Bytes that a host lends to a drive that has use for `wanted`; `None` where it lends nothing.
-    pub(crate) fn offer(profile: &Profile, wanted: u64) -> Option<u64> {
-        let bytes = if profile.hmb.size > 0 { profile.hmb.size } else { wanted };
-        (profile.hmb.enabled && wanted > 0 && bytes >= profile.serve.hmb_min).then_some(bytes)
+    /// Bytes that a host that lends memory has for a drive that has use for `wanted`. A drive takes no less than its least.
+    pub(crate) fn offer(profile: &Profile, wanted: u64) -> u64 {
+        if profile.hmb.size > 0 { profile.hmb.size } else { wanted }
     }
 
     fn tell(&mut self, at: Instant, what: Pending) {

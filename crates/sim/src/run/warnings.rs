@@ -81,11 +81,12 @@ pub(super) fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String
 /// Says so when the host would lend memory, but less than the drive takes.
 fn not_lent(device: &Device) -> Option<String> {
     let (profile, wanted) = (device.profile(), device.host_memory().wanted());
-    (profile.hmb.enabled && wanted > 0 && LentMemory::offer(profile, wanted).is_none()).then(|| {
+    let offered = LentMemory::offer(profile, wanted);
+    (profile.hmb.enabled && wanted > 0 && offered < profile.serve.hmb_min).then(|| {
         format!(
             "no host memory was lent: {} ([hmb] size) are less than the {} that the drive takes at least ([serve] hmb_min), so what \
              the profile places there did without",
-            bytes(profile.hmb.size),
+            bytes(offered),
             bytes(profile.serve.hmb_min)
         )
     })

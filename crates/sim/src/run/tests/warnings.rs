@@ -129,13 +129,18 @@ fn few_writes_to_a_drive_in_its_steady_state_are_no_write_amplification() {
 
 #[test]
 fn host_memory_that_the_drive_does_not_take_is_told() {
-    let lent = |size: &str| {
-        let profile = with(tidewater_core::profile::builtin("ssd-a").unwrap(), &[size]);
+    let set = |changes: &[&str]| {
+        let profile = with(tidewater_core::profile::builtin("ssd-a").unwrap(), changes);
         run(&profile, job("rw=randread,bs=4k,size=64m,number_ios=100", 1), at_depth(1)).unwrap().record
     };
+    let lent = |size: &str| set(&[size]);
     let little = lent("hmb.size=4MiB");
     assert!(warned(&little, "no host memory was lent: 4 MiB").is_some(), "{:?}", little.warnings);
     assert!(warned(&little, "not trusted").is_none(), "{:?}", little.warnings);
     let enough = lent("hmb.size=8MiB");
     assert!(warned(&enough, "no host memory").is_none() && warned(&enough, "not trusted").is_some());
+    // As much as the drive wishes, which is less than it takes.
+    let wish = set(&["hmb.size=0", "memory.lent.size=4MiB"]);
+    let told = warned(&wish, "no host memory was lent").unwrap_or_else(|| panic!("{:?}", wish.warnings));
+    assert!(told.contains("lent: 4 MiB"), "{told}");
 }
