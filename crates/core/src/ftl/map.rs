@@ -7,7 +7,7 @@ use tidewater_base::table::{Bytes, Table};
 const CHUNK: usize = 2 << 20;
 
 /// Up to so many logical pages (128 GiB in 4 KiB pages) the map is in huge pages: it is small enough then that a workload
-/// which touches a little everywhere wastes nothing to speak of.
+/// which touches a little everywhere wastes nothing to speak of. A larger one is when all of it is expected to be used.
 const HUGE_UNTIL: u32 = 32 << 20;
 
 /// What a logical page maps to.
@@ -44,6 +44,11 @@ impl ValidBits {
     /// Bits for so many physical units, all clear, under a map of `units` logical pages.
     pub(super) fn new(address_space: u64, units: u32) -> ValidBits {
         ValidBits(Bytes::zeroed(WORD * address_space.div_ceil(64) as usize, units <= HUGE_UNTIL))
+    }
+
+    /// Nearly all units will be used, so that huge pages are worth it whatever their number. Call it while no bit is set.
+    pub(super) fn expect_all(&mut self) {
+        self.0 = Bytes::zeroed(self.0.len(), true);
     }
 
     /// The bits of 64 units, this one among them; none beyond the end.
@@ -114,6 +119,11 @@ impl Map {
     pub fn new(units: u32) -> Map {
         let chunks = (units as usize).div_ceil(CHUNK);
         Map { chunks: vec![Table::default(); chunks], huge: units <= HUGE_UNTIL, units, mapped: 0 }
+    }
+
+    /// Nearly all logical pages will be mapped, so that huge pages are worth it whatever their number. Call it while none is.
+    pub(super) fn expect_all(&mut self) {
+        self.huge = true;
     }
 
     /// Logical pages.

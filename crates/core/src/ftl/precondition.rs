@@ -19,6 +19,17 @@ pub enum Precondition {
     Steady,
 }
 
+impl Precondition {
+    /// Whether all logical pages were written.
+    fn is_full(self) -> bool {
+        match self {
+            Precondition::Fresh => false,
+            Precondition::Filled(share) => share >= 1.0,
+            Precondition::Steady => true,
+        }
+    }
+}
+
 impl<M: Medium> Ftl<M> {
     /// Constructs a past. Call it on a new drive only. `tag` is the version of the content.
     ///
@@ -26,6 +37,10 @@ impl<M: Medium> Ftl<M> {
     /// In words, when bad blocks leave too little room for the steady state.
     pub fn precondition(&mut self, past: Precondition, seed: u64, tag: u64) -> Result<(), String> {
         assert_eq!(self.map.mapped(), 0, "only a new drive can be given a past");
+        if past.is_full() {
+            self.map.expect_all();
+            self.valid_bits.expect_all();
+        }
         match past {
             Precondition::Fresh => {}
             _ if self.hybrid.is_some() => self.construct_blocks(past, seed, tag)?,
@@ -233,8 +248,7 @@ impl<M: Medium> Ftl<M> {
         // What is collected by cost and benefit is chosen by its age, too.
         self.host_clock = aged.iter().map(|a| a.age).max().unwrap_or(0);
         // Which logical pages: a permutation of all, dealt out in physical order.
-        let shuffle = Shuffle::new(total, seed);
-        let mut dealt = 0u32;
+        let mut pages = Dealer::new(Shuffle::new(total, seed), |lpn| self.map.prefetch(lpn));
         let mut rng = Rng::new(seed, b"steady state");
         let units = self.layout.units_per_row as usize;
         let mut row = [Nand::NO_LPN; 64];
@@ -245,8 +259,7 @@ impl<M: Medium> Ftl<M> {
                     // Selection sampling (Knuth, volume 2, algorithm S): exactly so many, evenly spread.
                     let take = rows.contains(&index) && rng.below(u64::from(slots)) < u64::from(left);
                     slots -= u32::from(rows.contains(&index));
-                    *lpn = if take { shuffle.at(dealt) } else { Nand::NO_LPN };
-                    dealt += u32::from(take);
+                    *lpn = if take { pages.deal(|lpn| self.map.prefetch(lpn)) } else { Nand::NO_LPN };
                     left -= u32::from(take);
                 }
                 self.superblocks[superblock as usize].rows += 1;
@@ -257,7 +270,7 @@ impl<M: Medium> Ftl<M> {
                 self.superblocks[superblock as usize].closed_at = self.host_clock - age;
             }
         }
-        assert_eq!(dealt, total, "every logical page has its place");
+        assert_eq!(pages.dealt, total, "every logical page has its place");
         Ok(())
     }
 
@@ -381,9 +394,59 @@ impl Shuffle {
     }
 }
 
+/// Pages that are known before they are dealt, so that their map entries, which lie anywhere in a table larger than the caches,
+/// are there by then.
+const KNOWN: usize = 32;
+
+/// Deals out the numbers of a permutation, each once.
+struct Dealer {
+    shuffle: Shuffle,
+    dealt: u32,
+    /// The next ones, by their number modulo how many these are.
+    known: [u32; KNOWN],
+}
+
+impl Dealer {
+    /// The first are about to be dealt: each is told to `expect`.
+    fn new(shuffle: Shuffle, expect: impl Fn(u32)) -> Dealer {
+        let mut dealer = Dealer { shuffle, dealt: 0, known: [0; KNOWN] };
+        (0..KNOWN as u32).for_each(|i| dealer.learn(i, &expect));
+        dealer
+    }
+
+    fn learn(&mut self, i: u32, expect: impl Fn(u32)) {
+        if i < self.shuffle.n {
+            let number = self.shuffle.at(i);
+            expect(number);
+            self.known[i as usize % KNOWN] = number;
+        }
+    }
+
+    /// The next, of which there must be one; another that will be dealt before long is told to `expect`.
+    fn deal(&mut self, expect: impl Fn(u32)) -> u32 {
+        let number = self.known[self.dealt as usize % KNOWN];
+        self.learn(self.dealt + KNOWN as u32, expect);
+        self.dealt += 1;
+        number
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dealer_deals_what_it_said_in_the_order_of_the_permutation() {
+        for n in [1, KNOWN as u32 - 1, KNOWN as u32, 1_000] {
+            let said = std::cell::RefCell::new(Vec::new());
+            let expect = |number| said.borrow_mut().push(number);
+            let mut dealer = Dealer::new(Shuffle::new(n, 9), expect);
+            let dealt: Vec<u32> = (0..n).map(|_| dealer.deal(expect)).collect();
+            let shuffle = Shuffle::new(n, 9);
+            assert_eq!(dealt, (0..n).map(|i| shuffle.at(i)).collect::<Vec<_>>());
+            assert_eq!(dealt, *said.borrow());
+        }
+    }
 
     #[test]
     fn a_shuffle_is_a_permutation() {
