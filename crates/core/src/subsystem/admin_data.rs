@@ -133,13 +133,18 @@ impl<M: Medium> Subsystem<M> {
         let function = self.slots[slot].function;
         if let Ok(Feature::HostMemoryBuffer(buffer)) = Feature::parse(set)
             && buffer.enable
-            && self.slots[slot].work != Work::HostMemory
             && !set.save
         {
-            self.state.features.check_host_memory(function, &buffer)?;
-            self.slots[slot].work = Work::HostMemory;
-            self.read_list(slot, buffer.list, buffer.entries * HmbDescriptor::SIZE as u32)?;
-            return Ok(Next::Later);
+            // What the drive still uses is lent until it has come back.
+            if self.host_memory.is_leaving(function) {
+                return Err(Status::COMMAND_SEQUENCE_ERROR);
+            }
+            if self.slots[slot].work != Work::HostMemory {
+                self.state.features.check_host_memory(function, &buffer)?;
+                self.slots[slot].work = Work::HostMemory;
+                self.read_list(slot, buffer.list, buffer.entries * HmbDescriptor::SIZE as u32)?;
+                return Ok(Next::Later);
+            }
         }
         let c = &self.controllers[usize::from(function)];
         let queues_exist =

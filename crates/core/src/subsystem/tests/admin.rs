@@ -202,6 +202,52 @@ fn host_memory_is_lent_and_taken_back() {
 }
 
 #[test]
+fn host_memory_that_is_wanted_back_twice_comes_back_twice() {
+    let mut profile = tiny();
+    for (key, value) in [
+        ("memory.hmb.kind", "host"),
+        ("memory.hmb.size", "256KiB"),
+        ("buffer.read_policy", "lru"),
+        ("buffer.read_memory", "hmb"),
+        ("buffer.read_size", "256KiB"),
+    ] {
+        profile.set(key, value).expect("a key and a value");
+    }
+    let mut rig = Rig::with(&profile, |options| (options.hmb_preferred, options.hmb_minimum) = (64, 16));
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let list = rig.alloc(4096);
+    rig.memory[list as usize..][..8].copy_from_slice(&0x10_0000u64.to_le_bytes());
+    rig.memory[list as usize + 8..][..4].copy_from_slice(&64u32.to_le_bytes());
+    let lend = set_feature(feature::HOST_MEMORY_BUFFER, 1).with_dword(12, 64).with_dword(13, list as u32);
+    let lend = lend.with_dword(15, 1);
+    let take_back = set_feature(feature::HOST_MEMORY_BUFFER, 0);
+    let buffer = rig.alloc(4096);
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::write(0, 0, 7), buffer, 0)).status, Status::SUCCESS);
+    assert_eq!(rig.submit(0, 1, &Sqe::flush(0)).status, Status::SUCCESS);
+    assert_eq!(rig.admin(0, &lend).status, Status::SUCCESS);
+    // A page is on its way into what was lent.
+    rig.hold = |output| matches!(output, Output::HostMemory { .. });
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::read(0, 0, 7), buffer, 0)).status, Status::SUCCESS);
+    assert_eq!(rig.held.len(), 1);
+    let cids = [rig.put(0, 0, &take_back), rig.put(0, 0, &take_back)];
+    rig.ring(0, 0);
+    rig.run();
+    assert_eq!(rig.take(0, 0), None, "the drive still uses it");
+    // Until it has come back, it is lent.
+    let early = rig.admin(0, &lend);
+    assert_eq!(early.status, Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(rig.s.host_memory(0).len(), 1);
+    rig.let_go();
+    for cid in cids {
+        assert_eq!(rig.await_completion(0, 0, cid).status, Status::SUCCESS);
+    }
+    assert!(rig.s.host_memory(0).is_empty());
+    assert_eq!(rig.admin(0, &lend).status, Status::SUCCESS);
+    assert_eq!(rig.s.device().host_memory().bytes(), 256 << 10);
+}
+
+#[test]
 fn writes_without_a_cache_are_durable() {
     let mut rig = Rig::new();
     rig.enable(0);
