@@ -2,6 +2,7 @@
 
 use super::bring_up::identify;
 use super::*;
+use crate::subsystem::namespaces::Initial;
 use tidewater_wire::nvme::identify::{IdentifyNamespace, NamespaceManagement, parse_namespace_list};
 use tidewater_wire::nvme::{DsmRange, Event, NSID_ALL, feature, log_page};
 
@@ -245,6 +246,40 @@ fn host_memory_that_is_wanted_back_twice_comes_back_twice() {
     assert!(rig.s.host_memory(0).is_empty());
     assert_eq!(rig.admin(0, &lend).status, Status::SUCCESS);
     assert_eq!(rig.s.device().host_memory().bytes(), 256 << 10);
+}
+
+#[test]
+fn blocks_of_4_kib_are_zeroed_and_verified_as_many_as_a_command_can_tell() {
+    let mut profile = tiny();
+    profile.set("nand.blocks_per_plane", "512").expect("a good value");
+    let mut rig = Rig::with(&profile, |options| {
+        options.namespaces = vec![Initial { bytes: 72 << 20, block_shift: 12, shared: false }];
+    });
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let buffer = rig.alloc(4096);
+    let last = (72 << 8) - 1;
+    for (fua, blocks) in [(false, 8_193u64), (true, 16_384), (false, last + 1)] {
+        for block in [0, blocks - 1] {
+            rig.memory[buffer as usize..][..4096].fill(9);
+            let write = with_prps(&Sqe::write(0, block, 0), buffer, 0);
+            assert_eq!(rig.submit(0, 1, &write).status, Status::SUCCESS);
+        }
+        let count = (blocks - 1) as u16;
+        assert_eq!(rig.submit(0, 1, &Sqe::verify(0, 0, count)).status, Status::SUCCESS, "{blocks} blocks");
+        let zeroes = Sqe::write_zeroes(0, 0, count, true);
+        let zeroes = if fua { zeroes.with_fua() } else { zeroes };
+        let syncs = rig.syncs;
+        assert_eq!(rig.submit(0, 1, &zeroes).status, Status::SUCCESS, "{blocks} blocks");
+        assert_eq!(rig.syncs - syncs, u32::from(fua), "it is made safe once, at its end");
+        for block in [0, blocks - 1] {
+            let read = with_prps(&Sqe::read(0, block, 0), buffer, 0);
+            assert_eq!(rig.submit(0, 1, &read).status, Status::SUCCESS);
+            assert_eq!(rig.bytes(buffer, 4096).unwrap(), [0; 4096], "block {block} of {blocks}");
+        }
+    }
+    assert_eq!(rig.submit(0, 1, &Sqe::verify(0, last - 9_999, 9_999)).status, Status::SUCCESS);
+    assert_eq!(rig.submit(0, 1, &Sqe::verify(0, last - 9_999, 10_000)).status, Status::LBA_OUT_OF_RANGE);
 }
 
 #[test]
