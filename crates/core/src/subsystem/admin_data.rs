@@ -81,7 +81,7 @@ impl<M: Medium> Subsystem<M> {
     fn get_log_page(&mut self, slot: Slot, get: &GetLogPage) -> Outcome {
         let function = self.slots[slot].function;
         let flash = || flash_of(&self.device, self.read_only);
-        let c = &mut self.controllers[usize::from(function)];
+        let c = &self.controllers[usize::from(function)];
         // No page is of one namespace (LPA), but the changes are told of all.
         if get.lid == log_page::SMART && get.nsid != 0 && get.nsid != NSID_ALL {
             return Err(Status::INVALID_FIELD);
@@ -94,7 +94,7 @@ impl<M: Medium> Subsystem<M> {
                 self.state.smart.log(self.now, &flash(), hot).to_bytes().to_vec()
             }
             log_page::FIRMWARE_SLOT => logs::firmware().to_bytes().to_vec(),
-            log_page::CHANGED_NAMESPACES => c.changed.read(get.retain).to_vec(),
+            log_page::CHANGED_NAMESPACES => c.changed.page().to_vec(),
             log_page::EFFECTS => {
                 let window = self.device.window().is_enabled();
                 logs::effects(c.transport, c.privileged, window).to_bytes().to_vec()
@@ -111,6 +111,9 @@ impl<M: Medium> Subsystem<M> {
         };
         let part = get.slice(&page)?.to_vec();
         if !get.retain {
+            if get.lid == log_page::CHANGED_NAMESPACES {
+                self.controllers[usize::from(function)].changed.clear();
+            }
             for event in Event::ALL.iter().filter(|event| event.log_page() == get.lid) {
                 self.controllers[usize::from(function)].events.clear(event.kind());
             }

@@ -283,6 +283,24 @@ fn blocks_of_4_kib_are_zeroed_and_verified_as_many_as_a_command_can_tell() {
 }
 
 #[test]
+fn changes_that_could_not_be_told_are_told_again() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    assert_eq!(rig.admin(0, &set_feature(feature::WRITE_PROTECTION, 1).with_nsid(1)).status, Status::SUCCESS);
+    let at = rig.alloc(4096);
+    let ask = |offset: u32, at: u64| {
+        let sqe =
+            admin_sqe(admin_opcode::GET_LOG_PAGE).with_dword(10, u32::from(log_page::CHANGED_NAMESPACES) | 1023 << 16);
+        with_prps(&sqe.with_dword(12, offset), at, 0)
+    };
+    assert_eq!(rig.admin(0, &ask(4100, at)).status, Status::INVALID_FIELD, "nothing is behind the page's end");
+    assert_eq!(rig.admin(0, &ask(0, at)).status, Status::SUCCESS);
+    assert_eq!(parse_namespace_list(rig.bytes(at, 4096).unwrap()), [1]);
+    assert_eq!(rig.admin(0, &ask(0, at)).status, Status::SUCCESS);
+    assert_eq!(parse_namespace_list(rig.bytes(at, 4096).unwrap()), []);
+}
+
+#[test]
 fn writes_without_a_cache_are_durable() {
     let mut rig = Rig::new();
     rig.enable(0);
