@@ -399,8 +399,8 @@ impl<M> World<M> {
                 }
             }
             None => {
-                if let Some(target) = &mut self.target {
-                    target.complete(function, queue, cqe);
+                if let Some(slot) = self.target.as_mut().and_then(|target| target.complete(function, queue, cqe)) {
+                    self.hear_target(Input::Moved { slot, result: Err(MoveError::Host) });
                 }
             }
         }
