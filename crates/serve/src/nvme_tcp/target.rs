@@ -390,6 +390,11 @@ impl Target {
     /// Closes a connection.
     pub(super) fn close(&mut self, index: usize, border: &mut dyn Border) {
         self.detach(index, border);
+        self.forget(index);
+    }
+
+    /// Closes a connection that leaves nothing behind.
+    fn forget(&mut self, index: usize) {
         if let Some(peer) = self.peers[index].take() {
             // Closing would take it out of the set as well, unless somebody else holds the socket.
             let _ = self.epoll.delete(&peer.stream);

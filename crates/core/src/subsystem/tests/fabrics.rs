@@ -118,6 +118,34 @@ fn a_host_that_leaves_is_gone_when_its_commands_have_ended() {
 }
 
 #[test]
+fn a_reset_of_the_subsystem_takes_fabrics_hosts_their_controllers() {
+    let mut rig = rig();
+    rig.enable(0);
+    rig.input(Input::Connect { function: 2, entries: 32, privileged: false, keep_alive_ms: 0 });
+    enable(&mut rig, 1);
+    rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+    rig.hold = |output| matches!(output, Output::Fetch { .. });
+    assert_eq!(capsule(&mut rig, 1, 1, 7, &Sqe::write(0, 0, 7)), None);
+    rig.write(0, offset::NSSR, 0x4E56_4D65);
+    rig.run();
+    let gone = |rig: &Rig| -> Vec<u8> {
+        let gone = rig
+            .said
+            .iter()
+            .filter_map(|output| if let Output::Gone { function } = output { Some(*function) } else { None });
+        gone.collect()
+    };
+    // Their I/O queues are no more, and a connection can't be told otherwise; what is under way ends first.
+    assert_eq!(gone(&rig), [2]);
+    rig.let_go();
+    rig.run();
+    assert_eq!(gone(&rig), [2, 1]);
+    assert_eq!(rig.read(0, offset::CSTS), 1 << 4, "the reset is told");
+    rig.input(Input::Connect { function: 1, entries: 32, privileged: false, keep_alive_ms: 0 });
+    enable(&mut rig, 1);
+}
+
+#[test]
 fn silence_is_told() {
     let mut rig = rig();
     rig.input(Input::Connect { function: 2, entries: 32, privileged: false, keep_alive_ms: 1_000 });
