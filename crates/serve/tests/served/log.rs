@@ -5,6 +5,7 @@ use crate::support::{Drive, Host, TIME, serve_in_child, setup, spawn_server};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
+use tidewater_base::checksum::crc32c;
 use tidewater_core::fast::bar;
 use tidewater_core::profile::{Profile, Timing, builtin};
 use tidewater_serve::control::Request;
@@ -323,6 +324,32 @@ fn a_persistent_memory_region_outlives_stops_and_what_a_barrier_covers_power_cut
     let mut other = drive.client(1);
     assert!(region_of(&mut other).iter().all(|&byte| byte == 0));
     drop((client, other));
+    drive.stop();
+}
+
+#[test]
+fn a_barrier_covers_pages_that_end_in_a_checksum_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut profile = tiny_log(Timing::None, true);
+    // Nobody tells the device what is stored into memory that is mapped.
+    profile.set("serve.access", "mapped").expect("it may be set");
+    let drive = Drive::start(&served(profile, folder.path()));
+    let mut client = drive.client(0);
+    enable_region(&mut client);
+    // As databases lay pages out. The CRC-32C of all bytes that end in their CRC-32C is the same.
+    let page = |value: u8| {
+        let content = vec![value; 4092];
+        [content.as_slice(), &crc32c(&content).to_le_bytes()].concat()
+    };
+    for value in 1..4 {
+        put(&mut client, 4096, &page(value), true).expect("a store");
+    }
+    drive.ask(&Request::PowerCut { off_ms: 1 });
+    drive.wait_for("serving");
+    drop(client);
+    let mut client = drive.client(0);
+    assert!(region_of(&mut client)[4096..8192] == page(3), "what the last barrier covered is gone");
+    drop(client);
     drive.stop();
 }
 
