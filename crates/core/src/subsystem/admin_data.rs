@@ -179,6 +179,12 @@ impl<M: Medium> Subsystem<M> {
                 self.submit(slot);
                 return Ok(Next::Later);
             }
+            // The temperature never changes: it passes a threshold when that is set, or has passed it when its event is asked for.
+            feature::TEMPERATURE_THRESHOLD | feature::ASYNC_EVENTS => {
+                if self.state.features.is_hot(function) {
+                    self.raise(function, Event::Temperature);
+                }
+            }
             _ => self.look_up_features(function),
         }
         Ok(if set.save { self.save_first(slot) } else { Next::Done(dw0) })

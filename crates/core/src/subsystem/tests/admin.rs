@@ -377,6 +377,54 @@ fn events_wait_for_requests_and_for_their_log_page() {
 }
 
 #[test]
+fn warnings_that_a_host_asks_to_hear_of_are_told() {
+    let ask = admin_sqe(admin_opcode::ASYNCHRONOUS_EVENT_REQUEST);
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.put(0, 0, &ask);
+    // Whether the temperature is told when a command has ended.
+    let told = |rig: &mut Rig, sqe: Sqe| {
+        rig.put(0, 0, &sqe);
+        rig.ring(0, 0);
+        rig.run();
+        let ended: Vec<u32> = std::iter::from_fn(|| rig.take(0, 0)).map(|cqe| cqe.dw0).collect();
+        rig.ring_head(0, 0);
+        ended.contains(&Event::Temperature.dword())
+    };
+    // It is past a threshold before the host wants to hear of it, and after.
+    assert!(!told(&mut rig, set_feature(feature::TEMPERATURE_THRESHOLD, 300)));
+    assert!(told(&mut rig, set_feature(feature::ASYNC_EVENTS, 2)));
+    assert!(!told(&mut rig, set_feature(feature::TEMPERATURE_THRESHOLD, 343)));
+    get_log(&mut rig, 0, log_page::SMART, 512);
+    assert!(!told(&mut rig, ask));
+    assert!(told(&mut rig, set_feature(feature::TEMPERATURE_THRESHOLD, 300)));
+
+    // Blocks that fail use up the spare ones.
+    let mut profile = tiny();
+    profile.set("nand.erase_fail_rate", "0.02").expect("a good value");
+    let mut rig = Rig::with(&profile, |_| {});
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    rig.admin(0, &set_feature(feature::ASYNC_EVENTS, 1));
+    rig.put(0, 0, &ask);
+    rig.ring(0, 0);
+    let buffer = rig.alloc(128 << 10);
+    let (first, second) = rig.prps(buffer, 128 << 10);
+    let units = rig.s.device().capacity() >> 17;
+    for round in 0..100_000 {
+        let write = Sqe::write(0, round * 7 % units * 256, 255);
+        rig.submit(0, 1, &with_prps(&write, first, second));
+        if rig.s.health().critical_warning & 1 != 0 {
+            break;
+        }
+        assert_eq!(rig.take(0, 0), None, "spare: {} %", rig.s.health().available_spare);
+    }
+    assert!(rig.s.health().available_spare < 10);
+    rig.run();
+    assert_eq!(rig.take(0, 0).map(|cqe| cqe.dw0), Some(Event::SpareBelowThreshold.dword()));
+}
+
+#[test]
 fn faults_do_what_they_say() {
     let mut rig = Rig::new();
     rig.enable(0);
