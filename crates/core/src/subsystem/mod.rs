@@ -431,6 +431,11 @@ impl<M: Medium> Subsystem<M> {
         &self.state.namespaces
     }
 
+    /// A sanitize operation runs: what is purged ([`Output::Purge`]) is all that hosts have stored, whatever holds it.
+    pub fn is_sanitizing(&self) -> bool {
+        self.state.sanitize.is_running()
+    }
+
     /// The health log of the subsystem, as Get Log Page tells it.
     pub fn health(&self) -> tidewater_wire::nvme::log::SmartLog {
         self.state.smart.log(self.now, &state::flash_of(&self.device, self.read_only), false)

@@ -133,6 +133,17 @@ impl Pmr {
         Ok(any)
     }
 
+    /// Nothing is left of what was stored into it, neither here nor in the image; the next sync makes that safe.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn clear(&self, image: &mut Image) -> Result<(), StoreFault> {
+        let filled = self.memory.fill(0, self.bytes, 0);
+        debug_assert!(filled);
+        self.mark(0, usize::try_from(self.bytes).map_err(|_| StoreFault)?);
+        self.store(image).map(drop)
+    }
+
     /// The power has failed: what no barrier has covered is gone.
     ///
     /// # Errors

@@ -513,6 +513,14 @@ impl<M> World<M> {
         if self.payload.image_mut().purge_window().is_err() {
             return self.fail_store();
         }
+        if machine.subsystem.is_sanitizing() {
+            // Persistent memory regions are part of what a sanitize is about (NVM Express 1.4, section 8.15). None was enabled when it began.
+            let image = self.payload.image_mut();
+            let mut pmrs = self.ports.iter().filter_map(|port| port.pmr.as_ref());
+            if pmrs.try_for_each(|pmr| pmr.clear(image)).is_err() {
+                return self.fail_store();
+            }
+        }
         let device = machine.subsystem.device();
         let medium = device.medium();
         let nand = medium.config();
