@@ -15,9 +15,10 @@ use tidewater_nand::Medium;
 use tidewater_wire::nvme::feature::{self, Feature, HmbDescriptor};
 use tidewater_wire::nvme::register::PMRCTL_EN;
 use tidewater_wire::nvme::{
-    AdminCommand, DsmRange, Event, FormatNvm, GetLogPage, NSID_ALL, NamespaceManagement, Sanitize, SecureErase,
-    SelfTestAction, SetFeatures, Status, identify as wire, log_page,
+    AdminCommand, DsmRange, Event, FormatNvm, GetLogPage, NSID_ALL, NamespaceManagement, Sanitize, SanitizeAction,
+    SecureErase, SelfTestAction, SetFeatures, Status, identify as wire, log_page,
 };
+use tidewater_wire::vendor::status as vendor_status;
 
 /// Time units of interrupt coalescing (figure 283).
 const COALESCING_UNIT_US: u64 = 100;
@@ -290,6 +291,10 @@ impl<M: Medium> Subsystem<M> {
         let is_protected = self.is_read_only() || self.state.namespaces.iter().any(|ns| ns.is_protected());
         let pmr_enabled = self.controllers.iter().any(|c| c.pmrctl & PMRCTL_EN != 0);
         self.check_unpinned(NSID_ALL)?;
+        // What a log holds is user data as well, and only its client can say that it has no use for it.
+        if wanted.action != SanitizeAction::ExitFailureMode && self.device.fast().holds_log() {
+            return Err(vendor_status::RANGE_RESERVED);
+        }
         match self.state.sanitize.begin(wanted, warns, is_protected, pmr_enabled)? {
             Begun::Nothing => Ok(Next::Done(0)),
             Begun::BlockErase => {

@@ -3,7 +3,9 @@
 use super::admin::set_feature;
 use super::*;
 use tidewater_wire::nvme::feature;
-use tidewater_wire::vendor::{ControlPage, Epoch, IoCommand, ReadLogHeader};
+use tidewater_wire::vendor::{
+    AdminCommand, ControlPage, Epoch, IoCommand, ReadLogHeader, TrimTo, status as vendor_status,
+};
 
 fn rig() -> Rig {
     let mut rig = Rig::with(&tiny(), |options| options.fabrics = 3);
@@ -231,4 +233,29 @@ fn the_fast_side_is_reached_by_queues() {
     let sqe = admin_sqe(admin_opcode::GET_LOG_PAGE).with_dword(10, 0xC1 | 15 << 16).with_dword(11, 1 << 16);
     assert_eq!(rig.admin(1, &with_prps(&sqe, at, 0)).status, Status::SUCCESS);
     assert!(rig.bytes(at, 64).unwrap().iter().any(|&byte| byte != 0) && rig.bytes(at + 64, 64).unwrap() == [0; 64]);
+}
+
+#[test]
+fn a_sanitize_is_refused_while_a_log_holds_anything() {
+    let mut profile = builtin("tiny").unwrap();
+    profile.fast.size = 16 << 10;
+    profile.fast.queue_size = 4096;
+    profile.fast.log_size = 1 << 20;
+    profile.memories.iter_mut().for_each(|memory| memory.survives = crate::profile::Survives::ByCapacitors);
+    let mut rig = Rig::with(&profile, |_| {});
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let buffer = rig.alloc(8192);
+    let append = IoCommand::Append { lane: 0, epoch: Epoch::default(), offset: 0, bytes: 4000 };
+    assert_eq!(rig.submit(0, 1, &with_prps(&append.emit(0), buffer, buffer + 4096)).status, Status::SUCCESS);
+    let sanitize = admin_sqe(admin_opcode::SANITIZE).with_dword(10, 2);
+    assert_eq!(rig.admin(0, &sanitize).status, vendor_status::RANGE_RESERVED, "bytes are in the ring");
+    rig.run();
+    assert!(rig.said.iter().any(|output| matches!(output, Output::StoreLog { .. })), "they are destaged");
+    assert_eq!(rig.admin(0, &sanitize).status, vendor_status::RANGE_RESERVED);
+    let exit = admin_sqe(admin_opcode::SANITIZE).with_dword(10, 1);
+    assert_eq!(rig.admin(0, &exit).status, Status::SUCCESS, "there is no failure to leave");
+    let trim = AdminCommand::TrimLog { function: 0, to: TrimTo::Stream { lane: 0, offset: 4000 } };
+    assert_eq!(rig.admin(0, &trim.emit(0)).status, Status::SUCCESS);
+    assert_eq!(rig.admin(0, &sanitize).status, Status::SUCCESS);
 }
