@@ -1,16 +1,21 @@
 //! A whole drive, firmware and image, behind the NVMe/TCP target: what our own initiator sees of it.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidewater_core::profile::{Profile, Timing, builtin};
 use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Server, Setup, TcpSetup};
 use tidewater_serve::nvme_tcp::initiator::{Controller, Error, Host, Queue, Transfer, discover};
-use tidewater_wire::fabrics::Nqn;
+use tidewater_wire::fabrics::{
+    CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, Nqn, PropertyGet, PropertySet, Response, property,
+};
 use tidewater_wire::nvme::{Sqe, Status};
+use tidewater_wire::nvme_tcp::{CommonHeader, Framing, IcReq, Pdu, Receiver, Rules};
 use tidewater_wire::vendor::{self, ANYWHERE, ControlPage, IoCommand, ReadLogHeader, WindowCommand};
 
 const BLOCK: usize = 4_096;
@@ -248,6 +253,109 @@ fn hosts_that_leave_in_the_middle_free_their_controllers() {
     let mut queue = controller.queue(1, 32).unwrap();
     write(&mut queue, 0, pattern(1, 32));
     assert!(read(&mut queue, 0, 32) == pattern(1, 32));
+    drive.stop();
+}
+
+/// A host that names its commands as it likes.
+struct Raw(TcpStream);
+
+impl Raw {
+    /// Sends these all at once, so that the target finds all of them before the drive hears of the first.
+    fn send(&mut self, pdus: &[(Pdu, &[u8])]) {
+        let mut bytes = Vec::new();
+        pdus.iter().for_each(|(pdu, data)| pdu.append(&Framing::default(), data, &mut bytes));
+        self.0.write_all(&bytes).unwrap();
+    }
+
+    fn receive(&mut self) -> (Pdu, Vec<u8>) {
+        let rules =
+            Rules { receiver: Receiver::Host, framing: Framing::default(), capsule_data_max: 0, data_max: 1 << 24 };
+        let mut bytes = vec![0; 8];
+        self.0.read_exact(&mut bytes).expect("the target answers");
+        let layout = CommonHeader::from_bytes(bytes.first_chunk().unwrap()).layout(&rules).unwrap();
+        bytes.resize(layout.total() as usize, 0);
+        self.0.read_exact(&mut bytes[8..]).expect("the target answers");
+        let data = bytes.split_off(layout.head() + layout.padding);
+        (Pdu::parse(&bytes[..layout.head()], &layout).unwrap(), data)
+    }
+
+    /// The response to a command; what else comes is not looked at.
+    fn response(&mut self, cid: u16) -> Response {
+        loop {
+            if let (Pdu::CapsuleResp(entry), _) = self.receive()
+                && let response = Response::from_bytes(&entry)
+                && response.cid == cid
+            {
+                return response;
+            }
+        }
+    }
+
+    fn property(&mut self, cid: u16, offset: u32) -> u64 {
+        let get = Fabrics::PropertyGet(PropertyGet { offset, len: 4 }).emit(cid);
+        self.send(&[(Pdu::CapsuleCmd(DataPointer::Transport { len: 0 }.put(get)), &[])]);
+        self.response(cid).value
+    }
+
+    /// Waits for CSTS.RDY.
+    fn is_ready(&mut self, ready: bool) -> bool {
+        let until = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < until {
+            if self.property(0x7777, property::CSTS) & 1 == u64::from(ready) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+}
+
+fn configure(cid: u16, value: u64) -> Pdu {
+    let set = Fabrics::PropertySet(PropertySet { offset: property::CC, len: 4, value }).emit(cid);
+    Pdu::CapsuleCmd(DataPointer::Transport { len: 0 }.put(set))
+}
+
+#[test]
+fn an_identifier_that_is_used_again_behind_a_reset_keeps_nothing_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let drive = Drive::start(tiny(), Backing::Memory, folder.path());
+    let stream = TcpStream::connect(drive.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut raw = Raw(stream);
+    let ask = IcReq { alignment: 0, header_digest: false, data_digest: false, r2t_max_zero_based: 0 };
+    raw.send(&[(Pdu::IcReq(ask), &[])]);
+    assert!(matches!(raw.receive().0, Pdu::IcResp(_)));
+    let connect =
+        Connect { queue: 0, entries_zero_based: 15, no_flow_control: false, deletes_queues: false, keep_alive_ms: 0 };
+    let connect = DataPointer::Capsule { offset: 0, len: 1_024 }.put(Fabrics::Connect(connect).emit(1));
+    let data = ConnectData {
+        host_id: [9; 16],
+        controller: CONTROLLER_ANY,
+        subsystem: drive.subsystem.clone(),
+        host: Nqn::new("nqn.2026-01.io.example:raw").unwrap(),
+    };
+    raw.send(&[(Pdu::CapsuleCmd(connect), &data.to_bytes())]);
+    assert_eq!(raw.response(1).status, Status::SUCCESS);
+    const SET_FEATURES: u32 = 0x09;
+    const TIMESTAMP: u32 = 0x0E;
+    const IDENTIFY: u32 = 0x06;
+    let with = |cid: u16, opcode: u32, cdw10: u32, len: u32| {
+        let sqe = Sqe::default().with_dword(0, opcode | u32::from(cid) << 16).with_dword(10, cdw10);
+        Pdu::CapsuleCmd(DataPointer::Transport { len }.put(sqe))
+    };
+    for _ in 0..3 {
+        raw.send(&[(configure(2, 0x0046_0001), &[])]);
+        assert_eq!(raw.response(2).status, Status::SUCCESS);
+        assert!(raw.is_ready(true), "it is enabled");
+        // A command that wants data of its host, a reset, and another command of the first one's identifier.
+        raw.send(&[
+            (with(5, SET_FEATURES, TIMESTAMP, 8), &[]),
+            (configure(6, 0x0046_0000), &[]),
+            (with(5, IDENTIFY, 1, 4_096), &[]),
+        ]);
+        assert!(raw.is_ready(false), "the reset ends");
+    }
+    drop(raw);
     drive.stop();
 }
 

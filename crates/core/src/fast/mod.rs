@@ -281,6 +281,11 @@ impl Fast {
         })
     }
 
+    /// Whether a log holds anything that its client has not let go of (Trim Log).
+    pub fn holds_log(&self) -> bool {
+        self.functions.iter().any(|f| f.log.head() != f.log.tail() || !f.lanes.iter().all(Lane::is_idle))
+    }
+
     /// A function, by its number.
     pub fn function(&self, function: usize) -> Option<&Function> {
         self.functions.get(function)

@@ -15,9 +15,10 @@ use tidewater_nand::Medium;
 use tidewater_wire::nvme::feature::{self, Feature, HmbDescriptor};
 use tidewater_wire::nvme::register::PMRCTL_EN;
 use tidewater_wire::nvme::{
-    AdminCommand, DsmRange, Event, FormatNvm, GetLogPage, NSID_ALL, NamespaceManagement, Sanitize, SecureErase,
-    SelfTestAction, SetFeatures, Status, identify as wire, log_page,
+    AdminCommand, DsmRange, Event, FormatNvm, GetLogPage, NSID_ALL, NamespaceManagement, Sanitize, SanitizeAction,
+    SecureErase, SelfTestAction, SetFeatures, Status, identify as wire, log_page,
 };
+use tidewater_wire::vendor::status as vendor_status;
 
 /// Time units of interrupt coalescing (figure 283).
 const COALESCING_UNIT_US: u64 = 100;
@@ -81,7 +82,7 @@ impl<M: Medium> Subsystem<M> {
     fn get_log_page(&mut self, slot: Slot, get: &GetLogPage) -> Outcome {
         let function = self.slots[slot].function;
         let flash = || flash_of(&self.device, self.read_only);
-        let c = &mut self.controllers[usize::from(function)];
+        let c = &self.controllers[usize::from(function)];
         // No page is of one namespace (LPA), but the changes are told of all.
         if get.lid == log_page::SMART && get.nsid != 0 && get.nsid != NSID_ALL {
             return Err(Status::INVALID_FIELD);
@@ -94,7 +95,7 @@ impl<M: Medium> Subsystem<M> {
                 self.state.smart.log(self.now, &flash(), hot).to_bytes().to_vec()
             }
             log_page::FIRMWARE_SLOT => logs::firmware().to_bytes().to_vec(),
-            log_page::CHANGED_NAMESPACES => c.changed.read(get.retain).to_vec(),
+            log_page::CHANGED_NAMESPACES => c.changed.page().to_vec(),
             log_page::EFFECTS => {
                 let window = self.device.window().is_enabled();
                 logs::effects(c.transport, c.privileged, window).to_bytes().to_vec()
@@ -111,6 +112,9 @@ impl<M: Medium> Subsystem<M> {
         };
         let part = get.slice(&page)?.to_vec();
         if !get.retain {
+            if get.lid == log_page::CHANGED_NAMESPACES {
+                self.controllers[usize::from(function)].changed.clear();
+            }
             for event in Event::ALL.iter().filter(|event| event.log_page() == get.lid) {
                 self.controllers[usize::from(function)].events.clear(event.kind());
             }
@@ -133,13 +137,18 @@ impl<M: Medium> Subsystem<M> {
         let function = self.slots[slot].function;
         if let Ok(Feature::HostMemoryBuffer(buffer)) = Feature::parse(set)
             && buffer.enable
-            && self.slots[slot].work != Work::HostMemory
             && !set.save
         {
-            self.state.features.check_host_memory(function, &buffer)?;
-            self.slots[slot].work = Work::HostMemory;
-            self.read_list(slot, buffer.list, buffer.entries * HmbDescriptor::SIZE as u32)?;
-            return Ok(Next::Later);
+            // What the drive still uses is lent until it has come back.
+            if self.host_memory.is_leaving(function) {
+                return Err(Status::COMMAND_SEQUENCE_ERROR);
+            }
+            if self.slots[slot].work != Work::HostMemory {
+                self.state.features.check_host_memory(function, &buffer)?;
+                self.slots[slot].work = Work::HostMemory;
+                self.read_list(slot, buffer.list, buffer.entries * HmbDescriptor::SIZE as u32)?;
+                return Ok(Next::Later);
+            }
         }
         let c = &self.controllers[usize::from(function)];
         let queues_exist =
@@ -170,6 +179,12 @@ impl<M: Medium> Subsystem<M> {
                 command.durable = true;
                 self.submit(slot);
                 return Ok(Next::Later);
+            }
+            // The temperature never changes: it passes a threshold when that is set, or has passed it when its event is asked for.
+            feature::TEMPERATURE_THRESHOLD | feature::ASYNC_EVENTS => {
+                if self.state.features.is_hot(function) {
+                    self.raise(function, Event::Temperature);
+                }
             }
             _ => self.look_up_features(function),
         }
@@ -276,6 +291,10 @@ impl<M: Medium> Subsystem<M> {
         let is_protected = self.is_read_only() || self.state.namespaces.iter().any(|ns| ns.is_protected());
         let pmr_enabled = self.controllers.iter().any(|c| c.pmrctl & PMRCTL_EN != 0);
         self.check_unpinned(NSID_ALL)?;
+        // What a log holds is user data as well, and only its client can say that it has no use for it.
+        if wanted.action != SanitizeAction::ExitFailureMode && self.device.fast().holds_log() {
+            return Err(vendor_status::RANGE_RESERVED);
+        }
         match self.state.sanitize.begin(wanted, warns, is_protected, pmr_enabled)? {
             Begun::Nothing => Ok(Next::Done(0)),
             Begun::BlockErase => {

@@ -114,9 +114,16 @@ impl<M: Medium> Subsystem<M> {
         self.slots[slot].stage = Stage::Parked;
         for waiting in (0..self.slots.hosts()).map(Slot) {
             let command = &self.slots[waiting];
-            let waits = command.stage == Stage::Vendor && !command.orphan;
-            if waits && command.function == function && command.queue == queue && self.device.cancel(waiting.0) {
-                self.finish(waiting, Status::ABORTED_SQ_DELETION);
+            if command.orphan || command.function != function || command.queue != queue {
+                continue;
+            }
+            match command.stage {
+                Stage::Vendor if self.device.cancel(waiting.0) => self.finish(waiting, Status::ABORTED_SQ_DELETION),
+                // The entry whose blocks it wants may stay pinned for ever. It ends by itself, with this status.
+                Stage::Device if self.device.cancel_held(waiting.0) => {
+                    self.slots[waiting].status = Status::ABORTED_SQ_DELETION;
+                }
+                _ => {}
             }
         }
         // The last of them may have ended it.

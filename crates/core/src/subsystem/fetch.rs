@@ -132,6 +132,10 @@ impl<M: Medium> Subsystem<M> {
         if fabrics {
             return self.serve_capsules(function, queue, slots);
         }
+        // Whoever does not take completions gets no more of them: it comes back when those that wait have room.
+        if !c.completion[usize::from(sq.completion_queue)].waiting.is_empty() {
+            return;
+        }
         let until = if sq.tail < sq.head { sq.entries } else { sq.tail };
         let count = (until - sq.head).min(burst).min(slots.into());
         if count == 0 {

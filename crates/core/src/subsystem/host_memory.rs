@@ -19,8 +19,8 @@ pub(super) struct HostMemoryUse {
     lender: Option<u8>,
     /// It was asked for.
     asked: bool,
-    /// The command that asked.
-    waiting: Option<Slot>,
+    /// The commands that asked.
+    waiting: Vec<Slot>,
     /// What was lent last, if it has come back in order.
     before: Option<(u8, Vec<Segment>)>,
     /// Faults to come, and at how many accesses.
@@ -32,9 +32,14 @@ impl HostMemoryUse {
         self.lender == Some(function)
     }
 
+    /// Whether a controller's host has asked for its memory and has not got it back yet.
+    pub(super) fn is_leaving(&self, function: u8) -> bool {
+        self.is_of(function) && self.asked
+    }
+
     /// A command that waits for the memory is an orphan: the memory is given back all the same.
     pub(super) fn forget_waiting(&mut self, slot: Slot) {
-        self.waiting.take_if(|waiting| *waiting == slot);
+        self.waiting.retain(|waiting| *waiting != slot);
     }
 
     pub(super) fn clear_faults(&mut self) {
@@ -84,7 +89,7 @@ impl<M: Medium> Subsystem<M> {
             self.controllers[usize::from(function)].host_memory.clear();
             return false;
         }
-        self.host_memory.waiting = waiting.or(self.host_memory.waiting);
+        self.host_memory.waiting.extend(waiting);
         if !std::mem::replace(&mut self.host_memory.asked, true) {
             self.tell_device(Input::Lending(Lending::Withdraw));
         }
@@ -97,7 +102,7 @@ impl<M: Medium> Subsystem<M> {
         self.host_memory.asked = false;
         let pieces = std::mem::take(&mut self.controllers[usize::from(function)].host_memory);
         self.host_memory.before = Some((function, pieces));
-        if let Some(slot) = self.host_memory.waiting.take() {
+        for slot in std::mem::take(&mut self.host_memory.waiting) {
             self.finish(slot, Status::SUCCESS);
         }
         self.try_quiesce(function);

@@ -390,9 +390,9 @@ pub enum Output {
         /// The vector.
         vector: u16,
     },
-    /// A fabrics controller is free again.
+    /// A fabrics controller is free again. A host that is still connected to it has lost it: its connections are to be closed.
     Gone {
-        /// A controller whose last command has ended, after [`Input::Disconnect`].
+        /// A controller whose last command has ended, after [`Input::Disconnect`] or a reset of the subsystem.
         function: u8,
     },
     /// The host of a fabrics controller has not been heard of for as long as its Keep Alive Timeout: its connections are to

@@ -58,14 +58,16 @@ impl<M: Medium> Subsystem<M> {
         if !self.erases.is_empty() && self.is_formatting(parsed.nsid) {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
-        // Write Zeroes and Verify of blocks of 4 KiB may be of more blocks of the device than a command tells.
-        if place.blocks > BLOCKS_MAX {
+        // Blocks of 4 KiB may be more blocks of the device than a command of it tells: it gets several, one behind the other.
+        let part = place.blocks.min(BLOCKS_MAX);
+        if parsed.kind.transfers() && part < place.blocks {
             return Err(Status::INVALID_FIELD);
         }
         let write_cache = self.state.features.write_cache(function);
         let command = &mut self.slots[slot];
         command.first_block = place.first;
-        command.blocks = place.blocks as u32;
+        command.blocks = part as u32;
+        command.more = (place.blocks - part) as u32;
         command.start = place.first << self.block_shift;
         let bytes = place.blocks << self.block_shift;
         command.bytes = bytes;
@@ -267,11 +269,26 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
+    /// A command of more blocks than one of the device tells goes on behind those that are done.
+    #[cold]
+    fn go_on_behind(&mut self, slot: Slot) {
+        let command = &mut self.slots[slot];
+        let part = command.more.min(BLOCKS_MAX as u32);
+        command.first_block += u64::from(command.blocks);
+        command.start = command.first_block << self.block_shift;
+        command.blocks = part;
+        command.more -= part;
+        self.submit(slot);
+    }
+
     /// The device has done its part, and no data is on its way.
     #[inline]
     fn after_device(&mut self, slot: Slot) {
         let command = &mut self.slots[slot];
         let status = command.status;
+        if command.more > 0 && status.is_success() && !command.orphan {
+            return self.go_on_behind(slot);
+        }
         if command.durable && status.is_success() && !command.orphan {
             command.stage = Stage::Sync;
             let purge = command.purge;

@@ -241,12 +241,16 @@ impl<M: Medium> Subsystem<M> {
         self.reset(function);
     }
 
-    /// NVM Subsystem Reset (section 7.3.1): every controller.
+    /// NVM Subsystem Reset (section 7.3.1): every controller. A host over fabrics loses its own: its queues are connections, which
+    /// would lead nowhere, and no register that it reads would tell it so.
     fn reset_subsystem(&mut self) {
         for function in 0..self.controllers.len() as u8 {
-            if self.controllers[usize::from(function)].live {
-                self.reset_function(function);
-                self.controllers[usize::from(function)].csts.subsystem_reset_occurred = true;
+            match self.controllers[usize::from(function)].transport {
+                Transport::Pcie => {
+                    self.reset_function(function);
+                    self.controllers[usize::from(function)].csts.subsystem_reset_occurred = true;
+                }
+                Transport::Fabrics => self.disconnect(function),
             }
         }
     }

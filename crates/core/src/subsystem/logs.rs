@@ -84,13 +84,14 @@ impl ChangedNamespaces {
         self.0.insert(nsid);
     }
 
-    /// The log page. Reading it empties it (section 5.14.1.4), unless events are to be retained.
-    pub fn read(&mut self, retain: bool) -> [u8; 4096] {
-        let page = identify::namespace_list(self.0.iter().copied(), 0);
-        if !retain {
-            self.0.clear();
-        }
-        page
+    /// The log page.
+    pub fn page(&self) -> [u8; 4096] {
+        identify::namespace_list(self.0.iter().copied(), 0)
+    }
+
+    /// The host has read it: that empties it (section 5.14.1.4), unless events are to be retained.
+    pub fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// Nothing has changed since.
@@ -213,9 +214,10 @@ mod tests {
         changed.add(7);
         changed.add(2);
         changed.add(7);
-        assert_eq!(identify::parse_namespace_list(&changed.read(true)), [2, 7]);
-        assert_eq!(identify::parse_namespace_list(&changed.read(false)), [2, 7]);
-        assert!(changed.is_empty() && changed.read(false) == [0; 4096]);
+        assert_eq!(identify::parse_namespace_list(&changed.page()), [2, 7]);
+        assert_eq!(identify::parse_namespace_list(&changed.page()), [2, 7]);
+        changed.clear();
+        assert!(changed.is_empty() && changed.page() == [0; 4096]);
     }
 
     #[test]

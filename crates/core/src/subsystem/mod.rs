@@ -104,6 +104,10 @@ pub struct Subsystem<M: Medium = Nand> {
     read_only: bool,
     /// Hosts have been told that the drive takes no writes any more.
     told_end_of_life: bool,
+    /// Hosts have been told that spare blocks are short.
+    told_spare: bool,
+    /// Programs and erases that had failed when spare blocks were counted last.
+    failures_seen: u64,
     host_memory: HostMemoryUse,
     state: State,
     /// Blocks that are to be forgotten, and the commands that are waited for before the first of them are.
@@ -147,6 +151,8 @@ impl<M: Medium> Subsystem<M> {
             recovering: device.is_recovering(),
             read_only: false,
             told_end_of_life: false,
+            told_spare: false,
+            failures_seen: 0,
             host_memory: HostMemoryUse::default(),
             state,
             erases: VecDeque::new(),
@@ -269,6 +275,10 @@ impl<M: Medium> Subsystem<M> {
         debug_assert!(taken.is_ok(), "only Submit is refused");
         if self.device.has_output() {
             self.take_from_device();
+        }
+        let statistics = &self.device.ftl().statistics;
+        if statistics.program_failures + statistics.erase_failures != self.failures_seen {
+            self.on_flash_failed();
         }
         if self.recovering && !self.device.is_recovering() {
             self.on_recovered();
@@ -419,6 +429,11 @@ impl<M: Medium> Subsystem<M> {
     /// The namespaces.
     pub fn namespaces(&self) -> &namespaces::Namespaces {
         &self.state.namespaces
+    }
+
+    /// A sanitize operation runs: what is purged ([`Output::Purge`]) is all that hosts have stored, whatever holds it.
+    pub fn is_sanitizing(&self) -> bool {
+        self.state.sanitize.is_running()
     }
 
     /// The health log of the subsystem, as Get Log Page tells it.

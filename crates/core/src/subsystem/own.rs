@@ -7,6 +7,7 @@ use super::timers::Timer;
 use super::{Output, Slot, Subsystem};
 use tidewater_base::Duration;
 use tidewater_nand::Medium;
+use tidewater_wire::nvme::log::critical_warning;
 use tidewater_wire::nvme::{DSM_RANGES_MAX, DsmRange, Event, Status};
 
 /// Which of the subsystem's own slots forgets blocks.
@@ -180,6 +181,24 @@ impl<M: Medium> Subsystem<M> {
         if !self.told_end_of_life && (self.read_only || self.device.ftl().is_read_only()) {
             self.told_end_of_life = true;
             self.raise_everywhere(Event::Reliability);
+            self.look_for_short_spares();
+        }
+    }
+
+    /// Blocks have failed, and spare ones have taken their places.
+    #[cold]
+    pub(super) fn on_flash_failed(&mut self) {
+        let statistics = &self.device.ftl().statistics;
+        self.failures_seen = statistics.program_failures + statistics.erase_failures;
+        self.look_for_short_spares();
+    }
+
+    /// Whether spare blocks are short; the first time, hosts are told.
+    fn look_for_short_spares(&mut self) {
+        let flash = super::state::flash_of(&self.device, self.read_only);
+        if !self.told_spare && self.state.smart.warnings(&flash, false) & critical_warning::SPARE != 0 {
+            self.told_spare = true;
+            self.raise_everywhere(Event::SpareBelowThreshold);
         }
     }
 

@@ -142,11 +142,19 @@ impl<M: Medium> Subsystem<M> {
     pub(super) fn post_waiting(&mut self, function: u8, number: u16) {
         loop {
             let cq = &mut self.controllers[usize::from(function)].completion[usize::from(number)];
+            let Some(&posting) = cq.waiting.front() else { break };
             if cq.is_full() {
                 return;
             }
-            let Some(posting) = cq.waiting.pop_front() else { return };
+            cq.waiting.pop_front();
             self.enter(function, number, posting, None);
+        }
+        // Entries that were not read because of them are read now.
+        for queue in 0..self.controllers[usize::from(function)].submission.len() as u16 {
+            let sq = &self.controllers[usize::from(function)].submission[usize::from(queue)];
+            if sq.live && sq.completion_queue == number && sq.deletion.is_none() && sq.waiting() > 0 {
+                self.line_up(function, queue);
+            }
         }
     }
 

@@ -97,9 +97,11 @@ pub(super) struct Command {
     /// First byte on the device, and bytes of data.
     pub start: u64,
     pub len: u32,
-    /// First block and blocks on the device.
+    /// First block and blocks on the device, of the part that the device works on.
     pub first_block: u64,
     pub blocks: u32,
+    /// Blocks behind these, for which the device gets a command of their own.
+    pub more: u32,
     pub version: u64,
     /// Bytes that it reads or writes.
     pub bytes: u64,
@@ -150,6 +152,7 @@ impl Slots {
             len: 0,
             first_block: 0,
             blocks: 0,
+            more: 0,
             version: 0,
             bytes: 0,
             walk: Walk::default(),
@@ -259,6 +262,7 @@ fn begin(command: &mut Command, function: u8, queue: u16, sqe: &Sqe) {
     command.sync_again = false;
     command.moving = 0;
     command.version = 0;
+    command.more = 0;
     command.bytes = 0;
     command.work = Work::Admin;
     command.durable = false;

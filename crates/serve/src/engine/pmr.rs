@@ -17,8 +17,9 @@ const PAGE: u64 = 4096;
 enum Changed {
     /// A bit for each page: every store comes by the engine.
     Bits(Vec<u64>),
-    /// A checksum for each page as it is stored: a client maps the region, and nobody tells what it stores.
-    Sums(Vec<u32>),
+    /// All of it as it is stored: a client maps the region, and nobody tells what it stores. (A checksum of each page would not do: that of a
+    /// page which ends in its own is always the same.)
+    Stored(Box<[u8]>),
 }
 
 /// A persistent memory region.
@@ -46,7 +47,7 @@ impl Pmr {
     ) -> Result<Pmr, StoreFault> {
         let pages = bytes.div_ceil(PAGE) as usize;
         let changed = match mapped {
-            true => Changed::Sums(vec![0; pages]),
+            true => Changed::Stored(vec![0; pages * PAGE as usize].into_boxed_slice()),
             false => Changed::Bits(vec![0; pages.div_ceil(64)]),
         };
         let pmr = Pmr { memory, place, bytes, changed: RefCell::new(changed) };
@@ -55,8 +56,11 @@ impl Pmr {
             image.read_memory(place, number as u64 * PAGE, &mut page)?;
             let stored = pmr.memory.write(number as u64 * PAGE, &page);
             assert!(stored, "the region has as many bytes as its place");
-            if let Changed::Sums(sums) = &mut *pmr.changed.borrow_mut() {
-                sums[number] = crc32c::crc32c(&page);
+            if let Changed::Stored(stored) = &mut *pmr.changed.borrow_mut()
+                && page != [0; PAGE as usize]
+            // What nobody has stored into takes no memory twice.
+            {
+                stored[number * PAGE as usize..][..PAGE as usize].copy_from_slice(&page);
             }
         }
         Ok(pmr)
@@ -112,21 +116,32 @@ impl Pmr {
                     image.write_memory(self.place, offset, &page)?;
                     bits[at / 64] &= !(1 << (at % 64));
                 }
-                Changed::Sums(sums) => {
-                    // A client may store meanwhile: what is summed is what is written.
+                Changed::Stored(stored) => {
+                    // A client may store meanwhile: what is compared is what is written.
                     let read = self.memory.read(offset, &mut page);
                     debug_assert!(read);
-                    let sum = crc32c::crc32c(&page);
-                    if sum == sums[at] {
+                    let stored = &mut stored[offset as usize..][..PAGE as usize];
+                    if *stored == page {
                         continue;
                     }
                     image.write_memory(self.place, offset, &page)?;
-                    sums[at] = sum;
+                    stored.copy_from_slice(&page);
                 }
             }
             any = true;
         }
         Ok(any)
+    }
+
+    /// Nothing is left of what was stored into it, neither here nor in the image; the next sync makes that safe.
+    ///
+    /// # Errors
+    /// [`StoreFault`].
+    pub fn clear(&self, image: &mut Image) -> Result<(), StoreFault> {
+        let filled = self.memory.fill(0, self.bytes, 0);
+        debug_assert!(filled);
+        self.mark(0, usize::try_from(self.bytes).map_err(|_| StoreFault)?);
+        self.store(image).map(drop)
     }
 
     /// The power has failed: what no barrier has covered is gone.

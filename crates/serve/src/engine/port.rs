@@ -6,7 +6,7 @@ use crate::vfio_user::{Connection, DmaError, Doorbell, GuestMemory, Interrupts, 
 use std::sync::Arc;
 use std::time::Duration;
 use tidewater_core::subsystem::Region;
-use tidewater_wire::pci::ConfigSpace;
+use tidewater_wire::pci::{ConfigSpace, command};
 
 /// How long a client may take to answer for memory that only messages reach.
 const MESSAGE_TIME: Duration = Duration::from_secs(1);
@@ -34,10 +34,18 @@ pub struct Port {
 }
 
 impl Port {
+    /// Whether the function may read and write its host's memory: Bus Master Enable, and no power state in which it does nothing. A kernel
+    /// that clears the one believes that nothing reaches memory any more that was lent before: it may be another kernel's.
+    #[inline]
+    fn is_master(&self) -> bool {
+        self.config.command() & command::BUS_MASTER != 0 && self.config.power_state() == 0
+    }
+
     /// Copies from what a bus address means. False: nothing is there.
     #[inline]
     pub fn read(&self, region: Region, address: u64, to: &mut [u8]) -> bool {
         match region {
+            Region::Host if !self.is_master() => false,
             Region::Host => match self.memory.read(address, to) {
                 Ok(()) => true,
                 Err(DmaError::ByMessage { .. }) => {
@@ -54,6 +62,7 @@ impl Port {
     #[inline]
     pub fn write(&self, region: Region, address: u64, from: &[u8]) -> bool {
         match region {
+            Region::Host if !self.is_master() => false,
             Region::Host => match self.memory.write(address, from) {
                 Ok(()) => true,
                 Err(DmaError::ByMessage { .. }) => {
@@ -74,6 +83,7 @@ impl Port {
         let (first, second) = entry.split_at(8);
         let word = u64::from_le_bytes(second.try_into().expect("half of 16 bytes"));
         match region {
+            Region::Host if !self.is_master() => false,
             Region::Host => match self.memory.enter().write_cqe(address, entry) {
                 Err(DmaError::ByMessage { .. }) => self.write(region, address, entry),
                 written => written.is_ok(),
@@ -90,11 +100,13 @@ impl Port {
     /// A double word of the host's memory, at once.
     #[inline]
     pub fn load_u32(&self, address: u64) -> Option<u32> {
-        self.memory.enter().load_u32(address).ok()
+        if self.is_master() { self.memory.enter().load_u32(address).ok() } else { None }
     }
 
     /// Stores a double word in the host's memory, at once. A host that took its memory away does not miss it.
     pub fn store_u32(&self, address: u64, value: u32) {
-        let _ = self.memory.enter().store_u32(address, value);
+        if self.is_master() {
+            let _ = self.memory.enter().store_u32(address, value);
+        }
     }
 }

@@ -399,8 +399,8 @@ impl<M> World<M> {
                 }
             }
             None => {
-                if let Some(target) = &mut self.target {
-                    target.complete(function, queue, cqe);
+                if let Some(slot) = self.target.as_mut().and_then(|target| target.complete(function, queue, cqe)) {
+                    self.hear_target(Input::Moved { slot, result: Err(MoveError::Host) });
                 }
             }
         }
@@ -512,6 +512,14 @@ impl<M> World<M> {
     fn purge(&mut self, machine: &Served) {
         if self.payload.image_mut().purge_window().is_err() {
             return self.fail_store();
+        }
+        if machine.subsystem.is_sanitizing() {
+            // Persistent memory regions are part of what a sanitize is about (NVM Express 1.4, section 8.15). None was enabled when it began.
+            let image = self.payload.image_mut();
+            let mut pmrs = self.ports.iter().filter_map(|port| port.pmr.as_ref());
+            if pmrs.try_for_each(|pmr| pmr.clear(image)).is_err() {
+                return self.fail_store();
+            }
         }
         let device = machine.subsystem.device();
         let medium = device.medium();

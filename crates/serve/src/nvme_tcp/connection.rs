@@ -343,9 +343,11 @@ impl Connection {
         Ok(filled)
     }
 
-    /// Answers a command, which ends. What the transport knows goes in: identifier, head, damage of its data.
-    pub(super) fn respond(&mut self, place: u16, mut response: Response) {
+    /// Answers a command, which ends. What the transport knows goes in: identifier, head, damage of its data. A slot that waits for
+    /// data of the command comes back: what it waits for does not come any more.
+    pub(super) fn respond(&mut self, place: u16, mut response: Response) -> Option<Slot> {
         let command = self.commands.at(place);
+        let waiting = command.fetch.and_then(|fetch| fetch.slot);
         if command.damaged {
             response.status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
@@ -358,6 +360,7 @@ impl Connection {
         if !self.sender.finish(place, silent) {
             self.sender.send(&Pdu::CapsuleResp(response.to_bytes()), &[]);
         }
+        waiting
     }
 }
 

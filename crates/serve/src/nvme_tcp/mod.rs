@@ -23,7 +23,7 @@
 //! | a wrong parameter of Connect | Connect Invalid Parameters, with its offset |
 //! | a host that is not listed; no controller left | Connect Invalid Host; Connect Controller Busy |
 //! | half a PDU, half a transfer, bytes that it does not take, for too long | the connection is closed |
-//! | silence beyond the Keep Alive Timeout | the controller ends, with all its connections |
+//! | silence beyond the Keep Alive Timeout; a reset of the subsystem | the controller ends, with all its connections |
 //!
 //! A list of hosts is no authentication: whoever knows a name can say it. Nothing is encrypted.
 

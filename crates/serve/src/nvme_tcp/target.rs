@@ -251,15 +251,28 @@ impl Target {
         filled
     }
 
-    /// A command has ended. Nothing happens if nobody waits for it any more.
-    pub fn complete(&mut self, function: u8, queue: u16, cqe: &Cqe) {
+    /// A command has ended. Nothing happens if nobody waits for it any more. `Some`: this slot waits for data that
+    /// [`Target::fetch`] was to bring and that does not come: it has failed.
+    ///
+    /// That is a slot of another command. A host may use an identifier again as soon as it has reset its controller, and what the
+    /// subsystem said before it heard of the reset finds the new command under it.
+    pub fn complete(&mut self, function: u8, queue: u16, cqe: &Cqe) -> Option<Slot> {
         let command = CommandId { function, queue, cid: cqe.cid };
-        let Some((peer, place)) = self.find(command) else { return };
-        self.respond(peer, place, Response { value: u64::from(cqe.dw0), status: cqe.status, ..Response::default() });
+        let (peer, place) = self.find(command)?;
+        self.respond(peer, place, Response { value: u64::from(cqe.dw0), status: cqe.status, ..Response::default() })
     }
 
-    /// A controller is free again: its last command has ended after its host left.
+    /// A controller is free again: its last command has ended after its host left, or after the subsystem was reset. Who is
+    /// connected to it then is not any more.
     pub fn gone(&mut self, function: u8) {
+        if let Some((association, _)) = self.associations.of_function(function) {
+            let (_, queues) = self.associations.leave(association);
+            for queue in queues {
+                if let Queue::Peer(index) = queue {
+                    self.forget(index);
+                }
+            }
+        }
         self.associations.release(function);
     }
 
@@ -279,11 +292,10 @@ impl Target {
         }
     }
 
-    pub(super) fn respond(&mut self, index: usize, place: u16, response: Response) {
-        if let Some(peer) = self.peers[index].as_mut() {
-            peer.connection.respond(place, response);
-            self.list(index);
-        }
+    pub(super) fn respond(&mut self, index: usize, place: u16, response: Response) -> Option<Slot> {
+        let waiting = self.peers[index].as_mut()?.connection.respond(place, response);
+        self.list(index);
+        waiting
     }
 
     fn accept(&mut self, listener: usize) {
@@ -378,6 +390,11 @@ impl Target {
     /// Closes a connection.
     pub(super) fn close(&mut self, index: usize, border: &mut dyn Border) {
         self.detach(index, border);
+        self.forget(index);
+    }
+
+    /// Closes a connection that leaves nothing behind.
+    fn forget(&mut self, index: usize) {
         if let Some(peer) = self.peers[index].take() {
             // Closing would take it out of the set as well, unless somebody else holds the socket.
             let _ = self.epoll.delete(&peer.stream);

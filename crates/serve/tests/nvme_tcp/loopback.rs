@@ -1,8 +1,8 @@
 //! Both sides as they should be: every way of moving data, in every framing, and ends of every kind.
 
 use crate::mock::{
-    ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_READ_BACKWARDS, VENDOR_READ_FAILS, VENDOR_SILENT, host, nqn,
-    options, subsystem,
+    ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_READ_BACKWARDS, VENDOR_READ_FAILS, VENDOR_RESETS,
+    VENDOR_SILENT, host, nqn, options, subsystem,
 };
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -260,6 +260,25 @@ fn a_reset_ends_the_io_queues_and_they_come_back() {
         eventually(|| Controller::connect(served.address, &host(), &subsystem()).is_ok());
         controller = served.controller(&host());
     }
+}
+
+#[test]
+fn a_host_whose_controller_is_gone_hears_of_it_and_may_come_again() {
+    let served = Served::start(options(), 64);
+    // Four functions: without their release the fifth round would find none.
+    for _ in 0..12 {
+        let mut controller = served.controller(&host());
+        let mut queue = controller.queue(1, 16).unwrap();
+        let silent = Sqe::flush(0).with_dword(0, VENDOR_SILENT.into());
+        queue.submit(silent, Transfer::None).unwrap();
+        queue.flush().unwrap();
+        controller.admin.submit(Sqe::default().with_dword(0, VENDOR_RESETS.into()), Transfer::None).unwrap();
+        controller.admin.flush().unwrap();
+        assert!(matches!(queue.wait(), Err(Error::Io(_))));
+        assert!(matches!(controller.admin.wait(), Err(Error::Io(_))));
+    }
+    let (statistics, _) = served.stop();
+    assert_eq!((statistics.controllers, statistics.open), (0, 0));
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub const ASYNC_EVENT_REQUEST: u8 = 0x0C;
 pub const VENDOR_READ_FAILS: u8 = 0xC2;
 /// A read whose blocks come last first.
 pub const VENDOR_READ_BACKWARDS: u8 = 0xC6;
+/// Resets the subsystem, as far as its own controller is concerned: that is gone.
+pub const VENDOR_RESETS: u8 = 0xC4;
 /// Says nothing until its controller is reset.
 pub const VENDOR_SILENT: u8 = 0xC0;
 
@@ -249,6 +251,11 @@ impl Mock {
             }
             SET_FEATURES => (Status::SUCCESS, sqe.cdw11()),
             ASYNC_EVENT_REQUEST | VENDOR_SILENT => return None,
+            VENDOR_RESETS => {
+                self.functions.entry(command.function).or_default().connected = false;
+                self.gone.push(command.function);
+                return None;
+            }
             _ => (Status::INVALID_OPCODE, 0),
         })
     }

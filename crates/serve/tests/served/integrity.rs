@@ -1,12 +1,15 @@
 //! Every byte that a host has written, through commands of every kind, stops, starts and reconnects.
 
 use crate::support::{BLOCK, Drive, Host, Model, TRANSFER, UNIT, block_of, blocks_of, setup, tiny};
+use std::time::Duration;
 use tidewater_base::Rng;
 use tidewater_core::profile::{Mapping, Timing};
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::Backing;
 use tidewater_serve::vfio_user::client::nvme::NvmeError;
 use tidewater_wire::nvme::{Sqe, Status};
+use tidewater_wire::pci::{command, offset};
+use tidewater_wire::vfio_user::region;
 
 /// Random commands against a copy of what the namespace must hold. Returns how many.
 fn mix(host: &mut Host, copy: &mut [u8], seed: u64, rounds: u64) -> u64 {
@@ -252,4 +255,32 @@ fn functions_share_a_namespace_and_are_reset_alone() {
     assert_eq!(identifiers.len(), 4, "controllers have numbers of their own");
     drop(hosts.remove(1));
     model.check_all(&mut hosts[2], 1_024);
+}
+
+#[test]
+fn a_function_that_is_no_bus_master_leaves_its_hosts_memory_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let drive = Drive::start(&setup(tiny(Timing::None), folder.path(), Backing::Memory, 1));
+    let mut host = Host::attach(&drive, 0);
+    host.write(0, &blocks_of(0, UNIT, 1));
+    let command = |host: &Host, value: u16| {
+        let mut client = host.nvme.client();
+        client.write(region::CONFIG, offset::COMMAND.into(), &value.to_le_bytes()).expect("the configuration space");
+    };
+    for round in 0..3 {
+        // As a kernel does before it starts another one in its place (kexec): what the device was given may be anybody's then.
+        host.buffer.write(0, &[0xA5; BLOCK]);
+        command(&host, command::MEMORY);
+        let read = host.buffer.attach(Sqe::read(4, 0, 0).with_nsid(host.nsid), BLOCK as u64);
+        let ended = host.pair.run(&read, Duration::from_millis(200));
+        assert!(ended.is_err(), "round {round}: {ended:?}");
+        let mut found = vec![0; BLOCK];
+        host.buffer.read(0, &mut found);
+        assert_eq!(found, [0xA5; BLOCK]);
+        // A driver that comes then resets the controller.
+        host.restart().expect("a reset");
+        assert!(host.read(0, UNIT as usize * BLOCK) == blocks_of(0, UNIT, 1));
+    }
+    drop(host);
+    drive.stop();
 }

@@ -1,21 +1,25 @@
 //! The fast side's log over the ends of a drive: stopped, killed, and without power. What was acknowledged is there, byte for byte, and the
 //! log goes on behind it.
 
-use crate::support::{Drive, Host, TIME, serve_in_child, setup, spawn_server};
+use crate::support::{BLOCK, Drive, Host, TIME, serve_in_child, setup, spawn_server};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
+use tidewater_base::checksum::crc32c;
 use tidewater_core::fast::bar;
 use tidewater_core::profile::{Profile, Timing, builtin};
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::{Backing, Setup};
-use tidewater_serve::vfio_user::client::nvme::Nvme;
+use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError};
 use tidewater_serve::vfio_user::client::{Client, ClientError};
 use tidewater_wire::nvme::register::offset;
+use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{AdminCommand, ControlPage, IoCommand, ReadLogHeader, TrimTo};
 use tidewater_wire::vfio_user::region;
 
 const LANES: usize = 2;
+/// The opcode.
+const SANITIZE: u32 = 0x84;
 
 /// The tiny drive with a log of two lanes, whose ring survives a loss of power or not.
 fn tiny_log(timing: Timing, survives: bool) -> Profile {
@@ -324,6 +328,68 @@ fn a_persistent_memory_region_outlives_stops_and_what_a_barrier_covers_power_cut
     assert!(region_of(&mut other).iter().all(|&byte| byte == 0));
     drop((client, other));
     drive.stop();
+}
+
+#[test]
+fn a_barrier_covers_pages_that_end_in_a_checksum_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut profile = tiny_log(Timing::None, true);
+    // Nobody tells the device what is stored into memory that is mapped.
+    profile.set("serve.access", "mapped").expect("it may be set");
+    let drive = Drive::start(&served(profile, folder.path()));
+    let mut client = drive.client(0);
+    enable_region(&mut client);
+    // As databases lay pages out. The CRC-32C of all bytes that end in their CRC-32C is the same.
+    let page = |value: u8| {
+        let content = vec![value; 4092];
+        [content.as_slice(), &crc32c(&content).to_le_bytes()].concat()
+    };
+    for value in 1..4 {
+        put(&mut client, 4096, &page(value), true).expect("a store");
+    }
+    drive.ask(&Request::PowerCut { off_ms: 1 });
+    drive.wait_for("serving");
+    drop(client);
+    let mut client = drive.client(0);
+    assert!(region_of(&mut client)[4096..8192] == page(3), "what the last barrier covered is gone");
+    drop(client);
+    drive.stop();
+}
+
+#[test]
+fn a_sanitize_leaves_nothing_in_a_persistent_memory_region() {
+    for access in ["trapped", "mapped"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut profile = builtin("tiny").expect("it is built in");
+        for (key, value) in [("serve.pmr_size", "32KiB"), ("serve.access", access)] {
+            profile.set(key, value).unwrap_or_else(|error| panic!("{key}: {error}"));
+        }
+        profile.serve.timing = Timing::None;
+        let drive = Drive::start(&served(profile, folder.path()));
+        let mut host = Host::attach(&drive, 0);
+        enable_region(&mut host.nvme.client());
+        put(&mut host.nvme.client(), 5_000, b"nobody's business", true).expect("a store");
+        let sanitize = Sqe::default().with_dword(0, SANITIZE).with_dword(10, 2);
+        let refused = host.nvme.admin(sanitize);
+        assert!(
+            matches!(refused, Err(NvmeError::Status(status)) if status.same_code(Status::SANITIZE_PROHIBITED_PMR)),
+            "{refused:?}"
+        );
+        host.set_register(offset::PMRCTL, 0);
+        host.nvme.admin(sanitize).expect("it begins");
+        let until = Instant::now() + TIME;
+        // Reads are refused for as long as it runs.
+        while host.try_read(0, BLOCK).is_err() {
+            assert!(Instant::now() < until, "it does not end");
+        }
+        enable_region(&mut host.nvme.client());
+        assert!(region_of(&mut host.nvme.client()).iter().all(|&byte| byte == 0), "{access}");
+        drive.ask(&Request::PowerCut { off_ms: 1 });
+        drive.wait_for("serving");
+        assert!(region_of(&mut host.nvme.client()).iter().all(|&byte| byte == 0), "{access}, behind a loss of power");
+        drop(host);
+        drive.stop();
+    }
 }
 
 #[test]

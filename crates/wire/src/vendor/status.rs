@@ -32,7 +32,7 @@ vendor_statuses! {
     TIMED_OUT = 0x08, false, "Timed Out";
     /// The function has no such lane.
     LANE_UNKNOWN = 0x09, true, "Lane Unknown";
-    /// A block command would change logical pages that belong to the ring: only Trim Log releases them.
+    /// A block command, or a sanitize, would change logical pages that belong to the ring: only Trim Log releases them.
     RANGE_RESERVED = 0x0A, true, "Range Reserved for Log";
     /// Promotion refused: the epoch is not above every epoch that the group knows.
     PROMOTION_EPOCH_LOW = 0x0B, true, "Promotion Refused, Epoch Not Higher";

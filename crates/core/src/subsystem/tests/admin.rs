@@ -2,6 +2,7 @@
 
 use super::bring_up::identify;
 use super::*;
+use crate::subsystem::namespaces::Initial;
 use tidewater_wire::nvme::identify::{IdentifyNamespace, NamespaceManagement, parse_namespace_list};
 use tidewater_wire::nvme::{DsmRange, Event, NSID_ALL, feature, log_page};
 
@@ -202,6 +203,104 @@ fn host_memory_is_lent_and_taken_back() {
 }
 
 #[test]
+fn host_memory_that_is_wanted_back_twice_comes_back_twice() {
+    let mut profile = tiny();
+    for (key, value) in [
+        ("memory.hmb.kind", "host"),
+        ("memory.hmb.size", "256KiB"),
+        ("buffer.read_policy", "lru"),
+        ("buffer.read_memory", "hmb"),
+        ("buffer.read_size", "256KiB"),
+    ] {
+        profile.set(key, value).expect("a key and a value");
+    }
+    let mut rig = Rig::with(&profile, |options| (options.hmb_preferred, options.hmb_minimum) = (64, 16));
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let list = rig.alloc(4096);
+    rig.memory[list as usize..][..8].copy_from_slice(&0x10_0000u64.to_le_bytes());
+    rig.memory[list as usize + 8..][..4].copy_from_slice(&64u32.to_le_bytes());
+    let lend = set_feature(feature::HOST_MEMORY_BUFFER, 1).with_dword(12, 64).with_dword(13, list as u32);
+    let lend = lend.with_dword(15, 1);
+    let take_back = set_feature(feature::HOST_MEMORY_BUFFER, 0);
+    let buffer = rig.alloc(4096);
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::write(0, 0, 7), buffer, 0)).status, Status::SUCCESS);
+    assert_eq!(rig.submit(0, 1, &Sqe::flush(0)).status, Status::SUCCESS);
+    assert_eq!(rig.admin(0, &lend).status, Status::SUCCESS);
+    // A page is on its way into what was lent.
+    rig.hold = |output| matches!(output, Output::HostMemory { .. });
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::read(0, 0, 7), buffer, 0)).status, Status::SUCCESS);
+    assert_eq!(rig.held.len(), 1);
+    let cids = [rig.put(0, 0, &take_back), rig.put(0, 0, &take_back)];
+    rig.ring(0, 0);
+    rig.run();
+    assert_eq!(rig.take(0, 0), None, "the drive still uses it");
+    // Until it has come back, it is lent.
+    let early = rig.admin(0, &lend);
+    assert_eq!(early.status, Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(rig.s.host_memory(0).len(), 1);
+    rig.let_go();
+    for cid in cids {
+        assert_eq!(rig.await_completion(0, 0, cid).status, Status::SUCCESS);
+    }
+    assert!(rig.s.host_memory(0).is_empty());
+    assert_eq!(rig.admin(0, &lend).status, Status::SUCCESS);
+    assert_eq!(rig.s.device().host_memory().bytes(), 256 << 10);
+}
+
+#[test]
+fn blocks_of_4_kib_are_zeroed_and_verified_as_many_as_a_command_can_tell() {
+    let mut profile = tiny();
+    profile.set("nand.blocks_per_plane", "512").expect("a good value");
+    let mut rig = Rig::with(&profile, |options| {
+        options.namespaces = vec![Initial { bytes: 72 << 20, block_shift: 12, shared: false }];
+    });
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let buffer = rig.alloc(4096);
+    let last = (72 << 8) - 1;
+    for (fua, blocks) in [(false, 8_193u64), (true, 16_384), (false, last + 1)] {
+        for block in [0, blocks - 1] {
+            rig.memory[buffer as usize..][..4096].fill(9);
+            let write = with_prps(&Sqe::write(0, block, 0), buffer, 0);
+            assert_eq!(rig.submit(0, 1, &write).status, Status::SUCCESS);
+        }
+        let count = (blocks - 1) as u16;
+        assert_eq!(rig.submit(0, 1, &Sqe::verify(0, 0, count)).status, Status::SUCCESS, "{blocks} blocks");
+        let zeroes = Sqe::write_zeroes(0, 0, count, true);
+        let zeroes = if fua { zeroes.with_fua() } else { zeroes };
+        let syncs = rig.syncs;
+        assert_eq!(rig.submit(0, 1, &zeroes).status, Status::SUCCESS, "{blocks} blocks");
+        assert_eq!(rig.syncs - syncs, u32::from(fua), "it is made safe once, at its end");
+        for block in [0, blocks - 1] {
+            let read = with_prps(&Sqe::read(0, block, 0), buffer, 0);
+            assert_eq!(rig.submit(0, 1, &read).status, Status::SUCCESS);
+            assert_eq!(rig.bytes(buffer, 4096).unwrap(), [0; 4096], "block {block} of {blocks}");
+        }
+    }
+    assert_eq!(rig.submit(0, 1, &Sqe::verify(0, last - 9_999, 9_999)).status, Status::SUCCESS);
+    assert_eq!(rig.submit(0, 1, &Sqe::verify(0, last - 9_999, 10_000)).status, Status::LBA_OUT_OF_RANGE);
+}
+
+#[test]
+fn changes_that_could_not_be_told_are_told_again() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    assert_eq!(rig.admin(0, &set_feature(feature::WRITE_PROTECTION, 1).with_nsid(1)).status, Status::SUCCESS);
+    let at = rig.alloc(4096);
+    let ask = |offset: u32, at: u64| {
+        let sqe =
+            admin_sqe(admin_opcode::GET_LOG_PAGE).with_dword(10, u32::from(log_page::CHANGED_NAMESPACES) | 1023 << 16);
+        with_prps(&sqe.with_dword(12, offset), at, 0)
+    };
+    assert_eq!(rig.admin(0, &ask(4100, at)).status, Status::INVALID_FIELD, "nothing is behind the page's end");
+    assert_eq!(rig.admin(0, &ask(0, at)).status, Status::SUCCESS);
+    assert_eq!(parse_namespace_list(rig.bytes(at, 4096).unwrap()), [1]);
+    assert_eq!(rig.admin(0, &ask(0, at)).status, Status::SUCCESS);
+    assert_eq!(parse_namespace_list(rig.bytes(at, 4096).unwrap()), []);
+}
+
+#[test]
 fn writes_without_a_cache_are_durable() {
     let mut rig = Rig::new();
     rig.enable(0);
@@ -275,6 +374,54 @@ fn events_wait_for_requests_and_for_their_log_page() {
     rig.ring_head(0, 0);
     assert_eq!(rig.admin(0, &abort(0, 77)).dw0, 1);
     assert_eq!(rig.admin(0, &abort(9, 77)).status, Status::INVALID_FIELD);
+}
+
+#[test]
+fn warnings_that_a_host_asks_to_hear_of_are_told() {
+    let ask = admin_sqe(admin_opcode::ASYNCHRONOUS_EVENT_REQUEST);
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.put(0, 0, &ask);
+    // Whether the temperature is told when a command has ended.
+    let told = |rig: &mut Rig, sqe: Sqe| {
+        rig.put(0, 0, &sqe);
+        rig.ring(0, 0);
+        rig.run();
+        let ended: Vec<u32> = std::iter::from_fn(|| rig.take(0, 0)).map(|cqe| cqe.dw0).collect();
+        rig.ring_head(0, 0);
+        ended.contains(&Event::Temperature.dword())
+    };
+    // It is past a threshold before the host wants to hear of it, and after.
+    assert!(!told(&mut rig, set_feature(feature::TEMPERATURE_THRESHOLD, 300)));
+    assert!(told(&mut rig, set_feature(feature::ASYNC_EVENTS, 2)));
+    assert!(!told(&mut rig, set_feature(feature::TEMPERATURE_THRESHOLD, 343)));
+    get_log(&mut rig, 0, log_page::SMART, 512);
+    assert!(!told(&mut rig, ask));
+    assert!(told(&mut rig, set_feature(feature::TEMPERATURE_THRESHOLD, 300)));
+
+    // Blocks that fail use up the spare ones.
+    let mut profile = tiny();
+    profile.set("nand.erase_fail_rate", "0.02").expect("a good value");
+    let mut rig = Rig::with(&profile, |_| {});
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    rig.admin(0, &set_feature(feature::ASYNC_EVENTS, 1));
+    rig.put(0, 0, &ask);
+    rig.ring(0, 0);
+    let buffer = rig.alloc(128 << 10);
+    let (first, second) = rig.prps(buffer, 128 << 10);
+    let units = rig.s.device().capacity() >> 17;
+    for round in 0..100_000 {
+        let write = Sqe::write(0, round * 7 % units * 256, 255);
+        rig.submit(0, 1, &with_prps(&write, first, second));
+        if rig.s.health().critical_warning & 1 != 0 {
+            break;
+        }
+        assert_eq!(rig.take(0, 0), None, "spare: {} %", rig.s.health().available_spare);
+    }
+    assert!(rig.s.health().available_spare < 10);
+    rig.run();
+    assert_eq!(rig.take(0, 0).map(|cqe| cqe.dw0), Some(Event::SpareBelowThreshold.dword()));
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use super::admin::set_feature;
 use super::*;
 use tidewater_wire::nvme::feature;
-use tidewater_wire::vendor::{ControlPage, Epoch, IoCommand, ReadLogHeader};
+use tidewater_wire::vendor::{
+    AdminCommand, ControlPage, Epoch, IoCommand, ReadLogHeader, TrimTo, status as vendor_status,
+};
 
 fn rig() -> Rig {
     let mut rig = Rig::with(&tiny(), |options| options.fabrics = 3);
@@ -118,6 +120,34 @@ fn a_host_that_leaves_is_gone_when_its_commands_have_ended() {
 }
 
 #[test]
+fn a_reset_of_the_subsystem_takes_fabrics_hosts_their_controllers() {
+    let mut rig = rig();
+    rig.enable(0);
+    rig.input(Input::Connect { function: 2, entries: 32, privileged: false, keep_alive_ms: 0 });
+    enable(&mut rig, 1);
+    rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+    rig.hold = |output| matches!(output, Output::Fetch { .. });
+    assert_eq!(capsule(&mut rig, 1, 1, 7, &Sqe::write(0, 0, 7)), None);
+    rig.write(0, offset::NSSR, 0x4E56_4D65);
+    rig.run();
+    let gone = |rig: &Rig| -> Vec<u8> {
+        let gone = rig
+            .said
+            .iter()
+            .filter_map(|output| if let Output::Gone { function } = output { Some(*function) } else { None });
+        gone.collect()
+    };
+    // Their I/O queues are no more, and a connection can't be told otherwise; what is under way ends first.
+    assert_eq!(gone(&rig), [2]);
+    rig.let_go();
+    rig.run();
+    assert_eq!(gone(&rig), [2, 1]);
+    assert_eq!(rig.read(0, offset::CSTS), 1 << 4, "the reset is told");
+    rig.input(Input::Connect { function: 1, entries: 32, privileged: false, keep_alive_ms: 0 });
+    enable(&mut rig, 1);
+}
+
+#[test]
 fn silence_is_told() {
     let mut rig = rig();
     rig.input(Input::Connect { function: 2, entries: 32, privileged: false, keep_alive_ms: 1_000 });
@@ -203,4 +233,29 @@ fn the_fast_side_is_reached_by_queues() {
     let sqe = admin_sqe(admin_opcode::GET_LOG_PAGE).with_dword(10, 0xC1 | 15 << 16).with_dword(11, 1 << 16);
     assert_eq!(rig.admin(1, &with_prps(&sqe, at, 0)).status, Status::SUCCESS);
     assert!(rig.bytes(at, 64).unwrap().iter().any(|&byte| byte != 0) && rig.bytes(at + 64, 64).unwrap() == [0; 64]);
+}
+
+#[test]
+fn a_sanitize_is_refused_while_a_log_holds_anything() {
+    let mut profile = builtin("tiny").unwrap();
+    profile.fast.size = 16 << 10;
+    profile.fast.queue_size = 4096;
+    profile.fast.log_size = 1 << 20;
+    profile.memories.iter_mut().for_each(|memory| memory.survives = crate::profile::Survives::ByCapacitors);
+    let mut rig = Rig::with(&profile, |_| {});
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let buffer = rig.alloc(8192);
+    let append = IoCommand::Append { lane: 0, epoch: Epoch::default(), offset: 0, bytes: 4000 };
+    assert_eq!(rig.submit(0, 1, &with_prps(&append.emit(0), buffer, buffer + 4096)).status, Status::SUCCESS);
+    let sanitize = admin_sqe(admin_opcode::SANITIZE).with_dword(10, 2);
+    assert_eq!(rig.admin(0, &sanitize).status, vendor_status::RANGE_RESERVED, "bytes are in the ring");
+    rig.run();
+    assert!(rig.said.iter().any(|output| matches!(output, Output::StoreLog { .. })), "they are destaged");
+    assert_eq!(rig.admin(0, &sanitize).status, vendor_status::RANGE_RESERVED);
+    let exit = admin_sqe(admin_opcode::SANITIZE).with_dword(10, 1);
+    assert_eq!(rig.admin(0, &exit).status, Status::SUCCESS, "there is no failure to leave");
+    let trim = AdminCommand::TrimLog { function: 0, to: TrimTo::Stream { lane: 0, offset: 4000 } };
+    assert_eq!(rig.admin(0, &trim.emit(0)).status, Status::SUCCESS);
+    assert_eq!(rig.admin(0, &sanitize).status, Status::SUCCESS);
 }

@@ -47,6 +47,70 @@ fn a_full_completion_queue_waits_for_its_host() {
 }
 
 #[test]
+fn a_host_that_takes_no_completions_is_served_no_further() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    let (sq, cq) = (rig.alloc(4096), rig.alloc(4096));
+    rig.make_queue_at(0, 1, (sq, 32), (cq, 4));
+    let room = usize::from(rig.s.slots());
+    for queue in [1, 0] {
+        let sqe = if queue == 0 { admin_sqe(admin_opcode::KEEP_ALIVE) } else { Sqe::flush(0) };
+        for _ in 0..50 {
+            for _ in 0..31 {
+                rig.put(0, queue, &sqe);
+            }
+            rig.ring(0, queue);
+            rig.run();
+        }
+        // What waits for room is no more than was worked on at once.
+        let waiting = rig.s.controllers[0].completion[usize::from(queue)].waiting.len();
+        assert!(waiting > 0 && waiting <= room, "{waiting} completions of queue {queue} wait");
+        // With room it goes on, up to the last entry that was rung for.
+        loop {
+            let mut any = false;
+            while rig.take(0, queue).is_some() {
+                any = true;
+            }
+            if !any {
+                break;
+            }
+            rig.ring_head(0, queue);
+            rig.run();
+        }
+        assert_eq!(rig.s.controllers[0].submission[usize::from(queue)].waiting(), 0);
+        assert_eq!(rig.submit(0, queue, &sqe).status, Status::SUCCESS);
+    }
+}
+
+#[test]
+fn queues_that_share_a_full_completion_queue_all_go_on() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    let (sq, cq) = (rig.alloc(4096), rig.alloc(4096));
+    rig.make_queue_at(0, 1, (sq, 64), (cq, 4));
+    let second = rig.alloc(4096);
+    assert_eq!(rig.admin(0, &create_sq(2, second, 64, 1)).status, Status::SUCCESS);
+    rig.queues.insert((0, 2), Queue { sq: second, sq_entries: 64, ..Queue::default() });
+    let mut taken = 0;
+    for _ in 0..60 {
+        rig.put(0, 1, &Sqe::flush(0));
+        rig.put(0, 2, &Sqe::flush(0));
+    }
+    rig.ring(0, 1);
+    rig.ring(0, 2);
+    rig.run();
+    while taken < 120 {
+        let before = taken;
+        while rig.take(0, 1).is_some() {
+            taken += 1;
+        }
+        assert!(taken > before, "{taken} of 120 commands have ended");
+        rig.ring_head(0, 1);
+        rig.run();
+    }
+}
+
+#[test]
 fn rings_wrap_and_share_the_slots_fairly() {
     let mut rig = Rig::new();
     rig.enable(0);

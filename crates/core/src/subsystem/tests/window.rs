@@ -232,6 +232,22 @@ fn a_reset_leaves_entries_and_ends_what_waited_at_the_gate() {
 }
 
 #[test]
+fn a_queue_goes_though_a_command_of_it_waits_at_the_gate() {
+    let mut rig = rig("hold");
+    assert_eq!(order(&mut rig, 0, 1, pin(1, 0, 8)).status, Status::SUCCESS);
+    let data = rig.alloc(4096);
+    let cid = rig.put(0, 1, &with_prps(&Sqe::read(0, 0, 7).with_nsid(1), data, 0));
+    rig.ring(0, 1);
+    rig.run();
+    assert_eq!(rig.s.device().window().held(), 1);
+    let delete = admin_sqe(admin_opcode::DELETE_IO_SQ).with_dword(10, 1);
+    assert_eq!(rig.admin(0, &delete).status, Status::SUCCESS);
+    let ended = rig.take(0, 1).map(|cqe| (cqe.cid, cqe.status));
+    assert_eq!(ended, Some((cid, Status::ABORTED_SQ_DELETION)));
+    assert_eq!(rig.s.device().window().held(), 0);
+}
+
+#[test]
 fn pages_tell_what_is_in_bar2() {
     let mut rig = Rig::with(&windowed("refuse"), |options| (options.functions, options.cmb) = (2, 16 << 10));
     rig.enable(0);
