@@ -1,4 +1,5 @@
 mod past;
+mod series;
 mod slc;
 mod warnings;
 

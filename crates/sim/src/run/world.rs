@@ -668,8 +668,13 @@ impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
     }
 
     #[inline(always)]
-    fn take(&mut self, now: Instant, output: Output, _device: &Device<M>) {
+    fn take(&mut self, now: Instant, output: Output, device: &Device<M>) {
         if let Output::Complete(completion) = output {
+            // Before the completion begins another interval: what the flash did until now belongs to the one that ends.
+            if now >= self.sample_at {
+                cold_path();
+                self.sample(now, &device.ftl().statistics);
+            }
             let cqe = &completion.cqe;
             self.complete(now, completion.queue, cqe.sq_head, cqe.cid, cqe.status);
         }
