@@ -239,6 +239,14 @@ fn all_that_blkparse_prints_is_read_and_so_are_several_outputs_in_one() {
 }
 
 #[test]
+fn times_of_statistics_are_what_the_trace_says() {
+    let text = "fio version 3 iolog\n100 f write 0 512\n300 f read 512 512\n";
+    let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &Options::default()).unwrap();
+    let info = info(&mut trace, false).unwrap();
+    assert_eq!((info.duration_seconds, info.mean_interarrival_ms), (0.0002, 0.2));
+}
+
+#[test]
 fn a_name_close_to_a_format_is_suggested() {
     assert!("mqsmi".parse::<Format>().unwrap_err().contains("did you mean \"mqsim\"?"));
     assert_eq!("SPC".parse(), Ok(Format::Spc));
