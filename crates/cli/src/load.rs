@@ -128,10 +128,13 @@ fn is_paced(thread: &ThreadSpec) -> bool {
 
 fn open_job(spec: &JobSpec, text: &str, given: &args::Load, profile: &Profile, seed: u64) -> Result<Load, Failure> {
     let capacity = usable(profile).or_else(|| spec.extent());
-    let source = spec.source(capacity, seed).map_err(|error| {
+    let mut source = spec.source(capacity, seed).map_err(|error| {
         let failure = Failure::refused(error);
         if capacity.is_some() { failure } else { failure.help("give the job a size=, or the drive a --capacity") }
     })?;
+    if given.queue_depth.is_some() {
+        source.share_depth();
+    }
     let depth = given.queue_depth.unwrap_or_else(|| spec.iodepth()).clamp(1, 65_535);
     let paced = spec.threads.iter().filter(|thread| is_paced(thread)).count();
     let pacing = if paced > 0 { Pacing::ArrivalAndDepth(depth) } else { Pacing::Depth(depth) };

@@ -266,7 +266,11 @@ pub fn precondition_text(past: Precondition) -> String {
     match past {
         Precondition::Fresh => "fresh".into(),
         Precondition::Filled(share) if share >= 1.0 => "filled".into(),
-        Precondition::Filled(share) => format!("filled:{}%", share * 100.0),
+        Precondition::Filled(share) => {
+            // A hundredth times a hundred is not always what it was: 57 % would be told as 56.99999999999999 %.
+            let percent = (share * 1e11).round() / 1e9;
+            format!("filled:{}%", if percent / 100.0 == share { percent } else { share * 100.0 })
+        }
         Precondition::Steady => "steady".into(),
     }
 }
@@ -277,6 +281,10 @@ mod tests {
 
     #[test]
     fn preconditions_are_read_as_they_are_written() {
+        for percent in 0..1_000 {
+            let text = format!("filled:{}%", f64::from(percent) / 10.0);
+            assert_eq!(precondition_text(parse_precondition(&text).unwrap()), text);
+        }
         for past in [Precondition::Fresh, Precondition::Filled(1.0), Precondition::Filled(0.8), Precondition::Steady] {
             assert_eq!(parse_precondition(&precondition_text(past)), Ok(past));
         }

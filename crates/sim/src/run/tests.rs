@@ -1,4 +1,5 @@
 mod past;
+mod series;
 mod slc;
 mod warnings;
 
@@ -476,4 +477,56 @@ fn a_full_drive_that_collects_keeps_its_tail_within_a_few_erases() {
     let write = &record.latency_us["write"];
     assert!(record.collections > 100 && write.p999 < 4.0 * erase_us, "{write:?}");
     assert!(write.max < 8.0 * erase_us, "{write:?}");
+}
+
+fn sections(text: &str) -> JobSource {
+    JobSpec::from_file("a.fio", text).unwrap().source(Some(64 << 20), 3).unwrap()
+}
+
+/// Sections are threads of their own, not one that takes turns: who waits for one request at a time gets no more done because
+/// another has many outstanding.
+#[test]
+fn sections_keep_to_their_own_depths() {
+    let text = "[global]\nbs=4k\nsize=16m\nrw=randread\nnumber_ios=100000\nruntime=200ms\n[one]\niodepth=1\n[many]\nbs=8k\niodepth=15\n";
+    let record = run(&small(), sections(text), at_depth(16)).unwrap().record;
+    let reads = record.requests as f64;
+    let large = (record.bytes_read as f64 / 4096.0 - reads).round();
+    let small = reads - large;
+    // One die serves a request of 4 KiB and two serve one of 8 KiB; the lone one stands in the queues of the others.
+    assert!((8.0..20.0).contains(&(large / small)), "{small} at depth 1, {large} at depth 15");
+    // By Little's law what is outstanding is the depth.
+    let outstanding = record.iops * record.latency_us["read"].mean / 1e6;
+    assert!((15.5..=16.01).contains(&outstanding), "{outstanding}");
+}
+
+#[test]
+fn a_section_ends_at_its_own_time_and_leaves_the_others_alone() {
+    let text = "[global]\nbs=4k\nsize=16m\ntime_based\n[long]\nrw=randread\nruntime=40ms\n[short]\nrw=randwrite\nruntime=10ms\n";
+    let record =
+        run(&tiny(), sections(text), RunOptions { runtime: Some(Duration::from_ms(40)), ..at_depth(2) }).unwrap();
+    let intervals = &record.record.time_series.points;
+    let wrote = intervals.iter().filter(|point| point.write_iops > 0.0).map(|point| point.t_seconds);
+    assert!((0.009..0.012).contains(&wrote.fold(0.0, f64::max)));
+    assert!((0.039..0.041).contains(&record.record.simulated_seconds));
+
+    // One without an end of its own does not keep the run from ending.
+    let text = "[endless]\nbs=4k\nsize=16m\ntime_based\nruntime=10ms\n[few]\nbs=4k\nsize=16m\nrw=write\nnumber_ios=5\nfsync=1\n";
+    let record = run(&tiny(), sections(text), at_depth(2)).unwrap().record;
+    assert!((0.009..0.012).contains(&record.simulated_seconds), "{}", record.simulated_seconds);
+    assert_eq!((record.requests_by_operation["write"], record.requests_by_operation["flush"]), (5, 5));
+}
+
+#[test]
+fn one_depth_for_all_a_slice_and_a_warm_up_of_sections() {
+    let text = "[global]\nbs=4k\nsize=1m\n[a]\nrw=randread\niodepth=1\n[b]\nrw=randwrite\niodepth=4\n";
+    let mut shared = sections(text);
+    shared.share_depth();
+    let record = run(&tiny(), shared, at_depth(16)).unwrap().record;
+    assert_eq!((record.requests, record.requests_by_operation["read"]), (512, 256));
+    for (range, warmup_requests) in [(0..512, 0), (0..512, 100), (50..300, 0), (50..300, 20), (500..900, 0)] {
+        let expected = range.end.min(512) - range.start - warmup_requests;
+        let source = crate::workload::Slice::new(sections(text), range);
+        let record = run(&tiny(), source, RunOptions { warmup_requests, ..at_depth(5) }).unwrap().record;
+        assert_eq!(record.requests, expected);
+    }
 }

@@ -108,6 +108,9 @@ pub(super) struct Host<S> {
     /// Requests that ended, warm-up included.
     pub(super) completed: u64,
     upcoming: Option<Request>,
+    /// Whether threads of the source have depths of their own; then the thread of each request under way, by slot.
+    parted: bool,
+    threads: Vec<u16>,
     /// Where the next request will look, until the device was told.
     ahead: Option<u64>,
     ended: bool,
@@ -174,6 +177,8 @@ impl<S: Source> Host<S> {
             pulled: 0,
             completed: 0,
             upcoming: None,
+            parted: false,
+            threads: Vec::new(),
             ahead: None,
             ended: false,
             due: Instant::NEVER,
@@ -209,7 +214,9 @@ impl<S: Source> Host<S> {
             source,
             options,
         };
-        host.pull();
+        // From arrival there is no depth to keep to.
+        host.parted = !from_arrival && host.source.part_threads();
+        host.pull(Instant::ZERO);
         if let Some(first) = host.upcoming.filter(|_| host.at_arrival) {
             host.began = first.arrival;
             host.metrics.series.restart(first.arrival);
@@ -273,13 +280,17 @@ impl<S: Source> Host<S> {
         self.upcoming = None;
     }
 
-    /// Reads the next request.
+    /// Reads the next request. There may be none now though there will be: then every thread has as much outstanding as it may.
     #[inline(always)]
-    fn pull(&mut self) {
+    fn pull(&mut self, now: Instant) {
         self.upcoming = None;
         if self.pulled == self.limit || self.ended {
             cold_path();
             self.ended = true;
+            return;
+        }
+        if self.parted && !self.source.can_give(now) {
+            cold_path();
             return;
         }
         match self.source.next() {
@@ -384,6 +395,11 @@ impl<S: Source> Host<S> {
             }
         };
         self.outstanding += 1;
+        if self.parted {
+            cold_path();
+            self.threads.resize(self.requests.len(), 0);
+            self.threads[slot as usize] = self.source.thread();
+        }
         // Force Unit Access belongs to commands that address blocks.
         let fua = request.fua && !matches!(request.op, Op::Flush | Op::Deallocate);
         Some(Cursor { slot, op: request.op, fua, next: first, left })
@@ -455,6 +471,13 @@ impl<S: Source> Host<S> {
             if self.options.record_requests.is_some() {
                 let request = self.requests[slot as usize];
                 self.write_line(now, &request);
+            }
+        }
+        if self.parted {
+            cold_path();
+            self.source.ended(self.threads[slot as usize]);
+            if self.upcoming.is_none() {
+                self.pull(now);
             }
         }
         if self.outstanding == 0 {
@@ -630,7 +653,7 @@ impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
             if self.pulled == self.warmup {
                 self.halt = Halt::Measure;
             }
-            self.pull();
+            self.pull(now);
         } else {
             self.cursor = Some(cursor);
         }
@@ -645,8 +668,13 @@ impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
     }
 
     #[inline(always)]
-    fn take(&mut self, now: Instant, output: Output, _device: &Device<M>) {
+    fn take(&mut self, now: Instant, output: Output, device: &Device<M>) {
         if let Output::Complete(completion) = output {
+            // Before the completion begins another interval: what the flash did until now belongs to the one that ends.
+            if now >= self.sample_at {
+                cold_path();
+                self.sample(now, &device.ftl().statistics);
+            }
             let cqe = &completion.cqe;
             self.complete(now, completion.queue, cqe.sq_head, cqe.cid, cqe.status);
         }

@@ -8,6 +8,9 @@ pub const SLOT_BYTES: u64 = 1 << 44;
 /// Address spaces start at multiples of this, so that no two share a page.
 const ALIGNMENT: u64 = 1 << 20;
 
+/// A request that goes over more regions than this is a deallocation of much or all of a volume, which is not a use of it.
+const USE_REGIONS: u64 = 1 << 12;
+
 /// Numbers address spaces in order of appearance.
 pub(super) struct Devices {
     numbers: HashMap<Box<[u8]>, u32>,
@@ -110,11 +113,10 @@ impl Extents {
         if let Some(touched) = &mut self.touched
             && length > 0
         {
-            // A deallocation of a whole volume is not a use of it.
             let (first, last) = (offset / ALIGNMENT, (offset + length - 1) / ALIGNMENT);
-            if last - first <= 1 << 12 {
-                touched.extend((first..=last).map(|region| (device, region)));
-            }
+            // What is no use needs a place all the same, even where it covers nothing that is used: that of its first region.
+            let last = if last - first > USE_REGIONS { first } else { last };
+            touched.extend((first..=last).map(|region| (device, region)));
         }
     }
 
@@ -162,28 +164,43 @@ pub(super) enum AddressMap {
 }
 
 impl AddressMap {
-    /// The first byte in the concatenated space, or what was expected instead.
-    pub fn place(&self, device: u32, offset: u64, length: u64) -> Result<u64, &'static str> {
+    /// The first byte in the concatenated space and the length there, or what was expected instead. The length is another one
+    /// only where regions within the request were left out.
+    pub fn place(&self, device: u32, offset: u64, length: u64) -> Result<(u64, u64), &'static str> {
         match self {
             AddressMap::Slots => {
                 if offset + length > SLOT_BYTES {
                     return Err("addresses below 16 TiB, because a pipe cannot be read twice; store the trace first");
                 }
                 let base = u64::from(device).checked_mul(SLOT_BYTES).filter(|&base| base < 1 << 62);
-                Ok(base.ok_or("fewer address spaces, because a pipe cannot be read twice; store the trace first")?
-                    + offset)
+                let base =
+                    base.ok_or("fewer address spaces, because a pipe cannot be read twice; store the trace first")?;
+                Ok((base + offset, length))
             }
             AddressMap::Bases(bases) => match bases.get(device as usize) {
-                Some(base) => base.checked_add(offset).ok_or("an address of the trace as it was when first read"),
+                Some(base) => match base.checked_add(offset) {
+                    Some(offset) => Ok((offset, length)),
+                    None => Err("an address of the trace as it was when first read"),
+                },
                 None => Err("a device of the trace as it was when first read"),
             },
-            AddressMap::Compact(_) if length == 0 => Ok(0),
+            AddressMap::Compact(_) if length == 0 => Ok((0, 0)),
             AddressMap::Compact(places) => {
-                let (region, within) = (offset / ALIGNMENT, offset % ALIGNMENT);
-                match places.get(&(device, region)) {
-                    Some(place) => Ok(place * ALIGNMENT + within),
-                    None => Err("an address that a read or write of the trace touches"),
+                const MISSING: &str = "an address that a request of the trace touches";
+                let end = offset + length;
+                let (first, last) = (offset / ALIGNMENT, (end - 1) / ALIGNMENT);
+                let Some(&from) = places.get(&(device, first)) else { return Err(MISSING) };
+                let start = from * ALIGNMENT + offset % ALIGNMENT;
+                if last - first <= USE_REGIONS {
+                    // All of its regions were touched, and so stand side by side.
+                    return Ok((start, length));
                 }
+                // Those of its regions that are there stand side by side as well.
+                let Some((&(_, region), &place)) = places.range((device, first)..=(device, last)).next_back() else {
+                    return Err(MISSING);
+                };
+                let until = if region == last { end - last * ALIGNMENT } else { ALIGNMENT };
+                Ok((start, place * ALIGNMENT + until - start))
             }
         }
     }
@@ -210,7 +227,7 @@ mod tests {
         }
         let (map, extent) = extents.place(&devices).unwrap();
         // 2, 10, a, b.
-        let bases: Vec<u64> = (0..4).map(|d| map.place(d, 0, 1).unwrap()).collect();
+        let bases: Vec<u64> = (0..4).map(|d| map.place(d, 0, 1).unwrap().0).collect();
         assert_eq!(bases, [1 << 20, 0, 3 << 20, 2 << 20]);
         assert_eq!(extent, 6 << 20);
     }
@@ -223,15 +240,37 @@ mod tests {
         extents.add(1, 5 << 30, 512);
         let (map, extent) = extents.place(&devices).unwrap();
         assert_eq!(extent, 3 << 20);
-        assert_eq!(map.place(1, 5 << 30, 512), Ok(0));
-        assert_eq!(map.place(0, (7 << 40) + (1 << 20) - 4096, 8192), Ok((2 << 20) - 4096));
-        assert_eq!(map.place(0, (7 << 40) + (1 << 20), 1), Ok(2 << 20));
+        assert_eq!(map.place(1, 5 << 30, 512), Ok((0, 512)));
+        assert_eq!(map.place(0, (7 << 40) + (1 << 20) - 4096, 8192), Ok(((2 << 20) - 4096, 8192)));
+        assert_eq!(map.place(0, (7 << 40) + (1 << 20), 1), Ok((2 << 20, 1)));
         assert!(map.place(0, 0, 1).is_err());
     }
 
     #[test]
+    fn what_deallocates_a_volume_takes_of_it_what_is_used_and_nothing_of_others() {
+        const MIB: u64 = 1 << 20;
+        let devices = numbered(&["0", "1", "2"]);
+        let mut extents = Extents::new(true);
+        // Volumes of 16 GiB. Of the first, two places are used; of the second, nothing; of the third, its beginning.
+        let whole = 16 << 30;
+        for (device, offset, length) in
+            [(0, MIB, 4096), (0, 9_000 * MIB, 4096), (0, 0, whole), (1, 4096, whole), (2, 0, 4096), (2, 512, whole)]
+        {
+            extents.add(device, offset, length);
+        }
+        let (map, extent) = extents.place(&devices).unwrap();
+        assert_eq!(extent, 5 * MIB);
+        assert_eq!(map.place(0, 0, whole), Ok((0, 3 * MIB)));
+        assert_eq!(map.place(0, 9_000 * MIB, 4096), Ok((2 * MIB, 4096)));
+        assert_eq!(map.place(1, 4096, whole), Ok((3 * MIB + 4096, MIB - 4096)));
+        assert_eq!(map.place(2, 512, whole), Ok((4 * MIB + 512, MIB - 512)));
+        // One that ends amid a region that is used leaves the rest of it.
+        assert_eq!(map.place(0, 0, 9_000 * MIB + 512), Ok((0, 2 * MIB + 512)));
+    }
+
+    #[test]
     fn a_pipe_has_slots() {
-        assert_eq!(AddressMap::Slots.place(2, 5, 1), Ok((2 << 44) + 5));
+        assert_eq!(AddressMap::Slots.place(2, 5, 1), Ok(((2 << 44) + 5, 1)));
         assert!(AddressMap::Slots.place(0, SLOT_BYTES, 1).is_err());
         assert!(AddressMap::Slots.place(1 << 20, 0, 1).is_err());
     }

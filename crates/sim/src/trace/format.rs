@@ -220,13 +220,18 @@ impl LineParser {
 
     fn blkparse<'a>(&mut self, mut fields: Fields<'a>) -> Result<Option<Record<'a>>, Wrong> {
         let device = fields.need("a device (major,minor)")?;
-        if self.summary || device.bytes.starts_with(b"CPU") || device.bytes == b"Total" {
-            self.summary = true;
-            return Ok(None);
-        }
         let numbers = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
         match device.bytes.iter().position(|&b| b == b',') {
-            Some(at) if numbers(&device.bytes[..at]) && numbers(&device.bytes[at + 1..]) => {}
+            // Events may follow a summary: those of another output, where several stand one after the other.
+            Some(at) if numbers(&device.bytes[..at]) && numbers(&device.bytes[at + 1..]) => self.summary = false,
+            _ if self.summary || device.bytes.starts_with(b"CPU") || device.bytes == b"Total" => {
+                self.summary = true;
+                return Ok(None);
+            }
+            // blkparse begins with the names of the files that it reads.
+            _ if device.bytes == b"Input" && fields.next().is_some_and(|word| word.bytes == b"file") => {
+                return Ok(None);
+            }
             _ => return Err(device.wrong("a device (major,minor)")),
         }
         fields.need("a CPU")?.number("a CPU")?;

@@ -191,7 +191,7 @@ impl Statistics {
         // Last minus first, as the published tables do, not the sum of the gaps after reordering. The two differ only in
         // traces that are not in order; one whose last stamp is before its first has a mean of zero.
         let span_ps = self.stamps.map_or(0, |(first, last)| last.saturating_sub(first));
-        let mean_interarrival_ms = if requests > 1 { span_ps as f64 * 1e-9 / (requests - 1) as f64 } else { 0.0 };
+        let mean_interarrival_ms = if requests > 1 { span_ps as f64 / 1e9 / (requests - 1) as f64 } else { 0.0 };
         let operations = Op::ALL.into_iter().zip(self.counts).filter(|(_, n)| *n > 0).map(|(op, n)| (op.name(), n));
         Info {
             file: String::new(),
@@ -203,7 +203,7 @@ impl Statistics {
             mean_interarrival_ms,
             footprint_mib: (self.footprint.pages() * PAGE_BYTES) as f64 / MIB,
             extent_mib: self.extent as f64 / MIB,
-            duration_seconds: self.last.map_or(0.0, |last| last.arrival.as_secs_f64()),
+            duration_seconds: self.last.map_or(0.0, |last| last.arrival.as_ps() as f64 / 1e12),
             devices: 1,
             read_bytes,
             written_bytes,

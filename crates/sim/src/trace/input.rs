@@ -94,7 +94,10 @@ impl Input {
         let raw = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(magic[..filled].to_vec()).chain(counted));
         let inner: Box<dyn Read + Send> = match magic[..filled] {
             [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(raw)),
-            [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::stream::read::Decoder::with_buffer(raw)?),
+            // A frame, or one to be skipped (RFC 8878, 3.1.2), with which pzstd begins.
+            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => {
+                Box::new(zstd::stream::read::Decoder::with_buffer(raw)?)
+            }
             _ => Box::new(raw),
         };
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
@@ -295,7 +298,19 @@ mod tests {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gz.write_all(&text).unwrap();
         let gz = gz.finish().unwrap();
-        for bytes in [&text, &zst, &gz] {
+        // Several members, or frames with some that are to be skipped, as parallel compressors write them.
+        let (first, second) = text.split_at(50_000);
+        let several: Vec<u8> = [first, second]
+            .into_iter()
+            .flat_map(|part| [b"\x50\x2a\x4d\x18\x04\0\0\0size".to_vec(), zstd::encode_all(part, 3).unwrap()].concat())
+            .collect();
+        let mut members = Vec::new();
+        for part in [first, second] {
+            let mut gz = flate2::write::GzEncoder::new(&mut members, flate2::Compression::fast());
+            gz.write_all(part).unwrap();
+            gz.finish().unwrap();
+        }
+        for bytes in [&text, &zst, &gz, &several, &members] {
             assert_eq!(bytes_of(bytes), text);
             let mut lines = Input::from_bytes("t", bytes).open().unwrap();
             for i in 0..20_000 {

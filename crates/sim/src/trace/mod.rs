@@ -173,19 +173,14 @@ impl Trace {
         let (map, first_stamp) = (&self.map, &mut self.first_stamp);
         let next = self.reader.next(&mut self.devices, |device, record| {
             let arrival = since_first(first_stamp, record)?;
-            let offset = map.place(device, record.offset, record.length).map_err(|expected| Wrong {
+            let (offset, length) = map.place(device, record.offset, record.length).map_err(|expected| Wrong {
                 column: 1,
                 expected,
                 found: format!("a request that ends at byte {}", record.offset.saturating_add(record.length)),
             })?;
             let offset = if record.op == Op::Flush { 0 } else { offset };
-            let request = Request {
-                arrival: Instant::from_ps(arrival),
-                op: record.op,
-                offset,
-                length: record.length,
-                fua: record.fua,
-            };
+            let request =
+                Request { arrival: Instant::from_ps(arrival), op: record.op, offset, length, fua: record.fua };
             Ok(TraceRequest { request, device, device_offset: record.offset, stamp_ps: record.stamp })
         });
         match next {

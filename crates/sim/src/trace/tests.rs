@@ -227,6 +227,26 @@ fn blkparse_uses_queued_events_or_else_issued_ones() {
 }
 
 #[test]
+fn all_that_blkparse_prints_is_read_and_so_are_several_outputs_in_one() {
+    let output = |at: u64| {
+        format!(
+            "Input file sda.blktrace.0 added\nInput file sda.blktrace.1 added\n  8,0    1        1     {at}.0   697  Q   W 64 + 8 [a]\nCPU0 (sda):\n \
+             Reads Queued: 0, 0KiB\n\nThroughput (R/W): 0KiB/s / 4KiB/s\nEvents (sda): 1 entries\nSkips: 0 forward (0 -   0.0%)\n"
+        )
+    };
+    let all = read(&(output(0) + &output(5)), &Options::default());
+    assert_eq!(all.iter().map(|r| r.arrival.as_secs_f64()).collect::<Vec<_>>(), [0.0, 5.0]);
+}
+
+#[test]
+fn times_of_statistics_are_what_the_trace_says() {
+    let text = "fio version 3 iolog\n100 f write 0 512\n300 f read 512 512\n";
+    let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &Options::default()).unwrap();
+    let info = info(&mut trace, false).unwrap();
+    assert_eq!((info.duration_seconds, info.mean_interarrival_ms), (0.0002, 0.2));
+}
+
+#[test]
 fn a_name_close_to_a_format_is_suggested() {
     assert!("mqsmi".parse::<Format>().unwrap_err().contains("did you mean \"mqsim\"?"));
     assert_eq!("SPC".parse(), Ok(Format::Spc));

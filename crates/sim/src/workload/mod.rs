@@ -209,6 +209,27 @@ pub trait Source {
         None
     }
 
+    /// Lets threads that are not alike keep to depths and run times of their own, from before the first request on. False where
+    /// there are none; otherwise whoever serves the requests asks [`Source::can_give`] before each, and tells what
+    /// [`Source::ended`].
+    fn part_threads(&mut self) -> bool {
+        false
+    }
+
+    /// With parted threads: whether [`Source::next`] has an answer at this time. If not, one of the threads has as much
+    /// outstanding as it may.
+    fn can_give(&mut self, _now: Instant) -> bool {
+        true
+    }
+
+    /// With parted threads: the one of the request that was given last.
+    fn thread(&self) -> u16 {
+        0
+    }
+
+    /// With parted threads: a request of this one ended.
+    fn ended(&mut self, _thread: u16) {}
+
     /// Where the request that was given last stands, as `file:line`, for messages about it; `None` where it stands nowhere.
     fn place(&self) -> Option<String> {
         None
@@ -258,6 +279,22 @@ impl Source for Workload {
 
     fn extent(&self) -> Option<u64> {
         each!(self, source => source.extent())
+    }
+
+    fn part_threads(&mut self) -> bool {
+        each!(self, source => source.part_threads())
+    }
+
+    fn can_give(&mut self, now: Instant) -> bool {
+        each!(self, source => source.can_give(now))
+    }
+
+    fn thread(&self) -> u16 {
+        each!(self, source => source.thread())
+    }
+
+    fn ended(&mut self, thread: u16) {
+        each!(self, source => source.ended(thread));
     }
 
     fn place(&self) -> Option<String> {

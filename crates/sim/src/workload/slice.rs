@@ -36,7 +36,12 @@ impl<S: Source> Source for Slice<S> {
     fn next(&mut self) -> Option<Result<Request, SourceError>> {
         while self.position < self.range.start {
             match self.source.next()? {
-                Ok(_) => self.position += 1,
+                Ok(_) => {
+                    self.position += 1;
+                    // What is left out is outstanding for no time, so that there is always room for the next.
+                    self.source.ended(self.source.thread());
+                    self.source.can_give(Instant::ZERO);
+                }
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -69,6 +74,22 @@ impl<S: Source> Source for Slice<S> {
 
     fn extent(&self) -> Option<u64> {
         self.source.extent()
+    }
+
+    fn part_threads(&mut self) -> bool {
+        self.source.part_threads()
+    }
+
+    fn can_give(&mut self, now: Instant) -> bool {
+        self.source.can_give(now)
+    }
+
+    fn thread(&self) -> u16 {
+        self.source.thread()
+    }
+
+    fn ended(&mut self, thread: u16) {
+        self.source.ended(thread);
     }
 
     fn place(&self) -> Option<String> {

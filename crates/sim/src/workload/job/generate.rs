@@ -9,20 +9,52 @@ use crate::workload::{Op, Request, Source, SourceError};
 
 /// The requests of all threads of a job.
 ///
-/// As a [`Source`] it merges the threads: by arrival where all have a rate, else one of each in turn. Threads that should
-/// have queue depths of their own are taken apart with [`JobSource::into_threads`].
+/// As a [`Source`] it merges the threads: by arrival where all have a rate, else one of each in turn. Those of one section are
+/// alike, and share their depths; sections that differ keep to depths and run times of their own where whoever serves them
+/// says what ended ([`Source::part_threads`]).
 pub struct JobSource {
     threads: Vec<ThreadSource>,
     /// The next request of each thread, kept only where all threads have a rate.
     pending: Vec<Option<Request>>,
     by_arrival: bool,
     turn: usize,
+    /// Whether all threads do the same, each perhaps in a place of its own.
+    alike: bool,
+    /// Whether one depth is meant for all, whatever each asks for.
+    one_depth: bool,
+    /// What each thread is at, once they are parted.
+    lanes: Vec<Lane>,
+    /// The next request and its thread, once they are parted.
+    ready: Option<(u16, Result<Request, SourceError>)>,
+    last: u16,
+}
+
+/// What a thread is at.
+#[derive(Clone, Copy, Default)]
+struct Lane {
+    outstanding: u32,
+    done: bool,
 }
 
 impl JobSource {
-    pub(super) fn new(threads: Vec<ThreadSource>) -> JobSource {
+    pub(super) fn new(threads: Vec<ThreadSource>, alike: bool) -> JobSource {
         let by_arrival = threads.len() > 1 && threads.iter().all(|thread| thread.pace.is_some());
-        JobSource { pending: vec![None; threads.len()], threads, by_arrival, turn: 0 }
+        JobSource {
+            pending: vec![None; threads.len()],
+            threads,
+            by_arrival,
+            turn: 0,
+            alike,
+            one_depth: false,
+            lanes: Vec::new(),
+            ready: None,
+            last: 0,
+        }
+    }
+
+    /// The depths of the threads do not count: one that was given from outside is meant for all of them together.
+    pub fn share_depth(&mut self) {
+        self.one_depth = true;
     }
 
     /// The threads, each a source of its own.
@@ -42,6 +74,11 @@ impl JobSource {
 
     #[inline(never)]
     fn next_of_many(&mut self) -> Option<Result<Request, SourceError>> {
+        if !self.lanes.is_empty() {
+            let (thread, request) = self.ready.take()?;
+            self.last = thread;
+            return Some(request);
+        }
         if self.by_arrival {
             return self.earliest();
         }
@@ -76,6 +113,56 @@ impl Source for JobSource {
         match &mut self.threads[..] {
             [thread] => thread.next(),
             _ => self.next_of_many(),
+        }
+    }
+
+    fn part_threads(&mut self) -> bool {
+        // By arrival, the rates say how much each thread does, and when it ends.
+        let parted = !self.by_arrival && !self.alike;
+        if parted {
+            self.lanes = vec![Lane::default(); self.threads.len()];
+        }
+        parted
+    }
+
+    fn can_give(&mut self, now: Instant) -> bool {
+        if self.lanes.is_empty() || self.ready.is_some() {
+            return true;
+        }
+        let mut waits = false;
+        for _ in 0..self.threads.len() {
+            let at = self.turn;
+            self.turn = if at + 1 == self.threads.len() { 0 } else { at + 1 };
+            let (thread, lane) = (&mut self.threads[at], &mut self.lanes[at]);
+            // One with a rate knows its time itself.
+            let over = thread.pace.is_none() && thread.runtime.is_some_and(|runtime| now >= Instant::ZERO + runtime);
+            if lane.done || over {
+                lane.done = true;
+                continue;
+            }
+            if lane.outstanding >= thread.iodepth && !self.one_depth {
+                waits = true;
+                continue;
+            }
+            match thread.next() {
+                Some(request) => {
+                    lane.outstanding += 1;
+                    self.ready = Some((at as u16, request));
+                    return true;
+                }
+                None => lane.done = true,
+            }
+        }
+        !waits
+    }
+
+    fn thread(&self) -> u16 {
+        self.last
+    }
+
+    fn ended(&mut self, thread: u16) {
+        if let Some(lane) = self.lanes.get_mut(usize::from(thread)) {
+            lane.outstanding -= 1;
         }
     }
 

@@ -73,7 +73,10 @@ impl JobSpec {
         for (number, thread) in self.threads.iter().enumerate() {
             threads.push(ThreadSource::new(thread, number, capacity, seed)?);
         }
-        Ok(JobSource::new(threads))
+        // Clones of a section differ in where they are at most.
+        let unmoved = |thread: &ThreadSpec| ThreadSpec { offset_shift: 0, ..thread.clone() };
+        let alike = self.threads.windows(2).all(|pair| unmoved(&pair[0]) == unmoved(&pair[1]));
+        Ok(JobSource::new(threads, alike))
     }
 }
 
