@@ -121,6 +121,18 @@ fn a_report_opens_without_errors_and_shows_its_plots() {
 }
 
 #[test]
+fn the_page_of_a_log_opens_without_errors_and_shows_its_plots() {
+    let Some(browser) = browser_or_skip() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    run_well(folder.path(), &["log", "--seconds", "0.02", "--warm-up", "0.005", "--report", "log.html"]);
+    let opened = open(&browser, &folder.path().join("log.html"));
+    let found = complaints(&opened);
+    assert!(found.is_empty(), "{found:#?}");
+    let plots = elements(&opened.dom, "svg").into_iter().filter(|svg| svg.starts_with("<svg class=\"plot\"")).count();
+    assert_eq!(plots, 6, "two of commits, two of transactions, the ring, and what waits for flash");
+}
+
+#[test]
 fn experiments_open_without_errors_and_show_their_figures() {
     let Some(browser) = browser_or_skip() else { return };
     let folder = tempfile::tempdir().expect("a temporary folder");

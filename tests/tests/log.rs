@@ -60,3 +60,39 @@ fn a_full_log_is_an_error_and_a_group_larger_than_a_command_is_split() {
     let (one, four) = (commit("1MiB"), commit("4MiB"));
     assert!(four > 2.0 * one, "{four} us for four times the bytes of {one} us");
 }
+
+#[test]
+fn a_page_says_what_each_side_costs_and_how_the_log_stands() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let here = folder.path();
+    let run = ["log", "--seconds", "0.02", "--warm-up", "0.005", "--json", "log.json", "--report", "log.html"];
+    let said = run_well(here, &run);
+    assert!(said.contains("conventional") && said.contains("log.html"), "{said}");
+    let read = |name: &str| std::fs::read_to_string(here.join(name)).expect("a file");
+    let (page, document) = (read("log.html"), read("log.json"));
+    for words in [
+        "Commit: tail",
+        "If the power failed here",
+        "level DESTAGED",
+        "What waits for flash",
+        "tidewater log --seconds",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    // The stream's ends are in order, and what was credited is what the client was told.
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    let state = &document["sides"][0]["state"];
+    let end = |name: &str| state[name].as_u64().unwrap_or_else(|| panic!("{name} in {state}"));
+    let ends = ["arrived", "credited", "left_ring", "destaged", "readable_from"].map(end);
+    assert!(ends.is_sorted_by(|a, b| a >= b) && ends[3] > 0, "{ends:?}");
+    assert!(end("credited") - end("left_ring") <= end("ring_bytes"), "{state}");
+    assert!(state["backlog"].as_array().is_some_and(|points| points.len() > 100), "{state}");
+    assert!(document["sides"][1]["state"].is_null(), "the conventional side has no ring");
+    // The page is made again from the document, and so is the table.
+    run_well(here, &["report", "log.json", "-o", "again.html"]);
+    assert_eq!(read("again.html"), page);
+    let table = run_well(here, &["report", "log.json"]);
+    assert!(said.starts_with(&table), "{table}");
+    let refused = run_refused(here, &["log", "--json", "x", "--report", "x"]);
+    assert!(refused.contains("two results"), "{refused}");
+}

@@ -143,3 +143,52 @@ fn a_format_is_detected_or_the_choices_are_named() {
         }
     });
 }
+
+/// What `trace info` says of a trace and of its stand-in: every figure that is promised, as near as the guide says.
+fn stands_in(folder: &Path, file: &str, format: &str) -> Result<(), String> {
+    run_well(folder, &["trace", "synth", "stand-in.spc", "--like", file, "--format", format]);
+    let info = |file: &str, format: &str| -> Result<Value, String> {
+        let text = run_well(folder, &["trace", "info", file, "--format", format, "--locality", "--json", "-"]);
+        serde_json::from_str(&text).map_err(|e| format!("{e}: {text}"))
+    };
+    let (trace, made) = (info(file, format)?, info("stand-in.spc", "spc")?);
+    let figure = |info: &Value, key: &str| at(info, key).as_f64().unwrap_or(f64::NAN);
+    let near = |key: &str, tolerance: f64| {
+        let (wanted, got) = (figure(&trace, key), figure(&made, key));
+        if (got - wanted).abs() <= tolerance { Ok(()) } else { Err(format!("{key} is {got}, not {wanted}")) }
+    };
+    let parts = |key: &str, share: f64| near(key, figure(&trace, key) * share);
+    near("requests", 0.0)?;
+    parts("mean_kib", 0.01)?;
+    // A kind that hardly occurs has the mean of the few sizes that were drawn.
+    for (key, share) in [
+        ("mean_read_kib", 100.0 - figure(&trace, "write_percent")),
+        ("mean_write_kib", figure(&trace, "write_percent")),
+    ] {
+        let few = share / 100.0 * figure(&trace, "requests") < 100.0;
+        parts(key, if few { 0.1 } else { 0.01 })?;
+    }
+    near("write_percent", 0.3)?;
+    // Ten requests are chance, of however few.
+    near("sequential_percent", (1_000.0 / figure(&trace, "requests")).max(0.3))?;
+    near("aligned_percent", 5.0)?;
+    parts("mean_interarrival_ms", 0.01)?;
+    parts("footprint_mib", 0.05)
+}
+
+#[test]
+fn the_sample_has_a_stand_in() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    assert_eq!(stands_in(folder.path(), "sample", "spc"), Ok(()));
+    // Both are told side by side, and what is given takes the place of the trace's figure.
+    let given = ["trace", "synth", "x.spc", "--like", "sample", "--write-percent", "80", "--mean-kib", "16"];
+    let told = run_well(folder.path(), &given);
+    let row = |what: &str| told.lines().find(|line| line.starts_with(what)).unwrap_or_default().to_owned();
+    assert!(row("writes").contains("40 %") && row("writes").contains("80 %"), "{told}");
+    assert!(row("mean size").contains("16") && row("skew").len() > 20, "{told}");
+}
+
+#[test]
+fn every_trace_has_a_stand_in_that_is_described_alike() {
+    each(|row, folder| stands_in(folder, row.file.to_str().expect("UTF-8"), row.format));
+}

@@ -114,7 +114,7 @@ pub enum Command {
     ///
     /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report, several
     /// become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are printed; the document of
-    /// `probe --json` becomes its page or its verdicts.
+    /// `probe --json` becomes its page or its verdicts, and that of `log --json` its page or its table.
     #[command(after_help = examples::REPORT)]
     Report(Report),
     /// Print the completions for a shell
@@ -193,6 +193,9 @@ pub struct Log {
     /// Write the figures as JSON, one object for each side; - is standard output, which then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
+    /// Write one page of HTML that needs nothing else: latencies by side, and how the log on the fast side stood at the end
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
+    pub report: Option<PathBuf>,
 }
 
 fn sides() -> PossibleValuesParser {
@@ -522,7 +525,7 @@ fn stages() -> PossibleValuesParser {
 /// `tidewater report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// Records that `replay --json` or `compare --json` wrote, documents of `experiment run --json`, or one of `probe --json`
+    /// Records that `replay --json` or `compare --json` wrote, documents of `experiment run --json`, or one of `probe --json` or `log --json`
     #[arg(value_name = "RECORD", required = true, value_hint = ValueHint::FilePath)]
     pub records: Vec<PathBuf>,
     /// Write one self-contained HTML page; - is standard output. Without it, the summary or table is printed

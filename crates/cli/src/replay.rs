@@ -200,7 +200,7 @@ impl Write for Shared {
 }
 
 /// The command line as a shell takes it, so that it can be copied from a report.
-fn command_line(arguments: impl Iterator<Item = std::ffi::OsString>) -> String {
+pub fn command_line(arguments: impl Iterator<Item = std::ffi::OsString>) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:%+@~".contains(c);
     arguments.fold("tidewater".to_owned(), |line, argument| {
         let argument = argument.to_string_lossy();

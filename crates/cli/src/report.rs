@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tidewater_report::compare::{self, Labelled};
 use tidewater_report::experiment::{self, Experiment};
+use tidewater_report::log::{self, LogRecord};
 use tidewater_report::probe::{self, ProbeRecord};
 use tidewater_report::{Record, page, summary};
 
@@ -26,6 +27,11 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         && text.contains(&format!("\"schema\": \"{}\"", probe::SCHEMA))
     {
         return probed(text, &report.records[0], target);
+    }
+    if let [text] = &texts[..]
+        && text.contains(&format!("\"schema\": \"{}\"", log::SCHEMA))
+    {
+        return logged(text, &report.records[0], target);
     }
     if texts.iter().any(|text| is_experiment(text)) {
         return experiments(report, &texts, target);
@@ -64,6 +70,17 @@ fn probed(text: &str, path: &Path, target: Option<Target>) -> Result<(), Failure
         return output::print(&probe::summary(&record, width()));
     };
     target.write(&probe::page(&record))?;
+    if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
+}
+
+/// The document of a log: its page.
+fn logged(text: &str, path: &Path, target: Option<Target>) -> Result<(), Failure> {
+    let record =
+        LogRecord::from_json(text).map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?;
+    let Some(target) = target else {
+        return output::print(&log::summary(&record));
+    };
+    target.write(&log::page(&record))?;
     if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
 }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 use tidewater_report::units;
 use tidewater_sim::trace::convert::{ConvertError, Converted, OutputFormat, convert};
 use tidewater_sim::trace::{self, Info, Input, Options, Trace, info, samples};
+use tidewater_sim::workload::like::{self, Free};
 use tidewater_sim::workload::{self, Slice, Source, SourceError, SynthSpec, Workload};
 
 /// The trace of that name: `sample` is the bundled one, `-` standard input; then a file; then any other bundled sample.
@@ -125,9 +126,15 @@ fn lines(info: &Info) -> String {
     let operations: Vec<String> =
         info.operations.iter().map(|(name, n)| format!("{} {}", units::grouped(*n), name.replace('_', " "))).collect();
     line("requests", format!("{} ({})", units::grouped(info.requests), operations.join(", ")));
-    line("mean size", format!("{} KiB", units::significant(info.mean_kib)));
+    let kib = |kib: f64| format!("{} KiB", units::significant(kib));
+    let apart = info.write_percent > 0.0 && info.write_percent < 100.0;
+    let (reads, writes) = (kib(info.mean_read_kib), kib(info.mean_write_kib));
+    let of_each = if apart { format!(" (reads {reads}, writes {writes})") } else { String::new() };
+    line("mean size", kib(info.mean_kib) + &of_each);
     line("writes", units::percent(info.write_percent / 100.0));
     line("sequential", units::percent(info.sequential_percent / 100.0));
+    line("page-aligned", units::percent(info.aligned_percent / 100.0));
+    line("skew", format!("{:.2} (exponent of Zipf's law over the places of 64 KiB that are touched)", info.skew));
     line("mean interarrival", units::micros(info.mean_interarrival_ms * 1000.0));
     line("duration", units::seconds(info.duration_seconds));
     line("footprint", size(info.footprint_mib));
@@ -240,13 +247,14 @@ fn told(converted: &Converted, skipped: u64, target: &Target, format: OutputForm
 fn generate(synth: &Synth) -> Result<(), Failure> {
     let target = Target::new(&synth.out)?;
     let to = written_as(&synth.out, synth.to)?;
+    let mut like = None;
     let mut spec = match &synth.like {
         None => SynthSpec::default(),
-        Some(like) => match like.to_str().and_then(SynthSpec::cbm) {
+        Some(path) => match path.to_str().and_then(SynthSpec::cbm) {
             Some(spec) => spec,
             None => {
-                distinct(&[Some(&target)], Some(like))?;
-                like_trace(like, synth)?
+                distinct(&[Some(&target)], Some(path))?;
+                like::spec_of(like.insert(like_trace(path, synth)?))
             }
         },
     };
@@ -261,12 +269,60 @@ fn generate(synth: &Synth) -> Result<(), Failure> {
     set(&mut spec.again_percent, synth.again_percent);
     set(&mut spec.onward_percent, synth.onward_percent);
     spec.seed = synth.seed;
+    // A mean that is given is that of the generator's own distribution.
+    if let Some(shape) = &mut spec.shape {
+        if synth.mean_kib.is_some() {
+            (shape.read_sizes, shape.write_sizes) = Default::default();
+        }
+        if synth.mean_interarrival_ms.is_some() {
+            shape.intervals_ps.clear();
+        }
+    }
+    let Some(like) = like else {
+        let mut source = workload::Synth::new(&spec).map_err(Failure::usage)?;
+        return write(&mut source, &target, to, "/dev/nvme0n1");
+    };
+    let free = Free {
+        skew: synth.skew.is_none(),
+        again: synth.again_percent.is_none(),
+        onward: synth.onward_percent.is_none(),
+    };
+    if synth.footprint_mib.is_none() && synth.requests.is_none() {
+        spec.footprint_mib = like::footprint_mib(&spec);
+    }
+    let made = like::fit(&mut spec, &like, free).map_err(Failure::usage)?;
     let mut source = workload::Synth::new(&spec).map_err(Failure::usage)?;
-    write(&mut source, &target, to, "/dev/nvme0n1")
+    write(&mut source, &target, to, "/dev/nvme0n1")?;
+    if target.is_stdout() { Ok(()) } else { output::print(&side_by_side(&like, &made)) }
+}
+
+/// The figures of a trace and of its stand-in.
+fn side_by_side(like: &Info, made: &Info) -> String {
+    let mut text = format!("\n{:<18} {:>12} {:>12}\n", "", "the trace", "written");
+    let mut row = |what: &str, figure: &dyn Fn(&Info) -> String| {
+        let _ = writeln!(text, "{what:<18} {:>12} {:>12}", figure(like), figure(made));
+    };
+    let kib = |kib: f64| format!("{} KiB", units::significant(kib));
+    let percent = |percent: f64| units::percent(percent / 100.0);
+    let near =
+        |info: &Info| info.locality.as_ref().map_or((0.0, 0.0), |near| (near.again_percent, near.onward_percent));
+    row("requests", &|info| units::grouped(info.requests));
+    row("mean size", &|info| kib(info.mean_kib));
+    row("  of reads", &|info| kib(info.mean_read_kib));
+    row("  of writes", &|info| kib(info.mean_write_kib));
+    row("writes", &|info| percent(info.write_percent));
+    row("sequential", &|info| percent(info.sequential_percent));
+    row("page-aligned", &|info| percent(info.aligned_percent));
+    row("mean interarrival", &|info| units::micros(info.mean_interarrival_ms * 1000.0));
+    row("footprint", &|info| size(info.footprint_mib));
+    row("skew", &|info| format!("{:.2}", info.skew));
+    row("begins again", &|info| percent(near(info).0));
+    row("goes onward", &|info| percent(near(info).1));
+    text
 }
 
 /// The statistics of a trace, for a stand-in.
-fn like_trace(like: &Path, synth: &Synth) -> Result<SynthSpec, Failure> {
+fn like_trace(like: &Path, synth: &Synth) -> Result<Info, Failure> {
     let input = find(like).map_err(|failure| {
         let name = like.display().to_string();
         if let Some(meant) = meant(&name, SynthSpec::CBM.into_iter()).filter(|_| like.components().count() == 1) {
@@ -276,16 +332,5 @@ fn like_trace(like: &Path, synth: &Synth) -> Result<SynthSpec, Failure> {
         failure.help(help)
     })?;
     let reading = Reading { format: synth.format, slice: None, skip_bad: false, device: None, compact: false };
-    let info = describe(&input, &reading, true)?;
-    Ok(SynthSpec {
-        requests: info.requests,
-        mean_kib: info.mean_kib,
-        write_percent: info.write_percent,
-        sequential_percent: info.sequential_percent,
-        mean_interarrival_ms: info.mean_interarrival_ms,
-        footprint_mib: info.footprint_mib,
-        again_percent: info.locality.as_ref().map_or(0.0, |near| near.again_percent),
-        onward_percent: info.locality.as_ref().map_or(0.0, |near| near.onward_percent),
-        ..SynthSpec::default()
-    })
+    describe(&input, &reading, true)
 }

@@ -112,7 +112,10 @@ Examples:
     --set fast.queue_size=8KiB
 
   # A log of your own, of lines like 1.25,4096
-  tidewater log --log mylog.csv --time-unit ms --json -";
+  tidewater log --log mylog.csv --time-unit ms --json -
+
+  # A page with the latencies of each side, and what waits in the ring over time
+  tidewater log --report log.html";
 
 pub(super) const EXPERIMENT: &str = "\
 Examples:

@@ -242,6 +242,11 @@ impl Lane {
         self.released().min(self.replicated)
     }
 
+    /// The end of what has left the ring, whose room is free again: it is on flash, or in registers of dies on its way there.
+    pub fn freed(&self) -> u64 {
+        self.freed
+    }
+
     /// Bytes in the intake queue.
     pub fn queued_bytes(&self) -> u64 {
         self.queued_bytes

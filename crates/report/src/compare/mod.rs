@@ -15,7 +15,7 @@ pub(crate) use table::printable;
 pub use table::table;
 
 use crate::record::Record;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A record and what it is called in a comparison, such as `ftl.gc_victim=greedy`.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,10 +39,16 @@ pub fn caveats(records: &[Labelled]) -> Vec<String> {
     if differs(|a, b| (a.workload.kind, &a.workload.source) == (b.workload.kind, &b.workload.source)) {
         caveats.push("The runs had different workloads.".to_owned());
     } else {
-        if differs(|a, b| a.workload.options == b.workload.options) {
-            caveats.push("The runs had different options of the replay.".to_owned());
+        let options = options_that_differ(records);
+        // What one command line made differs in what it varies, which is the question and no flaw of the answer.
+        let on_purpose = first.record.command_line.is_some() && !differs(|a, b| a.command_line == b.command_line);
+        if !options.is_empty() && !on_purpose {
+            let names = options.join(", ").replace(['_', '-'], " ");
+            caveats.push(format!("The runs had different options of the replay: {names}."));
         }
-        if differs(|a, b| a.requests == b.requests) {
+        // A cut that comes at another time, or at none, ends a run elsewhere.
+        let cut_varies = on_purpose && options.contains(&"power-cut");
+        if differs(|a, b| a.requests == b.requests) && !cut_varies {
             caveats.push("The runs completed different numbers of requests.".to_owned());
         }
     }
@@ -55,6 +61,15 @@ pub fn caveats(records: &[Labelled]) -> Vec<String> {
     }
     caveats.extend(same_flash(records));
     caveats
+}
+
+/// The options of the replay that not all runs had alike.
+fn options_that_differ(records: &[Labelled]) -> Vec<&str> {
+    let names: BTreeSet<&str> =
+        records.iter().flat_map(|run| run.record.workload.options.keys().map(String::as_str)).collect();
+    let value = |run: &Labelled, name: &str| run.record.workload.options.get(name).cloned();
+    let differs = |name: &&str| records.windows(2).any(|pair| value(&pair[0], name) != value(&pair[1], name));
+    names.into_iter().filter(differs).collect()
 }
 
 /// Runs that ask for different over-provisioning and got the same flash: whole superblocks on every die hide the difference.
@@ -165,6 +180,26 @@ mod tests {
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].contains("0.07, 0.1 (12.5 % spare)") && !told[0].contains("0.28"), "{told:?}");
         assert!(caveats(&[made("0.07", 0.125, 100), made("0.28", 0.5, 150)]).is_empty());
+    }
+
+    #[test]
+    fn options_are_a_flaw_only_where_nobody_varied_them() {
+        let made = |command: Option<&str>, option: &str, value: &str, requests: u64| {
+            let mut record = Record { command_line: command.map(str::to_owned), requests, ..Record::default() };
+            record.workload.options.insert(option.into(), value.into());
+            run(value, record)
+        };
+        let varied = Some("tidewater compare --trace t --vary queue-depth=1,8");
+        let compared =
+            |command, other, option| caveats(&[made(command, option, "1", 10), made(other, option, "8", 10)]);
+        assert!(compared(varied, varied, "queue_depth").is_empty());
+        let told = "The runs had different options of the replay: queue depth.";
+        assert_eq!(compared(Some("tidewater replay a"), Some("tidewater replay b"), "queue_depth"), [told]);
+        assert_eq!(compared(None, None, "queue_depth"), [told], "nothing says that it was meant");
+        // A cut at another time leaves other requests undone; anything else that does is told.
+        let ended = |option| caveats(&[made(varied, option, "1", 10), made(varied, option, "8", 9)]);
+        assert!(ended("power-cut").is_empty());
+        assert_eq!(ended("queue_depth"), ["The runs completed different numbers of requests."]);
     }
 
     #[test]

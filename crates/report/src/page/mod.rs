@@ -11,7 +11,7 @@ use crate::units::{bytes, count, grouped, mib_per_second, micros, percent, plura
 use std::fmt::Write;
 
 pub(crate) use flash::{programmed, programmed_bytes};
-pub(crate) use latency::{cdf_chart, tail_chart};
+pub(crate) use latency::{Curve, cdf_chart, tail_chart};
 pub(crate) use setup::command;
 
 /// Width of a plot over the whole page, in pixels.
@@ -126,7 +126,7 @@ fn header(out: &mut String, record: &Record) {
 }
 
 /// One key figure. `value` is split at its space into number and unit.
-fn tile(out: &mut String, what: &str, value: &str, more: &str) {
+pub(crate) fn tile(out: &mut String, what: &str, value: &str, more: &str) {
     let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
     let _ = writeln!(
         out,

@@ -1,5 +1,6 @@
 //! A host attached to a drive: an application, its log client on the byte side, and its commands on the block side.
 
+use super::backlog::Backlog;
 use super::client::LogClient;
 use super::sink::{DeviceSink, Request};
 use super::window::{LOAD_TAG, WindowClient};
@@ -250,6 +251,8 @@ pub struct Attached<A> {
     pub window: Option<WindowClient>,
     /// Block writes beside it.
     pub blocks: Option<BlockWrites>,
+    /// Who looks at what waits in the ring, if anybody does.
+    pub backlog: Option<Backlog>,
     /// The commands of the application's block request that are to be submitted, and how many of it are under way.
     submissions: VecDeque<Submission>,
     /// Those that found the queue full.
@@ -268,6 +271,7 @@ impl<A: Application> Attached<A> {
             client,
             window: None,
             blocks: None,
+            backlog: None,
             submissions: VecDeque::new(),
             waiting: VecDeque::new(),
             outstanding: 0,
@@ -424,7 +428,10 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
         }
     }
 
-    fn stop(&mut self, now: Instant, _device: &Device<M>) -> bool {
+    fn stop(&mut self, now: Instant, device: &Device<M>) -> bool {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.look(now, device);
+        }
         self.app.is_over(now) || self.failure().is_some()
     }
 }

@@ -1,6 +1,7 @@
 //! One run of a log workload: workers, where their log goes, and what came of it.
 
 use super::attached::{Attached, Database};
+use super::backlog::Backlog;
 use super::client::LogClient;
 use super::sink::{ConventionalSpec, DeviceSink, Memory, MemorySpec, NoLog, Sink};
 use super::workers::{Measured, Workers, WorkersSpec};
@@ -13,6 +14,7 @@ use tidewater_core::drive::{VirtualClock, drive};
 use tidewater_core::fast::LaneStatistics;
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, Options, SetupError};
+use tidewater_report::log::State;
 use tidewater_wire::vendor::TransportStatus;
 
 /// Where a log goes.
@@ -62,6 +64,8 @@ pub struct LogOutcome {
     pub ended: Instant,
     /// What the lane counted, on the fast side.
     pub lane: Option<LaneStatistics>,
+    /// How the log stood at the end, on the fast side.
+    pub state: Option<State>,
     /// Loads of the control page, on the fast side.
     pub loads: u64,
 }
@@ -130,7 +134,7 @@ impl LogRun {
         }
         let ended = if workers.is_done() { now } else { self.until };
         let measured = workers.measured().clone();
-        Ok((workers, LogOutcome { measured, ended, lane: None, loads: 0 }))
+        Ok((workers, LogOutcome { measured, ended, lane: None, state: None, loads: 0 }))
     }
 
     fn on_device(&self, profile: &Profile, workers: Workers) -> Result<(Workers, LogOutcome), LogRunError> {
@@ -152,6 +156,7 @@ impl LogRun {
         let app = Database::new(workers, sink, self.warm_until, self.until);
         let shift = profile.host.block_size.trailing_zeros();
         let mut host = Attached::new(app, client, shift).with_transfer_max(profile.host.transfer_max);
+        host.backlog = host.client.is_some().then(|| Backlog::new(self.warm_until));
         let mut clock = VirtualClock::default();
         drive(&mut device, &mut clock, &mut host);
         if let Some(failure) = host.failure() {
@@ -167,9 +172,37 @@ impl LogRun {
             measured: host.app.workers.measured().clone(),
             ended,
             lane: function.map(|function| function.lanes()[0].statistics),
+            state: host.backlog.as_ref().map(|backlog| state_of(&device, backlog, self.warm_until)),
             loads: host.client.as_ref().map_or(0, LogClient::loads),
         };
         Ok((host.app.workers, outcome))
+    }
+}
+
+/// How the first lane of a drive stands.
+fn state_of(device: &Device, backlog: &Backlog, since: Instant) -> State {
+    let function = device.fast().function(0).expect("it has a backlog");
+    let (lane, status) = (&function.lanes()[0], device.fast_status(0));
+    let joules = |nanojoules: u64| nanojoules as f64 / 1e9;
+    State {
+        arrived: lane.arrived().max(lane.reached()),
+        credited: lane.credit(),
+        destaged: lane.durable(),
+        left_ring: lane.freed(),
+        in_ring_from: lane.in_ring_from(),
+        readable_from: status.lane[0].readable,
+        ring_bytes: lane.ring_size(),
+        queue_bytes: lane.queue_size(),
+        queue_bytes_max: lane.statistics.queue_bytes_max,
+        log_bytes_max: u64::from(function.log().count()) * u64::from(device.fast().payload()),
+        survives: device.fast().survives(),
+        energy_needed_joules: joules(status.energy_needed_nj),
+        energy_stored_joules: joules(status.energy_stored_nj),
+        backlog: backlog
+            .points()
+            .iter()
+            .map(|&(at, [ring, flash])| (at.since(since).as_secs_f64(), ring, flash))
+            .collect(),
     }
 }
 

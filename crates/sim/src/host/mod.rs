@@ -4,6 +4,7 @@
 //! when they want to be told next, and are connected by [`drive`] or by a loop that drives a device besides.
 
 mod attached;
+mod backlog;
 mod client;
 mod log_run;
 mod sink;
@@ -13,6 +14,7 @@ mod window;
 mod workers;
 
 pub use attached::{Appender, Application, Attached, BlockWrites, Database};
+pub use backlog::Backlog;
 pub use client::LogClient;
 pub use log_run::{LogOutcome, LogRun, LogRunError, LogTo, client_of};
 pub use sink::{ConventionalSpec, DeviceSink, Durable, Memory, MemorySpec, NoLog, Request, Sink, WindowLogSpec};

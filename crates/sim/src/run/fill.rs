@@ -203,7 +203,8 @@ fn latencies(metrics: &Metrics) -> BTreeMap<String, Latency> {
     latencies
 }
 
-fn latency(histogram: &Histogram) -> Latency {
+/// What a record says of a histogram of latencies.
+pub fn latency(histogram: &Histogram) -> Latency {
     let at = |q: f64| us(histogram.quantile(q));
     Latency {
         count: histogram.count(),

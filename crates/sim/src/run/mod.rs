@@ -7,6 +7,7 @@ mod tests;
 mod warnings;
 mod world;
 
+pub use fill::latency;
 pub use options::{
     OnProgress, OnReady, Pacing, Progress, QueueOf, RunError, RunOptions, parse_precondition, precondition_text,
 };

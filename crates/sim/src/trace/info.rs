@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use super::footprint::{Footprint, PAGE_BYTES};
 use super::locality::{self, Locality};
+use super::shape::{self, Shape};
+use super::skew::Places;
 use super::{Trace, TraceRequest};
 use crate::workload::{Op, Request, Source, SourceError};
 
@@ -21,10 +23,18 @@ pub struct Info {
     pub requests: u64,
     /// Mean size of a read or write in KiB.
     pub mean_kib: f64,
+    /// Mean size of a read in KiB; 0 without reads.
+    pub mean_read_kib: f64,
+    /// Mean size of a write in KiB; 0 without writes.
+    pub mean_write_kib: f64,
     /// Writes as a percentage of reads and writes.
     pub write_percent: f64,
     /// Percentage of reads and writes that start where the previous one on the same device ended.
     pub sequential_percent: f64,
+    /// Percentage of reads and writes that begin and end at a multiple of 4 KiB of their device.
+    pub aligned_percent: f64,
+    /// Exponent of the Zipf distribution that fits how often requests that are not sequential begin in each 64 KiB, 0 (evenly) to 3.
+    pub skew: f64,
     /// Time between the first and the last stamp over the number of intervals, in ms.
     pub mean_interarrival_ms: f64,
     /// Distinct 4 KiB pages that reads and writes touch, in MiB; each device has its own pages.
@@ -50,6 +60,9 @@ pub struct Info {
     /// How near in time and place requests are, where it was asked for: it takes longer than all else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
+    /// Sizes, times between requests, and where requests begin.
+    #[serde(flatten)]
+    pub shape: Shape,
     /// The devices with the most requests, the busiest first, up to [`BUSIEST`]. Empty: there is one, or only a slice was read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub busiest: Vec<DeviceInfo>,
@@ -94,7 +107,16 @@ pub fn info(trace: &mut Trace, with_locality: bool) -> Result<Info, SourceError>
 
 /// Reads any source to its end and sums it up, as one device, `with_locality` or without. `name` stands for the file.
 pub fn info_of(name: &str, source: &mut impl Source, with_locality: bool) -> Result<Info, SourceError> {
-    let mut statistics = Statistics::new(with_locality);
+    sum_up(name, source, Statistics::new(with_locality))
+}
+
+/// The same with the part of the locality that is of places, and no lists of pages.
+pub(crate) fn info_with_places(source: &mut impl Source) -> Result<Info, SourceError> {
+    let locality = Some(locality::Counter::of_places());
+    sum_up("", source, Statistics { locality, ..Statistics::default() })
+}
+
+fn sum_up(name: &str, source: &mut impl Source, mut statistics: Statistics) -> Result<Info, SourceError> {
     while let Some(request) = source.next() {
         let request = request?;
         let stamp_ps = u128::from(request.arrival.as_ps());
@@ -113,8 +135,11 @@ struct Statistics {
     counts: [u64; Op::ALL.len()],
     bytes: [u64; Op::ALL.len()],
     sequential: u64,
+    aligned: u64,
     fua: u64,
     extent: u64,
+    shape: shape::Counter,
+    places: Places,
     footprint: Footprint,
     locality: Option<locality::Counter>,
     /// Where the last read or write of each device ended.
@@ -151,8 +176,13 @@ impl Statistics {
         *writes += u64::from(request.op == Op::Write);
         let is_sequential = self.last_end[device] == Some(next.device_offset);
         self.sequential += u64::from(is_sequential);
+        self.aligned += u64::from((next.device_offset | request.length).is_multiple_of(PAGE_BYTES));
+        let (is_write, arrival_ps) = (request.op == Op::Write, request.arrival.as_ps());
+        self.shape.add(is_write, next.device_offset, request.length, arrival_ps, is_sequential);
+        if !is_sequential {
+            self.places.add(next.device, next.device_offset);
+        }
         if let Some(locality) = &mut self.locality {
-            let is_write = request.op == Op::Write;
             locality.add(next.device, is_write, next.device_offset, request.length, is_sequential);
         }
         self.last_end[device] = Some(next.device_offset + request.length);
@@ -187,7 +217,8 @@ impl Statistics {
         let (reads, writes) = (self.counts[Op::Read.index()], self.counts[Op::Write.index()]);
         let (read_bytes, written_bytes) = (self.bytes[Op::Read.index()], self.bytes[Op::Write.index()]);
         let requests = reads + writes;
-        let share = |part: f64| if requests == 0 { 0.0 } else { part / requests as f64 };
+        let over = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
+        let share = |part: f64| over(part, requests);
         // Last minus first, as the published tables do, not the sum of the gaps after reordering. The two differ only in
         // traces that are not in order; one whose last stamp is before its first has a mean of zero.
         let span_ps = self.stamps.map_or(0, |(first, last)| last.saturating_sub(first));
@@ -198,8 +229,12 @@ impl Statistics {
             format: None,
             requests,
             mean_kib: share((read_bytes + written_bytes) as f64 / 1024.0),
+            mean_read_kib: over(read_bytes as f64 / 1024.0, reads),
+            mean_write_kib: over(written_bytes as f64 / 1024.0, writes),
             write_percent: share(100.0 * writes as f64),
             sequential_percent: share(100.0 * self.sequential as f64),
+            aligned_percent: share(100.0 * self.aligned as f64),
+            skew: self.places.skew(),
             mean_interarrival_ms,
             footprint_mib: (self.footprint.pages() * PAGE_BYTES) as f64 / MIB,
             extent_mib: self.extent as f64 / MIB,
@@ -212,6 +247,7 @@ impl Statistics {
             reordered: 0,
             skipped: 0,
             locality: self.locality.as_ref().map(locality::Counter::finish),
+            shape: self.shape.finish(),
             busiest: Vec::new(),
         }
     }

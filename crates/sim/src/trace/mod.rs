@@ -13,6 +13,8 @@ pub mod info;
 pub(crate) mod input;
 mod locality;
 pub mod samples;
+pub mod shape;
+mod skew;
 
 use tidewater_base::Instant;
 
@@ -20,6 +22,7 @@ pub use format::Format;
 pub use info::{Info, info};
 pub use input::Input;
 pub use locality::{Locality, WrittenPages};
+pub use shape::Shape;
 
 use address::{AddressMap, Devices, Extents};
 use field::{Record, Wrong};

@@ -1,7 +1,10 @@
 //! Where block requests come from: traces, synthesizers and fio-like jobs, behind one trait. Log writes have a room of
 //! their own, [`log`].
 
+mod deck;
+mod draws;
 pub mod job;
+pub mod like;
 pub mod log;
 pub mod permutation;
 pub mod slice;

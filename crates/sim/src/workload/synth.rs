@@ -5,20 +5,17 @@ use std::fmt;
 
 use tidewater_base::{Instant, Rng};
 
+use super::draws::{Gaps, Sizes, pages_mean, pages_reached, untouched_scale};
 use super::permutation::Permutation;
 use super::zipf::Zipf;
 use super::{Op, Request, Source, SourceError};
+use crate::trace::shape::{SECTOR_BYTES, Shape, begins_class};
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 /// Pages that are equally popular: 64 KiB, a common readahead and allocation unit, so that popular data have some extent.
 const GRANULE_PAGES: u64 = 16;
 /// Places where untouched data is begun, in turn, as files that grow side by side.
 const STREAMS: u64 = 16;
-/// Sizes of requests: 512 B to 1 MiB, powers of two.
-const SIZES: usize = 12;
-/// Standard deviation of the logarithm of the size. Block traces have one dominant size and a tail of a few doublings
-/// either way.
-const SIZE_SPREAD: f64 = 0.8;
 /// Requests over which a share that strayed is corrected.
 const CORRECTION: f64 = 16.0;
 /// Requests of each kind that are recent. Their distance is drawn from a Zipf distribution of exponent 1 over so many: of the
@@ -48,6 +45,12 @@ pub struct SynthSpec {
     /// Of the same, those that begin where a recent one of their kind ended, 0 to 100 % together with the former: streams that
     /// are interleaved, which no table counts as sequential.
     pub onward_percent: f64,
+    /// Sizes, times between requests and places in a page as those of a trace. Sizes that it has take the place of `mean_kib`,
+    /// and intervals that of `mean_interarrival_ms`; without a shape a request begins at a page.
+    pub shape: Option<Box<Shape>>,
+    /// How much rather a large request goes to untouched data than a small one: with its number of pages to this power, 0 to 6. So
+    /// much rather is untouched data also gone on with.
+    pub untouched_exponent: f64,
     /// Seed.
     pub seed: u64,
 }
@@ -65,6 +68,8 @@ impl Default for SynthSpec {
             skew: 0.9,
             again_percent: 0.0,
             onward_percent: 0.0,
+            shape: None,
+            untouched_exponent: 0.0,
             seed: 1,
         }
     }
@@ -104,6 +109,8 @@ impl SynthSpec {
             skew,
             again_percent,
             onward_percent,
+            shape: None,
+            untouched_exponent: 0.0,
             seed: 1,
         })
     }
@@ -114,7 +121,7 @@ impl SynthSpec {
 
 /// Why a trace with such statistics cannot be generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SynthError(String);
+pub struct SynthError(pub(super) String);
 
 impl fmt::Display for SynthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,9 +134,9 @@ impl std::error::Error for SynthError {}
 /// Generates the requests of a [`SynthSpec`].
 ///
 /// Sizes follow a lognormal over powers of two whose mean is the one that is asked for, drawn in strata so that the mean
-/// of the generated trace is close to it too. A request continues the previous one with the sequential share. Others go to
-/// touched data, at the place of a recent request or by popularity, or to untouched data, with the share that makes the touched
-/// pages reach the footprint by the end. Reads and writes do not change within a sequential run.
+/// of the generated trace is close to it too, or are those of a [`Shape`]. A request continues the previous one with the
+/// sequential share. Others go to touched data, at the place of a recent request or by popularity, or to untouched data, with the
+/// share that makes the touched pages reach the footprint by the end. Reads and writes do not change within a sequential run.
 pub struct Synth {
     spec: SynthSpec,
     emitted: u64,
@@ -137,12 +144,14 @@ pub struct Synth {
     writes: u64,
     now_ps: u64,
     rng: Rng,
-    size_strata: Strata,
-    gap_strata: Strata,
-    /// Cumulative probability of each size.
-    sizes: [f64; SIZES],
+    sizes: Sizes,
+    gaps: Gaps,
     /// Pages that a request is expected to add when it goes to untouched data.
     pages_mean: f64,
+    /// What makes up for [`SynthSpec::untouched_exponent`], so that as many pages are touched.
+    untouched_scale: f64,
+    /// The share of requests that have to go to untouched data, as it is at the start.
+    untouched_share: f64,
     pages: u64,
     touched: Vec<u64>,
     touched_pages: u64,
@@ -152,8 +161,9 @@ pub struct Synth {
     zipf: Zipf,
     scatter: Permutation,
     probe: Permutation,
-    /// Offset and end of recent reads and of recent writes.
-    recent: [VecDeque<(u64, u64)>; 2],
+    /// Offset and end of recent reads and of recent writes; of a [`Shape`], of those of whole pages and of the others, so that
+    /// the ones do not begin amid a page where the others do.
+    recent: [[VecDeque<(u64, u64)>; 2]; 2],
     distance: Zipf,
     previous: Option<(u64, Op)>,
 }
@@ -167,12 +177,16 @@ impl Synth {
             }
             Err(SynthError(format!("{name} is {value}; it has to be {low} to {high}")))
         };
-        within("the mean size in KiB", spec.mean_kib, 0.5, 1024.0)?;
+        let own_sizes = spec.shape.as_ref().filter(|shape| shape.has_sizes());
+        if own_sizes.is_none() {
+            within("the mean size in KiB", spec.mean_kib, 0.5, 1024.0)?;
+        }
         within("the percentage of writes", spec.write_percent, 0.0, 100.0)?;
         within("the percentage of sequential requests", spec.sequential_percent, 0.0, 100.0)?;
         within("the mean interval in ms", spec.mean_interarrival_ms, 0.0, 1e9)?;
         within("the footprint in MiB", spec.footprint_mib, PAGE as f64 / 1_048_576.0, 16_777_216.0)?;
         within("the skew", spec.skew, 0.0, 3.0)?;
+        within("the exponent of untouched data", spec.untouched_exponent, 0.0, 6.0)?;
         within("the percentage of requests that begin where a recent one began", spec.again_percent, 0.0, 100.0)?;
         within(
             "the percentage of requests that begin where a recent one ended",
@@ -187,38 +201,21 @@ impl Synth {
         let days = spec.requests as f64 * spec.mean_interarrival_ms / 86_400_000.0;
         within("the length of the trace in days (requests x mean interval)", days, 0.0, 200.0)?;
         let pages = ((spec.footprint_mib * 256.0).round() as u64).max(1);
-        let largest = size_index_max(pages * PAGE);
-        let sizes = size_distribution(spec.mean_kib * 1024.0, largest).ok_or_else(|| {
-            SynthError(format!(
-                "a mean size of {} KiB needs a larger footprint than {} MiB: no request is larger than a quarter of it",
-                spec.mean_kib, spec.footprint_mib
-            ))
-        })?;
-        let sequential = spec.sequential_percent / 100.0;
-        let pages_mean: f64 = sizes
-            .iter()
-            .enumerate()
-            .map(|(i, p)| {
-                let bytes = (512u64 << i) as f64;
-                p * (sequential * bytes / PAGE as f64 + (1.0 - sequential) * (bytes / PAGE as f64).ceil())
-            })
-            .sum();
-        let reach = pages_mean * spec.requests as f64;
-        if pages as f64 > reach * 0.98 && pages > 1 {
+        let sizes = match own_sizes {
+            Some(shape) => Sizes::of_shape(spec, shape, pages * PAGE)?,
+            None => Sizes::lognormal(spec, pages * PAGE)?,
+        };
+        let pages_mean = pages_mean(spec, &sizes);
+        let reach = pages_reached(spec, pages_mean);
+        if pages as f64 > reach && pages > 1 {
             return Err(SynthError(format!(
                 "{} requests of {} KiB on average touch at most {:.1} MiB, less than the footprint of {} MiB: ask for more \
                  requests or a smaller footprint",
                 spec.requests,
-                spec.mean_kib,
-                reach * 0.98 / 256.0,
+                sizes.mean_kib(spec),
+                reach / 256.0,
                 spec.footprint_mib
             )));
-        }
-        let mut cumulative = [0.0; SIZES];
-        let mut sum = 0.0;
-        for (slot, p) in cumulative.iter_mut().zip(sizes) {
-            sum += p;
-            *slot = sum;
         }
         let stride = pages.div_ceil(STREAMS);
         let streams = (0..STREAMS).map(|s| ((s * stride).min(pages), ((s + 1) * stride).min(pages))).collect();
@@ -230,9 +227,10 @@ impl Synth {
             writes: 0,
             now_ps: 0,
             rng: Rng::new(spec.seed, b"synth"),
-            size_strata: Strata::new(spec.seed, b"synth sizes"),
-            gap_strata: Strata::new(spec.seed, b"synth gaps"),
-            sizes: cumulative,
+            untouched_scale: untouched_scale(spec, &sizes),
+            untouched_share: pages as f64 / (spec.requests as f64 * pages_mean),
+            sizes,
+            gaps: Gaps::of(spec),
             pages_mean,
             pages,
             touched: vec![0; pages.div_ceil(64) as usize],
@@ -255,9 +253,14 @@ impl Synth {
 
     /// A choice with this probability, corrected by how far the share strayed so far.
     fn choose(&mut self, share: f64, chosen: u64) -> bool {
+        self.choose_rather(share, share, chosen)
+    }
+
+    /// A choice with probability `now`, corrected by how far the share strayed from `share` so far.
+    fn choose_rather(&mut self, now: f64, share: f64, chosen: u64) -> bool {
         let behind = share * self.emitted as f64 - chosen as f64;
         // A share of 0 or 1 stays exact.
-        let corrected = if share <= 0.0 || share >= 1.0 { share } else { share + behind / CORRECTION };
+        let corrected = if share <= 0.0 || share >= 1.0 { share } else { now + behind / CORRECTION };
         self.rng.unit_f64() < corrected
     }
 
@@ -291,6 +294,35 @@ impl Synth {
         None
     }
 
+    /// Where a request to untouched data begins.
+    fn untouched_offset(&mut self, op: Op, size: u64) -> Option<u64> {
+        let phase = self.phase(op, size);
+        // What grows upwards begins where the last request to its stream ended. With a shape only as many requests as should go
+        // onward do so, and the others are put below what their stream has at its upper end.
+        if self.spec.shape.is_some() && self.rng.unit_f64() >= self.spec.onward_percent / 100.0 {
+            let pages = (phase + size).div_ceil(PAGE);
+            return self.untouched_below(pages).map(|page| page * PAGE + phase);
+        }
+        self.untouched_page().map(|page| page * PAGE + phase)
+    }
+
+    /// A page so that `pages` from it on end at the last untouched one of a stream, of the streams in turn.
+    fn untouched_below(&mut self, pages: u64) -> Option<u64> {
+        for _ in 0..self.streams.len() {
+            let at = self.next_stream;
+            self.next_stream = (at + 1) % self.streams.len();
+            let (first, mut end) = self.streams[at];
+            while first < end && self.is_touched(end - 1) {
+                end -= 1;
+            }
+            self.streams[at].1 = end;
+            if first < end {
+                return Some(end.saturating_sub(pages).max(first));
+            }
+        }
+        None
+    }
+
     /// A touched page by popularity. While little is touched, the page that popularity chooses may be untouched; then a
     /// few others that depend on it alone are tried, so that what is popular stays so.
     fn popular_page(&mut self) -> u64 {
@@ -302,20 +334,25 @@ impl Synth {
             }
             page = self.probe.get(page);
         }
-        // The touched part of the stream that the page belongs to, or else wherever the last request was.
+        // The touched parts of the stream that the page belongs to, or else wherever the last request was.
         let stride = self.pages.div_ceil(STREAMS);
         let start = page / stride * stride;
-        let length = self.streams[(page / stride) as usize].0 - start;
-        if length > 0 { start + page % length } else { self.previous.map_or(0, |(end, _)| (end - 1) / PAGE) }
+        let (low, high) = self.streams[(page / stride) as usize];
+        let (below, above) = (low - start, (start + stride).min(self.pages) - high);
+        match (page.checked_rem(below + above), self.previous) {
+            (Some(at), _) if at < below => start + at,
+            (Some(at), _) => high + at - below,
+            (None, previous) => previous.map_or(0, |(end, _)| (end - 1) / PAGE),
+        }
     }
 
     /// Where a recent request of the same kind began or ended, if this one shall begin there.
-    fn recent_offset(&mut self, op: Op) -> Option<u64> {
+    fn recent_offset(&mut self, op: Op, size: u64) -> Option<u64> {
         let (again, onward) = (self.spec.again_percent / 100.0, self.spec.onward_percent / 100.0);
         if !self.has_recent() {
             return None;
         }
-        let recent = &self.recent[usize::from(op == Op::Write)];
+        let recent = &self.recent[usize::from(op == Op::Write)][self.class(size)];
         let draw = self.rng.unit_f64();
         if draw >= again + onward || recent.is_empty() {
             return None;
@@ -331,11 +368,17 @@ impl Synth {
         self.spec.again_percent + self.spec.onward_percent > 0.0
     }
 
+    /// Of requests of this size, which are remembered together.
+    fn class(&self, size: u64) -> usize {
+        if self.spec.shape.is_some() { begins_class(size) } else { 0 }
+    }
+
     fn remember(&mut self, op: Op, offset: u64, end: u64) {
         if !self.has_recent() {
             return;
         }
-        let recent = &mut self.recent[usize::from(op == Op::Write)];
+        let class = self.class(end - offset);
+        let recent = &mut self.recent[usize::from(op == Op::Write)][class];
         if recent.len() == RECENT {
             recent.pop_back();
         }
@@ -345,16 +388,44 @@ impl Synth {
     fn fresh_offset(&mut self, op: Op, size: u64) -> u64 {
         let remaining = (self.spec.requests - self.emitted) as f64;
         let missing = (self.pages - self.touched_pages) as f64;
-        let offset = if self.touched_pages == 0 || self.rng.unit_f64() < missing / (remaining * self.pages_mean) {
-            self.untouched_page().map(|page| page * PAGE)
+        let share = missing / (remaining * self.pages_mean);
+        let pages = size.div_ceil(PAGE) as f64;
+        let mut rather = pages.powf(self.spec.untouched_exponent) * self.untouched_scale;
+        if self.spec.untouched_exponent > 0.0 {
+            // No request is chosen more than always: where the large ones do not suffice, the others go there the sooner.
+            rather *= (share / self.untouched_share).max(1.0).powi(4);
+        }
+        let offset = if self.touched_pages == 0 || self.rng.unit_f64() < share * rather {
+            self.untouched_offset(op, size)
         } else {
             None
         };
-        offset.or_else(|| self.recent_offset(op)).unwrap_or_else(|| {
+        offset.or_else(|| self.recent_offset(op, size)).unwrap_or_else(|| {
             let page = self.popular_page() * PAGE;
-            // Small requests lie anywhere in the page, aligned to their size.
-            if size < PAGE { page + self.rng.below(PAGE / size) * size } else { page }
+            match self.spec.shape {
+                Some(_) => page + self.phase(op, size),
+                // Small requests lie anywhere in the page, aligned to their size.
+                None if size < PAGE => page + self.rng.below(PAGE / size) * size,
+                None => page,
+            }
         })
+    }
+
+    /// Where in a page a request begins, as those of its kind in the trace do.
+    fn phase(&mut self, op: Op, size: u64) -> u64 {
+        let Some(shape) = &self.spec.shape else { return 0 };
+        let begins = &shape.begins[usize::from(op == Op::Write)][begins_class(size)];
+        let all: u64 = begins.iter().sum();
+        if all == 0 {
+            return 0;
+        }
+        let mut draw = self.rng.below(all);
+        let mut phase = 0;
+        while draw >= begins[phase] {
+            draw -= begins[phase];
+            phase += 1;
+        }
+        phase as u64 * SECTOR_BYTES
     }
 }
 
@@ -364,21 +435,23 @@ impl Source for Synth {
             return None;
         }
         if self.emitted > 0 {
-            let gap_ms = -self.spec.mean_interarrival_ms * (1.0 - self.gap_strata.draw()).ln();
-            self.now_ps += (gap_ms * 1e9).round() as u64;
+            self.now_ps += self.gaps.draw_ps(self.spec.mean_interarrival_ms);
         }
-        let draw = self.size_strata.draw();
-        let index = self.sizes.iter().position(|&sum| draw < sum).unwrap_or(SIZES - 1);
-        let size = 512u64 << index;
         let space = self.pages * PAGE;
-        let continues = self.choose(self.spec.sequential_percent / 100.0, self.sequential);
-        let (offset, op) = match self.previous.filter(|(end, _)| continues && end + size <= space) {
+        let sequential = self.spec.sequential_percent / 100.0;
+        let grows = self.spec.untouched_exponent > 0.0
+            && self.previous.is_some_and(|(end, _)| end < space && !self.is_touched(end / PAGE));
+        let now = if grows { sequential.powf(1.0 / (1.0 + self.spec.untouched_exponent)) } else { sequential };
+        let continues = self.choose_rather(now, sequential, self.sequential);
+        let sizes = &mut self.sizes;
+        let (offset, op) = match self.previous.filter(|&(end, op)| continues && end + sizes.peek(op) <= space) {
             Some(previous) => {
                 self.sequential += 1;
                 previous
             }
             None => {
                 let op = if self.choose(self.spec.write_percent / 100.0, self.writes) { Op::Write } else { Op::Read };
+                let size = self.sizes.peek(op);
                 let mut offset = self.fresh_offset(op, size).min(space - size);
                 if self.previous.is_some_and(|(end, _)| end == offset) && !continues {
                     offset = self.fresh_offset(op, size).min(space - size);
@@ -386,6 +459,7 @@ impl Source for Synth {
                 (offset, op)
             }
         };
+        let size = self.sizes.take(op);
         self.touch(offset, size);
         self.remember(op, offset, offset + size);
         self.previous = Some((offset + size, op));
@@ -405,64 +479,6 @@ impl Source for Synth {
     fn extent(&self) -> Option<u64> {
         Some(self.pages * PAGE)
     }
-}
-
-/// Uniform numbers in which each 256 consecutive ones fall into 256 different strata: sums stray far less than those of
-/// independent numbers.
-struct Strata {
-    rng: Rng,
-    order: [u8; 256],
-    at: usize,
-}
-
-impl Strata {
-    fn new(seed: u64, stream: &[u8]) -> Strata {
-        let mut order = [0; 256];
-        for (slot, stratum) in order.iter_mut().zip(0..=255) {
-            *slot = stratum;
-        }
-        Strata { rng: Rng::new(seed, stream), order, at: 256 }
-    }
-
-    fn draw(&mut self) -> f64 {
-        if self.at == 256 {
-            self.at = 0;
-            for i in (1..256).rev() {
-                self.order.swap(i, self.rng.below(i as u64 + 1) as usize);
-            }
-        }
-        let stratum = f64::from(self.order[self.at]);
-        self.at += 1;
-        (stratum + self.rng.unit_f64()) / 256.0
-    }
-}
-
-/// The largest size for a space: a quarter of it, and at least a page or the whole of it.
-fn size_index_max(space: u64) -> usize {
-    (0..SIZES).rev().find(|&i| 512u64 << i <= (space / 4).max(PAGE).min(space)).unwrap_or(0)
-}
-
-/// Probabilities of the sizes 512 B times powers of two, a discretized lognormal of the wanted mean.
-fn size_distribution(mean: f64, largest: usize) -> Option<[f64; SIZES]> {
-    let weights = |center: f64| {
-        let mut p = [0.0f64; SIZES];
-        let exponent = |i: usize| -((i as f64 * std::f64::consts::LN_2 - center) / SIZE_SPREAD).powi(2) / 2.0;
-        // Far from the center all weights would vanish: relative to the largest they do not.
-        let top = (0..=largest).map(exponent).fold(f64::NEG_INFINITY, f64::max);
-        (0..=largest).for_each(|i| p[i] = (exponent(i) - top).exp());
-        let sum: f64 = p.iter().sum();
-        p.map(|weight| weight / sum)
-    };
-    let mean_of = |p: &[f64; SIZES]| p.iter().enumerate().map(|(i, p)| p * (512u64 << i) as f64).sum::<f64>();
-    if mean > (512u64 << largest) as f64 {
-        return None;
-    }
-    let (mut low, mut high) = (-60.0, 60.0);
-    for _ in 0..200 {
-        let middle = (low + high) / 2.0;
-        if mean_of(&weights(middle)) < mean { low = middle } else { high = middle }
-    }
-    Some(weights(high))
 }
 
 #[cfg(test)]
