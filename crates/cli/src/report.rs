@@ -10,7 +10,7 @@ use tidewater_report::compare::{self, Labelled};
 use tidewater_report::experiment::{self, Experiment};
 use tidewater_report::log::{self, LogRecord};
 use tidewater_report::probe::{self, ProbeRecord};
-use tidewater_report::{Record, page, summary};
+use tidewater_report::{ReadError, Record, page, summary};
 
 /// `tidewater report`.
 ///
@@ -23,15 +23,15 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         distinct(&[target.as_ref()], Some(path))?;
         texts.push(text(path)?);
     }
-    if let [text] = &texts[..]
-        && text.contains(&format!("\"schema\": \"{}\"", probe::SCHEMA))
-    {
-        return probed(text, &report.records[0], target);
-    }
-    if let [text] = &texts[..]
-        && text.contains(&format!("\"schema\": \"{}\"", log::SCHEMA))
-    {
-        return logged(text, &report.records[0], target);
+    if let [text] = &texts[..] {
+        let (path, is_of) = (&report.records[0], |schema: &str| text.contains(&format!("\"schema\": \"{schema}\"")));
+        if is_of(probe::SCHEMA) {
+            let summary = |record: &ProbeRecord| probe::summary(record, width());
+            return single(ProbeRecord::from_json(text), path, target, probe::page, summary);
+        }
+        if is_of(log::SCHEMA) {
+            return single(LogRecord::from_json(text), path, target, log::page, log::summary);
+        }
     }
     if texts.iter().any(|text| is_experiment(text)) {
         return experiments(report, &texts, target);
@@ -50,8 +50,7 @@ pub fn command(report: &Report) -> Result<(), Failure> {
     };
     let title = report.title.clone().unwrap_or_else(|| format!("{} runs compared", runs.len()));
     let page = if several { compare::page(&runs, &title) } else { page(&first.record) };
-    target.write(&page)?;
-    if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
+    write(&target, &page)
 }
 
 /// What the records of these files are called: their file names, or, where those are not enough, their paths.
@@ -62,25 +61,24 @@ fn names(paths: &[PathBuf]) -> Vec<String> {
     paths.iter().map(|path| if enough { short(path) } else { path.display().to_string() }).collect()
 }
 
-/// The document of a probe: its page, or its verdicts.
-fn probed(text: &str, path: &Path, target: Option<Target>) -> Result<(), Failure> {
-    let record =
-        ProbeRecord::from_json(text).map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?;
-    let Some(target) = target else {
-        return output::print(&probe::summary(&record, width()));
-    };
-    target.write(&probe::page(&record))?;
-    if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
+/// A document that stands alone: its page, or what it comes to on a terminal.
+fn single<R>(
+    read: Result<R, ReadError>,
+    path: &Path,
+    target: Option<Target>,
+    page: fn(&R) -> String,
+    summary: impl Fn(&R) -> String,
+) -> Result<(), Failure> {
+    let record = read.map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?;
+    match target {
+        None => output::print(&summary(&record)),
+        Some(target) => write(&target, &page(&record)),
+    }
 }
 
-/// The document of a log: its page.
-fn logged(text: &str, path: &Path, target: Option<Target>) -> Result<(), Failure> {
-    let record =
-        LogRecord::from_json(text).map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?;
-    let Some(target) = target else {
-        return output::print(&log::summary(&record));
-    };
-    target.write(&log::page(&record))?;
+/// Writes a page, and says where it is.
+fn write(target: &Target, page: &str) -> Result<(), Failure> {
+    target.write(page)?;
     if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
 }
 
@@ -99,8 +97,7 @@ fn experiments(report: &Report, texts: &[String], target: Option<Target>) -> Res
         let summaries: Vec<String> = experiments.iter().map(|one| experiment::summary(one, width())).collect();
         return output::print(&summaries.join("\n"));
     };
-    target.write(&experiment::page(&experiments))?;
-    if target.is_stdout() { Ok(()) } else { output::print(&format!("report: {}\n", target.name())) }
+    write(&target, &experiment::page(&experiments))
 }
 
 /// Whether a text is the document of an experiment, or an array of them: a run record has a number as its schema.

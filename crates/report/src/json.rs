@@ -1,8 +1,73 @@
 //! Documents as JSON text.
 
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
+use std::fmt;
 use std::io::{self, Write};
+
+/// A kind of document.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// What it is called: `the document of a log`.
+    pub name: &'static str,
+    /// The name and version of its schema.
+    pub schema: &'static str,
+    /// The command that writes it.
+    pub command: &'static str,
+}
+
+/// Why a text is not a document of the kind that was expected.
+#[derive(Debug)]
+pub struct ReadError {
+    kind: Kind,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    /// It is not JSON, or a field is missing or has a value of the wrong type. The message names line and column.
+    Json(serde_json::Error),
+    /// It names no schema.
+    NoSchema,
+    /// It has another one.
+    Schema(String),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Kind { name, schema, command } = self.kind;
+        match &self.why {
+            Why::Json(error) => write!(f, "not {name}: {error}"),
+            Why::NoSchema => {
+                write!(f, "not {name}: it has no `schema`; such a document is what `{command}` writes")
+            }
+            Why::Schema(found) => {
+                write!(f, "the schema `{found}` is not `{schema}`, which is what this version of Tidewater reads")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// Reads a document of this kind.
+///
+/// # Errors
+/// When the text is no JSON, no such document, or one of another schema.
+pub(crate) fn read<T: DeserializeOwned>(text: &str, kind: Kind) -> Result<T, ReadError> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: Option<String>,
+    }
+    let json = |error| ReadError { kind, why: Why::Json(error) };
+    let head: Head = serde_json::from_str(text).map_err(json)?;
+    match head.schema {
+        Some(schema) if schema == kind.schema => serde_json::from_str(text).map_err(json),
+        Some(found) => Err(ReadError { kind, why: Why::Schema(found) }),
+        None => Err(ReadError { kind, why: Why::NoSchema }),
+    }
+}
 
 /// `document` as JSON, fields in the order of its type, ending with a line feed. Its maps have string keys.
 ///

@@ -17,6 +17,7 @@ pub mod record;
 mod summary;
 pub mod units;
 
+pub use json::ReadError;
 pub use page::page;
 pub use record::Record;
 pub use summary::summary;

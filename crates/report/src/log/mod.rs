@@ -7,13 +7,14 @@ mod summary;
 pub use page::page;
 pub use summary::summary;
 
-use crate::json;
+use crate::json::{self, Kind, ReadError};
 use crate::record::Latency;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// The name and version of the schema; readers refuse others.
 pub const SCHEMA: &str = "tidewater-log/1";
+
+const KIND: Kind = Kind { name: "the document of a log", schema: SCHEMA, command: "tidewater log --json FILE" };
 
 /// One log, on one side of a drive after the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -78,7 +79,7 @@ pub struct Side {
     pub state: Option<State>,
 }
 
-/// How a log on the fast side stands. Offsets are bytes of the stream; each is at most the one before it.
+/// How a log on the fast side stands. Offsets are bytes of the stream; of the first four each is at most the one before it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The end of what has arrived at the drive.
@@ -136,45 +137,10 @@ impl LogRecord {
     ///
     /// # Errors
     /// When it is no JSON, no document of a log, or one of another schema.
-    pub fn from_json(text: &str) -> Result<LogRecord, LogRecordError> {
-        #[derive(Deserialize)]
-        struct Head {
-            schema: Option<String>,
-        }
-        let head: Head = serde_json::from_str(text).map_err(LogRecordError::Json)?;
-        match head.schema {
-            Some(schema) if schema == SCHEMA => serde_json::from_str(text).map_err(LogRecordError::Json),
-            found => Err(LogRecordError::Schema { found: found.unwrap_or_default() }),
-        }
+    pub fn from_json(text: &str) -> Result<LogRecord, ReadError> {
+        json::read(text, KIND)
     }
 }
-
-/// Why a text is not the document of a log.
-#[derive(Debug)]
-pub enum LogRecordError {
-    /// It is not JSON, or a field is missing or has a value of the wrong type. The message names line and column.
-    Json(serde_json::Error),
-    /// It has another schema, or none.
-    Schema {
-        /// The schema that it names; empty when it names none.
-        found: String,
-    },
-}
-
-impl fmt::Display for LogRecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LogRecordError::Json(error) => write!(f, "not the document of a log: {error}"),
-            LogRecordError::Schema { found } => write!(
-                f,
-                "not the document of a log that this version reads: its schema is {found:?}, not {SCHEMA:?}; run `tidewater log \
-                 --json FILE` again"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LogRecordError {}
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -242,7 +208,7 @@ pub(super) mod tests {
     fn foreign_documents_are_refused_in_words() {
         let refused = |text: &str| LogRecord::from_json(text).unwrap_err().to_string();
         assert!(refused("{").contains("not the document of a log"));
-        assert!(refused("{}").contains("run `tidewater log --json FILE` again"));
+        assert!(refused("{}").contains("`tidewater log --json FILE` writes"));
         assert!(refused(&format!("{{\"schema\": \"{SCHEMA}\"}}")).contains("missing field"));
     }
 

@@ -8,12 +8,14 @@ pub use page::page;
 pub use summary::summary;
 
 use crate::experiment::Figure;
-use crate::json;
+use crate::json::{self, Kind, ReadError};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// The name and version of the schema; readers refuse others.
 pub const SCHEMA: &str = "tidewater-probe/1";
+
+const KIND: Kind =
+    Kind { name: "the document of a probe", schema: SCHEMA, command: "tidewater probe TARGET --json FILE" };
 
 /// A drive that was probed, as far as the probe got.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,17 +149,8 @@ impl ProbeRecord {
     ///
     /// # Errors
     /// When it is no JSON, no document of a probe, or one of another schema.
-    pub fn from_json(text: &str) -> Result<ProbeRecord, ProbeError> {
-        #[derive(Deserialize)]
-        struct Head {
-            schema: Option<String>,
-        }
-        let head: Head = serde_json::from_str(text).map_err(ProbeError::Json)?;
-        match head.schema {
-            Some(schema) if schema == SCHEMA => serde_json::from_str(text).map_err(ProbeError::Json),
-            Some(found) => Err(ProbeError::Schema { found }),
-            None => Err(ProbeError::Schema { found: String::new() }),
-        }
+    pub fn from_json(text: &str) -> Result<ProbeRecord, ReadError> {
+        json::read(text, KIND)
     }
 
     /// The first verdict on this question, of a stage of this name; any stage when the name is empty.
@@ -166,38 +159,6 @@ impl ProbeRecord {
         stages.flat_map(|one| &one.verdicts).find(|verdict| verdict.what == what)
     }
 }
-
-/// Why a text is not the document of a probe.
-#[derive(Debug)]
-pub enum ProbeError {
-    /// It is not JSON, or a field is missing or has a value of the wrong type. The message names line and column.
-    Json(serde_json::Error),
-    /// It has another schema, or none.
-    Schema {
-        /// The schema that it names; empty when it names none.
-        found: String,
-    },
-}
-
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProbeError::Json(error) => write!(f, "not the document of a probe: {error}"),
-            ProbeError::Schema { found } if found.is_empty() => {
-                write!(
-                    f,
-                    "not the document of a probe: it has no `schema`; such a document is what `tidewater probe TARGET --json \
-                     FILE` writes"
-                )
-            }
-            ProbeError::Schema { found } => {
-                write!(f, "the schema `{found}` is not `{SCHEMA}`, which is what this version of Tidewater reads")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ProbeError {}
 
 #[cfg(test)]
 mod tests {

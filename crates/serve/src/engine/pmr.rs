@@ -56,9 +56,9 @@ impl Pmr {
             image.read_memory(place, number as u64 * PAGE, &mut page)?;
             let stored = pmr.memory.write(number as u64 * PAGE, &page);
             assert!(stored, "the region has as many bytes as its place");
+            // What nobody has stored into takes no memory twice.
             if let Changed::Stored(stored) = &mut *pmr.changed.borrow_mut()
                 && page != [0; PAGE as usize]
-            // What nobody has stored into takes no memory twice.
             {
                 stored[number * PAGE as usize..][..PAGE as usize].copy_from_slice(&page);
             }
