@@ -93,6 +93,10 @@ fn a_page_says_what_each_side_costs_and_how_the_log_stands() {
     assert_eq!(read("again.html"), page);
     let table = run_well(here, &["report", "log.json"]);
     assert!(said.starts_with(&table), "{table}");
+    // That of another version is told as such, and not taken for something else.
+    std::fs::write(here.join("later.json"), "{\"schema\": \"tidewater-log/9\"}").expect("a file");
+    let refused = run_refused(here, &["report", "later.json"]);
+    assert!(refused.contains("later.json: the schema `tidewater-log/9` is not `tidewater-log/1`"), "{refused}");
     let refused = run_refused(here, &["log", "--json", "x", "--report", "x"]);
     assert!(refused.contains("two results"), "{refused}");
 }

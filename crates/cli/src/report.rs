@@ -24,7 +24,12 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         texts.push(text(path)?);
     }
     if let [text] = &texts[..] {
-        let (path, is_of) = (&report.records[0], |schema: &str| text.contains(&format!("\"schema\": \"{schema}\"")));
+        // Of any version: whoever reads it says which one it has to be.
+        let is_of = |schema: &str| {
+            let kind = schema.split('/').next().unwrap_or(schema);
+            text.contains(&format!("\"schema\": \"{kind}/"))
+        };
+        let path = &report.records[0];
         if is_of(probe::SCHEMA) {
             let summary = |record: &ProbeRecord| probe::summary(record, width());
             return single(ProbeRecord::from_json(text), path, target, probe::page, summary);
