@@ -13,15 +13,23 @@
  *
  * `device` may come from the environment, as TIDEWATER_DEVICE; `level` is what survives a loss of power unless given, `lane` 0. With `window=LBA+BLOCKS` the log lies
  * in these blocks of the drive's byte window instead of the ring: a sync is a BA_SYNC, and the device may be "pci:ADDRESS" too. The first database that is opened
- * decides for the process. Before it is opened, what an earlier process left in the log is applied to the files.
+ * decides for the process. Before it is opened, what an earlier process left in the log is applied to the files. `map=off` writes the write-ahead log by calls alone.
  */
 
+/* For SEEK_HOLE and mremap. */
+#define _GNU_SOURCE
+
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include <sqlite3ext.h>
 #include <tidewater.h>
@@ -30,6 +38,8 @@ SQLITE_EXTENSION_INIT1
 
 /* Bytes before each page in a write-ahead log (https://www.sqlite.org/fileformat2.html#the_write_ahead_log). */
 #define FRAME_HEAD 24
+/* The lock of the index in shared memory that whoever writes the log has (https://www.sqlite.org/walformat.html#wal_locks). */
+#define WRITE_LOCK 0
 
 /* A database that this process has opened. */
 typedef struct Database {
@@ -40,6 +50,19 @@ typedef struct Database {
 	int beside;
 	char name[];
 } Database;
+
+/* A write-ahead log in memory: a frame that goes to where the file is already is a store instead of a call. Others read it as if it had been written. */
+typedef struct {
+	/* Of the log; -1: it is not mapped. */
+	int descriptor;
+	/* NULL: nothing of it is mapped yet. */
+	unsigned char *at;
+	sqlite3_int64 bytes;
+	/* Nobody else writes or cuts the log: the connection has its lock. */
+	bool is_locked;
+	/* Since then its length was looked at. */
+	bool is_known;
+} Mapping;
 
 /* A file of ours: the default VFS's lies behind it. */
 typedef struct File {
@@ -56,6 +79,10 @@ typedef struct File {
 	sqlite3_int64 held_at;
 	/* What became of bytes that were held back, where nobody could be told. */
 	int late;
+	/* Of a database: whether its write-ahead log may be mapped. */
+	bool maps;
+	/* Of a write-ahead log. */
+	Mapping mapping;
 } File;
 
 static sqlite3_vfs *below;
@@ -82,6 +109,71 @@ static int failed(int otherwise)
 static int in_order(void)
 {
 	return files == NULL || tidewater_files_order(files) == 0 ? SQLITE_OK : failed(SQLITE_IOERR_FSYNC);
+}
+
+/*
+ * Whether stores into the file can't lack room, which no call could tell: they would end the process (SIGBUS). File systems that write over what they have, of
+ * which the file has all. On others, or where a snapshot shares its blocks, a store may need a new one.
+ */
+static bool has_room(int descriptor, sqlite3_int64 bytes)
+{
+	struct statfs on;
+	return fstatfs(descriptor, &on) == 0 && (on.f_type == EXT4_SUPER_MAGIC || on.f_type == TMPFS_MAGIC) &&
+	       lseek(descriptor, 0, SEEK_HOLE) == bytes;
+}
+
+static void mapping_open(Mapping *mapping, const char *name)
+{
+	/* SQLite has a lock of the database, so that the name is that of the file which it has just opened. */
+	int descriptor = open(name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (descriptor >= 0 && descriptor <= STDERR_FILENO) {
+		/* The program closed its own, and might print into this one. */
+		int higher = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		close(descriptor);
+		descriptor = higher;
+	}
+	mapping->descriptor = descriptor;
+}
+
+static void mapping_close(Mapping *mapping)
+{
+	if (mapping->at)
+		munmap(mapping->at, (size_t)mapping->bytes);
+	if (mapping->descriptor >= 0)
+		close(mapping->descriptor);
+	*mapping = (Mapping){ .descriptor = -1 };
+}
+
+/* Has the mapping be no longer than the file, which somebody may have cut before this connection got the lock, and as long once `needed` is not in it. */
+static void mapping_look(Mapping *mapping, sqlite3_int64 needed)
+{
+	off_t size = lseek(mapping->descriptor, 0, SEEK_END);
+	mapping->is_known = true;
+	if (size < mapping->bytes) {
+		munmap(mapping->at, (size_t)mapping->bytes);
+		mapping->at = NULL;
+		mapping->bytes = 0;
+	}
+	if (needed <= mapping->bytes || needed > size || (sqlite3_uint64)size > SIZE_MAX || !has_room(mapping->descriptor, size))
+		return;
+	/* What is mapped stays so: else each page would have to be found again. */
+	void *at = mapping->at ? mremap(mapping->at, (size_t)mapping->bytes, (size_t)size, MREMAP_MAYMOVE) :
+				 mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, mapping->descriptor, 0);
+	if (at != MAP_FAILED) {
+		mapping->at = at;
+		mapping->bytes = size;
+	}
+}
+
+/* Where bytes of the log may be stored. NULL: they have to be written. */
+static unsigned char *mapping_find(Mapping *mapping, sqlite3_int64 offset, size_t bytes)
+{
+	if (mapping->descriptor < 0 || !mapping->is_locked)
+		return NULL;
+	sqlite3_int64 end = offset + (sqlite3_int64)bytes;
+	if (!mapping->is_known)
+		mapping_look(mapping, end);
+	return end <= mapping->bytes ? mapping->at + offset : NULL;
 }
 
 /* A change that is on the log, and that the file is to have too. */
@@ -119,6 +211,11 @@ static int put(sqlite3_file *file, const void *from, int bytes, sqlite3_int64 of
 static bool really_write_frame(void *with, const void *frame, size_t bytes)
 {
 	Change *change = with;
+	unsigned char *at = mapping_find(&((File *)change->file)->mapping, change->offset, bytes);
+	if (at) {
+		memcpy(at, frame, bytes);
+		return true;
+	}
 	change->from = frame;
 	change->bytes = (int)bytes;
 	return really_write(change);
@@ -199,6 +296,7 @@ static int file_close(sqlite3_file *file)
 	}
 	if (of->number >= 0)
 		tidewater_files_leave(files, of->number);
+	mapping_close(&of->mapping);
 	int closed = real(file)->pMethods->xClose(real(file));
 	return status != SQLITE_OK ? status : closed;
 }
@@ -212,6 +310,7 @@ static int file_truncate(sqlite3_file *file, sqlite3_int64 size)
 		int status = in_order();
 		return status != SQLITE_OK ? status : real(file)->pMethods->xTruncate(real(file), size);
 	}
+	((File *)file)->mapping.is_known = false;
 	Change change = { file, NULL, 0, size, SQLITE_OK };
 	if (tidewater_files_truncate(files, number(file), size, really_truncate, &change) < 0)
 		return failed(SQLITE_IOERR_TRUNCATE);
@@ -284,7 +383,15 @@ static int file_shm_map(sqlite3_file *file, int page, int bytes, int extend, voi
 static int file_shm_lock(sqlite3_file *file, int offset, int n, int flags)
 {
 	let_out_log(file);
-	return real(file)->pMethods->xShmLock(real(file), offset, n, flags);
+	File *log = ((File *)file)->partner;
+	if (log && offset == WRITE_LOCK)
+		log->mapping.is_locked = false;
+	int status = real(file)->pMethods->xShmLock(real(file), offset, n, flags);
+	if (log && offset == WRITE_LOCK && status == SQLITE_OK && flags & SQLITE_SHM_LOCK) {
+		log->mapping.is_locked = true;
+		log->mapping.is_known = false;
+	}
+	return status;
 }
 
 static void file_shm_barrier(sqlite3_file *file)
@@ -423,6 +530,8 @@ static void gather(const char *name, File *log)
 	log->gathers = true;
 	log->partner = (File *)database;
 	log->partner->partner = log;
+	if (log->partner->maps)
+		mapping_open(&log->mapping, name);
 }
 
 static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *opened)
@@ -431,11 +540,13 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	File *of = (File *)file;
 	memset(of, 0, sizeof *of);
 	of->number = -1;
+	of->mapping.descriptor = -1;
 	bool is_database = flags & SQLITE_OPEN_MAIN_DB && name;
 	if (is_database) {
 		int status = open_log(name);
 		if (status != SQLITE_OK)
 			return status;
+		of->maps = sqlite3_uri_boolean(name, "map", true);
 	}
 	int got = flags;
 	int status = below->xOpen(below, name, real(file), flags, &got);

@@ -92,6 +92,13 @@ impl Shell {
         }
     }
 
+    /// Bytes that it has written by calls (proc(5), `io`).
+    fn written(&self) -> u64 {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).expect("it runs");
+        let line = io.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("it is told");
+        line.parse().expect("a number")
+    }
+
     fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
@@ -261,6 +268,82 @@ fn a_frame_of_sqlites_log_is_one_record_and_others_find_it_at_once() {
         assert_eq!(shell.ask("SELECT count(*), sum(b = hex(a)) FROM t;"), "40|20");
         assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok");
         shell.end();
+    }
+}
+
+/// Where a file system writes over what a file has, the log is mapped once it begins anew, and frames are stores.
+#[test]
+fn a_log_that_begins_anew_is_written_by_stores_and_may_be_cut_meanwhile() {
+    for base in [std::env::temp_dir(), "/dev/shm".into()] {
+        let folder = tempfile::tempdir_in(&base).expect("a temporary folder");
+        let Some(layer) = sqlite_layer(folder.path()) else { return };
+        let device = Device::start(folder.path(), &LOG);
+        let witness = Witness::build(folder.path()).expect("a C compiler");
+        let kind = said(Command::new("stat").args(["-f", "-c", "%t"]).arg(folder.path()));
+        for maps in [["ef53", "1021994"].contains(&kind.trim()), false] {
+            let (data, shadows) = (folder.path().join("data"), folder.path().join("shadows"));
+            std::fs::create_dir(&data).and_then(|()| std::fs::create_dir(&shadows)).expect("a folder");
+            let wal = data.join("my.db-wal");
+            let length = || std::fs::metadata(&wal).expect("SQLite made it").len();
+            let other = |statement: &str| {
+                said(Command::new("sqlite3").current_dir(&data).args(["my.db", statement])).trim().to_owned()
+            };
+            let mut shell = Shell::start_as(&data, &layer, |command| witness.attach(command, &shadows));
+            shell.open(&device, "my.db", if maps { "level=destaged&data=log" } else { "data=log&map=off" });
+            shell.ask("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a INTEGER PRIMARY KEY, b);");
+            let mut rows = 0;
+            // Commits of a frame each. Bytes that they wrote by calls.
+            let mut insert = |shell: &mut Shell, commits: u64| {
+                let before = shell.written();
+                for _ in 0..commits {
+                    shell.ask(&format!("INSERT INTO t VALUES ({rows}, 'row {rows}');"));
+                    rows += 1;
+                }
+                assert_eq!(shell.ask("SELECT count(*) FROM t;"), rows.to_string());
+                assert_eq!(other("SELECT count(*) FROM t;"), rows.to_string(), "others find it at once");
+                shell.written() - before
+            };
+            let frames = |commits: u64| commits * (FRAME[0] + FRAME[1]);
+            assert!(insert(&mut shell, 30) >= frames(30), "the file gets longer");
+            let full = length();
+            shell.ask("PRAGMA wal_checkpoint;");
+            let written = insert(&mut shell, 20);
+            assert!(if maps { written < frames(3) } else { written >= frames(20) }, "{kind}: {maps}: {written}");
+            assert_eq!(length(), full);
+            // Beyond what there is, by calls; from the begin, with more mapped than before.
+            assert!(insert(&mut shell, 30) >= frames(15));
+            shell.ask("PRAGMA wal_checkpoint;");
+            assert!(!maps || insert(&mut shell, 40) < frames(3));
+            // It is cut by its own connection between two commits and at the end of one, and by somebody else.
+            shell.ask("PRAGMA wal_checkpoint(TRUNCATE);");
+            assert_eq!(length(), 0);
+            insert(&mut shell, 20);
+            shell.ask("PRAGMA wal_checkpoint; PRAGMA journal_size_limit = 8300;");
+            insert(&mut shell, 20);
+            shell.ask("PRAGMA wal_checkpoint;");
+            insert(&mut shell, 3);
+            assert!(length() < full);
+            shell.ask("PRAGMA wal_checkpoint;");
+            other("PRAGMA wal_checkpoint(TRUNCATE);");
+            assert_eq!(length(), 0);
+            insert(&mut shell, 10);
+            shell.ask("PRAGMA wal_checkpoint;");
+            insert(&mut shell, 5);
+            // In this mode no lock is given back, and none is taken.
+            shell.ask("BEGIN; INSERT INTO t VALUES (1000, 'row 1000'); PRAGMA locking_mode = EXCLUSIVE; COMMIT;");
+            shell.ask("PRAGMA wal_checkpoint(TRUNCATE); INSERT INTO t VALUES (1001, 'row 1001');");
+            rows += 2;
+            shell.kill();
+
+            // What the disk has is what was synced; all else is on the log.
+            witness.reset(&shadows, &[&data]).expect("the files are there");
+            let mut shell = Shell::start(&data, &layer);
+            shell.open(&device, "my.db", "data=log");
+            assert_eq!(shell.ask("SELECT count(*), sum(b = 'row ' || a) FROM t;"), format!("{rows}|{rows}"));
+            assert_eq!(shell.ask("PRAGMA integrity_check;"), "ok");
+            shell.end();
+            std::fs::remove_dir_all(&data).and_then(|()| std::fs::remove_dir_all(&shadows)).expect("they are there");
+        }
     }
 }
 
