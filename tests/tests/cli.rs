@@ -257,6 +257,9 @@ fn impossible_drives_are_refused_with_the_way_out() {
     write(&folder, "bad.toml", "[nand]\nchanels = 8\n");
     let message = run_refused(folder.path(), &["profile", "check", "bad.toml"]);
     assert!(message.contains("bad.toml:2") && message.contains("channels"), "{message}");
+    // Nothing in which two places could be told apart.
+    let message = run_refused(folder.path(), &["probe", "generic", "--capacity", "7MiB"]);
+    assert!(message.contains("generic: is too small to be probed") && message.contains("at least 8 MiB"), "{message}");
 }
 
 #[test]

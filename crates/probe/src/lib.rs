@@ -24,4 +24,4 @@ mod write_buffer;
 pub use noise::{Noise, Noisy};
 pub use run::{Options, STAGES, StageInfo, Unwatched, Watch, run};
 pub use session::Stop;
-pub use target::{About, HostMemory, Lend, Op, Request, Target, TargetError, Timed};
+pub use target::{About, CAPACITY_MIN, HostMemory, Lend, Op, Request, Target, TargetError, Timed};

@@ -2,7 +2,7 @@
 
 use crate::session::{Session, Stop};
 use crate::stages::{self, Known};
-use crate::target::Target;
+use crate::target::{CAPACITY_MIN, Target};
 use tidewater_report::probe::{ProbeRecord, SCHEMA, Stage, TargetInfo};
 
 /// What a probe is asked for.
@@ -81,7 +81,7 @@ impl Watch for Unwatched {
 }
 
 /// Probes `target`. What is known when the target fails, or when somebody asks for the end, is in the record, which then says
-/// so.
+/// so; nothing is known of a target below [`CAPACITY_MIN`].
 pub fn run(target: &mut dyn Target, options: &Options, watch: &mut dyn Watch) -> ProbeRecord {
     let about = target.about();
     let mut record = ProbeRecord {
@@ -94,9 +94,12 @@ pub fn run(target: &mut dyn Target, options: &Options, watch: &mut dyn Watch) ->
             block_bytes: about.block,
         },
         seed: options.seed,
-        ended_early: None,
+        ended_early: (about.capacity < CAPACITY_MIN).then(|| "the target is too small".to_owned()),
         stages: Vec::new(),
     };
+    if record.ended_early.is_some() {
+        return record;
+    }
     let mut session = Session::new(target, watch, options.seed);
     let mut known = Known::default();
     for info in STAGES {

@@ -339,6 +339,9 @@ pub(crate) fn sustained(session: &mut Session<'_>, stage: &mut Stage, known: &Kn
                     fall.before / 1e6
                 ),
             ),
+            None if part.course.len() < sustained::PIECES_MIN => {
+                untold(what, &format!("the target is too small to tell a fall from chance: {course}"))
+            }
             None => absent(what, 0.99, format!("the speed does not fall: {course}")),
         });
         let points = part.course.iter().map(|(at, speed)| Point { x: *at as f64 / 1e6, y: speed / 1e6, spread: None });

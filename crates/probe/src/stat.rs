@@ -5,7 +5,7 @@ use tidewater_base::Rng;
 /// Permutations of a test: the least chance that it can tell is one in so many.
 const PERMUTATIONS: u32 = 1_999;
 
-/// The quantile `q` of `values` (0.5: the median), which must not be empty. Of an even number, the lower middle.
+/// The quantile `q` of `values` (0.5: the median), which must not be empty. Of an even number, the upper middle.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

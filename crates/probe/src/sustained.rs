@@ -17,6 +17,8 @@ const PIECES: u64 = 512;
 const FALLS: f64 = 0.75;
 /// Pieces after a fall that must have been seen, and pieces between two looks.
 const AFTER: usize = 12;
+/// Values without a fall that say that there is none: of fewer, two levels at one end are not beyond chance, whatever they are.
+pub(crate) const PIECES_MIN: usize = 2 * AFTER;
 /// A chance below this is none.
 const CHANCE: f64 = 0.01;
 /// What an empty drive is left alone before it is written: what it does behind is done.

@@ -70,6 +70,9 @@ impl Timed {
     }
 }
 
+/// The least that can be probed, in bytes: less has no room for two places far from each other.
+pub const CAPACITY_MIN: u64 = 8 << 20;
+
 /// What a target says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
@@ -77,7 +80,7 @@ pub struct About {
     pub name: String,
     /// What it is, in words.
     pub kind: String,
-    /// Bytes that can be addressed.
+    /// Bytes that can be addressed; at least [`CAPACITY_MIN`] are needed.
     pub capacity: u64,
     /// The least that a request may move, in bytes: a power of two.
     pub block: u64,

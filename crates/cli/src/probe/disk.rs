@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Instant;
 use tidewater_base::{Duration, Rng};
-use tidewater_probe::{About, HostMemory, Lend, Op, Request, Target, TargetError, Timed};
+use tidewater_probe::{About, CAPACITY_MIN, HostMemory, Lend, Op, Request, Target, TargetError, Timed};
 
 /// Direct transfers are aligned to this in memory and in the file: no drive has larger blocks.
 const ALIGN: usize = 4_096;
@@ -69,8 +69,8 @@ impl Disk {
                     .help("choose a file on a disk's file system that you may read; one in memory (tmpfs) has no drive behind it")
             })?;
         let capacity = file.seek(SeekFrom::End(0)).map_err(|error| wrong(&reason(&error)))? / LARGEST * LARGEST;
-        if capacity < 64 * LARGEST {
-            return Err(wrong("is too small to be probed").help("give at least 8 MiB"));
+        if capacity < CAPACITY_MIN {
+            return Err(super::too_small(path));
         }
         // The kernel need not have looked: a table that somebody wrote is enough.
         if destroy && device && partition_table(&file).map_err(|error| wrong(&reason(&error)))? {

@@ -12,7 +12,7 @@ use crate::report::width;
 use disk::Disk;
 use std::path::Path;
 use tidewater_base::units::parse_bytes;
-use tidewater_probe::{Options, STAGES, StageInfo, Watch};
+use tidewater_probe::{CAPACITY_MIN, Options, STAGES, StageInfo, Watch};
 use tidewater_report::probe::{ProbeRecord, page, summary};
 use tidewater_sim::probe::SimulatedDrive;
 
@@ -122,7 +122,17 @@ fn simulated(given: &Probe) -> Result<SimulatedDrive, Failure> {
         precondition: given.precondition,
         ..tidewater_core::Options::default()
     };
-    SimulatedDrive::new(profile, options).map_err(Failure::refused)
+    let drive = SimulatedDrive::new(profile, options).map_err(Failure::refused)?;
+    if drive.about().capacity < CAPACITY_MIN {
+        return Err(too_small(&given.target));
+    }
+    Ok(drive)
+}
+
+fn too_small(target: &Path) -> Failure {
+    let least = tidewater_report::units::bytes(CAPACITY_MIN);
+    Failure::usage(format_args!("{}: is too small to be probed", printable(&target.display().to_string())))
+        .help(format_args!("give at least {least}"))
 }
 
 /// What will be done, before it is.

@@ -135,6 +135,26 @@ fn a_drive_with_more_spare_flash_collects_later() {
 }
 
 #[test]
+fn of_a_drive_that_is_too_small_it_says_so() {
+    let run = |capacity: &str, stages: &[&str]| {
+        let stages = stages.iter().map(|stage| (*stage).to_owned()).collect();
+        let options = tidewater_probe::Options { stages, ..Default::default() };
+        tidewater_probe::run(&mut drive(&[("drive.capacity", capacity)]), &options, &mut Unwatched)
+    };
+    // A dozen of values has no step that is beyond chance.
+    let record = run("12MiB", &["write-buffer", "sustained"]);
+    for what in [ask::SLC_CACHE, ask::COLLECTION] {
+        let verdict = found(&record, what, Answer::CannotTell);
+        assert!(verdict.because.contains("too small"), "{verdict:?}");
+    }
+    for capacity in ["1MiB", "4MiB", "7MiB"] {
+        let record = run(capacity, &[]);
+        assert_eq!((record.ended_early.as_deref(), record.stages.len()), (Some("the target is too small"), 0));
+    }
+    assert_eq!(run("8MiB", &[]).ended_early, None);
+}
+
+#[test]
 fn the_mapping_cache_and_its_unit_are_found() {
     // A unit is found on drives of at least 128 of them.
     for (size, pages) in [("48KiB", 12u64), ("128KiB", 32)] {
