@@ -12,7 +12,7 @@ use crate::report::width;
 use disk::Disk;
 use std::path::Path;
 use tidewater_base::units::parse_bytes;
-use tidewater_probe::{CAPACITY_MIN, Options, STAGES, StageInfo, Watch};
+use tidewater_probe::{CAPACITY_MIN, Options, STAGES, StageInfo, Target as _, Watch};
 use tidewater_report::probe::{ProbeRecord, page, summary};
 use tidewater_sim::probe::SimulatedDrive;
 
