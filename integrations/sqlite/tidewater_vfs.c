@@ -100,9 +100,12 @@ static int64_t number(sqlite3_file *file)
 	return ((File *)file)->number;
 }
 
+/* What a call of the library failed with, as SQLite's; why is told to its error log (`.log stderr` in its shell). */
 static int failed(int otherwise)
 {
-	return errno == ENOMEM ? SQLITE_NOMEM : errno == ENOSPC ? SQLITE_FULL : otherwise;
+	int status = errno == ENOMEM ? SQLITE_NOMEM : errno == ENOSPC ? SQLITE_FULL : otherwise;
+	sqlite3_log(status, "tidewater: %s", tidewater_message());
+	return status;
 }
 
 /* All of the log up to now is on the backing store. */
@@ -562,10 +565,8 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	if (logged) {
 		/* SQLite locks its databases, and nothing else. */
 		of->number = is_database ? tidewater_files_enter_locked(files, name) : tidewater_files_enter(files, name);
-		if (of->number < 0) {
+		if (of->number < 0)
 			status = failed(SQLITE_CANTOPEN);
-			sqlite3_log(status, "tidewater: %s: %s", name, tidewater_message());
-		}
 	}
 	if (status != SQLITE_OK) {
 		real(file)->pMethods->xClose(real(file));

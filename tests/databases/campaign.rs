@@ -349,7 +349,7 @@ impl Bench<'_> {
         });
         self.device = device;
         if !came? {
-            return Err(format!("no commits are acknowledged: {}", self.place.said(self.database.name())));
+            return Err(format!("no commits are acknowledged: {}", self.place.said(self.database.speaks_as())));
         }
         let _ = server.root().wait();
         if event == Event::Power {

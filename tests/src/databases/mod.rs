@@ -200,6 +200,11 @@ pub trait Database: Sync {
     /// Its name: `postgresql`.
     fn name(&self) -> &'static str;
 
+    /// Under which it says what it has to say ([`Place::said`]).
+    fn speaks_as(&self) -> &'static str {
+        self.name()
+    }
+
     /// The packages (Debian's names) that aren't there; empty when it can run.
     fn missing(&self) -> Vec<&'static str>;
 

@@ -41,7 +41,7 @@ impl Sqlite {
         let database = place.data().join("db");
         let (database, target, level) = (database.display(), device.target(), level.name());
         let open = format!(".open 'file:{database}?vfs=tidewater&device={target}&level={level}{data}'");
-        command.args(["-batch", "-bail", "-cmd", &load, "-cmd", &open, ":memory:"]);
+        command.args(["-batch", "-bail", "-cmd", ".log stderr", "-cmd", &load, "-cmd", &open, ":memory:"]);
         Ok(command)
     }
 }
@@ -53,6 +53,10 @@ impl Database for Sqlite {
             Sqlite::Whole => "sqlite-whole",
             Sqlite::Layer => "sqlite-layer",
         }
+    }
+
+    fn speaks_as(&self) -> &'static str {
+        NAME
     }
 
     fn missing(&self) -> Vec<&'static str> {
