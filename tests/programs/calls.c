@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -276,6 +277,24 @@ static void cancelled(void) {
     SAY(fsync(fd));
 }
 
+// Each leaves a file with another name than it was synced by.
+static void renamed(void) {
+    SAY(fsync(filled("set/a", O_RDWR)));
+    SAY(rename("set/a", "set/b"));
+}
+
+static void renamed_by_link(void) {
+    SAY(fsync(filled("set/a", O_RDWR)));
+    SAY(link("set/a", "set/b"));
+    SAY(unlink("set/a"));
+}
+
+static void renamed_with_its_folder(void) {
+    SAY(mkdir("set/a", 0700));
+    SAY(fsync(filled("set/a/b", O_RDWR)));
+    SAY(rename("set/a", "set/b"));
+}
+
 static void gone(void) {
     int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
     struct iovec part = {bytes, 10};
@@ -307,7 +326,8 @@ static const struct {
     {"linked_over", linked_over}, {"unnamed", unnamed}, {"by_another_name", by_another_name}, {"cut_by_reading", cut_by_reading},
     {"locked", locked}, {"no_descriptors", no_descriptors}, {"interrupted_appending", interrupted_appending},
     {"interrupted_where_it_stands", interrupted_where_it_stands}, {"cancelled", cancelled}, {"gone", gone},
-    {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread},
+    {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread}, {"renamed", renamed},
+    {"renamed_by_link", renamed_by_link}, {"renamed_with_its_folder", renamed_with_its_folder},
 };
 
 int main(int argc, char **argv) {

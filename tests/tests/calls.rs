@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
@@ -79,8 +79,12 @@ impl Trial {
     }
 
     fn run(&self, folder: &Path, name: &str) -> Command {
+        self.run_at("ring", "set/*", folder, name)
+    }
+
+    fn run_at(&self, level: &str, set: &str, folder: &Path, name: &str) -> Command {
         let mut command = tidewater(Build::Same, folder);
-        command.args(["run", "--device", DEVICE, "--level", "ring", "--quiet", "--log", "set/*", "--"]);
+        command.args(["run", "--device", DEVICE, "--level", level, "--quiet", "--log", set, "--"]);
         command.arg(&self.program).arg(name);
         command
     }
@@ -90,29 +94,14 @@ impl Trial {
         let (folder, shadow) = (self.fresh("under"), self.fresh("shadow"));
         let device = Device::start(self.folder.path(), WAITS);
         let mut command = self.start(self.run(&folder, name), &shadow);
-        let mut child = command.env("CALLS_STAY", "1").spawn().expect("it starts");
-        let mut said = String::new();
-        let mut answers = BufReader::new(child.stdout.take().expect("it is piped"));
-        while !said.ends_with(END) && answers.read_line(&mut said).expect("UTF-8") > 0 {}
+        let (child, said) = until_its_end(command.env("CALLS_STAY", "1"));
         let live = files(&folder);
-        killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is ours");
-        let mut errors = String::new();
-        child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("UTF-8");
-        child.wait().expect("it is our child");
+        let errors = kill_all(child);
         device.kill();
         let device = Device::start(self.folder.path(), WAITS);
         lose_power(&folder, &shadow);
         lose_power(&folder.join("set"), &shadow);
-        let start = Instant::now();
-        let recovered = loop {
-            let mut command = tidewater(Build::Same, &folder);
-            let done = command.args(["recover", "--device", DEVICE]).output().expect("it starts");
-            // The last of its processes may just be ending.
-            let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
-            if !is_busy || start.elapsed() > Duration::from_secs(20) {
-                break done;
-            }
-        };
+        let recovered = recover(&folder);
         assert!(recovered.status.success(), "{name}: {recovered:?}\n{errors}{said}");
         device.kill();
         // The next one has a device of its own.
@@ -120,6 +109,37 @@ impl Trial {
             fs::remove_file(self.folder.path().join(file)).expect("it was there");
         }
         ((said, live), files(&folder))
+    }
+}
+
+/// Starts a program, and what it was answered until it stays where it is.
+fn until_its_end(command: &mut Command) -> (Child, String) {
+    let mut child = command.spawn().expect("it starts");
+    let mut said = String::new();
+    let mut answers = BufReader::new(child.stdout.take().expect("it is piped"));
+    while !said.ends_with(END) && answers.read_line(&mut said).expect("UTF-8") > 0 {}
+    (child, said)
+}
+
+/// Ends it, and all that it started, at once. What was said on standard error.
+fn kill_all(mut child: Child) -> String {
+    killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is ours");
+    let mut errors = String::new();
+    child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("UTF-8");
+    child.wait().expect("it is our child");
+    errors
+}
+
+fn recover(folder: &Path) -> Output {
+    let start = Instant::now();
+    loop {
+        let mut command = tidewater(Build::Same, folder);
+        let done = command.args(["recover", "--device", DEVICE]).output().expect("it starts");
+        // The last of its processes may just be ending.
+        let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
+        if !is_busy || start.elapsed() > Duration::from_secs(20) {
+            return done;
+        }
     }
 }
 
@@ -226,4 +246,38 @@ fn every_kind_of_sync_outside_of_the_set_comes_behind_the_log() {
         2,
         "what is no sync is not the log's: {said}"
     );
+}
+
+/// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody waited for.
+#[test]
+fn a_file_has_no_name_before_the_log_has_it_for_good() {
+    const LARGE: [&str; 10] = [
+        "--set",
+        "fast.on_wrap=wait-for-trim",
+        "--set",
+        "memory.sram.size=5MiB",
+        "--set",
+        "fast.size=4MiB",
+        "--set",
+        "fast.lanes=1",
+        "--set",
+        "fast.log_size=12MiB",
+    ];
+    let Some(trial) = Trial::new() else { return };
+    for (name, path) in [("renamed", "set/b"), ("renamed_by_link", "set/b"), ("renamed_with_its_folder", "set/b/b")] {
+        let (folder, shadow) = (trial.fresh("under"), trial.fresh("shadow"));
+        let device = Device::start(trial.folder.path(), &LARGE);
+        let mut command = trial.start(trial.run_at("destaged", "set/**", &folder, name), &shadow);
+        let (child, said) = until_its_end(command.env("CALLS_STAY", "1"));
+        let errors = kill_all(child);
+        let device = device.restart_without_ring(&LARGE);
+        lose_power(folder.join(path).parent().expect("a folder"), &shadow);
+        let recovered = recover(&folder);
+        assert!(recovered.status.success(), "{name}: {recovered:?}\n{errors}{said}");
+        assert_eq!(fs::read(folder.join(path)).expect("it is there"), b"0123456789", "{name}");
+        device.kill();
+        for file in ["drive", "ring"] {
+            fs::remove_file(trial.folder.path().join(file)).expect("it was there");
+        }
+    }
 }
