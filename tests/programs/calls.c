@@ -10,6 +10,7 @@
 #include <linux/falloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -295,6 +296,39 @@ static void renamed_with_its_folder(void) {
     SAY(rename("set/a", "set/b"));
 }
 
+#if !__GLIBC_PREREQ(2, 34)
+#define _Fork fork
+#endif
+
+// Each has a child that moves a descriptor of its parent's, and which the C library makes by itself.
+static void spawned(void) {
+    int fd = filled("set/a", O_WRONLY | O_CLOEXEC), status;
+    posix_spawn_file_actions_t actions;
+    char *line[] = {"sh", "-c", "printf spawned", NULL};
+    pid_t child;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fd, 1);
+    SAY(posix_spawnp(&child, "sh", &actions, NULL, line, environ));
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(status);
+    SAY(write(fd, "behind", 6));
+    SAY(posix_spawn(&child, "/bin/sh", &actions, NULL, line, environ));
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(write(fd, "far behind", 10));
+    SAY(fsync(fd));
+}
+
+static void forked_bare(void) {
+    int fd = filled("set/a", O_WRONLY | O_CLOEXEC), status;
+    pid_t child = _Fork();
+    if (!child)
+        _exit(write(fd, "child", 5) != 5);
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(status);
+    SAY(write(fd, "behind", 6));
+    SAY(fsync(fd));
+}
+
 static void gone(void) {
     int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
     struct iovec part = {bytes, 10};
@@ -327,7 +361,8 @@ static const struct {
     {"locked", locked}, {"no_descriptors", no_descriptors}, {"interrupted_appending", interrupted_appending},
     {"interrupted_where_it_stands", interrupted_where_it_stands}, {"cancelled", cancelled}, {"gone", gone},
     {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread}, {"renamed", renamed},
-    {"renamed_by_link", renamed_by_link}, {"renamed_with_its_folder", renamed_with_its_folder},
+    {"renamed_by_link", renamed_by_link}, {"renamed_with_its_folder", renamed_with_its_folder}, {"spawned", spawned},
+    {"forked_bare", forked_bare},
 };
 
 int main(int argc, char **argv) {

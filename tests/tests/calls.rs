@@ -248,6 +248,11 @@ fn every_kind_of_sync_outside_of_the_set_comes_behind_the_log() {
     );
 }
 
+#[test]
+fn a_descriptor_that_a_child_has_moved_which_the_c_library_made_is_not_taken_for_where_it_was() {
+    same(&["spawned", "forked_bare"]);
+}
+
 /// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody waited for.
 #[test]
 fn a_file_has_no_name_before_the_log_has_it_for_good() {
