@@ -329,6 +329,19 @@ static void forked_bare(void) {
     SAY(fsync(fd));
 }
 
+// A child that borrows its parent's memory, and has a file before its parent has any.
+static void borrowed(void) {
+    int status;
+    pid_t child = vfork();
+    if (!child) {
+        int fd = open("set/a", O_CREAT | O_WRONLY, 0600);
+        _exit(write(fd, "0123456789", 10) != 10 || fsync(fd));
+    }
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(status);
+    SAY(write(opened("set/b", O_WRONLY | O_DSYNC), "promised", 8));
+}
+
 static void gone(void) {
     int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
     struct iovec part = {bytes, 10};
@@ -362,7 +375,7 @@ static const struct {
     {"interrupted_where_it_stands", interrupted_where_it_stands}, {"cancelled", cancelled}, {"gone", gone},
     {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread}, {"renamed", renamed},
     {"renamed_by_link", renamed_by_link}, {"renamed_with_its_folder", renamed_with_its_folder}, {"spawned", spawned},
-    {"forked_bare", forked_bare},
+    {"forked_bare", forked_bare}, {"borrowed", borrowed},
 };
 
 int main(int argc, char **argv) {

@@ -253,6 +253,11 @@ fn a_descriptor_that_a_child_has_moved_which_the_c_library_made_is_not_taken_for
     same(&["spawned", "forked_bare"]);
 }
 
+#[test]
+fn a_child_that_borrows_its_parents_memory_leaves_nothing_of_its_descriptors_there() {
+    same(&["borrowed"]);
+}
+
 /// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody waited for.
 #[test]
 fn a_file_has_no_name_before_the_log_has_it_for_good() {

@@ -66,8 +66,11 @@ pub fn begin() {
         return;
     };
     memory::prepare();
-    // SAFETY: the function only counts, and stays as long as this library, which is never taken out.
-    unsafe { libc::pthread_atfork(Some(descriptors::fork), Some(descriptors::fork), Some(descriptors::fork)) };
+    // SAFETY: the functions store a word, and stay as long as this library, which is never taken out.
+    unsafe {
+        libc::pthread_atfork(Some(descriptors::fork), Some(descriptors::fork), Some(descriptors::fork));
+        libc::pthread_atfork(None, None, Some(memory::claim));
+    }
     let armed = Box::leak(Box::new(Armed { globs: Globs::from_text(&patterns), socket }));
     ARMED.store(armed, Ordering::Release);
     take_up_inherited();
