@@ -291,3 +291,18 @@ fn a_file_has_no_name_before_the_log_has_it_for_good() {
         }
     }
 }
+
+/// What is said once goes to a standard error whose reader has ended. That is no signal for the program.
+#[test]
+fn what_nobody_reads_does_not_end_the_program() {
+    let Some(trial) = Trial::new() else { return };
+    let plain = trial.plainly("stream");
+    let (folder, shadow) = (trial.fresh("under"), trial.fresh("shadow"));
+    let _device = Device::start(trial.folder.path(), WAITS);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = trial.start(trial.run(&folder, "stream"), &shadow);
+    let output = command.stderr(writer).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!((String::from_utf8(output.stdout).expect("UTF-8"), files(&folder)), plain);
+}

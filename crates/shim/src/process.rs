@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::fmt::Write as _;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -187,8 +188,27 @@ pub fn tell(what: Tell, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(line, "tidewater: process {}: {text}", std::process::id());
     let bytes = line.as_bytes();
     // SAFETY: so many bytes are there. Whether they can be written does not matter any more.
-    unsafe { real::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+    without_signal(|| unsafe { real::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) });
     errno.set();
+}
+
+/// Writes something of the shim's own. Where nobody reads it any more, the signal that says so (SIGPIPE, to the thread that writes) is not for the program.
+fn without_signal(write: impl FnOnce() -> isize) {
+    let none = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: sets of signals are plain bits, of which none is a value; the calls read and fill those that they are given.
+    unsafe {
+        let (mut pipe, mut pending, mut before) = (none.assume_init(), none.assume_init(), none.assume_init());
+        libc::sigaddset(&raw mut pipe, libc::SIGPIPE);
+        libc::sigpending(&raw mut pending);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before);
+        let is_refused = write() < 0 && Errno::last() == Errno::EPIPE;
+        // One that was there before is the program's.
+        if is_refused && libc::sigismember(&raw const pending, libc::SIGPIPE) == 0 {
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&raw const pipe, ptr::null_mut(), &raw const at_once);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+    }
 }
 
 /// What a call ends with when the log does not take it. Said once.
