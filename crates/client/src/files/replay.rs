@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
 
@@ -307,7 +307,9 @@ fn count(found: &mut Found, report: &mut Report, lsn: u64, record: &FileRecord<'
 /// Whether a file is there and may be touched. Nothing is kept open: there may be many.
 fn look(file: &mut Known, touch: &Touch<'_>) -> Fate {
     let mut refused = None;
-    for name in file.names.iter().rev() {
+    // One that was removed is not what has its name by now, be that a link or a folder.
+    let is_another = |name: &Path| file.gone && name.symlink_metadata().is_ok_and(|about| !about.is_file());
+    for name in file.names.iter().rev().filter(|name| !is_another(name)) {
         match touch.open(name, &file.bind) {
             Ok(Some(_)) => {
                 file.found = Some(name.clone());
@@ -418,7 +420,6 @@ pub(super) mod tests {
     use crate::files::set::Journal;
     use crate::live::{LiveError, Written};
     use std::os::fd::AsFd;
-    use std::path::Path;
     use std::sync::Mutex;
     use tidewater_base::checksum::crc32c;
     use tidewater_wire::vendor::{FileDelta, FilePatch, FileSession, RecordHeader, RecordKind};
@@ -587,6 +588,30 @@ pub(super) mod tests {
             let error = recover(&log, 0, &Rules::default()).expect_err("something of the log can't be applied");
             assert!(matches!(&error, ReplayError::File { path: of, .. } if *of == path), "{error} {more}");
             log.say(FileChangeKind::Write, 1, 0, &[b"ONE"]);
+        }
+    }
+
+    #[test]
+    fn what_has_the_name_of_a_file_that_was_removed_is_another() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for another in [true, false] {
+            let (path, file) = new_file(folder.path(), "file");
+            let log = Memory::default();
+            log.say_run(1);
+            log.say_bind(1, &file, &path);
+            log.say(FileChangeKind::Write, 1, 0, &[b"bytes"]);
+            log.say(FileChangeKind::Gone, 1, 0, &[]);
+            std::fs::remove_file(&path).expect("it is there");
+            if another {
+                std::os::unix::fs::symlink("/etc/hostname", &path).expect("a link");
+            } else {
+                std::fs::create_dir(&path).expect("a folder");
+            }
+            let report = recover(&log, 0, &Rules::default()).expect("nothing is missing");
+            assert_eq!((report.files.len(), &report.files[0].fate), (1, &Fate::Removed));
+            if another {
+                std::fs::remove_file(&path).expect("it is there");
+            }
         }
     }
 
