@@ -47,7 +47,7 @@ struct Known {
     found: Option<PathBuf>,
     /// What deltas go by.
     recorded: Recorded,
-    /// A change that the system refused, and where it would have begun.
+    /// Of the changes that the system refused the one that would have begun first, and where.
     refused: Option<(u64, std::io::Error)>,
 }
 
@@ -61,7 +61,11 @@ impl Known {
     fn applied(&mut self, done: std::io::Result<()>, from: u64, cut: Option<u64>) -> Result<(), ReplayError> {
         match done {
             Err(error) => {
-                self.refused.get_or_insert((if cut.is_some() { u64::MAX } else { from }, error));
+                let from = if cut.is_some() { u64::MAX } else { from };
+                // The log has to go back on all that is refused, and so on what begins first.
+                if self.refused.as_ref().is_none_or(|(first, _)| from < *first) {
+                    self.refused = Some((from, error));
+                }
             }
             Ok(()) => {
                 if let Some((from, error)) = self.refused.take()
@@ -419,6 +423,8 @@ pub(super) mod tests {
     use crate::files::identify;
     use crate::files::set::Journal;
     use crate::live::{LiveError, Written};
+    use nix::errno::Errno;
+    use nix::libc;
     use std::os::fd::AsFd;
     use std::sync::Mutex;
     use tidewater_base::checksum::crc32c;
@@ -589,6 +595,20 @@ pub(super) mod tests {
             assert!(matches!(&error, ReplayError::File { path: of, .. } if *of == path), "{error} {more}");
             log.say(FileChangeKind::Write, 1, 0, &[b"ONE"]);
         }
+    }
+
+    #[test]
+    fn of_changes_that_the_system_refuses_each_has_to_be_gone_back_on() {
+        let refused = |error: Errno| Err(std::io::Error::from(error));
+        let mut known = Known::default();
+        known.applied(refused(Errno::EFBIG), 8192, None).expect("it may be gone back on");
+        // Nothing of this one comes behind where the file is cut.
+        known.applied(refused(Errno::ENOSPC), 4096, None).expect("it may be gone back on");
+        let error = known.applied(Ok(()), 8192, Some(8192)).expect_err("bytes before that are not there");
+        assert!(matches!(error, ReplayError::File { error, .. } if error.raw_os_error() == Some(libc::ENOSPC)));
+        known.applied(refused(Errno::ENOSPC), 4096, None).expect("it may be gone back on");
+        known.applied(refused(Errno::EFBIG), 8192, None).expect("it may be gone back on");
+        known.applied(Ok(()), 4096, Some(4096)).expect("both are");
     }
 
     #[test]
