@@ -624,7 +624,7 @@ fn rocksdbs_logs_are_as_long_after_a_crash_as_they_were_cut_to() {
         std::fs::create_dir(path).expect("a folder");
     }
     let logs = |folder: &Path| {
-        [1, 2, 3, 4].map(|number| std::fs::read(folder.join(format!("00000{number}.log"))).expect("it is there"))
+        [1, 2, 3, 4, 5].map(|number| std::fs::read(folder.join(format!("00000{number}.log"))).expect("it is there"))
     };
     let answers = said(Command::new(&program).arg(&plain));
     let without = logs(&plain);
