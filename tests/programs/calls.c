@@ -342,6 +342,30 @@ static void borrowed(void) {
     SAY(write(opened("set/b", O_WRONLY | O_DSYNC), "promised", 8));
 }
 
+// A program that becomes another amid a write: by a signal handler here, and elsewhere by one thread while another writes.
+static void replaces_itself(int number) {
+    (void)number;
+    char *line[] = {"calls", "replaced", NULL};
+    unsetenv("SPY_RAISES");
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execv("/proc/self/exe", line);
+}
+
+static void replacing(void) {
+    appended = filled("set/a", O_WRONLY | O_CLOEXEC);
+    signal(SIGUSR1, replaces_itself);
+    setenv("SPY_RAISES", "1", 1);
+    SAY(write(appended, "interrupted", 11));
+}
+
+static void replaced(void) {
+    int fd = opened("set/a", O_RDWR | O_APPEND);
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
 static void gone(void) {
     int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
     struct iovec part = {bytes, 10};
@@ -375,7 +399,7 @@ static const struct {
     {"interrupted_where_it_stands", interrupted_where_it_stands}, {"cancelled", cancelled}, {"gone", gone},
     {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread}, {"renamed", renamed},
     {"renamed_by_link", renamed_by_link}, {"renamed_with_its_folder", renamed_with_its_folder}, {"spawned", spawned},
-    {"forked_bare", forked_bare}, {"borrowed", borrowed},
+    {"forked_bare", forked_bare}, {"borrowed", borrowed}, {"replacing", replacing}, {"replaced", replaced},
 };
 
 int main(int argc, char **argv) {

@@ -258,6 +258,11 @@ fn a_child_that_borrows_its_parents_memory_leaves_nothing_of_its_descriptors_the
     same(&["borrowed"]);
 }
 
+#[test]
+fn a_program_that_becomes_another_amid_a_write_leaves_no_lock() {
+    same(&["replacing"]);
+}
+
 /// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody waited for.
 #[test]
 fn a_file_has_no_name_before_the_log_has_it_for_good() {

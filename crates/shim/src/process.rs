@@ -147,6 +147,7 @@ fn try_to_join() -> Result<&'static Files<Log>, String> {
     let armed = unsafe { ARMED.load(Ordering::Acquire).as_ref() }.ok_or("it is not part of a run")?;
     let (mut shared, table) = hand_over::ask(&armed.socket).map_err(|_| "`tidewater run` does not answer")?;
     let table = Table::join(table.as_fd()).map_err(|error| error.to_string())?;
+    table.let_go().map_err(|error| error.to_string())?;
     shared.ring = out_of_the_way(shared.ring)?;
     shared.doorbell = out_of_the_way(shared.doorbell)?;
     shared.copy = shared.copy.map(out_of_the_way).transpose()?;
