@@ -366,6 +366,25 @@ static void replaced(void) {
     SAY(fsync(fd));
 }
 
+// What the system refuses leaves a descriptor where it stands.
+static void refused(int flags) {
+    int fd = filled("set/a", O_WRONLY | O_APPEND | flags), other = opened("set/a", O_RDWR);
+    struct rlimit most = {.rlim_cur = 20, .rlim_max = RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    SAY(pwrite(other, "0123456789", 10, 10));
+    SAY(setrlimit(RLIMIT_FSIZE, &most));
+    SAY(write(fd, "more", 4));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    most.rlim_cur = RLIM_INFINITY;
+    SAY(setrlimit(RLIMIT_FSIZE, &most));
+    SAY(write(fd, "more", 4));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    SAY(fsync(fd));
+}
+
+static void refused_alone(void) { refused(O_CLOEXEC); }
+static void refused_shared(void) { refused(0); }
+
 static void gone(void) {
     int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
     struct iovec part = {bytes, 10};
@@ -400,6 +419,7 @@ static const struct {
     {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread}, {"renamed", renamed},
     {"renamed_by_link", renamed_by_link}, {"renamed_with_its_folder", renamed_with_its_folder}, {"spawned", spawned},
     {"forked_bare", forked_bare}, {"borrowed", borrowed}, {"replacing", replacing}, {"replaced", replaced},
+    {"refused_alone", refused_alone}, {"refused_shared", refused_shared},
 };
 
 int main(int argc, char **argv) {

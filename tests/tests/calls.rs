@@ -263,6 +263,11 @@ fn a_program_that_becomes_another_amid_a_write_leaves_no_lock() {
     same(&["replacing"]);
 }
 
+#[test]
+fn an_append_that_the_system_refuses_leaves_the_descriptor_where_it_stands() {
+    same(&["refused_alone", "refused_shared"]);
+}
+
 /// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody waited for.
 #[test]
 fn a_file_has_no_name_before_the_log_has_it_for_good() {
