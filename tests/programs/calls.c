@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -402,6 +403,10 @@ static void gone(void) {
     SAY(fallocate(plain, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096));
     struct aiocb sync = {.aio_fildes = plain};
     SAY(aio_fsync(O_DSYNC, &sync));
+    struct aiocb one = {.aio_fildes = copy, .aio_buf = bytes, .aio_nbytes = 10};
+    SAY(sendfile(copy, plain, &(off_t){0}, 10));
+    SAY(copy_file_range(plain, &(off_t){0}, copy, &(off_t){0}, 10, 0));
+    SAY(aio_write(&one));
     SAY(write(plain, "no sync", 7));
     SAY(close(synced));
     SAY(write(opened("other3", O_WRONLY), "no sync", 7));

@@ -239,7 +239,7 @@ fn every_kind_of_sync_outside_of_the_set_comes_behind_the_log() {
     answers.read_to_string(&mut said).expect("UTF-8");
     child.wait_with_output().expect("it is our child");
     let behind: Vec<&str> = said.lines().skip_while(|line| !line.contains("before")).skip(1).collect();
-    let (failed, fine) = behind.split_at(7);
+    let (failed, fine) = behind.split_at(10);
     assert!(failed.iter().all(|line| line.ends_with(": -1 Input/output error")), "{said}");
     assert_eq!(
         fine.iter().filter(|line| line.ends_with(": 7 ")).count(),
