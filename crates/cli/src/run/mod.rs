@@ -18,7 +18,8 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::Arc;
-use tidewater_client::files::{Ended, Fate, Globs, ReplayError, Report, Rules, Run, RunError, Setup, TICK};
+use tidewater_client::files::{AnyLog, Ended, Fate, Globs, ReplayError, Report, Rules, Run, RunError, Setup, TICK};
+use tidewater_client::hardware::WindowLog;
 use tidewater_client::live::{Level, LiveError, Log, Options};
 use tidewater_report::units::bytes;
 
@@ -245,9 +246,13 @@ fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
 
 /// Replays.
 fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
-    let options = Options { lane: lane.lane, ..Options::default() };
-    let log = Log::open(&lane.device, options)
-        .map_err(|error| log_help(Failure::run(printable(&error.to_string())), &error))?;
+    let opened = |error: LiveError| log_help(Failure::run(printable(&error.to_string())), &error);
+    let log: AnyLog = if lane.device.starts_with("window:") {
+        Box::new(WindowLog::open(&lane.device).map_err(opened)?)
+    } else {
+        let options = Options { lane: lane.lane, ..Options::default() };
+        Box::new(Log::open(&lane.device, options).map_err(opened)?)
+    };
     tidewater_client::files::recover(&log, lane.lane, rules).map_err(|error| {
         if let ReplayError::Refused(report) = &error {
             let _ = output::print(&recovered(report, false));
