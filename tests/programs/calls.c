@@ -386,6 +386,17 @@ static void refused(int flags) {
 static void refused_alone(void) { refused(O_CLOEXEC); }
 static void refused_shared(void) { refused(0); }
 
+// A file that only who has just made it may write: where that is root, it becomes somebody else.
+static void made_unwritable(void) {
+    if (geteuid() == 0) {
+        SAY(chown("set", 65534, 65534));
+        SAY(seteuid(65534));
+    }
+    int fd = open("set/a", O_CREAT | O_WRONLY | O_DSYNC, 0444);
+    SAY(write(fd, "promised", 8));
+    SAY(fsync(fd));
+}
+
 static void gone(void) {
     int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
     struct iovec part = {bytes, 10};
@@ -425,6 +436,7 @@ static const struct {
     {"renamed_by_link", renamed_by_link}, {"renamed_with_its_folder", renamed_with_its_folder}, {"spawned", spawned},
     {"forked_bare", forked_bare}, {"borrowed", borrowed}, {"replacing", replacing}, {"replaced", replaced},
     {"refused_alone", refused_alone}, {"refused_shared", refused_shared},
+    {"made_unwritable", made_unwritable},
 };
 
 int main(int argc, char **argv) {

@@ -1,8 +1,9 @@
 //! Calls that few programs make, under `tidewater run`: answers and files are those without it, and the files also after everybody died and the power went.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -145,6 +146,8 @@ fn recover(folder: &Path) -> Output {
 
 fn same(names: &[&str]) {
     let Some(trial) = Trial::new() else { return };
+    // A program may become another user's.
+    fs::set_permissions(trial.folder.path(), Permissions::from_mode(0o711)).expect("it is ours");
     for name in names {
         let plain = trial.plainly(name);
         let (live, recovered) = trial.on_log(name);
@@ -266,6 +269,11 @@ fn a_program_that_becomes_another_amid_a_write_leaves_no_lock() {
 #[test]
 fn an_append_that_the_system_refuses_leaves_the_descriptor_where_it_stands() {
     same(&["refused_alone", "refused_shared"]);
+}
+
+#[test]
+fn a_file_that_only_its_maker_may_write_is_on_the_log_with_each_write_synced() {
+    same(&["made_unwritable"]);
 }
 
 /// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody waited for.
