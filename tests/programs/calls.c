@@ -343,6 +343,33 @@ static void borrowed(void) {
     SAY(write(opened("set/b", O_WRONLY | O_DSYNC), "promised", 8));
 }
 
+// A descriptor that is closed amid a write by it, and one whose number is another file's by then: by a signal handler here, and elsewhere by another thread.
+static void closes(int number) {
+    (void)number;
+    close(appended);
+}
+
+static void closes_for_another(int number) {
+    closes(number);
+    if (open("other", O_CREAT | O_RDWR, 0600) != appended)
+        abort();
+}
+
+static void closed_amid(void (*handler)(int)) {
+    appended = filled("set/a", O_RDWR);
+    signal(SIGUSR1, handler);
+    setenv("SPY_RAISES", "1", 1);
+    SAY(write(appended, "interrupted", 11));
+    unsetenv("SPY_RAISES");
+    SAY(fsync(appended));
+    int again = opened("set/a", O_RDWR | O_APPEND);
+    SAY(write(again, "more", 4));
+    SAY(fsync(again));
+}
+
+static void closed_amid_a_write(void) { closed_amid(closes); }
+static void given_away_amid_a_write(void) { closed_amid(closes_for_another); }
+
 // A program that becomes another amid a write: by a signal handler here, and elsewhere by one thread while another writes.
 static void replaces_itself(int number) {
     (void)number;
@@ -436,7 +463,8 @@ static const struct {
     {"renamed_by_link", renamed_by_link}, {"renamed_with_its_folder", renamed_with_its_folder}, {"spawned", spawned},
     {"forked_bare", forked_bare}, {"borrowed", borrowed}, {"replacing", replacing}, {"replaced", replaced},
     {"refused_alone", refused_alone}, {"refused_shared", refused_shared},
-    {"made_unwritable", made_unwritable},
+    {"made_unwritable", made_unwritable}, {"closed_amid_a_write", closed_amid_a_write},
+    {"given_away_amid_a_write", given_away_amid_a_write},
 };
 
 int main(int argc, char **argv) {

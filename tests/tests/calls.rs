@@ -262,6 +262,11 @@ fn a_child_that_borrows_its_parents_memory_leaves_nothing_of_its_descriptors_the
 }
 
 #[test]
+fn a_descriptor_that_is_closed_amid_a_write_harms_neither_its_file_nor_the_log() {
+    same(&["closed_amid_a_write", "given_away_amid_a_write"]);
+}
+
+#[test]
 fn a_program_that_becomes_another_amid_a_write_leaves_no_lock() {
     same(&["replacing"]);
 }

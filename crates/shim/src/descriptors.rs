@@ -99,6 +99,12 @@ pub fn of(fd: i32) -> Option<Of> {
     }
 }
 
+/// Whether a descriptor is of this file of the set. It is not any more where it was closed meanwhile.
+#[inline]
+pub fn is(fd: i32, place: Place) -> bool {
+    of(fd).is_some_and(|of| of.place == place)
+}
+
 /// Whether a descriptor can be of the set at all.
 pub fn fits(fd: i32) -> bool {
     slot(fd).is_some()

@@ -38,7 +38,7 @@ fn change<T>(
             record(files, locked, of)?;
             let (result, complete) = call(Some(locked));
             let errno = Errno::last();
-            if complete && !locked.was_interrupted() {
+            if complete && !locked.was_interrupted() && descriptors::is(fd, locked.place) {
                 locked.end();
             } else {
                 files.settle(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
@@ -164,10 +164,12 @@ unsafe fn write_parts(
         if matches!(to, Where::Here) {
             // A signal handler may have moved it meanwhile.
             let is_known = whole && locked.is_none_or(|locked| !locked.was_interrupted());
-            // What the system refuses leaves it where it stood.
-            let stood = before.get().filter(|_| done < 0);
-            back(fd, stood);
-            descriptors::moved(fd, stood.or(end.get().filter(|_| is_known)));
+            // What the system refuses leaves it where it stood. One that was closed meanwhile is another's.
+            if locked.is_none_or(|locked| descriptors::is(fd, locked.place)) {
+                let stood = before.get().filter(|_| done < 0);
+                back(fd, stood);
+                descriptors::moved(fd, stood.or(end.get().filter(|_| is_known)));
+            }
         }
         (done, whole)
     };
