@@ -251,7 +251,14 @@ class TidewaterFileSystem : public FileSystemWrapper {
 
   IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<FSWritableFile>* file, IODebugContext* dbg) override {
-    const IOStatus status = target()->NewWritableFile(path, options, file, dbg);
+    // What it has is cut, and that is a change of it.
+    const bool cuts = IsLog(path) && target()->FileExists(path, options.io_options, dbg).ok();
+    IOStatus status = cuts ? log_->CatchUp() : IOStatus::OK();
+    if (status.ok()) status = target()->NewWritableFile(path, options, file, dbg);
+    if (status.ok() && cuts) {
+      Change change([] { return IOStatus::OK(); });
+      status = Cut(path, 0, &change);
+    }
     return status.ok() ? Wrap(path, file, 0) : status;
   }
 
@@ -289,12 +296,7 @@ class TidewaterFileSystem : public FileSystemWrapper {
       const IOStatus status = log_->Order();
       return status.ok() ? change.real() : status;
     }
-    const int64_t number = tidewater_files_enter(log_->get(), path.c_str());
-    if (number < 0) return Failure(path);
-    const int done = tidewater_files_truncate(log_->get(), number, static_cast<int64_t>(size), change.Real, &change);
-    const IOStatus status = done < 0 ? Failure(path) : change.status;
-    tidewater_files_leave(log_->get(), number);
-    return status;
+    return Cut(path, size, &change);
   }
 
   IOStatus NewSequentialFile(const std::string& path, const FileOptions& options,
@@ -334,6 +336,17 @@ class TidewaterFileSystem : public FileSystemWrapper {
   }
 
  private:
+  // A file of the log gets another length.
+  template <typename Call>
+  IOStatus Cut(const std::string& path, size_t size, Change<Call>* change) {
+    const int64_t number = tidewater_files_enter(log_->get(), path.c_str());
+    if (number < 0) return Failure(path);
+    const int done = tidewater_files_truncate(log_->get(), number, static_cast<int64_t>(size), change->Real, change);
+    const IOStatus status = done < 0 ? Failure(path) : change->status;
+    tidewater_files_leave(log_->get(), number);
+    return status;
+  }
+
   // Whatever kind of file it is: the log has the new name first, and what is kept of the file is in it.
   template <typename Call>
   IOStatus Rename(const std::string& from, const std::string& to, Change<Call>* change) {

@@ -77,6 +77,8 @@ typedef struct File {
 	bool gathers, holds;
 	unsigned char head[FRAME_HEAD];
 	sqlite3_int64 held_at;
+	/* Where it was read last, or -1: it was written since. */
+	sqlite3_int64 read_at;
 	/* What became of bytes that were held back, where nobody could be told. */
 	int late;
 	/* Of a database: whether its write-ahead log may be mapped. */
@@ -258,7 +260,8 @@ static void let_out_log(sqlite3_file *file)
 
 /*
  * SQLite writes a frame of its write-ahead log in two pieces, a head of 24 bytes and then the page. They go to log and file as one: the head waits for the page,
- * which is what comes next. Nothing but a head is held back, so that a frame that SQLite has written is on the log and in the file.
+ * which is what comes next. Nothing but a head is held back, so that a frame that SQLite has written is on the log and in the file. A head of a frame that was read
+ * just before is one that SQLite writes anew, because of the checksums, and no page comes behind it.
  */
 static int file_write(sqlite3_file *file, const void *from, int bytes, sqlite3_int64 offset)
 {
@@ -272,7 +275,9 @@ static int file_write(sqlite3_file *file, const void *from, int bytes, sqlite3_i
 	int status = let_out(file);
 	if (status != SQLITE_OK)
 		return status;
-	if (!of->gathers || bytes != FRAME_HEAD)
+	bool is_anew = offset == of->read_at;
+	of->read_at = -1;
+	if (!of->gathers || bytes != FRAME_HEAD || is_anew)
 		return put(file, from, bytes, offset);
 	memcpy(of->head, from, FRAME_HEAD);
 	of->holds = true;
@@ -283,6 +288,7 @@ static int file_write(sqlite3_file *file, const void *from, int bytes, sqlite3_i
 static int file_read(sqlite3_file *file, void *to, int bytes, sqlite3_int64 offset)
 {
 	int status = let_out(file);
+	((File *)file)->read_at = offset;
 	return status != SQLITE_OK ? status : real(file)->pMethods->xRead(real(file), to, bytes, offset);
 }
 
@@ -542,7 +548,7 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	(void)vfs;
 	File *of = (File *)file;
 	memset(of, 0, sizeof *of);
-	of->number = -1;
+	of->number = of->read_at = -1;
 	of->mapping.descriptor = -1;
 	bool is_database = flags & SQLITE_OPEN_MAIN_DB && name;
 	if (is_database) {

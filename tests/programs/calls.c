@@ -10,11 +10,14 @@
 #include <linux/falloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -276,6 +279,151 @@ static void cancelled(void) {
     SAY(fsync(fd));
 }
 
+// Each leaves a file with another name than it was synced by.
+static void renamed(void) {
+    SAY(fsync(filled("set/a", O_RDWR)));
+    SAY(rename("set/a", "set/b"));
+}
+
+static void renamed_by_link(void) {
+    SAY(fsync(filled("set/a", O_RDWR)));
+    SAY(link("set/a", "set/b"));
+    SAY(unlink("set/a"));
+}
+
+static void renamed_with_its_folder(void) {
+    SAY(mkdir("set/a", 0700));
+    SAY(fsync(filled("set/a/b", O_RDWR)));
+    SAY(rename("set/a", "set/b"));
+}
+
+#if !__GLIBC_PREREQ(2, 34)
+#define _Fork fork
+#endif
+
+// Each has a child that moves a descriptor of its parent's, and which the C library makes by itself.
+static void spawned(void) {
+    int fd = filled("set/a", O_WRONLY | O_CLOEXEC), status;
+    posix_spawn_file_actions_t actions;
+    char *line[] = {"sh", "-c", "printf spawned", NULL};
+    pid_t child;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fd, 1);
+    SAY(posix_spawnp(&child, "sh", &actions, NULL, line, environ));
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(status);
+    SAY(write(fd, "behind", 6));
+    SAY(posix_spawn(&child, "/bin/sh", &actions, NULL, line, environ));
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(write(fd, "far behind", 10));
+    SAY(fsync(fd));
+}
+
+static void forked_bare(void) {
+    int fd = filled("set/a", O_WRONLY | O_CLOEXEC), status;
+    pid_t child = _Fork();
+    if (!child)
+        _exit(write(fd, "child", 5) != 5);
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(status);
+    SAY(write(fd, "behind", 6));
+    SAY(fsync(fd));
+}
+
+// A child that borrows its parent's memory, and has a file before its parent has any.
+static void borrowed(void) {
+    int status;
+    pid_t child = vfork();
+    if (!child) {
+        int fd = open("set/a", O_CREAT | O_WRONLY, 0600);
+        _exit(write(fd, "0123456789", 10) != 10 || fsync(fd));
+    }
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(status);
+    SAY(write(opened("set/b", O_WRONLY | O_DSYNC), "promised", 8));
+}
+
+// A descriptor that is closed amid a write by it, and one whose number is another file's by then: by a signal handler here, and elsewhere by another thread.
+static void closes(int number) {
+    (void)number;
+    close(appended);
+}
+
+static void closes_for_another(int number) {
+    closes(number);
+    if (open("other", O_CREAT | O_RDWR, 0600) != appended)
+        abort();
+}
+
+static void closed_amid(void (*handler)(int)) {
+    appended = filled("set/a", O_RDWR);
+    signal(SIGUSR1, handler);
+    setenv("SPY_RAISES", "1", 1);
+    SAY(write(appended, "interrupted", 11));
+    unsetenv("SPY_RAISES");
+    SAY(fsync(appended));
+    int again = opened("set/a", O_RDWR | O_APPEND);
+    SAY(write(again, "more", 4));
+    SAY(fsync(again));
+}
+
+static void closed_amid_a_write(void) { closed_amid(closes); }
+static void given_away_amid_a_write(void) { closed_amid(closes_for_another); }
+
+// A program that becomes another amid a write: by a signal handler here, and elsewhere by one thread while another writes.
+static void replaces_itself(int number) {
+    (void)number;
+    char *line[] = {"calls", "replaced", NULL};
+    unsetenv("SPY_RAISES");
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execv("/proc/self/exe", line);
+}
+
+static void replacing(void) {
+    appended = filled("set/a", O_WRONLY | O_CLOEXEC);
+    signal(SIGUSR1, replaces_itself);
+    setenv("SPY_RAISES", "1", 1);
+    SAY(write(appended, "interrupted", 11));
+}
+
+static void replaced(void) {
+    int fd = opened("set/a", O_RDWR | O_APPEND);
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
+// What the system refuses leaves a descriptor where it stands.
+static void refused(int flags) {
+    int fd = filled("set/a", O_WRONLY | O_APPEND | flags), other = opened("set/a", O_RDWR);
+    struct rlimit most = {.rlim_cur = 20, .rlim_max = RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    SAY(pwrite(other, "0123456789", 10, 10));
+    SAY(setrlimit(RLIMIT_FSIZE, &most));
+    SAY(write(fd, "more", 4));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    most.rlim_cur = RLIM_INFINITY;
+    SAY(setrlimit(RLIMIT_FSIZE, &most));
+    SAY(write(fd, "more", 4));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    SAY(fsync(fd));
+}
+
+static void refused_alone(void) { refused(O_CLOEXEC); }
+static void refused_shared(void) { refused(0); }
+
+// A file that only who has just made it may write: where that is root, it becomes somebody else.
+static void made_unwritable(void) {
+    if (geteuid() == 0) {
+        SAY(chown("set", 65534, 65534));
+        SAY(seteuid(65534));
+    }
+    int fd = open("set/a", O_CREAT | O_WRONLY | O_DSYNC, 0444);
+    SAY(write(fd, "promised", 8));
+    SAY(fsync(fd));
+}
+
 static void gone(void) {
     int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
     struct iovec part = {bytes, 10};
@@ -293,6 +441,10 @@ static void gone(void) {
     SAY(fallocate(plain, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096));
     struct aiocb sync = {.aio_fildes = plain};
     SAY(aio_fsync(O_DSYNC, &sync));
+    struct aiocb one = {.aio_fildes = copy, .aio_buf = bytes, .aio_nbytes = 10};
+    SAY(sendfile(copy, plain, &(off_t){0}, 10));
+    SAY(copy_file_range(plain, &(off_t){0}, copy, &(off_t){0}, 10, 0));
+    SAY(aio_write(&one));
     SAY(write(plain, "no sync", 7));
     SAY(close(synced));
     SAY(write(opened("other3", O_WRONLY), "no sync", 7));
@@ -307,7 +459,12 @@ static const struct {
     {"linked_over", linked_over}, {"unnamed", unnamed}, {"by_another_name", by_another_name}, {"cut_by_reading", cut_by_reading},
     {"locked", locked}, {"no_descriptors", no_descriptors}, {"interrupted_appending", interrupted_appending},
     {"interrupted_where_it_stands", interrupted_where_it_stands}, {"cancelled", cancelled}, {"gone", gone},
-    {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread},
+    {"not_appended", not_appended}, {"not_appended_unread", not_appended_unread}, {"renamed", renamed},
+    {"renamed_by_link", renamed_by_link}, {"renamed_with_its_folder", renamed_with_its_folder}, {"spawned", spawned},
+    {"forked_bare", forked_bare}, {"borrowed", borrowed}, {"replacing", replacing}, {"replaced", replaced},
+    {"refused_alone", refused_alone}, {"refused_shared", refused_shared},
+    {"made_unwritable", made_unwritable}, {"closed_amid_a_write", closed_amid_a_write},
+    {"given_away_amid_a_write", given_away_amid_a_write},
 };
 
 int main(int argc, char **argv) {

@@ -64,7 +64,15 @@ int main(int count, char **words) {
     well(grown->Close(usual, nullptr));
     cut_by_name("000004.log", 150);
 
+    // Made anew over one that is there.
+    auto anew = written("000005.log");
+    well(anew->Sync(usual, nullptr));
+    well(anew->Close(usual, nullptr));
+    well(files->NewWritableFile(folder + "000005.log", rocksdb::FileOptions(), &anew, nullptr));
+    well(anew->Append("anew", usual, nullptr));
+
     // One log has them all.
+    well(anew->Sync(usual, nullptr));
     well(closed->Sync(usual, nullptr));
     well(open->Sync(usual, nullptr));
     std::cout << "done" << std::endl;

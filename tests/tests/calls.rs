@@ -1,11 +1,12 @@
 //! Calls that few programs make, under `tidewater run`: answers and files are those without it, and the files also after everybody died and the power went.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
@@ -79,8 +80,12 @@ impl Trial {
     }
 
     fn run(&self, folder: &Path, name: &str) -> Command {
+        self.run_at("ring", "set/*", folder, name)
+    }
+
+    fn run_at(&self, level: &str, set: &str, folder: &Path, name: &str) -> Command {
         let mut command = tidewater(Build::Same, folder);
-        command.args(["run", "--device", DEVICE, "--level", "ring", "--quiet", "--log", "set/*", "--"]);
+        command.args(["run", "--device", DEVICE, "--level", level, "--quiet", "--log", set, "--"]);
         command.arg(&self.program).arg(name);
         command
     }
@@ -90,29 +95,14 @@ impl Trial {
         let (folder, shadow) = (self.fresh("under"), self.fresh("shadow"));
         let device = Device::start(self.folder.path(), WAITS);
         let mut command = self.start(self.run(&folder, name), &shadow);
-        let mut child = command.env("CALLS_STAY", "1").spawn().expect("it starts");
-        let mut said = String::new();
-        let mut answers = BufReader::new(child.stdout.take().expect("it is piped"));
-        while !said.ends_with(END) && answers.read_line(&mut said).expect("UTF-8") > 0 {}
+        let (child, said) = until_its_end(command.env("CALLS_STAY", "1"));
         let live = files(&folder);
-        killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is ours");
-        let mut errors = String::new();
-        child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("UTF-8");
-        child.wait().expect("it is our child");
+        let errors = kill_all(child);
         device.kill();
         let device = Device::start(self.folder.path(), WAITS);
         lose_power(&folder, &shadow);
         lose_power(&folder.join("set"), &shadow);
-        let start = Instant::now();
-        let recovered = loop {
-            let mut command = tidewater(Build::Same, &folder);
-            let done = command.args(["recover", "--device", DEVICE]).output().expect("it starts");
-            // The last of its processes may just be ending.
-            let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
-            if !is_busy || start.elapsed() > Duration::from_secs(20) {
-                break done;
-            }
-        };
+        let recovered = recover(&folder);
         assert!(recovered.status.success(), "{name}: {recovered:?}\n{errors}{said}");
         device.kill();
         // The next one has a device of its own.
@@ -123,8 +113,41 @@ impl Trial {
     }
 }
 
+/// Starts a program, and what it was answered until it stays where it is.
+fn until_its_end(command: &mut Command) -> (Child, String) {
+    let mut child = command.spawn().expect("it starts");
+    let mut said = String::new();
+    let mut answers = BufReader::new(child.stdout.take().expect("it is piped"));
+    while !said.ends_with(END) && answers.read_line(&mut said).expect("UTF-8") > 0 {}
+    (child, said)
+}
+
+/// Ends it, and all that it started, at once. What was said on standard error.
+fn kill_all(mut child: Child) -> String {
+    killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL).expect("it is ours");
+    let mut errors = String::new();
+    child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("UTF-8");
+    child.wait().expect("it is our child");
+    errors
+}
+
+fn recover(folder: &Path) -> Output {
+    let start = Instant::now();
+    loop {
+        let mut command = tidewater(Build::Same, folder);
+        let done = command.args(["recover", "--device", DEVICE]).output().expect("it starts");
+        // The last of its processes may just be ending.
+        let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
+        if !is_busy || start.elapsed() > Duration::from_secs(20) {
+            return done;
+        }
+    }
+}
+
 fn same(names: &[&str]) {
     let Some(trial) = Trial::new() else { return };
+    // A program may become another user's.
+    fs::set_permissions(trial.folder.path(), Permissions::from_mode(0o711)).expect("it is ours");
     for name in names {
         let plain = trial.plainly(name);
         let (live, recovered) = trial.on_log(name);
@@ -219,11 +242,90 @@ fn every_kind_of_sync_outside_of_the_set_comes_behind_the_log() {
     answers.read_to_string(&mut said).expect("UTF-8");
     child.wait_with_output().expect("it is our child");
     let behind: Vec<&str> = said.lines().skip_while(|line| !line.contains("before")).skip(1).collect();
-    let (failed, fine) = behind.split_at(7);
+    let (failed, fine) = behind.split_at(10);
     assert!(failed.iter().all(|line| line.ends_with(": -1 Input/output error")), "{said}");
     assert_eq!(
         fine.iter().filter(|line| line.ends_with(": 7 ")).count(),
         2,
         "what is no sync is not the log's: {said}"
     );
+}
+
+#[test]
+fn a_descriptor_that_a_child_has_moved_which_the_c_library_made_is_not_taken_for_where_it_was() {
+    same(&["spawned", "forked_bare"]);
+}
+
+#[test]
+fn a_child_that_borrows_its_parents_memory_leaves_nothing_of_its_descriptors_there() {
+    same(&["borrowed"]);
+}
+
+#[test]
+fn a_descriptor_that_is_closed_amid_a_write_harms_neither_its_file_nor_the_log() {
+    same(&["closed_amid_a_write", "given_away_amid_a_write"]);
+}
+
+#[test]
+fn a_program_that_becomes_another_amid_a_write_leaves_no_lock() {
+    same(&["replacing"]);
+}
+
+#[test]
+fn an_append_that_the_system_refuses_leaves_the_descriptor_where_it_stands() {
+    same(&["refused_alone", "refused_shared"]);
+}
+
+#[test]
+fn a_file_that_only_its_maker_may_write_is_on_the_log_with_each_write_synced() {
+    same(&["made_unwritable"]);
+}
+
+/// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody waited for.
+#[test]
+fn a_file_has_no_name_before_the_log_has_it_for_good() {
+    const LARGE: [&str; 10] = [
+        "--set",
+        "fast.on_wrap=wait-for-trim",
+        "--set",
+        "memory.sram.size=5MiB",
+        "--set",
+        "fast.size=4MiB",
+        "--set",
+        "fast.lanes=1",
+        "--set",
+        "fast.log_size=12MiB",
+    ];
+    let Some(trial) = Trial::new() else { return };
+    for (name, path) in [("renamed", "set/b"), ("renamed_by_link", "set/b"), ("renamed_with_its_folder", "set/b/b")] {
+        let (folder, shadow) = (trial.fresh("under"), trial.fresh("shadow"));
+        let device = Device::start(trial.folder.path(), &LARGE);
+        let mut command = trial.start(trial.run_at("destaged", "set/**", &folder, name), &shadow);
+        let (child, said) = until_its_end(command.env("CALLS_STAY", "1"));
+        let errors = kill_all(child);
+        let device = device.restart_without_ring(&LARGE);
+        lose_power(folder.join(path).parent().expect("a folder"), &shadow);
+        let recovered = recover(&folder);
+        assert!(recovered.status.success(), "{name}: {recovered:?}\n{errors}{said}");
+        assert_eq!(fs::read(folder.join(path)).expect("it is there"), b"0123456789", "{name}");
+        device.kill();
+        for file in ["drive", "ring"] {
+            fs::remove_file(trial.folder.path().join(file)).expect("it was there");
+        }
+    }
+}
+
+/// What is said once goes to a standard error whose reader has ended. That is no signal for the program.
+#[test]
+fn what_nobody_reads_does_not_end_the_program() {
+    let Some(trial) = Trial::new() else { return };
+    let plain = trial.plainly("stream");
+    let (folder, shadow) = (trial.fresh("under"), trial.fresh("shadow"));
+    let _device = Device::start(trial.folder.path(), WAITS);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = trial.start(trial.run(&folder, "stream"), &shadow);
+    let output = command.stderr(writer).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!((String::from_utf8(output.stdout).expect("UTF-8"), files(&folder)), plain);
 }

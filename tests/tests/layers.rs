@@ -347,6 +347,27 @@ fn a_log_that_begins_anew_is_written_by_stores_and_may_be_cut_meanwhile() {
     }
 }
 
+/// A head that is written anew, since a page of its transaction was written over in the log, has no page behind it. Where the index is in no shared memory, nothing
+/// tells of the commit then.
+#[test]
+fn what_sqlite_committed_over_a_page_of_its_own_is_there_when_it_is_killed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
+    let device = Device::start(folder.path(), &LOG);
+    let mut shell = Shell::start(folder.path(), &layer);
+    shell.open(&device, "my.db", "level=ring");
+    shell.ask("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;");
+    shell.ask("PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = 10; CREATE TABLE t (a INTEGER PRIMARY KEY, b);");
+    shell.ask("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40) INSERT INTO t SELECT i, zeroblob(3000) FROM n;");
+    shell.ask("BEGIN; UPDATE t SET b = 'x'; UPDATE t SET b = hex(a); COMMIT;");
+    shell.kill();
+    let there = said(
+        Command::new("sqlite3").current_dir(folder.path()).args(["my.db", "SELECT count(*) FROM t WHERE b = hex(a)"]),
+    );
+    assert_eq!(there.trim(), "40");
+    drop(device);
+}
+
 /// With the database itself on the log no sync is one of a disk, and all of it comes back.
 #[test]
 fn a_database_on_the_log_comes_back_from_the_device() {
@@ -686,7 +707,7 @@ fn rocksdbs_logs_are_as_long_after_a_crash_as_they_were_cut_to() {
         std::fs::create_dir(path).expect("a folder");
     }
     let logs = |folder: &Path| {
-        [1, 2, 3, 4].map(|number| std::fs::read(folder.join(format!("00000{number}.log"))).expect("it is there"))
+        [1, 2, 3, 4, 5].map(|number| std::fs::read(folder.join(format!("00000{number}.log"))).expect("it is there"))
     };
     let answers = said(Command::new(&program).arg(&plain));
     let without = logs(&plain);

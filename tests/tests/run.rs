@@ -309,6 +309,27 @@ fn a_file_that_is_looked_for_while_it_is_renamed_comes_back_with_all_of_its_desc
     drop(device);
 }
 
+/// Whoever read what it says has ended: the program runs all the same, and its log is looked after.
+#[test]
+fn a_run_that_nobody_listens_to_leaves_its_files_and_an_empty_log() {
+    let folder = folder();
+    let device = device(folder.path());
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    // What it leaves behind is told, too.
+    let line = "echo commit >> wal; (exec >/dev/null 2>&1; while [ ! -e over ]; do sleep 0.01; done; echo late >> wal) & echo ready";
+    let mut run = run_command(folder.path(), &["--log", "wal"], &["sh", "-c", line]);
+    let mut run = run.stdout(Stdio::piped()).stderr(writer).spawn().expect("it starts");
+    let mut said = [0; 6];
+    run.stdout.take().expect("it is piped").read_exact(&mut said).expect("it starts");
+    fs::write(folder.path().join("over"), "").expect("the folder is writable");
+    assert_eq!((text(&said).as_str(), run.wait().expect("it is our child").code()), ("ready\n", Some(0)));
+    assert_eq!(fs::read_to_string(folder.path().join("wal")).expect("the file"), "commit\nlate\n");
+    let done = recover(folder.path(), &[]);
+    assert_eq!(text(&done.stdout), "the log has nothing for any file\n", "{}", text(&done.stderr));
+    drop(device);
+}
+
 /// What ends well has the same output and the same end with the shim as without.
 #[test]
 fn programs_that_it_must_not_touch_run_unchanged_under_it() {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tidewater_base::Rng;
+use tidewater_client::files::{Globs, OwnFiles, RunError, Setup};
 use tidewater_client::hardware::{Device, HardwareError, WindowLog};
 use tidewater_client::live::LiveError;
 use tidewater_tests::databases::witness::Witness;
@@ -376,6 +377,55 @@ fn no_commit_is_lost_whoever_ends() {
 #[ignore = "long: make torture"]
 fn torture_no_commit_is_lost_whoever_ends() {
     rounds(50);
+}
+
+/// What a layer says when it can't apply a log: `tidewater recover`.
+#[test]
+fn files_on_a_log_in_the_window_are_recovered_by_hand() {
+    let folder = folder();
+    let served = Served::start(folder.path(), None);
+    let target = format!("window:0+{BLOCKS}:{}", served.target());
+    let path = folder.path().canonicalize().expect("it is there").join("file");
+    let left = || {
+        std::fs::write(&path, "").expect("the folder is writable");
+        let setup = Setup {
+            target: target.clone(),
+            lane: 0,
+            level: None,
+            globs: Globs::from_text("/**"),
+            owners: Vec::new(),
+            forget: false,
+        };
+        let (files, _) = attached(|| OwnFiles::open(&setup), |error| matches!(error, RunError::Log(LiveError::Gone)))?;
+        let number = files.enter(&path).expect("it enters");
+        files.write(number, 0, b"promised", || true).expect("there is room");
+        files.sync(number).expect("it is safe");
+        Ok::<(), RunError>(())
+    };
+    let recover = |verb: &str, more: &[&str]| {
+        let start = Instant::now();
+        loop {
+            let done = tidewater_tests::run(folder.path(), &[&[verb, "--device", &target], more].concat());
+            let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
+            if !is_busy || start.elapsed() > Duration::from_secs(20) {
+                return (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned());
+            }
+        }
+    };
+    left().expect("a log");
+    let (done, said) = recover("recover", &["--dry-run"]);
+    assert!(done && said.contains("1 record to replay"), "{said}");
+    let (done, said) = recover("recover", &[]);
+    assert!(done && std::fs::read(&path).expect("it is there") == b"promised", "{said}");
+    left().expect("a log");
+    std::fs::remove_file(&path).expect("it is there");
+    let (done, said) = recover("drain", &[]);
+    assert!(!done && said.contains("MISSING"), "{said}");
+    assert!(left().is_err(), "it is kept");
+    std::fs::remove_file(&path).expect("it is there");
+    let (done, said) = recover("drain", &["--forget"]);
+    assert!(done && said.contains("the log is empty"), "{said}");
+    left().expect("a log");
 }
 
 /// The witness takes back what no sync has confirmed: a store into the window alone is gone, one that a `BA_SYNC` followed is not.

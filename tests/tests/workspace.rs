@@ -86,6 +86,10 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ("crates/shim/src/paths.rs", "paths that the program hands over as C has them"),
     ("crates/shim/src/calls/mod.rs", "symbols of the C library that stand before its own: fstat into memory for it"),
     ("crates/shim/src/calls/begin.rs", "symbols of the C library that stand before its own: where the loader begins"),
+    (
+        "crates/shim/src/calls/children.rs",
+        "symbols of the C library that stand before its own: posix_spawn and its kin",
+    ),
     ("crates/shim/src/calls/open.rs", "symbols of the C library that stand before its own: open and its kin"),
     ("crates/shim/src/calls/write.rs", "symbols of the C library that stand before its own: write and its kin"),
     ("crates/shim/src/calls/rewrite.rs", "symbols of the C library that stand before its own: pwrite from a copy"),

@@ -467,7 +467,9 @@ pub unsafe extern "C" fn tidewater_next(
         // SAFETY: the caller's.
         let all = unsafe { bytes(buf, len)? };
         let none = tidewater_entry { kind: 0, lsn, end: lsn, payload: std::ptr::null(), payload_bytes: 0 };
-        let found = match Records::new(all, offset(lsn)?).next() {
+        let at = Some(offset(lsn)?).filter(|at| *at <= tidewater_client::OFFSET_END);
+        let at = at.ok_or(Failure::Call("a log sequence number is 2^44 at most"))?;
+        let found = match Records::new(all, at).next() {
             None => return Ok(0),
             Some(Entry::Record { lsn, payload, .. }) => tidewater_entry {
                 kind: TIDEWATER_RECORD,

@@ -116,6 +116,8 @@ static void writing(struct tidewater_log *log) {
             CHECK(entry.payload_bytes == 10 && memcmp(entry.payload, "0123456789", 10) == 0);
     }
     CHECK(records == 6 && voids == 1);
+    FAILS(tidewater_next(bytes, sizeof bytes, -1, &entry) == -1, EINVAL);
+    FAILS(tidewater_next(bytes, sizeof bytes, (1LL << 44) + 64, &entry) == -1, EINVAL);
     CHECK(tidewater_x_pread(log, bytes, 3, raw, 1000) == 3 && memcmp(bytes, "raw", 3) == 0);
     FAILS(tidewater_x_pread(log, bytes, 3, end, 1) == -1, ETIMEDOUT);
     CHECK(tidewater_x_pread(log, bytes, 4, raw, 1) == 3);

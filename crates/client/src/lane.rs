@@ -105,7 +105,7 @@ impl Setup {
 }
 
 /// End of what a stream can hold: the media format names 44 bits of bytes.
-pub(crate) const OFFSET_END: u64 = 1 << OFFSET_BITS;
+pub const OFFSET_END: u64 = 1 << OFFSET_BITS;
 
 /// A part of the stream that one writer fills in any order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

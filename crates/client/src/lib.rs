@@ -75,7 +75,7 @@ mod write;
 pub mod writers;
 
 pub use error::{Error, Stall};
-pub use lane::{Lane, Patience, Region, Setup};
+pub use lane::{Lane, OFFSET_END, Patience, Region, Setup};
 pub use operation::{Action, Answer, Health, Operation, Outcome};
 pub use read::{Pread, Reader};
 pub use record::{Damage, End, Entry, Records, encode_record, fill_void, span};

@@ -31,7 +31,8 @@ const SYNCED: u64 = u64::MAX - 1;
 
 static TABLE: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
-/// Where descriptors stand: [`FORKS`] when it was opened, if nobody else can move it; below that, in so many bits, the offset and one more, or 0: not known.
+/// Where descriptors stand: [`FORKS`] when it was opened, if nobody else can move it, else 0; below that, in so many bits, the offset at which this process left it and
+/// one more, or 0: not known.
 static STANDS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 const OFFSET_BITS: u32 = 44;
 const OFFSETS: u64 = 1 << OFFSET_BITS;
@@ -98,6 +99,12 @@ pub fn of(fd: i32) -> Option<Of> {
     }
 }
 
+/// Whether a descriptor is of this file of the set. It is not any more where it was closed meanwhile.
+#[inline]
+pub fn is(fd: i32, place: Place) -> bool {
+    of(fd).is_some_and(|of| of.place == place)
+}
+
 /// Whether a descriptor can be of the set at all.
 pub fn fits(fd: i32) -> bool {
     slot(fd).is_some()
@@ -161,16 +168,22 @@ pub fn stands(fd: i32) -> Option<u64> {
     (word >> OFFSET_BITS == forks).then(|| (word & (OFFSETS - 1)).checked_sub(1)).flatten()
 }
 
+/// Where this process left a descriptor, which others may have moved since. `None`: it has not moved it.
+#[inline]
+pub fn left(fd: i32) -> Option<u64> {
+    let word = stand(fd)?.load(Ordering::Acquire);
+    (word & (OFFSETS - 1)).checked_sub(1)
+}
+
 /// A descriptor has been moved by a write: to there, or it is not known where to. Whoever says so has the lock of its file.
 #[inline]
 pub fn moved(fd: i32, to: Option<u64>) {
-    let Some((stand, forks)) = stand(fd).zip(forks()) else { return };
+    let Some(stand) = stand(fd) else { return };
     let word = stand.load(Ordering::Acquire);
-    if word >> OFFSET_BITS == forks {
-        let offset = to.and_then(|to| to.checked_add(1)).filter(|offset| *offset < OFFSETS).unwrap_or(0);
-        // Not where it has been shared meanwhile.
-        let _ = stand.compare_exchange(word, forks << OFFSET_BITS | offset, Ordering::AcqRel, Ordering::Relaxed);
-    }
+    let alone = forks().filter(|forks| word >> OFFSET_BITS == *forks).unwrap_or(0);
+    let offset = to.and_then(|to| to.checked_add(1)).filter(|offset| *offset < OFFSETS).unwrap_or(0);
+    // Not where it has been shared meanwhile.
+    let _ = stand.compare_exchange(word, alone << OFFSET_BITS | offset, Ordering::AcqRel, Ordering::Relaxed);
 }
 
 /// The shim's own.

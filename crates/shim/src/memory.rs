@@ -18,6 +18,12 @@ pub fn prepare() {
     if page != libc::MAP_FAILED && unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) } == 0 {
         PAGE.store(page.cast(), Ordering::Release);
     }
+    claim();
+}
+
+/// This process has its memory from now on, and no child that borrows it: at its start, and behind a fork.
+pub extern "C" fn claim() {
+    is_borrowed();
 }
 
 /// Whether this process borrows the memory of its parent, whose descriptors are noted in it.

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::fmt::Write as _;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -66,8 +67,11 @@ pub fn begin() {
         return;
     };
     memory::prepare();
-    // SAFETY: the function only counts, and stays as long as this library, which is never taken out.
-    unsafe { libc::pthread_atfork(Some(descriptors::fork), Some(descriptors::fork), Some(descriptors::fork)) };
+    // SAFETY: the functions store a word, and stay as long as this library, which is never taken out.
+    unsafe {
+        libc::pthread_atfork(Some(descriptors::fork), Some(descriptors::fork), Some(descriptors::fork));
+        libc::pthread_atfork(None, None, Some(memory::claim));
+    }
     let armed = Box::leak(Box::new(Armed { globs: Globs::from_text(&patterns), socket }));
     ARMED.store(armed, Ordering::Release);
     take_up_inherited();
@@ -143,6 +147,7 @@ fn try_to_join() -> Result<&'static Files<Log>, String> {
     let armed = unsafe { ARMED.load(Ordering::Acquire).as_ref() }.ok_or("it is not part of a run")?;
     let (mut shared, table) = hand_over::ask(&armed.socket).map_err(|_| "`tidewater run` does not answer")?;
     let table = Table::join(table.as_fd()).map_err(|error| error.to_string())?;
+    table.let_go().map_err(|error| error.to_string())?;
     shared.ring = out_of_the_way(shared.ring)?;
     shared.doorbell = out_of_the_way(shared.doorbell)?;
     shared.copy = shared.copy.map(out_of_the_way).transpose()?;
@@ -184,8 +189,27 @@ pub fn tell(what: Tell, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(line, "tidewater: process {}: {text}", std::process::id());
     let bytes = line.as_bytes();
     // SAFETY: so many bytes are there. Whether they can be written does not matter any more.
-    unsafe { real::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+    without_signal(|| unsafe { real::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) });
     errno.set();
+}
+
+/// Writes something of the shim's own. Where nobody reads it any more, the signal that says so (SIGPIPE, to the thread that writes) is not for the program.
+fn without_signal(write: impl FnOnce() -> isize) {
+    let none = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: sets of signals are plain bits, of which none is a value; the calls read and fill those that they are given.
+    unsafe {
+        let (mut pipe, mut pending, mut before) = (none.assume_init(), none.assume_init(), none.assume_init());
+        libc::sigaddset(&raw mut pipe, libc::SIGPIPE);
+        libc::sigpending(&raw mut pending);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before);
+        let is_refused = write() < 0 && Errno::last() == Errno::EPIPE;
+        // One that was there before is the program's.
+        if is_refused && libc::sigismember(&raw const pending, libc::SIGPIPE) == 0 {
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&raw const pipe, ptr::null_mut(), &raw const at_once);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+    }
 }
 
 /// What a call ends with when the log does not take it. Said once.

@@ -1,6 +1,7 @@
 //! The calls that the shim stands in front of, as the next library has them (`dlsym`), never as raw system calls: whoever stands below is asked too.
 #![allow(unsafe_code)]
 #![allow(clippy::unused_unit, reason = "the macro asks for a type, which `sync` has none of")]
+#![allow(non_snake_case, reason = "`_Fork` is its name")]
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::errno::Errno;
-use nix::libc::{self, FILE, aiocb, iovec, mode_t, off_t, sigevent, size_t, ssize_t};
+use nix::libc::{self, FILE, aiocb, iovec, mode_t, off_t, pid_t, sigevent, size_t, ssize_t};
 use tidewater_client::files::Real;
 use tidewater_client::live::Disk;
 
@@ -100,6 +101,11 @@ next! {
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE, ptr::null_mut();
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, ptr::null_mut();
     fn daemon(stays: c_int, keeps: c_int) -> c_int, -1;
+    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, how: *const c_void, line: *const *mut c_char, environment: *const *mut c_char) -> c_int, libc::ENOSYS;
+    fn posix_spawnp(pid: *mut pid_t, name: *const c_char, actions: *const c_void, how: *const c_void, line: *const *mut c_char, environment: *const *mut c_char) -> c_int, libc::ENOSYS;
+    fn pidfd_spawn(pid: *mut c_int, path: *const c_char, actions: *const c_void, how: *const c_void, line: *const *mut c_char, environment: *const *mut c_char) -> c_int, libc::ENOSYS;
+    fn pidfd_spawnp(pid: *mut c_int, name: *const c_char, actions: *const c_void, how: *const c_void, line: *const *mut c_char, environment: *const *mut c_char) -> c_int, libc::ENOSYS;
+    fn _Fork() -> pid_t, -1;
     fn aio_fsync(how: c_int, what: *mut aiocb) -> c_int, -1;
     fn aio_write(what: *mut aiocb) -> c_int, -1;
     fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int, -1;

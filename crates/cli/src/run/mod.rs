@@ -14,10 +14,12 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::Arc;
-use tidewater_client::files::{Ended, Fate, Globs, ReplayError, Report, Rules, Run, RunError, Setup, TICK};
+use tidewater_client::files::{AnyLog, Ended, Fate, Globs, ReplayError, Report, Rules, Run, RunError, Setup, TICK};
+use tidewater_client::hardware::WindowLog;
 use tidewater_client::live::{Level, LiveError, Log, Options};
 use tidewater_report::units::bytes;
 
@@ -72,7 +74,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     let (run, report) = Run::start(&setup).map_err(|error| refused(&error, &given.log))?;
     let say = |text: &str| {
         if !given.quiet {
-            eprint!("{text}");
+            tell(text);
         }
     };
     if report.new > 0 {
@@ -127,6 +129,11 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     }
 }
 
+/// Says something on standard error. Whoever read it may have ended; the program and its log have to be looked after all the same.
+fn tell(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 /// The program sees the name that it was called by.
 fn set_name(command: &mut Command, name: &OsString) {
     use std::os::unix::process::CommandExt as _;
@@ -152,16 +159,17 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
         }
         if status.is_some() && !told && !quiet {
             told = true;
-            eprintln!("the program has ended, and processes that it started go on: the log stays until they end");
+            tell("the program has ended, and processes that it started go on: the log stays until they end\n");
         }
         if failure.is_none()
             && let Err(error) = run.tick()
         {
             if let RunError::Held = error {
-                eprintln!("note: {error}");
+                tell(&format!("note: {error}\n"));
                 continue;
             }
-            eprintln!("error: {}; syncs of the program's files fail from now on", printable(&error.to_string()));
+            let said = printable(&error.to_string());
+            tell(&format!("error: {said}; syncs of the program's files fail from now on\n"));
             failure = Some(error);
         }
         let mut waited = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
@@ -194,7 +202,7 @@ fn of_others(others: &[u32]) -> String {
 
 fn refused(error: &RunError, lane: &LaneOf) -> Failure {
     if let RunError::Replay(ReplayError::Refused(report)) = error {
-        eprint!("{}", recovered(report, false));
+        tell(&recovered(report, false));
     }
     let failure = Failure::run(printable(&error.to_string()));
     match error {
@@ -238,9 +246,13 @@ fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
 
 /// Replays.
 fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
-    let options = Options { lane: lane.lane, ..Options::default() };
-    let log = Log::open(&lane.device, options)
-        .map_err(|error| log_help(Failure::run(printable(&error.to_string())), &error))?;
+    let opened = |error: LiveError| log_help(Failure::run(printable(&error.to_string())), &error);
+    let log: AnyLog = if lane.device.starts_with("window:") {
+        Box::new(WindowLog::open(&lane.device).map_err(opened)?)
+    } else {
+        let options = Options { lane: lane.lane, ..Options::default() };
+        Box::new(Log::open(&lane.device, options).map_err(opened)?)
+    };
     tidewater_client::files::recover(&log, lane.lane, rules).map_err(|error| {
         if let ReplayError::Refused(report) = &error {
             let _ = output::print(&recovered(report, false));

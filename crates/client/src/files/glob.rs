@@ -42,9 +42,13 @@ impl Globs {
             if pattern.is_empty() || pattern.contains(['\0', '\n']) {
                 return Err(wrong("is empty, or has a zero byte or a line feed"));
             }
-            let absolute = here.join(pattern);
+            // Where it begins is a path, whatever characters that has.
+            let pattern_itself = Path::new(pattern);
             let (mut fixed, mut rest) = (PathBuf::new(), PathBuf::new());
-            for part in absolute.components() {
+            if pattern_itself.is_relative() {
+                fixed.push(here);
+            }
+            for part in pattern_itself.components() {
                 let is_special = part.as_os_str().to_string_lossy().contains(['*', '?', '[']);
                 match part {
                     Component::ParentDir if !rest.as_os_str().is_empty() => {
@@ -54,11 +58,12 @@ impl Globs {
                     part => fixed.push(part),
                 }
             }
-            let mut resolved = resolve(&fixed);
-            if !rest.as_os_str().is_empty() {
-                resolved.push(rest);
+            let resolved = resolve(&fixed);
+            let resolved = resolved.to_str().ok_or_else(|| wrong("is not UTF-8 once it is resolved"))?;
+            let mut text = literally(resolved);
+            if let Some(rest) = rest.to_str().filter(|rest| !rest.is_empty()) {
+                text = format!("{}/{rest}", text.trim_end_matches('/'));
             }
-            let text = resolved.to_str().ok_or_else(|| wrong("is not UTF-8 once it is resolved"))?.to_owned();
             if !is_finished(text.as_bytes()) {
                 return Err(wrong("has a bracket that is not closed"));
             }
@@ -90,6 +95,15 @@ impl Globs {
     pub fn matches(&self, path: &[u8]) -> bool {
         self.patterns.iter().any(|pattern| matches(pattern.as_bytes(), path))
     }
+}
+
+/// A pattern that only this path matches.
+fn literally(path: &str) -> String {
+    let characters = path.chars().map(|one| match one {
+        '*' | '?' | '[' => format!("[{one}]"),
+        one => one.to_string(),
+    });
+    characters.collect()
 }
 
 /// The path without symbolic links, as far as it is there.
@@ -243,6 +257,18 @@ mod tests {
         assert!(globs.matches(real.join("x").as_os_str().as_encoded_bytes()));
         assert!(!globs.matches(real.join("link/new/1.wal").as_os_str().as_encoded_bytes()));
         assert_eq!(Globs::from_text(&globs.to_text()), globs);
+        // The folder that a pattern begins in, and what a link leads to, are no patterns.
+        for name in ["a[1]", "b*", "c?", "[", "d]"] {
+            let here = real.join(name);
+            std::fs::create_dir(&here).unwrap();
+            std::os::unix::fs::symlink(&here, real.join(format!("to {}", name.len()))).unwrap_or_default();
+            let globs = Globs::new(&["*.wal".to_owned()], &here).unwrap();
+            assert!(globs.matches(here.join("1.wal").as_os_str().as_encoded_bytes()), "{name}");
+            assert!(!globs.matches(real.join("a1/1.wal").as_os_str().as_encoded_bytes()), "{name}");
+            assert_eq!(Globs::from_text(&globs.to_text()), globs);
+        }
+        let globs = Globs::new(&["to 4/?".to_owned()], &real).unwrap();
+        assert!(globs.matches(real.join("a[1]/x").as_os_str().as_encoded_bytes()));
         for wrong in ["", "a[b", "*/../x", "a\nb"] {
             let error = Globs::new(&[wrong.to_owned()], &real).unwrap_err();
             assert!(error.to_string().starts_with("the pattern `"), "{error}");

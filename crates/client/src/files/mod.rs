@@ -23,6 +23,7 @@ mod replay;
 mod report;
 mod run;
 mod set;
+mod settle;
 mod table;
 mod touch;
 

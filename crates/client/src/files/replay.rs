@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
 
@@ -47,7 +47,7 @@ struct Known {
     found: Option<PathBuf>,
     /// What deltas go by.
     recorded: Recorded,
-    /// A change that the system refused, and where it would have begun.
+    /// Of the changes that the system refused the one that would have begun first, and where.
     refused: Option<(u64, std::io::Error)>,
 }
 
@@ -61,7 +61,11 @@ impl Known {
     fn applied(&mut self, done: std::io::Result<()>, from: u64, cut: Option<u64>) -> Result<(), ReplayError> {
         match done {
             Err(error) => {
-                self.refused.get_or_insert((if cut.is_some() { u64::MAX } else { from }, error));
+                let from = if cut.is_some() { u64::MAX } else { from };
+                // The log has to go back on all that is refused, and so on what begins first.
+                if self.refused.as_ref().is_none_or(|(first, _)| from < *first) {
+                    self.refused = Some((from, error));
+                }
             }
             Ok(()) => {
                 if let Some((from, error)) = self.refused.take()
@@ -307,7 +311,9 @@ fn count(found: &mut Found, report: &mut Report, lsn: u64, record: &FileRecord<'
 /// Whether a file is there and may be touched. Nothing is kept open: there may be many.
 fn look(file: &mut Known, touch: &Touch<'_>) -> Fate {
     let mut refused = None;
-    for name in file.names.iter().rev() {
+    // One that was removed is not what has its name by now, be that a link or a folder.
+    let is_another = |name: &Path| file.gone && name.symlink_metadata().is_ok_and(|about| !about.is_file());
+    for name in file.names.iter().rev().filter(|name| !is_another(name)) {
         match touch.open(name, &file.bind) {
             Ok(Some(_)) => {
                 file.found = Some(name.clone());
@@ -417,8 +423,9 @@ pub(super) mod tests {
     use crate::files::identify;
     use crate::files::set::Journal;
     use crate::live::{LiveError, Written};
+    use nix::errno::Errno;
+    use nix::libc;
     use std::os::fd::AsFd;
-    use std::path::Path;
     use std::sync::Mutex;
     use tidewater_base::checksum::crc32c;
     use tidewater_wire::vendor::{FileDelta, FilePatch, FileSession, RecordHeader, RecordKind};
@@ -587,6 +594,44 @@ pub(super) mod tests {
             let error = recover(&log, 0, &Rules::default()).expect_err("something of the log can't be applied");
             assert!(matches!(&error, ReplayError::File { path: of, .. } if *of == path), "{error} {more}");
             log.say(FileChangeKind::Write, 1, 0, &[b"ONE"]);
+        }
+    }
+
+    #[test]
+    fn of_changes_that_the_system_refuses_each_has_to_be_gone_back_on() {
+        let refused = |error: Errno| Err(std::io::Error::from(error));
+        let mut known = Known::default();
+        known.applied(refused(Errno::EFBIG), 8192, None).expect("it may be gone back on");
+        // Nothing of this one comes behind where the file is cut.
+        known.applied(refused(Errno::ENOSPC), 4096, None).expect("it may be gone back on");
+        let error = known.applied(Ok(()), 8192, Some(8192)).expect_err("bytes before that are not there");
+        assert!(matches!(error, ReplayError::File { error, .. } if error.raw_os_error() == Some(libc::ENOSPC)));
+        known.applied(refused(Errno::ENOSPC), 4096, None).expect("it may be gone back on");
+        known.applied(refused(Errno::EFBIG), 8192, None).expect("it may be gone back on");
+        known.applied(Ok(()), 4096, Some(4096)).expect("both are");
+    }
+
+    #[test]
+    fn what_has_the_name_of_a_file_that_was_removed_is_another() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for another in [true, false] {
+            let (path, file) = new_file(folder.path(), "file");
+            let log = Memory::default();
+            log.say_run(1);
+            log.say_bind(1, &file, &path);
+            log.say(FileChangeKind::Write, 1, 0, &[b"bytes"]);
+            log.say(FileChangeKind::Gone, 1, 0, &[]);
+            std::fs::remove_file(&path).expect("it is there");
+            if another {
+                std::os::unix::fs::symlink("/etc/hostname", &path).expect("a link");
+            } else {
+                std::fs::create_dir(&path).expect("a folder");
+            }
+            let report = recover(&log, 0, &Rules::default()).expect("nothing is missing");
+            assert_eq!((report.files.len(), &report.files[0].fate), (1, &Fate::Removed));
+            if another {
+                std::fs::remove_file(&path).expect("it is there");
+            }
         }
     }
 

@@ -9,7 +9,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::stat::fstat;
 use nix::sys::uio::pread;
-use rustix::fs::OFlags;
 use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileChange, FileChangeKind};
 
 use super::PATIENCE;
@@ -322,7 +321,7 @@ impl<J: Journal> Files<J> {
     }
 
     /// Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes that go into it.
-    fn put_bytes(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
+    pub(super) fn put_bytes(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         if bytes.len() < KEPT_MIN.min(self.table.chunk()) {
             return self.put_write(locked, offset, bytes); // Which copies them itself.
         }
@@ -350,64 +349,6 @@ impl<J: Journal> Files<J> {
     /// The log's.
     pub fn zero(&self, locked: &Locked<'_>, offset: u64, len: u64) -> Result<(), FilesError> {
         self.put(FileChange { offset, len, ..change(FileChangeKind::Zero, locked.place) }, &[]).map(drop)
-    }
-
-    /// Records what the file has where a change was pending: it failed, was short, a signal handler changed the file amid it, or its process died. Within a
-    /// signal handler that is left to the change that was interrupted.
-    ///
-    /// # Errors
-    /// The log's, and those of reading the file.
-    #[inline]
-    pub fn settle(&self, locked: &Locked<'_>, file: BorrowedFd<'_>) -> Result<(), FilesError> {
-        match locked.pending() {
-            _ if locked.is_nested() => Ok(()),
-            None => Ok(()),
-            Some(pending) => self.settle_pending(locked, file, pending),
-        }
-    }
-
-    #[cold]
-    fn settle_pending(
-        &self,
-        locked: &Locked<'_>,
-        file: BorrowedFd<'_>,
-        (from, to): (u64, u64),
-    ) -> Result<(), FilesError> {
-        locked.forget_bases();
-        let result = self.read_back(locked, file, from, to);
-        if let Err(FilesError::System(errno)) = &result {
-            // What the file is can't be known: nothing may be promised of it.
-            self.table.fail(*errno as u64);
-        }
-        result?;
-        locked.end();
-        Ok(())
-    }
-
-    fn read_back(&self, locked: &Locked<'_>, file: BorrowedFd<'_>, from: u64, to: u64) -> Result<(), FilesError> {
-        // Its own descriptor may be for writing alone, or past the page cache. Else it is read by that: where another one is closed, the system gives up the
-        // process's locks of the file (fcntl(2)).
-        let flags = rustix::fs::fcntl_getfl(file).map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
-        let other = if flags.contains(OFlags::WRONLY) || flags.contains(OFlags::DIRECT) {
-            Some(File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| system(&error))?)
-        } else {
-            None
-        };
-        let file = other.as_ref().map_or(file, File::as_fd);
-        let size = size(file)?;
-        self.truncate(locked, size)?;
-        let (mut at, end) = (from, to.min(size));
-        let mut bytes = [0; COPY];
-        while at < end {
-            let want = (end - at).min(COPY as u64) as usize;
-            let got = read_at(file, &mut bytes[..want], at)?;
-            if got == 0 {
-                break;
-            }
-            self.put_bytes(locked, at, &bytes[..got])?;
-            at += got as u64;
-        }
-        Ok(())
     }
 
     /// A file comes into the set: what it is now is made durable by itself, and from here on its changes are recorded. `path`: absolute, without
@@ -556,7 +497,7 @@ pub(super) fn change(kind: FileChangeKind, place: Place) -> FileChange {
     FileChange { kind, id: place.id, ..FileChange::default() }
 }
 
-fn system(error: &std::io::Error) -> Errno {
+pub(super) fn system(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }
 
@@ -572,7 +513,7 @@ pub(super) fn sync_folder(path: &[u8], real: &impl Real) -> Result<(), Errno> {
 }
 
 /// Reads until the bytes are there or the file ends.
-fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Result<usize, Errno> {
+pub(super) fn read_at(file: BorrowedFd<'_>, to: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < to.len() {
         match pread(file, &mut to[filled..], (offset + filled as u64) as i64) {

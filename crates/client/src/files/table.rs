@@ -168,6 +168,23 @@ impl Table {
         Ok(table)
     }
 
+    /// Gives back the locks that this process has taken as another program, before it became this one (execve(2)): what was about to change is still pending. For
+    /// who has just joined, and has no locks yet.
+    ///
+    /// # Errors
+    /// As [`Table::lock`].
+    pub fn let_go(&self) -> Result<(), LiveError> {
+        let me = owner::me()?;
+        let used = self.get(Word::Used).min(FILES_MAX as u64) as u16;
+        let locks = (0..used).map(|entry| self.word(entry, word::LOCK));
+        for lock in locks.chain([self.memory.word(Word::Lock as u64)]) {
+            if lock.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.count(Counter::TakenOver, 1);
+            }
+        }
+        Ok(())
+    }
+
     fn get(&self, word: Word) -> u64 {
         self.memory.load(word as u64)
     }

@@ -43,13 +43,14 @@ impl Device {
         }
     }
 
-    /// An operation after which a device that has gone is known to have.
+    /// An operation after which a device that has gone is known to have. So has one that did not answer, or not what it was asked: answers that come later would be
+    /// taken for those of what it is asked next.
     pub(super) fn run<T>(
         &mut self,
         operation: impl FnOnce(&mut Device) -> Result<T, LiveError>,
     ) -> Result<T, LiveError> {
         let result = operation(self);
-        if matches!(result, Err(LiveError::Gone)) {
+        if matches!(result, Err(LiveError::Gone | LiveError::NoReply | LiveError::Malformed { .. })) {
             *self = Device::Gone;
         }
         result
@@ -98,8 +99,13 @@ fn past_the_cache(file: OwnedFd) -> OwnedFd {
 mod tests {
     use super::*;
     use std::fs;
+    use std::io::{Read, Write};
     use std::os::unix::fs::FileExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use nix::errno::Errno;
     use tidewater_wire::vendor::CopyPlace;
+    use tidewater_wire::vfio_user::{Header, MAJOR, MINOR, Version};
 
     #[test]
     fn what_a_device_cannot_write_itself_it_cannot_have_written() {
@@ -113,6 +119,44 @@ mod tests {
         let place = nix::fcntl::open(folder.path(), OFlag::O_RDONLY, nix::sys::stat::Mode::empty()).unwrap();
         assert!(matches!(reopen(&place), Err(LiveError::Ring(_))));
         reopen(&open(OFlag::O_RDWR)).unwrap();
+    }
+
+    /// Answers what version it speaks, and what is asked then as another request's, if at all.
+    fn answer(stream: &mut UnixStream, wrongly: bool) {
+        let version = Version { major: MAJOR, minor: MINOR, data: b"{}" }.to_bytes();
+        for (answers, more, payload) in [(true, 0, version.as_slice()), (wrongly, 1, &[])] {
+            let mut head = [0; Header::SIZE];
+            stream.read_exact(&mut head).unwrap();
+            let asked = Header::from_bytes(&head);
+            stream.read_exact(&mut vec![0; asked.size as usize - Header::SIZE]).unwrap();
+            if answers {
+                let reply = Header { id: asked.id + more, ..asked }.reply(payload.len()).to_bytes();
+                stream.write_all(&[&reply[..], payload].concat()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_on_which_an_answer_did_not_come_or_another_is_not_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        for wrongly in [false, true] {
+            let (mut device, asked, _open) = std::thread::scope(|scope| {
+                let server = scope.spawn(|| {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    answer(&mut stream, wrongly);
+                    stream
+                });
+                let mut device = Device::Plain(Socket::connect(&path).unwrap());
+                let asked = device.run(|device| device.socket()?.read(region::BAR2, 0, &mut [0; 4])).unwrap_err();
+                (device, asked, server.join().unwrap())
+            });
+            assert_eq!(matches!(asked, LiveError::Malformed { .. }), wrongly, "{asked}");
+            assert!(wrongly || asked.errno() == Errno::EPIPE as i32, "a new connection may do: {asked}");
+            let again = device.run(|device| device.socket()?.read(region::BAR2, 0, &mut [0; 4])).unwrap_err();
+            assert!(matches!(again, LiveError::Gone), "{again}");
+        }
     }
 
     #[test]

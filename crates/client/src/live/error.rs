@@ -23,6 +23,8 @@ pub enum LiveError {
     },
     /// The device has gone, or the connection to it. What is in the ring stays: reattach.
     Gone,
+    /// The device did not answer in time: what it answers later is of no use. As if it had gone: reattach.
+    NoReply,
     /// The device does not let rings be mapped.
     NotMapped,
     /// The lane is not there.
@@ -118,9 +120,7 @@ pub enum LiveError {
 impl LiveError {
     pub(super) fn gone(error: io::Error) -> LiveError {
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                LiveError::Malformed { what: "no reply within 5 seconds".into() }
-            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => LiveError::NoReply,
             _ => LiveError::Gone,
         }
     }
@@ -138,7 +138,7 @@ impl LiveError {
             LiveError::Untrimmed => Errno::ENOSPC,
             LiveError::Released { .. } => Errno::ENXIO,
             LiveError::TimedOut { .. } | LiveError::NoMoreLog { .. } => Errno::ETIMEDOUT,
-            LiveError::Gone => Errno::EPIPE,
+            LiveError::Gone | LiveError::NoReply => Errno::EPIPE,
             LiveError::Stale => Errno::ESTALE,
             LiveError::NotAvailable(_) | LiveError::NotMapped | LiveError::Joined => Errno::EOPNOTSUPP,
             LiveError::Target(_) | LiveError::TooLarge { .. } => Errno::EINVAL,
@@ -162,6 +162,7 @@ impl fmt::Display for LiveError {
             LiveError::Target(target) => write!(f, "`{target}` is no target: give vfio-user:SOCKET"),
             LiveError::Unreachable { path, error } => write!(f, "{}: {error}", path.display()),
             LiveError::Gone => f.write_str("the device has gone; what is in the ring stays: reattach"),
+            LiveError::NoReply => f.write_str("the device does not answer; what is in the ring stays: reattach"),
             LiveError::NotMapped => {
                 f.write_str("the device lets no rings be mapped: start `tidewater serve` with --ring")
             }

@@ -21,7 +21,8 @@ use super::owner;
 use super::ring::{Recovered, Ring};
 use super::socket::{Mappable, Socket};
 use super::writer::{Begun, Claim, Writer};
-use crate::writers::{Full, OFFSETS, Reserved};
+use crate::lane::OFFSET_END;
+use crate::writers::{Full, Reserved};
 
 /// How long the credit is held up before somebody looks whether a writer is dead.
 const SEAL_AFTER: Duration = Duration::from_millis(1);
@@ -425,7 +426,8 @@ impl Log {
     /// Looks how far the device is.
     fn look(&self) -> u64 {
         let taken = self.ring.taken();
-        let limit = taken.saturating_add(self.ring.size()).min(OFFSETS - 1);
+        // A tail behind the end of all streams would be one that broke its own.
+        let limit = taken.saturating_add(self.ring.size()).min(OFFSET_END);
         self.limit.fetch_max(limit, Ordering::AcqRel);
         self.nudge.store(limit - self.ring.size() / 2, Ordering::Relaxed);
         limit
@@ -497,6 +499,9 @@ impl Log {
         let most = self.ring.size() - align;
         if bytes > most {
             return Err(LiveError::TooLarge { bytes, most });
+        }
+        if end > OFFSET_END {
+            return Err(LiveError::Ring("its stream offsets are used up: set the lane up anew".into()));
         }
         let start = Instant::now();
         let mut turns = 0u32;

@@ -20,7 +20,8 @@ use super::inode::names;
 use super::memory::{LINE, Mapping, fence};
 use super::owner;
 use super::socket::Mappable;
-use crate::writers::{OFFSETS, Reserved, Writers};
+use crate::lane::OFFSET_END;
+use crate::writers::{Reserved, Writers};
 use crate::{Entry, Records, fill_void};
 
 const PAGE: u64 = 4096;
@@ -416,15 +417,16 @@ impl Ring {
         (self.generation, self.begin) = (generation, taken);
         let mut recovered = Recovered::default();
         let is_new = self.mine.load(GENERATION) != generation;
+        let tail = if is_new { self.counter(RingLane::START_OFFSET) } else { self.tail() };
+        if let Some(stands) = [taken, tail].into_iter().find(|stands| *stands > OFFSET_END) {
+            return Err(wrong(format!("its stream stands at {stands}, which is more than a lane can have")));
+        }
         let end = if is_new {
-            self.begin = self.counter(RingLane::START_OFFSET);
-            self.begin
+            self.begin = tail;
+            tail
         } else {
             self.recover(taken, &mut recovered)?
         };
-        if end >= OFFSETS / 2 {
-            return Err(wrong(format!("its stream stands at {end}, which is more than a lane can have")));
-        }
         let writers = self.writers();
         for slot in (0..RING_SLOTS).map(|at| writers.slot(at)) {
             slot.first.store(RING_IDLE, Ordering::Relaxed);
@@ -460,7 +462,7 @@ impl Ring {
     /// What the writer before left beyond its tail: whole records count, holes between them become void, and what follows is cut off. Nobody was
     /// told of any of it.
     fn recover(&self, taken: u64, recovered: &mut Recovered) -> Result<u64, LiveError> {
-        let limit = taken + self.size();
+        let limit = (taken + self.size()).min(OFFSET_END);
         let (tail, reserve) = (self.tail(), self.reserved());
         if !(taken..=limit).contains(&tail) {
             return Err(wrong(format!("it was filled up to {tail}, and only {taken} to {limit} can be in it")));
@@ -612,5 +614,72 @@ impl Ring {
     pub(super) fn write_back_tail(&self) {
         self.mine.write_back(RingLanePage::TAIL_OFFSET as u64, 8);
         fence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::level::Options;
+    use super::super::log::{Log, Shared};
+    use super::*;
+    use crate::writers::OFFSETS;
+    use tidewater_wire::vendor::{LANES_MAX, RingSlot};
+
+    const RING: u64 = 4096;
+    const GENERATION: u64 = 1;
+
+    /// A ring of one lane, of which the device has taken everything up to here, and which is a client's that has written as far.
+    fn ring(taken: u64) -> File {
+        let file = tempfile::tempfile().expect("a file");
+        let header = RingHeader {
+            lanes: 1,
+            ring_bytes: RING,
+            file_bytes: RingHeader::file_bytes(1, RING),
+            ..RingHeader::default()
+        };
+        let mut lane = [RingLane::new(0, 0, 0, 0); LANES_MAX];
+        lane[0] = RingLane::new(GENERATION, taken, taken, taken);
+        let page = RingPage { open: true, lane, ..RingPage::default() };
+        let mine = RingLanePage {
+            tail: taken,
+            reserve: taken,
+            generation: GENERATION,
+            namespace: owner::namespace(),
+            begin: taken,
+            slot: [RingSlot { first: RING_IDLE, ..RingSlot::default() }; RING_SLOTS],
+            ..RingLanePage::default()
+        };
+        file.set_len(header.file_bytes).expect("there is room");
+        file.write_all_at(&header.to_bytes(), 0).expect("there is room");
+        file.write_all_at(&page.to_bytes(), RING_FILE_BAR2 + RING_PAGE_OFFSET).expect("there is room");
+        file.write_all_at(&mine.to_bytes(), RING_FILE_BAR2 + LANE_PAGES).expect("there is room");
+        file
+    }
+
+    fn log(taken: u64) -> Log {
+        let doorbell = nix::sys::eventfd::EventFd::new().expect("a descriptor").into();
+        let shared = Shared { ring: ring(taken).into(), doorbell, copy: None, lane: 0, generation: GENERATION };
+        Log::join(shared, Options { full: Duration::ZERO, ..Options::default() }).expect("it is a ring")
+    }
+
+    #[test]
+    fn a_stream_ends_where_the_media_has_no_numbers_for_it() {
+        let log = log(OFFSET_END - 128);
+        assert_eq!(log.append(&[b"last but one"]).expect("there is room").end, OFFSET_END - 64);
+        assert_eq!(log.append(&[b"last"]).expect("there is room").end, OFFSET_END);
+        let error = log.append(&[b"one more"]).expect_err("no device takes it");
+        assert!(error.to_string().contains("used up"), "{error}");
+        assert_eq!((log.end(), log.tail()), (OFFSET_END, OFFSET_END), "nothing was appended");
+    }
+
+    #[test]
+    fn a_ring_that_stands_where_no_stream_can_is_refused_in_words() {
+        for taken in [OFFSET_END + 64, OFFSETS / 2 - 64, u64::MAX - 64] {
+            let file = ring(taken);
+            let (header, identity) = look_at(&file, 0).expect("it is a ring");
+            let mut ring = Ring::mapped(file, header, identity, 0).expect("it is mapped");
+            let error = ring.take_up().expect_err("no stream stands there");
+            assert!(matches!(error, LiveError::Ring(_)), "{error}");
+        }
     }
 }

@@ -19,7 +19,7 @@ use tidewater_wire::vfio_user::{
 use super::error::LiveError;
 
 /// How long a device may take for a reply.
-const REPLY_TIME: Duration = Duration::from_secs(5);
+const REPLY_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// Bytes of a reply, at most.
 const REPLY_MAX: usize = (1 << 20) + 4096;
 

@@ -6,6 +6,7 @@
 //! with fixed ones, which is the same for a caller on the architectures that Linux runs on.
 
 mod begin;
+mod children;
 pub mod descriptors;
 mod names;
 pub mod open;

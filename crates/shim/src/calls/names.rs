@@ -169,7 +169,11 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
     let failed = |error: FilesError| refuse(&error);
     // SAFETY: the caller's.
     match unsafe { member(from, old, &about) }? {
-        Some(place) if matches => process::files()?.name(place, after.as_bytes(), true).map_err(failed),
+        Some(place) if matches => {
+            process::files()?.name(place, after.as_bytes(), true).map_err(failed)?;
+            // It has come as far as names may before the name is there: else recovery would look for the file by one that it has not any more.
+            process::order()
+        }
         Some(place) => {
             process::order()?;
             // SAFETY: the caller's.
@@ -189,6 +193,7 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
 fn move_folder(before: &PathText, after: &PathText) -> Result<(), Errno> {
     process::order()?;
     let files = process::files()?;
+    let mut named = false;
     for place in files.table().entries() {
         let path = files.table().path(place);
         let Some(rest) = path.as_bytes().strip_prefix(before.as_bytes()).filter(|rest| rest.first() == Some(&b'/'))
@@ -200,6 +205,7 @@ fn move_folder(before: &PathText, after: &PathText) -> Result<(), Errno> {
         moved.push(rest);
         if !moved.is_cut() && process::matches(moved.as_bytes()) {
             files.name(place, moved.as_bytes(), true).map_err(|error| refuse(&error))?;
+            named = true;
             continue;
         }
         let mut name = PathText::new();
@@ -210,7 +216,7 @@ fn move_folder(before: &PathText, after: &PathText) -> Result<(), Errno> {
             files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(|error| refuse(&error))?;
         }
     }
-    Ok(())
+    if named { process::order() } else { Ok(()) }
 }
 
 /// # Safety
@@ -343,11 +349,15 @@ unsafe fn unlinked(folder: c_int, path: *const c_char, call: impl FnOnce() -> c_
     };
     match ready {
         Ok(None) => call(),
-        // SAFETY: the caller's.
-        Ok(Some(place)) if about.st_nlink > 1 => match unsafe { loses_name(place, folder, path) } {
-            Ok(()) => call(),
-            Err(errno) => give(Err(errno)),
-        },
+        Ok(Some(place)) if about.st_nlink > 1 => {
+            // SAFETY: the caller's.
+            let lost = unsafe { loses_name(place, folder, path) };
+            // Before it is lost, the log has those that stay.
+            match lost.and_then(|()| process::order()) {
+                Ok(()) => call(),
+                Err(errno) => give(Err(errno)),
+            }
+        }
         Ok(Some(place)) => {
             let files = match process::files() {
                 Ok(files) => files,

@@ -8,18 +8,20 @@ use nix::errno::Errno;
 use nix::libc::{self, FILE, aiocb, off_t, sigevent, size_t, ssize_t};
 
 use super::{give, open};
+use crate::descriptors::{self, Kind};
 use crate::process::{self, Tell, tell};
-use crate::{descriptors, real};
+use crate::real;
 
-/// Before a call that changes a file of the set in a way that can't be recorded.
+/// Before a call that changes a file of the set in a way that can't be recorded, or another file each of whose writes is a sync.
 fn before(fd: c_int, why: &str) -> Result<(), Errno> {
-    match descriptors::of(fd) {
-        Some(of) => {
+    match descriptors::kind(fd) {
+        Kind::File(of) => {
             // It may move the descriptor.
             descriptors::share(fd);
             open::make_real(of.place, fd, why)
         }
-        None => Ok(()),
+        Kind::Synced => process::order(),
+        Kind::Other | Kind::Own => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use nix::libc::{off_t, size_t, ssize_t};
 use tidewater_client::files::{ASKS, COPY, COPY_SMALL, FilesError};
 
 use super::give;
-use crate::descriptors::{APPEND, DIRECT, DSYNC, Of, SYNC};
+use crate::descriptors::{self, APPEND, DIRECT, DSYNC, Of, SYNC};
 use crate::process;
 use crate::real;
 
@@ -57,7 +57,7 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
             .map_err(refuse)?,
         };
         let errno = Errno::last();
-        if usize::try_from(done) == Ok(len) && !locked.was_interrupted() {
+        if usize::try_from(done) == Ok(len) && !locked.was_interrupted() && descriptors::is(fd, locked.place) {
             locked.end_known(begin, begin + len as u64);
         } else {
             files.settle(locked, file).map_err(refuse)?;

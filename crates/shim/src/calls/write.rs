@@ -38,7 +38,7 @@ fn change<T>(
             record(files, locked, of)?;
             let (result, complete) = call(Some(locked));
             let errno = Errno::last();
-            if complete && !locked.was_interrupted() {
+            if complete && !locked.was_interrupted() && descriptors::is(fd, locked.place) {
                 locked.end();
             } else {
                 files.settle(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
@@ -71,6 +71,14 @@ fn size(fd: c_int) -> Result<u64, Errno> {
 fn seek(fd: c_int, from: c_int) -> Result<u64, Errno> {
     // SAFETY: a descriptor that is open.
     Errno::result(unsafe { real::lseek(fd, 0, from) }).map(|at| at as u64)
+}
+
+/// Moves a descriptor back to where it stood, if it was moved.
+fn back(fd: c_int, stood: Option<u64>) {
+    if let Some(stood) = stood {
+        // SAFETY: a descriptor that is open.
+        unsafe { real::lseek(fd, stood as off_t, libc::SEEK_SET) };
+    }
 }
 
 /// Where a write goes.
@@ -106,8 +114,8 @@ unsafe fn write_parts(
         // SAFETY: the caller's.
         return unsafe { write_pieces(of, fd, parts, to, flags, piece) };
     }
-    // Where the descriptor stands after the call.
-    let end = Cell::new(None);
+    // Where the descriptor stands after the call, and where it stood, if it is moved before it.
+    let (end, before) = (Cell::new(None), Cell::new(None));
     let record = |files: &Files<Log>, locked: &Locked<'_>, of: Of| {
         let appends = if files.table().flags(of.place) & ASKS != 0 {
             // SAFETY: a descriptor that is open.
@@ -118,7 +126,10 @@ unsafe fn write_parts(
         let appends = (appends || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
         let mut at = match to {
             // That it stands at the end makes no difference to one that appends and can't be read, and is asked in a third of the time.
-            Where::Here if appends && of.flags & WRITES_ONLY != 0 => seek(fd, libc::SEEK_END)?,
+            Where::Here if appends && of.flags & WRITES_ONLY != 0 => {
+                before.set(Some(descriptors::left(fd).map_or_else(|| seek(fd, libc::SEEK_CUR), Ok)?));
+                seek(fd, libc::SEEK_END)?
+            }
             // A descriptor that appends does so wherever it is told to write (pwrite(2)).
             _ if appends => size(fd)?,
             Where::At(offset) => u64::try_from(offset).map_err(|_| Errno::EINVAL)?,
@@ -138,7 +149,10 @@ unsafe fn write_parts(
             let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) };
             // Not compared with what the file has: PostgreSQL goes on storing into a page that is being written, so that the file may have bytes that no record
             // has yet, and a later comparison would leave them out for good (`rewrite` has a copy of its own).
-            files.write(locked, at, part).map_err(|error| process::refuse(&error))?;
+            files.write(locked, at, part).map_err(|error| {
+                back(fd, before.get());
+                process::refuse(&error)
+            })?;
             (at, left) = (at + len as u64, left - len);
         }
         end.set(Some(at));
@@ -150,7 +164,12 @@ unsafe fn write_parts(
         if matches!(to, Where::Here) {
             // A signal handler may have moved it meanwhile.
             let is_known = whole && locked.is_none_or(|locked| !locked.was_interrupted());
-            descriptors::moved(fd, end.get().filter(|_| is_known));
+            // What the system refuses leaves it where it stood. One that was closed meanwhile is another's.
+            if locked.is_none_or(|locked| descriptors::is(fd, locked.place)) {
+                let stood = before.get().filter(|_| done < 0);
+                back(fd, stood);
+                descriptors::moved(fd, stood.or(end.get().filter(|_| is_known)));
+            }
         }
         (done, whole)
     };
