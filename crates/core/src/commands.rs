@@ -448,8 +448,8 @@ impl<M: Medium> Device<M> {
             self.tell_taken(slot, lpn, previous);
             self.work[slot as usize].next += 1;
         }
-        // Without a volatile buffer in front, what has completed is durable, deallocations too.
-        if fua || !self.write_buffer.is_enabled() {
+        // Without a volatile buffer in front, what has completed is durable, deallocations too; where one survives, these do as well.
+        if fua && !self.buffer_survives || !self.write_buffer.is_enabled() {
             self.work[slot as usize].mark = self.ftl.begin_flush(self.now, &mut self.events);
             self.work[slot as usize].step = Step::Durable;
             self.flushing.push(slot);
@@ -498,14 +498,17 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// A flush empties the write buffer (unless it survives a power loss), then waits for what is on its way to flash.
-    /// Writes that come later wait behind it until the buffer is empty.
+    /// A flush empties the write buffer, then waits for what is on its way to flash. Writes that come later wait behind it until
+    /// the buffer is empty. Where the buffer survives a power loss, so do rows on their way and deallocations that are not logged.
     fn drain(&mut self, slot: u16) -> bool {
-        if !self.buffer_survives {
-            while self.write_buffer.dirty() > 0 {
-                if !self.destage() {
-                    return false;
-                }
+        if self.buffer_survives {
+            self.ftl.log_deallocations(self.now, &mut self.events);
+            self.finish(slot, self.now);
+            return true;
+        }
+        while self.write_buffer.dirty() > 0 {
+            if !self.destage() {
+                return false;
             }
         }
         let work = &mut self.work[slot as usize];
