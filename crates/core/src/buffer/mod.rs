@@ -90,11 +90,6 @@ impl BufferStatistics {
         }
     }
 
-    /// Forgets everything, at the end of a warm-up.
-    pub fn reset(&mut self) {
-        *self = BufferStatistics::new(self.lengths.len() - 1);
-    }
-
     /// Hits of all accesses, 0 when there were none.
     pub fn hit_ratio(&self) -> f64 {
         let all = self.hits + self.misses;
@@ -144,6 +139,12 @@ impl Buffer {
             versions: versions.then(BTreeMap::new),
             statistics: BufferStatistics::new(longest),
         }
+    }
+
+    /// Forgets all counters, at the end of a warm-up. What it holds by then counts among the most that it held.
+    pub fn reset_statistics(&mut self) {
+        let longest = self.statistics.lengths.len() - 1;
+        self.statistics = BufferStatistics { pages_max: self.held as u64, ..BufferStatistics::new(longest) };
     }
 
     /// Whether it can hold anything at all.

@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// All of a buffer's pages were there before, and each write replaced one: it was told to have held none.
+#[test]
+fn what_a_buffer_holds_when_its_warm_up_ends_counts_among_the_most_it_held() {
+    let options = RunOptions { warmup_requests: 17, ..at_depth(1) };
+    let record = run(&small(), job("rw=write,bs=4k,size=64k,number_ios=64", 1), options).unwrap().record;
+    assert_eq!((record.write_buffer.hits, record.write_buffer.misses), (48, 0));
+    assert_eq!(record.write_buffer.pages_max, 16);
+}
+
 /// What is on its way to flash is in the memory that survives, too: it waited for programs, and padded a row for nothing.
 #[test]
 fn a_flush_has_nothing_to_wait_for_where_the_buffer_survives() {
