@@ -352,8 +352,7 @@ fn utilization(device: &Device, seconds: f64) -> Utilization {
     let channels = device.profile().nand.channels;
     let flash = &device.ftl().flash;
     let die = |(i, time): (usize, tidewater_core::flash::DieTime)| {
-        // Suspending and resuming happens for reads. What began within the run is counted to its end, so shares may pass 1
-        // by the length of one operation.
+        // Suspending and resuming happens for reads; a suspension that has begun is counted to its end.
         let shares = [time.read + time.suspend, time.program, time.erase].map(|t| ratio(secs(t), seconds));
         let scale = shares.iter().sum::<f64>().max(1.0);
         let [read_share, program_share, erase_share] = shares.map(|share| share / scale);
@@ -366,7 +365,7 @@ fn utilization(device: &Device, seconds: f64) -> Utilization {
             idle_share: (1.0 - read_share - program_share - erase_share).max(0.0),
         }
     };
-    let mut dies: Vec<DieUse> = flash.die_times().enumerate().map(die).collect();
+    let mut dies: Vec<DieUse> = flash.die_times(device.now()).enumerate().map(die).collect();
     dies.sort_by_key(|die| (die.channel, die.die));
     Utilization {
         channels: flash

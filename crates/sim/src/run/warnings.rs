@@ -201,7 +201,8 @@ fn backlog<S: Source>(device: &Device, host: &Host<S>) -> Option<String> {
     let all = host.metrics.all();
     let longest = |times: &[Duration]| times.iter().copied().max().unwrap_or(Duration::ZERO);
     // What dies did for all requests, and the least that one waits for flash alone.
-    let worked: f64 = flash.die_times().map(|die| die.read + die.program + die.erase).map(Duration::as_secs_f64).sum();
+    let times = flash.die_times(device.now());
+    let worked: f64 = times.map(|die| die.read + die.program + die.erase).map(Duration::as_secs_f64).sum();
     let served = ratio(worked, all.count() as f64) + longest(&nand.read_time).as_secs_f64();
     let mean = all.mean().as_secs_f64();
     let at_once = longest(&nand.read_time) + longest(&nand.program_time) + nand.erase_time;
