@@ -317,6 +317,10 @@ impl Source for Trace {
         self.reader.skipped
     }
 
+    fn reordered(&self) -> u64 {
+        self.reordered
+    }
+
     fn extent(&self) -> Option<u64> {
         self.scanned.map(|scanned| scanned.extent)
     }
