@@ -58,7 +58,9 @@ pub struct BufferStatistics {
     pub misses: u64,
     /// Reads that found their page in a write buffer.
     pub read_hits: u64,
-    /// Dirty pages that left.
+    /// Pages that it took in.
+    pub inserted: u64,
+    /// Dirty pages that left; of a read cache, pages that made room for others.
     pub evicted: u64,
     /// Times pages left together.
     pub evictions: u64,
@@ -80,6 +82,7 @@ impl BufferStatistics {
             hits: 0,
             misses: 0,
             read_hits: 0,
+            inserted: 0,
             evicted: 0,
             evictions: 0,
             merged: 0,
@@ -301,6 +304,7 @@ impl Buffer {
         if self.held >= self.capacity {
             self.policy.evict(self.held + 1 - self.capacity, &mut self.victim);
             self.held -= self.victim.rest().len();
+            self.statistics.evicted += self.victim.rest().len() as u64;
             self.victim.rest().iter().for_each(|page| gone(page.lpn));
             self.victim.clear();
         }
@@ -349,6 +353,7 @@ impl Buffer {
     #[inline]
     fn count_taken_in(&mut self) {
         self.held += 1;
+        self.statistics.inserted += 1;
         self.statistics.pages_max = self.statistics.pages_max.max(self.held as u64);
     }
 

@@ -272,7 +272,7 @@ fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> C
         hits: counts.hits,
         misses: counts.misses,
         hit_ratio: counts.hit_ratio(),
-        insertions: counts.misses,
+        insertions: counts.inserted,
         evictions: counts.evicted,
         read_hits: counts.read_hits,
         pages_merged: counts.merged,

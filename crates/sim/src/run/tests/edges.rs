@@ -47,3 +47,18 @@ fn a_flush_has_nothing_to_wait_for_where_the_buffer_survives() {
     let ([took, _], around, ..) = flush("nothing");
     assert!(took > around + program / 2.0, "{took} us are less than a program: {program}");
 }
+
+/// It was told that nothing ever left it, and that as many pages went in as were not found.
+#[test]
+fn a_read_cache_tells_what_goes_in_and_what_leaves() {
+    let profile = with(small(), &["buffer.read_policy=lru", "buffer.read_size=64KiB"]);
+    let record = run(&profile, job("rw=read,bs=4k,size=64m,number_ios=100", 1), at_depth(1)).unwrap().record;
+    let cache = &record.read_cache;
+    assert_eq!((cache.misses, cache.insertions, cache.evictions, cache.pages_max), (100, 100, 84, 16));
+    // What is written meanwhile is not kept.
+    let job = job("rw=randrw,rwmixread=50,bs=4k,size=64m,number_ios=400", 1);
+    let record = run(&profile, job, at_depth(16)).unwrap().record;
+    let (reads, writes) = (&record.read_cache, &record.write_buffer);
+    assert!(reads.insertions - reads.evictions <= 16, "{reads:?}");
+    assert_eq!(writes.insertions, writes.misses);
+}
