@@ -342,9 +342,23 @@ impl<M: Medium> Device<M> {
     fn wait_turn(&mut self, slot: u16, step: Step) {
         self.work[slot as usize].step = step;
         if !self.stalled.is_empty() || !self.advance(slot) {
-            self.stalled.push_back(slot);
-            self.go_on_stalled();
+            self.stall(slot);
         }
+    }
+
+    #[inline(never)]
+    fn stall(&mut self, slot: u16) {
+        if self.waits_for_room(slot) {
+            self.write_buffer.begin_wait(self.now);
+        }
+        self.stalled.push_back(slot);
+        self.go_on_stalled();
+    }
+
+    /// Whether a command that is stalled waits for room in the write buffer, and not for flash.
+    fn waits_for_room(&self, slot: u16) -> bool {
+        let Work { action, fua, .. } = self.work[usize::from(slot)];
+        action == Action::Write && self.write_buffer.is_enabled() && (!fua || self.buffer_survives)
     }
 
     /// Lets a command that writes or flushes go on. False: it must wait.
@@ -608,6 +622,9 @@ impl<M: Medium> Device<M> {
                 self.give_up(slot);
             }
             self.stalled.pop_front();
+            if self.waits_for_room(slot) {
+                self.write_buffer.end_wait(self.now);
+            }
         }
     }
 

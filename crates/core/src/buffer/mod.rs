@@ -18,6 +18,7 @@ mod structure;
 
 pub use policy::{Leaving, Part, Policy, Run, Setting, Victim};
 use std::collections::BTreeMap;
+use tidewater_base::Instant;
 
 /// Lists every policy: its name, and how it is made.
 macro_rules! registry {
@@ -104,6 +105,22 @@ impl BufferStatistics {
     }
 }
 
+/// Commands that wait for room.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    commands: u32,
+    /// Time that was waited until `until`, of all commands, in picoseconds.
+    waited_ps: u128,
+    until: Instant,
+}
+
+impl Waiting {
+    fn count(&mut self, now: Instant) {
+        self.waited_ps += u128::from(self.commands) * u128::from(now.since(self.until).as_ps());
+        self.until = now;
+    }
+}
+
 /// A buffer of pages: a policy, a capacity, and the versions of what it holds when the run is checked.
 #[derive(Clone, Debug)]
 pub struct Buffer {
@@ -118,6 +135,7 @@ pub struct Buffer {
     /// Pages that leave, and are on their way to flash only as it takes them.
     victim: Victim,
     versions: Option<BTreeMap<u32, u64>>,
+    waiting: Waiting,
     /// Counters.
     pub statistics: BufferStatistics,
 }
@@ -140,12 +158,33 @@ impl Buffer {
             clean: 0,
             victim: Victim::with_capacity(longest),
             versions: versions.then(BTreeMap::new),
+            waiting: Waiting::default(),
             statistics: BufferStatistics::new(longest),
         }
     }
 
+    /// A command begins to wait for room.
+    pub(crate) fn begin_wait(&mut self, now: Instant) {
+        self.waiting.count(now);
+        self.waiting.commands += 1;
+    }
+
+    /// A command that waited does no more.
+    pub(crate) fn end_wait(&mut self, now: Instant) {
+        self.waiting.count(now);
+        self.waiting.commands -= 1;
+    }
+
+    /// Seconds that commands have waited for room by `now`, added up.
+    pub fn wait_seconds(&self, now: Instant) -> f64 {
+        let mut waiting = self.waiting;
+        waiting.count(now);
+        waiting.waited_ps as f64 / 1e12
+    }
+
     /// Forgets all counters, at the end of a warm-up. What it holds by then counts among the most that it held.
-    pub fn reset_statistics(&mut self) {
+    pub fn reset_statistics(&mut self, now: Instant) {
+        (self.waiting.waited_ps, self.waiting.until) = (0, now);
         let longest = self.statistics.lengths.len() - 1;
         self.statistics = BufferStatistics { pages_max: self.held as u64, ..BufferStatistics::new(longest) };
     }

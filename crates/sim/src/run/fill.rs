@@ -68,8 +68,15 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
             &device.profile().buffer.write_policy,
             &placements,
             Use::WriteBuffer,
+            device.now(),
         ),
-        read_cache: cache(device.read_cache(), &device.profile().buffer.read_policy, &placements, Use::ReadCache),
+        read_cache: cache(
+            device.read_cache(),
+            &device.profile().buffer.read_policy,
+            &placements,
+            Use::ReadCache,
+            device.now(),
+        ),
         map_cache,
         host_memory: host_memory(device),
         destage_length_pages: destage_lengths(device.write_buffer()),
@@ -259,7 +266,7 @@ fn host_memory(device: &Device) -> Option<HostMemory> {
     })
 }
 
-fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> Cache {
+fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use, now: Instant) -> Cache {
     if !buffer.is_enabled() {
         return Cache { policy: "none".into(), ..Cache::default() };
     }
@@ -278,7 +285,7 @@ fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> C
         pages_merged: counts.merged,
         padding_reads: counts.padding_reads,
         pages_max: counts.pages_max,
-        ..Cache::default()
+        wait_seconds: buffer.wait_seconds(now),
     }
 }
 

@@ -62,3 +62,28 @@ fn a_read_cache_tells_what_goes_in_and_what_leaves() {
     assert!(reads.insertions - reads.evictions <= 16, "{reads:?}");
     assert_eq!(writes.insertions, writes.misses);
 }
+
+/// It was 0, whatever waited.
+#[test]
+fn what_waits_for_room_in_the_buffer_is_told() {
+    let profile = with(tiny(), &["buffer.write_policy=lru", "buffer.write_size=64KiB"]);
+    let written = |count: u32, warmup_requests: u64| {
+        let options = RunOptions { warmup_requests, ..at_depth(1) };
+        run(&profile, job(&format!("rw=randwrite,bs=4k,size=64m,number_ios={count}"), 1), options).unwrap().record
+    };
+    assert_eq!(written(10, 0).write_buffer.wait_seconds, 0.0);
+    for warm_up in [0, 100] {
+        let record = written(300, warm_up);
+        let write = &record.latency_us["write"];
+        // At depth 1 all that a write takes beyond the shortest is time in which it waits.
+        let least = written(10, 0).latency_us["write"].min;
+        let waited = (write.mean - least) * write.count as f64 * 1e-6;
+        let told = record.write_buffer.wait_seconds;
+        // The last of a warm-up is under way when the figures begin.
+        let under_way = if warm_up > 0 { write.max * 1e-6 } else { 0.0 };
+        assert!(waited > 0.01 && told > 0.999 * waited && told < 1.001 * waited + under_way, "{told} s, not {waited}");
+    }
+    // Of several at once each waits.
+    let record = run(&profile, job("rw=randwrite,bs=4k,size=64m,number_ios=300", 1), at_depth(8)).unwrap().record;
+    assert!(record.write_buffer.wait_seconds > 4.0 * record.simulated_seconds, "{:?}", record.write_buffer);
+}
