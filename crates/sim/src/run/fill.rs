@@ -173,7 +173,7 @@ fn flash(device: &Device) -> Flash {
         merges_isolation: ftl.isolation_merges,
         reads_host: flash.operations_of(FlashSource::HostRead),
         reads_collected: flash.operations_of(FlashSource::CollectRead) + flash.operations_of(FlashSource::FoldRead),
-        reads_meta: flash.operations_of(FlashSource::Recovery),
+        reads_meta: flash.operations_of(FlashSource::MapRead) + flash.operations_of(FlashSource::Recovery),
         erases_total: ftl.erases,
         erases_wear_levelling: (ftl.wear_moves * planes).min(ftl.erases),
         grown_bad_blocks: ftl.program_failures + ftl.erase_failures,
