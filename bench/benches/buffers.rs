@@ -205,7 +205,7 @@ fn thresholds() {
                 let (run, read) = source.next();
                 buffers.request(run, read);
                 if buffers.accesses < LONG / 10 {
-                    buffers.buffer.statistics.reset();
+                    buffers.buffer.reset_statistics(tidewater_base::Instant::ZERO);
                 }
             }
             let s = &buffers.buffer.statistics;

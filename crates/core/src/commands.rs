@@ -342,9 +342,23 @@ impl<M: Medium> Device<M> {
     fn wait_turn(&mut self, slot: u16, step: Step) {
         self.work[slot as usize].step = step;
         if !self.stalled.is_empty() || !self.advance(slot) {
-            self.stalled.push_back(slot);
-            self.go_on_stalled();
+            self.stall(slot);
         }
+    }
+
+    #[inline(never)]
+    fn stall(&mut self, slot: u16) {
+        if self.waits_for_room(slot) {
+            self.write_buffer.begin_wait(self.now);
+        }
+        self.stalled.push_back(slot);
+        self.go_on_stalled();
+    }
+
+    /// Whether a command that is stalled waits for room in the write buffer, and not for flash.
+    fn waits_for_room(&self, slot: u16) -> bool {
+        let Work { action, fua, .. } = self.work[usize::from(slot)];
+        action == Action::Write && self.write_buffer.is_enabled() && (!fua || self.buffer_survives)
     }
 
     /// Lets a command that writes or flushes go on. False: it must wait.
@@ -448,8 +462,8 @@ impl<M: Medium> Device<M> {
             self.tell_taken(slot, lpn, previous);
             self.work[slot as usize].next += 1;
         }
-        // Without a volatile buffer in front, what has completed is durable, deallocations too.
-        if fua || !self.write_buffer.is_enabled() {
+        // Without a volatile buffer in front, what has completed is durable, deallocations too; where one survives, these do as well.
+        if fua && !self.buffer_survives || !self.write_buffer.is_enabled() {
             self.work[slot as usize].mark = self.ftl.begin_flush(self.now, &mut self.events);
             self.work[slot as usize].step = Step::Durable;
             self.flushing.push(slot);
@@ -498,14 +512,17 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// A flush empties the write buffer (unless it survives a power loss), then waits for what is on its way to flash.
-    /// Writes that come later wait behind it until the buffer is empty.
+    /// A flush empties the write buffer, then waits for what is on its way to flash. Writes that come later wait behind it until
+    /// the buffer is empty. Where the buffer survives a power loss, so do rows on their way and deallocations that are not logged.
     fn drain(&mut self, slot: u16) -> bool {
-        if !self.buffer_survives {
-            while self.write_buffer.dirty() > 0 {
-                if !self.destage() {
-                    return false;
-                }
+        if self.buffer_survives {
+            self.ftl.log_deallocations(self.now, &mut self.events);
+            self.finish(slot, self.now);
+            return true;
+        }
+        while self.write_buffer.dirty() > 0 {
+            if !self.destage() {
+                return false;
             }
         }
         let work = &mut self.work[slot as usize];
@@ -605,6 +622,9 @@ impl<M: Medium> Device<M> {
                 self.give_up(slot);
             }
             self.stalled.pop_front();
+            if self.waits_for_room(slot) {
+                self.write_buffer.end_wait(self.now);
+            }
         }
     }
 

@@ -652,8 +652,8 @@ impl<M: Medium> Device<M> {
         self.ftl.flash.reset_statistics(self.now);
         self.ftl.statistics = Default::default();
         self.ftl.reset_map_statistics();
-        self.write_buffer.statistics.reset();
-        self.read_cache.statistics.reset();
+        self.write_buffer.reset_statistics(self.now);
+        self.read_cache.reset_statistics(self.now);
         self.host_memory.statistics = Default::default();
     }
 

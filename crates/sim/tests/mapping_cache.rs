@@ -77,6 +77,7 @@ fn a_hit_costs_its_memory_and_a_miss_one_flash_read() {
     let miss = serve(&["ftl.map_memory=sram", "ftl.map_size=1KiB", "host.transfer_max=512KiB"], job, filled);
     let cache = miss.record.map_cache.as_ref().expect("it has one");
     assert_eq!((cache.hits, cache.loads, cache.lookups), (0, 110, 110), "{cache:?}");
+    assert_eq!(miss.record.flash.reads_meta, 110, "mapping pages are pages of the map");
     let alone = serve(&["host.transfer_max=512KiB"], job, filled);
     let added = read_mean_us(&miss.record) - read_mean_us(&alone.record);
     assert!((added - read_us).abs() < 0.002, "{added} us are added, {read_us} is a read");

@@ -18,6 +18,7 @@ mod structure;
 
 pub use policy::{Leaving, Part, Policy, Run, Setting, Victim};
 use std::collections::BTreeMap;
+use tidewater_base::Instant;
 
 /// Lists every policy: its name, and how it is made.
 macro_rules! registry {
@@ -58,7 +59,9 @@ pub struct BufferStatistics {
     pub misses: u64,
     /// Reads that found their page in a write buffer.
     pub read_hits: u64,
-    /// Dirty pages that left.
+    /// Pages that it took in.
+    pub inserted: u64,
+    /// Dirty pages that left; of a read cache, pages that made room for others.
     pub evicted: u64,
     /// Times pages left together.
     pub evictions: u64,
@@ -80,6 +83,7 @@ impl BufferStatistics {
             hits: 0,
             misses: 0,
             read_hits: 0,
+            inserted: 0,
             evicted: 0,
             evictions: 0,
             merged: 0,
@@ -90,11 +94,6 @@ impl BufferStatistics {
         }
     }
 
-    /// Forgets everything, at the end of a warm-up.
-    pub fn reset(&mut self) {
-        *self = BufferStatistics::new(self.lengths.len() - 1);
-    }
-
     /// Hits of all accesses, 0 when there were none.
     pub fn hit_ratio(&self) -> f64 {
         let all = self.hits + self.misses;
@@ -103,6 +102,22 @@ impl BufferStatistics {
 
     fn count_length(&mut self, pages: usize) {
         self.lengths[pages.min(self.lengths.len() - 1)] += 1;
+    }
+}
+
+/// Commands that wait for room.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    commands: u32,
+    /// Time that was waited until `until`, of all commands, in picoseconds.
+    waited_ps: u128,
+    until: Instant,
+}
+
+impl Waiting {
+    fn count(&mut self, now: Instant) {
+        self.waited_ps += u128::from(self.commands) * u128::from(now.since(self.until).as_ps());
+        self.until = now;
     }
 }
 
@@ -120,6 +135,7 @@ pub struct Buffer {
     /// Pages that leave, and are on their way to flash only as it takes them.
     victim: Victim,
     versions: Option<BTreeMap<u32, u64>>,
+    waiting: Waiting,
     /// Counters.
     pub statistics: BufferStatistics,
 }
@@ -142,8 +158,35 @@ impl Buffer {
             clean: 0,
             victim: Victim::with_capacity(longest),
             versions: versions.then(BTreeMap::new),
+            waiting: Waiting::default(),
             statistics: BufferStatistics::new(longest),
         }
+    }
+
+    /// A command begins to wait for room.
+    pub(crate) fn begin_wait(&mut self, now: Instant) {
+        self.waiting.count(now);
+        self.waiting.commands += 1;
+    }
+
+    /// A command that waited does no more.
+    pub(crate) fn end_wait(&mut self, now: Instant) {
+        self.waiting.count(now);
+        self.waiting.commands -= 1;
+    }
+
+    /// Seconds that commands have waited for room by `now`, added up.
+    pub fn wait_seconds(&self, now: Instant) -> f64 {
+        let mut waiting = self.waiting;
+        waiting.count(now);
+        waiting.waited_ps as f64 / 1e12
+    }
+
+    /// Forgets all counters, at the end of a warm-up. What it holds by then counts among the most that it held.
+    pub fn reset_statistics(&mut self, now: Instant) {
+        (self.waiting.waited_ps, self.waiting.until) = (0, now);
+        let longest = self.statistics.lengths.len() - 1;
+        self.statistics = BufferStatistics { pages_max: self.held as u64, ..BufferStatistics::new(longest) };
     }
 
     /// Whether it can hold anything at all.
@@ -300,6 +343,7 @@ impl Buffer {
         if self.held >= self.capacity {
             self.policy.evict(self.held + 1 - self.capacity, &mut self.victim);
             self.held -= self.victim.rest().len();
+            self.statistics.evicted += self.victim.rest().len() as u64;
             self.victim.rest().iter().for_each(|page| gone(page.lpn));
             self.victim.clear();
         }
@@ -348,6 +392,7 @@ impl Buffer {
     #[inline]
     fn count_taken_in(&mut self) {
         self.held += 1;
+        self.statistics.inserted += 1;
         self.statistics.pages_max = self.statistics.pages_max.max(self.held as u64);
     }
 

@@ -279,9 +279,16 @@ impl Flash {
         })
     }
 
-    /// Time that each die spent on what.
-    pub fn die_times(&self) -> impl Iterator<Item = DieTime> {
-        self.dies.iter().map(|d| d.time)
+    /// Time that each die has spent on what by `now`.
+    pub fn die_times(&self, now: Instant) -> impl Iterator<Item = DieTime> {
+        self.dies.iter().map(move |d| {
+            let mut time = d.time;
+            // Time is charged when an operation starts: what is left of it belongs to the time from now on.
+            if let Cell::Busy { operation, ends } = d.cell {
+                time.give_back(self.shared.operations[operation as usize].kind(), ends.since(now));
+            }
+            time
+        })
     }
 
     /// Time that each channel's bus was busy.

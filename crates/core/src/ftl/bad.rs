@@ -175,8 +175,10 @@ impl<M: Medium> Ftl<M> {
         self.change_entry(lpn);
         self.invalidate(ppn, 0);
         // Logged like a deallocation, of no pages: an older copy must not come back in its place.
-        if let Some(stamp) = self.stamp_at(ppn).filter(|s| s.lpn == lpn) {
-            let sequence = stamp.sequence + 1;
+        if self.stamp_at(ppn).is_some_and(|stamp| stamp.lpn == lpn) {
+            // One of its own, as a deallocation that follows has: else nobody could tell which of both came last.
+            self.write_sequence += 1;
+            let sequence = self.write_sequence;
             self.checkpoint.log_deallocation(lpn, 0, sequence);
             let hazard = &mut self.superblocks[self.layout.superblock_of(ppn) as usize].log_hazard;
             *hazard = sequence.max(*hazard);

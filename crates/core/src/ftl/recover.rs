@@ -293,7 +293,10 @@ impl<M: Medium> Ftl<M> {
                 self.adopt_rows(&recovery, 0..self.units, &mut best, &mut unsaved);
             }
         }
-        for &(first, count, sequence) in recovery.deallocations.iter().chain(&self.checkpoint.pending) {
+        recovery.deallocations.extend_from_slice(&self.checkpoint.pending);
+        // What was logged later holds, wherever its superblock is: a page may have been lost since it was deallocated, or before.
+        recovery.deallocations.sort_by_key(|&(.., sequence)| sequence);
+        for &(first, count, sequence) in &recovery.deallocations {
             self.write_sequence = self.write_sequence.max(sequence);
             if recovery.flaw == Some(Flaw::NoDeallocations) {
                 continue;
@@ -553,3 +556,128 @@ impl super::Layout {
 }
 
 const _: () = assert!(Nand::NO_LPN == u32::MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Event;
+    use crate::ftl::{NO_OWNER, plan};
+    use tidewater_nand::Cell;
+
+    /// A translation layer of four dies with blocks of four pages, which writes no checkpoints to speak of.
+    struct Drive {
+        profile: Profile,
+        plan: Plan,
+        ftl: Ftl<Nand>,
+        events: EventQueue,
+        now: Instant,
+    }
+
+    impl Drive {
+        fn new() -> Drive {
+            let mut p = Profile::generic();
+            p.buffer.write_policy = "none".into();
+            (p.ftl.spare_blocks, p.ftl.checkpoint_interval) = (0.0, 10_000);
+            (p.nand.channels, p.nand.ways, p.nand.planes) = (2, 2, 1);
+            (p.nand.blocks_per_plane, p.nand.pages_per_block, p.nand.page_size) = (16, 4, 4 << 10);
+            (p.nand.cell, p.nand.factory_bad_rate) = (Cell::Slc, 0.0);
+            p.check().unwrap();
+            let plan = plan(&p, 0).unwrap();
+            let nand = Nand::new(&p.nand, p.ftl.unit_size, Stamps::Full, 1);
+            let ftl = Ftl::new(&p, nand, &plan, Stamps::Full);
+            Drive { profile: p, plan, ftl, events: EventQueue::new(64), now: Instant::ZERO }
+        }
+
+        fn rest(&mut self) {
+            let (ftl, events) = (&mut self.ftl, &mut self.events);
+            while let Some(at) = events.next_at() {
+                self.now = at;
+                let done = match events.pop_due(at).expect("it is due") {
+                    Event::Bus { channel, inward: true } => ftl.flash.on_loaded(at, events, channel),
+                    Event::Bus { channel, inward: false } => Some(ftl.flash.on_unloaded(at, events, channel)),
+                    Event::Cell { die, generation, kind } => ftl.on_cell(at, events, die, generation, kind),
+                    event => unreachable!("{event:?} is not of the flash side"),
+                };
+                if let Some(done) = done {
+                    let kind = ftl.flash.operation(done).kind();
+                    ftl.on_done(at, events, kind, done);
+                }
+            }
+        }
+
+        fn flush(&mut self) {
+            let mark = self.ftl.begin_flush(self.now, &mut self.events);
+            self.rest();
+            assert!(self.ftl.is_durable(mark));
+        }
+
+        fn write(&mut self, lpn: u32) {
+            assert!(self.ftl.can_write());
+            self.ftl.write(self.now, &mut self.events, lpn, 1, NO_OWNER);
+            self.flush();
+        }
+
+        fn deallocate(&mut self, lpn: u32) {
+            self.ftl.deallocate(lpn, 1);
+            self.flush();
+        }
+
+        fn lose(&mut self, lpn: u32) {
+            let Entry::At(ppn) = self.ftl.map().get(lpn) else { panic!("{lpn} is nowhere") };
+            self.ftl.lose(lpn, ppn);
+            self.flush();
+        }
+
+        /// Deallocations of other pages fill the superblock that takes their log. The next goes to one of a lower number.
+        fn fill_log(&mut self) {
+            let first = self.ftl.checkpoint.ring.back().expect("something was logged").superblock;
+            for lpn in 20.. {
+                self.write(lpn);
+                self.deallocate(lpn);
+                let last = self.ftl.checkpoint.ring.back().expect("something was logged").superblock;
+                if last != first {
+                    return assert!(last < first, "{last} after {first}");
+                }
+            }
+        }
+
+        fn after_power_loss(mut self) -> Ftl<Nand> {
+            let medium = self.ftl.cut_power();
+            let ftl = Ftl::power_on(&self.profile, medium, &self.plan, self.now, &mut self.events, None, Vec::new());
+            self.ftl = ftl;
+            self.rest();
+            assert!(!self.ftl.is_recovering());
+            self.ftl
+        }
+    }
+
+    /// The log was applied in the order in which its superblocks are numbered: a page that flash had lost read as zeroes, as if it
+    /// had been deallocated, and one that had been deallocated since could not be read.
+    #[test]
+    fn of_what_the_log_says_of_a_page_the_last_holds() {
+        let mut drive = Drive::new();
+        drive.write(5);
+        drive.deallocate(5);
+        drive.fill_log();
+        drive.write(5);
+        drive.lose(5);
+        assert_eq!(drive.after_power_loss().map().get(5), Entry::Lost);
+
+        let mut drive = Drive::new();
+        drive.write(5);
+        drive.lose(5);
+        drive.fill_log();
+        drive.deallocate(5);
+        assert_eq!(drive.after_power_loss().map().get(5), Entry::Unmapped);
+
+        // Nothing was written between the two.
+        let mut drive = Drive::new();
+        drive.write(6);
+        drive.deallocate(6);
+        (0..2).for_each(|lpn| drive.write(lpn));
+        drive.write(5);
+        drive.lose(5);
+        drive.deallocate(5);
+        assert_eq!(drive.after_power_loss().map().get(5), Entry::Unmapped);
+    }
+}

@@ -76,6 +76,11 @@ impl Profile {
             let text = "priorities have no effect under round-robin arbitration".into();
             downgrades.push(Downgrade { key: "host.queue_priorities".into(), text });
         }
+        if self.flash.suspend && !self.flash.read_priority {
+            let text =
+                "nothing is suspended where reads do not go first: it has no effect without read_priority".into();
+            downgrades.push(Downgrade { key: "flash.suspend".into(), text });
+        }
         Ok(downgrades)
     }
 

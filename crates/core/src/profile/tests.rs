@@ -326,6 +326,13 @@ fn a_setting_without_effect_is_told() {
     assert!(downgrades[1].to_string().contains("no effect under round-robin"), "{downgrades:?}");
     profile.set("host.arbitration", "weighted").unwrap();
     assert_eq!(profile.check().unwrap().len(), 1);
+
+    profile = Profile::generic();
+    profile.set("flash.read_priority", "false").unwrap();
+    let told = profile.check().unwrap();
+    assert!(told.iter().any(|one| one.key == "flash.suspend"), "nothing is suspended any more: {told:?}");
+    profile.set("flash.suspend", "false").unwrap();
+    assert!(profile.check().unwrap().iter().all(|one| one.key != "flash.suspend"));
 }
 
 /// Probability that a Poisson variable of mean `mean` passes `bound`.

@@ -60,7 +60,25 @@ pub fn caveats(records: &[Labelled]) -> Vec<String> {
         caveats.push("The runs were made by different versions.".to_owned());
     }
     caveats.extend(same_flash(records));
+    caveats.extend(all_that_is_asked_for(records));
     caveats
+}
+
+/// Runs with sizes of host memory among which is 0, which a reader takes for none.
+fn all_that_is_asked_for(records: &[Labelled]) -> Option<String> {
+    let size = |run: &Labelled| run.record.profile.settings.get("hmb.size").cloned();
+    let lent = |run: &&Labelled| {
+        let zero = size(run).is_some_and(|size| size.trim_end_matches('B') == "0");
+        run.record.host_memory.as_ref().map(|memory| memory.lent_bytes).filter(|&bytes| zero && bytes > 0)
+    };
+    let all = records.iter().find_map(|run| lent(&run))?;
+    let varies = records.windows(2).any(|pair| size(&pair[0]) != size(&pair[1]));
+    varies.then(|| {
+        format!(
+            "hmb.size=0 stands for as much as the drive asks for ({} here), not for none: hmb.enabled=false lends nothing.",
+            crate::units::bytes(all)
+        )
+    })
 }
 
 /// The options of the replay that not all runs had alike.
@@ -180,6 +198,27 @@ mod tests {
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].contains("0.07, 0.1 (12.5 % spare)") && !told[0].contains("0.28"), "{told:?}");
         assert!(caveats(&[made("0.07", 0.125, 100), made("0.28", 0.5, 150)]).is_empty());
+    }
+
+    /// Whoever compares sizes takes 0 for none.
+    #[test]
+    fn a_size_of_host_memory_of_0_is_told_to_be_all_that_is_asked_for() {
+        let lent = |size: &str, lent_bytes: u64| {
+            let host_memory = Some(crate::record::HostMemory { lent_bytes, ..Default::default() });
+            let mut record = Record { host_memory, ..Record::default() };
+            record.profile.settings.insert("hmb.size".into(), size.into());
+            record.profile.settings.insert("hmb.enabled".into(), "true".into());
+            run(size, record)
+        };
+        let told = caveats(&[lent("0", 64 << 20), lent("8MiB", 8 << 20)]);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("64 MiB") && told[0].contains("hmb.enabled=false"), "{told:?}");
+        assert!(caveats(&[lent("0", 64 << 20), lent("0", 64 << 20)]).is_empty());
+        assert!(caveats(&[lent("8MiB", 8 << 20), lent("16MiB", 16 << 20)]).is_empty());
+        // Where nothing is lent, or nothing could be placed there, 0 says nothing.
+        let mut without = lent("0", 0);
+        without.record.host_memory = None;
+        assert!(caveats(&[without, lent("8MiB", 8 << 20)]).is_empty());
     }
 
     #[test]

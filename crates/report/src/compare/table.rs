@@ -16,22 +16,9 @@ pub fn table(records: &[Labelled], width: usize) -> String {
     let rows: Vec<String> = metrics.iter().map(|metric| printable(&metric.name)).collect();
     let cells: Vec<Vec<String>> = (0..records.len()).map(|i| metrics.iter().map(|m| cell(m, i)).collect()).collect();
     let labels: Vec<String> = records.iter().map(|run| printable(&run.label)).collect();
-    let mut out = glance(&metrics, &labels, width);
+    let mut out = over_seeds(records, &metrics, &rows, width);
+    out += &glance(&metrics, &labels, width);
     out += &side_by_side(&rows, &labels, &cells, width);
-    let groups = seeds::groups(records);
-    if !groups.is_empty() {
-        let labels: Vec<String> =
-            groups.iter().map(|group| printable(&format!("{} ({})", group.label, seeds_of(group)))).collect();
-        let by_metric: Vec<_> = metrics.iter().map(|metric| seeds::cells(metric, &groups, " *")).collect();
-        let cell = |text: &Option<String>| match text {
-            Some(text) if text.ends_with(" *") => text.clone(),
-            text => format!("{}  ", text.as_deref().unwrap_or("-")),
-        };
-        let cells: Vec<Vec<String>> =
-            (0..groups.len()).map(|i| by_metric.iter().map(|cells| cell(&cells[i])).collect()).collect();
-        let _ = writeln!(out, "\nOver seeds: {SEEDS}");
-        out += &side_by_side(&rows, &labels, &cells, width);
-    }
     let mut out: String = out.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     if records.len() > 1 {
         let _ = writeln!(out, "\n* best of its row; percentages and factors compare with {}", printable(&first.label));
@@ -43,6 +30,24 @@ pub fn table(records: &[Labelled], width: usize) -> String {
         let _ = writeln!(out, "warning: {}", printable(&warning));
     }
     out
+}
+
+/// The figures of runs that differ in their seed alone, taken together: what is looked for first. Nothing where there are none.
+fn over_seeds(records: &[Labelled], metrics: &[Metric], rows: &[String], width: usize) -> String {
+    let groups = seeds::groups(records);
+    if groups.is_empty() {
+        return String::new();
+    }
+    let labels: Vec<String> =
+        groups.iter().map(|group| printable(&format!("{} ({})", group.label, seeds_of(group)))).collect();
+    let by_metric: Vec<_> = metrics.iter().map(|metric| seeds::cells(metric, &groups, " *")).collect();
+    let cell = |text: &Option<String>| match text {
+        Some(text) if text.ends_with(" *") => text.clone(),
+        text => format!("{}  ", text.as_deref().unwrap_or("-")),
+    };
+    let cells: Vec<Vec<String>> =
+        (0..groups.len()).map(|i| by_metric.iter().map(|cells| cell(&cells[i])).collect()).collect();
+    format!("Over seeds: {SEEDS}\n{}\nEach run:\n", side_by_side(rows, &labels, &cells, width))
 }
 
 /// How the figures of groups are introduced.

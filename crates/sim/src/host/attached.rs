@@ -430,7 +430,7 @@ impl<A: Application, M: Medium> World<Device<M>> for Attached<A> {
 
     fn stop(&mut self, now: Instant, device: &Device<M>) -> bool {
         if let Some(backlog) = &mut self.backlog {
-            backlog.look(now, device);
+            backlog.look(now, device, self.client.as_ref().map_or(0, LogClient::loads));
         }
         self.app.is_over(now) || self.failure().is_some()
     }

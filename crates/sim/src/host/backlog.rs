@@ -2,6 +2,7 @@
 
 use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
+use tidewater_core::fast::LaneStatistics;
 use tidewater_nand::Medium;
 
 /// Looks that are kept; when there are more, every second goes, and looks are half as frequent from then on: how long a log runs
@@ -14,21 +15,25 @@ pub struct Backlog {
     every: Duration,
     next_at: Instant,
     points: Vec<(Instant, [u64; 2])>,
+    /// What the lane and its client had counted when measuring began.
+    before: Option<(LaneStatistics, u64)>,
 }
 
 impl Backlog {
     /// Looks from `begin` on.
     pub fn new(begin: Instant) -> Backlog {
-        Backlog { every: Duration::from_us(1), next_at: begin, points: Vec::with_capacity(POINTS_MAX) }
+        Backlog { every: Duration::from_us(1), next_at: begin, points: Vec::with_capacity(POINTS_MAX), before: None }
     }
 
-    /// Looks, if it is time. The drive is as it has been since the last event, so one look stands for all that were due.
-    pub fn look<M: Medium>(&mut self, now: Instant, device: &Device<M>) {
+    /// Looks, if it is time. The drive is as it has been since the last event, so one look stands for all that were due. `loads`: of
+    /// the client so far.
+    pub fn look<M: Medium>(&mut self, now: Instant, device: &Device<M>, loads: u64) {
         if now < self.next_at {
             return;
         }
         let Some(function) = device.fast().function(0) else { return };
         let lane = &function.lanes()[0];
+        self.before.get_or_insert((lane.statistics, loads));
         self.add(now, [lane.freed(), lane.durable()].map(|end| lane.credit().saturating_sub(end)));
     }
 
@@ -43,6 +48,22 @@ impl Backlog {
         }
         self.points.push((now, bytes));
         self.next_at = now + self.every;
+    }
+
+    /// What of these counts belongs to the time since measuring began.
+    pub fn measured(&self, lane: &LaneStatistics, loads: u64) -> (LaneStatistics, u64) {
+        let (before, loads_before) = self.before.unwrap_or_default();
+        let since = LaneStatistics {
+            stores: lane.stores - before.stores,
+            bytes: lane.bytes - before.bytes,
+            dropped: lane.dropped - before.dropped,
+            pages: lane.pages - before.pages,
+            bytes_destaged: lane.bytes_destaged - before.bytes_destaged,
+            partial_pages: lane.partial_pages - before.partial_pages,
+            rewritten_pages: lane.rewritten_pages - before.rewritten_pages,
+            ..*lane
+        };
+        (since, loads - loads_before)
     }
 
     /// Instants, and the bytes that were credited then and had not left the ring, and those that were not on flash.

@@ -62,11 +62,11 @@ pub struct LogOutcome {
     pub measured: Measured,
     /// The end of the measurement.
     pub ended: Instant,
-    /// What the lane counted, on the fast side.
+    /// What the lane counted since measuring began, on the fast side.
     pub lane: Option<LaneStatistics>,
     /// How the log stood at the end, on the fast side.
     pub state: Option<State>,
-    /// Loads of the control page, on the fast side.
+    /// Loads of the control page since then, on the fast side.
     pub loads: u64,
 }
 
@@ -168,12 +168,15 @@ impl LogRun {
         }
         let ended = if host.app.workers.is_done() { device.now().min(self.until) } else { self.until };
         let function = device.fast().function(0).filter(|_| self.to == LogTo::Fast);
+        let loads = host.client.as_ref().map_or(0, LogClient::loads);
+        let counted = function.zip(host.backlog.as_ref());
+        let counted = counted.map(|(function, backlog)| backlog.measured(&function.lanes()[0].statistics, loads));
         let outcome = LogOutcome {
             measured: host.app.workers.measured().clone(),
             ended,
-            lane: function.map(|function| function.lanes()[0].statistics),
+            lane: counted.map(|(lane, _)| lane),
             state: host.backlog.as_ref().map(|backlog| state_of(&device, backlog, self.warm_until)),
-            loads: host.client.as_ref().map_or(0, LogClient::loads),
+            loads: counted.map_or(0, |(_, loads)| loads),
         };
         Ok((host.app.workers, outcome))
     }

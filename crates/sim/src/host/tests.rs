@@ -316,3 +316,24 @@ fn a_transaction_larger_than_all_buffers_goes_through_them_in_parts() {
     assert_eq!(workers.measured().commit.count(), 300_000 / 16_384 + 1);
     assert!(now > Instant::ZERO + us(190), "{now:?}");
 }
+
+/// Pages and loads of the warm-up counted beside bytes that were measured behind it.
+#[test]
+fn what_is_told_of_the_lane_is_of_the_time_that_was_measured() {
+    let run = LogRun {
+        to: LogTo::Fast,
+        workers: WorkersSpec::default(),
+        warm_until: Instant::ZERO + us(20_000),
+        until: Instant::ZERO + us(22_000),
+        seed: 1,
+    };
+    let villars = tidewater_core::profile::builtin("villars").unwrap();
+    let outcome = run.run(&villars, LogSource::synthesize(&LogSpec::default())).unwrap();
+    let (lane, groups) = (outcome.lane.unwrap(), outcome.measured.commit.count());
+    assert!(lane.pages > 0 && lane.pages * 4_096 <= outcome.measured.bytes + villars.fast.size, "{lane:?}");
+    assert!(lane.bytes_destaged <= outcome.measured.bytes + villars.fast.size, "{lane:?}");
+    // Each group waits for its credit, and looks a few times.
+    assert!(outcome.loads > 0 && outcome.loads <= 20 * groups, "{} loads for {groups} groups", outcome.loads);
+    let state = outcome.state.unwrap();
+    assert!(state.destaged > 2 * lane.bytes_destaged, "how it stands at the end is of all time: {state:?}");
+}

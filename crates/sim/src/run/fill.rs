@@ -68,8 +68,15 @@ pub(super) fn record<S: Source>(device: &Device, host: &Host<S>, end: Instant) -
             &device.profile().buffer.write_policy,
             &placements,
             Use::WriteBuffer,
+            device.now(),
         ),
-        read_cache: cache(device.read_cache(), &device.profile().buffer.read_policy, &placements, Use::ReadCache),
+        read_cache: cache(
+            device.read_cache(),
+            &device.profile().buffer.read_policy,
+            &placements,
+            Use::ReadCache,
+            device.now(),
+        ),
         map_cache,
         host_memory: host_memory(device),
         destage_length_pages: destage_lengths(device.write_buffer()),
@@ -166,7 +173,7 @@ fn flash(device: &Device) -> Flash {
         merges_isolation: ftl.isolation_merges,
         reads_host: flash.operations_of(FlashSource::HostRead),
         reads_collected: flash.operations_of(FlashSource::CollectRead) + flash.operations_of(FlashSource::FoldRead),
-        reads_meta: flash.operations_of(FlashSource::Recovery),
+        reads_meta: flash.operations_of(FlashSource::MapRead) + flash.operations_of(FlashSource::Recovery),
         erases_total: ftl.erases,
         erases_wear_levelling: (ftl.wear_moves * planes).min(ftl.erases),
         grown_bad_blocks: ftl.program_failures + ftl.erase_failures,
@@ -259,7 +266,7 @@ fn host_memory(device: &Device) -> Option<HostMemory> {
     })
 }
 
-fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> Cache {
+fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use, now: Instant) -> Cache {
     if !buffer.is_enabled() {
         return Cache { policy: "none".into(), ..Cache::default() };
     }
@@ -272,13 +279,13 @@ fn cache(buffer: &Buffer, policy: &str, placements: &Placements, used: Use) -> C
         hits: counts.hits,
         misses: counts.misses,
         hit_ratio: counts.hit_ratio(),
-        insertions: counts.misses,
+        insertions: counts.inserted,
         evictions: counts.evicted,
         read_hits: counts.read_hits,
         pages_merged: counts.merged,
         padding_reads: counts.padding_reads,
         pages_max: counts.pages_max,
-        ..Cache::default()
+        wait_seconds: buffer.wait_seconds(now),
     }
 }
 
@@ -352,8 +359,7 @@ fn utilization(device: &Device, seconds: f64) -> Utilization {
     let channels = device.profile().nand.channels;
     let flash = &device.ftl().flash;
     let die = |(i, time): (usize, tidewater_core::flash::DieTime)| {
-        // Suspending and resuming happens for reads. What began within the run is counted to its end, so shares may pass 1
-        // by the length of one operation.
+        // Suspending and resuming happens for reads; a suspension that has begun is counted to its end.
         let shares = [time.read + time.suspend, time.program, time.erase].map(|t| ratio(secs(t), seconds));
         let scale = shares.iter().sum::<f64>().max(1.0);
         let [read_share, program_share, erase_share] = shares.map(|share| share / scale);
@@ -366,7 +372,7 @@ fn utilization(device: &Device, seconds: f64) -> Utilization {
             idle_share: (1.0 - read_share - program_share - erase_share).max(0.0),
         }
     };
-    let mut dies: Vec<DieUse> = flash.die_times().enumerate().map(die).collect();
+    let mut dies: Vec<DieUse> = flash.die_times(device.now()).enumerate().map(die).collect();
     dies.sort_by_key(|die| (die.channel, die.die));
     Utilization {
         channels: flash

@@ -1,3 +1,4 @@
+mod edges;
 mod past;
 mod series;
 mod slc;

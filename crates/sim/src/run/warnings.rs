@@ -25,6 +25,8 @@ const STEADY_UNITS: u64 = 10_000;
 const QUEUED: f64 = 10.0;
 /// Fewer requests at once than this are no queue worth a word, however few dies there are.
 const QUEUE_MIN: usize = 32;
+/// More than this share of requests out of order are more than what several queues or processors mix up.
+const REORDERED: f64 = 0.05;
 /// A request in a hundred that took longer than so many of the longest that flash does in one go stood in a queue: collection
 /// alone keeps a tail within a few erases.
 const TAIL_OPERATIONS: u64 = 8;
@@ -56,6 +58,7 @@ pub(super) fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String
         let were = if skipped == 1 { "was" } else { "were" };
         warnings.push(format!("{} of the trace {were} skipped", plural_exact(skipped, "malformed line")));
     }
+    warnings.extend(out_of_order(host));
     if device.ftl().is_read_only() {
         warnings.push("the drive has reached the end of its life and is read-only".into());
     }
@@ -76,6 +79,20 @@ pub(super) fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String
     let past = host.options.device.precondition;
     warnings.extend(little_written(device, past).or_else(|| unsteady(&host.metrics, past)));
     warnings
+}
+
+/// Says so when many requests came with a later one that stands before them in the trace, and not at their time.
+fn out_of_order<S: Source>(host: &Host<S>) -> Option<String> {
+    let (late, all) = (host.source.reordered(), host.pulled);
+    if host.options.pacing != Pacing::Arrival || late as f64 <= REORDERED * all as f64 {
+        return None;
+    }
+    Some(format!(
+        "{} of {} are stamped earlier than one before them in the trace, and came at once with it: perhaps several traces stand one \
+         after the other, each from its own time 0 (replay them one by one, or sort the lines by time)",
+        grouped(late),
+        plural_exact(all, "request")
+    ))
 }
 
 /// Says so when the host would lend memory, but less than the drive takes.
@@ -201,7 +218,8 @@ fn backlog<S: Source>(device: &Device, host: &Host<S>) -> Option<String> {
     let all = host.metrics.all();
     let longest = |times: &[Duration]| times.iter().copied().max().unwrap_or(Duration::ZERO);
     // What dies did for all requests, and the least that one waits for flash alone.
-    let worked: f64 = flash.die_times().map(|die| die.read + die.program + die.erase).map(Duration::as_secs_f64).sum();
+    let times = flash.die_times(device.now());
+    let worked: f64 = times.map(|die| die.read + die.program + die.erase).map(Duration::as_secs_f64).sum();
     let served = ratio(worked, all.count() as f64) + longest(&nand.read_time).as_secs_f64();
     let mean = all.mean().as_secs_f64();
     let at_once = longest(&nand.read_time) + longest(&nand.program_time) + nand.erase_time;

@@ -598,12 +598,14 @@ fn sped_up(arrival: Instant, speedup: f64) -> Instant {
 impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
     #[inline]
     fn next_at(&self) -> Instant {
-        self.due.min(self.cut_at)
+        // In a pause, too, the flash is looked at when an interval of the time series ends. While nothing is due here something ends
+        // before long, and then it is.
+        if self.due == Instant::NEVER { self.cut_at } else { self.due.min(self.sample_at) }
     }
 
     #[inline(always)]
     fn submit(&mut self, now: Instant) -> Option<Input<'_>> {
-        if now >= self.cut_at {
+        if now < self.due || now >= self.cut_at {
             return None;
         }
         let mut cursor = match self.cursor {

@@ -1,10 +1,12 @@
 //! Bytes of a trace: a file, standard input or memory; plain, gzip or zstd, told apart by their first bytes.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::GzDecoder;
 
 use crate::workload::SourceError;
 
@@ -93,7 +95,7 @@ impl Input {
         }
         let raw = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(magic[..filled].to_vec()).chain(counted));
         let inner: Box<dyn Read + Send> = match magic[..filled] {
-            [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(raw)),
+            [0x1f, 0x8b, ..] => Box::new(Members(Some(GzDecoder::new(raw)))),
             // A frame, or one to be skipped (RFC 8878, 3.1.2), with which pzstd begins.
             [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => {
                 Box::new(zstd::stream::read::Decoder::with_buffer(raw)?)
@@ -128,6 +130,42 @@ impl Read for Counted {
         let read = self.inner.read(buffer)?;
         self.consumed.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
+    }
+}
+
+/// What the members of a gzip file hold, one after the other. Zeroes behind a member are padding, as tapes and block devices leave
+/// it: gzip(1) passes over them as well. `None`: the end.
+struct Members<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(mut rest) = self.0.take().map(GzDecoder::into_inner) else { break };
+            if skip_zeroes(&mut rest)? {
+                self.0 = Some(GzDecoder::new(rest));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Passes over zeroes. False: nothing else follows.
+fn skip_zeroes(input: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let bytes = input.fill_buf()?;
+        let length = bytes.len();
+        match bytes.iter().position(|&byte| byte != 0) {
+            Some(zeroes) => {
+                input.consume(zeroes);
+                return Ok(true);
+            }
+            None if length == 0 => return Ok(false),
+            None => input.consume(length),
+        }
     }
 }
 
@@ -319,6 +357,22 @@ mod tests {
             assert!(lines.next_line().unwrap().is_none());
             assert_eq!((lines.line(), lines.progress()), (20_000, Some(1.0)));
         }
+    }
+
+    /// As tapes and block devices leave them: gzip(1) passes over them, and the whole trace was refused behind its last line.
+    #[test]
+    fn zeroes_behind_a_gzip_member_are_passed_over() {
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(b"a\nb\n").unwrap();
+        let gz = gz.finish().unwrap();
+        for zeroes in [1, 511, 200_000] {
+            let padded = [&gz[..], &vec![0; zeroes]].concat();
+            assert_eq!(lines(&padded).len(), 2);
+            assert_eq!(bytes_of(&[&padded[..], &gz].concat()), b"a\nb\na\nb\n");
+        }
+        // What is no padding is not taken for it.
+        let mut lines = Input::from_bytes("t", &[&gz[..], b"\0\0rubbish"].concat()).open().unwrap();
+        assert!(lines.next_line().is_err() || lines.next_line().is_err() || lines.next_line().is_err());
     }
 
     #[test]

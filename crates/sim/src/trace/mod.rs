@@ -77,7 +77,7 @@ pub struct Trace {
     devices: Devices,
     map: AddressMap,
     scanned: Option<Scanned>,
-    first_stamp: Option<u128>,
+    epoch: Epoch,
     last: Instant,
     requests: u64,
     reordered: u64,
@@ -101,22 +101,15 @@ impl Trace {
             let reason = "a compact address space needs a file that can be read twice; store the trace first";
             return Err(SourceError::Unfit { file, reason: reason.into() });
         }
-        let mut devices = Devices::new(options.device.as_deref());
-        let (reader, map, scanned) = if options.scan && rereadable {
-            let mut reader = Reader::open(input, options)?;
-            let mut extents = Extents::new(options.compact);
-            let (mut requests, mut first_stamp) = (0, None);
-            while let Some(next) = reader.next(&mut devices, |device, record| {
-                since_first(&mut first_stamp, record)?;
-                extents.add(device, record.offset, record.length);
-                Ok(())
-            }) {
-                next?;
-                requests += 1;
+        let mut epoch = Epoch::new(options.skip_bad);
+        let (reader, devices, map, scanned) = if options.scan && rereadable {
+            let mut pass = Pass::over(input, options, epoch)?;
+            if pass.epoch.moved {
+                // Which of the first stamps are wrong is known by now.
+                pass = Pass::over(input, options, pass.epoch.settled())?;
             }
-            if requests == 0 {
-                return Err(nothing(&file, &devices, reader.skipped));
-            }
+            let Pass { reader, devices, extents, requests, .. } = pass;
+            epoch = pass.epoch.settled();
             let format = reader.format;
             let action = reader.parser.action;
             let (map, extent) = extents
@@ -124,9 +117,10 @@ impl Trace {
                 .map_err(|reason| SourceError::Unfit { file: file.clone(), reason: reason.to_owned() })?;
             let mut again = Reader::open(input, &Options { format: Some(format), ..options.clone() })?;
             again.parser.action = action;
-            (again, map, Some(Scanned { requests, extent }))
+            (again, devices, map, Some(Scanned { requests, extent }))
         } else {
-            (Reader::open(input, options)?, AddressMap::Slots, None)
+            let devices = Devices::new(options.device.as_deref());
+            (Reader::open(input, options)?, devices, AddressMap::Slots, None)
         };
         Ok(Trace {
             file,
@@ -134,7 +128,7 @@ impl Trace {
             devices,
             map,
             scanned,
-            first_stamp: None,
+            epoch,
             last: Instant::ZERO,
             requests: 0,
             reordered: 0,
@@ -173,9 +167,9 @@ impl Trace {
         if self.failed {
             return None;
         }
-        let (map, first_stamp) = (&self.map, &mut self.first_stamp);
+        let (map, epoch) = (&self.map, &mut self.epoch);
         let next = self.reader.next(&mut self.devices, |device, record| {
-            let arrival = since_first(first_stamp, record)?;
+            let arrival = epoch.since_first(record)?;
             let (offset, length) = map.place(device, record.offset, record.length).map_err(|expected| Wrong {
                 column: 1,
                 expected,
@@ -188,7 +182,7 @@ impl Trace {
         });
         match next {
             Some(Ok(mut next)) => {
-                if next.request.arrival < self.last || Some(next.stamp_ps) < self.first_stamp {
+                if next.request.arrival < self.last || Some(next.stamp_ps) < self.epoch.first {
                     self.reordered += 1;
                     next.request.arrival = self.last;
                 }
@@ -209,14 +203,90 @@ impl Trace {
     }
 }
 
-/// Picoseconds from the first request to this one; 0 for one that is stamped earlier.
-fn since_first(first: &mut Option<u128>, record: &Record<'_>) -> Result<u64, Wrong> {
-    let since = record.stamp.saturating_sub(*first.get_or_insert(record.stamp));
-    u64::try_from(since).map_err(|_| Wrong {
+/// From when the requests of a trace are counted.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    /// The stamp of the first request.
+    first: Option<u128>,
+    /// Wrong stamps are passed over. Which ones are wrong, the first two in sequence say that are near each other.
+    passes_over: bool,
+    near: Option<u128>,
+    found: u64,
+    /// Another stamp than the first was taken for `near`.
+    moved: bool,
+}
+
+impl Epoch {
+    fn new(passes_over: bool) -> Epoch {
+        Epoch { first: None, passes_over, near: None, found: 0, moved: false }
+    }
+
+    /// The same for another pass over the trace: which stamps are wrong is known from its begin on.
+    fn settled(self) -> Epoch {
+        Epoch { first: None, found: 2, moved: false, ..self }
+    }
+
+    /// Picoseconds from the first request to this one; 0 for one that is stamped earlier.
+    fn since_first(&mut self, record: &Record<'_>) -> Result<u64, Wrong> {
+        if self.passes_over {
+            self.judge(record)?;
+        }
+        let since = record.stamp.saturating_sub(*self.first.get_or_insert(record.stamp));
+        u64::try_from(since).map_err(|_| far(record, since, "later"))
+    }
+
+    /// Whether a stamp is near those before it. Of two that are not near each other the second is believed until there is a third.
+    fn judge(&mut self, record: &Record<'_>) -> Result<(), Wrong> {
+        let near = *self.near.get_or_insert(record.stamp);
+        let apart = near.abs_diff(record.stamp);
+        if apart <= u64::MAX.into() {
+            self.found += 1;
+        } else if self.found > 1 {
+            return Err(far(record, apart, if record.stamp > near { "later" } else { "earlier" }));
+        } else {
+            (self.first, self.near, self.moved) = (None, Some(record.stamp), true);
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn far(record: &Record<'_>, apart_ps: u128, where_to: &str) -> Wrong {
+    Wrong {
         column: record.stamp_column,
         expected: "a time stamp within 213 days of the first",
-        found: format!("one {} days later", since / 86_400_000_000_000_000),
-    })
+        found: format!("one {} days {where_to}", apart_ps / 86_400_000_000_000_000),
+    }
+}
+
+/// What one pass over a file has found.
+struct Pass {
+    reader: Reader,
+    devices: Devices,
+    extents: Extents,
+    epoch: Epoch,
+    requests: u64,
+}
+
+impl Pass {
+    fn over(input: &Input, options: &Options, mut epoch: Epoch) -> Result<Pass, SourceError> {
+        let mut devices = Devices::new(options.device.as_deref());
+        let mut reader = Reader::open(input, options)?;
+        let mut extents = Extents::new(options.compact);
+        let mut requests = 0;
+        while let Some(next) = reader.next(&mut devices, |device, record| {
+            epoch.since_first(record)?;
+            extents.add(device, record.offset, record.length);
+            Ok(())
+        }) {
+            next?;
+            requests += 1;
+        }
+        if requests == 0 {
+            return Err(nothing(&input.name(), &devices, reader.skipped));
+        }
+        Ok(Pass { reader, devices, extents, epoch, requests })
+    }
 }
 
 /// The error for a trace without requests.
@@ -245,6 +315,10 @@ impl Source for Trace {
 
     fn skipped(&self) -> u64 {
         self.reader.skipped
+    }
+
+    fn reordered(&self) -> u64 {
+        self.reordered
     }
 
     fn extent(&self) -> Option<u64> {

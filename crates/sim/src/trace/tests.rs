@@ -91,6 +91,32 @@ fn a_stamp_213_days_after_the_first_is_refused_where_it_stands() {
     assert!(trace.next().is_none());
 }
 
+/// Everything behind a first line with a wrong stamp was skipped, or arrived at once.
+#[test]
+fn a_wrong_stamp_is_skipped_wherever_it_stands() {
+    let good = |i: u64| format!("{},h,0,Write,{},512,1\n", 128_166_385_295_514_663 + 10_000 * i, i * 4_096);
+    for (wrong, at) in [("1", 0), ("1", 1), ("1", 3), ("999999999999999999", 0), ("999999999999999999", 1)] {
+        let mut all: Vec<String> = (0..4).map(good).collect();
+        all.insert(at, format!("{wrong},h,0,Write,4096,512,1\n"));
+        let text = all.concat();
+        for scan in [true, false] {
+            let options = Options { skip_bad: true, scan, ..Options::default() };
+            let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &options).unwrap();
+            let found: Vec<Request> = std::iter::from_fn(|| trace.next()).map(|request| request.unwrap()).collect();
+            let times: Vec<u64> = found.iter().map(|request| request.arrival.as_ps() / 1_000_000_000).collect();
+            if scan {
+                assert_eq!((times, trace.skipped(), trace.reordered()), (vec![0, 1, 2, 3], 1, 0), "{wrong} at {at}");
+            } else {
+                // A pipe cannot be read again: where one of the first two is wrong, both have been given by then.
+                assert!(
+                    times.is_sorted() && times.len() >= 4 && times.last() >= Some(&2),
+                    "{wrong} at {at}: {times:?}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn a_very_long_line_is_refused_and_can_be_skipped() {
     let text = format!("0,1,512,w,0.0\n{}\n0,2,512,w,0.0\n", "x".repeat(200_000));

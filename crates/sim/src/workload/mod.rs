@@ -206,6 +206,11 @@ pub trait Source {
         0
     }
 
+    /// Requests so far that were stamped earlier than one before them, and arrive with it.
+    fn reordered(&self) -> u64 {
+        0
+    }
+
     /// Bytes that the requests can address (the highest end of any), where that is known: the least usable size of a
     /// drive that serves them all.
     fn extent(&self) -> Option<u64> {
@@ -278,6 +283,10 @@ impl Source for Workload {
 
     fn skipped(&self) -> u64 {
         each!(self, source => source.skipped())
+    }
+
+    fn reordered(&self) -> u64 {
+        each!(self, source => source.reordered())
     }
 
     fn extent(&self) -> Option<u64> {

@@ -72,6 +72,10 @@ impl<S: Source> Source for Slice<S> {
         self.source.skipped()
     }
 
+    fn reordered(&self) -> u64 {
+        self.source.reordered()
+    }
+
     fn extent(&self) -> Option<u64> {
         self.source.extent()
     }

@@ -19,3 +19,19 @@ fn erases_are_told_of_the_interval_in_which_they_were() {
         assert!((point.erases as f64 - expected).abs() <= 5.0 + expected / 10.0, "{expected} at {point:?}");
     }
 }
+
+/// A burst fills the SLC cache, which is folded while the host is quiet: the blocks that gave back were told of the burst.
+#[test]
+fn erases_of_a_pause_are_told_of_the_pause() {
+    let burst = |at_us: u64| (0..64u64).map(move |i| request(at_us, Op::Write, i << 16, 1 << 16));
+    let profile = super::slc::cached(&["slc.fold_after=100ms"]);
+    let record = run(&profile, list(burst(0).chain(burst(1_000_000))), RunOptions::default()).unwrap().record;
+    let points = record.time_series.points.iter().filter(|point| point.erases > 0);
+    let erases: Vec<(f64, u64)> = points.map(|point| (point.t_seconds, point.erases)).collect();
+    let told = |within: &dyn Fn(f64) -> bool| erases.iter().filter(|(at, _)| within(*at)).map(|one| one.1).sum::<u64>();
+    assert!(record.erases > 0 && told(&|_| true) == record.erases, "{} erases", record.erases);
+    assert_eq!(told(&|at| at < 0.09), 0, "of the burst, {erases:?}");
+    // Folding moves a row in little more than a program, on each of four dies.
+    let lasts = 256.0 * us(profile.nand.program_time[0]) * 1e-6;
+    assert_eq!(told(&|at| at > 0.15 + 2.0 * lasts), 0, "long after it, {erases:?}");
+}

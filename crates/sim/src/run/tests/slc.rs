@@ -4,7 +4,7 @@ use super::*;
 use tidewater_report::record::Slc;
 
 /// Four dies of TLC flash with blocks of 96 pages (32 in single-level mode), and room for 4 MiB of writes in the cache.
-fn cached(settings: &[&str]) -> Profile {
+pub(super) fn cached(settings: &[&str]) -> Profile {
     let tlc = [
         "nand.cell=tlc",
         "nand.pages_per_block=96",

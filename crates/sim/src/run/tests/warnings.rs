@@ -144,3 +144,23 @@ fn host_memory_that_the_drive_does_not_take_is_told() {
     let told = warned(&wish, "no host memory was lent").unwrap_or_else(|| panic!("{:?}", wish.warnings));
     assert!(told.contains("lent: 4 MiB"), "{told}");
 }
+
+/// Several outputs of blkparse one after the other each begin at time 0: all but the first were replayed in a burst, unsaid.
+#[test]
+fn stamps_that_go_back_are_told_where_they_are_many() {
+    let replayed = |stamps: Vec<u64>| {
+        let line = |ms: u64| format!("0,{},4096,W,0.{ms:03}\n", ms * 8);
+        let text: String = stamps.into_iter().map(line).collect();
+        let input = crate::trace::Input::from_bytes("t", text.as_bytes());
+        let trace = crate::trace::Trace::open(&input, &crate::trace::Options::default()).unwrap();
+        move |options: RunOptions| run(&tiny(), trace, options).unwrap().record
+    };
+    let twice = || replayed((0..400).chain(0..400).collect());
+    let record = twice()(RunOptions::default());
+    let told = warned(&record, "399 of 800 requests").unwrap_or_else(|| panic!("{:?}", record.warnings));
+    assert!(told.contains("before") && told.contains("at once"), "{told}");
+    // In a closed loop stamps do not count, and here and there one that is out of order changes nothing.
+    assert!(warned(&twice()(at_depth(4)), "399").is_none());
+    let few = replayed((0..400).chain([398]).collect())(RunOptions::default());
+    assert!(warned(&few, "stamp").is_none(), "{:?}", few.warnings);
+}

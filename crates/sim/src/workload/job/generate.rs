@@ -232,6 +232,21 @@ struct Pace {
     bytes: u64,
 }
 
+/// Flushes behind so many writes, by either of two intervals: one where both are due.
+fn flushes(intervals: [u64; 2], writes: u64) -> u64 {
+    let of = |every: u64| writes.checked_div(every).unwrap_or(0);
+    let [a, b] = intervals;
+    let gcd = {
+        let (mut a, mut b) = (a, b);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let both = if a == 0 || b == 0 { 0 } else { of((a / gcd).saturating_mul(b)) };
+    of(a).saturating_add(of(b)) - both
+}
+
 /// The requests of one thread.
 pub struct ThreadSource {
     name: String,
@@ -253,8 +268,8 @@ pub struct ThreadSource {
     positions: [u64; 3],
     requests_left: u64,
     bytes_left: u64,
-    flush_interval: u64,
-    writes_until_flush: u64,
+    flush_intervals: [u64; 2],
+    writes: u64,
     flush_due: bool,
     fua: bool,
     pace: Option<Pace>,
@@ -328,7 +343,7 @@ impl ThreadSource {
                 Access::Mixed => (data as f64 * (1.0 - read_share)) as u64,
                 Access::Read | Access::Trim => 0,
             };
-            data.saturating_add(writes.checked_div(spec.flush_interval).unwrap_or(0))
+            data.saturating_add(flushes(spec.flush_intervals, writes))
         });
         let paced = spec.rate.is_some() || spec.rate_iops.is_some();
         Ok(ThreadSource {
@@ -352,8 +367,8 @@ impl ThreadSource {
             positions: [0; 3],
             requests_left,
             bytes_left: io_size,
-            flush_interval: spec.flush_interval,
-            writes_until_flush: spec.flush_interval,
+            flush_intervals: spec.flush_intervals,
+            writes: 0,
             flush_due: false,
             fua: spec.fua,
             pace: paced.then_some(Pace { rate: spec.rate, rate_iops: spec.rate_iops, bytes: 0 }),
@@ -463,12 +478,9 @@ impl Source for ThreadSource {
         if self.bytes_left != u64::MAX {
             self.bytes_left = self.bytes_left.saturating_sub(length);
         }
-        if op == Op::Write && self.flush_interval > 0 {
-            self.writes_until_flush -= 1;
-            if self.writes_until_flush == 0 {
-                self.writes_until_flush = self.flush_interval;
-                self.flush_due = true;
-            }
+        if op == Op::Write && self.flush_intervals != [0; 2] {
+            self.writes += 1;
+            self.flush_due = self.flush_intervals.iter().any(|&every| every > 0 && self.writes.is_multiple_of(every));
         }
         self.issued += 1;
         Some(Ok(Request { arrival, op, offset: self.base + within, length, fua: self.fua && op == Op::Write }))

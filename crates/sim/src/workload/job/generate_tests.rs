@@ -87,6 +87,27 @@ fn flushes_come_after_every_nth_write() {
     assert!(requests("rw=write,bs=4k,size=40k,sync=1").iter().all(|r| r.fua));
 }
 
+/// The one that was given last held alone: a second of 0 left the first without effect.
+#[test]
+fn fsync_and_fdatasync_both_count() {
+    let after = |job: &str| {
+        let mut writes = 0;
+        let mut after = Vec::new();
+        for request in requests(job) {
+            match request.op {
+                Op::Flush => after.push(writes),
+                _ => writes += 1,
+            }
+        }
+        assert_eq!(source(job).expected_requests(), Some(writes + after.len() as u64), "{job}");
+        after
+    };
+    assert_eq!(after("rw=write,bs=4k,size=48k,fsync=4,fdatasync=0"), [4, 8, 12]);
+    assert_eq!(after("rw=write,bs=4k,size=48k,fdatasync=6,fsync=0"), [6, 12]);
+    // One flush after a write at which both are due, as in fio.
+    assert_eq!(after("rw=write,bs=4k,size=48k,fsync=4,fdatasync=6"), [4, 6, 8, 12]);
+}
+
 #[test]
 fn threads_are_merged_fairly_and_can_be_taken_apart() {
     let text = "[global]\nbs=4k\nsize=1m\n[a]\nrw=read\n[b]\nrw=write\niodepth=8\n";

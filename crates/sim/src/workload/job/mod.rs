@@ -119,8 +119,8 @@ pub struct ThreadSpec {
     pub rate: Option<u64>,
     /// `rate_iops`: requests per second, of all operations together.
     pub rate_iops: Option<u64>,
-    /// `fsync`, `fdatasync`: a flush after so many writes; 0: never.
-    pub flush_interval: u64,
+    /// `fsync` and `fdatasync`: a flush after so many writes, each; 0: never.
+    pub flush_intervals: [u64; 2],
     /// `sync`: every write has Force Unit Access.
     pub fua: bool,
     /// `randseed`.

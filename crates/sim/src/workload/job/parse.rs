@@ -248,7 +248,7 @@ fn threads(name: &str, settings: &[&Setting], place: &str) -> Result<Vec<ThreadS
         time_based: false,
         rate: None,
         rate_iops: None,
-        flush_interval: 0,
+        flush_intervals: [0; 2],
         fua: false,
         seed: None,
     };
@@ -275,7 +275,10 @@ fn threads(name: &str, settings: &[&Setting], place: &str) -> Result<Vec<ThreadS
             "number_ios" => thread.number_ios = Some(units::number(value, 1, 1 << 62).map_err(wrong)?),
             "runtime" | "timeout" => thread.runtime = Some(units::time(value).map_err(wrong)?),
             "time_based" => thread.time_based = units::switch(value).map_err(wrong)?,
-            "fsync" | "fdatasync" => thread.flush_interval = units::number(value, 0, 1 << 32).map_err(wrong)?,
+            key @ ("fsync" | "fdatasync") => {
+                let interval = units::number(value, 0, 1 << 32).map_err(wrong)?;
+                thread.flush_intervals[usize::from(key == "fdatasync")] = interval;
+            }
             "sync" => {
                 thread.fua = match value {
                     "none" => false,
@@ -429,7 +432,7 @@ mod tests {
         let job = JobSpec::from_file("a.fio", text).unwrap();
         assert_eq!(job.threads.len(), 3);
         assert_eq!((job.threads[1].offset_shift, job.threads[1].blocks[0].0[0].0), (1 << 30, 8192));
-        assert_eq!((job.threads[2].flush_interval, job.threads[2].blocks[1].0[0].0), (1, 65536));
+        assert_eq!((job.threads[2].flush_intervals, job.threads[2].blocks[1].0[0].0), ([1, 0], 65536));
         assert_eq!(job.threads[2].distribution, Distribution::Zipf(1.2));
         assert_eq!((job.iodepth(), job.extent()), (33, Some(2 << 30)));
     }
