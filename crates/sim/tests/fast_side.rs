@@ -8,7 +8,7 @@ use tidewater_core::profile::{Profile, builtin};
 use tidewater_sim::cluster::{Cluster, LinkModel, Said};
 use tidewater_wire::nvme::Status;
 use tidewater_wire::vendor::{
-    AdminCommand, Epoch, IoCommand, Mode, NO_TIMEOUT, NodeList, ReadLogHeader, Role, TransportSetup, status,
+    AdminCommand, Epoch, IoCommand, Mode, NO_TIMEOUT, NodeList, Promote, ReadLogHeader, Role, TransportSetup, status,
 };
 
 fn profile(settings: &[(&str, &str)]) -> Profile {
@@ -209,4 +209,63 @@ fn a_ring_in_the_data_buffers_memory_slows_both() {
     };
     let (apart, together) = (time("sram"), time("dram"));
     assert!(together > apart, "{together:?} with the ring in the same memory, {apart:?} without");
+}
+
+/// What the primary of a quorum group is asked to wait for is gone when it has been deposed, and its successor's bytes are in its place when it
+/// is primary again.
+#[test]
+fn a_wait_for_credit_does_not_outlive_the_epoch_that_it_began_in() {
+    let profile = profile(&[]);
+    let nodes = 3u8;
+    let devices = (0..nodes).map(|_| device(&profile)).collect();
+    let mut cluster = Cluster::new(devices, LinkModel::default(), true, 1);
+    let mut now = Instant::ZERO;
+    for node in (0..nodes).rev() {
+        let peers: Vec<u8> = (0..nodes).filter(|&peer| peer != node).collect();
+        let setup = TransportSetup {
+            role: if node == 0 { Role::Primary } else { Role::Secondary },
+            node,
+            mode: Mode::Quorum(2),
+            peers: NodeList::new(&peers).unwrap(),
+            report_period_ns: 400,
+            stall_timeout_ns: 1_000_000,
+            ..TransportSetup::default()
+        };
+        let sqe = AdminCommand::TransportSetup { function: 0 }.emit(1);
+        capsule(&mut cluster, now, node.into(), sqe, &setup.to_bytes());
+    }
+    now += Duration::from_ms(1);
+    run_until(&mut cluster, now);
+    let epoch = |cluster: &Cluster<tidewater_nand::Nand>, node| cluster.device(node).unwrap().control_page(0).epoch;
+    let append = |cluster: &mut Cluster<tidewater_nand::Nand>, now, node: usize, bytes: &[u8]| {
+        let command = IoCommand::Append { lane: 0, epoch: epoch(cluster, node), offset: 0, bytes: bytes.len() as u32 };
+        capsule(cluster, now, node, command.emit(2), bytes);
+    };
+    let promote = |cluster: &mut Cluster<tidewater_nand::Nand>, now, node: usize| {
+        let counter = (0..nodes.into()).map(|node| epoch(cluster, node).counter()).max().unwrap_or(0) + 1;
+        let promote = Promote { epoch: Epoch::new(counter, node as u8), ..Promote::default() };
+        capsule(cluster, now, node, AdminCommand::Promote { function: 0 }.emit(3), &promote.to_bytes());
+    };
+    // Alone, the primary's bytes are credited by nobody.
+    cluster.partition(&[0]);
+    append(&mut cluster, now, 0, &[1; 1000]);
+    let wait = IoCommand::WaitCredit { lane: 0, offset: 1000, timeout_ns: NO_TIMEOUT };
+    capsule(&mut cluster, now, 0, wait.emit(7), &[]);
+    promote(&mut cluster, now, 1);
+    now += Duration::from_ms(30);
+    run_until(&mut cluster, now);
+    append(&mut cluster, now, 1, &[2; 2000]);
+    cluster.partition(&[]);
+    now += Duration::from_ms(30);
+    let mut said = run_until(&mut cluster, now);
+    promote(&mut cluster, now, 0);
+    now += Duration::from_ms(30);
+    said.extend(run_until(&mut cluster, now));
+    let page = cluster.device(0).unwrap().control_page(0);
+    assert_eq!((page.role, page.lane[0].credit), (Role::Primary, 2000));
+    let waited = said.iter().find_map(|said| match said {
+        (0, Said::Output(Output::Reply { cid: 7, status, .. })) => Some(*status),
+        _ => None,
+    });
+    assert!(waited.is_some_and(|status| status.same_code(status::DEPOSED_EPOCH)), "{waited:?}");
 }

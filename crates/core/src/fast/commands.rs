@@ -46,6 +46,8 @@ pub(super) struct Wait {
     lane: usize,
     /// The credit that it waits for, or the first byte that it reads.
     offset: u64,
+    /// The epoch that it began in.
+    epoch: Epoch,
     what: What,
     generation: u32,
 }
@@ -190,13 +192,15 @@ impl<M: Medium> Device<M> {
         let place = match waits.iter().position(|wait| wait.what == What::Free) {
             Some(place) => place,
             None if waits.len() < WAITS_MAX => {
-                waits.push(Wait { cid, function, lane, offset, what: What::Free, generation: 0 });
+                let epoch = Epoch::ZERO;
+                waits.push(Wait { cid, function, lane, offset, epoch, what: What::Free, generation: 0 });
                 waits.len() - 1
             }
             None => return Err(vendor_status::BUSY),
         };
         let generation = waits[place].generation.wrapping_add(1);
-        waits[place] = Wait { cid, function, lane, offset, what, generation };
+        let epoch = self.fast.functions[function].epoch();
+        waits[place] = Wait { cid, function, lane, offset, epoch, what, generation };
         self.fast.waiting += 1;
         if !self.try_end_wait(place) {
             if timeout_ns == 0 {
@@ -248,7 +252,15 @@ impl<M: Medium> Device<M> {
 
     /// Ends a wait whose condition holds. False: it does not.
     fn try_end_wait(&mut self, place: usize) -> bool {
-        let Wait { function, lane, offset, what, .. } = self.fast.waits[place];
+        let Wait { function, lane, offset, epoch, what, .. } = self.fast.waits[place];
+        // Whoever waits has stored its bytes in the epoch that it began in. In another they may have been cut, and be somebody else's.
+        if what == What::Credit
+            && let Err(status) = self.may_write(function, epoch)
+        {
+            let Wait { cid, .. } = self.free_wait(place);
+            self.reply(cid, status, 0, Vec::new());
+            return true;
+        }
         let l = &self.fast.functions[function].lanes[lane];
         match what {
             What::Credit if l.credit() >= offset => {

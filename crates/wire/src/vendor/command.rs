@@ -210,7 +210,7 @@ pub enum IoCommand {
         lane: u8,
         /// Stream offset.
         offset: u64,
-        /// Nanoseconds after which the command fails with Timed Out; [`NO_TIMEOUT`] waits for ever.
+        /// Nanoseconds after which the command fails with Timed Out; [`NO_TIMEOUT`] waits for ever, or until the device's epoch is over.
         timeout_ns: u64,
     },
     /// Set the floor of a lane, as a store into its lane page does.

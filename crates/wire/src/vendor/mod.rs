@@ -172,7 +172,8 @@ registry! {
             ["2, 3" => "time-out in nanoseconds; 0 does not wait, all ones waits for ever", "12, 7:0" => "lane",
              "13" => "bytes of the stream", "14, 15" => "stream offset; all ones: where the log ends now"],
             Some(&ReadLogHeader::LAYOUT);
-        /// Waits until the credit reaches an offset. Double word 0 of the completion: how far it is past it.
+        /// Waits until the credit reaches an offset. Double word 0 of the completion: how far it is past it. When the device stops being primary, or begins
+        /// another epoch, the wait ends with Deposed Epoch, Not Primary or Stale Epoch: the bytes may be gone, and others in their place.
         WAIT_CREDIT = 0x84, "Wait for Credit", None,
             ["2, 3" => "time-out in nanoseconds; all ones waits for ever", "12, 7:0" => "lane", "14, 15" => "stream offset"], Option::None;
         /// Sets the floor of a lane, as a store into its lane page does.
