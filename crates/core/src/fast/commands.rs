@@ -427,6 +427,9 @@ impl<M: Medium> Device<M> {
         if f.is_replicated() {
             return Err(vendor_status::BUSY);
         }
+        if f.destage_failed {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED); // A new log would find a place no more than the old one does.
+        }
         let empty = f.log.head() == f.log.tail() && f.lanes.iter().all(Lane::is_idle);
         if !empty || self.fast.waits.iter().any(|wait| wait.function == function && wait.what != What::Free) {
             return Err(vendor_status::BUSY);
