@@ -269,3 +269,72 @@ fn a_wait_for_credit_does_not_outlive_the_epoch_that_it_began_in() {
     });
     assert!(waited.is_some_and(|status| status.same_code(status::DEPOSED_EPOCH)), "{waited:?}");
 }
+
+/// The epoch is the host's to choose: it is what writers are told to go by. One that another node would make, or that is not above what the device knows, is
+/// refused, and so is a promotion that somebody else's higher one has overtaken.
+#[test]
+fn a_promotion_is_to_the_epoch_that_was_asked_for() {
+    let profile = profile(&[]);
+    let mut cluster = Cluster::new((0..3).map(|_| device(&profile)).collect(), LinkModel::default(), true, 1);
+    let mut now = Instant::ZERO;
+    let status_of = |cluster: &mut Cluster<tidewater_nand::Nand>, cid: u16| loop {
+        match cluster.poll() {
+            Some((_, Said::Output(Output::Reply { cid: of, status, .. }))) if of == cid => return Some(status),
+            Some(_) => {}
+            None => return None,
+        }
+    };
+    let set_up = |cluster: &mut Cluster<tidewater_nand::Nand>, node: u8, epoch| {
+        let peers: Vec<u8> = (0..3).filter(|&peer| peer != node).collect();
+        let setup = TransportSetup {
+            role: if node == 0 { Role::Primary } else { Role::Secondary },
+            node,
+            mode: Mode::Quorum(2),
+            peers: NodeList::new(&peers).unwrap(),
+            epoch,
+            report_period_ns: 400,
+            stall_timeout_ns: 1_000_000,
+        };
+        capsule(
+            cluster,
+            Instant::ZERO,
+            node.into(),
+            AdminCommand::TransportSetup { function: 0 }.emit(1),
+            &setup.to_bytes(),
+        );
+        status_of(cluster, 1)
+    };
+    assert_eq!(set_up(&mut cluster, 0, Epoch::new(7, 1)), Some(Status::INVALID_FIELD), "node 1 would make it");
+    for node in [2, 1, 0] {
+        assert_eq!(set_up(&mut cluster, node, Epoch::new(7, 0)), Some(Status::SUCCESS));
+    }
+    let run = |cluster: &mut Cluster<tidewater_nand::Nand>, now: &mut Instant| {
+        *now += Duration::from_ms(30);
+        let said = run_until(cluster, *now);
+        said.into_iter().find_map(|(_, said)| match said {
+            Said::Output(Output::Reply { cid: 3, status, .. }) => Some(status),
+            _ => None,
+        })
+    };
+    assert_eq!(run(&mut cluster, &mut now), None);
+    let epoch = |cluster: &Cluster<tidewater_nand::Nand>, node| cluster.device(node).unwrap().control_page(0).epoch;
+    assert_eq!([0, 1, 2].map(|node| epoch(&cluster, node)), [Epoch::new(7, 0); 3]);
+    let promote = |cluster: &mut Cluster<tidewater_nand::Nand>, now, node: usize, cid, epoch| {
+        let promote = Promote { epoch, ..Promote::default() };
+        capsule(cluster, now, node, AdminCommand::Promote { function: 0 }.emit(cid), &promote.to_bytes());
+        status_of(cluster, cid)
+    };
+    assert_eq!(promote(&mut cluster, now, 1, 3, Epoch::new(8, 2)), Some(Status::INVALID_FIELD));
+    assert_eq!(promote(&mut cluster, now, 1, 3, Epoch::new(7, 1)), Some(status::PROMOTION_EPOCH_LOW));
+    assert_eq!(promote(&mut cluster, now, 1, 3, Epoch::new(12, 1)), None);
+    assert_eq!(run(&mut cluster, &mut now), Some(Status::SUCCESS));
+    assert_eq!([0, 1, 2].map(|node| epoch(&cluster, node)), [Epoch::new(12, 1); 3]);
+    // Nobody hears of the first, and all of the second.
+    cluster.partition(&[0]);
+    assert_eq!(promote(&mut cluster, now, 0, 3, Epoch::new(20, 0)), None);
+    assert_eq!(promote(&mut cluster, now, 2, 4, Epoch::new(30, 2)), None);
+    assert_eq!(run(&mut cluster, &mut now), None);
+    cluster.partition(&[]);
+    assert_eq!(run(&mut cluster, &mut now), Some(status::PROMOTION_EPOCH_LOW));
+    assert_eq!(epoch(&cluster, 0), Epoch::new(30, 2));
+}

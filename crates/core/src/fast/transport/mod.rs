@@ -156,7 +156,7 @@ impl Transport {
         self.now = self.now.max(now);
         let alone = self.persistent.role == Role::StandAlone;
         match command {
-            Command::Setup { node, group, primary, force } => {
+            Command::Setup { node, group, primary, epoch, force } => {
                 if !alone {
                     return Err(CommandError::InGroup);
                 }
@@ -174,17 +174,17 @@ impl Transport {
                 self.persistent.synced_in = Epoch::ZERO;
                 self.reflow();
                 if primary {
-                    self.propose(group.at(Epoch::ZERO), [force, true], log)?;
+                    self.propose(group.at(Epoch::ZERO), epoch, [force, true], log)?;
                 }
             }
             _ if alone => return Err(CommandError::StandAlone),
-            Command::Promote { target, force } => {
+            Command::Promote { target, epoch, force } => {
                 let group = self.persistent.group;
                 let target = target.unwrap_or(group);
                 if !target.contains(self.persistent.node) {
                     return Err(CommandError::NotMember(self.persistent.node));
                 }
-                self.propose(target, [force, false], log)?;
+                self.propose(target, epoch, [force, false], log)?;
             }
             Command::Demote => {
                 self.set_flag(flag::DEPOSED | flag::REFUSED, false);
