@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use tidewater_base::Duration as Time;
 use tidewater_serve::nvme_tcp::Options;
 use tidewater_serve::nvme_tcp::initiator::Transfer;
-use tidewater_wire::fabrics::{self, CONTROLLER_ANY, ConnectData, DISCOVERY_NQN, DataPointer, Fabrics};
+use tidewater_wire::fabrics::{
+    self, CONTROLLER_ANY, ConnectData, DISCOVERY_NQN, DataPointer, Fabrics, PropertySet, property,
+};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::nvme_tcp::{DataPdu, IcReq, Pdu, kind, offset};
 
@@ -565,6 +567,33 @@ fn more_commands_than_entries_and_two_of_one_identifier() {
     let bytes = raw.bytes(&Pdu::CapsuleCmd(silent(17)), &[]);
     raw.send_bytes(&bytes);
     assert_eq!(raw.fatal(&bytes), (SEQUENCE, 0));
+}
+
+/// A reset takes the event requests that wait (section 7.3.2 of the base specification), as those of any controller: their identifiers and places are free.
+#[test]
+fn a_discovery_controller_that_is_reset_forgets_what_waited() {
+    let served = Served::start(options(), 1);
+    let mut raw = Raw::initialized(served.address, PLAIN);
+    let mut data = connect_data(CONTROLLER_ANY);
+    data.subsystem = tidewater_wire::fabrics::Nqn::new(DISCOVERY_NQN).unwrap();
+    raw.send(&Pdu::CapsuleCmd(connect_command(0)), &data.to_bytes());
+    assert_eq!(raw.response().status, Status::SUCCESS);
+    let plain = |sqe: Sqe| DataPointer::Transport { len: 0 }.put(sqe);
+    let configure = |raw: &mut Raw, value: u64| {
+        let set = PropertySet { offset: property::CC, len: 4, value };
+        raw.send(&Pdu::CapsuleCmd(plain(Fabrics::PropertySet(set).emit(1))), &[]);
+        let response = raw.response();
+        assert_eq!((response.cid, response.status), (1, Status::SUCCESS));
+    };
+    // More often than the queue has entries for the four that wait each time.
+    for _ in 0..6 {
+        configure(&mut raw, 0x0046_0001);
+        for cid in 10..14 {
+            let request = Sqe::default().with_dword(0, 0x0C | cid << 16);
+            raw.send(&Pdu::CapsuleCmd(plain(request)), &[]);
+        }
+        configure(&mut raw, 0x0046_0000);
+    }
 }
 
 #[test]
