@@ -1,13 +1,16 @@
 //! Hosts that break the rules: every field of every PDU and of every Fabrics command at its boundaries and beyond. Each gets the
 //! right status, nobody hangs, and hosts beside it notice nothing.
 
-use crate::mock::{BLOCK, Served, VENDOR_SILENT, host, options};
+use crate::mock::{BLOCK, Mock, Served, VENDOR_SILENT, host, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
-use std::net::SocketAddr;
+use nix::sys::resource::{Resource, setrlimit};
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tidewater_base::Duration as Time;
-use tidewater_serve::nvme_tcp::Options;
 use tidewater_serve::nvme_tcp::initiator::Transfer;
+use tidewater_serve::nvme_tcp::{Options, Target};
 use tidewater_wire::fabrics::{
     self, CONTROLLER_ANY, ConnectData, DISCOVERY_NQN, DataPointer, Fabrics, PropertySet, property,
 };
@@ -594,6 +597,32 @@ fn a_discovery_controller_that_is_reset_forgets_what_waited() {
         }
         configure(&mut raw, 0x0046_0000);
     }
+}
+
+/// Set in a process of its own, which may use up its descriptors.
+const ALONE: &str = "TIDEWATER_TEST_ALONE";
+
+/// A connection that waits to be let in and can't be is no work for a thread that has nothing else to do.
+#[test]
+fn a_target_without_descriptors_waits_and_goes_on() {
+    if std::env::var_os(ALONE).is_none() {
+        let test = "hostile::a_target_without_descriptors_waits_and_goes_on";
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        assert!(alone.args([test, "--exact", "--nocapture"]).env(ALONE, "1").status().unwrap().success());
+        return;
+    }
+    let (mut target, mut mock) = (Target::bind(options()).unwrap(), Mock::new(1));
+    let _host = TcpStream::connect(target.addresses()[0]).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, 64, 64).unwrap();
+    let taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let mut now = tidewater_base::Instant::ZERO;
+    let came = (0..1_000).filter(|_| target.poll(now, &mut mock)).count();
+    assert!(came < 3, "it came {came} times");
+    assert_eq!(target.statistics().accepted, 0);
+    drop(taken);
+    now += Time::from_ms(200);
+    let came = (0..3).filter(|_| target.poll(now, &mut mock)).count();
+    assert_eq!((came, target.statistics().accepted), (1, 1));
 }
 
 #[test]
