@@ -10,7 +10,7 @@ use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::status as vendor_status;
 use tidewater_wire::vendor::{
-    AdminCommand, FastSetup, IoCommand, ReadLogHeader, RecordHeader, RecordKind, TAIL, TrimTo, opcode,
+    AdminCommand, Epoch, FastSetup, IoCommand, ReadLogHeader, RecordHeader, RecordKind, TAIL, TrimTo, opcode,
 };
 
 /// Fifty days: longer times never come, as far as anybody waits.
@@ -127,7 +127,7 @@ impl<M: Medium> Device<M> {
                 self.set_floor(function, known(lane)?, floor);
                 Ok(Some(Vec::new()))
             }
-            IoCommand::ReadControlPage => Ok(Some(self.control_page(function).to_bytes().to_vec())),
+            IoCommand::ReadControlPage => Ok(Some(self.shown_control_page(function).to_vec())),
             IoCommand::SealRegion { lane, epoch, offset, bytes } => {
                 let lane = known(lane)?;
                 self.may_write(function, epoch)?;
@@ -458,7 +458,7 @@ impl<M: Medium> Device<M> {
                 if let Some(credit) = status::credit_at(f, at).filter(|_| len == 8) {
                     return credit;
                 }
-                let page = self.control_page(function).to_bytes();
+                let page = self.shown_control_page(function);
                 let mut bytes = [0; 8];
                 let part = page.get(at as usize..(at as usize + len.min(8)).min(page.len())).unwrap_or(&[]);
                 bytes[..part.len()].copy_from_slice(part);
