@@ -393,8 +393,10 @@ impl Transport {
     fn leave(&mut self, log: &mut impl LocalLog) -> Result<(), CommandError> {
         let epoch = self.persistent.promised.next(self.persistent.node).ok_or(CommandError::EpochsUsedUp)?;
         self.step_down(log);
-        // Beyond what it is synced with, the log may end before its newest epoch starts.
-        if self.persistent.synced != self.persistent.history.last() {
+        // Beyond what it is synced with, the log may end before its newest epoch starts. One that does not is whole: it was never
+        // anybody else's, be it that the device was to follow somebody who did not come.
+        let starts = self.persistent.history.last_offsets();
+        if (0..self.lanes()).any(|lane| log.persisted(lane) < starts[lane]) {
             let (history, ends) = self.synced_log(log);
             for (lane, &end) in ends.iter().enumerate().take(self.lanes()) {
                 log.truncate(lane, end.max(log.oldest(lane)));

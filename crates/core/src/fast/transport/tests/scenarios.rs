@@ -464,3 +464,23 @@ fn no_frame_panics() {
         }
     }
 }
+
+/// Whom it was to follow may have been named wrongly: it has given up nothing yet.
+#[test]
+fn a_device_that_leaves_before_it_has_met_its_primary_keeps_its_log() -> Check {
+    let mut net = network(Mode::Eager, 2);
+    net.write(0, 0, 30);
+    net.run(ms(1))?;
+    net.command(1, Command::StandAlone).unwrap();
+    net.write(1, 0, 20);
+    net.run(ms(1))?;
+    let before = net.nodes[1].log.clone();
+    isolate(&mut net, 1, true);
+    let group = Group::new(Epoch::ZERO, Mode::Eager, &[0, 1]).unwrap();
+    net.command(1, Command::Setup { node: 1, group, primary: false, epoch: Epoch::ZERO, force: false }).unwrap();
+    net.run(ms(1))?;
+    net.command(1, Command::StandAlone).unwrap();
+    assert_eq!((net.nodes[1].log.persisted(0), net.credit(1, 0)), (50, 50));
+    assert!((0..50).all(|at| net.nodes[1].log.get(0, at) == before.get(0, at)));
+    Ok(())
+}
