@@ -269,6 +269,11 @@ impl<M: Medium> Device<M> {
                 self.reply(cid, Status::SUCCESS, u32::try_from(beyond).unwrap_or(u32::MAX), Vec::new());
                 true
             }
+            What::Credit if l.withholds(offset) => {
+                let Wait { cid, .. } = self.free_wait(place);
+                self.reply(cid, Status::WRITE_FAULT, 0, Vec::new());
+                true
+            }
             What::Bytes(bytes) if l.released() >= offset.saturating_add(bytes.into()) => {
                 self.read_log(place, bytes);
                 true

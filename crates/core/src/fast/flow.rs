@@ -100,6 +100,7 @@ impl<M: Medium> Device<M> {
         let Some(l) = f.and_then(|f| f.lanes.get_mut(lane)) else { return };
         l.withhold(from);
         self.fail_destage(function);
+        self.go_on_waiting(function);
     }
 
     /// The client has released its regions up to here.

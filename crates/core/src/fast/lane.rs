@@ -266,6 +266,11 @@ impl Lane {
         self.set_replicated(self.replicated);
     }
 
+    /// Whether no credit will ever get to this offset.
+    pub(super) fn withholds(&self, offset: u64) -> bool {
+        offset > self.withheld
+    }
+
     /// Takes the end of the client's released regions. It never falls, but from [`u64::MAX`], which is no use of regions.
     pub(crate) fn set_floor(&mut self, floor: u64) {
         if self.floor == u64::MAX || floor > self.floor {
