@@ -374,6 +374,7 @@ impl<M: Medium> Device<M> {
                 self.announce(function.into(), lane.into(), tail, content);
             }
             Input::Skip { function, lane, to } => self.skip_log(function.into(), lane.into(), to),
+            Input::Withhold { function, lane, from } => self.withhold_log(function.into(), lane.into(), from),
             Input::Capsule { function, sqe, data } => self.capsule(function.into(), &sqe, data),
             Input::Frame { function, frame, content } => self.on_frame(function.into(), *frame, content),
             Input::HostMemory { ticket, answer } => self.on_host_answer(ticket, answer),

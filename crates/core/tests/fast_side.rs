@@ -349,6 +349,29 @@ fn loads_show_the_control_page_and_stores_into_a_lane_page_set_the_floor() {
 }
 
 #[test]
+fn the_sequence_of_the_control_page_changes_with_what_is_on_it() {
+    let mut rig = Rig::new();
+    let sequence = |rig: &Rig| rig.device.load(0, bar::CONTROL + ControlPage::SEQUENCE_OFFSET as u64, 8);
+    let mut seen = vec![sequence(&rig)];
+    for at in [0, 100] {
+        assert!(rig.append(0, at, &bytes(at, 100)).is_success());
+        rig.run_for(Duration::from_us(5));
+        seen.push(sequence(&rig));
+        rig.settle();
+        seen.push(sequence(&rig));
+        assert_eq!(seen.last(), Some(&sequence(&rig)), "nothing has changed");
+    }
+    assert!(seen.iter().all(|sequence| sequence.is_multiple_of(2)), "{seen:?}");
+    let count = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), count, "each was another page: {seen:?}");
+    let cid = rig.io(IoCommand::ReadControlPage, &[]);
+    let (_, _, data) = rig.reply(cid).unwrap();
+    assert_eq!(ControlPage::parse(&data).unwrap().sequence, sequence(&rig));
+}
+
+#[test]
 fn a_full_lba_ring_pushes_back_until_it_is_trimmed() {
     let mut rig = Rig::new();
     let mut at = 0;

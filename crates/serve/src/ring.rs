@@ -547,6 +547,11 @@ mod tests {
         fs::write(&path, &damaged).unwrap();
         assert!(refused(&path, &shape()).contains("its header is damaged"));
         assert_eq!(fs::read(&path).unwrap(), damaged, "it is as it was");
+        // Checksums keep mistakes out, not people.
+        let header = RingHeader::parse(&whole[..RingHeader::SIZE]).unwrap();
+        let forged = RingHeader { generation: [u64::MAX; _], ..header }.to_bytes();
+        fs::write(&path, [&forged, &whole[RingHeader::SIZE..]].concat()).unwrap();
+        assert!(refused(&path, &shape()).contains("its header is damaged"));
         fs::write(&path, b"TIDERING").unwrap();
         assert!(refused(&path, &shape()).contains("less than a ring's header"));
         fs::write(&path, vec![b'x'; 9000]).unwrap();

@@ -225,6 +225,10 @@ mod tests {
         fs::write(&path, &damaged).unwrap();
         assert!(refused(&path, &shape()).contains("damaged"));
         assert_eq!(fs::read(&path).unwrap(), damaged);
+        let header = RingCopyHeader::parse(&whole[..RingCopyHeader::SIZE]).unwrap();
+        let forged = RingCopyHeader { generation: [u64::MAX; _], ..header }.to_bytes();
+        fs::write(&path, [&forged, &whole[RingCopyHeader::SIZE..]].concat()).unwrap();
+        assert!(refused(&path, &shape()).contains("damaged"));
         fs::write(&path, b"x").unwrap();
         assert!(refused(&path, &shape()).contains("is no copy of a ring"));
     }

@@ -8,7 +8,7 @@ use tidewater_core::profile::{Profile, builtin};
 use tidewater_sim::cluster::{Cluster, LinkModel, Said};
 use tidewater_wire::nvme::Status;
 use tidewater_wire::vendor::{
-    AdminCommand, Epoch, IoCommand, Mode, NO_TIMEOUT, NodeList, ReadLogHeader, Role, TransportSetup, status,
+    AdminCommand, Epoch, IoCommand, Mode, NO_TIMEOUT, NodeList, Promote, ReadLogHeader, Role, TransportSetup, status,
 };
 
 fn profile(settings: &[(&str, &str)]) -> Profile {
@@ -209,4 +209,132 @@ fn a_ring_in_the_data_buffers_memory_slows_both() {
     };
     let (apart, together) = (time("sram"), time("dram"));
     assert!(together > apart, "{together:?} with the ring in the same memory, {apart:?} without");
+}
+
+/// What the primary of a quorum group is asked to wait for is gone when it has been deposed, and its successor's bytes are in its place when it
+/// is primary again.
+#[test]
+fn a_wait_for_credit_does_not_outlive_the_epoch_that_it_began_in() {
+    let profile = profile(&[]);
+    let nodes = 3u8;
+    let devices = (0..nodes).map(|_| device(&profile)).collect();
+    let mut cluster = Cluster::new(devices, LinkModel::default(), true, 1);
+    let mut now = Instant::ZERO;
+    for node in (0..nodes).rev() {
+        let peers: Vec<u8> = (0..nodes).filter(|&peer| peer != node).collect();
+        let setup = TransportSetup {
+            role: if node == 0 { Role::Primary } else { Role::Secondary },
+            node,
+            mode: Mode::Quorum(2),
+            peers: NodeList::new(&peers).unwrap(),
+            report_period_ns: 400,
+            stall_timeout_ns: 1_000_000,
+            ..TransportSetup::default()
+        };
+        let sqe = AdminCommand::TransportSetup { function: 0 }.emit(1);
+        capsule(&mut cluster, now, node.into(), sqe, &setup.to_bytes());
+    }
+    now += Duration::from_ms(1);
+    run_until(&mut cluster, now);
+    let epoch = |cluster: &Cluster<tidewater_nand::Nand>, node| cluster.device(node).unwrap().control_page(0).epoch;
+    let append = |cluster: &mut Cluster<tidewater_nand::Nand>, now, node: usize, bytes: &[u8]| {
+        let command = IoCommand::Append { lane: 0, epoch: epoch(cluster, node), offset: 0, bytes: bytes.len() as u32 };
+        capsule(cluster, now, node, command.emit(2), bytes);
+    };
+    let promote = |cluster: &mut Cluster<tidewater_nand::Nand>, now, node: usize| {
+        let counter = (0..nodes.into()).map(|node| epoch(cluster, node).counter()).max().unwrap_or(0) + 1;
+        let promote = Promote { epoch: Epoch::new(counter, node as u8), ..Promote::default() };
+        capsule(cluster, now, node, AdminCommand::Promote { function: 0 }.emit(3), &promote.to_bytes());
+    };
+    // Alone, the primary's bytes are credited by nobody.
+    cluster.partition(&[0]);
+    append(&mut cluster, now, 0, &[1; 1000]);
+    let wait = IoCommand::WaitCredit { lane: 0, offset: 1000, timeout_ns: NO_TIMEOUT };
+    capsule(&mut cluster, now, 0, wait.emit(7), &[]);
+    promote(&mut cluster, now, 1);
+    now += Duration::from_ms(30);
+    run_until(&mut cluster, now);
+    append(&mut cluster, now, 1, &[2; 2000]);
+    cluster.partition(&[]);
+    now += Duration::from_ms(30);
+    let mut said = run_until(&mut cluster, now);
+    promote(&mut cluster, now, 0);
+    now += Duration::from_ms(30);
+    said.extend(run_until(&mut cluster, now));
+    let page = cluster.device(0).unwrap().control_page(0);
+    assert_eq!((page.role, page.lane[0].credit), (Role::Primary, 2000));
+    let waited = said.iter().find_map(|said| match said {
+        (0, Said::Output(Output::Reply { cid: 7, status, .. })) => Some(*status),
+        _ => None,
+    });
+    assert!(waited.is_some_and(|status| status.same_code(status::DEPOSED_EPOCH)), "{waited:?}");
+}
+
+/// The epoch is the host's to choose: it is what writers are told to go by. One that another node would make, or that is not above what the device knows, is
+/// refused, and so is a promotion that somebody else's higher one has overtaken.
+#[test]
+fn a_promotion_is_to_the_epoch_that_was_asked_for() {
+    let profile = profile(&[]);
+    let mut cluster = Cluster::new((0..3).map(|_| device(&profile)).collect(), LinkModel::default(), true, 1);
+    let mut now = Instant::ZERO;
+    let status_of = |cluster: &mut Cluster<tidewater_nand::Nand>, cid: u16| loop {
+        match cluster.poll() {
+            Some((_, Said::Output(Output::Reply { cid: of, status, .. }))) if of == cid => return Some(status),
+            Some(_) => {}
+            None => return None,
+        }
+    };
+    let set_up = |cluster: &mut Cluster<tidewater_nand::Nand>, node: u8, epoch| {
+        let peers: Vec<u8> = (0..3).filter(|&peer| peer != node).collect();
+        let setup = TransportSetup {
+            role: if node == 0 { Role::Primary } else { Role::Secondary },
+            node,
+            mode: Mode::Quorum(2),
+            peers: NodeList::new(&peers).unwrap(),
+            epoch,
+            report_period_ns: 400,
+            stall_timeout_ns: 1_000_000,
+        };
+        capsule(
+            cluster,
+            Instant::ZERO,
+            node.into(),
+            AdminCommand::TransportSetup { function: 0 }.emit(1),
+            &setup.to_bytes(),
+        );
+        status_of(cluster, 1)
+    };
+    assert_eq!(set_up(&mut cluster, 0, Epoch::new(7, 1)), Some(Status::INVALID_FIELD), "node 1 would make it");
+    for node in [2, 1, 0] {
+        assert_eq!(set_up(&mut cluster, node, Epoch::new(7, 0)), Some(Status::SUCCESS));
+    }
+    let run = |cluster: &mut Cluster<tidewater_nand::Nand>, now: &mut Instant| {
+        *now += Duration::from_ms(30);
+        let said = run_until(cluster, *now);
+        said.into_iter().find_map(|(_, said)| match said {
+            Said::Output(Output::Reply { cid: 3, status, .. }) => Some(status),
+            _ => None,
+        })
+    };
+    assert_eq!(run(&mut cluster, &mut now), None);
+    let epoch = |cluster: &Cluster<tidewater_nand::Nand>, node| cluster.device(node).unwrap().control_page(0).epoch;
+    assert_eq!([0, 1, 2].map(|node| epoch(&cluster, node)), [Epoch::new(7, 0); 3]);
+    let promote = |cluster: &mut Cluster<tidewater_nand::Nand>, now, node: usize, cid, epoch| {
+        let promote = Promote { epoch, ..Promote::default() };
+        capsule(cluster, now, node, AdminCommand::Promote { function: 0 }.emit(cid), &promote.to_bytes());
+        status_of(cluster, cid)
+    };
+    assert_eq!(promote(&mut cluster, now, 1, 3, Epoch::new(8, 2)), Some(Status::INVALID_FIELD));
+    assert_eq!(promote(&mut cluster, now, 1, 3, Epoch::new(7, 1)), Some(status::PROMOTION_EPOCH_LOW));
+    assert_eq!(promote(&mut cluster, now, 1, 3, Epoch::new(12, 1)), None);
+    assert_eq!(run(&mut cluster, &mut now), Some(Status::SUCCESS));
+    assert_eq!([0, 1, 2].map(|node| epoch(&cluster, node)), [Epoch::new(12, 1); 3]);
+    // Nobody hears of the first, and all of the second.
+    cluster.partition(&[0]);
+    assert_eq!(promote(&mut cluster, now, 0, 3, Epoch::new(20, 0)), None);
+    assert_eq!(promote(&mut cluster, now, 2, 4, Epoch::new(30, 2)), None);
+    assert_eq!(run(&mut cluster, &mut now), None);
+    cluster.partition(&[]);
+    assert_eq!(run(&mut cluster, &mut now), Some(status::PROMOTION_EPOCH_LOW));
+    assert_eq!(epoch(&cluster, 0), Epoch::new(30, 2));
 }

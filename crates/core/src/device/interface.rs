@@ -59,6 +59,15 @@ pub enum Input<'a> {
         /// Where its stream goes on.
         to: u64,
     },
+    /// The backing store takes nothing any more: what a lane has from an offset on outlives nothing, and is not credited.
+    Withhold {
+        /// The function.
+        function: u8,
+        /// The lane.
+        lane: u8,
+        /// End of what is stored.
+        from: u64,
+    },
     /// A command of the fast side, admin or I/O, with its data: answered by [`Output::Reply`].
     Capsule {
         /// The function of the controller that it came to.

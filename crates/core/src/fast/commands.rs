@@ -10,7 +10,7 @@ use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::status as vendor_status;
 use tidewater_wire::vendor::{
-    AdminCommand, FastSetup, IoCommand, ReadLogHeader, RecordHeader, RecordKind, TAIL, TrimTo, opcode,
+    AdminCommand, Epoch, FastSetup, IoCommand, ReadLogHeader, RecordHeader, RecordKind, TAIL, TrimTo, opcode,
 };
 
 /// Fifty days: longer times never come, as far as anybody waits.
@@ -46,6 +46,8 @@ pub(super) struct Wait {
     lane: usize,
     /// The credit that it waits for, or the first byte that it reads.
     offset: u64,
+    /// The epoch that it began in.
+    epoch: Epoch,
     what: What,
     generation: u32,
 }
@@ -125,7 +127,7 @@ impl<M: Medium> Device<M> {
                 self.set_floor(function, known(lane)?, floor);
                 Ok(Some(Vec::new()))
             }
-            IoCommand::ReadControlPage => Ok(Some(self.control_page(function).to_bytes().to_vec())),
+            IoCommand::ReadControlPage => Ok(Some(self.shown_control_page(function).to_vec())),
             IoCommand::SealRegion { lane, epoch, offset, bytes } => {
                 let lane = known(lane)?;
                 self.may_write(function, epoch)?;
@@ -190,13 +192,15 @@ impl<M: Medium> Device<M> {
         let place = match waits.iter().position(|wait| wait.what == What::Free) {
             Some(place) => place,
             None if waits.len() < WAITS_MAX => {
-                waits.push(Wait { cid, function, lane, offset, what: What::Free, generation: 0 });
+                let epoch = Epoch::ZERO;
+                waits.push(Wait { cid, function, lane, offset, epoch, what: What::Free, generation: 0 });
                 waits.len() - 1
             }
             None => return Err(vendor_status::BUSY),
         };
         let generation = waits[place].generation.wrapping_add(1);
-        waits[place] = Wait { cid, function, lane, offset, what, generation };
+        let epoch = self.fast.functions[function].epoch();
+        waits[place] = Wait { cid, function, lane, offset, epoch, what, generation };
         self.fast.waiting += 1;
         if !self.try_end_wait(place) {
             if timeout_ns == 0 {
@@ -248,13 +252,26 @@ impl<M: Medium> Device<M> {
 
     /// Ends a wait whose condition holds. False: it does not.
     fn try_end_wait(&mut self, place: usize) -> bool {
-        let Wait { function, lane, offset, what, .. } = self.fast.waits[place];
+        let Wait { function, lane, offset, epoch, what, .. } = self.fast.waits[place];
+        // Whoever waits has stored its bytes in the epoch that it began in. In another they may have been cut, and be somebody else's.
+        if what == What::Credit
+            && let Err(status) = self.may_write(function, epoch)
+        {
+            let Wait { cid, .. } = self.free_wait(place);
+            self.reply(cid, status, 0, Vec::new());
+            return true;
+        }
         let l = &self.fast.functions[function].lanes[lane];
         match what {
             What::Credit if l.credit() >= offset => {
                 let beyond = l.credit() - offset;
                 let Wait { cid, .. } = self.free_wait(place);
                 self.reply(cid, Status::SUCCESS, u32::try_from(beyond).unwrap_or(u32::MAX), Vec::new());
+                true
+            }
+            What::Credit if l.withholds(offset) => {
+                let Wait { cid, .. } = self.free_wait(place);
+                self.reply(cid, Status::WRITE_FAULT, 0, Vec::new());
                 true
             }
             What::Bytes(bytes) if l.released() >= offset.saturating_add(bytes.into()) => {
@@ -415,6 +432,9 @@ impl<M: Medium> Device<M> {
         if f.is_replicated() {
             return Err(vendor_status::BUSY);
         }
+        if f.destage_failed {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED); // A new log would find a place no more than the old one does.
+        }
         let empty = f.log.head() == f.log.tail() && f.lanes.iter().all(Lane::is_idle);
         if !empty || self.fast.waits.iter().any(|wait| wait.function == function && wait.what != What::Free) {
             return Err(vendor_status::BUSY);
@@ -443,7 +463,7 @@ impl<M: Medium> Device<M> {
                 if let Some(credit) = status::credit_at(f, at).filter(|_| len == 8) {
                     return credit;
                 }
-                let page = self.control_page(function).to_bytes();
+                let page = self.shown_control_page(function);
                 let mut bytes = [0; 8];
                 let part = page.get(at as usize..(at as usize + len.min(8)).min(page.len())).unwrap_or(&[]);
                 bytes[..part.len()].copy_from_slice(part);

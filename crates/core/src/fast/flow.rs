@@ -94,6 +94,15 @@ impl<M: Medium> Device<M> {
         self.on_released(function, lane);
     }
 
+    /// The backing store takes nothing any more, and has a lane up to `from`: no credit goes further, whatever comes.
+    pub(crate) fn withhold_log(&mut self, function: usize, lane: usize, from: u64) {
+        let f = self.fast.functions.get_mut(function);
+        let Some(l) = f.and_then(|f| f.lanes.get_mut(lane)) else { return };
+        l.withhold(from);
+        self.fail_destage(function);
+        self.go_on_waiting(function);
+    }
+
     /// The client has released its regions up to here.
     pub(crate) fn set_floor(&mut self, function: usize, lane: usize, floor: u64) {
         let f = &mut self.fast.functions[function];
@@ -304,7 +313,11 @@ impl<M: Medium> Device<M> {
 
     /// A page of the log could not be written: no block is left.
     pub(crate) fn on_page_rejected(&mut self, owner: u32) {
-        let function = function_of(owner);
+        self.fail_destage(function_of(owner));
+    }
+
+    /// What a function takes finds no place any more: it takes nothing.
+    fn fail_destage(&mut self, function: usize) {
         self.fast.functions[function].destage_failed = true;
         if self.fast.functions[function].is_replicated() {
             self.tell_transport(function, transport::Event::Destage { failed: true });

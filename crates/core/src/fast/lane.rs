@@ -137,6 +137,8 @@ pub struct Lane {
     persisted: u64,
     floor: u64,
     replicated: u64,
+    /// Bytes from here on are stored nowhere: no replica makes up for that.
+    withheld: u64,
     placed: u64,
     durable: u64,
     /// The ring's bytes below this are free.
@@ -169,6 +171,7 @@ impl Lane {
             persisted: start,
             floor: u64::MAX,
             replicated: u64::MAX,
+            withheld: u64::MAX,
             placed: start,
             durable: start,
             freed: start,
@@ -254,7 +257,18 @@ impl Lane {
 
     /// Takes what the replicas have. Credit never goes back.
     pub(crate) fn set_replicated(&mut self, replicated: u64) {
-        self.replicated = replicated;
+        self.replicated = replicated.min(self.withheld);
+    }
+
+    /// Nothing from here on is credited any more.
+    pub(super) fn withhold(&mut self, from: u64) {
+        self.withheld = self.withheld.min(from);
+        self.set_replicated(self.replicated);
+    }
+
+    /// Whether no credit will ever get to this offset.
+    pub(super) fn withholds(&self, offset: u64) -> bool {
+        offset > self.withheld
     }
 
     /// Takes the end of the client's released regions. It never falls, but from [`u64::MAX`], which is no use of regions.

@@ -79,7 +79,7 @@ pub struct Function {
     addresses: Vec<PeerAddress>,
     /// The LBA ring is full.
     waits_for_trim: bool,
-    /// A page could not be written: no block is left.
+    /// A page could not be written: no block is left, or the backing store has failed.
     destage_failed: bool,
     /// The log ends at these offsets for pages up to a write sequence: lane, end, sequence.
     cuts: Vec<(u8, u64, u64)>,
@@ -185,7 +185,7 @@ impl Function {
         &self.log
     }
 
-    /// Whether a page of the log could not be written, because the drive is at the end of its life.
+    /// Whether a page of the log could not be written, because the drive is at the end of its life, or its backing store is.
     pub fn destage_failed(&self) -> bool {
         self.destage_failed
     }

@@ -208,12 +208,13 @@ impl<M: Medium> Device<M> {
         let f = &mut self.fast.functions[function];
         let Some(cid) = f.promoting else { return };
         let status = f.transport.status();
-        let outcome = if status.flags & flag::PROMOTING != 0 {
-            return;
-        } else if status.role == Role::Primary {
-            Status::SUCCESS
-        } else {
-            vendor_status::PROMOTION_NO_QUORUM
+        let outcome = match () {
+            () if status.flags & flag::PROMOTING != 0 => return,
+            () if status.role == Role::Primary => Status::SUCCESS,
+            () if status.flags & flag::STALE != 0 => vendor_status::PROMOTION_LOG_INCOMPLETE,
+            // Somebody else's: it was made by another node.
+            () if status.promised.node() != f.transport.persistent().node => vendor_status::PROMOTION_EPOCH_LOW,
+            () => vendor_status::PROMOTION_NO_QUORUM,
         };
         f.promoting = None;
         self.reply(cid, outcome, 0, Vec::new());
@@ -278,6 +279,9 @@ impl<M: Medium> Device<M> {
         if f.is_replicated() {
             return Err(vendor_status::BUSY);
         }
+        let (node, primary) = (setup.node, setup.role == Role::Primary);
+        check_epoch(setup.epoch, f, primary.then_some(node))?;
+        let group = group_of(node, setup.peers.as_slice(), setup.mode)?;
         let stall = Duration::from_ns(setup.stall_timeout_ns.min(1 << 40));
         f.transport_config = transport::Config {
             function: function as u8,
@@ -288,9 +292,8 @@ impl<M: Medium> Device<M> {
             ..f.transport_config
         };
         f.transport = Transport::resume(f.transport_config, f.transport.persistent().clone(), self.now);
-        let group = group_of(setup.node, setup.peers.as_slice(), setup.mode)?;
-        let (node, primary) = (setup.node, setup.role == Role::Primary);
-        self.command_transport(function, Command::Setup { node, group, primary, force: false })
+        let epoch = if primary { setup.epoch } else { Epoch::ZERO };
+        self.command_transport(function, Command::Setup { node, group, primary, epoch, force: false })
     }
 
     fn promote(&mut self, cid: u16, function: usize, promote: &Promote) -> Result<(), Status> {
@@ -298,16 +301,15 @@ impl<M: Medium> Device<M> {
         if f.promoting.is_some() {
             return Err(vendor_status::BUSY);
         }
-        if promote.epoch.counter() <= f.transport.status().promised.counter() {
-            return Err(vendor_status::PROMOTION_EPOCH_LOW);
-        }
         let node = f.transport.persistent().node;
+        check_epoch(promote.epoch, f, Some(node))?;
         let target = match promote.new_group {
             true => Some(group_of(node, promote.group.as_slice(), promote.mode)?),
             false => None,
         };
         self.fast.functions[function].promoting = Some(cid);
-        let begun = self.command_transport(function, Command::Promote { target, force: promote.force });
+        let command = Command::Promote { target, epoch: promote.epoch, force: promote.force };
+        let begun = self.command_transport(function, command);
         if begun.is_err() {
             self.fast.functions[function].promoting = None;
         }
@@ -371,6 +373,16 @@ impl<M: Medium> Device<M> {
             page.count += 1;
         }
         page
+    }
+}
+
+/// Whether a device may take part in an epoch that its host asks for: above all that it knows, and of `node`, who makes it, if that is said here.
+fn check_epoch(epoch: Epoch, f: &Function, node: Option<u8>) -> Result<(), Status> {
+    match node {
+        _ if epoch == Epoch::ZERO => Ok(()), // Any will do.
+        Some(node) if epoch.node() != node => Err(Status::INVALID_FIELD),
+        _ if epoch.counter() <= f.transport.status().promised.counter() => Err(vendor_status::PROMOTION_EPOCH_LOW),
+        _ => Ok(()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Function, Lane, bar};
 use crate::device::Device;
+use tidewater_base::checksum::crc32c;
 use tidewater_nand::Medium;
 use tidewater_wire::vendor::{
     BarLayout, ControlPage, FastStatus, LanePlace, LaneRecord, LaneStatus, TransportStatus, log_page,
@@ -39,7 +40,16 @@ pub(super) fn credit_at(function: &Function, at: u64) -> Option<u64> {
 }
 
 impl<M: Medium> Device<M> {
-    /// The page of a function that only the device writes.
+    /// The page of a function that only the device writes, as its host reads it: `sequence` stands for all the rest, and is another one when
+    /// any of it has changed.
+    pub(super) fn shown_control_page(&self, function: usize) -> [u8; ControlPage::SIZE] {
+        let page = self.control_page(function);
+        // Even: nothing of it is being changed while it is read.
+        let sequence = u64::from(crc32c(&page.to_bytes())) << 1;
+        ControlPage { sequence, ..page }.to_bytes()
+    }
+
+    /// The page of a function that only the device writes, but for its `sequence`.
     ///
     /// # Panics
     /// When there is no such function.

@@ -151,8 +151,9 @@ impl<M: Medium> Subsystem<M> {
             }
         }
         let c = &self.controllers[usize::from(function)];
+        // Over fabrics, connections are queues, and completion queues are none of their own.
         let queues_exist =
-            c.submission.iter().any(|sq| sq.live && sq.base != c.asq) || c.completion.iter().skip(1).any(|cq| cq.live);
+            c.submission.iter().skip(1).any(|sq| sq.live) || c.completion.iter().skip(1).any(|cq| cq.live);
         let asked = Asked { function, now: self.now, queues_exist };
         let state = &mut self.state;
         let dw0 = state.features.set(asked, set, data, &mut state.namespaces)?;

@@ -209,6 +209,9 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
         Input::Skip { function, lane, to } => {
             w.u8(34).u8(function).u8(lane).u64(to);
         }
+        Input::Withhold { function, lane, from } => {
+            w.u8(35).u8(function).u8(lane).u64(from);
+        }
         Input::Inject(ref fault) => write_fault(w.u8(15), fault),
         Input::LoadedOutside { function } => {
             w.u8(32).u8(function);
@@ -395,6 +398,7 @@ impl<'a> Entries<'a> {
                 Input::Announce { function: self.u8()?, lane: self.u8()?, tail: self.u64()?, content: self.content()? }
             }
             34 => Input::Skip { function: self.u8()?, lane: self.u8()?, to: self.u64()? },
+            35 => Input::Withhold { function: self.u8()?, lane: self.u8()?, from: self.u64()? },
             15 => Input::Inject(self.fault()?),
             16 => Input::PostFailed { function: self.u8()? },
             19 => Input::HostMemory { ticket: Ticket(self.u32()?), answer: self.answer()? },
@@ -452,6 +456,7 @@ mod tests {
             Input::Store { function: 0, address: 1 << 20, content: Content::Bytes(b"log") },
             Input::Announce { function: 0, lane: 2, tail: 77, content: Content::Absent(5) },
             Input::Skip { function: 0, lane: 2, to: 99 },
+            Input::Withhold { function: 0, lane: 2, from: 98 },
             Input::Inject(Fault::Status { nsid: 1, blocks: (3, 4), status: 0x281, count: 2 }),
             Input::Inject(Fault::Delay { function: 0, by: Duration::from_ms(3), count: 1 }),
             Input::Inject(Fault::Lose { function: 0, count: 1 }),

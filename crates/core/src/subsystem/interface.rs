@@ -174,6 +174,15 @@ pub enum Input<'a> {
         /// Where its stream goes on.
         to: u64,
     },
+    /// The backing store has failed, and has this much of a lane of the fast side: no credit goes further.
+    Withhold {
+        /// The function.
+        function: u8,
+        /// The lane.
+        lane: u8,
+        /// End of what is stored.
+        from: u64,
+    },
     /// A frame from a peer of a function's fast side, with the bytes that it names.
     Frame {
         /// The function.

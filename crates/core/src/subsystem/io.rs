@@ -50,10 +50,10 @@ impl<M: Medium> Subsystem<M> {
             if parsed.kind.transfers() && u64::from(parsed.blocks) << namespace.block_shift > self.transfer_max {
                 return Err(Status::INVALID_FIELD);
             }
-            place = namespace.locate(parsed.first_block, parsed.blocks.into())?;
             if modifies && (namespace.is_protected() || self.read_only) {
                 return Err(Status::NAMESPACE_WRITE_PROTECTED);
             }
+            place = namespace.locate(parsed.first_block, parsed.blocks.into())?;
         }
         if !self.erases.is_empty() && self.is_formatting(parsed.nsid) {
             return Err(Status::FORMAT_IN_PROGRESS);

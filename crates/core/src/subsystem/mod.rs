@@ -232,6 +232,9 @@ impl<M: Medium> Subsystem<M> {
                 self.tell_device(device::Input::Announce { function, lane, tail, content });
             }
             Input::Skip { function, lane, to } => self.tell_device(device::Input::Skip { function, lane, to }),
+            Input::Withhold { function, lane, from } => {
+                self.tell_device(device::Input::Withhold { function, lane, from });
+            }
             Input::Frame { function, frame, content } => {
                 self.tell_device(device::Input::Frame { function, frame, content });
             }

@@ -12,6 +12,7 @@ mod setup;
 mod slice;
 mod start;
 mod status;
+mod withheld;
 mod world;
 
 pub use rerun::{Rerun, RerunError, rerun};

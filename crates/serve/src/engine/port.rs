@@ -4,11 +4,11 @@ use super::pmr::Pmr;
 use super::rings::MappedRing;
 use crate::vfio_user::{Connection, DmaError, Doorbell, GuestMemory, Interrupts, Mailbox, SharedMemory};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidewater_core::subsystem::Region;
 use tidewater_wire::pci::{ConfigSpace, command};
 
-/// How long a client may take to answer for memory that only messages reach.
+/// How long a client may take to answer for memory that only messages reach. All functions wait meanwhile, so that it is waited for once.
 const MESSAGE_TIME: Duration = Duration::from_secs(1);
 
 /// A PCI function.
@@ -41,6 +41,18 @@ impl Port {
         self.config.command() & command::BUS_MASTER != 0 && self.config.power_state() == 0
     }
 
+    /// Asks the client for its memory. One that lets the time pass is disconnected. False: it has not answered, or refused.
+    #[cold]
+    fn ask(&self, access: impl FnOnce(&Connection) -> Result<(), DmaError>) -> bool {
+        let Some(client) = &self.connection else { return false };
+        let begin = Instant::now();
+        let is_done = access(client).is_ok();
+        if !is_done && begin.elapsed() >= MESSAGE_TIME {
+            client.close();
+        }
+        is_done
+    }
+
     /// Copies from what a bus address means. False: nothing is there.
     #[inline]
     pub fn read(&self, region: Region, address: u64, to: &mut [u8]) -> bool {
@@ -48,9 +60,7 @@ impl Port {
             Region::Host if !self.is_master() => false,
             Region::Host => match self.memory.read(address, to) {
                 Ok(()) => true,
-                Err(DmaError::ByMessage { .. }) => {
-                    self.connection.as_ref().is_some_and(|client| client.read(address, to, MESSAGE_TIME).is_ok())
-                }
+                Err(DmaError::ByMessage { .. }) => self.ask(|client| client.read(address, to, MESSAGE_TIME)),
                 Err(_) => false,
             },
             Region::Cmb { offset } => self.cmb.as_ref().is_some_and(|(memory, from)| memory.read(from + offset, to)),
@@ -65,9 +75,7 @@ impl Port {
             Region::Host if !self.is_master() => false,
             Region::Host => match self.memory.write(address, from) {
                 Ok(()) => true,
-                Err(DmaError::ByMessage { .. }) => {
-                    self.connection.as_ref().is_some_and(|client| client.write(address, from, MESSAGE_TIME).is_ok())
-                }
+                Err(DmaError::ByMessage { .. }) => self.ask(|client| client.write(address, from, MESSAGE_TIME)),
                 Err(_) => false,
             },
             Region::Cmb { offset } => {

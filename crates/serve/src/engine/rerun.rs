@@ -100,6 +100,7 @@ impl Asked {
             | Input::Store { function, .. }
             | Input::Announce { function, .. }
             | Input::Skip { function, .. }
+            | Input::Withhold { function, .. }
             | Input::Frame { function, .. } => function < functions,
             Input::StoreFailed | Input::Inject(_) | Input::Timer => true,
         }

@@ -91,6 +91,8 @@ pub struct World<M> {
     pub(super) trace: Option<TraceWriter>,
     /// The store has failed: said once.
     pub(super) store_failed: bool,
+    /// The firmware has been told how far logs are stored.
+    pub(super) logs_withheld: bool,
     /// How often it may go on with what nobody waits for before the engine looks around.
     pub(super) unpaced_turns: u32,
     /// When mapped rings are looked at.
@@ -120,6 +122,7 @@ impl<M> World<M> {
             counters: Counters::default(),
             trace: None,
             store_failed: false,
+            logs_withheld: false,
             unpaced_turns: 0,
             watch: super::rings::Watch::default(),
         }
@@ -184,6 +187,7 @@ impl<M> World<M> {
         if self.payload.image_mut().store_logs(fast, kept).is_err() {
             self.fail_store();
         }
+        self.withhold_logs(machine);
     }
 
     /// As [`World::store_logs`], with what clients' rings have as well: whoever comes next may find them gone.
@@ -353,7 +357,7 @@ impl<M> World<M> {
     }
 
     fn send(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
-        let mut good = self.take_to_host(machine, slot, at, bytes);
+        let mut good = !self.tells_too_much(machine, Some(slot)) && self.take_to_host(machine, slot, at, bytes);
         let mut result = Ok(());
         if let Some(piece) = log {
             let mut log = self.buffer(piece.len as usize);
@@ -717,6 +721,7 @@ impl<M> Surroundings<Served> for World<M> {
                 // Queues come and go by admin commands.
                 self.shadows_changed |= queue == 0;
                 self.note(machine, now, queue, slot);
+                let cqe = self.without_lies(machine, slot, cqe);
                 self.complete(machine, function, queue, &cqe, address);
             }
             Output::Interrupt { function, vector } => {

@@ -31,6 +31,8 @@ pub const LIST_SLOT: u64 = 4096;
 pub const LIST_ENTRY: usize = 32;
 /// The most memories that a list has room for.
 pub const LIST_MAX: usize = (LIST_SLOT as usize - Slot::HEADER) / LIST_ENTRY;
+/// No epoch gets here: the record of a page has 48 bits for it.
+pub const EPOCH_END: u64 = 1 << 47;
 /// The longest text of a profile that is read back, in bytes.
 pub const TEXT_MAX: u32 = 1 << 20;
 
@@ -539,6 +541,8 @@ pub struct Slot;
 impl Slot {
     /// Bytes before its content.
     pub const HEADER: usize = 32;
+    /// No number gets here: what has it is not ours.
+    const NUMBER_END: u64 = 1 << 62;
 
     /// The bytes of a slot's beginning, before `content`.
     pub fn encode(salt: u32, at: u64, number: u64, content: &[u8]) -> [u8; Slot::HEADER] {
@@ -560,7 +564,8 @@ impl Slot {
         let len = u32_at(bytes, 4) as usize;
         let content = bytes.get(Slot::HEADER..)?.get(..len)?;
         let sum = crc32c::crc32c_append(checksum(salt, at, &bytes[4..Slot::HEADER]), content);
-        (sum == u32_at(bytes, 0)).then(|| (u64_at(bytes, 8), content))
+        let number = u64_at(bytes, 8);
+        (sum == u32_at(bytes, 0) && number < Slot::NUMBER_END).then_some((number, content))
     }
 }
 

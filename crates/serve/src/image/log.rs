@@ -277,9 +277,7 @@ impl Image {
         }
         let Some((block, lanes)) = &mut log.current else { return Ok(()) };
         let changed = !of.is_saved_as(block);
-        if changed {
-            *block = of.control_block();
-        }
+        let before = changed.then(|| std::mem::replace(block, of.control_block()));
         if !fast.survives() {
             for (stored, lane) in lanes.iter_mut().zip(of.lanes()) {
                 stored.until = lane.released();
@@ -288,6 +286,9 @@ impl Image {
         let mut lanes = std::mem::take(lanes);
         // Where the log has come to on flash is stored before bytes that are there are overwritten.
         let mut result = if changed { self.write_control_block(log) } else { Ok(()) };
+        if let (Err(StoreFault), Some(before), Some((block, _))) = (result, before, &mut log.current) {
+            *block = before; // What counts is what is stored.
+        }
         if changed && log.releases_what_is_looked_for(self.synced()) && self.options.flaw != Some(Flaw::ReleaseUnsynced)
         {
             // Flash may forget such pages before this block is safe: what it was written over would not count without them, and what is older leads nowhere.
@@ -383,6 +384,7 @@ impl Image {
         }
         self.prepare_ring(stored, released, place)?;
         while stored.until < released {
+            let begun = stored.until;
             // As many as lie behind each other, in one call.
             let first = place.sector(stored.until);
             let sectors = (released.div_ceil(CHUNK) - stored.until / CHUNK).min(BATCH as u64) as usize;
@@ -410,7 +412,7 @@ impl Image {
                 stored.until = end;
             }
             let result = self.storage.write_at(first, &batch);
-            self.wrote(result)?;
+            self.wrote(result).inspect_err(|_| stored.until = begun)?;
         }
         Ok(())
     }

@@ -342,6 +342,10 @@ impl Image {
                 (self.state_number, epoch) = (number, format::u64_at(content, 0));
             }
         }
+        if epoch >= format::EPOCH_END {
+            let what = "its state is of an epoch that no image gets to".into();
+            return Err(ImageError::Damaged { name: self.name.clone(), at: self.geometry.state_at(), what });
+        }
         Ok(epoch)
     }
 

@@ -2,7 +2,7 @@
 
 use super::ImageError;
 use super::flaw::Flaw;
-use super::format::{BlockRecord, FACTORY_BAD, GROWN_BAD, OwnRecord, PageRecord, PageState, UnitRecord};
+use super::format::{BlockRecord, EPOCH_END, FACTORY_BAD, GROWN_BAD, OwnRecord, PageRecord, PageState, UnitRecord};
 use super::open::OpenReport;
 use super::store::Image;
 use std::collections::BTreeMap;
@@ -231,6 +231,9 @@ impl Image {
         let at = self.geometry.block_at(records.block);
         for page in 0..records.pages.len() {
             let Some(record) = records.pages[page] else { continue };
+            if record.epoch >= EPOCH_END {
+                return Err(self.damaged(records.block, "a page is of an epoch that no image gets to"));
+            }
             restored.epoch = restored.epoch.max(record.epoch);
             let PageState::Programmed(header) = record.state else { continue };
             restored.report.pages += 1;

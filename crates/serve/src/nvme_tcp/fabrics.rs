@@ -232,7 +232,11 @@ impl Target {
         let function = match &mut association.kind {
             Kind::Subsystem { function } => *function,
             Kind::Discovery(controller) => {
+                let enabled = controller.register(property::CC) & CC_EN != 0;
                 controller.set_register(set.offset, set.value as u32);
+                if set.offset == property::CC && enabled && set.value & CC_EN == 0 {
+                    self.reset(index, place, border);
+                }
                 return Ok(0);
             }
         };

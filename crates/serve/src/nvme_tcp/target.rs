@@ -24,6 +24,8 @@ const BACKLOG_LOOKED_AT: usize = 1 << 20;
 const EVENTS: usize = 64;
 /// How long a connection that has ended is kept for the host to read why.
 const LINGER: Duration = Duration::from_ms(2_000);
+/// How long nobody is let in after the system had no descriptor, or no memory, for a connection.
+const PAUSE: Duration = Duration::from_ms(100);
 /// Marks a listener's events.
 const LISTENER: u64 = 1 << 32;
 
@@ -118,6 +120,8 @@ pub struct Target {
     unsent: Vec<usize>,
     scratch: Vec<u8>,
     check_at: Instant,
+    /// Listeners are not listened to until then.
+    paused_until: Option<Instant>,
     pub(super) now: Instant,
     statistics: Statistics,
 }
@@ -153,6 +157,7 @@ impl Target {
             unsent: Vec::new(),
             scratch: vec![0; READ_BYTES],
             check_at: Instant::NEVER,
+            paused_until: None,
             now: Instant::ZERO,
             statistics: Statistics::default(),
         })
@@ -304,7 +309,9 @@ impl Target {
                 Ok((stream, _)) => stream,
                 // Whatever else is wrong with one connection is not wrong with the next.
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => continue,
-                Err(_) => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // Whoever waits to be let in goes on to be told of: looking at it again and again would take all of the thread's time.
+                Err(_) => return self.pause(),
             };
             if self.peers.iter().flatten().count() >= self.options.connections_max {
                 self.statistics.refused += 1;
@@ -333,6 +340,21 @@ impl Target {
             self.peers[index] = Some(peer);
             self.statistics.accepted += 1;
             self.check_by(self.options.handshake_time_max);
+        }
+    }
+
+    /// Nobody is let in for a while.
+    fn pause(&mut self) {
+        self.paused_until = Some(after(self.now, PAUSE));
+        self.listen(EpollFlags::empty());
+        self.check_by(PAUSE);
+    }
+
+    /// Which events of listeners are told of.
+    fn listen(&self, flags: EpollFlags) {
+        for (number, listener) in (0u64..).zip(&self.listeners) {
+            // It is in the set.
+            let _ = self.epoll.modify(listener, &mut EpollEvent::new(flags, LISTENER | number));
         }
     }
 
@@ -499,6 +521,14 @@ impl Target {
     /// Ends what has taken too long.
     fn check(&mut self, border: &mut dyn Border) {
         self.check_at = Instant::NEVER;
+        match self.paused_until {
+            Some(until) if until <= self.now => {
+                self.paused_until = None;
+                self.listen(EpollFlags::EPOLLIN);
+            }
+            Some(until) => self.check_at = until,
+            None => {}
+        }
         for index in 0..self.peers.len() {
             let Some(peer) = self.peers[index].as_mut() else { continue };
             let (mut late_at, mut stalled) = (peer.close_at.unwrap_or(Instant::NEVER), false);

@@ -9,7 +9,7 @@ use tidewater_core::ftl::Precondition;
 use tidewater_core::profile::Profile;
 use tidewater_core::{Device, Options};
 use tidewater_nand::{FaultPlan, Medium, Nand};
-use tidewater_serve::image::format::{self, Superblock};
+use tidewater_serve::image::format::{self, Slot, Superblock};
 use tidewater_serve::image::{Image, ImageError, ImageOptions, MemoryStorage, Opened, Target};
 
 /// A drive that was used, as bytes.
@@ -137,6 +137,42 @@ fn forged_records_are_an_error_or_a_drive() {
     }
     println!("{opened} opened, {refused} refused");
     assert!(opened > 50 && refused > 50);
+}
+
+/// Records that are written in two slots in turn, with numbers and epochs that nothing ever gets to.
+#[test]
+fn forged_slots_are_an_error_or_a_drive() {
+    let image = used();
+    let superblock = superblock(&image);
+    let (salt, geometry) = (superblock.salt(), superblock.geometry);
+    let kinds = [
+        (geometry.state_at(), format::STATE_SLOT),
+        (geometry.metadata_at(), geometry.metadata_slot()),
+        (geometry.list_at(), format::LIST_SLOT),
+    ];
+    let put = |bytes: &mut [u8], at: u64, number: u64, content: &[u8]| {
+        let place = &mut bytes[at as usize..][..Slot::HEADER + content.len()];
+        place[..Slot::HEADER].copy_from_slice(&Slot::encode(salt, at, number, content));
+        place[Slot::HEADER..].copy_from_slice(content);
+    };
+    for (first, size) in kinds {
+        for at in [first, first + size] {
+            for number in [1 << 62, 1 << 63, u64::MAX - 1, u64::MAX] {
+                let mut bytes = image.clone();
+                let len = Slot::content_len(&bytes[at as usize..]);
+                let content = bytes[at as usize + Slot::HEADER..][..len].to_vec();
+                put(&mut bytes, at, number, &content);
+                survive(bytes);
+            }
+        }
+    }
+    for epoch in [(1 << 47) - 1, 1 << 47, 1 << 48, u64::MAX] {
+        let mut bytes = image.clone();
+        for slot in 0..2 {
+            put(&mut bytes, geometry.state_at() + slot * format::STATE_SLOT, 1 << 40, &u64::to_le_bytes(epoch));
+        }
+        assert_eq!(survive(bytes), epoch < 1 << 47, "{epoch:#x}");
+    }
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {

@@ -1,14 +1,19 @@
 //! Hosts that break the rules: every field of every PDU and of every Fabrics command at its boundaries and beyond. Each gets the
 //! right status, nobody hangs, and hosts beside it notice nothing.
 
-use crate::mock::{BLOCK, Served, VENDOR_SILENT, host, options};
+use crate::mock::{BLOCK, Mock, Served, VENDOR_SILENT, host, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
-use std::net::SocketAddr;
+use nix::sys::resource::{Resource, setrlimit};
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tidewater_base::Duration as Time;
-use tidewater_serve::nvme_tcp::Options;
 use tidewater_serve::nvme_tcp::initiator::Transfer;
-use tidewater_wire::fabrics::{self, CONTROLLER_ANY, ConnectData, DISCOVERY_NQN, DataPointer, Fabrics};
+use tidewater_serve::nvme_tcp::{Options, Target};
+use tidewater_wire::fabrics::{
+    self, CONTROLLER_ANY, ConnectData, DISCOVERY_NQN, DataPointer, Fabrics, PropertySet, property,
+};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::nvme_tcp::{DataPdu, IcReq, Pdu, kind, offset};
 
@@ -565,6 +570,59 @@ fn more_commands_than_entries_and_two_of_one_identifier() {
     let bytes = raw.bytes(&Pdu::CapsuleCmd(silent(17)), &[]);
     raw.send_bytes(&bytes);
     assert_eq!(raw.fatal(&bytes), (SEQUENCE, 0));
+}
+
+/// A reset takes the event requests that wait (section 7.3.2 of the base specification), as those of any controller: their identifiers and places are free.
+#[test]
+fn a_discovery_controller_that_is_reset_forgets_what_waited() {
+    let served = Served::start(options(), 1);
+    let mut raw = Raw::initialized(served.address, PLAIN);
+    let mut data = connect_data(CONTROLLER_ANY);
+    data.subsystem = tidewater_wire::fabrics::Nqn::new(DISCOVERY_NQN).unwrap();
+    raw.send(&Pdu::CapsuleCmd(connect_command(0)), &data.to_bytes());
+    assert_eq!(raw.response().status, Status::SUCCESS);
+    let plain = |sqe: Sqe| DataPointer::Transport { len: 0 }.put(sqe);
+    let configure = |raw: &mut Raw, value: u64| {
+        let set = PropertySet { offset: property::CC, len: 4, value };
+        raw.send(&Pdu::CapsuleCmd(plain(Fabrics::PropertySet(set).emit(1))), &[]);
+        let response = raw.response();
+        assert_eq!((response.cid, response.status), (1, Status::SUCCESS));
+    };
+    // More often than the queue has entries for the four that wait each time.
+    for _ in 0..6 {
+        configure(&mut raw, 0x0046_0001);
+        for cid in 10..14 {
+            let request = Sqe::default().with_dword(0, 0x0C | cid << 16);
+            raw.send(&Pdu::CapsuleCmd(plain(request)), &[]);
+        }
+        configure(&mut raw, 0x0046_0000);
+    }
+}
+
+/// Set in a process of its own, which may use up its descriptors.
+const ALONE: &str = "TIDEWATER_TEST_ALONE";
+
+/// A connection that waits to be let in and can't be is no work for a thread that has nothing else to do.
+#[test]
+fn a_target_without_descriptors_waits_and_goes_on() {
+    if std::env::var_os(ALONE).is_none() {
+        let test = "hostile::a_target_without_descriptors_waits_and_goes_on";
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        assert!(alone.args([test, "--exact", "--nocapture"]).env(ALONE, "1").status().unwrap().success());
+        return;
+    }
+    let (mut target, mut mock) = (Target::bind(options()).unwrap(), Mock::new(1));
+    let _host = TcpStream::connect(target.addresses()[0]).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, 64, 64).unwrap();
+    let taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let mut now = tidewater_base::Instant::ZERO;
+    let came = (0..1_000).filter(|_| target.poll(now, &mut mock)).count();
+    assert!(came < 3, "it came {came} times");
+    assert_eq!(target.statistics().accepted, 0);
+    drop(taken);
+    now += Time::from_ms(200);
+    let came = (0..3).filter(|_| target.poll(now, &mut mock)).count();
+    assert_eq!((came, target.statistics().accepted), (1, 1));
 }
 
 #[test]

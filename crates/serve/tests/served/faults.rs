@@ -3,14 +3,17 @@
 use crate::support::{BLOCK, Drive, Host, TIME, blocks_of, setup, tiny};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidewater_core::profile::Timing;
 use tidewater_serve::control::Request;
 use tidewater_serve::engine::Backing;
+use tidewater_serve::vfio_user::SharedMemory;
 use tidewater_serve::vfio_user::client::nvme::{NvmeError, QueuePair};
 use tidewater_wire::nvme::register::offset;
-use tidewater_wire::nvme::{Cqe, Sqe, Status};
+use tidewater_wire::nvme::{Cqe, Sqe, Status, admin_opcode};
+use tidewater_wire::vfio_user::region;
 
 fn start(timing: Timing, functions: usize) -> (TempDir, Drive) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -159,6 +162,35 @@ fn after_a_fatal_status_nothing_completes_until_a_reset() {
         assert_eq!(host.register(offset::CSTS).expect("CSTS") & 3, 1);
         assert!(host.read(0, 8 * BLOCK) == blocks_of(0, 8, 3));
     }
+}
+
+/// Memory that a client lends by messages, and does not answer for: the device waits for it once, and not each time.
+#[test]
+fn a_client_that_does_not_answer_for_its_memory_is_given_up() {
+    let (_folder, drive) = start(Timing::None, 2);
+    let mut silent = Host::attach(&drive, 0);
+    let (far, memory) = (1u64 << 40, Arc::new(SharedMemory::new("silent", 0x1000).expect("a memfd")));
+    silent.nvme.client().lend_by_message(far, &memory).expect("by message");
+    // A completion queue lies there, and its submission queue where the device reaches it by itself.
+    let queue = silent.nvme.buffer(4096).expect("memory");
+    queue.write(0, &Sqe::flush(9).with_nsid(1).to_bytes());
+    let order = |opcode: u8, with: u32| {
+        Sqe::default().with_dword(0, opcode.into()).with_dword(10, 15 << 16 | 2).with_dword(11, with)
+    };
+    let completions = order(admin_opcode::CREATE_IO_CQ, 1).with_dword(6, far as u32).with_dword(7, (far >> 32) as u32);
+    silent.nvme.admin(completions).expect("a completion queue");
+    let submissions = queue.attach(order(admin_opcode::CREATE_IO_SQ, 2 << 16 | 1), 4096);
+    silent.nvme.admin(submissions).expect("a submission queue");
+    // When it completes, its host asks for nothing, and so hears nothing.
+    drive.ask(&Request::FaultDelay { function: 0, by_ns: 100_000_000, count: 1 });
+    let doorbell = u64::from(offset::DOORBELLS) + 2 * 2 * 4;
+    silent.nvme.client().write(region::BAR0, doorbell, &1u32.to_le_bytes()).expect("a doorbell");
+    Host::attach(&drive, 1).flush();
+    // A function has one client: it is another's once the device has given this one up.
+    let mut next = Host::attach(&drive, 0);
+    next.write(0, &blocks_of(0, 8, 1));
+    assert!(next.read(0, 8 * BLOCK) == blocks_of(0, 8, 1));
+    drop(silent);
 }
 
 #[test]

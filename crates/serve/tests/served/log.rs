@@ -2,6 +2,10 @@
 //! log goes on behind it.
 
 use crate::support::{BLOCK, Drive, Host, TIME, serve_in_child, setup, spawn_server};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use std::io::Read;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
@@ -13,8 +17,8 @@ use tidewater_serve::engine::{Backing, Setup};
 use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError};
 use tidewater_serve::vfio_user::client::{Client, ClientError};
 use tidewater_wire::nvme::register::offset;
-use tidewater_wire::nvme::{Sqe, Status};
-use tidewater_wire::vendor::{AdminCommand, ControlPage, IoCommand, ReadLogHeader, TrimTo};
+use tidewater_wire::nvme::{Cqe, Sqe, Status};
+use tidewater_wire::vendor::{AdminCommand, ControlPage, IoCommand, ReadLogHeader, TransportStatus, TrimTo};
 use tidewater_wire::vfio_user::region;
 
 const LANES: usize = 2;
@@ -264,6 +268,71 @@ fn torture_what_was_credited_outlives_the_process() {
             kills(test, Timing::None, 100, 500);
             kills(test, Timing::Model, 101, 500);
         }
+    }
+}
+
+/// Serves from a disk that is full from when somebody connects here, until it is killed.
+fn child_on_a_disk_that_fills(job: &str) {
+    // Writes fail then, and no signal comes: threads inherit the mask.
+    SigSet::from(Signal::SIGXFSZ).thread_block().expect("a mask");
+    let folder = Path::new(job.split_once(':').expect("a timing and a folder").1).to_owned();
+    let listener = UnixListener::bind(folder.join("full")).expect("a socket");
+    std::thread::spawn(move || {
+        let (asked, _) = listener.accept().expect("somebody comes");
+        // What the fast side has in memory lies at the end.
+        let limit = std::fs::metadata(folder.join("drive")).expect("an image").len() / 2;
+        setrlimit(Resource::RLIMIT_FSIZE, limit, limit).expect("a limit");
+        drop(asked);
+    });
+    child(job);
+}
+
+/// Stores all that is behind a stream's end in its last 8 bytes, at most to the end of the window, and waits for the credit. Returns how that ended.
+fn store_and_wait(host: &mut Host, known: &mut Known) -> Cqe {
+    let (ring, from) = (8 << 10, known.stored[0]);
+    let end = (from + 8).min((from / ring + 1) * ring);
+    let wait = IoCommand::WaitCredit { lane: 0, offset: end, timeout_ns: u64::MAX };
+    assert!(host.pair.submit(&wait.emit(50).with_nsid(1)));
+    host.pair.ring().expect("a doorbell");
+    known.stored[0] = end;
+    host.nvme.client().write(region::BAR2, bar::RINGS + from % ring, &bytes(0, from..end)).expect("a store");
+    let begin = Instant::now();
+    loop {
+        if let Some(cqe) = host.pair.poll() {
+            return cqe;
+        }
+        assert!(begin.elapsed() < TIME, "the wait does not end");
+    }
+}
+
+#[test]
+fn what_a_full_disk_does_not_take_is_not_credited() {
+    let test = "log::what_a_full_disk_does_not_take_is_not_credited";
+    if let Ok(job) = std::env::var(JOB) {
+        return child_on_a_disk_that_fills(&job);
+    }
+    for (name, timing, seed) in [("none", Timing::None, 9), ("model", Timing::Model, 10)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let served = served(tiny_log(timing, true), folder.path());
+        let (mut known, mut rng) = (Known::default(), Rng::new(seed, b"full"));
+        let mut process = spawn_server(test, &[(JOB, &format!("{name}:{}", folder.path().display()))]);
+        let mut host = host_of(Client::connect(&served.vfio_user[0]).expect("a client"));
+        store(&mut host.nvme.client(), &mut known, &mut rng, 100).expect("it is served");
+        assert!(store_and_wait(&mut host, &mut known).status.is_success());
+        let mut asked = UnixStream::connect(folder.path().join("full")).expect("it listens");
+        assert_eq!(asked.read(&mut [0]).expect("it hangs up"), 0);
+        let told = store_and_wait(&mut host, &mut known);
+        assert!(told.status.same_code(Status::WRITE_FAULT), "{told:?}");
+        store(&mut host.nvme.client(), &mut known, &mut rng, 300).expect("it is served");
+        let status = control_page(&mut host.nvme.client()).expect("a control page").status;
+        assert!(status.has(TransportStatus::DESTAGE_FAILED), "{status}");
+        process.kill().expect("it is killed");
+        process.wait().expect("it has ended");
+        // With room again, all that was credited is there.
+        let drive = Drive::start(&served);
+        let read = check(&mut host_of(drive.client(0)), &mut known, true);
+        drive.stop();
+        assert!(read > 500, "{read}");
     }
 }
 

@@ -171,7 +171,7 @@ impl AdminCommand {
 
 /// Waits for ever, as a time-out.
 pub const NO_TIMEOUT: u64 = u64::MAX;
-/// Reads where the log ends on flash now, as a stream offset of Read Log.
+/// Reads where the log ends now, as a stream offset of Read Log.
 pub const TAIL: u64 = u64::MAX;
 
 /// A vendor specific I/O command whose own fields are valid: the fast side for carriers without BARs. The function is
@@ -191,7 +191,7 @@ pub enum IoCommand {
         /// Bytes, at least 1; NDT is rounded up to whole double words.
         bytes: u32,
     },
-    /// Read destaged bytes of a stream: a [`super::ReadLogHeader`], then bytes.
+    /// Read bytes of a stream that are persistent in the device, in the ring's memory or on flash: a [`super::ReadLogHeader`], then bytes.
     ReadLog {
         /// Lane, 0 to 15.
         lane: u8,
@@ -210,7 +210,7 @@ pub enum IoCommand {
         lane: u8,
         /// Stream offset.
         offset: u64,
-        /// Nanoseconds after which the command fails with Timed Out; [`NO_TIMEOUT`] waits for ever.
+        /// Nanoseconds after which the command fails with Timed Out; [`NO_TIMEOUT`] waits for ever, or until the device's epoch is over.
         timeout_ns: u64,
     },
     /// Set the floor of a lane, as a store into its lane page does.

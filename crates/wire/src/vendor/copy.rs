@@ -8,6 +8,7 @@ use tidewater_base::checksum::crc32c;
 
 use super::LANES_MAX;
 use super::layout::layout;
+use super::ring::RING_GENERATION_END;
 
 /// Bytes of a sector.
 pub const COPY_SECTOR: usize = 512;
@@ -31,6 +32,13 @@ layout! {
         128 generation: [u64; LANES_MAX],
         crc 508;
     }
+    check |header| {
+        if header.generation.iter().any(|&generation| generation >= RING_GENERATION_END) {
+            Err(("generation", "below 2^62: none ever gets there"))
+        } else {
+            Ok(())
+        }
+    };
 }
 
 layout! {

@@ -166,12 +166,14 @@ registry! {
         /// persistent.
         APPEND = 0x81, "Append", ToDevice,
             ["2, 3" => "epoch", "12, 7:0" => "lane", "13" => "bytes", "14, 15" => "stream offset"], Option::None;
-        /// Reads destaged bytes of a stream, and waits for them if asked to.
+        /// Reads bytes of a stream that are persistent in this device, from the ring's memory or from flash, and waits for them if asked to. Replicas need
+        /// not have them yet.
         READ_LOG = 0x82, "Read Log", ToHost,
             ["2, 3" => "time-out in nanoseconds; 0 does not wait, all ones waits for ever", "12, 7:0" => "lane",
-             "13" => "bytes of the stream", "14, 15" => "stream offset; all ones: where the log ends on flash now"],
+             "13" => "bytes of the stream", "14, 15" => "stream offset; all ones: where the log ends now"],
             Some(&ReadLogHeader::LAYOUT);
-        /// Waits until the credit reaches an offset. Double word 0 of the completion: how far it is past it.
+        /// Waits until the credit reaches an offset. Double word 0 of the completion: how far it is past it. When the device stops being primary, or begins
+        /// another epoch, the wait ends with Deposed Epoch, Not Primary or Stale Epoch: the bytes may be gone, and others in their place.
         WAIT_CREDIT = 0x84, "Wait for Credit", None,
             ["2, 3" => "time-out in nanoseconds; all ones waits for ever", "12, 7:0" => "lane", "14, 15" => "stream offset"], Option::None;
         /// Sets the floor of a lane, as a store into its lane page does.

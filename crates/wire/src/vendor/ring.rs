@@ -19,6 +19,8 @@ pub const RING_PAGE_OFFSET: u64 = 0x11000;
 pub const RING_SLOTS: usize = 32;
 /// What a slot holds while its writer writes nothing.
 pub const RING_IDLE: u64 = u64::MAX;
+/// No generation of a lane's stream gets here.
+pub(super) const RING_GENERATION_END: u64 = 1 << 62;
 /// Bits of the word `reserve` that are a stream offset.
 pub const RING_RESERVE_BITS: u32 = 58;
 
@@ -58,6 +60,8 @@ layout! {
             Err(("ring_bytes", "a power of two, 4 KiB to 1 TiB"))
         } else if header.file_bytes != RingHeader::file_bytes(u64::from(header.lanes), header.ring_bytes) {
             Err(("file_bytes", "what lanes and rings take"))
+        } else if header.generation.iter().any(|&generation| generation >= RING_GENERATION_END) {
+            Err(("generation", "below 2^62: none ever gets there"))
         } else {
             Ok(())
         }

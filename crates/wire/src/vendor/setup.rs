@@ -51,7 +51,8 @@ layout! {
         4 mode: Mode,
         /// The other nodes of the group. A chain goes from the primary to the others in the order of their numbers.
         8 peers: NodeList,
-        /// Epoch of a new group's first primary; a device that knows a higher one refuses.
+        /// Epoch of a new group's first primary, made by its node, or zero: any that is above what it knows. A device that knows one which is not below
+        /// refuses.
         24 epoch: Epoch,
         /// Period at which a secondary reports its counters, in nanoseconds, at least 1 (the paper varies 400 to
         /// 1,600).
@@ -93,7 +94,8 @@ layout! {
         4 mode: Mode,
         /// The other nodes of the new group.
         8 group: NodeList,
-        /// The epoch to be accepted; its low 8 bits are this device's node.
+        /// The epoch to be accepted, above all that the device knows; its low 8 bits are this device's node. A promotion that has to begin anew, because
+        /// a peer died in its midst, asks for a higher one: the control page tells.
         24 epoch: Epoch,
     }
     check |it| {

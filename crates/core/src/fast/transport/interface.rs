@@ -201,12 +201,16 @@ pub enum Command {
         /// Whether it is to be primary.
         primary: bool,
         /// As in [`Command::Promote`].
+        epoch: Epoch,
+        /// As in [`Command::Promote`].
         force: bool,
     },
     /// Makes a member primary.
     Promote {
         /// The group that it is to be primary of, when that changes; its version does not matter.
         target: Option<Group>,
+        /// The epoch that it asks for, made by itself; [`Epoch::ZERO`]: any. It asks for a higher one when it knows one that is not below this.
+        epoch: Epoch,
         /// The operator says that whoever does not answer is dead: whoever answers is enough. Bytes that only others held are lost.
         force: bool,
     },

@@ -156,7 +156,7 @@ impl Transport {
         self.now = self.now.max(now);
         let alone = self.persistent.role == Role::StandAlone;
         match command {
-            Command::Setup { node, group, primary, force } => {
+            Command::Setup { node, group, primary, epoch, force } => {
                 if !alone {
                     return Err(CommandError::InGroup);
                 }
@@ -174,17 +174,17 @@ impl Transport {
                 self.persistent.synced_in = Epoch::ZERO;
                 self.reflow();
                 if primary {
-                    self.propose(group.at(Epoch::ZERO), [force, true], log)?;
+                    self.propose(group.at(Epoch::ZERO), epoch, [force, true], log)?;
                 }
             }
             _ if alone => return Err(CommandError::StandAlone),
-            Command::Promote { target, force } => {
+            Command::Promote { target, epoch, force } => {
                 let group = self.persistent.group;
                 let target = target.unwrap_or(group);
                 if !target.contains(self.persistent.node) {
                     return Err(CommandError::NotMember(self.persistent.node));
                 }
-                self.propose(target, [force, false], log)?;
+                self.propose(target, epoch, [force, false], log)?;
             }
             Command::Demote => {
                 self.set_flag(flag::DEPOSED | flag::REFUSED, false);
@@ -393,8 +393,10 @@ impl Transport {
     fn leave(&mut self, log: &mut impl LocalLog) -> Result<(), CommandError> {
         let epoch = self.persistent.promised.next(self.persistent.node).ok_or(CommandError::EpochsUsedUp)?;
         self.step_down(log);
-        // Beyond what it is synced with, the log may end before its newest epoch starts.
-        if self.persistent.synced != self.persistent.history.last() {
+        // Beyond what it is synced with, the log may end before its newest epoch starts. One that does not is whole: it was never
+        // anybody else's, be it that the device was to follow somebody who did not come.
+        let starts = self.persistent.history.last_offsets();
+        if (0..self.lanes()).any(|lane| log.persisted(lane) < starts[lane]) {
             let (history, ends) = self.synced_log(log);
             for (lane, &end) in ends.iter().enumerate().take(self.lanes()) {
                 log.truncate(lane, end.max(log.oldest(lane)));

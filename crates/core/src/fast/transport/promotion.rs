@@ -64,15 +64,17 @@ fn needed(group: &Group) -> usize {
 }
 
 impl Transport {
-    /// Starts a promotion.
+    /// Starts a promotion, to an epoch that is at least `least`.
     pub(super) fn propose(
         &mut self,
         target: Group,
+        least: Epoch,
         [force, first]: [bool; 2],
         log: &mut impl LocalLog,
     ) -> Result<(), CommandError> {
         let own = &self.persistent;
-        let epoch = own.promised.max(own.history.last()).next(own.node).ok_or(CommandError::EpochsUsedUp)?;
+        let next = own.promised.max(own.history.last()).next(own.node).ok_or(CommandError::EpochsUsedUp)?;
+        let epoch = next.max(least);
         let outdated = own.group.version() < own.floor;
         if outdated && !force {
             return Err(CommandError::Outdated);
@@ -379,7 +381,7 @@ impl Transport {
             // The source has died, or lost what it had: others may have it, and a new epoch asks them all.
             Phase::Pull { .. } => {
                 let (target, options) = (candidate.target, [candidate.force, candidate.first]);
-                if self.propose(target, options, log).is_err() {
+                if self.propose(target, Epoch::ZERO, options, log).is_err() {
                     self.depose(self.persistent.promised, log);
                 }
             }

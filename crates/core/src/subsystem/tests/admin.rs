@@ -301,6 +301,18 @@ fn changes_that_could_not_be_told_are_told_again() {
 }
 
 #[test]
+fn what_is_protected_is_told_before_what_is_not_there() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    assert_eq!(rig.admin(0, &set_feature(feature::WRITE_PROTECTION, 1).with_nsid(1)).status, Status::SUCCESS);
+    let beyond = 1 << 40;
+    let zeroes = Sqe::write_zeroes(0, beyond, 7, false);
+    assert_eq!(rig.submit(0, 1, &zeroes).status, Status::NAMESPACE_WRITE_PROTECTED);
+    assert_eq!(rig.submit(0, 1, &Sqe::verify(0, beyond, 7)).status, Status::LBA_OUT_OF_RANGE);
+}
+
+#[test]
 fn writes_without_a_cache_are_durable() {
     let mut rig = Rig::new();
     rig.enable(0);

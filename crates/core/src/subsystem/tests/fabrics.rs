@@ -74,6 +74,18 @@ fn capsules_carry_commands_and_data() {
 }
 
 #[test]
+fn the_number_of_queues_is_settled_once_one_has_connected() {
+    let mut rig = rig();
+    rig.input(Input::Connect { function: 2, entries: 32, privileged: false, keep_alive_ms: 0 });
+    enable(&mut rig, 2);
+    let number = set_feature(feature::NUMBER_OF_QUEUES, 1 << 16 | 1);
+    let set = |rig: &mut Rig, cid: u16| capsule(rig, 2, 0, cid, &number).unwrap().status;
+    assert_eq!(set(&mut rig, 1), Status::SUCCESS);
+    rig.input(Input::ConnectQueue { function: 2, queue: 1, entries: 16 });
+    assert_eq!(set(&mut rig, 2), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+#[test]
 fn a_host_that_leaves_is_gone_when_its_commands_have_ended() {
     let mut rig = rig();
     enable(&mut rig, 1);

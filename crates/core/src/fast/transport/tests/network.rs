@@ -82,7 +82,8 @@ impl Network {
     pub(super) fn set_up(&mut self, group: Group) {
         for node in (0..self.nodes.len()).rev() {
             let primary = node == 0;
-            self.command(node, Command::Setup { node: node as u8, group, primary, force: false }).unwrap();
+            self.command(node, Command::Setup { node: node as u8, group, primary, epoch: Epoch::ZERO, force: false })
+                .unwrap();
         }
     }
 

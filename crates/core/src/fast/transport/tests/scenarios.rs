@@ -31,7 +31,8 @@ fn flags(net: &Network, node: usize) -> u32 {
 }
 
 fn promote(net: &mut Network, node: usize, force: bool) -> Check {
-    net.command(node, Command::Promote { target: None, force }).map_err(|error| error.to_string())?;
+    net.command(node, Command::Promote { target: None, epoch: Epoch::ZERO, force })
+        .map_err(|error| error.to_string())?;
     net.run(ms(30))
 }
 
@@ -200,7 +201,7 @@ fn a_dead_member_is_taken_out_by_a_majority_and_a_pair_needs_force() -> Check {
     net.write(0, 0, 10);
     net.run(ms(1))?;
     assert_eq!(net.credit(0, 0), 0);
-    net.command(0, Command::Promote { target: group(&[0, 1]), force: false }).unwrap();
+    net.command(0, Command::Promote { target: group(&[0, 1]), epoch: Epoch::ZERO, force: false }).unwrap();
     net.run(ms(5))?;
     assert_eq!((net.converged(), net.credit(0, 0)), (Some(0), 10));
     // The one that is out can't acknowledge, and learns that there is a newer group.
@@ -208,13 +209,16 @@ fn a_dead_member_is_taken_out_by_a_majority_and_a_pair_needs_force() -> Check {
     isolate(&mut net, 2, false);
     net.run(ms(20))?;
     assert_eq!((net.persistent(2).role, net.credit(2, 0)), (Role::Secondary, 0));
-    assert_eq!(net.command(2, Command::Promote { target: None, force: false }), Err(CommandError::Outdated));
+    assert_eq!(
+        net.command(2, Command::Promote { target: None, epoch: Epoch::ZERO, force: false }),
+        Err(CommandError::Outdated)
+    );
 
     isolate(&mut net, 1, true);
-    net.command(0, Command::Promote { target: group(&[0]), force: false }).unwrap();
+    net.command(0, Command::Promote { target: group(&[0]), epoch: Epoch::ZERO, force: false }).unwrap();
     net.run(ms(50))?;
     assert_eq!(flags(&net, 0) & flag::PROMOTING, flag::PROMOTING, "one of two is no majority");
-    net.command(0, Command::Promote { target: group(&[0]), force: true }).unwrap();
+    net.command(0, Command::Promote { target: group(&[0]), epoch: Epoch::ZERO, force: true }).unwrap();
     net.run(ms(50))?;
     net.write(0, 0, 5);
     assert_eq!((net.persistent(0).role, net.credit(0, 0)), (Role::Primary, 15));
@@ -228,7 +232,7 @@ fn an_outsider_comes_back(flaw: Option<Flaw>) -> Check {
     let mut net = network(Mode::Eager, 4);
     net.nodes.iter_mut().for_each(|node| node.transport.flaw = flaw);
     isolate(&mut net, 1, true);
-    net.command(0, Command::Promote { target: group(&[0, 2]), force: false }).unwrap();
+    net.command(0, Command::Promote { target: group(&[0, 2]), epoch: Epoch::ZERO, force: false }).unwrap();
     net.run(ms(2))?;
     net.write(0, 0, 20);
     net.run(ms(2))?;
@@ -239,7 +243,7 @@ fn an_outsider_comes_back(flaw: Option<Flaw>) -> Check {
     // It comes back, and is the first to accept.
     isolate(&mut net, 1, false);
     net.blocked[2][0] = true;
-    net.command(0, Command::Promote { target: group(&[0, 1, 2, 3]), force: false }).unwrap();
+    net.command(0, Command::Promote { target: group(&[0, 1, 2, 3]), epoch: Epoch::ZERO, force: false }).unwrap();
     net.run(ms(2))?;
     net.blocked[2][0] = false;
     net.run(ms(20))?;
@@ -259,7 +263,7 @@ fn an_acceptor_restarts(forgets_promise: bool) -> Check {
     let mut net = network(Mode::Quorum(2), 3);
     net.forgets_promise = forgets_promise;
     net.blocked[1][0] = true;
-    net.command(1, Command::Promote { target: None, force: false }).unwrap();
+    net.command(1, Command::Promote { target: None, epoch: Epoch::ZERO, force: false }).unwrap();
     while net.persistent(1).role != Role::Primary {
         net.advance();
     }
@@ -294,7 +298,7 @@ fn a_stand_alone_log_becomes_the_groups_and_the_others_give_theirs_up() -> Check
     net.write(2, 0, 9);
     assert_eq!(net.credit(2, 0), 209);
     let group = Group::new(Epoch::ZERO, Mode::Eager, &[0, 1, 2]).unwrap();
-    net.command(2, Command::Setup { node: 2, group, primary: false, force: false }).unwrap();
+    net.command(2, Command::Setup { node: 2, group, primary: false, epoch: Epoch::ZERO, force: false }).unwrap();
     net.run(ms(10))?;
     promote(&mut net, 0, false)?;
     promote(&mut net, 0, false)?;
@@ -324,7 +328,13 @@ fn reports_are_sent_at_ticks_of_the_period() {
     let mut log = MemLog::new(1);
     let mut replica = Transport::new(config);
     let group = Group::new(Epoch::ZERO, Mode::Eager, &[0, 1]).unwrap();
-    replica.command(Instant::ZERO, Command::Setup { node: 1, group, primary: false, force: false }, &mut log).unwrap();
+    replica
+        .command(
+            Instant::ZERO,
+            Command::Setup { node: 1, group, primary: false, epoch: Epoch::ZERO, force: false },
+            &mut log,
+        )
+        .unwrap();
     let epoch = Epoch::ZERO.next(0).unwrap();
     let mut history = History::default();
     history.push(Start { epoch, offsets: [0; LANES_MAX] });
@@ -442,7 +452,8 @@ fn no_frame_panics() {
                 1 => net.drain(to, 10),
                 2 => net.advance(),
                 3 if rng.below(9) == 0 => {
-                    let _ = net.command(to, Command::Promote { target: None, force: rng.below(2) == 0 });
+                    let _ = net
+                        .command(to, Command::Promote { target: None, epoch: Epoch::ZERO, force: rng.below(2) == 0 });
                 }
                 4 if rng.below(9) == 0 => {
                     let _ = net
@@ -452,4 +463,24 @@ fn no_frame_panics() {
             }
         }
     }
+}
+
+/// Whom it was to follow may have been named wrongly: it has given up nothing yet.
+#[test]
+fn a_device_that_leaves_before_it_has_met_its_primary_keeps_its_log() -> Check {
+    let mut net = network(Mode::Eager, 2);
+    net.write(0, 0, 30);
+    net.run(ms(1))?;
+    net.command(1, Command::StandAlone).unwrap();
+    net.write(1, 0, 20);
+    net.run(ms(1))?;
+    let before = net.nodes[1].log.clone();
+    isolate(&mut net, 1, true);
+    let group = Group::new(Epoch::ZERO, Mode::Eager, &[0, 1]).unwrap();
+    net.command(1, Command::Setup { node: 1, group, primary: false, epoch: Epoch::ZERO, force: false }).unwrap();
+    net.run(ms(1))?;
+    net.command(1, Command::StandAlone).unwrap();
+    assert_eq!((net.nodes[1].log.persisted(0), net.credit(1, 0)), (50, 50));
+    assert!((0..50).all(|at| net.nodes[1].log.get(0, at) == before.get(0, at)));
+    Ok(())
 }

@@ -105,7 +105,7 @@ fn run(plan: Plan, figures: &mut Figures) -> Check {
                     None => None,
                 };
                 // Those outside of the group, or of the target, are refused.
-                if net.command(node, Command::Promote { target, force: false }).is_ok() {
+                if net.command(node, Command::Promote { target, epoch: Epoch::ZERO, force: false }).is_ok() {
                     figures.promotions += 1;
                 }
             }
@@ -162,7 +162,7 @@ fn heal(net: &mut Network) -> Check {
         let force = attempt >= 6;
         let target = net.persistent(node).pending.filter(|_| !force);
         // With all alive, force waits for all: it overrides changes that were begun on both sides of a partition.
-        let _ = net.command(node, Command::Promote { target, force });
+        let _ = net.command(node, Command::Promote { target, epoch: Epoch::ZERO, force });
         net.run(Duration::from_ms(40))?;
     }
     let states: Vec<_> = net.nodes.iter().map(|node| node.transport.status()).collect();
