@@ -42,6 +42,11 @@ impl Served {
     /// The same, of a drive whose profile is as `arguments` say.
     fn start_plain(folder: &Path, arguments: &[&str]) -> Served {
         let errors = File::create(folder.join("stderr")).expect("the folder is writable");
+        Served::start_to(folder, arguments, errors)
+    }
+
+    /// The same, with its standard error elsewhere.
+    fn start_to(folder: &Path, arguments: &[&str], errors: impl Into<Stdio>) -> Served {
         let mut child = tidewater(Build::Same, folder)
             .args(PLAIN)
             .args(arguments)
@@ -169,6 +174,18 @@ fn read(queue: &mut Queue, block: u64, blocks: usize) -> Vec<u8> {
     let sqe = Sqe::read(0, block, (blocks - 1) as u16);
     let transfer = Transfer::In((blocks * BLOCK) as u32);
     queue.call(sqe, transfer).expect("the queue lives").good().expect("a read").data
+}
+
+/// A device serves on when nobody reads what it says beside.
+#[test]
+fn a_device_that_nobody_listens_to_serves() {
+    let folder = folder();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let served =
+        Served::start_to(folder.path(), &["--profile", "tiny", "--image", "drive", "--vfio-user", "v"], writer);
+    run_well(folder.path(), &["status", "--control", "control.sock"]);
+    assert!(served.end().0.success());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What went wrong, as the user reads it: one line that says it, and one that says what to do.
 
+use crate::output;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -90,9 +91,8 @@ impl Failure {
         Failure { help: Some(help.to_string()), ..self }
     }
 
-    /// Says it on standard error. Whether that can be written does not matter any more.
+    /// Says it on standard error.
     pub fn tell(&self) {
-        use io::Write as _;
         if self.message.is_empty() {
             return;
         }
@@ -100,7 +100,7 @@ impl Failure {
         if let Some(help) = &self.help {
             text += &format!("help: {}\n", printable(help));
         }
-        let _ = io::stderr().write_all(text.as_bytes());
+        output::tell(&text);
     }
 }
 

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         // Help and the version are asked for, and no mistake.
         Err(error) if !error.use_stderr() => output::print(&error.render().to_string()),
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            eprint!("{error}");
+            output::tell(&error.to_string());
             return Status::Usage.into();
         }
         Err(error) => Err(failure::from_clap(&error)),

@@ -284,6 +284,11 @@ pub fn deliver(summary: &str, files: Vec<Delivery<'_>>) -> Result<(), Failure> {
     outcome.and(told)
 }
 
+/// Says something on standard error. Whoever read it may have ended: what is done goes on all the same.
+pub fn tell(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 /// Prints on standard output.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
     let control = setup.control.clone();
     let _running = interrupt::Running::begin();
     for note in &notes {
-        eprintln!("note: {note}");
+        output::tell(&format!("note: {note}\n"));
     }
     let mut tell = |event: Event| match event {
         // The profile's check has said it, with the key that it is about.
@@ -117,22 +117,18 @@ fn runtime_directory(given: Option<&Path>) -> PathBuf {
 /// Tells what happens, on standard error; how to attach goes to standard output.
 fn say(event: Event, serve: &Serve, control: &Path) {
     match event {
-        Event::Made { capacity } => eprintln!("a new drive of {}", format_bytes(capacity)),
+        Event::Made { capacity } => output::tell(&format!("a new drive of {}\n", format_bytes(capacity))),
         Event::Opened { capacity, written } => {
-            eprintln!(
-                "the drive in {}: {}, {} stored",
-                serve.image.display(),
-                format_bytes(capacity),
-                format_bytes(written)
-            );
+            let (image, capacity) = (serve.image.display(), format_bytes(capacity));
+            output::tell(&format!("the drive in {image}: {capacity}, {} stored\n", format_bytes(written)));
         }
-        Event::Recovering { reads } => eprintln!("recovery goes on: {reads} flash reads"),
-        Event::Recovered { report, wall } => eprintln!(
-            "recovered {} logical pages in {} of the drive's time, {:.2} s of ours",
+        Event::Recovering { reads } => output::tell(&format!("recovery goes on: {reads} flash reads\n")),
+        Event::Recovered { report, wall } => output::tell(&format!(
+            "recovered {} logical pages in {} of the drive's time, {:.2} s of ours\n",
             report.mapped,
             format_duration(report.time),
             wall.as_secs_f64()
-        ),
+        )),
         Event::Ready(ready) => {
             let mut text = String::new();
             for (function, socket) in ready.vfio_user.iter().enumerate() {
@@ -162,7 +158,7 @@ fn say(event: Event, serve: &Serve, control: &Path) {
             text += "\nCtrl-C or SIGTERM shuts it down in good order.\n";
             let _ = output::print(&text);
         }
-        Event::Note(text) => eprintln!("note: {text}"),
+        Event::Note(text) => output::tell(&format!("note: {text}\n")),
     }
 }
 

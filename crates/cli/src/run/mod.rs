@@ -4,7 +4,7 @@ mod program;
 
 use crate::args::files::{Drain, LaneOf, LevelName, Recover, Run as Given};
 use crate::failure::{Failure, printable, reason};
-use crate::output;
+use crate::output::{self, tell};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -14,7 +14,6 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::Arc;
@@ -127,11 +126,6 @@ pub fn run(given: &Given) -> Result<(), Failure> {
         0 => Ok(()),
         status => std::process::exit(status),
     }
-}
-
-/// Says something on standard error. Whoever read it may have ended; the program and its log have to be looked after all the same.
-fn tell(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// The program sees the name that it was called by.

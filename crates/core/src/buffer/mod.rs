@@ -109,15 +109,14 @@ impl BufferStatistics {
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     commands: u32,
-    /// Time that was waited until `until`, of all commands, in picoseconds.
-    waited_ps: u128,
-    until: Instant,
+    /// When waits ended less when they began, added up, in picoseconds: those that go on are in it by their begin alone.
+    sum_ps: i128,
 }
 
 impl Waiting {
-    fn count(&mut self, now: Instant) {
-        self.waited_ps += u128::from(self.commands) * u128::from(now.since(self.until).as_ps());
-        self.until = now;
+    /// Picoseconds that those who wait have waited since the run began.
+    fn going_on(&self, now: Instant) -> i128 {
+        i128::from(self.commands) * i128::from(now.as_ps())
     }
 }
 
@@ -165,26 +164,24 @@ impl Buffer {
 
     /// A command begins to wait for room.
     pub(crate) fn begin_wait(&mut self, now: Instant) {
-        self.waiting.count(now);
+        self.waiting.sum_ps -= i128::from(now.as_ps());
         self.waiting.commands += 1;
     }
 
     /// A command that waited does no more.
     pub(crate) fn end_wait(&mut self, now: Instant) {
-        self.waiting.count(now);
+        self.waiting.sum_ps += i128::from(now.as_ps());
         self.waiting.commands -= 1;
     }
 
     /// Seconds that commands have waited for room by `now`, added up.
     pub fn wait_seconds(&self, now: Instant) -> f64 {
-        let mut waiting = self.waiting;
-        waiting.count(now);
-        waiting.waited_ps as f64 / 1e12
+        (self.waiting.sum_ps + self.waiting.going_on(now)) as f64 / 1e12
     }
 
     /// Forgets all counters, at the end of a warm-up. What it holds by then counts among the most that it held.
     pub fn reset_statistics(&mut self, now: Instant) {
-        (self.waiting.waited_ps, self.waiting.until) = (0, now);
+        self.waiting.sum_ps = -self.waiting.going_on(now);
         let longest = self.statistics.lengths.len() - 1;
         self.statistics = BufferStatistics { pages_max: self.held as u64, ..BufferStatistics::new(longest) };
     }
