@@ -189,8 +189,10 @@ impl Connection {
             if ready & 2 != 0 {
                 let _ = self.queued.read();
             }
-            // What is on the socket comes first: it may say that the client has gone and the next one may come.
-            if ready >> 2 != 0 && ready & 1 == 0 {
+            // What is on the socket comes first: it may say that the client has gone and the next one may come. Asked once more, since both may have come about
+            // while the system looked at one after the other.
+            let is_quiet = || readable(&[self.stream.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready == 0);
+            if ready >> 2 != 0 && ready & 1 == 0 && is_quiet() {
                 return Ok(None);
             }
         }
