@@ -571,8 +571,10 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	if (logged) {
 		/* SQLite locks its databases, and nothing else. */
 		of->number = is_database ? tidewater_files_enter_locked(files, name) : tidewater_files_enter(files, name);
-		if (of->number < 0)
+		if (of->number < 0) {
 			status = failed(SQLITE_CANTOPEN);
+			sqlite3_log(status, "tidewater: %s can't be taken onto the log", name);
+		}
 	}
 	if (status != SQLITE_OK) {
 		real(file)->pMethods->xClose(real(file));
