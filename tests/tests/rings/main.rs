@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 use tidewater_client::live::{Level, LiveError, Log, Options, WriteBack};
 use tidewater_client::{End, Entry, Records};
@@ -28,6 +29,11 @@ fn folder() -> TempDir {
 
 fn ring_level() -> Options {
     Options { level: Some(Level::Ring), ..Options::default() }
+}
+
+fn signal(device: &Device, signal: Signal) {
+    let process = nix::unistd::Pid::from_raw(device.child.id() as i32);
+    kill(process, signal).expect("it is there");
 }
 
 /// A payload that tells which it is.
@@ -539,6 +545,56 @@ fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on()
         let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
         assert_eq!((log.tail(), numbers(&log, skipped, tail).0), (tail, left), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_device_that_stops_for_a_while_has_not_gone_and_nobody_waits_longer_than_they_said() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &[]);
+    let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
+    let last = log.append(&[&payload(0)]).expect("there is room").end;
+    signal(&device, Signal::SIGSTOP);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        // Somebody has to ask it.
+        let asks = scope.spawn(|| log.status().device.is_some());
+        std::thread::sleep(Duration::from_millis(50));
+        let wait = log.wait(last, Level::Destaged, Duration::from_millis(200));
+        assert!(matches!(wait, Err(LiveError::TimedOut { .. })), "{wait:?}");
+        let full = loop {
+            if let Err(error) = log.append(&[&payload(1)]) {
+                break error;
+            }
+        };
+        assert!(matches!(full, LiveError::Full { .. }), "{full}");
+        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+        // Longer than a connection takes to begin.
+        std::thread::sleep(Duration::from_secs(6).saturating_sub(start.elapsed()));
+        signal(&device, Signal::SIGCONT);
+        assert!(asks.join().expect("it asks"), "it answers late");
+    });
+    let end = log.append(&[&payload(2)]).expect("there is room again").end;
+    log.wait(end, Level::Destaged, TIME).expect("it is synced");
+}
+
+#[test]
+fn every_process_hears_that_a_log_is_to_be_trimmed() {
+    let folder = folder();
+    let device = Device::start(folder.path(), &["--set", "fast.on_wrap=wait-for-trim"]);
+    let options = Options { full: Duration::from_millis(300), ..ring_level() };
+    let log = Log::open(&device.target(), options.clone()).expect("it lends its ring");
+    let joined = Log::join(log.share().expect("it has a doorbell"), options).expect("it is a ring");
+    let full = loop {
+        if let Err(error) = joined.append(&[&[7; 2000]]) {
+            break error;
+        }
+    };
+    assert!(matches!(full, LiveError::Untrimmed), "{full}");
+    let again = log.append(&[&[7; 2000]]).expect_err("it is full for all");
+    assert!(matches!(again, LiveError::Untrimmed), "{again}");
+    log.trim(log.tail() / 2).expect("the device has it");
+    let end = joined.append(&[&[7; 2000]]).expect("there is room again").end;
+    log.wait(end, Level::Destaged, TIME).expect("it is synced");
 }
 
 #[test]

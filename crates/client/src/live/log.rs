@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use tidewater_wire::vendor::{ControlPage, RingLanePage, TransportStatus};
+use tidewater_wire::vendor::RingLanePage;
 use tidewater_wire::vfio_user::region;
 
 use super::copy::{Copy, Disk, System};
@@ -84,9 +84,9 @@ fn available(level: Option<Level>) -> Result<(), LiveError> {
     }
 }
 
-/// Where a lane's word `wanted` is in BAR2.
-fn wanted_at(lane: u8) -> u64 {
-    4096 * (1 + u64::from(lane)) + RingLanePage::WANTED_OFFSET as u64
+/// Where a word of a lane's page is in BAR2.
+fn word_at(lane: u8, offset: usize) -> u64 {
+    4096 * (1 + u64::from(lane)) + offset as u64
 }
 
 /// A device whose client has just gone may still be at it: it turns the next one away, and takes it a moment later.
@@ -101,7 +101,7 @@ fn patiently<T>(mut connect: impl FnMut() -> Result<T, LiveError>) -> Result<T, 
 }
 
 fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LiveError> {
-    socket.doorbell(region::BAR2, wanted_at(lane))
+    socket.doorbell(region::BAR2, word_at(lane, RingLanePage::WANTED_OFFSET))
 }
 
 impl Log {
@@ -309,9 +309,14 @@ impl Log {
         self.device()?.run(|device| if device.socket()?.is_gone() { Err(LiveError::Gone) } else { Ok(()) })
     }
 
+    /// Whether this process opened the log, and has the connection.
+    fn is_home(&self) -> Result<bool, LiveError> {
+        Ok(self.socket.is_some() && owner::me()? == self.home)
+    }
+
     /// The connection, in the process that opened the log.
     pub(super) fn device(&self) -> Result<MutexGuard<'_, Device>, LiveError> {
-        if self.socket.is_none() || owner::me()? != self.home {
+        if !self.is_home()? {
             return Err(LiveError::Joined);
         }
         Ok(self.device.lock().unwrap_or_else(PoisonError::into_inner))
@@ -433,16 +438,24 @@ impl Log {
         limit
     }
 
-    /// Tells the device that there is something, if nobody else is just talking to it.
+    /// Tells the device that there is something.
     fn nudge(&self) {
-        if self.socket.is_none() || owner::me().ok() != Some(self.home) {
-            return self.ring_doorbell();
+        let _ = self.tell(RingLanePage::TAIL_OFFSET, self.ring.tail());
+    }
+
+    /// Tells the device a word of the lane, if nobody else is just talking to it: whoever waits for what comes of it tells it again, and has a time of their own.
+    fn tell(&self, offset: usize, word: u64) -> Result<(), LiveError> {
+        if !self.is_home()? {
+            self.ring_doorbell();
+            return Ok(());
         }
-        if let Ok(mut device) = self.device.try_lock() {
-            let address = 4096 * (1 + u64::from(self.ring.lane())) + RingLanePage::TAIL_OFFSET as u64;
-            let tail = self.ring.tail().to_le_bytes();
-            let _ = device.run(|device| device.socket()?.write(region::BAR2, address, &tail));
-        }
+        let mut device = match self.device.try_lock() {
+            Ok(device) => device,
+            Err(TryLockError::Poisoned(device)) => device.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+        };
+        let address = word_at(self.ring.lane(), offset);
+        device.run(|device| device.socket()?.tell(region::BAR2, address, &word.to_le_bytes()))
     }
 
     /// The device looks at once, whoever is connected to it.
@@ -516,30 +529,19 @@ impl Log {
             }
             self.check_stream()?;
             if turns.is_multiple_of(64) {
-                self.nudge();
-                if self.device().is_ok_and(|device| matches!(*device, Device::Gone)) {
-                    return Err(LiveError::Gone);
-                }
+                self.tell(RingLanePage::TAIL_OFFSET, self.ring.tail())?;
             }
             if turns % 64 == 63 {
                 // The device takes nothing behind what a dead writer left.
                 self.seal()?;
             }
             if start.elapsed() >= self.options.full {
-                let stalled = self.control_status().is_ok_and(|status| status.has(TransportStatus::WAITS_FOR_TRIM));
-                return Err(if stalled { LiveError::Untrimmed } else { LiveError::Full { waited: self.options.full } });
+                let waited = self.options.full;
+                return Err(if self.ring.waits_for_trim() { LiveError::Untrimmed } else { LiveError::Full { waited } });
             }
             turns += 1;
             pause(turns);
         }
-    }
-
-    /// The status register, by message.
-    fn control_status(&self) -> Result<TransportStatus, LiveError> {
-        let mut bytes = [0; 4];
-        let at = ControlPage::STATUS_OFFSET as u64;
-        self.device()?.run(|device| device.socket()?.read(region::BAR2, at, &mut bytes))?;
-        Ok(TransportStatus(u32::from_le_bytes(bytes)))
     }
 
     fn check_stream(&self) -> Result<(), LiveError> {
@@ -648,23 +650,10 @@ impl Log {
             }
             if now >= tell_at {
                 tell_at = now + TELL_AGAIN;
-                self.ask_for_sync(end)?;
+                self.tell(RingLanePage::WANTED_OFFSET, end)?;
             }
             self.ring.wait_while_synced(at, (tell_at - now).min(start + timeout - now));
         }
-    }
-
-    fn ask_for_sync(&self, end: u64) -> Result<(), LiveError> {
-        let mut device = match self.device() {
-            Ok(device) => device,
-            Err(LiveError::Joined) => {
-                self.ring_doorbell();
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        let address = wanted_at(self.ring.lane());
-        device.run(|device| device.socket()?.write(region::BAR2, address, &end.to_le_bytes()))
     }
 
     /// Reads the log from a stream offset on, until the buffer is full or the time is over: what is still in the ring from there, and what is not from
@@ -763,7 +752,7 @@ impl Log {
         self.ring.size()
     }
 
-    /// How it is doing.
+    /// How it is doing. The device is asked, who may take 30 seconds to answer when it is stopped.
     pub fn status(&self) -> Status {
         let function = self.ring.header().function;
         let ask = |mut device: MutexGuard<'_, Device>| device.run(|device| device.nvme()?.fast_status(function));

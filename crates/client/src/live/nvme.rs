@@ -17,7 +17,7 @@ use tidewater_wire::vfio_user::region;
 
 use super::error::LiveError;
 use super::memory::Mapping;
-use super::socket::Socket;
+use super::socket::{REPLY_TIME, Socket};
 
 const PAGE: u64 = 4096;
 /// Entries of each queue: one command is under way, and a queue has two at least.
@@ -32,7 +32,7 @@ const DATA: u64 = 5 * PAGE;
 pub(crate) const DATA_MAX: u64 = 128 << 10;
 const MEMORY: u64 = DATA + DATA_MAX;
 /// How long a command may take beyond what it is told to wait.
-const TIME: Duration = Duration::from_secs(10);
+const TIME: Duration = REPLY_TIME;
 
 /// A queue pair.
 #[derive(Clone, Copy, Debug)]

@@ -285,6 +285,11 @@ impl Ring {
         self.device.load(16) & 0xff == 1
     }
 
+    /// The ring of logical pages is full.
+    pub(super) fn waits_for_trim(&self) -> bool {
+        self.device.load(16) >> 8 & 0xff == 1
+    }
+
     pub(super) fn tail(&self) -> u64 {
         self.mine.load(RingLanePage::TAIL_OFFSET as u64)
     }

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -18,8 +20,11 @@ use tidewater_wire::vfio_user::{
 
 use super::error::LiveError;
 
-/// How long a device may take for a reply.
-const REPLY_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
+/// How long a device may take for a reply, and for a command: what Linux gives an NVMe drive (`nvme_core.io_timeout`). A machine that is busy, and a disk that
+/// stalls, are no device that has gone: that closes the connection.
+pub(super) const REPLY_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
+/// How long it may take until it tells its version: what listens at the path may be no device.
+const GREETING_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// Bytes of a reply, at most.
 const REPLY_MAX: usize = (1 << 20) + 4096;
 
@@ -50,17 +55,20 @@ impl Socket {
     pub(crate) fn connect(path: &Path) -> Result<Socket, LiveError> {
         let failed = |error: io::Error| LiveError::Unreachable { path: path.to_owned(), error };
         let stream = UnixStream::connect(path).map_err(failed)?;
-        stream.set_read_timeout(Some(REPLY_TIME)).map_err(failed)?;
-        stream.set_write_timeout(Some(REPLY_TIME)).map_err(failed)?;
+        let patience = |stream: &UnixStream, time| {
+            stream.set_read_timeout(Some(time)).and_then(|()| stream.set_write_timeout(Some(time))).map_err(failed)
+        };
+        patience(&stream, GREETING_TIME)?;
         let peer = getsockopt(&stream, PeerCredentials).map_err(|errno| failed(errno.into()))?;
         let mut socket = Socket { stream, user: peer.uid(), id: 0 };
         let data = br#"{"capabilities":{"max_msg_fds":8,"max_data_xfer_size":1048576}}"#;
         let offer = Version { major: MAJOR, minor: MINOR, data }.to_bytes();
         let (reply, _) = socket.ask(command::VERSION, &[&offer], None)?;
         match Version::parse(&reply) {
-            Some(version) if version.major == MAJOR => Ok(socket),
-            _ => Err(malformed(command::VERSION)),
+            Some(version) if version.major == MAJOR => patience(&socket.stream, REPLY_TIME)?,
+            _ => return Err(malformed(command::VERSION)),
         }
+        Ok(socket)
     }
 
     /// The user who made the socket: what comes by it can be anything that this one wrote.
@@ -183,7 +191,6 @@ impl Socket {
     }
 
     /// Writes bytes of a region and asks for no reply, as a bus posts writes: a later read of the function is behind it, and tells when it has gone.
-    #[cfg(feature = "hardware")]
     pub(crate) fn post(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), LiveError> {
         let access = RegionAccess { offset, region, count: from.len() as u32 };
         self.id = self.id.wrapping_add(1);
@@ -200,10 +207,30 @@ impl Socket {
         self.ask(command::DMA_MAP, &[&map.to_bytes()], Some(file)).map(drop)
     }
 
+    /// As [`Socket::post`] of what is told again anyway: left out while a device that does not read has its socket full, since nobody has to wait for that.
+    pub(super) fn tell(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), LiveError> {
+        match self.poll(PollFlags::POLLOUT) {
+            PollFlags::POLLOUT => self.post(region, offset, from),
+            events if events.is_empty() => Ok(()),
+            _ => Err(LiveError::Gone),
+        }
+    }
+
     /// Whether the device has closed the connection.
     pub(super) fn is_gone(&self) -> bool {
-        let mut polled = [nix::poll::PollFd::new(self.stream.as_fd(), nix::poll::PollFlags::empty())];
-        let polled = nix::poll::poll(&mut polled, nix::poll::PollTimeout::ZERO).map(|_| polled[0].revents());
-        !matches!(polled, Ok(Some(events)) if events.is_empty())
+        !self.poll(PollFlags::empty()).is_empty()
+    }
+
+    /// What is true at the moment of what is asked for; that the connection is closed is told in any case.
+    fn poll(&self, asked: PollFlags) -> PollFlags {
+        let mut polled = [PollFd::new(self.stream.as_fd(), asked)];
+        loop {
+            match poll(&mut polled, PollTimeout::ZERO) {
+                Ok(_) => return polled[0].revents().unwrap_or(PollFlags::POLLERR),
+                // A signal can end even a call that does not wait.
+                Err(Errno::EINTR) => {}
+                Err(_) => return PollFlags::POLLERR,
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_core::fast::{Fast, Function, bar};
 use tidewater_core::subsystem::Input;
-use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage};
+use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage, TransportStatus};
 
 /// Pause between two looks while somebody waits for what is in a ring.
 const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
@@ -101,7 +101,8 @@ pub struct MappedRing {
     syncing: Option<u64>,
     /// Something is taken from it.
     open: bool,
-    broken: u16,
+    /// What its page says is wrong.
+    status: TransportStatus,
 }
 
 /// When rings are looked at.
@@ -180,8 +181,15 @@ impl MappedRing {
             ));
         }
         let lanes = vec![MappedLane::default(); of.lanes().len()];
-        let mut ring =
-            MappedRing { file, copy, lanes, survives: fast.survives(), syncing: None, open: true, broken: 0 };
+        let mut ring = MappedRing {
+            file,
+            copy,
+            lanes,
+            survives: fast.survives(),
+            syncing: None,
+            open: true,
+            status: TransportStatus::OK,
+        };
         let failed = |Lost| match &setup.copy {
             Some(copy) => wrong(format_args!("{}; or its copy {} can't", lost(&path), copy.display())),
             None => wrong(lost(&path)),
@@ -341,15 +349,16 @@ impl MappedRing {
         RingLane::new(is.generation, free, synced, of.lanes()[lane].arrived())
     }
 
-    fn broken_now(of: &Function) -> u16 {
-        of.lanes().iter().enumerate().fold(0, |bits, (lane, l)| bits | u16::from(l.is_broken()) << lane)
-    }
-
     /// Says everything.
     fn tell(&mut self, of: &Function) -> Result<(), Lost> {
-        self.broken = MappedRing::broken_now(of);
-        let mut page =
-            RingPage { open: self.open, broken: self.broken, survives: self.survives, ..RingPage::default() };
+        self.status = of.status();
+        let mut page = RingPage {
+            open: self.open,
+            broken: self.status.all_broken(),
+            survives: self.survives,
+            waits_for_trim: self.status.has(TransportStatus::WAITS_FOR_TRIM),
+            ..RingPage::default()
+        };
         for lane in 0..self.lanes.len().min(of.lanes().len()) {
             self.lanes[lane].told = self.lane_now(lane, of);
             page.lane[lane] = self.lanes[lane].told;
@@ -359,7 +368,7 @@ impl MappedRing {
 
     /// Says what has changed.
     fn tell_changes(&mut self, of: &Function) -> Result<(), Lost> {
-        if self.broken != MappedRing::broken_now(of) {
+        if self.status != of.status() {
             return self.tell(of);
         }
         for lane in 0..self.lanes.len() {

@@ -138,6 +138,8 @@ layout! {
         14 broken: u16,
         /// Rings outlive the device's process in the drive itself (`memory.NAME.survives`); else what was taken is on flash.
         16 survives: bool,
+        /// The ring of logical pages is full: nothing more is taken until the log is trimmed.
+        17 waits_for_trim: bool,
         /// One for each lane; those not in use are zero.
         64 lane: [RingLane; LANES_MAX],
     }

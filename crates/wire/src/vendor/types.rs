@@ -269,6 +269,11 @@ impl TransportStatus {
         self.0 & TransportStatus::broken(lane).0 != 0
     }
 
+    /// Bit i: the stream of lane i is broken.
+    pub const fn all_broken(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
     /// The same register with the bits of `other` set or cleared.
     pub const fn with(self, other: TransportStatus, set: bool) -> TransportStatus {
         TransportStatus(if set { self.0 | other.0 } else { self.0 & !other.0 })
