@@ -582,7 +582,7 @@ fn every_process_hears_that_a_log_is_to_be_trimmed() {
     let folder = folder();
     let device = Device::start(folder.path(), &["--set", "fast.on_wrap=wait-for-trim"]);
     let options = Options { full: Duration::from_millis(300), ..ring_level() };
-    let log = Log::open(&device.target(), options.clone()).expect("it lends its ring");
+    let log = Log::open(&device.target(), options).expect("it lends its ring");
     let joined = Log::join(log.share().expect("it has a doorbell"), options).expect("it is a ring");
     let full = loop {
         if let Err(error) = joined.append(&[&[7; 2000]]) {
