@@ -319,7 +319,7 @@ impl<M: Medium> Device<M> {
             remains.log.iter().zip(functions).all(|(of, function)| of.iter().all(|one| one.block.fits(function, fast)));
         // Where nothing of the fast side was stored, it is as it was when the drive was made.
         if !(remains.log.is_empty() || remains.log.len() == functions.len() && fits) {
-            let text = "the profile's [fast] functions and log_size are not those of the drive that lost its power";
+            let text = "[fast] functions, size, lanes, queue_size and log_size have no room for the log that the drive had when it lost its power";
             return Err(SetupError(text.into()));
         }
         device.restored_log = remains.log;

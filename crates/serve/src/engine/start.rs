@@ -22,7 +22,7 @@ use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_base::Instant;
 use tidewater_core::Device;
 use tidewater_core::drive::Machine as _;
-use tidewater_core::fast::Content;
+use tidewater_core::fast::{Content, Function};
 use tidewater_core::ftl::RecoveryReport;
 use tidewater_core::memory::{Note, Use};
 use tidewater_core::profile::{Access, Interrupts as Kind, Profile, Timing};
@@ -393,6 +393,28 @@ pub(super) fn target(tcp: &TcpSetup, controllers: &Options) -> Result<Target, Se
     Target::bind(options).map_err(wrong)
 }
 
+/// What functions keep of how they were set up, where the profile says otherwise.
+fn kept(profile: &Profile, functions: &[Function]) -> Vec<String> {
+    let mut texts = Vec::new();
+    for (i, function) in functions.iter().enumerate() {
+        let setup = function.setup();
+        let mut stored = profile.clone();
+        stored.fast.queue_size = setup.queue_size;
+        stored.fast.partial_after = setup.partial_after;
+        stored.fast.on_wrap = setup.on_wrap;
+        for key in ["fast.queue_size", "fast.partial_after", "fast.on_wrap"] {
+            let value = |profile: &Profile| profile.get(key).expect("a key of profiles");
+            let (is, given) = (value(&stored), value(profile));
+            if is != given {
+                texts.push(format!(
+                    "{key}: function {i} keeps {is}, as its log in the image was set up, and does not take {given}: that takes a new image, or Fast Setup by a host"
+                ));
+            }
+        }
+    }
+    texts
+}
+
 /// What survives what, in words.
 fn survives(backing: &Backing) -> String {
     match backing {
@@ -478,6 +500,9 @@ impl Server {
         let mut machine = Served { subsystem, timing: Timing::None, log, passed: Instant::ZERO, hurries: false };
         recover(&mut machine, &mut payload, tell)?;
         machine.timing = timing;
+        for text in kept(&profile, machine.subsystem.device().fast().functions()) {
+            tell(Event::Note(text));
+        }
 
         let waker = Arc::new(Waker::new().map_err(wrong)?);
         let mail: Mailbox<Message> = Mailbox::new(Arc::clone(&waker));

@@ -157,6 +157,21 @@ fn stops(profile: Profile, seed: u64) {
 }
 
 #[test]
+fn what_a_stored_log_keeps_of_its_setup_is_said() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let backing = || Backing::File(folder.path().join("drive"));
+    let drive = Drive::start(&setup(tiny_log(Timing::None, true), folder.path(), backing(), 1));
+    assert!(!drive.notes.iter().any(|note| note.contains("keeps")), "{:?}", drive.notes);
+    drive.stop();
+    let mut other = tiny_log(Timing::None, true);
+    other.set("fast.partial_after", "7ms").expect("a time");
+    let drive = Drive::start(&setup(other, folder.path(), backing(), 1));
+    let keeps: Vec<_> = drive.notes.iter().filter(|note| note.contains("keeps")).collect();
+    assert!(matches!(&keeps[..], [one] if one.contains("fast.partial_after: function 0 keeps 1ms")), "{keeps:?}");
+    drive.stop();
+}
+
+#[test]
 fn a_log_goes_on_where_it_was_after_a_stop() {
     stops(tiny_log(Timing::None, true), 1);
     stops(tiny_log(Timing::Model, true), 2);
