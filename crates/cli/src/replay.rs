@@ -59,12 +59,9 @@ pub fn interrupted(record: &Record) -> Failure {
 /// The drive that the command line asks for.
 ///
 /// # Errors
-/// As [`drive::prepare`].
+/// As [`drive::settings`] and [`drive::prepare`].
 pub fn prepare(given: &args::Drive) -> Result<Drive, Failure> {
-    let mut settings = given.set.clone();
-    settings
-        .extend(given.capacity.iter().map(|size| args::Setting { key: "drive.capacity".into(), value: size.clone() }));
-    drive::prepare(&given.profile, &settings)
+    drive::prepare(&given.profile, &drive::settings(&given.set, given.capacity.as_ref())?)
 }
 
 /// One run.
@@ -158,8 +155,9 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
         )
         .help("give the drive a size, as in --capacity 64GiB, or store the trace in a file first"),
         RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {
+            let counts = if load.origin.job.is_some() { "the job's number_ios" } else { "`tidewater trace info`" };
             Failure::usage("the slice holds no request")
-                .help("it begins after the last one; `tidewater trace info` counts them")
+                .help(format_args!("it begins after the last one; {counts} tells how many there are"))
         }
         RunError::NoRequests { warmup: 1.. } => Failure::usage(error).help("give a smaller --warm-up"),
         _ => Failure::refused(error),

@@ -251,6 +251,10 @@ fn generate(synth: &Synth) -> Result<(), Failure> {
     let mut spec = match &synth.like {
         None => SynthSpec::default(),
         Some(path) => match path.to_str().and_then(SynthSpec::cbm) {
+            Some(_) if synth.format.is_some() => {
+                return Err(Failure::usage("--format is that of a trace, and --like names a workload of a paper")
+                    .help("leave --format out, or give --like the path of a trace"));
+            }
             Some(spec) => spec,
             None => {
                 distinct(&[Some(&target)], Some(path))?;
