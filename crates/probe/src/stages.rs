@@ -364,6 +364,10 @@ pub(crate) fn host_memory(
         (ask::MAP_PLACE, &known.map),
     ];
     let asked: Vec<(&str, Seen)> = asked.iter().filter_map(|(what, seen)| Some((*what, (*seen).clone()?))).collect();
+    if asked.is_empty() {
+        stage.notes.push("no stage before it found anything whose memory could be asked for".into());
+        return Ok(());
+    }
     let mut sizes = None;
     let size = match session.target().host_memory() {
         HostMemory::Cannot(why) => {

@@ -17,6 +17,7 @@ const EVENTS_TO_STALL: u64 = 1 << 26;
 /// A simulated drive that can be probed.
 #[derive(Clone, Debug)]
 pub struct SimulatedDrive {
+    name: String,
     device: Device,
     now: Instant,
     /// What the host lends, and how much of that it lent at first.
@@ -45,6 +46,7 @@ impl SimulatedDrive {
         };
         let lent = if lent < profile.serve.hmb_min { 0 } else { lent };
         let mut drive = SimulatedDrive {
+            name: profile.name.clone(),
             device,
             now: Instant::ZERO,
             memory: LentMemory::default(),
@@ -55,6 +57,11 @@ impl SimulatedDrive {
         };
         drive.lend(lent)?;
         Ok(drive)
+    }
+
+    /// The same under another name than its profile's: where that comes from, and what was changed of it.
+    pub fn called(self, name: String) -> SimulatedDrive {
+        SimulatedDrive { name, ..self }
     }
 
     /// The drive.
@@ -136,7 +143,7 @@ impl Target for SimulatedDrive {
     fn about(&self) -> About {
         let profile = self.device.profile();
         About {
-            name: profile.name.clone(),
+            name: self.name.clone(),
             kind: "simulated drive".into(),
             capacity: self.device.capacity(),
             block: profile.host.block_size.into(),
