@@ -2,13 +2,13 @@
 //! says so.
 
 use crate::host_memory::{LentMemory, settle};
-use tidewater_base::units::format_bytes;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Input, Output, PAST};
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{MemoryKind, Profile};
 use tidewater_core::{Device, Options};
 use tidewater_probe::{About, HostMemory, Lend, Op, Request, Target, TargetError, Timed};
+use tidewater_report::units::bytes as bytes_in_words;
 use tidewater_wire::nvme::{DsmRange, Sqe};
 
 /// Events of the device without any completion that are taken for a hang.
@@ -226,11 +226,11 @@ impl Target for SimulatedDrive {
             Lend::AsFound => self.lend(self.lent),
             Lend::Bytes(bytes) if bytes > 0 && bytes < self.device.profile().serve.hmb_min => {
                 let least = self.device.profile().serve.hmb_min;
-                Err(TargetError(format!("the drive takes no less than {} of its host", format_bytes(least))))
+                Err(TargetError(format!("the drive takes no less than {} of its host", bytes_in_words(least))))
             }
             Lend::Bytes(bytes) if bytes <= most => self.lend(bytes),
             Lend::Bytes(bytes) => {
-                Err(TargetError(format!("the drive has no use for {bytes} bytes of its host, only for {most}")))
+                Err(TargetError(format!("the drive has no use for {} of its host, only for {}", bytes_in_words(bytes), bytes_in_words(most))))
             }
         }
     }
