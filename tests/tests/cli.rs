@@ -168,6 +168,19 @@ fn a_knob_over_seeds_is_told_by_medians_and_a_csv_has_every_run() {
     assert_eq!(run_well(folder.path(), &[&vary[..], &["-"]].concat()), csv);
 }
 
+/// What only a run finds out comes after runs that may have taken long.
+#[test]
+fn a_run_that_cannot_be_done_costs_no_others() {
+    let folder = folder();
+    let arguments = ["compare", "--job", JOB, "--vary", "queue-depth=8,60000,1", "--json", "c.json"];
+    let output = run(folder.path(), &arguments);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("queue-depth=60000: ") && message.contains("1 of 3 runs"), "{message}");
+    let runs = record(&std::fs::read_to_string(folder.path().join("c.json")).expect("the records"));
+    assert_eq!(runs.as_array().map(Vec::len), Some(1));
+}
+
 #[test]
 fn compare_makes_one_table_and_one_page_for_a_knob() {
     let folder = folder();

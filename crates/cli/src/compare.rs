@@ -32,7 +32,7 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     for plan in &plans {
         distinct(&targets, Some(&plan.drive.profile))?;
     }
-    // Everything that can be wrong is found before the first run.
+    // What can be found before the first run is found before it.
     let mut prepared = Vec::new();
     for plan in &plans {
         let drive = prepare(&plan.drive).map_err(|failure| within(plan, failure))?;
@@ -47,11 +47,17 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     }
     let mut runs: Vec<Labelled> = Vec::new();
     // From the first result on there is something to keep; before that, a run says itself when there is.
-    let mut running = None;
+    let (mut running, mut failed) = (None, None);
     for (plan, drive, origin) in &prepared {
         let what = format!("{}/{} {}", runs.len() + 1, plans.len(), plan.label);
         let run = One { origin, load: &plan.load, drive, given: &plan.drive };
-        let record = run.run(&what, None).map_err(|failure| within(plan, failure))?;
+        let record = match run.run(&what, None) {
+            Ok(record) => record,
+            Err(failure) => {
+                failed = Some(within(plan, failure));
+                break;
+            }
+        };
         running.get_or_insert_with(Running::begin);
         runs.push(Labelled { label: plan.label.clone(), record });
         if interrupt::requested() {
@@ -59,6 +65,9 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
         }
     }
     drop(running);
+    if let Some(failure) = failed.take_if(|_| runs.is_empty()) {
+        return Err(failure);
+    }
 
     let title = given.vary.iter().map(|vary| vary.key.as_str()).collect::<Vec<_>>().join(" and ");
     let title = format!("What {title} change{}", if given.vary.len() == 1 { "s" } else { "" });
@@ -72,7 +81,15 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     if let Some(target) = &report {
         files.push(("report: ".into(), target, Box::new(|| target.write(&compare::page(&runs, &title)))));
     }
-    output::deliver(&compare::table(&runs, width()), files)?;
+    let delivered = output::deliver(&compare::table(&runs, width()), files);
+    if let Some(failure) = failed {
+        if let Err(unwritten) = delivered {
+            unwritten.tell();
+        }
+        let done = format!("{}; the results cover only {} of {} runs", failure.message, runs.len(), plans.len());
+        return Err(Failure { message: done, ..failure });
+    }
+    delivered?;
     match runs.last() {
         Some(last) if last.record.partial || runs.len() < plans.len() => {
             let failure = interrupted(&last.record);
