@@ -83,10 +83,12 @@ impl One<'_> {
     /// When the load cannot be opened or served.
     pub fn run(&self, what: &str, lines: Option<&Shared>) -> Result<Record, Failure> {
         let seed = self.given.seed;
+        // A long trace is read once before it is replayed.
+        let bar = Bar::working(what, "reading the load");
         let load = self.origin.open(self.load, &self.drive.profile, seed)?;
+        bar.preparing();
         // What comes before the drive is ready may be broken off at any time: there is no result yet.
         let running = Arc::new(Mutex::new(None));
-        let bar = Bar::new(what);
         let ready = {
             let (running, served) = (Arc::clone(&running), bar.served());
             move || {

@@ -229,9 +229,11 @@ impl Target for SimulatedDrive {
                 Err(TargetError(format!("the drive takes no less than {} of its host", bytes_in_words(least))))
             }
             Lend::Bytes(bytes) if bytes <= most => self.lend(bytes),
-            Lend::Bytes(bytes) => {
-                Err(TargetError(format!("the drive has no use for {} of its host, only for {}", bytes_in_words(bytes), bytes_in_words(most))))
-            }
+            Lend::Bytes(bytes) => Err(TargetError(format!(
+                "the drive has no use for {} of its host, only for {}",
+                bytes_in_words(bytes),
+                bytes_in_words(most)
+            ))),
         }
     }
 }
