@@ -415,6 +415,31 @@ fn what_is_given_twice_or_has_no_effect_is_refused() {
 }
 
 #[test]
+fn every_profile_is_checked_and_every_wrong_one_told() {
+    let folder = folder();
+    write(&folder, "odd.toml", "[nand]\nchannels = 0\n");
+    let output = run(folder.path(), &["profile", "check", "none.toml", "tiny", "odd.toml", "--set", "host.queues=4"]);
+    let (said, message) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(said.starts_with("tiny: ok, ") && said.lines().count() < 4, "{said}");
+    assert!(message.contains("error: none.toml: ") && message.contains("error: odd.toml:"), "{message}");
+}
+
+#[test]
+fn a_slice_without_requests_is_refused() {
+    let folder = folder();
+    for line in [
+        "trace info sample --slice 30000..",
+        "trace convert sample a.spc --slice 30000..",
+        "replay --trace sample --slice 30000..",
+    ] {
+        let message = run_refused(folder.path(), &line.split(' ').collect::<Vec<_>>());
+        assert!(message.contains("the slice holds no request"), "{line}: {message}");
+    }
+    assert_eq!(names(&folder), Vec::<String>::new());
+}
+
+#[test]
 fn a_drive_to_probe_that_is_not_there_is_no_profile_to_make() {
     let folder = folder();
     for target in ["/dev/nvme77n1", "disk.img", "none/at-all"] {

@@ -181,15 +181,28 @@ pub fn command(command: &ProfileCommand) -> Result<(), Failure> {
         ProfileCommand::List => list(),
         ProfileCommand::Show { profile, set } => output::print(&prepare(profile, set)?.profile.show()),
         ProfileCommand::Check { profiles, set } => {
+            // All of them, however many are wrong.
+            let mut wrong = Ok(());
             for given in profiles {
-                let drive = prepare(given, set)?;
+                let drive = match prepare(given, set) {
+                    Ok(drive) => drive,
+                    Err(failure) => {
+                        let of = given.display().to_string();
+                        let named = profiles.len() < 2 || failure.message.starts_with(&of);
+                        let message = if named { failure.message } else { format!("{of}: {}", failure.message) };
+                        if let Err(before) = std::mem::replace(&mut wrong, Err(Failure { message, ..failure })) {
+                            before.tell();
+                        }
+                        continue;
+                    }
+                };
                 let mut text = format!("{}: ok, {}\n", given.display(), drive.about);
                 for note in &drive.notes {
                     let _ = writeln!(text, "  note: {note}");
                 }
                 output::print(&text)?;
             }
-            Ok(())
+            wrong
         }
     }
 }

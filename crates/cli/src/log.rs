@@ -44,7 +44,7 @@ pub fn command(given: &Log) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for (i, to) in given.to.iter().enumerate() {
         let (name, to) = LogTo::ALL.into_iter().find(|(name, _)| *name == to.as_str()).expect("clap knows the names");
-        let bar = Bar::new(&format!("{}/{} {name}", i + 1, given.to.len()));
+        let bar = Bar::working(&format!("{}/{} {name}", i + 1, given.to.len()), "writing the log");
         let outcome = run(given, &drive, to)?;
         drop(bar);
         rows.push(side(name, outcome));

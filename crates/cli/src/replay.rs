@@ -157,9 +157,7 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
         )
         .help("give the drive a size, as in --capacity 64GiB, or store the trace in a file first"),
         RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {
-            let counts = if load.origin.job.is_some() { "the job's number_ios" } else { "`tidewater trace info`" };
-            Failure::usage("the slice holds no request")
-                .help(format_args!("it begins after the last one; {counts} tells how many there are"))
+            trace::empty_slice(if load.origin.job.is_some() { "the job's number_ios" } else { trace::COUNTS })
         }
         RunError::NoRequests { warmup: 1.. } => Failure::usage(error).help("give a smaller --warm-up"),
         _ => Failure::refused(error),

@@ -13,6 +13,8 @@ use tidewater_sim::trace::{self, Info, Input, Options, Trace, info, samples};
 use tidewater_sim::workload::like::{self, Free};
 use tidewater_sim::workload::{self, Slice, Source, SourceError, SynthSpec, Workload};
 
+/// What tells how many requests a trace has.
+pub const COUNTS: &str = "`tidewater trace info`";
 /// What a bar says of a trace that is read from end to end.
 const READING: &str = "reading";
 
@@ -119,7 +121,14 @@ fn describe(input: &Input, reading: &Reading, with_locality: bool) -> Result<Inf
                 .map(|info| Info { format: Some(format), ..info })
         }
     };
-    described.map_err(|error| refusal(&error))
+    let info = described.map_err(|error| refusal(&error))?;
+    if info.requests == 0 && reading.slice.is_some() { Err(empty_slice(COUNTS)) } else { Ok(info) }
+}
+
+/// A slice that begins after the last request.
+pub fn empty_slice(of: &str) -> Failure {
+    Failure::usage("the slice holds no request")
+        .help(format_args!("it begins after the last one; {of} tells how many there are"))
 }
 
 /// What a person reads.
@@ -229,6 +238,9 @@ fn write(source: &mut impl Source, target: &Target, format: OutputFormat, fio_fi
         ConvertError::Output(error) => target.unwritten(&error),
     })?;
     drop(bar);
+    if converted.requests == 0 && converted.left_out == 0 {
+        return Err(empty_slice(COUNTS));
+    }
     out.finish()?;
     if target.is_stdout() { Ok(()) } else { output::print(&told(&converted, source.skipped(), target, format)) }
 }

@@ -286,8 +286,9 @@ pub(crate) fn stripe(session: &mut Session<'_>, stage: &mut Stage) -> Result<(),
             });
         }
         (None, why) => {
-            let why = format!("{}; {times}", why.as_deref().unwrap_or("no edge was found"));
-            stage.verdicts.extend([ask::PAGE, ask::STRIPE].map(|what| untold(what, &why)));
+            // Of pairs that could not be told apart, none is known to be on one die.
+            let why = why.as_deref().unwrap_or("no edge was found");
+            stage.verdicts.extend([ask::PAGE, ask::STRIPE].map(|what| untold(what, why)));
         }
     }
     let mut course = found.course;
