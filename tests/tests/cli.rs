@@ -168,6 +168,19 @@ fn a_knob_over_seeds_is_told_by_medians_and_a_csv_has_every_run() {
     assert_eq!(run_well(folder.path(), &[&vary[..], &["-"]].concat()), csv);
 }
 
+/// What only a run finds out comes after runs that may have taken long.
+#[test]
+fn a_run_that_cannot_be_done_costs_no_others() {
+    let folder = folder();
+    let arguments = ["compare", "--job", JOB, "--vary", "queue-depth=8,60000,1", "--json", "c.json"];
+    let output = run(folder.path(), &arguments);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("queue-depth=60000: ") && message.contains("1 of 3 runs"), "{message}");
+    let runs = record(&std::fs::read_to_string(folder.path().join("c.json")).expect("the records"));
+    assert_eq!(runs.as_array().map(Vec::len), Some(1));
+}
+
 #[test]
 fn compare_makes_one_table_and_one_page_for_a_knob() {
     let folder = folder();
@@ -347,6 +360,96 @@ fn a_drive_from_a_file_is_called_by_its_file_and_tells_what_differs() {
 fn a_size_without_its_unit_does_not_switch_a_buffer_off() {
     let message = run_refused(folder().path(), &["replay", "--set", "buffer.write_size=16", "--job", JOB]);
     assert!(message.contains("16B are less than the 4KiB") && message.contains("16MiB"), "{message}");
+}
+
+/// What a user names as the drive, and made by hand, is not what results go to.
+#[test]
+fn no_result_takes_the_place_of_the_profile_that_it_is_of() {
+    let folder = folder();
+    let profile = run_well(folder.path(), &["profile", "show", "villars"]);
+    let compare = ["compare", "--job", JOB, "--vary", "seed=1,2"];
+    let vary = ["compare", "--job", JOB, "--vary", "profile=mine.toml,tiny"];
+    for (command, flag) in [
+        (&["replay", "--job", JOB, "--profile", "mine.toml"][..], "--json"),
+        (&[&compare[..], &["--profile", "mine.toml"]].concat(), "--csv"),
+        (&vary, "--report"),
+        (&["log", "--profile", "mine.toml"], "--json"),
+        (&["probe", "mine.toml"], "--report"),
+    ] {
+        write(&folder, "mine.toml", &profile);
+        let message = run_refused(folder.path(), &[command, &[flag, "./mine.toml"]].concat());
+        assert!(message.contains("is the input, and would be overwritten"), "{command:?}: {message}");
+        assert_eq!(std::fs::read_to_string(folder.path().join("mine.toml")).expect("it is there"), profile);
+    }
+}
+
+#[test]
+fn results_are_told_apart_by_their_places_and_not_by_their_names() {
+    let folder = folder();
+    let message = run_refused(folder.path(), &["replay", "--job", JOB, "--json", "r", "--report", "./r"]);
+    assert!(message.contains("two results cannot go to ./r"), "{message}");
+}
+
+#[test]
+fn what_is_given_twice_or_has_no_effect_is_refused() {
+    let folder = folder();
+    run_well(folder.path(), &["replay", "--job", JOB, "--json", "r.json"]);
+    for (line, words) in [
+        ("replay --capacity 64MiB --set drive.capacity=128MiB --job rw=read", "the capacity is given twice"),
+        ("probe generic --capacity 1GiB --set drive.capacity=2GiB", "the capacity is given twice"),
+        ("compare --capacity 1GiB --vary drive.capacity=1GiB,2GiB --job rw=read", "given by --capacity too"),
+        ("report r.json --title T -o r.html", "--title is for the page of a comparison"),
+        ("report r.json r.json --title T", "--output"),
+        ("log --bytes 4KiB", "--bytes is for the mix `fixed`"),
+        ("log --log x.csv --transaction-time 5us", "cannot be used with"),
+        ("probe generic --plan --json -", "cannot be used with"),
+        ("probe generic --stages host-memory", "alone it has nothing to measure"),
+        ("experiment run x-ssd/movements --traces nowhere", "nowhere: there is no such folder"),
+        ("trace synth a.spc --like financial --format msr", "--format is that of a trace"),
+        ("report /dev/zero", "/dev/zero: is a device"),
+    ] {
+        let message = run_refused(folder.path(), &line.split(' ').collect::<Vec<_>>());
+        assert!(message.contains(words), "{line}: {message}");
+    }
+    assert_eq!(names(&folder), ["r.json"]);
+}
+
+#[test]
+fn every_profile_is_checked_and_every_wrong_one_told() {
+    let folder = folder();
+    write(&folder, "odd.toml", "[nand]\nchannels = 0\n");
+    let output = run(folder.path(), &["profile", "check", "none.toml", "tiny", "odd.toml", "--set", "host.queues=4"]);
+    let (said, message) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(said.starts_with("tiny: ok, ") && said.lines().count() < 4, "{said}");
+    assert!(message.contains("error: none.toml: ") && message.contains("error: odd.toml:"), "{message}");
+}
+
+#[test]
+fn a_slice_without_requests_is_refused() {
+    let folder = folder();
+    for line in [
+        "trace info sample --slice 30000..",
+        "trace convert sample a.spc --slice 30000..",
+        "replay --trace sample --slice 30000..",
+    ] {
+        let message = run_refused(folder.path(), &line.split(' ').collect::<Vec<_>>());
+        assert!(message.contains("the slice holds no request"), "{line}: {message}");
+    }
+    assert_eq!(names(&folder), Vec::<String>::new());
+}
+
+#[test]
+fn a_drive_to_probe_that_is_not_there_is_no_profile_to_make() {
+    let folder = folder();
+    for target in ["/dev/nvme77n1", "disk.img", "none/at-all"] {
+        let message = run_refused(folder.path(), &["probe", target]);
+        assert!(message.contains("No such file") && !message.contains("makes a file"), "{message}");
+    }
+    assert!(run_refused(folder.path(), &["probe", "genric"]).contains("did you mean `generic`"));
+    write(&folder, "disk.img", vec![0u8; 16 << 20]);
+    let message = run_refused(folder.path(), &["probe", "disk.img", "--precondition", "steady"]);
+    assert!(message.contains("--precondition are for profiles"), "{message}");
 }
 
 #[cfg(target_os = "linux")]

@@ -1,9 +1,10 @@
 //! `tidewater experiment`, as a user meets it.
 
 use serde_json::Value;
-use std::process::Output;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Output, Stdio};
 use tempfile::TempDir;
-use tidewater_tests::{run, run_refused, run_well};
+use tidewater_tests::{Build, run, run_refused, run_well, tidewater};
 
 /// One that is done in no time.
 const SMALL: &str = "x-ssd/movements";
@@ -123,6 +124,58 @@ fn what_is_measured_is_said_beside_what_the_paper_says() {
     assert_eq!(run_well(folder.path(), &["report", "m.json", "-o", "-"]), page);
     let summary = run_well(folder.path(), &["report", "m.json"]);
     assert!(text.starts_with(&summary), "{summary}");
+}
+
+/// A pipe that nobody reads.
+fn closed() -> Stdio {
+    let (_, writer) = std::io::pipe().expect("a pipe");
+    writer.into()
+}
+
+#[test]
+fn a_reader_that_went_away_costs_no_results() {
+    let folder = folder();
+    let run = |arguments: &[&str]| {
+        tidewater(Build::Same, folder.path()).args(arguments).stdout(closed()).status().expect("it starts").code()
+    };
+    let status = run(&["experiment", "run", SMALL, "--json", "m.json", "--report", "m.html"]);
+    assert_eq!(status, Some(0));
+    complete(&json(&std::fs::read(folder.path().join("m.json")).expect("the document")));
+    assert!(folder.path().join("m.html").exists());
+    let probe = ["probe", "generic", "--capacity", "64MiB", "--stages", "stripe", "--json", "p.json"];
+    assert_eq!(run(&probe), Some(0));
+    assert!(folder.path().join("p.json").exists());
+}
+
+#[test]
+fn a_file_that_cannot_be_written_costs_no_other() {
+    let folder = folder();
+    let arguments = ["experiment", "run", SMALL, "--quick", "--json", "/dev/full", "--report", "m.html"];
+    let output = run(folder.path(), &arguments);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && message.contains("cannot write /dev/full"), "{message}");
+    assert!(folder.path().join("m.html").exists());
+}
+
+#[test]
+fn ctrl_c_keeps_the_experiments_that_were_done() {
+    let folder = folder();
+    let mut run = tidewater(Build::Same, folder.path());
+    // The second takes much longer than the first, which is done when it is told.
+    run.args(["experiment", "run", SMALL, "x-ssd/fig9", "--json", "done.json"]);
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut first = String::new();
+    BufReader::new(run.stdout.as_mut().expect("it is piped")).read_line(&mut first).expect("it is told");
+    assert!(first.starts_with(SMALL), "{first}");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(run.id() as i32), nix::sys::signal::Signal::SIGINT)
+        .expect("it runs");
+    let output = run.wait_with_output().expect("it ends");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{message}");
+    assert!(message.contains("interrupted after 1 of 2 experiments"), "{message}");
+    let documents = json(&std::fs::read(folder.path().join("done.json")).expect("the document"));
+    assert_eq!(documents.as_array().expect("an array").len(), 1);
+    complete(&documents[0]);
 }
 
 #[test]

@@ -38,11 +38,25 @@ fn a_log_of_ones_own_is_replayed_and_what_is_wrong_with_it_is_named() {
     let here = folder.path();
     let rows = rows(here, &["log", "--log", name, "--to", "fast", "--json", "-"]);
     assert_eq!((rows.len(), &rows[0]["transactions"], &rows[0]["log_bytes"]), (1, &3.into(), &90_100.into()));
+    // Whoever keeps no log is done with its first line at the instant in which it comes.
+    let rows = self::rows(here, &["log", "--log", name, "--to", "none,memory", "--json", "-"]);
+    for row in &rows {
+        assert_eq!((&row["transactions"], &row["log_bytes"]), (&3.into(), &90_100.into()), "{row}");
+    }
     std::fs::write(&path, "time_us,size\n0,20000\n30,many\n").unwrap();
     let refused = run_refused(here, &["log", "--log", name]);
     assert!(refused.contains("my.csv:3:4"), "{refused}");
     let refused = run_refused(here, &["log", "--profile", "generic"]);
     assert!(refused.contains("no fast side"), "{refused}");
+}
+
+#[test]
+fn more_time_than_there_is_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (seconds, warm_up) in [("1e9", "1"), ("1", "1e300"), ("1e7", "1e7")] {
+        let refused = run_refused(folder.path(), &["log", "--seconds", seconds, "--warm-up", warm_up]);
+        assert!(refused.contains("virtual time ends after 200 days"), "{refused}");
+    }
 }
 
 #[test]

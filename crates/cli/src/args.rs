@@ -14,7 +14,7 @@ use tidewater_core::ftl::Precondition;
 use tidewater_sim::trace::Format;
 use tidewater_sim::trace::convert::OutputFormat;
 
-pub use values::{Range, Setting, Variation};
+pub use values::{Range, Setting, Variation, factor};
 
 /// What `tidewater` understands.
 #[derive(Debug, Parser)]
@@ -154,9 +154,9 @@ pub struct Log {
     /// What transactions append
     #[arg(long, value_name = "MIX", default_value = "tpcc", value_parser = mixes(), conflicts_with = "log", help_heading = "Load")]
     pub mix: String,
-    /// Bytes that a transaction appends; only for the mix `fixed`
-    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = values::size, help_heading = "Load")]
-    pub bytes: u64,
+    /// Bytes that a transaction appends; only for the mix `fixed` [default: 1KiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, conflicts_with = "log", help_heading = "Load")]
+    pub bytes: Option<u64>,
     /// A log of your own: lines of time,size (plain, gzip or zstd); - is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
     pub log: Option<PathBuf>,
@@ -167,7 +167,7 @@ pub struct Log {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_024), help_heading = "Load")]
     pub workers: u32,
     /// Processor time of a transaction of a mix
-    #[arg(long, value_name = "TIME", default_value = "26.667us", value_parser = values::time, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", default_value = "26.667us", value_parser = values::time, conflicts_with = "log", help_heading = "Load")]
     pub transaction_time: Duration,
     /// A group is committed when it has so many bytes, or 5 ms after its first transaction
     #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = values::size, help_heading = "Load")]
@@ -486,11 +486,11 @@ pub struct Probe {
     /// The stages to run, separated by commas; without it all that the target allows
     #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stages())]
     pub stages: Vec<String>,
-    /// The largest cache or buffer that is looked for
+    /// The largest cache or buffer that is looked for; write buffers are looked for up to 256 KiB at least
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = values::size)]
     pub largest_cache: u64,
     /// Say what would be done, and do nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["json", "report"])]
     pub plan: bool,
     /// Allow stages that write or deallocate on a real target: ALL DATA ON IT IS LOST. A device that is mounted, partitioned or
     /// otherwise in use is refused all the same
@@ -505,9 +505,9 @@ pub struct Probe {
     /// Usable size of the simulated drive [default: what its profile says, else 8 GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Simulated drive")]
     pub capacity: Option<String>,
-    /// The state the simulated drive begins in
-    #[arg(long, value_name = "STATE", default_value = "filled", value_parser = values::PreconditionParser, hide_possible_values = true, help_heading = "Simulated drive")]
-    pub precondition: Precondition,
+    /// The state the simulated drive begins in [default: filled]
+    #[arg(long, value_name = "STATE", value_parser = values::PreconditionParser, hide_possible_values = true, help_heading = "Simulated drive")]
+    pub precondition: Option<Precondition>,
     /// Write what was found and what it rests on as JSON, anew after each stage; - is standard output, which then gets nothing
     /// else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
@@ -532,7 +532,7 @@ pub struct Report {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// The title of a comparison's page
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", requires = "output")]
     pub title: Option<String>,
 }
 

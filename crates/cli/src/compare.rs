@@ -29,7 +29,10 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     let targets = [json.as_ref(), csv.as_ref(), report.as_ref()];
     distinct(&targets, load::input_file(&given.load))?;
     let plans = plans(given)?;
-    // Everything that can be wrong is found before the first run.
+    for plan in &plans {
+        distinct(&targets, Some(&plan.drive.profile))?;
+    }
+    // What can be found before the first run is found before it.
     let mut prepared = Vec::new();
     for plan in &plans {
         let drive = prepare(&plan.drive).map_err(|failure| within(plan, failure))?;
@@ -44,11 +47,17 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     }
     let mut runs: Vec<Labelled> = Vec::new();
     // From the first result on there is something to keep; before that, a run says itself when there is.
-    let mut running = None;
+    let (mut running, mut failed) = (None, None);
     for (plan, drive, origin) in &prepared {
         let what = format!("{}/{} {}", runs.len() + 1, plans.len(), plan.label);
         let run = One { origin, load: &plan.load, drive, given: &plan.drive };
-        let record = run.run(&what, None).map_err(|failure| within(plan, failure))?;
+        let record = match run.run(&what, None) {
+            Ok(record) => record,
+            Err(failure) => {
+                failed = Some(within(plan, failure));
+                break;
+            }
+        };
         running.get_or_insert_with(Running::begin);
         runs.push(Labelled { label: plan.label.clone(), record });
         if interrupt::requested() {
@@ -56,6 +65,9 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
         }
     }
     drop(running);
+    if let Some(failure) = failed.take_if(|_| runs.is_empty()) {
+        return Err(failure);
+    }
 
     let title = given.vary.iter().map(|vary| vary.key.as_str()).collect::<Vec<_>>().join(" and ");
     let title = format!("What {title} change{}", if given.vary.len() == 1 { "s" } else { "" });
@@ -69,7 +81,15 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     if let Some(target) = &report {
         files.push(("report: ".into(), target, Box::new(|| target.write(&compare::page(&runs, &title)))));
     }
-    output::deliver(&compare::table(&runs, width()), files)?;
+    let delivered = output::deliver(&compare::table(&runs, width()), files);
+    if let Some(failure) = failed {
+        if let Err(unwritten) = delivered {
+            unwritten.tell();
+        }
+        let done = format!("{}; the results cover only {} of {} runs", failure.message, runs.len(), plans.len());
+        return Err(Failure { message: done, ..failure });
+    }
+    delivered?;
     match runs.last() {
         Some(last) if last.record.partial || runs.len() < plans.len() => {
             let failure = interrupted(&last.record);
@@ -115,6 +135,12 @@ pub fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
                 .help(format_args!("give all its values at once: --vary {}=V1,V2,...", vary.key)));
         }
     }
+    for vary in &given.vary {
+        if let Some(flag) = given_besides(given, &vary.key) {
+            return Err(Failure::usage(format_args!("{} is varied, and given by {flag} too", vary.key))
+                .help("leave one of them out"));
+        }
+    }
     // As for one run: --queue-depth ignores the times that --speedup divides.
     let asked = |key: &str, given: bool| given || vary_names(key);
     if asked("queue-depth", given.load.queue_depth.is_some()) && asked("speedup", given.load.speedup.is_some()) {
@@ -142,6 +168,18 @@ pub fn plans(given: &args::Compare) -> Result<Vec<Plan>, Failure> {
     })
 }
 
+/// The option that gives one value to what is varied, if one does: all runs would have that value, or none.
+fn given_besides(given: &args::Compare, key: &str) -> Option<&'static str> {
+    let options = [
+        ("queue-depth", given.load.queue_depth.is_some(), "--queue-depth"),
+        ("speedup", given.load.speedup.is_some(), "--speedup"),
+        ("power-cut", given.load.power_cut.is_some(), "--power-cut"),
+        ("drive.capacity", given.drive.capacity.is_some(), "--capacity"),
+        (key, given.drive.set.iter().any(|set| set.key == key), "--set"),
+    ];
+    options.into_iter().find(|(name, is_given, _)| *name == key && *is_given).map(|(.., flag)| flag)
+}
+
 /// The plan with one more key set, which its label calls `label`.
 fn varied(plan: &Plan, vary: &Variation, label: &str, value: &str) -> Result<Plan, Failure> {
     let mut plan = plan.clone();
@@ -156,8 +194,7 @@ fn varied(plan: &Plan, vary: &Variation, label: &str, value: &str) -> Result<Pla
             plan.load.queue_depth = Some(depth.ok_or_else(|| wrong("1 to 65535"))?);
         }
         "speedup" => {
-            let factor = value.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
-            plan.load.speedup = Some(factor.ok_or_else(|| wrong("a number above 0"))?);
+            plan.load.speedup = Some(args::factor(value).map_err(|_| wrong("a number above 0"))?);
         }
         "precondition" => {
             plan.drive.precondition =
@@ -237,6 +274,34 @@ mod tests {
         assert!(refused(&["speedup=-1"]).message.contains("above 0"));
         assert!(refused(&["precondition=full"]).message.contains("steady"));
         assert!(refused(&["power-cut=2"]).message.contains("as in 2s"));
+    }
+
+    #[test]
+    fn what_is_varied_is_not_given_besides() {
+        let refused = |more: &str, vary: &str| {
+            let line = format!("tidewater compare --trace sample {more} --vary {vary}");
+            match args::Cli::try_parse_from(line.split_whitespace()).unwrap().command {
+                args::Command::Compare(compare) => plans(&compare).err().map(|failure| failure.message),
+                other => panic!("{other:?}"),
+            }
+        };
+        for (more, vary, flag) in [
+            ("--capacity 4GiB", "drive.capacity=1GiB,2GiB", "--capacity"),
+            ("--set ftl.gc_victim=greedy", "ftl.gc_victim=greedy,cost-benefit", "--set"),
+            ("--queue-depth 8", "queue-depth=1,2", "--queue-depth"),
+            ("--speedup 3", "speedup=1,2", "--speedup"),
+            ("--power-cut 1s", "power-cut=1s,2s", "--power-cut"),
+        ] {
+            let key = vary.split('=').next().unwrap();
+            assert_eq!(refused(more, vary), Some(format!("{key} is varied, and given by {flag} too")));
+        }
+        assert_eq!(refused("--capacity 4GiB --set nand.ways=2", "nand.channels=2,4"), None);
+    }
+
+    #[test]
+    fn a_speedup_is_varied_as_it_is_given() {
+        let plans = plans(&given(&["speedup=2x,3"])).unwrap();
+        assert_eq!(plans.iter().map(|plan| plan.load.speedup).collect::<Vec<_>>(), [Some(2.0), Some(3.0)]);
     }
 
     #[test]

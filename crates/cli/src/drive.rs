@@ -68,6 +68,20 @@ fn absent(given: &Path, failure: Failure) -> Failure {
     }
 }
 
+/// The settings that a command line gives with `--set` and `--capacity`.
+///
+/// # Errors
+/// When both give the capacity.
+pub fn settings(set: &[Setting], capacity: Option<&String>) -> Result<Vec<Setting>, Failure> {
+    const KEY: &str = "drive.capacity";
+    let Some(size) = capacity else { return Ok(set.to_vec()) };
+    if set.iter().any(|setting| setting.key == KEY) {
+        return Err(Failure::usage(format_args!("the capacity is given twice: by --capacity, and as {KEY}"))
+            .help("leave one of them out"));
+    }
+    Ok(set.iter().cloned().chain([Setting { key: KEY.into(), value: size.clone() }]).collect())
+}
+
 /// The profile with these changes, checked as a whole.
 ///
 /// # Errors
@@ -136,11 +150,14 @@ fn refusal(profile: &Profile, error: profile::ProfileError) -> Failure {
     }
 }
 
-/// The text of a file of ours: a profile or a record. What is large or no text is none.
+/// The text of a file of ours: a profile or a record. What is no text is none; nor is a device, which may never end.
 pub fn read(path: &Path) -> Result<String, Failure> {
+    use std::os::unix::fs::FileTypeExt as _;
     let wrong = |why: &str| Failure::usage(format_args!("{}: {why}", path.display()));
-    if path.is_dir() {
-        return Err(wrong("is a folder"));
+    match std::fs::metadata(path).map(|about| about.file_type()) {
+        Ok(kind) if kind.is_dir() => return Err(wrong("is a folder")),
+        Ok(kind) if kind.is_char_device() || kind.is_block_device() => return Err(wrong("is a device")),
+        _ => {}
     }
     let bytes = std::fs::read(path).map_err(|error| wrong(&reason(&error)))?;
     String::from_utf8(bytes).map_err(|_| wrong("is not text (UTF-8)"))
@@ -164,15 +181,28 @@ pub fn command(command: &ProfileCommand) -> Result<(), Failure> {
         ProfileCommand::List => list(),
         ProfileCommand::Show { profile, set } => output::print(&prepare(profile, set)?.profile.show()),
         ProfileCommand::Check { profiles, set } => {
+            // All of them, however many are wrong.
+            let mut wrong = Ok(());
             for given in profiles {
-                let drive = prepare(given, set)?;
+                let drive = match prepare(given, set) {
+                    Ok(drive) => drive,
+                    Err(failure) => {
+                        let of = given.display().to_string();
+                        let named = profiles.len() < 2 || failure.message.starts_with(&of);
+                        let message = if named { failure.message } else { format!("{of}: {}", failure.message) };
+                        if let Err(before) = std::mem::replace(&mut wrong, Err(Failure { message, ..failure })) {
+                            before.tell();
+                        }
+                        continue;
+                    }
+                };
                 let mut text = format!("{}: ok, {}\n", given.display(), drive.about);
                 for note in &drive.notes {
                     let _ = writeln!(text, "  note: {note}");
                 }
                 output::print(&text)?;
             }
-            Ok(())
+            wrong
         }
     }
 }

@@ -1,12 +1,13 @@
 //! `tidewater experiment`: the experiments of papers, and whether what they say is what is measured.
 
 use crate::args::{ExperimentCommand, ExperimentRun};
-use crate::failure::{Failure, Status, printable};
-use crate::output::{self, Target, distinct};
+use crate::failure::{Failure, Status};
+use crate::interrupt::{self, Running};
+use crate::output::{self, Delivery, Target, distinct};
 use crate::progress::Bar;
 use crate::report::width;
 use tidewater_report::experiment::{Experiment, array_to_json, page, summary};
-use tidewater_sim::experiments::{self, Options};
+use tidewater_sim::experiments::{self, ExperimentError, Options};
 
 /// What a quick run says of itself, so that nobody takes it for a full one.
 const QUICK: &str = "Run with --quick: a tenth was measured, and checks may fail that hold otherwise.";
@@ -40,37 +41,88 @@ fn run(given: &ExperimentRun) -> Result<(), Failure> {
     let silent = targets.iter().flatten().any(|target| target.is_stdout());
     let names = names(given);
     let traces = given.traces.clone().or_else(|| std::env::var_os(TRACES).map(std::path::PathBuf::from));
+    if let Some(folder) = given.traces.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(Failure::usage(format_args!("--traces {}: there is no such folder", folder.display())));
+    }
     let mut done: Vec<Experiment> = Vec::new();
+    // From the first result on there is something to keep.
+    let mut running = None;
+    let (mut shown, mut ended) = (Ok(()), Ok(()));
     for name in &names {
         let bar = Bar::new(&format!("{}/{} {name}", done.len() + 1, names.len()));
-        let mut progress = bar.share();
-        let options =
-            Options { seed: given.seed, quick: given.quick, traces: traces.as_deref(), progress: &mut progress };
-        let mut experiment = experiments::run(name, options).map_err(|error| Failure::refused(&error))?;
+        let options = Options {
+            seed: given.seed,
+            quick: given.quick,
+            traces: traces.as_deref(),
+            progress: &mut bar.share(),
+            cancelled: &interrupt::requested,
+        };
+        let outcome = experiments::run(name, options);
         drop(bar);
+        let mut experiment = match outcome {
+            Ok(experiment) => experiment,
+            Err(ExperimentError::Cancelled) => break,
+            Err(error) => {
+                ended = Err(Failure::refused(&error));
+                break;
+            }
+        };
         if given.quick {
             experiment.differences.insert(0, QUICK.to_owned());
         }
+        running.get_or_insert_with(Running::begin);
         // Each as soon as it is there: all of them may take minutes.
-        if !silent {
+        if !silent && shown.is_ok() {
             let gap = if done.is_empty() { "" } else { "\n" };
-            output::print(&format!("{gap}{}", summary(&experiment, width())))?;
+            shown = output::print(&format!("{gap}{}", summary(&experiment, width())));
+            if shown.is_err() && targets.iter().flatten().next().is_none() {
+                return shown;
+            }
         }
         done.push(experiment);
+        if interrupt::requested() {
+            break;
+        }
     }
-    if let Some(target) = &json {
-        target.write(&match &done[..] {
-            [one] => one.to_json(),
-            several => array_to_json(several),
-        })?;
+    drop(running);
+    if ended.is_ok() && done.len() < names.len() {
+        ended = Err(Failure {
+            message: format!("interrupted after {} of {} experiments", done.len(), names.len()),
+            help: None,
+            status: Status::Interrupted,
+        });
     }
-    if let Some(target) = &report {
-        target.write(&page(&done))?;
+    if done.is_empty() {
+        return ended;
     }
-    if !silent {
-        output::print(&ending(&done, &targets))?;
+    let written = deliver(&done, names.len() > 1, json.as_ref(), report.as_ref());
+    for outcome in [shown, written] {
+        match outcome {
+            // A reader that went away wants no more text; the files are there all the same.
+            Err(failure) if failure.status != Status::Done => {
+                if let Err(before) = std::mem::replace(&mut ended, Err(failure)) {
+                    before.tell();
+                }
+            }
+            _ => {}
+        }
     }
+    ended?;
     verdict(&done, given.quick)
+}
+
+/// Says how many checks hold, and writes what is asked for.
+fn deliver(done: &[Experiment], several: bool, json: Option<&Target>, report: Option<&Target>) -> Result<(), Failure> {
+    let of = |what: &str| format!("{what:<7} ");
+    let mut files: Vec<Delivery<'_>> = Vec::new();
+    if let Some(target) = json {
+        let text = || if several { array_to_json(done) } else { done.iter().map(Experiment::to_json).collect() };
+        files.push((of("json"), target, Box::new(move || target.write(&text()))));
+    }
+    if let Some(target) = report {
+        files.push((of("report"), target, Box::new(move || target.write(&page(done)))));
+    }
+    output::deliver(&ending(done), files)
 }
 
 /// The experiments that are asked for, each once.
@@ -87,25 +139,19 @@ fn names(given: &ExperimentRun) -> Vec<&str> {
     names
 }
 
-/// What is said after the last experiment.
-fn ending(done: &[Experiment], targets: &[Option<&Target>; 2]) -> String {
-    let mut text = String::new();
-    if done.len() > 1 {
-        let holding: usize = done.iter().map(Experiment::holding).sum();
-        let of: usize = done.iter().map(|one| one.checks.len()).sum();
-        let failures: usize = done.iter().map(Experiment::failures).sum();
-        let losses = match of - holding - failures {
-            0 => String::new(),
-            losses => format!(" {losses} of the others are losses that are explained."),
-        };
-        text += &format!("\n{} experiments: {holding} of {of} checks hold.{losses}\n", done.len());
+/// What is said after the last of several experiments.
+fn ending(done: &[Experiment]) -> String {
+    if done.len() < 2 {
+        return String::new();
     }
-    for (what, target) in ["json", "report"].iter().zip(targets) {
-        if let Some(target) = target {
-            text += &format!("{what:<7} {}\n", printable(target.name()));
-        }
-    }
-    text
+    let holding: usize = done.iter().map(Experiment::holding).sum();
+    let of: usize = done.iter().map(|one| one.checks.len()).sum();
+    let failures: usize = done.iter().map(Experiment::failures).sum();
+    let losses = match of - holding - failures {
+        0 => String::new(),
+        losses => format!(" {losses} of the others are losses that are explained."),
+    };
+    format!("\n{} experiments: {holding} of {of} checks hold.{losses}\n", done.len())
 }
 
 /// A failure when a check does not hold and nobody knows why.
@@ -204,11 +250,11 @@ mod tests {
         let failure = verdict(&[bad.clone(), bad.clone()], true).unwrap_err();
         assert_eq!(failure.message, "2 checks do not hold: a/c (1), a/c (1)");
         assert!(failure.help.unwrap().contains("--quick"));
-        assert!(ending(&[good.clone(), bad.clone()], &[None, None]).contains("2 experiments: 3 of 4 checks hold.\n"));
+        assert!(ending(&[good.clone(), bad.clone()]).contains("2 experiments: 3 of 4 checks hold.\n"));
         let mut explained = bad;
         explained.checks[1].because = Some("it is".into());
         assert_eq!(verdict(std::slice::from_ref(&explained), false), Ok(()));
-        let text = ending(&[good, explained], &[None, None]);
+        let text = ending(&[good, explained]);
         assert!(text.contains("3 of 4 checks hold. 1 of the others are losses that are explained."), "{text}");
     }
 }

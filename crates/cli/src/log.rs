@@ -14,6 +14,11 @@ use tidewater_sim::run::latency;
 use tidewater_sim::trace::Input;
 use tidewater_sim::workload::log::{LogFile, LogSource, LogSpec, Mix, mixes};
 
+/// 200 days: 64 bits of picoseconds last 213, and what begins last has to end.
+const SECONDS_MAX: f64 = 200.0 * 86_400.0;
+/// The mix whose transactions all append as much.
+const FIXED: &str = "fixed";
+
 /// `tidewater log`.
 ///
 /// # Errors
@@ -21,12 +26,25 @@ use tidewater_sim::workload::log::{LogFile, LogSource, LogSpec, Mix, mixes};
 pub fn command(given: &Log) -> Result<(), Failure> {
     let json = Target::maybe(given.json.as_ref())?;
     let report = Target::maybe(given.report.as_ref())?;
-    distinct(&[json.as_ref(), report.as_ref()], given.log.as_deref())?;
+    let targets = [json.as_ref(), report.as_ref()];
+    distinct(&targets, given.log.as_deref())?;
+    distinct(&targets, Some(&given.profile))?;
+    if given.bytes.is_some() && given.mix != FIXED {
+        return Err(Failure::usage(format_args!(
+            "--bytes is for the mix `{FIXED}`: that of {} has sizes of its own",
+            given.mix
+        ))
+        .help(format_args!("give --mix {FIXED}, or leave --bytes out")));
+    }
+    if given.seconds + given.warm_up > SECONDS_MAX {
+        return Err(Failure::usage("virtual time ends after 200 days")
+            .help("give less to --seconds and --warm-up: together at most 17280000"));
+    }
     let drive = drive::prepare(&given.profile, &given.set)?;
     let mut rows = Vec::new();
     for (i, to) in given.to.iter().enumerate() {
         let (name, to) = LogTo::ALL.into_iter().find(|(name, _)| *name == to.as_str()).expect("clap knows the names");
-        let bar = Bar::new(&format!("{}/{} {name}", i + 1, given.to.len()));
+        let bar = Bar::working(&format!("{}/{} {name}", i + 1, given.to.len()), "writing the log");
         let outcome = run(given, &drive, to)?;
         drop(bar);
         rows.push(side(name, outcome));
@@ -86,7 +104,7 @@ fn source(given: &Log) -> Result<LogSource, Failure> {
     }
     let mix = mixes().into_iter().find(|(name, _)| *name == given.mix).map(|(_, mix)| mix);
     let mix = match mix.expect("clap knows the names") {
-        Mix::Fixed(_) => Mix::Fixed(given.bytes),
+        Mix::Fixed(bytes) => Mix::Fixed(given.bytes.unwrap_or(bytes)),
         mix => mix,
     };
     let spec = LogSpec {
@@ -125,6 +143,9 @@ fn side(to: &str, outcome: LogOutcome) -> Side {
 fn workload(given: &Log) -> String {
     match &given.log {
         Some(path) => printable(&path.to_string_lossy()),
-        None => format!("{} on {}", given.mix, units::plural(given.workers.into(), "worker")),
+        None => {
+            let size = given.bytes.map(|bytes| format!(" ({} each)", units::bytes(bytes))).unwrap_or_default();
+            format!("{}{size} on {}", given.mix, units::plural_exact(given.workers.into(), "worker"))
+        }
     }
 }

@@ -52,7 +52,7 @@ impl Target {
             Ok(metadata) if metadata.is_dir() => return Err(refuse("it is a folder")),
             Ok(metadata) if !metadata.is_file() => Place::Direct(path.to_owned()),
             Ok(_) => Place::File(fs::canonicalize(path).map_err(|error| refuse(&reason(&error)))?),
-            Err(_) => Place::File(path.to_owned()),
+            Err(_) => Place::File(not_there_yet(path)),
         };
         if let Place::File(file) = &place {
             if file.file_name().is_none() {
@@ -128,6 +128,28 @@ impl Target {
             (Place::File(_), Some(help)) => Failure { help: Some(help + "; nothing half-written was left"), ..failure },
             (_, help) => Failure { help, ..failure },
         }
+    }
+}
+
+/// Where a path leads, however it is spelled: the file that is there, or the place of one that is not.
+pub fn place(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| not_there_yet(path))
+}
+
+/// Where a file will be that is not there yet: as for one that is, in the folder that is meant, and behind the links that lead to it. So
+/// one place has one name, however it is spelled.
+fn not_there_yet(path: &Path) -> PathBuf {
+    /// As many as the system follows (path_resolution(7)).
+    const LINKS_MAX: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(to) = fs::read_link(&path) else { break };
+        path.set_file_name(to);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (fs::canonicalize(folder), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path,
     }
 }
 
@@ -351,6 +373,12 @@ mod tests {
         let a = Target::new(&folder.join("a")).unwrap();
         assert!(distinct(&[Some(&a)], Some(&folder.join("a"))).is_err());
         assert!(distinct(&[Some(&a)], Some(&folder.join("b"))).is_ok());
+        // Of a file that is not there yet, too, one name is as good as another.
+        let [new, same] = ["new", "./new"].map(|name| Target::new(&folder.join(name)).unwrap());
+        assert!(distinct(&[Some(&new), Some(&same)], None).unwrap_err().message.contains("two results"));
+        fs::create_dir(folder.join("below")).unwrap();
+        let same = Target::new(&folder.join("below/../new")).unwrap();
+        assert!(distinct(&[Some(&new), Some(&same)], None).is_err());
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -375,6 +403,12 @@ mod tests {
         Target::new(&link).unwrap().write("new").unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        // One that leads to what is not there yet leads there afterwards.
+        let (new, early) = (folder.join("new"), folder.join("early"));
+        std::os::unix::fs::symlink("new", &early).unwrap();
+        Target::new(&early).unwrap().write("made").unwrap();
+        assert!(fs::symlink_metadata(&early).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&new).unwrap(), "made");
         Target::new(Path::new("/dev/null")).unwrap().write("gone").unwrap();
         fs::remove_dir_all(folder).unwrap();
     }

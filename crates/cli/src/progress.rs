@@ -13,8 +13,10 @@ const STEPS: u64 = 10_000;
 const SHARE: &str = "{prefix} [{bar:28}] {percent:>3} %  {msg}{left}";
 /// An estimate from less than this is none.
 const LEFT_AFTER: Duration = Duration::from_millis(500);
-/// What stands for it until the drive is there.
-const PREPARING: &str = "{prefix} {spinner} {elapsed}  preparing the drive";
+/// What stands for it while nothing tells how far it is: what is done first.
+const WORKING: &str = "{prefix} {spinner} {elapsed}  {msg}";
+/// What is done before a drive serves.
+const PREPARING: &str = "preparing the drive";
 /// What stands for a bar where the length is not known.
 const ENDLESS: &str = "{prefix} {spinner} {elapsed}  {msg}";
 
@@ -22,18 +24,29 @@ const ENDLESS: &str = "{prefix} {spinner} {elapsed}  {msg}";
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar that begins with `what`.
+    /// A bar that begins with `what`, while a drive is made.
     pub fn new(what: &str) -> Bar {
+        Bar::working(what, PREPARING)
+    }
+
+    /// A bar that begins with `what`, while something is done that does not tell how far it is.
+    pub fn working(what: &str, doing: &'static str) -> Bar {
         // Hidden until it has its style, because the default one would flash up.
         let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::hidden());
         // The templates are constants that a test tries.
-        if let Ok(style) = ProgressStyle::with_template(PREPARING) {
+        if let Ok(style) = ProgressStyle::with_template(WORKING) {
             bar.set_style(style);
         }
+        bar.set_message(doing);
         bar.set_prefix(crate::failure::printable(what));
         bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
         bar.enable_steady_tick(std::time::Duration::from_millis(200));
         Bar(bar)
+    }
+
+    /// The drive is made now.
+    pub fn preparing(&self) {
+        self.0.set_message(PREPARING);
     }
 
     /// What is to be called when the drive is there and begins to serve.
@@ -41,6 +54,7 @@ impl Bar {
         let bar = self.0.clone();
         move || {
             bar.disable_steady_tick();
+            bar.set_message("");
             if let Ok(style) = ProgressStyle::with_template(SHARE) {
                 bar.set_style(style.progress_chars("=> ").with_key("left", left));
             }
@@ -104,7 +118,9 @@ mod tests {
 
     #[test]
     fn a_bar_takes_every_report() {
+        drop(Bar::working("info", "reading the trace"));
         let bar = Bar::new("replay");
+        bar.preparing();
         let mut share = bar.share();
         for part in [0.0, 0.5, 2.0, f64::NAN] {
             share(part);
@@ -121,7 +137,7 @@ mod tests {
             });
         }
         assert!(SHARE.contains("{left}") && !SHARE.contains("{eta}"), "no estimate before there is one");
-        assert!(ProgressStyle::with_template(PREPARING).is_ok());
+        assert!(ProgressStyle::with_template(WORKING).is_ok());
         assert!(ProgressStyle::with_template(SHARE).is_ok());
         assert!(ProgressStyle::with_template(ENDLESS).is_ok());
     }

@@ -59,12 +59,9 @@ pub fn interrupted(record: &Record) -> Failure {
 /// The drive that the command line asks for.
 ///
 /// # Errors
-/// As [`drive::prepare`].
+/// As [`drive::settings`] and [`drive::prepare`].
 pub fn prepare(given: &args::Drive) -> Result<Drive, Failure> {
-    let mut settings = given.set.clone();
-    settings
-        .extend(given.capacity.iter().map(|size| args::Setting { key: "drive.capacity".into(), value: size.clone() }));
-    drive::prepare(&given.profile, &settings)
+    drive::prepare(&given.profile, &drive::settings(&given.set, given.capacity.as_ref())?)
 }
 
 /// One run.
@@ -86,10 +83,12 @@ impl One<'_> {
     /// When the load cannot be opened or served.
     pub fn run(&self, what: &str, lines: Option<&Shared>) -> Result<Record, Failure> {
         let seed = self.given.seed;
+        // A long trace is read once before it is replayed.
+        let bar = Bar::working(what, "reading the load");
         let load = self.origin.open(self.load, &self.drive.profile, seed)?;
+        bar.preparing();
         // What comes before the drive is ready may be broken off at any time: there is no result yet.
         let running = Arc::new(Mutex::new(None));
-        let bar = Bar::new(what);
         let ready = {
             let (running, served) = (Arc::clone(&running), bar.served());
             move || {
@@ -158,8 +157,7 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
         )
         .help("give the drive a size, as in --capacity 64GiB, or store the trace in a file first"),
         RunError::NoRequests { warmup: 0 } if load.reading.slice.is_some() => {
-            Failure::usage("the slice holds no request")
-                .help("it begins after the last one; `tidewater trace info` counts them")
+            trace::empty_slice(if load.origin.job.is_some() { "the job's number_ios" } else { trace::COUNTS })
         }
         RunError::NoRequests { warmup: 1.. } => Failure::usage(error).help("give a smaller --warm-up"),
         _ => Failure::refused(error),

@@ -23,23 +23,18 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         distinct(&[target.as_ref()], Some(path))?;
         texts.push(text(path)?);
     }
-    if let [text] = &texts[..] {
-        // Of any version: whoever reads it says which one it has to be.
-        let is_of = |schema: &str| {
-            let kind = schema.split('/').next().unwrap_or(schema);
-            text.contains(&format!("\"schema\": \"{kind}/"))
-        };
-        let path = &report.records[0];
-        if is_of(probe::SCHEMA) {
-            let summary = |record: &ProbeRecord| probe::summary(record, width());
-            return single(ProbeRecord::from_json(text), path, target, probe::page, summary);
-        }
-        if is_of(log::SCHEMA) {
+    let kind = kind_of_all(&report.records, &texts)?;
+    if kind == Kind::Experiment {
+        untitled(report)?;
+        return experiments(report, &texts, target);
+    }
+    if let (Kind::Probe | Kind::Log, [path], [text]) = (kind, &report.records[..], &texts[..]) {
+        untitled(report)?;
+        if kind == Kind::Log {
             return single(LogRecord::from_json(text), path, target, log::page, log::summary);
         }
-    }
-    if texts.iter().any(|text| is_experiment(text)) {
-        return experiments(report, &texts, target);
+        let summary = |record: &ProbeRecord| probe::summary(record, width());
+        return single(ProbeRecord::from_json(text), path, target, probe::page, summary);
     }
     let mut runs = Vec::new();
     for ((path, text), name) in report.records.iter().zip(&texts).zip(names(&report.records)) {
@@ -49,6 +44,9 @@ pub fn command(report: &Report) -> Result<(), Failure> {
         return Err(Failure::usage("there is no record in these files"));
     };
     let several = runs.len() > 1;
+    if !several {
+        untitled(report)?;
+    }
     let Some(target) = target else {
         let text = if several { compare::table(&runs, width()) } else { summary(&first.record) };
         return output::print(&text);
@@ -91,10 +89,6 @@ fn write(target: &Target, page: &str) -> Result<(), Failure> {
 fn experiments(report: &Report, texts: &[String], target: Option<Target>) -> Result<(), Failure> {
     let mut experiments = Vec::new();
     for (path, text) in report.records.iter().zip(texts) {
-        if !is_experiment(text) {
-            return Err(Failure::usage(format_args!("{}: not the document of an experiment", path.display()))
-                .help("records of runs and documents of experiments make different pages: give only one kind"));
-        }
         let read = Experiment::all_from_json(text);
         experiments.extend(read.map_err(|error| Failure::refused(format_args!("{}: {error}", path.display())))?);
     }
@@ -105,18 +99,73 @@ fn experiments(report: &Report, texts: &[String], target: Option<Target>) -> Res
     write(&target, &experiment::page(&experiments))
 }
 
-/// Whether a text is the document of an experiment, or an array of them: a run record has a number as its schema.
-fn is_experiment(text: &str) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Header {
-        schema: Option<serde_json::Value>,
+/// What a document is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Run,
+    Experiment,
+    Probe,
+    Log,
+}
+
+impl Kind {
+    /// What a text says that it is, whatever its version and however it is laid out: whoever reads it says which version it has to be.
+    /// The schema of a run's record is a number.
+    fn of(text: &str) -> Kind {
+        const FIELD: &str = "\"schema\"";
+        let values = text.split(FIELD).skip(1).filter_map(|rest| rest.trim_start().strip_prefix(':'));
+        let named = values.filter_map(|value| value.trim_start().strip_prefix('"')).next();
+        let is_of = |name: &str, schema: &str| name.starts_with(schema.split_inclusive('/').next().unwrap_or(schema));
+        match named {
+            Some(name) if is_of(name, probe::SCHEMA) => Kind::Probe,
+            Some(name) if is_of(name, log::SCHEMA) => Kind::Log,
+            Some(_) => Kind::Experiment,
+            None => Kind::Run,
+        }
     }
-    let header = if text.trim_start().starts_with('[') {
-        serde_json::from_str::<Vec<Header>>(text).ok().and_then(|headers| headers.into_iter().next())
-    } else {
-        serde_json::from_str::<Header>(text).ok()
-    };
-    header.and_then(|header| header.schema).is_some_and(|schema| schema.is_string())
+
+    fn words(self) -> &'static str {
+        match self {
+            Kind::Run => "no document of an experiment, a probe or a log",
+            Kind::Experiment => "the document of an experiment",
+            Kind::Probe => "the document of a probe",
+            Kind::Log => "the document of a log",
+        }
+    }
+}
+
+/// What all these documents are of.
+fn kind_of_all(paths: &[PathBuf], texts: &[String]) -> Result<Kind, Failure> {
+    let kinds: Vec<Kind> = texts.iter().map(|text| Kind::of(text)).collect();
+    let first = kinds.first().copied().unwrap_or(Kind::Run);
+    if let Some(at) = kinds.iter().position(|kind| *kind != first) {
+        let words = format!(
+            "{}: is {}, and {} is {}",
+            paths[at].display(),
+            kinds[at].words(),
+            paths[0].display(),
+            first.words()
+        );
+        return Err(Failure::usage(words).help("they make different pages: give only one kind"));
+    }
+    if matches!(first, Kind::Probe | Kind::Log) && texts.len() > 1 {
+        return Err(Failure::usage(format_args!(
+            "{}: is {}, which makes a page of its own",
+            paths[1].display(),
+            first.words()
+        ))
+        .help("give one at a time"));
+    }
+    Ok(first)
+}
+
+/// Refuses a title where nothing has one.
+fn untitled(report: &Report) -> Result<(), Failure> {
+    match &report.title {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage("--title is for the page of a comparison, and this is none")
+            .help("leave --title out, or give several records")),
+    }
 }
 
 /// The text of one file, or of standard input.
@@ -190,19 +239,43 @@ mod tests {
         let file = folder.join("runs.json");
         std::fs::write(&file, array(&runs)).unwrap();
         let written = text(&file).unwrap();
-        assert!(!is_experiment(&written) && !is_experiment(&runs[0].record.to_json()));
+        assert_eq!([Kind::of(&written), Kind::of(&runs[0].record.to_json())], [Kind::Run; 2]);
         assert_eq!(records(&file, &written, "x".into()).unwrap(), runs);
         assert!(records(&file, "[1]", "x".into()).unwrap_err().message.contains("not a comparison"));
         std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
-    fn documents_of_experiments_are_told_from_records() {
-        assert!(is_experiment("{\"schema\":\"tidewater-experiment/9\"}"));
-        assert!(is_experiment(" [{\"schema\": \"tidewater-experiment/1\"}, {}]"));
-        for other in ["", "[]", "{}", "[{}]", "{\"schema\": 1}", "3", "[{\"label\": \"a\", \"record\": {}}]"] {
-            assert!(!is_experiment(other), "{other}");
+    fn documents_are_told_apart_however_they_are_laid_out() {
+        for (text, kind) in [
+            ("{\"schema\":\"tidewater-experiment/9\"}", Kind::Experiment),
+            (" [{\"schema\": \"tidewater-experiment/1\"}, {}]", Kind::Experiment),
+            ("{\"schema\":\"tidewater-probe/1\"}", Kind::Probe),
+            ("{\"seed\":1,\n\"schema\" :\n\"tidewater-log/7\",", Kind::Log),
+        ] {
+            assert_eq!(Kind::of(text), kind, "{text}");
         }
+        for other in
+            ["", "[]", "{}", "[{}]", "{\"schema\": 1}", "3", "[{\"label\": \"a\", \"record\": {}}]", "\"schema\""]
+        {
+            assert_eq!(Kind::of(other), Kind::Run, "{other}");
+        }
+    }
+
+    #[test]
+    fn documents_that_make_no_page_together_are_refused() {
+        let refused = |texts: &[&str]| {
+            let paths: Vec<PathBuf> = (0..texts.len()).map(|i| format!("{i}.json").into()).collect();
+            kind_of_all(&paths, &texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+        };
+        let (run, probe, experiment) =
+            ("{\"schema\": 1}", "{\"schema\": \"tidewater-probe/1\"}", "{\"schema\": \"tidewater-experiment/1\"}");
+        let mixed = refused(&[probe, probe, run]).unwrap_err().message;
+        assert!(mixed.starts_with("2.json: ") && mixed.ends_with("0.json is the document of a probe"), "{mixed}");
+        assert!(refused(&[experiment, probe]).unwrap_err().message.starts_with("1.json: is the document of a probe"));
+        assert!(refused(&[probe, probe]).unwrap_err().help.unwrap().contains("one at a time"));
+        assert_eq!(refused(&[run, run]), Ok(Kind::Run));
+        assert_eq!(refused(&[experiment, experiment]), Ok(Kind::Experiment));
     }
 
     #[test]

@@ -43,6 +43,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         Some("memory") => Backing::Memory,
         _ => Backing::File(serve.image.clone()),
     };
+    apart(serve, &backing)?;
     let drive = drive::change(profile_of(serve, &backing)?, &serve.set)?;
     if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() {
         return Err(Failure::usage("nobody could reach the drive")
@@ -93,6 +94,39 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         stop: interrupt::flag(),
     };
     Ok((setup, drive.notes))
+}
+
+/// Refuses files that would be written over each other: above all the image by a trace or a log.
+fn apart(serve: &Serve, backing: &Backing) -> Result<(), Failure> {
+    let image = match backing {
+        Backing::File(path) => Some(path),
+        Backing::Memory => None,
+    };
+    let rings = [("--ring", &serve.ring), ("--ring-copy", &serve.ring_copy)];
+    let of_functions =
+        rings.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))).flat_map(|(flag, path)| {
+            (0..serve.vfio_user.len().max(1)).map(move |function| match function {
+                0 => (flag, path.clone()),
+                n => (flag, PathBuf::from(format!("{}.{n}", path.display()))),
+            })
+        });
+    let files = [("--image", image), ("--trace", serve.trace.as_ref()), ("--input-log", serve.input_log.as_ref())];
+    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path?.clone()))).chain(of_functions);
+    let sockets = serve
+        .vfio_user
+        .iter()
+        .map(|path| ("--vfio-user", path))
+        .chain(serve.control.iter().map(|path| ("--control", path)));
+    let mut seen: Vec<(&str, PathBuf)> = Vec::new();
+    for (flag, path) in files.chain(sockets.map(|(flag, path)| (flag, path.clone()))) {
+        let place = output::place(&path);
+        if let Some((other, _)) = seen.iter().find(|(_, taken)| *taken == place) {
+            return Err(Failure::usage(format_args!("{other} and {flag} are the same file: {}", path.display()))
+                .help("give each a file of its own"));
+        }
+        seen.push((flag, place));
+    }
+    Ok(())
 }
 
 /// The profile that is named, else that of the drive in the image, else `generic`.
@@ -258,4 +292,40 @@ pub fn rerun(rerun: &crate::args::served::Rerun) -> Result<(), Failure> {
         result.outputs,
         format_duration(result.time)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser as _;
+
+    #[test]
+    fn the_image_is_no_file_of_anything_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("drive");
+        std::fs::write(&image, "a drive").unwrap();
+        let refused = |more: &str| {
+            let line =
+                format!("tidewater serve --image {} --vfio-user {}/f0.sock ", image.display(), folder.path().display());
+            let line = line + &more.replace("HERE", &folder.path().display().to_string());
+            match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
+                Command::Serve(serve) => arrange(&serve).unwrap_err().message,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (more, flags) in [
+            ("--trace HERE/./drive", "--image and --trace"),
+            ("--input-log HERE/drive", "--image and --input-log"),
+            ("--ring HERE/drive", "--image and --ring"),
+            ("--ring HERE/ring --ring-copy HERE/ring", "--ring and --ring-copy"),
+            ("--vfio-user HERE/f1.sock --ring HERE/ring --ring-copy HERE/ring.1", "--ring and --ring-copy"),
+            ("--trace HERE/new --input-log HERE/./new", "--trace and --input-log"),
+            ("--control HERE/drive", "--image and --control"),
+            ("--vfio-user HERE/f0.sock", "--vfio-user and --vfio-user"),
+        ] {
+            assert!(refused(more).starts_with(&format!("{flags} are the same file")), "{}", refused(more));
+        }
+        assert_eq!(std::fs::read_to_string(&image).unwrap(), "a drive");
+    }
 }

@@ -4,6 +4,7 @@ use crate::args::{Reading, Synth, TraceCommand};
 use crate::drive::meant;
 use crate::failure::Failure;
 use crate::output::{self, Target, distinct};
+use crate::progress::Bar;
 use std::fmt::Write as _;
 use std::path::Path;
 use tidewater_report::units;
@@ -11,6 +12,11 @@ use tidewater_sim::trace::convert::{ConvertError, Converted, OutputFormat, conve
 use tidewater_sim::trace::{self, Info, Input, Options, Trace, info, samples};
 use tidewater_sim::workload::like::{self, Free};
 use tidewater_sim::workload::{self, Slice, Source, SourceError, SynthSpec, Workload};
+
+/// What tells how many requests a trace has.
+pub const COUNTS: &str = "`tidewater trace info`";
+/// What a bar says of a trace that is read from end to end.
+const READING: &str = "reading";
 
 /// The trace of that name: `sample` is the bundled one, `-` standard input; then a file; then any other bundled sample.
 ///
@@ -84,7 +90,9 @@ pub fn command(command: &TraceCommand) -> Result<(), Failure> {
             let target = Target::new(out)?;
             distinct(&[Some(&target)], Some(trace))?;
             let to = written_as(out, *to)?;
+            let bar = Bar::working("trace", READING);
             let source = Trace::open(&find(trace)?, &options(reading, true)).map_err(|error| refusal(&error))?;
+            drop(bar);
             let mut source = sliced(Workload::Trace(Box::new(source)), reading);
             write(&mut source, &target, to, fio_file)
         }
@@ -101,6 +109,7 @@ pub fn sliced(workload: Workload, reading: &Reading) -> Workload {
 }
 
 fn describe(input: &Input, reading: &Reading, with_locality: bool) -> Result<Info, Failure> {
+    let _bar = Bar::working("trace", READING);
     // Where a file can be read twice, its address spaces follow each other, as they do in a replay.
     let mut trace = Trace::open(input, &options(reading, true)).map_err(|error| refusal(&error))?;
     let described = match &reading.slice {
@@ -112,7 +121,14 @@ fn describe(input: &Input, reading: &Reading, with_locality: bool) -> Result<Inf
                 .map(|info| Info { format: Some(format), ..info })
         }
     };
-    described.map_err(|error| refusal(&error))
+    let info = described.map_err(|error| refusal(&error))?;
+    if info.requests == 0 && reading.slice.is_some() { Err(empty_slice(COUNTS)) } else { Ok(info) }
+}
+
+/// A slice that begins after the last request.
+pub fn empty_slice(of: &str) -> Failure {
+    Failure::usage("the slice holds no request")
+        .help(format_args!("it begins after the last one; {of} tells how many there are"))
 }
 
 /// What a person reads.
@@ -215,10 +231,16 @@ fn write(source: &mut impl Source, target: &Target, format: OutputFormat, fio_fi
         return Err(Failure::usage("--fio-file: a fio log cannot name a file with blanks in its name"));
     }
     let mut out = target.open()?;
+    // On a terminal that the trace is written to, nothing else is.
+    let bar = (!target.is_stdout()).then(|| Bar::working("trace", "writing"));
     let converted = convert(source, &mut out, format, fio_file).map_err(|error| match error {
         ConvertError::Source(error) => refusal(&error),
         ConvertError::Output(error) => target.unwritten(&error),
     })?;
+    drop(bar);
+    if converted.requests == 0 && converted.left_out == 0 {
+        return Err(empty_slice(COUNTS));
+    }
     out.finish()?;
     if target.is_stdout() { Ok(()) } else { output::print(&told(&converted, source.skipped(), target, format)) }
 }
@@ -251,6 +273,10 @@ fn generate(synth: &Synth) -> Result<(), Failure> {
     let mut spec = match &synth.like {
         None => SynthSpec::default(),
         Some(path) => match path.to_str().and_then(SynthSpec::cbm) {
+            Some(_) if synth.format.is_some() => {
+                return Err(Failure::usage("--format is that of a trace, and --like names a workload of a paper")
+                    .help("leave --format out, or give --like the path of a trace"));
+            }
             Some(spec) => spec,
             None => {
                 distinct(&[Some(&target)], Some(path))?;
@@ -290,7 +316,9 @@ fn generate(synth: &Synth) -> Result<(), Failure> {
     if synth.footprint_mib.is_none() && synth.requests.is_none() {
         spec.footprint_mib = like::footprint_mib(&spec);
     }
+    let bar = Bar::working("trace", "looking for skew and locality");
     let made = like::fit(&mut spec, &like, free).map_err(Failure::usage)?;
+    drop(bar);
     let mut source = workload::Synth::new(&spec).map_err(Failure::usage)?;
     write(&mut source, &target, to, "/dev/nvme0n1")?;
     if target.is_stdout() { Ok(()) } else { output::print(&side_by_side(&like, &made)) }

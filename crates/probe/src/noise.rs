@@ -46,10 +46,11 @@ impl<T: Target> Target for Noisy<T> {
     }
 
     fn run(&mut self, requests: &[Request], depth: u32, timed: &mut Vec<Timed>) -> Result<(), TargetError> {
+        let first = timed.len();
         self.target.run(requests, depth, timed)?;
         let Noise { jitter, outliers, outlier_time, drift, drift_requests } = self.noise;
         let threshold = probability_threshold(outliers);
-        for time in timed {
+        for time in &mut timed[first..] {
             let phase = self.requests as f64 / drift_requests * std::f64::consts::TAU;
             self.requests += 1;
             let longer = (1.0 + drift * phase.sin()) * (1.0 + self.rng.exponential(jitter));

@@ -33,6 +33,8 @@ pub struct StageInfo {
     pub title: &'static str,
     /// What it does to the data on the drive; `None`: nothing, it only reads.
     pub destroys: Option<&'static str>,
+    /// It measures again what earlier stages found, and does what they do.
+    pub repeats: bool,
 }
 
 /// What a stage that writes does to data.
@@ -40,20 +42,22 @@ const WRITES: &str = "deallocates and overwrites up to half of the target";
 
 /// All stages, in the order in which they run: what only reads goes first.
 pub const STAGES: &[StageInfo] = &[
-    StageInfo { name: "read-cache", title: "Data that is read again without flash", destroys: None },
-    StageInfo { name: "map-cache", title: "The part of the map that is at hand", destroys: None },
-    StageInfo { name: "stripe", title: "How data is spread over flash", destroys: None },
+    StageInfo { name: "read-cache", title: "Data that is read again without flash", destroys: None, repeats: false },
+    StageInfo { name: "map-cache", title: "The part of the map that is at hand", destroys: None, repeats: false },
+    StageInfo { name: "stripe", title: "How data is spread over flash", destroys: None, repeats: false },
     StageInfo {
         name: "write-buffer",
         title: "What is taken from the host before it waits for flash",
         destroys: Some(WRITES),
+        repeats: false,
     },
     StageInfo {
         name: "sustained",
         title: "How it writes when that goes on for long",
         destroys: Some("deallocates all of the target, and overwrites it up to twice"),
+        repeats: false,
     },
-    StageInfo { name: "host-memory", title: "Whose memory it is", destroys: None },
+    StageInfo { name: "host-memory", title: "Whose memory it is", destroys: None, repeats: true },
 ];
 
 /// Who looks on.
@@ -66,7 +70,7 @@ pub trait Watch {
     fn stage_done(&mut self, record: &ProbeRecord);
 }
 
-/// Unwatched that nobody looks at.
+/// Nobody looks on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

@@ -71,6 +71,7 @@ fn once(
     trial: &mut impl FnMut(&mut Session<'_>, u64) -> Result<Option<Trial>, Stop>,
 ) -> Result<Knee, Stop> {
     let mut knee = Knee::default();
+    let most = most.max(1);
     let (mut low, mut high) = (0, None);
     let mut size = 1;
     let doublings = (most.max(2) as f64).log2();
@@ -87,7 +88,11 @@ fn once(
         size = (size * 2).min(most);
     }
     let Some(mut high) = high else {
-        knee.beyond = Some(low);
+        if low == 0 {
+            knee.cannot = Some("the target has no room to try even the least size".into());
+        } else {
+            knee.beyond = Some(low);
+        }
         return Ok(knee);
     };
     let gap = high - low;

@@ -286,8 +286,9 @@ pub(crate) fn stripe(session: &mut Session<'_>, stage: &mut Stage) -> Result<(),
             });
         }
         (None, why) => {
-            let why = format!("{}; {times}", why.as_deref().unwrap_or("no edge was found"));
-            stage.verdicts.extend([ask::PAGE, ask::STRIPE].map(|what| untold(what, &why)));
+            // Of pairs that could not be told apart, none is known to be on one die.
+            let why = why.as_deref().unwrap_or("no edge was found");
+            stage.verdicts.extend([ask::PAGE, ask::STRIPE].map(|what| untold(what, why)));
         }
     }
     let mut course = found.course;
@@ -364,6 +365,10 @@ pub(crate) fn host_memory(
         (ask::MAP_PLACE, &known.map),
     ];
     let asked: Vec<(&str, Seen)> = asked.iter().filter_map(|(what, seen)| Some((*what, (*seen).clone()?))).collect();
+    if asked.is_empty() {
+        stage.notes.push("no stage before it found anything whose memory could be asked for".into());
+        return Ok(());
+    }
     let mut sizes = None;
     let size = match session.target().host_memory() {
         HostMemory::Cannot(why) => {

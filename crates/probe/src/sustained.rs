@@ -6,7 +6,7 @@ use crate::stat::{Step, median, step};
 use crate::target::{Request, Timed};
 use tidewater_base::Duration;
 
-/// Bytes of a request of the first part, in order, and of the second, at random places.
+/// Bytes of a request of the first part, in order, and of the second, at random places; less where the target takes less.
 const IN_ORDER: u64 = 64 << 10;
 const AT_RANDOM: u64 = 16 << 10;
 /// Requests at once.
@@ -58,8 +58,11 @@ pub(crate) struct Found {
 /// Writes the whole drive, deallocated before, in order; then at random until it is slower. Nothing that was on it is left. Falls
 /// before `buffered` bytes are those of the write buffer.
 pub(crate) fn measure(session: &mut Session<'_>, buffered: u64) -> Result<Found, Stop> {
-    let capacity = session.about.capacity / IN_ORDER * IN_ORDER;
-    let piece = (capacity / PIECES).next_multiple_of(IN_ORDER).max(1 << 20);
+    // The largest power of two, so that requests fill pieces and the target.
+    let largest = 1 << session.about.largest.ilog2();
+    let (in_order, at_random) = (IN_ORDER.min(largest), AT_RANDOM.min(largest));
+    let capacity = session.about.capacity / in_order * in_order;
+    let piece = (capacity / PIECES).next_multiple_of(in_order).max(1 << 20);
     if session.about.deallocates {
         let step = 1 << 30;
         for first in (0..capacity).step_by(step) {
@@ -69,18 +72,18 @@ pub(crate) fn measure(session: &mut Session<'_>, buffered: u64) -> Result<Found,
     session.send(&[Request::flush()], 1)?;
     session.idle(REST)?;
     let mut at = 0;
-    let in_order = |_: &mut Session<'_>| {
-        let request = Request::write(at, IN_ORDER);
-        at += IN_ORDER;
+    let next = |_: &mut Session<'_>| {
+        let request = Request::write(at, in_order);
+        at += in_order;
         request
     };
     // All of it, so that the second part begins full.
-    let mut empty = write(session, capacity, piece, (0.0, 0.5), false, in_order)?;
+    let mut empty = write(session, capacity, piece, (0.0, 0.5), false, next)?;
     let behind = empty.course.partition_point(|one| one.0 < buffered);
     empty.fall = fall(session, &empty.course[behind..], piece);
-    let places = capacity / AT_RANDOM;
-    let at_random = |session: &mut Session<'_>| Request::write(session.rng.below(places) * AT_RANDOM, AT_RANDOM);
-    let full = write(session, capacity, piece, (0.5, 1.0), true, at_random)?;
+    let places = capacity / at_random;
+    let next = |session: &mut Session<'_>| Request::write(session.rng.below(places) * at_random, at_random);
+    let full = write(session, capacity, piece, (0.5, 1.0), true, next)?;
     session.send(&[Request::flush()], 1)?;
     Ok(Found { empty, full })
 }

@@ -73,7 +73,7 @@ pub(crate) struct Found {
     pub read: f64,
 }
 
-/// Looks for a write buffer of at most `most` bytes. A part of the drive is deallocated first, overwritten by the bursts, and written
+/// Looks for a write buffer of at most `most` bytes, [`FIRST`] at least. A part of the drive is deallocated first, overwritten by the bursts, and written
 /// anew at the end: so nothing has to be collected while they run, and it is left full.
 pub(crate) fn measure(session: &mut Session<'_>, most: u64) -> Result<Found, Stop> {
     let capacity = session.about.capacity;
@@ -89,7 +89,8 @@ pub(crate) fn measure(session: &mut Session<'_>, most: u64) -> Result<Found, Sto
         session.idle(REST_LONG)?;
     }
     session.stay_within(first, first + part);
-    let done = search(session, most.min(part / 4), chance, &mut found);
+    // Of a target that can be probed at all, a part is four times the first burst and more.
+    let done = search(session, most.max(FIRST).min(part / 4), chance, &mut found);
     session.stay_within(0, capacity);
     done?;
     let largest = session.about.largest.min(PIECE);
@@ -106,7 +107,7 @@ fn search(session: &mut Session<'_>, most: u64, chance: f64, found: &mut Found) 
         found.absent = 1.0 - chance;
         return Ok(());
     }
-    let mut bytes = FIRST.min(most);
+    let mut bytes = FIRST;
     let (rough, request, enough, fast) = loop {
         let request = (bytes / 64).next_power_of_two().clamp(session.page(), session.about.largest.min(64 << 10));
         let burst = bursts(session, bytes, (request, 1), found)?;
@@ -125,8 +126,8 @@ fn search(session: &mut Session<'_>, most: u64, chance: f64, found: &mut Found) 
             }
         } else if bytes >= most {
             found.cannot = Some(format!(
-                "{} MiB were written without having to wait: the flash keeps pace with a host that sends one request at a time",
-                bytes >> 20
+                "{} were written without having to wait: the flash keeps pace with a host that sends one request at a time",
+                tidewater_report::units::bytes(bytes)
             ));
             return Ok(());
         }

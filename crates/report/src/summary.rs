@@ -124,7 +124,7 @@ pub fn summary(record: &Record) -> String {
                 grouped(cache.pages_held),
                 plural_exact(cache.pages, "page"),
                 plural_exact(cache.loads, "page"),
-                grouped(cache.written + cache.moved)
+                grouped(cache.written.saturating_add(cache.moved))
             ),
         );
     }

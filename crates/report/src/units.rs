@@ -175,7 +175,8 @@ pub fn change(share: f64) -> String {
     if factor >= FACTOR_FROM {
         return format!("×{}", significant(factor));
     }
-    let text = percent(share);
+    // Twice as much is no whole: nobody needs `+99.998 %`. Of what is nearly gone, something is left.
+    let text = if share > 0.99 { format!("{} %", significant(share * 100.0)) } else { percent(share) };
     if share > 0.0 && !text.starts_with("0 ") { format!("+{text}") } else { text.replace('-', "\u{2212}") }
 }
 
@@ -269,6 +270,8 @@ mod tests {
             (part(f64::NAN), "0 %"),
             (change(0.5), "+50 %"),
             (change(8.9), "+890 %"),
+            (change(0.999_98), "+100 %"),
+            (change(1.000_02), "+100 %"),
             (change(39.08), "×40.1"),
             (change(115_400.61), "–"),
             (change(-0.25), "\u{2212}25 %"),

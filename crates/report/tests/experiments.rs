@@ -189,6 +189,17 @@ fn the_papers_values_are_told_from_ours() {
     assert_eq!(candles.matches("class=\"key c0\"").count(), 2);
 }
 
+/// More groups than can be told apart are not left out in silence.
+#[test]
+fn groups_that_are_not_drawn_are_counted() {
+    let mut one = sample::bars();
+    let points = (0..150).map(|x| Point { x: f64::from(x), y: 1.0, spread: None }).collect();
+    one.figures[0].series = vec![Series { name: "many".into(), from_paper: false, points }];
+    let html = page(&[one]);
+    sound(&html);
+    assert!(html.contains("30 points cannot be drawn, and are left out."));
+}
+
 #[test]
 fn whatever_a_document_says_the_page_is_sound() {
     let evil = "</script><img src=x onerror=\"alert('1')\">\u{1b}[2J\u{0}";

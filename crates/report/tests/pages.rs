@@ -133,6 +133,7 @@ fn hostile() -> Record {
     };
     record.latency_us.insert(evil.into(), latency.clone());
     record.latency_us.insert("read".into(), latency);
+    record.map_cache = Some(MapCache { written: u64::MAX, moved: u64::MAX, ..MapCache::default() });
     record.flash = Flash { unit_bytes: u64::MAX, units_host: u64::MAX, units_collected: u64::MAX, ..Flash::default() };
     record.wear.histogram = vec![(u64::MAX, u64::MAX), (0, u64::MAX), (7, 1)];
     record.time_series.interval_seconds = -1.0;

@@ -2,13 +2,13 @@
 //! says so.
 
 use crate::host_memory::{LentMemory, settle};
-use tidewater_base::units::format_bytes;
 use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Input, Output, PAST};
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{MemoryKind, Profile};
 use tidewater_core::{Device, Options};
 use tidewater_probe::{About, HostMemory, Lend, Op, Request, Target, TargetError, Timed};
+use tidewater_report::units::bytes as bytes_in_words;
 use tidewater_wire::nvme::{DsmRange, Sqe};
 
 /// Events of the device without any completion that are taken for a hang.
@@ -17,6 +17,7 @@ const EVENTS_TO_STALL: u64 = 1 << 26;
 /// A simulated drive that can be probed.
 #[derive(Clone, Debug)]
 pub struct SimulatedDrive {
+    name: String,
     device: Device,
     now: Instant,
     /// What the host lends, and how much of that it lent at first.
@@ -45,6 +46,7 @@ impl SimulatedDrive {
         };
         let lent = if lent < profile.serve.hmb_min { 0 } else { lent };
         let mut drive = SimulatedDrive {
+            name: profile.name.clone(),
             device,
             now: Instant::ZERO,
             memory: LentMemory::default(),
@@ -55,6 +57,11 @@ impl SimulatedDrive {
         };
         drive.lend(lent)?;
         Ok(drive)
+    }
+
+    /// The same under another name than its profile's: where that comes from, and what was changed of it.
+    pub fn called(self, name: String) -> SimulatedDrive {
+        SimulatedDrive { name, ..self }
     }
 
     /// The drive.
@@ -136,7 +143,7 @@ impl Target for SimulatedDrive {
     fn about(&self) -> About {
         let profile = self.device.profile();
         About {
-            name: profile.name.clone(),
+            name: self.name.clone(),
             kind: "simulated drive".into(),
             capacity: self.device.capacity(),
             block: profile.host.block_size.into(),
@@ -219,12 +226,14 @@ impl Target for SimulatedDrive {
             Lend::AsFound => self.lend(self.lent),
             Lend::Bytes(bytes) if bytes > 0 && bytes < self.device.profile().serve.hmb_min => {
                 let least = self.device.profile().serve.hmb_min;
-                Err(TargetError(format!("the drive takes no less than {} of its host", format_bytes(least))))
+                Err(TargetError(format!("the drive takes no less than {} of its host", bytes_in_words(least))))
             }
             Lend::Bytes(bytes) if bytes <= most => self.lend(bytes),
-            Lend::Bytes(bytes) => {
-                Err(TargetError(format!("the drive has no use for {bytes} bytes of its host, only for {most}")))
-            }
+            Lend::Bytes(bytes) => Err(TargetError(format!(
+                "the drive has no use for {} of its host, only for {}",
+                bytes_in_words(bytes),
+                bytes_in_words(most)
+            ))),
         }
     }
 }

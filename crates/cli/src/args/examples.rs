@@ -141,7 +141,8 @@ Examples:
   # A first look
   tidewater experiment run x-ssd/fig12 --quick
 
-Exit status: 0 every check holds, 3 one does not; then, too, all results are written.";
+Exit status: 0 every check holds, 3 one does not; then, too, all results are written. Ctrl-C ends early: those of the \
+experiments that were done are written.";
 
 pub(super) const REPORT: &str = "\
 Examples:

@@ -158,7 +158,7 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// A factor above 0.
-pub(super) fn factor(text: &str) -> Result<f64, String> {
+pub fn factor(text: &str) -> Result<f64, String> {
     match text.trim_end_matches(['x', 'X']).parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor > 0.0 => Ok(factor),
         _ => Err("expected a number above 0".into()),

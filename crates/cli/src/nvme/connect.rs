@@ -1,6 +1,6 @@
 //! Devices that are reached from here: by the socket of a function, or by NVMe/TCP.
 
-use crate::failure::{Failure, reason};
+use crate::failure::{Failure, reason, without_number};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -160,7 +160,7 @@ pub fn told(error: HardwareError) -> Failure {
             Failure::usage(error).help("give pci:ADDRESS as lspci lists it, such as pci:0000:01:00.0")
         }
         HardwareError::Window(WindowError::Refused(status)) => refused("the byte window", status),
-        error => Failure::run(error),
+        error => Failure::run(without_number(&error.to_string())),
     }
 }
 

@@ -4,14 +4,14 @@ mod disk;
 
 use crate::args::Probe;
 use crate::drive;
-use crate::failure::{Failure, Status, printable};
+use crate::failure::{Failure, Status, printable, reason};
 use crate::interrupt::{self, Running};
 use crate::output::{self, Delivery, Target, distinct};
 use crate::progress::Bar;
 use crate::report::width;
 use disk::Disk;
 use std::path::Path;
-use tidewater_base::units::parse_bytes;
+use tidewater_core::ftl::Precondition;
 use tidewater_probe::{CAPACITY_MIN, Options, STAGES, StageInfo, Target as _, Watch};
 use tidewater_report::probe::{ProbeRecord, page, summary};
 use tidewater_sim::probe::SimulatedDrive;
@@ -29,7 +29,13 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
     let targets = [json.as_ref(), report.as_ref()];
     distinct(&targets, Some(&given.target))?;
     let destroys = given.destroy.is_some();
-    let is_drive = is_real(&given.target);
+    if !given.stages.is_empty() && STAGES.iter().all(|stage| stage.repeats || !asked(given, stage)) {
+        return Err(Failure::usage(
+            "host-memory measures again what other stages found: alone it has nothing to measure",
+        )
+        .help("give read-cache, map-cache or write-buffer with it"));
+    }
+    let is_drive = is_real(&given.target)?;
     if !is_drive && destroys {
         return Err(Failure::usage("a simulated drive has no data to lose: --destroy is for files and block devices"));
     }
@@ -47,24 +53,17 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
     };
     let silent = targets.iter().flatten().any(|target| target.is_stdout());
     let stages: Vec<&StageInfo> = STAGES.iter().filter(|one| asked(given, one)).collect();
-    if !silent {
-        output::print(&announcement(target.as_ref(), &stages))?;
-    }
-    if given.plan {
-        return Ok(());
+    let shown = if silent { Ok(()) } else { output::print(&announcement(target.as_ref(), &stages)) };
+    // Where nobody reads and no file is asked for, there is nothing to probe for.
+    if given.plan || shown.is_err() && targets.iter().flatten().next().is_none() {
+        return shown;
     }
     let _running = Running::begin();
     let mut watch =
-        OnTerminal { stages: &stages, bar: None, json: json.as_ref().filter(|to| !to.is_stdout()), failed: None };
+        OnTerminal { stages: &stages, bar: None, json: json.as_ref().filter(|to| !to.is_stdout()), failed: false };
     let record = tidewater_probe::run(target.as_mut(), &options, &mut watch);
     watch.bar = None;
     let told = summary(&record, width()).trim_end().to_owned() + "\n";
-    if let Some(failure) = watch.failed {
-        if !silent {
-            output::print(&told)?;
-        }
-        return Err(failure);
-    }
     let of = |what: &str| format!("{what:<7} ");
     let mut files: Vec<Delivery<'_>> = Vec::new();
     if let Some(to) = &json {
@@ -73,7 +72,11 @@ pub fn command(given: &Probe) -> Result<(), Failure> {
     if let Some(to) = &report {
         files.push((of("report"), to, Box::new(|| to.write(&page(&record)))));
     }
-    output::deliver(&told, files)?;
+    match output::deliver(&told, files) {
+        // A reader that went away wants no more text; the files are there all the same.
+        Err(failure) if failure.status != Status::Done => return Err(failure),
+        _ => {}
+    }
     match record.ended_early {
         None => Ok(()),
         Some(_) if interrupt::requested() => Err(Failure {
@@ -90,39 +93,55 @@ fn asked(given: &Probe, stage: &StageInfo) -> bool {
 }
 
 /// Whether a target is a file or a device, and not a profile: a profile is a name or a TOML file.
-fn is_real(target: &Path) -> bool {
+///
+/// # Errors
+/// When it is the path of neither.
+fn is_real(target: &Path) -> Result<bool, Failure> {
     let is_toml = target.extension().is_some_and(|end| end == "toml");
     let is_name = target.to_str().is_some_and(|name| tidewater_core::profile::builtin(name).is_some());
-    !is_toml && !is_name && target.exists()
+    if is_toml || is_name {
+        return Ok(false);
+    }
+    let is_path = target.components().count() > 1 || target.extension().is_some();
+    match std::fs::metadata(target) {
+        Ok(_) => Ok(true),
+        Err(error) if is_path => {
+            let name = printable(&target.display().to_string());
+            Err(Failure::usage(format_args!("{name}: {}", reason(&error)))
+                .help("give a block device, a file, a name from `tidewater profile list`, or a profile's TOML file"))
+        }
+        Err(_) => Ok(false),
+    }
 }
 
 /// Flags that change a profile mean nothing on a real drive.
 fn no_profile_flags(given: &Probe) -> Result<(), Failure> {
-    if given.set.is_empty() && given.capacity.is_none() {
+    if given.set.is_empty() && given.capacity.is_none() && given.precondition.is_none() {
         return Ok(());
     }
     Err(Failure::usage(format_args!(
-        "{} is a file or a device: --set and --capacity are for profiles",
+        "{} is a file or a device: --set, --capacity and --precondition are for profiles",
         given.target.display()
     )))
 }
 
 fn simulated(given: &Probe) -> Result<SimulatedDrive, Failure> {
-    let mut drive = drive::prepare(&given.target, &given.set)?;
-    if let Some(size) = &given.capacity {
-        let bytes = parse_bytes(size).map_err(|error| Failure::usage(format_args!("--capacity: {error}")))?;
-        drive.profile.drive.capacity = bytes;
-    }
+    let mut drive = drive::prepare(&given.target, &drive::settings(&given.set, given.capacity.as_ref())?)?;
     let profile = &mut drive.profile;
+    // The document says no more of the drive than its name: with what makes it the drive that was probed.
+    let name = match &drive.changed[..] {
+        [] => drive.name,
+        changed => format!("{} with {}", drive.name, changed.join(", ")),
+    };
     if profile.drive.capacity == 0 && profile.nand.blocks_per_plane == 0 {
         profile.drive.capacity = CAPACITY;
     }
     let options = tidewater_core::Options {
         seed: given.seed,
-        precondition: given.precondition,
+        precondition: given.precondition.unwrap_or(Precondition::Filled(1.0)),
         ..tidewater_core::Options::default()
     };
-    let drive = SimulatedDrive::new(profile, options).map_err(Failure::refused)?;
+    let drive = SimulatedDrive::new(profile, options).map_err(Failure::refused)?.called(name);
     if drive.about().capacity < CAPACITY_MIN {
         return Err(too_small(&given.target));
     }
@@ -143,6 +162,7 @@ fn announcement(target: &dyn tidewater_probe::Target, stages: &[&StageInfo]) -> 
     let refusal = target.writable().err();
     for stage in stages {
         let what = match (stage.destroys, &refusal) {
+            (None, _) if stage.repeats => "as the stages above that it repeats".to_owned(),
             (None, _) => "reads".to_owned(),
             (Some(what), None) => what.to_owned(),
             (Some(_), Some(why)) => format!("left out: {why}"),
@@ -164,7 +184,8 @@ struct OnTerminal<'a> {
     stages: &'a [&'a StageInfo],
     bar: Option<StageBar>,
     json: Option<&'a Target>,
-    failed: Option<Failure>,
+    /// It could not be written, which was said.
+    failed: bool,
 }
 
 impl Watch for OnTerminal<'_> {
@@ -182,14 +203,16 @@ impl Watch for OnTerminal<'_> {
     }
 
     fn cancelled(&self) -> bool {
-        interrupt::requested() || self.failed.is_some()
+        interrupt::requested()
     }
 
     fn stage_done(&mut self, record: &ProbeRecord) {
-        if let Some(to) = self.json
-            && let Err(failure) = to.write(&record.to_json())
+        // It is written again after the last stage: one that cannot be written costs nobody what a long probe finds.
+        if let Some(Err(failure)) = self.json.map(|to| to.write(&record.to_json()))
+            && !std::mem::replace(&mut self.failed, true)
         {
-            self.failed = Some(failure);
+            self.bar = None;
+            output::tell(&format!("note: {}; the probe goes on\n", printable(&failure.message)));
         }
     }
 }

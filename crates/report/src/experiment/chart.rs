@@ -11,7 +11,7 @@ const GROUPS_MAX: usize = 120;
 pub(crate) struct Drawn {
     /// The plot and its legend; empty when the figure has nothing that can be drawn.
     pub svg: String,
-    /// Points that have no place in it: not finite, or not positive on a logarithmic axis.
+    /// Points that have no place in it: not finite, not positive on a logarithmic axis, or of groups beyond as many as can be told apart.
     pub left_out: usize,
 }
 
@@ -35,6 +35,11 @@ pub(crate) fn draw(figure: &Figure, palette: &Palette, width: f64) -> Drawn {
     }
     if series.is_empty() {
         return Drawn { svg: String::new(), left_out };
+    }
+    if grouped(figure) {
+        let places = groups(&series);
+        let beyond = |point: &&Point| places.last().is_some_and(|last| point.x > *last);
+        left_out += series.iter().flat_map(|(_, points)| points).filter(beyond).count();
     }
     let svg = match figure.form {
         Form::Lines => lines(figure, palette, width, &series),

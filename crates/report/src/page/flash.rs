@@ -142,7 +142,10 @@ fn counters(out: &mut String, record: &Record) {
             format!("{} ({})", count(cache.hits as f64), percent(cache.hit_ratio)),
         ));
         rows.push(("mapping pages read from flash", added(cache.loads, cache.added_reads_ratio)));
-        rows.push(("mapping pages programmed", added(cache.written + cache.moved, cache.added_writes_ratio)));
+        rows.push((
+            "mapping pages programmed",
+            added(cache.written.saturating_add(cache.moved), cache.added_writes_ratio),
+        ));
         rows.push(("of these moved by collection", count(cache.moved as f64)));
     }
     if let Some(slc) = &record.slc {

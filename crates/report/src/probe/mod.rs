@@ -38,7 +38,7 @@ pub struct ProbeRecord {
 /// What was probed, as it says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetInfo {
-    /// Its name: a profile, or a path.
+    /// Its name: a profile with what was changed of it, or a path.
     pub name: String,
     /// What it is, in words: `simulated drive`, `regular file`, `block device`.
     pub kind: String,

@@ -42,7 +42,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
                 findings.rows.push(vec![name.into(), mapping_name.into(), bytes.into(), rate.into()]);
                 rates.push(rate);
                 let done = ((i * 2 + j) * sizes.len() + k + 1) as f64;
-                (options.progress)(done / (4 * sizes.len()) as f64);
+                options.done(done / (4 * sizes.len()) as f64)?;
             }
             of_memory.push(rates);
         }

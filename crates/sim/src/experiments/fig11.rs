@@ -34,7 +34,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
             let point = (host.app.latency.mean().as_secs_f64() * 1e6, host.app.bandwidth());
             findings.rows.push(vec![queue.into(), size.into(), point.0.into(), point.1.into()]);
             points.push(point);
-            (options.progress)((i * sizes.len() + j + 1) as f64 / (queues.len() * sizes.len()) as f64);
+            options.done((i * sizes.len() + j + 1) as f64 / (queues.len() * sizes.len()) as f64)?;
         }
         measured.push(points);
     }

@@ -66,7 +66,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
             let point = (blocks / flash * 100.0, host.app.bandwidth() / flash * 100.0);
             findings.rows.push(vec![priority.into(), load.into(), point.0.into(), point.1.into()]);
             points.push(point);
-            (options.progress)((i * loads.len() + j + 1) as f64 / (PRIORITIES.len() * loads.len()) as f64);
+            options.done((i * loads.len() + j + 1) as f64 / (PRIORITIES.len() * loads.len()) as f64)?;
         }
         measured.push(points);
     }

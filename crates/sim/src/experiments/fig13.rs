@@ -34,7 +34,7 @@ fn measure(setting: &Setting, profile: &Profile, period: f64, options: &Options<
     let latency = Duration::from_secs_f64(setting.number("bridge_latency_us")? * 1e-6);
     let every = Duration::from_secs_f64(setting.number("write_every_ns")? * 1e-9);
     let writes = (setting.number("writes")? * if options.quick { 0.1 } else { 1.0 }) as usize;
-    let devices = vec![device(profile, options.seed)?, device(profile, options.seed + 1)?];
+    let devices = vec![device(profile, options.seed)?, device(profile, options.seed.wrapping_add(1))?];
     let link = LinkModel { latency, ..LinkModel::default() };
     let mut cluster = Cluster::new(devices, link, false, options.seed);
     let mut now = Instant::ZERO;
@@ -126,7 +126,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         let row = [period / 1e3, q(0.0), q(0.25), q(0.5), q(0.75), q(1.0), late.share * 100.0];
         findings.rows.push(row.into_iter().map(Into::into).collect());
         measured.push(late);
-        (options.progress)((i + 1) as f64 / periods.len() as f64);
+        options.done((i + 1) as f64 / periods.len() as f64)?;
     }
     let (first, last) = (&measured[0], measured.last().expect("a list of periods is not empty"));
     let range = |late: &Late| format!("{:.2} to {:.2} us", late.quantile(0.0), late.quantile(1.0));

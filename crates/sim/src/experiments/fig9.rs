@@ -54,7 +54,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         let mut points = Vec::new();
         for (j, &workers) in counts.iter().enumerate() {
             points.push(measure(setting, sink, workers as u32, options)?);
-            (options.progress)((sink * counts.len() + j + 1) as f64 / (SINKS.len() * counts.len()) as f64);
+            options.done((sink * counts.len() + j + 1) as f64 / (SINKS.len() * counts.len()) as f64)?;
         }
         table.push(points);
     }

@@ -38,6 +38,19 @@ pub struct Options<'a> {
     pub traces: Option<&'a Path>,
     /// Called now and then with the share that is done.
     pub progress: &'a mut dyn FnMut(f64),
+    /// Asked now and then whether the experiment shall end without a result.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+impl Options<'_> {
+    /// So much of the experiment is done.
+    ///
+    /// # Errors
+    /// When it shall end.
+    fn done(&mut self, share: f64) -> Result<(), ExperimentError> {
+        (self.progress)(share);
+        if (self.cancelled)() { Err(ExperimentError::Cancelled) } else { Ok(()) }
+    }
 }
 
 /// What running it gives; the rest of the document follows from its file.
@@ -114,7 +127,7 @@ pub fn all() -> &'static [Info] {
 /// Runs an experiment.
 ///
 /// # Errors
-/// When there is no such experiment, or its file asks for what can't be.
+/// When there is no such experiment, its file asks for what can't be, or it was cancelled.
 pub fn run(name: &str, mut options: Options<'_>) -> Result<Experiment, ExperimentError> {
     let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) else {
         return Err(ExperimentError::unknown(name, ENTRIES.iter().map(|entry| entry.name)));
@@ -204,10 +217,14 @@ mod tests {
         }
     }
 
+    fn quick(name: &str) -> Result<Experiment, ExperimentError> {
+        run(name, Options { seed: 1, quick: true, traces: None, progress: &mut |_| {}, cancelled: &|| false })
+    }
+
     #[test]
     fn the_latencies_of_the_byte_window_are_those_of_its_paper() {
         for name in ["2b-ssd/write-latency", "2b-ssd/read-latency"] {
-            let experiment = run(name, Options { seed: 1, quick: true, traces: None, progress: &mut |_| {} }).unwrap();
+            let experiment = quick(name).unwrap();
             for check in &experiment.checks {
                 assert!(check.ok, "{name}: {}: {}, measured {}", check.statement, check.expected, check.measured);
             }
@@ -225,8 +242,7 @@ mod tests {
             ("hmb/fig5", 6),
             ("hmb/fig8", 2),
         ] {
-            let options = Options { seed: 1, quick: true, traces: None, progress: &mut |_| {} };
-            let figures = run(name, options).unwrap().figures;
+            let figures = quick(name).unwrap().figures;
             let given = figures.iter().flat_map(|figure| &figure.series).filter(|series| series.from_paper);
             assert!(given.count() >= least, "{name}");
         }
@@ -234,9 +250,29 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_by_the_nearest() {
-        let error =
-            run("x-ssd/fig8", Options { seed: 1, quick: true, traces: None, progress: &mut |_| {} }).unwrap_err();
-        let text = error.to_string();
+        let text = quick("x-ssd/fig8").unwrap_err().to_string();
         assert!(text.contains("x-ssd/fig8") && text.contains("did you mean"), "{text}");
+    }
+
+    #[test]
+    fn a_cancelled_experiment_ends_at_its_next_measurement() {
+        for name in ["x-ssd/movements", "x-ssd/fig11", "hmb/fig5", "cbm/threshold"] {
+            let mut shares = Vec::new();
+            let options = Options {
+                seed: 1,
+                quick: true,
+                traces: None,
+                progress: &mut |share| shares.push(share),
+                cancelled: &|| true,
+            };
+            assert_eq!(run(name, options), Err(ExperimentError::Cancelled), "{name}");
+            assert!(shares[0] < 0.6, "{name}: {shares:?}");
+        }
+    }
+
+    #[test]
+    fn every_seed_is_one() {
+        let last = Options { seed: u64::MAX, quick: true, traces: None, progress: &mut |_| {}, cancelled: &|| false };
+        assert!(run("x-ssd/fig13", last).is_ok());
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
     let ring = fast.traffic(Use::FastRing).unwrap_or_default();
     // What is still in the ring has yet to be read.
     let (ring_written, ring_read) = (ring.written as f64 / logged, ring.read as f64 / lane.placed() as f64);
-    (options.progress)(0.5);
+    options.done(0.5)?;
 
     // The application has put the log into persistent memory, and now writes it to the drive.
     let mut conventional = device(&profile, options.seed)?;
@@ -49,7 +49,7 @@ pub(super) fn run(setting: &Setting, options: &mut Options<'_>) -> Result<Findin
         ("device", "into the ring's memory", ring_written),
         ("device", "from the ring's memory to flash", ring_read),
     ];
-    (options.progress)(1.0);
+    options.done(1.0)?;
     let sum = |who: &str| steps.iter().filter(|step| step.0 == who).map(|step| step.2).sum::<f64>();
     let (by_device, by_application) = (sum("device"), sum("application"));
     let axis = ("1: the device destages, 2: the application does", false);

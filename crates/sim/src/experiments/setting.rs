@@ -8,18 +8,23 @@ use tidewater_core::profile::Profile;
 use tidewater_core::{Device, device};
 use tidewater_report::experiment::Parameter;
 
-/// Why an experiment can't be run.
+/// Why an experiment came to no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExperimentError(String);
+pub enum ExperimentError {
+    /// It can't be run: why, in words.
+    Refused(String),
+    /// It was asked to end ([`super::Options::cancelled`]).
+    Cancelled,
+}
 
 impl ExperimentError {
     pub(super) fn new(text: impl Into<String>) -> ExperimentError {
-        ExperimentError(text.into())
+        ExperimentError::Refused(text.into())
     }
 
     pub(super) fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> ExperimentError {
         let nearest = known.min_by_key(|other| strsim::damerau_levenshtein(name, other)).unwrap_or_default();
-        ExperimentError(format!(
+        ExperimentError::Refused(format!(
             "there is no experiment `{name}`; did you mean `{nearest}`? `tidewater experiment list` names all"
         ))
     }
@@ -27,7 +32,10 @@ impl ExperimentError {
 
 impl fmt::Display for ExperimentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            ExperimentError::Refused(why) => f.write_str(why),
+            ExperimentError::Cancelled => f.write_str("interrupted"),
+        }
     }
 }
 
@@ -67,8 +75,8 @@ pub(super) struct Setting {
 
 impl Setting {
     pub(super) fn parse(name: &str, text: &str) -> Result<Setting, ExperimentError> {
-        let setting: Setting =
-            toml::from_str(text).map_err(|error| ExperimentError(format!("experiments/{name}.toml: {error}")))?;
+        let setting: Setting = toml::from_str(text)
+            .map_err(|error| ExperimentError::Refused(format!("experiments/{name}.toml: {error}")))?;
         Ok(Setting { name: name.into(), ..setting })
     }
 
@@ -97,7 +105,7 @@ impl Setting {
         stated: impl Iterator<Item = &'s str> + Clone,
     ) -> Result<(), ExperimentError> {
         match self.losses.iter().find(|loss| !stated.clone().any(|statement| statement == loss.statement)) {
-            Some(loss) => Err(ExperimentError(format!(
+            Some(loss) => Err(ExperimentError::Refused(format!(
                 "experiments/{}.toml: losses: `{}` is no statement of this experiment",
                 self.name, loss.statement
             ))),
@@ -106,7 +114,7 @@ impl Setting {
     }
 
     fn wrong(&self, parameter: &str, expected: &str) -> ExperimentError {
-        ExperimentError(format!("experiments/{}.toml: parameters.{parameter}: expected {expected}", self.name))
+        ExperimentError::Refused(format!("experiments/{}.toml: parameters.{parameter}: expected {expected}", self.name))
     }
 
     fn given(&self, parameter: &str, expected: &str) -> Result<&toml::Value, ExperimentError> {
@@ -153,7 +161,7 @@ impl Setting {
         let name = self.given("profile", EXPECTED)?.as_str().ok_or_else(|| self.wrong("profile", EXPECTED))?;
         let mut profile = tidewater_core::profile::builtin(name).ok_or_else(|| self.wrong("profile", EXPECTED))?;
         for (key, value) in settings {
-            profile.set(key, value).map_err(|error| ExperimentError(format!("{}: {error}", self.name)))?;
+            profile.set(key, value).map_err(|error| ExperimentError::Refused(format!("{}: {error}", self.name)))?;
         }
         Ok(profile)
     }

@@ -125,7 +125,10 @@ impl LogRun {
     }
 
     fn on_host(&self, mut workers: Workers, sink: &mut impl Sink) -> Result<(Workers, LogOutcome), LogRunError> {
-        super::drive(&mut workers, sink, self.warm_until);
+        // What comes at the instant in which nothing has been warmed up is measured.
+        if self.warm_until > Instant::ZERO {
+            super::drive(&mut workers, sink, self.warm_until);
+        }
         workers.measure_from(self.warm_until);
         let mut now = self.warm_until;
         while let Some(next) = super::next(&workers, sink).filter(|&next| next <= self.until) {

@@ -155,6 +155,34 @@ fn of_a_drive_that_is_too_small_it_says_so() {
 }
 
 #[test]
+fn a_drive_of_small_transfers_is_written_in_small_requests() {
+    for stage in ["read-cache", "write-buffer", "sustained"] {
+        let record = probe(&mut drive(&[("host.transfer_max", "8KiB")]), stage);
+        assert!(!record.stages[0].verdicts.is_empty() && record.stages[0].skipped.is_none(), "{record:?}");
+    }
+}
+
+/// Nothing is as small as a byte: of what was asked for, the least that can be tried is.
+#[test]
+fn the_least_size_that_can_be_asked_for_is_looked_for() {
+    let stages = ["read-cache", "write-buffer"].map(str::to_owned).to_vec();
+    let options = tidewater_probe::Options { stages, largest_cache: 1, ..Default::default() };
+    let settings = [("buffer.read_policy", "lru"), ("buffer.read_size", "1MiB"), ("buffer.write_size", "8MiB")];
+    let record = tidewater_probe::run(&mut drive(&settings), &options, &mut Unwatched);
+    assert_eq!(record.ended_early, None);
+    let read = found(&record, ask::READ_CACHE, Answer::CannotTell);
+    assert!(read.because.starts_with("all of 4 KiB was found again, and more was not tried"), "{read:?}");
+    let write = found(&record, ask::WRITE_BUFFER, Answer::CannotTell);
+    assert!(write.because.starts_with("256 KiB were written without having to wait"), "{write:?}");
+}
+
+#[test]
+fn whose_memory_something_is_cannot_be_asked_of_nothing() {
+    let record = probe(&mut drive(&[]), "host-memory");
+    assert!(record.stages[0].verdicts.is_empty() && record.stages[0].notes.len() == 1, "{record:?}");
+}
+
+#[test]
 fn the_mapping_cache_and_its_unit_are_found() {
     // A unit is found on drives of at least 128 of them.
     for (size, pages) in [("48KiB", 12u64), ("128KiB", 32)] {

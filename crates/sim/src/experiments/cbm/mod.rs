@@ -142,7 +142,8 @@ fn unreadable(error: SourceError) -> ExperimentError {
     ExperimentError::new(error.to_string())
 }
 
-/// Runs every case, on as many threads as there are processors; the results come in the order of the cases.
+/// Runs every case, on as many threads as there are processors; the results come in the order of the cases. Cancelled, it begins no
+/// further case.
 fn run_all<C: Sync>(
     cases: &[C],
     options: &mut Options<'_>,
@@ -152,6 +153,7 @@ fn run_all<C: Sync>(
     let next = AtomicUsize::new(0);
     let mut results: Vec<Option<Result<Measured, ExperimentError>>> = cases.iter().map(|_| None).collect();
     let (send, receive) = mpsc::channel();
+    let mut ended = Ok(());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             let (send, next, work) = (send.clone(), &next, &work);
@@ -168,9 +170,13 @@ fn run_all<C: Sync>(
         drop(send);
         for (done, (i, result)) in receive.iter().enumerate() {
             results[i] = Some(result);
-            (options.progress)((done + 1) as f64 / cases.len() as f64);
+            if let Err(cancelled) = options.done((done + 1) as f64 / cases.len() as f64) {
+                next.store(cases.len(), Ordering::Relaxed);
+                ended = Err(cancelled);
+            }
         }
     });
+    ended?;
     results.into_iter().map(|result| result.expect("every case was run")).collect()
 }
 
@@ -230,7 +236,7 @@ mod tests {
         };
         let mut shares = Vec::new();
         let mut progress = |share| shares.push(share);
-        let mut options = Options { seed: 1, quick: true, traces: None, progress: &mut progress };
+        let mut options = Options { seed: 1, quick: true, traces: None, progress: &mut progress, cancelled: &|| false };
         let all = run_all(&cases, &mut options, |&case| Ok(measured(case))).unwrap();
         assert_eq!(all.iter().map(|one| one.requests).collect::<Vec<_>>(), cases);
         let refused = run_all(&cases, &mut options, |&case| match case {

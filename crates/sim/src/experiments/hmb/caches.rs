@@ -113,7 +113,7 @@ fn run(setting: &Setting, options: &mut Options<'_>, write: bool) -> Result<Find
                 plot.series.push(paper_place("the paper's knee", at, &plot));
             }
             findings.figures.push(plot);
-            (options.progress)((2 * i + j + 1) as f64 / (2 * drives.len()) as f64);
+            options.done((2 * i + j + 1) as f64 / (2 * drives.len()) as f64)?;
         }
     }
     let use_of = if write { "write buffer" } else { "read cache" };

@@ -118,7 +118,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
                 ]);
                 pairs.push([off, on]);
                 done += 1.0;
-                (options.progress)(done / count);
+                options.done(done / count)?;
             }
             by_drive.push(pairs);
         }

@@ -66,7 +66,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
                 }
             }
             plot.series.push(series(mib.map_or("HMB off".into(), |mib| format!("{mib} MiB")), curve));
-            (options.progress)((i * cases.len() + j + 1) as f64 / ((drives.len() + 1) * cases.len()) as f64);
+            options.done((i * cases.len() + j + 1) as f64 / ((drives.len() + 1) * cases.len()) as f64)?;
         }
         for (mib, knee) in sizes.iter().zip(&knees) {
             plot.series.push(paper_place(format!("{mib} MiB"), *knee, &plot));
@@ -111,7 +111,7 @@ pub(in crate::experiments) fn run(setting: &Setting, options: &mut Options<'_>) 
         }
         plot.series.push(series(mib.map_or("HMB off".into(), |mib| format!("{mib} MiB")), curve.clone()));
         curves.push((mib, lent, curve));
-        (options.progress)((drives.len() * cases.len() + j + 1) as f64 / ((drives.len() + 1) * cases.len()) as f64);
+        options.done((drives.len() * cases.len() + j + 1) as f64 / ((drives.len() + 1) * cases.len()) as f64)?;
     }
     findings.figures.push(plot);
     let few = |curve: &[(f64, f64)]| {

@@ -55,7 +55,7 @@ fn run(setting: &Setting, write: bool, options: &mut Options<'_>) -> Result<Find
             let rate = measure(drive, size as u64, total, write, options)?;
             findings.rows.push(vec![(*name).into(), size.into(), rate.into()]);
             rates.push(rate);
-            (options.progress)((drive * sizes.len() + i + 1) as f64 / (DRIVES.len() * sizes.len()) as f64);
+            options.done((drive * sizes.len() + i + 1) as f64 / (DRIVES.len() * sizes.len()) as f64)?;
         }
         plot.series.push(series(*name, sizes.iter().copied().zip(rates.iter().map(|rate| rate / 1e9))));
         measured.push(*rates.last().expect("sizes are not empty"));

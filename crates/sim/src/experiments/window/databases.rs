@@ -153,7 +153,7 @@ pub(in super::super) fn run(setting: &Setting, options: &mut Options<'_>) -> Res
             findings.rows.push(vec![(*name).into(), sink.into(), rate.into(), against.into()]);
             rates.push(rate);
             done += 1.0;
-            (options.progress)(done / steps);
+            options.done(done / steps)?;
         }
         table.push(rates);
     }
@@ -193,7 +193,7 @@ pub(in super::super) fn run(setting: &Setting, options: &mut Options<'_>) -> Res
         let name = format!("{logs:.0} logs, {:.0} % brought in", misses * 100.0);
         findings.rows.push(vec![Cell::Text(name), "2B-SSD".into(), (1e6 / latency).into(), (first / latency).into()]);
         done += 1.0;
-        (options.progress)(done / steps);
+        options.done(done / steps)?;
     }
     cost.series.push(series("2B-SSD", points.iter().map(|&(logs, latency, _)| (logs, latency))));
     findings.figures.push(cost);

@@ -85,7 +85,7 @@ fn table(paths: &[Path], write: bool, setting: &Setting, options: &mut Options<'
             let latency = measure(path, size as u64, write, options)?;
             findings.rows.push(vec![path.name().into(), size.into(), latency.into()]);
             of_path.push(latency);
-            (options.progress)((i * sizes.len() + j + 1) as f64 / (paths.len() * sizes.len()) as f64);
+            options.done((i * sizes.len() + j + 1) as f64 / (paths.len() * sizes.len()) as f64)?;
         }
         measured.push(of_path);
     }

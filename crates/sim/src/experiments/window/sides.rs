@@ -108,7 +108,7 @@ pub(in super::super) fn run(setting: &Setting, options: &mut Options<'_>) -> Res
             let row = vec![(*mix).into(), DRIVES[place].0.into(), side.name().into(), rate.into(), commit.into()];
             findings.rows.push(row);
             table[j].push((rate, commit));
-            (options.progress)((i * RUNS.len() + j + 1) as f64 / (MIXES.len() * RUNS.len()) as f64);
+            options.done((i * RUNS.len() + j + 1) as f64 / (MIXES.len() * RUNS.len()) as f64)?;
         }
     }
     for (&(place, side), of_run) in RUNS.iter().zip(&table) {
