@@ -215,8 +215,9 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// A self-test runs, that ends some day.
+    /// A self-test runs, that ends some day. One that was aborted before does not.
     pub(super) fn await_self_test(&mut self) {
+        self.timers.cancel(|timer| *timer == Timer::SelfTest);
         if let Some(at) = self.state.self_test.deadline() {
             self.timers.push(at.max(self.now), Timer::SelfTest);
         }
@@ -229,8 +230,9 @@ impl<M: Medium> Subsystem<M> {
         c.keep_alive = Duration::from_ms(timeout_ms.into());
         c.heard_at = now;
         c.keep_alive_timer = c.keep_alive_timer.wrapping_add(1);
+        let (at, generation) = (now + c.keep_alive, c.keep_alive_timer);
+        self.timers.cancel(|timer| matches!(timer, Timer::KeepAlive { function: of, .. } if *of == function));
         if timeout_ms > 0 {
-            let (at, generation) = (now + c.keep_alive, c.keep_alive_timer);
             self.timers.push(at, Timer::KeepAlive { function, generation });
         }
     }

@@ -508,3 +508,22 @@ fn a_self_test_takes_its_time() {
     let (_, log) = get_log(&mut rig, 0, log_page::SELF_TEST, 564);
     assert_eq!((log[0], log[4]), (0, 0x10), "a short test that has passed");
 }
+
+/// What was started and aborted leaves nothing behind: a host that does so all day fills no memory.
+#[test]
+fn deadlines_of_self_tests_that_were_aborted_are_not_kept() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    let order = |code| admin_sqe(admin_opcode::DEVICE_SELF_TEST).with_dword(10, code);
+    for _ in 0..200 {
+        assert_eq!(rig.admin(0, &order(2)).status, Status::SUCCESS);
+        assert_eq!(rig.admin(0, &order(0xF)).status, Status::SUCCESS);
+    }
+    assert_eq!(rig.admin(0, &order(2)).status, Status::SUCCESS);
+    assert_eq!(rig.s.timers.len(), 1);
+    let before = rig.now;
+    rig.run();
+    assert!(rig.now.since(before) > Duration::from_ms(59_000));
+    let (_, log) = get_log(&mut rig, 0, log_page::SELF_TEST, 564);
+    assert_eq!((log[0], log[4]), (0, 0x20), "an extended test that has passed");
+}

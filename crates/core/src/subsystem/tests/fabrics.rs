@@ -186,6 +186,20 @@ fn silence_is_told() {
 }
 
 #[test]
+fn a_time_out_that_is_set_again_and_again_is_one() {
+    let mut rig = rig();
+    rig.input(Input::Connect { function: 1, entries: 32, privileged: false, keep_alive_ms: 1_000 });
+    enable(&mut rig, 1);
+    for i in 0..200 {
+        let sqe = set_feature(feature::KEEP_ALIVE, u32::MAX - i).with_dword(0, 0x4009);
+        rig.input(Input::Capsule { function: 1, queue: 0, sqe });
+        rig.run_until(|rig| !rig.capsules.is_empty());
+        rig.capsules.clear();
+    }
+    assert_eq!(rig.s.timers.len(), 1);
+}
+
+#[test]
 fn the_fast_side_is_reached_by_queues() {
     let mut profile = builtin("tiny").unwrap();
     profile.fast.size = 16 << 10;
