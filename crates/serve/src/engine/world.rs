@@ -17,7 +17,7 @@ use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::{
     Input, LogPiece, MoveError, Output, Outstanding, Segment, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
 };
-use tidewater_nand::{Block, Changes, Medium as _};
+use tidewater_nand::Changes;
 use tidewater_wire::nvme::register::offset::DOORBELLS;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
 
@@ -514,7 +514,8 @@ impl<M> World<M> {
 
     /// Nothing that no page of the drive stands for any more is left in the image.
     fn purge(&mut self, machine: &Served) {
-        if self.payload.image_mut().purge_window().is_err() {
+        let purged = self.payload.image_mut().purge_window();
+        if purged.and_then(|()| self.payload.purge(machine.subsystem.device())).is_err() {
             return self.fail_store();
         }
         if machine.subsystem.is_sanitizing() {
@@ -522,24 +523,7 @@ impl<M> World<M> {
             let image = self.payload.image_mut();
             let mut pmrs = self.ports.iter().filter_map(|port| port.pmr.as_ref());
             if pmrs.try_for_each(|pmr| pmr.clear(image)).is_err() {
-                return self.fail_store();
-            }
-        }
-        let device = machine.subsystem.device();
-        let medium = device.medium();
-        let nand = medium.config();
-        let units = nand.page_size / device.profile().ftl.unit_size;
-        for die in 0..nand.dies() {
-            for (plane, block) in (0..nand.planes).flat_map(|p| (0..nand.blocks_per_plane).map(move |b| (p, b))) {
-                let at = Block { die, plane, block };
-                for (page, unit) in (0..medium.programmed(at)).flat_map(|p| (0..units).map(move |u| (p, u))) {
-                    let Some(stamp) = medium.stamp(at, page, unit) else { continue };
-                    let here = Whereabouts::Flash { version: stamp.version, at, page, unit };
-                    let place = tidewater_nand::Place { at, page, unit };
-                    if device.locate(stamp.lpn) != here && self.payload.image_mut().scrub_unit(place).is_err() {
-                        return self.fail_store();
-                    }
-                }
+                self.fail_store();
             }
         }
     }

@@ -332,17 +332,6 @@ impl Image {
         units.all(|(bytes, &sum)| self.sum(bytes) == sum) || self.options.flaw == Some(Flaw::NoChecksums)
     }
 
-    /// Overwrites what is stored for a unit with zeroes: whoever looks into the file finds nothing there.
-    ///
-    /// # Errors
-    /// [`StoreFault`].
-    pub fn scrub_unit(&mut self, place: Place) -> Result<(), StoreFault> {
-        let (at, _) = self.find(place);
-        let zeroes = vec![0; self.geometry.unit_size as usize];
-        let result = self.storage.write_at(at, &zeroes);
-        self.wrote(result)
-    }
-
     /// Stores a page of data: `units` with their payload in `bytes`, one behind the other. `poisoned` has a bit for each unit
     /// whose payload is lost.
     ///
