@@ -37,6 +37,8 @@ const LINGER: WallDuration = WallDuration::from_micros(50);
 const UNPACED_TURNS: u32 = 256;
 /// The longest sleep: signals are seen by then at the latest.
 const SLEEP_MAX: WallDuration = WallDuration::from_millis(200);
+/// The longest time without power.
+const OFF_MAX: WallDuration = WallDuration::from_secs(86_400);
 /// How long control and metrics wait for the device's thread.
 const ANSWER_TIME: WallDuration = WallDuration::from_secs(30);
 
@@ -256,8 +258,9 @@ impl Server {
     fn control(&mut self, request: &Request, answer: &Sender<Answer>) -> Option<Answer> {
         let text = |text: String| Ok(serde_json::Map::from_iter([("text".to_owned(), text.into())]));
         if let Some(fault) = request.fault() {
-            if self.machine.is_none() {
-                return Some(Err("the power is off".into()));
+            let Some(machine) = &self.machine else { return Some(Err("the power is off".into())) };
+            if let Err(why) = can_happen(&fault, machine) {
+                return Some(Err(why));
             }
             self.world.now = self.clock.now();
             self.world.push(Input::Inject(fault));
@@ -271,6 +274,9 @@ impl Server {
                 None
             }
             Request::PowerCut { .. } if self.machine.is_none() => Some(Err("the power is off already".into())),
+            Request::PowerCut { off_ms } if WallDuration::from_millis(off_ms) > OFF_MAX => {
+                Some(Err(format!("{off_ms} ms without power: a day (86400000 ms) is the most")))
+            }
             Request::PowerCut { off_ms } => Some(self.cut_power(WallDuration::from_millis(off_ms)).map_or_else(
                 |error| Err(error.to_string()),
                 |lost| {
@@ -438,12 +444,17 @@ impl Server {
             }
             0 => {
                 let mut bytes = [0; 8];
+                let doorbells_end = self.world.ports[function].config.msix_table();
                 for piece in from.chunks(8).scan(offset, |at, piece| {
                     let here = *at;
                     *at += piece.len() as u64;
                     Some((here, piece))
                 }) {
                     let (at, piece) = piece;
+                    // Whoever delivers interrupts keeps the table: what is written here tells nobody anything.
+                    if at >= doorbells_end {
+                        break;
+                    }
                     bytes.fill(0);
                     bytes[..piece.len()].copy_from_slice(piece);
                     let (value, len) = (u64::from_le_bytes(bytes), piece.len() as u8);
@@ -663,6 +674,22 @@ impl Server {
         }
         let _ = std::fs::remove_file(&self.setup.control);
         result
+    }
+}
+
+/// Whether a fault can happen.
+///
+/// # Errors
+/// In words.
+fn can_happen(fault: &Fault, machine: &Served) -> Result<(), String> {
+    match (*fault, fault.function()) {
+        (_, Some(function)) if !machine.subsystem.has_controller(function) => Err(format!(
+            "there is no controller {function}: PCIe functions come first, from 0 on, then hosts that are connected by NVMe/TCP"
+        )),
+        (Fault::Status { blocks: (first, end), .. }, _) if first >= end => {
+            Err(format!("no block lies from {first} up to {end}, which is the one behind the last"))
+        }
+        _ => Ok(()),
     }
 }
 
