@@ -10,6 +10,7 @@ use super::world::{Counters, Pending, World, is_kick};
 use crate::control::{Answer, Request};
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::Border;
+use crate::trace::TraceWriter;
 use crate::vfio_user::{self, Letter, Waker};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -664,10 +665,9 @@ impl Server {
         if let Some(Err(error)) = input_log.map(InputLog::end) {
             result = Err(wrong(format!("the input log: {error}")));
         }
-        if let Some(trace) = &mut self.world.trace
-            && let Err(error) = trace.flush()
-        {
-            result = Err(wrong(format!("the trace: {error}")));
+        let trace = self.world.trace.as_mut().map_or(Ok(()), TraceWriter::flush);
+        if let Some(error) = self.world.trace_error.take().or(trace.err()) {
+            result = Err(wrong(format!("the trace is not whole: {error}")));
         }
         for answer in self.ending.take().unwrap_or_default() {
             let _ = answer.send(result.as_ref().map(|_| Default::default()).map_err(ToString::to_string));

@@ -9,6 +9,7 @@ use crate::mailbox::Mailbox;
 use crate::nvme_tcp::{CommandId, Target};
 use crate::trace::TraceWriter;
 use std::collections::VecDeque;
+use std::io;
 use tidewater_base::Instant;
 use tidewater_core::device::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
@@ -89,6 +90,8 @@ pub struct World<M> {
     shadows_changed: bool,
     pub(super) counters: Counters,
     pub(super) trace: Option<TraceWriter>,
+    /// Why the trace is not whole.
+    pub(super) trace_error: Option<io::Error>,
     /// The store has failed: said once.
     pub(super) store_failed: bool,
     /// The firmware has been told how far logs are stored.
@@ -121,6 +124,7 @@ impl<M> World<M> {
             shadows_changed: true,
             counters: Counters::default(),
             trace: None,
+            trace_error: None,
             store_failed: false,
             logs_withheld: false,
             unpaced_turns: 0,
@@ -232,6 +236,12 @@ impl<M> World<M> {
     pub(super) fn fail_store(&mut self) {
         if !std::mem::replace(&mut self.store_failed, true) {
             self.push(Input::StoreFailed);
+            let image = self.payload.image();
+            self.watch.notes.push(format!(
+                "{}: {}: the drive only reads from now on, and what is flushed is safe; see to the disk, and serve it again",
+                image.name(),
+                image.fault().unwrap_or("it can't be read or written"),
+            ));
         }
     }
 
@@ -423,9 +433,8 @@ impl<M> World<M> {
         self.counters.commands[kind] += 1;
         if let Some(trace) = &mut self.trace {
             let block = machine.subsystem.block_size(command.sqe.nsid());
-            if trace.command(now.as_ps() / 1_000_000, &command.sqe, block).is_err() {
-                self.trace = None; // The disk is full: the device goes on.
-            }
+            let written = trace.command(now.as_ps() / 1_000_000, &command.sqe, block);
+            self.traced(written);
         }
     }
 
@@ -440,7 +449,17 @@ impl<M> World<M> {
         for range in bytes.as_chunks().0 {
             let range = DsmRange::from_bytes(range);
             let (first, len) = (range.first_block.saturating_mul(block), u64::from(range.blocks) * block);
-            let _ = trace.trim(now.as_ps() / 1_000_000, command.sqe.nsid(), first, len);
+            if let Err(error) = trace.trim(now.as_ps() / 1_000_000, command.sqe.nsid(), first, len) {
+                return self.traced(Err(error));
+            }
+        }
+    }
+
+    /// A line of the trace is written, or there is no room for it: then the trace ends, and the device goes on.
+    fn traced(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.watch.notes.push(format!("the trace ends here, it can't be written: {error}"));
+            (self.trace, self.trace_error) = (None, Some(error));
         }
     }
 

@@ -396,3 +396,18 @@ fn what_is_written_into_the_table_of_interrupts_rings_no_doorbell() {
     page.read(0, &mut entries);
     assert_eq!(entries, [0; 256], "nothing went wrong");
 }
+
+/// A trace that the disk has no room for ends, and the device says so.
+#[test]
+fn a_trace_that_can_not_be_written_is_told_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut setup = setup(tiny(Timing::None), folder.path(), Backing::Memory, 1);
+    setup.trace = Some("/dev/full".into());
+    let drive = Drive::start(&setup);
+    let mut host = Host::attach(&drive, 0);
+    (0..1_000).for_each(|_| drop(host.read(0, BLOCK)));
+    drop(host);
+    let error = drive.try_ask(&Request::Stop).expect_err("the trace is not whole");
+    assert!(error.contains("trace") && error.contains("No space left"), "{error}");
+    assert_eq!(drive.join().expect_err("the trace is not whole").to_string(), error);
+}
