@@ -1,12 +1,13 @@
 //! The device's thread: takes in what comes, runs the drive loop, and sleeps when nobody wants anything.
 
 use super::clock::DeviceClock;
+use super::doorbells::is_kick;
 use super::port::Port;
 use super::served::{InputLog, Served};
 use super::setup::{DriveSetup, Setup, TcpSetup};
 use super::start::{Event, ServeError, recover, target, wrong};
 use super::status;
-use super::world::{Counters, Pending, World, is_kick};
+use super::world::{Counters, Pending, World};
 use crate::control::{Answer, Request};
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::Border;
@@ -372,7 +373,7 @@ impl Server {
 
     fn reset_function(&mut self, function: usize) {
         self.world.ports[function].config.reset();
-        self.world.registers_written();
+        self.world.doorbells.may_change(true);
         self.world.push(Input::FunctionReset { function: function as u8 });
     }
 
@@ -460,9 +461,10 @@ impl Server {
                     bytes[..piece.len()].copy_from_slice(piece);
                     let (value, len) = (u64::from_le_bytes(bytes), piece.len() as u8);
                     if is_kick(self.machine.as_ref().expect("there is power"), function as u8, at) {
+                        self.world.doorbells.ask(function as u8);
                         continue;
                     }
-                    self.world.registers_written();
+                    self.world.doorbells.may_change(true);
                     self.world.push(Input::Register { function: function as u8, offset: at as u32, len, value });
                 }
             }
@@ -504,9 +506,11 @@ impl Server {
     fn sleep(&mut self) {
         self.waker.doze();
         // Hosts that ring by memory are told to ring by message from now on; what they rang before is seen by the look.
-        self.world.tell_event_indices();
-        fence(Ordering::SeqCst);
         let machine = self.machine.as_ref();
+        if let Some(machine) = machine {
+            self.world.tell_event_indices(machine);
+        }
+        fence(Ordering::SeqCst);
         let found = self.world.has_mail() || machine.is_some_and(|machine| self.world.look_at_doorbells(machine));
         if found {
             return self.waker.rouse();
