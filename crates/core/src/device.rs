@@ -671,6 +671,12 @@ impl<M: Medium> Device<M> {
         }
     }
 
+    /// Deallocations that a loss of power would undo, the drive having no capacitor: first page and pages. One of no pages is that flash has
+    /// lost the page.
+    pub fn staged_deallocations(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.ftl.staged_deallocations().into_iter().map(|(first, count, _)| (first, count))
+    }
+
     /// A line for each command that is under way, for messages about a device that does not end.
     pub fn describe_outstanding(&self) -> String {
         let mut text = String::new();

@@ -163,13 +163,17 @@ impl Request {
 /// An answer: the fields of an object, or what is wrong.
 pub type Answer = Result<serde_json::Map<String, serde_json::Value>, String>;
 
-/// Takes requests until the listener fails. `ask` answers each; it is called on threads of its own.
+/// Takes requests, for ever. `ask` answers each; it is called on threads of its own.
 pub fn serve(listener: &UnixListener, ask: impl Fn(Request) -> Answer + Sync) {
     let free = std::sync::Mutex::new(CONNECTIONS_MAX);
     let freed = std::sync::Condvar::new();
     std::thread::scope(|scope| {
         for stream in listener.incoming() {
-            let Ok(stream) = stream else { return };
+            let Ok(stream) = stream else {
+                // Out of descriptors, or of memory, for a moment.
+                std::thread::sleep(crate::metrics::PAUSE);
+                continue;
+            };
             if !runtime::is_allowed(&stream) {
                 continue;
             }

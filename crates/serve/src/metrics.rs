@@ -3,12 +3,14 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of a request that are looked at.
 const REQUEST_MAX: usize = 8 << 10;
-/// Whoever takes longer to ask or to listen is left alone.
+/// Whoever takes longer to ask, or to listen, is left alone.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long nobody is let in after the system had no descriptor, or no memory, for a connection.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 /// A page of metrics in Prometheus' text format, version 0.0.4.
 #[derive(Debug, Default)]
@@ -56,24 +58,27 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address)
 }
 
-/// Answers whoever asks, until the listener fails. `page` makes the page; `None`: there is no device any more.
+/// Answers whoever asks, for ever. `page` makes the page; `None`: the device does not answer now.
 pub fn serve(listener: &TcpListener, page: impl Fn() -> Option<String>) {
     for stream in listener.incoming() {
-        let Ok(stream) = stream else { return };
-        let Some(page) = answer(&stream, &page) else { return };
-        let _ = page; // Whoever leaves early misses something, and nobody else.
+        match stream {
+            // Whoever leaves early misses something, and nobody else.
+            Ok(stream) => drop(answer(&stream, &page)),
+            // Whatever it is, it passes.
+            Err(_) => std::thread::sleep(PAUSE),
+        }
     }
 }
 
-fn answer(mut stream: &TcpStream, page: &impl Fn() -> Option<String>) -> Option<io::Result<()>> {
-    let asked = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-    let request = match asked.and_then(|()| request(stream)) {
-        Ok(request) => request,
-        Err(error) => return Some(Err(error)),
-    };
+fn answer(mut stream: &TcpStream, page: &impl Fn() -> Option<String>) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let request = request(stream)?;
     let mut words = request.split(' ');
     let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET" | "HEAD"), Some("/metrics")) => ("200 OK", "text/plain; version=0.0.4", page()?),
+        (Some("GET" | "HEAD"), Some("/metrics")) => match page() {
+            Some(page) => ("200 OK", "text/plain; version=0.0.4", page),
+            None => ("503 Service Unavailable", "text/plain", "the device did not answer in time\n".to_owned()),
+        },
         (Some("GET" | "HEAD"), _) => ("404 Not Found", "text/plain", "the metrics are at /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "text/plain", "metrics are only read\n".to_owned()),
     };
@@ -82,14 +87,17 @@ fn answer(mut stream: &TcpStream, page: &impl Fn() -> Option<String>) -> Option<
         body.len()
     );
     let body = if request.starts_with("HEAD ") { "" } else { &body };
-    Some(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())))
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()))
 }
 
 /// The first line of a request, after its head was read to the end or to its limit.
 fn request(mut stream: &TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     let mut piece = [0; 1024];
+    let until = Instant::now() + PATIENCE;
     while head.len() < REQUEST_MAX && !head.windows(4).any(|w| w == b"\r\n\r\n") {
+        let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
         match stream.read(&mut piece)? {
             0 => break,
             n => head.extend_from_slice(&piece[..n]),
@@ -137,5 +145,38 @@ mod tests {
         assert!(ask(address, "POST /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 405"));
         assert!(ask(address, "\0\u{1}").starts_with("HTTP/1.1 405"));
         assert!(listen("0.0.0.0:0".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_device_that_does_not_answer_is_asked_again_the_next_time() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        std::thread::spawn(move || {
+            serve(&listener, || {
+                let is_first = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+                (!is_first).then(|| "here".to_owned())
+            });
+        });
+        assert!(ask(address, "GET /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 503"));
+        assert!(ask(address, "GET /metrics HTTP/1.0\r\n\r\n").ends_with("here"));
+    }
+
+    /// Whoever sends a byte now and then, however long that goes on, keeps nobody waiting.
+    #[test]
+    fn a_request_that_never_ends_keeps_nobody_from_asking() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || serve(&listener, || Some("here".to_owned())));
+        let mut slow = TcpStream::connect(address).unwrap();
+        let begin = std::time::Instant::now();
+        let sender = std::thread::spawn(move || {
+            while begin.elapsed() < 30 * PATIENCE && slow.write_all(b"x").is_ok() {
+                std::thread::sleep(PATIENCE / 20);
+            }
+        });
+        assert!(ask(address, "GET /metrics HTTP/1.0\r\n\r\n").ends_with("here"));
+        assert!(begin.elapsed() < 15 * PATIENCE, "{:?}", begin.elapsed());
+        sender.join().unwrap();
     }
 }

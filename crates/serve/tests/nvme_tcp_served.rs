@@ -35,9 +35,19 @@ struct Drive {
 
 impl Drive {
     fn start(profile: Profile, backing: Backing, folder: &std::path::Path) -> Drive {
+        Drive::start_with(profile, backing, folder, |_| {})
+    }
+
+    /// As [`Drive::start`], with some of it set otherwise. A drive without NVMe/TCP has no address.
+    fn start_with(
+        profile: Profile,
+        backing: Backing,
+        folder: &std::path::Path,
+        change: impl FnOnce(&mut Setup),
+    ) -> Drive {
         let stop = Arc::new(AtomicBool::new(false));
         let control: PathBuf = folder.join("control");
-        let setup = Setup {
+        let mut setup = Setup {
             profile,
             backing,
             size: None,
@@ -58,11 +68,13 @@ impl Drive {
             ring: None,
             stop: Arc::clone(&stop),
         };
+        change(&mut setup);
+        let nowhere = ("127.0.0.1:0".parse().unwrap(), "nqn.2026-01.io.example:nowhere".to_owned());
         let (tell, told) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut said = |event: Event| {
                 if let Event::Ready(ready) = event {
-                    tell.send(ready.nvme_tcp.expect("NVMe/TCP was asked for")).unwrap();
+                    tell.send(ready.nvme_tcp.unwrap_or(nowhere.clone())).unwrap();
                 }
             };
             let server = Server::start(setup, &mut said).unwrap();
@@ -378,6 +390,26 @@ fn what_was_flushed_is_there_when_the_drive_is_served_again() {
         drive.stop();
         assert!(queue.call(Sqe::flush(0), Transfer::None).is_err());
     }
+}
+
+/// A drive that was made for a virtual machine alone.
+#[test]
+fn a_drive_that_was_made_without_nvme_tcp_is_there_for_its_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("drive.img");
+    let alone = |setup: &mut Setup| {
+        setup.nvme_tcp = None;
+        setup.vfio_user = vec![folder.path().join("vfio")];
+    };
+    let drive = Drive::start_with(tiny(), Backing::File(image.clone()), folder.path(), alone);
+    drive.stop();
+    let drive = Drive::start(tiny(), Backing::File(image), folder.path());
+    let controller = drive.controller(&host());
+    let mut queue = controller.queue(1, 16).unwrap();
+    write(&mut queue, 10, pattern(1, 32));
+    assert!(read(&mut queue, 10, 32) == pattern(1, 32));
+    drop(controller);
+    drive.stop();
 }
 
 /// The tiny drive, with a fast side.

@@ -57,11 +57,7 @@ impl<M: Medium> Subsystem<M> {
                 Ok(if answer.data.is_empty() { Next::Done(answer.dword) } else { Next::Send(answer.data) })
             }
             AdminCommand::SetFeatures(set) => self.set_features(slot, set, data),
-            AdminCommand::CreateNamespace { csi } => {
-                let wanted = NamespaceManagement::parse(data)?;
-                self.slots[slot].dw0 = self.state.namespaces.create(*csi, &wanted)?;
-                Ok(self.save_first(slot))
-            }
+            AdminCommand::CreateNamespace { csi } => self.create_namespace(slot, *csi, data),
             AdminCommand::DeleteNamespace { nsid } => self.delete_namespace(slot, *nsid),
             AdminCommand::NamespaceAttachment { nsid, attach } => self.attach_namespace(slot, *nsid, *attach, data),
             AdminCommand::DeviceSelfTest { nsid, action } => self.test_self(slot, *nsid, *action),
@@ -218,7 +214,24 @@ impl<M: Medium> Subsystem<M> {
         self.end_admin(slot, outcome);
     }
 
+    /// A namespace has nothing of those that had its blocks before: neither what their deletion is still to forget, behind which this
+    /// stands, nor what a power cut has kept from being forgotten.
+    fn create_namespace(&mut self, slot: Slot, csi: u8, data: &[u8]) -> Outcome {
+        let wanted = NamespaceManagement::parse(data)?;
+        if self.is_read_only() {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED);
+        }
+        self.check_room_to_erase()?;
+        let nsid = self.state.namespaces.create(csi, &wanted)?;
+        let extents = vec![self.state.namespaces.at(nsid)?.extent];
+        let command = &mut self.slots[slot];
+        (command.dw0, command.stage) = (nsid, Stage::Parked);
+        self.erase(Erase { extents, then: Then::Create, purge: false, waiting: Some(slot) });
+        Ok(Next::Later)
+    }
+
     fn delete_namespace(&mut self, slot: Slot, nsid: u32) -> Outcome {
+        self.check_room_to_erase()?;
         if self.erases.iter().any(|erase| matches!(erase.then, Then::Format { .. })) {
             return Err(Status::FORMAT_IN_PROGRESS);
         }

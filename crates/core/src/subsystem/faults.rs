@@ -86,15 +86,8 @@ impl<M: Medium> Subsystem<M> {
     /// A fault is injected. One of a controller that is not there is dropped.
     #[cold]
     pub(super) fn inject(&mut self, fault: Fault) {
-        let function = match fault {
-            Fault::Status { .. } | Fault::HostMemory { .. } | Fault::Clear => 0,
-            Fault::Delay { function, .. }
-            | Fault::Lose { function, .. }
-            | Fault::Duplicate { function, .. }
-            | Fault::Fatal { function }
-            | Fault::StuckShutdown { function } => function,
-        };
-        if !self.controllers.get(usize::from(function)).is_some_and(|c| c.live) {
+        let function = fault.function().unwrap_or(0);
+        if !self.has_controller(function) {
             return;
         }
         match fault {

@@ -276,6 +276,20 @@ pub enum Fault {
     Clear,
 }
 
+impl Fault {
+    /// The controller that it is about; `None`: it is about none.
+    pub fn function(&self) -> Option<u8> {
+        match *self {
+            Fault::Status { .. } | Fault::HostMemory { .. } | Fault::Clear => None,
+            Fault::Delay { function, .. }
+            | Fault::Lose { function, .. }
+            | Fault::Duplicate { function, .. }
+            | Fault::Fatal { function }
+            | Fault::StuckShutdown { function } => Some(function),
+        }
+    }
+}
+
 /// What the subsystem has to say.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {

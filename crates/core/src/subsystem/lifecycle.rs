@@ -169,7 +169,7 @@ impl<M: Medium> Subsystem<M> {
         c.completion.iter_mut().for_each(|cq| *cq = CompletionQueue::default());
         c.events = AsyncEvents::default();
         c.shadow = None;
-        c.masked = 0;
+        (c.mask, c.masked) = (0, 0);
         c.queues_granted = c.fixed.queues;
         self.interrupts.retain(|&(of, _)| of != function);
         self.controllers[usize::from(function)].interrupting.fill(false);

@@ -445,6 +445,14 @@ impl Namespaces {
         }
     }
 
+    /// Those that came with a drive of one controller are attached to every controller, and not shared. From now on there are several: they are
+    /// shared, too. One that a host has made and kept to one controller stays as it is.
+    pub(super) fn share_those_of_all(&mut self) {
+        for ns in self.list.iter_mut().flatten() {
+            ns.shared |= ns.attached.iter().nth(1).is_some();
+        }
+    }
+
     /// Which namespaces Format NVM is about (section 5.23), checked and not yet changed: one, or with FFFFFFFFh all that are
     /// attached to the controller and are no logs.
     ///

@@ -10,6 +10,11 @@ impl<M: Medium> Subsystem<M> {
         self.controllers.iter().map(|controller| controller.outstanding).sum()
     }
 
+    /// Whether there is a controller of this number: that of a PCI function always, one over fabrics while its host is connected.
+    pub fn has_controller(&self, function: u8) -> bool {
+        self.controllers.get(usize::from(function)).is_some_and(|controller| controller.live)
+    }
+
     /// PCI functions; fabrics controllers are numbered behind them.
     pub fn functions(&self) -> u8 {
         self.options.functions

@@ -12,12 +12,16 @@ use tidewater_wire::nvme::{DSM_RANGES_MAX, DsmRange, Event, Status};
 
 /// Which of the subsystem's own slots forgets blocks.
 const ERASE: u16 = 1;
+/// Times that blocks are to be forgotten, at most, that wait for each other: whoever wants more comes again.
+const ERASES_MAX: usize = 256;
 
 /// What happens when blocks are forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     /// A namespace is gone.
     Nothing,
+    /// A namespace is there.
+    Create,
     /// Namespaces get a block format.
     Format { nsids: Vec<u32>, lbaf: u8 },
     /// The sanitize operation ends.
@@ -36,6 +40,14 @@ pub(super) struct Erase {
 }
 
 impl<M: Medium> Subsystem<M> {
+    /// Whether blocks of yet another namespace can be forgotten.
+    ///
+    /// # Errors
+    /// Command Interrupted.
+    pub(super) fn check_room_to_erase(&self) -> Result<(), Status> {
+        if self.erases.len() < ERASES_MAX { Ok(()) } else { Err(Status::COMMAND_INTERRUPTED) }
+    }
+
     /// Blocks are to be forgotten, once no command that was taken before can change them any more.
     pub(super) fn erase(&mut self, erase: Erase) {
         self.erases.push_back(erase);
@@ -110,11 +122,16 @@ impl<M: Medium> Subsystem<M> {
 
     /// The blocks are forgotten: what they were is no more.
     fn apply_erase(&mut self) {
-        let Some(Erase { then: Then::Format { nsids, lbaf }, .. }) = self.erases.front().cloned() else { return };
-        for nsid in nsids {
-            if self.state.namespaces.format(nsid, lbaf).is_ok() {
-                self.tell_namespace_changed(nsid);
+        match self.erases.front().map(|erase| erase.then.clone()) {
+            Some(Then::Format { nsids, lbaf }) => {
+                for nsid in nsids {
+                    if self.state.namespaces.format(nsid, lbaf).is_ok() {
+                        self.tell_namespace_changed(nsid);
+                    }
+                }
             }
+            Some(Then::Create) => {}
+            Some(Then::Nothing | Then::Sanitize) | None => return,
         }
         self.outputs.push_back(Output::SaveState);
     }
@@ -215,8 +232,9 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// A self-test runs, that ends some day.
+    /// A self-test runs, that ends some day. One that was aborted before does not.
     pub(super) fn await_self_test(&mut self) {
+        self.timers.cancel(|timer| *timer == Timer::SelfTest);
         if let Some(at) = self.state.self_test.deadline() {
             self.timers.push(at.max(self.now), Timer::SelfTest);
         }
@@ -229,8 +247,9 @@ impl<M: Medium> Subsystem<M> {
         c.keep_alive = Duration::from_ms(timeout_ms.into());
         c.heard_at = now;
         c.keep_alive_timer = c.keep_alive_timer.wrapping_add(1);
+        let (at, generation) = (now + c.keep_alive, c.keep_alive_timer);
+        self.timers.cancel(|timer| matches!(timer, Timer::KeepAlive { function: of, .. } if *of == function));
         if timeout_ms > 0 {
-            let (at, generation) = (now + c.keep_alive, c.keep_alive_timer);
             self.timers.push(at, Timer::KeepAlive { function, generation });
         }
     }

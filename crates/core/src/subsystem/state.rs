@@ -40,14 +40,17 @@ impl State {
             block_shift: block_shift as u8,
             unit_shift: profile.ftl.unit_size.trailing_zeros() as u8,
         };
+        let shared = usize::from(options.functions) + usize::from(options.fabrics) > 1;
         if !options.state.is_empty() {
             let text = |error: StateError| SetupError(error.to_string());
-            let saved = State::from_bytes(&options.state, geometry, device.now(), options).map_err(text)?;
+            let mut saved = State::from_bytes(&options.state, geometry, device.now(), options).map_err(text)?;
+            if shared {
+                saved.namespaces.share_those_of_all();
+            }
             return Ok(saved.with_logs(device, options));
         }
         // Identifiers are the same wherever the same drive is served.
         let seed = u64::from(crc32c(options.serial.as_bytes())) << 32 | u64::from(crc32c(options.nqn.as_bytes()));
-        let shared = usize::from(options.functions) + usize::from(options.fabrics) > 1;
         let namespaces = if options.namespaces.is_empty() {
             Namespaces::whole(geometry, seed, geometry.block_shift, shared)
         } else {

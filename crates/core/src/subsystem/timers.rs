@@ -39,6 +39,17 @@ impl Timers {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
+    /// Takes back those that are for nothing any more.
+    pub(super) fn cancel(&mut self, is_moot: impl Fn(&Timer) -> bool) {
+        self.heap.retain(|Reverse((.., timer))| !is_moot(timer));
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
         if self.next_at()? > now {
             return None;

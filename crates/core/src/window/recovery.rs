@@ -395,7 +395,8 @@ impl<M: Medium> Device<M> {
         let mut pages = Vec::new();
         for (place, entry) in table.entry.iter().enumerate().filter(|(_, entry)| entry.used) {
             let first = entry.first_page;
-            let inside = first + u64::from(entry.pages) <= self.ftl.data_units().into();
+            let end = first.checked_add(entry.pages.into());
+            let inside = end.is_some_and(|end| end <= self.ftl.data_units().into());
             let page = entry.offset >> unit_shift;
             if !inside || place >= self.window.table.places() || page > self.window.table.pages().into() {
                 return false;

@@ -313,3 +313,27 @@ fn capacitors_that_hold_too_little_are_refused_with_what_is_needed() {
     let used = rig.device.clone().cut_power().energy();
     assert!(used > 0.0 && used < needed, "{used} of {needed}");
 }
+
+/// A dump on flash is what an image holds, and anybody may have written that.
+#[test]
+fn a_dump_of_pages_that_are_not_there_is_no_dump() {
+    use tidewater_wire::vendor::DumpTable;
+    for first_page in [u64::MAX, u64::MAX - 1, 1 << 32, u64::from(u32::MAX)] {
+        let mut rig = Rig::new(&[]);
+        rig.pin(1, 3, 2);
+        let remains = rig.device.clone().cut_power();
+        let pages: Vec<_> = remains.dumped().iter().map(|page| (page.lpn, page.version)).collect();
+        rig.resume_with(remains, |rig| {
+            for page in pages {
+                let bytes = rig.content.get_mut(&page).expect("it was dumped");
+                if let Ok(table) = DumpTable::parse(bytes) {
+                    let mut foreign = table;
+                    foreign.entry[0].first_page = first_page;
+                    let table = foreign.to_bytes();
+                    bytes[..table.len()].copy_from_slice(&table);
+                }
+            }
+        });
+        assert_eq!((rig.names(), rig.device.window().statistics.dumps_lost), (vec![], 1), "{first_page:#x}");
+    }
+}

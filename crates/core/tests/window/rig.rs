@@ -218,11 +218,29 @@ impl Rig {
         }
     }
 
-    /// The power is back. Recovery is not driven.
-    pub fn resume(&mut self, remains: Remains<FaultyNand<Nand>>) {
+    /// The power is back, after something was done to what is there. Recovery is driven.
+    pub fn resume_with(&mut self, remains: Remains<FaultyNand<Nand>>, change: impl FnOnce(&mut Rig)) {
+        self.keep_dumped(&remains);
+        change(self);
+        self.begin(remains);
+        while self.device.is_recovering() {
+            assert!(self.step(), "recovery hangs: {}", self.device.describe_outstanding());
+        }
+    }
+
+    fn keep_dumped(&mut self, remains: &Remains<FaultyNand<Nand>>) {
         for page in remains.dumped() {
             self.content.insert((page.lpn, page.version), page.bytes.to_vec());
         }
+    }
+
+    /// The power is back. Recovery is not driven.
+    pub fn resume(&mut self, remains: Remains<FaultyNand<Nand>>) {
+        self.keep_dumped(&remains);
+        self.begin(remains);
+    }
+
+    fn begin(&mut self, remains: Remains<FaultyNand<Nand>>) {
         self.now = remains.at();
         self.device = Device::power_on(&self.profile, remains).unwrap();
         self.device.set_window_flaw(self.flaw);
@@ -231,10 +249,7 @@ impl Rig {
     }
 
     pub fn power_on(&mut self, remains: Remains<FaultyNand<Nand>>) {
-        self.resume(remains);
-        while self.device.is_recovering() {
-            assert!(self.step(), "recovery hangs: {}", self.device.describe_outstanding());
-        }
+        self.resume_with(remains, |_| {});
     }
 
     /// Takes what the device says without being told something.

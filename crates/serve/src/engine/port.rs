@@ -111,10 +111,8 @@ impl Port {
         if self.is_master() { self.memory.enter().load_u32(address).ok() } else { None }
     }
 
-    /// Stores a double word in the host's memory, at once. A host that took its memory away does not miss it.
-    pub fn store_u32(&self, address: u64, value: u32) {
-        if self.is_master() {
-            let _ = self.memory.enter().store_u32(address, value);
-        }
+    /// Stores a double word in the host's memory, at once. False: it can't be done so.
+    pub fn store_u32(&self, address: u64, value: u32) -> bool {
+        self.is_master() && self.memory.enter().store_u32(address, value).is_ok()
     }
 }

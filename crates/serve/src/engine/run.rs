@@ -1,15 +1,17 @@
 //! The device's thread: takes in what comes, runs the drive loop, and sleeps when nobody wants anything.
 
 use super::clock::DeviceClock;
+use super::doorbells::is_kick;
 use super::port::Port;
 use super::served::{InputLog, Served};
 use super::setup::{DriveSetup, Setup, TcpSetup};
 use super::start::{Event, ServeError, recover, target, wrong};
 use super::status;
-use super::world::{Counters, Pending, World, is_kick};
+use super::world::{Counters, Pending, World};
 use crate::control::{Answer, Request};
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::Border;
+use crate::trace::TraceWriter;
 use crate::vfio_user::{self, Letter, Waker};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -37,6 +39,8 @@ const LINGER: WallDuration = WallDuration::from_micros(50);
 const UNPACED_TURNS: u32 = 256;
 /// The longest sleep: signals are seen by then at the latest.
 const SLEEP_MAX: WallDuration = WallDuration::from_millis(200);
+/// The longest time without power.
+const OFF_MAX: WallDuration = WallDuration::from_secs(86_400);
 /// How long control and metrics wait for the device's thread.
 const ANSWER_TIME: WallDuration = WallDuration::from_secs(30);
 
@@ -256,8 +260,9 @@ impl Server {
     fn control(&mut self, request: &Request, answer: &Sender<Answer>) -> Option<Answer> {
         let text = |text: String| Ok(serde_json::Map::from_iter([("text".to_owned(), text.into())]));
         if let Some(fault) = request.fault() {
-            if self.machine.is_none() {
-                return Some(Err("the power is off".into()));
+            let Some(machine) = &self.machine else { return Some(Err("the power is off".into())) };
+            if let Err(why) = can_happen(&fault, machine) {
+                return Some(Err(why));
             }
             self.world.now = self.clock.now();
             self.world.push(Input::Inject(fault));
@@ -271,6 +276,9 @@ impl Server {
                 None
             }
             Request::PowerCut { .. } if self.machine.is_none() => Some(Err("the power is off already".into())),
+            Request::PowerCut { off_ms } if WallDuration::from_millis(off_ms) > OFF_MAX => {
+                Some(Err(format!("{off_ms} ms without power: a day (86400000 ms) is the most")))
+            }
             Request::PowerCut { off_ms } => Some(self.cut_power(WallDuration::from_millis(off_ms)).map_or_else(
                 |error| Err(error.to_string()),
                 |lost| {
@@ -365,7 +373,7 @@ impl Server {
 
     fn reset_function(&mut self, function: usize) {
         self.world.ports[function].config.reset();
-        self.world.registers_written();
+        self.world.doorbells.may_change(true);
         self.world.push(Input::FunctionReset { function: function as u8 });
     }
 
@@ -438,19 +446,25 @@ impl Server {
             }
             0 => {
                 let mut bytes = [0; 8];
+                let doorbells_end = self.world.ports[function].config.msix_table();
                 for piece in from.chunks(8).scan(offset, |at, piece| {
                     let here = *at;
                     *at += piece.len() as u64;
                     Some((here, piece))
                 }) {
                     let (at, piece) = piece;
+                    // Whoever delivers interrupts keeps the table: what is written here tells nobody anything.
+                    if at >= doorbells_end {
+                        break;
+                    }
                     bytes.fill(0);
                     bytes[..piece.len()].copy_from_slice(piece);
                     let (value, len) = (u64::from_le_bytes(bytes), piece.len() as u8);
                     if is_kick(self.machine.as_ref().expect("there is power"), function as u8, at) {
+                        self.world.doorbells.ask(function as u8);
                         continue;
                     }
-                    self.world.registers_written();
+                    self.world.doorbells.may_change(true);
                     self.world.push(Input::Register { function: function as u8, offset: at as u32, len, value });
                 }
             }
@@ -492,9 +506,11 @@ impl Server {
     fn sleep(&mut self) {
         self.waker.doze();
         // Hosts that ring by memory are told to ring by message from now on; what they rang before is seen by the look.
-        self.world.tell_event_indices();
-        fence(Ordering::SeqCst);
         let machine = self.machine.as_ref();
+        if let Some(machine) = machine {
+            self.world.tell_event_indices(machine);
+        }
+        fence(Ordering::SeqCst);
         let found = self.world.has_mail() || machine.is_some_and(|machine| self.world.look_at_doorbells(machine));
         if found {
             return self.waker.rouse();
@@ -653,16 +669,31 @@ impl Server {
         if let Some(Err(error)) = input_log.map(InputLog::end) {
             result = Err(wrong(format!("the input log: {error}")));
         }
-        if let Some(trace) = &mut self.world.trace
-            && let Err(error) = trace.flush()
-        {
-            result = Err(wrong(format!("the trace: {error}")));
+        let trace = self.world.trace.as_mut().map_or(Ok(()), TraceWriter::flush);
+        if let Some(error) = self.world.trace_error.take().or(trace.err()) {
+            result = Err(wrong(format!("the trace is not whole: {error}")));
         }
         for answer in self.ending.take().unwrap_or_default() {
             let _ = answer.send(result.as_ref().map(|_| Default::default()).map_err(ToString::to_string));
         }
         let _ = std::fs::remove_file(&self.setup.control);
         result
+    }
+}
+
+/// Whether a fault can happen.
+///
+/// # Errors
+/// In words.
+fn can_happen(fault: &Fault, machine: &Served) -> Result<(), String> {
+    match (*fault, fault.function()) {
+        (_, Some(function)) if !machine.subsystem.has_controller(function) => Err(format!(
+            "there is no controller {function}: PCIe functions come first, from 0 on, then hosts that are connected by NVMe/TCP"
+        )),
+        (Fault::Status { blocks: (first, end), .. }, _) if first >= end => {
+            Err(format!("no block lies from {first} up to {end}, which is the one behind the last"))
+        }
+        _ => Ok(()),
     }
 }
 

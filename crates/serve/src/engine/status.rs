@@ -38,6 +38,9 @@ pub(super) fn status<M>(machine: Option<&Served>, world: &World<M>, about: About
     let image = world.payload.image().name();
     // Who asks stands in another folder. A drive in memory has a name that is no file's.
     let path = std::path::absolute(image).ok().filter(|path| path.exists());
+    if let Some(fault) = world.payload.image().fault().filter(|_| world.store_failed) {
+        put("store_error", fault.into());
+    }
     put("image", path.map_or_else(|| image.to_owned(), |path| path.display().to_string()).into());
     if let Some(machine) = machine {
         let device = machine.subsystem.device();
@@ -93,6 +96,8 @@ pub(super) fn metrics<M>(machine: Option<&Served>, world: &World<M>, about: Abou
     if let Some(machine) = machine {
         let device = machine.subsystem.device();
         let statistics = &device.ftl().statistics;
+        let only_reads = world.store_failed || device.ftl().is_read_only();
+        page.add("gauge", "tidewater_read_only", "1 while the drive takes no writes.", f64::from(only_reads));
         page.add("gauge", "tidewater_capacity_bytes", "Usable bytes.", device.capacity() as f64);
         let outstanding = f64::from(machine.subsystem.outstanding());
         page.add("gauge", "tidewater_outstanding_commands", "Commands under way.", outstanding);

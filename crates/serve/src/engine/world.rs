@@ -2,6 +2,7 @@
 //! hands in what comes of it.
 
 use super::Served;
+use super::doorbells::Doorbells;
 use super::lent::Lent;
 use super::port::Port;
 use crate::image::Payload;
@@ -9,16 +10,16 @@ use crate::mailbox::Mailbox;
 use crate::nvme_tcp::{CommandId, Target};
 use crate::trace::TraceWriter;
 use std::collections::VecDeque;
+use std::io;
 use tidewater_base::Instant;
 use tidewater_core::device::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
 use tidewater_core::fast::{Content, PAGE_HEADER, Place};
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::{
-    Input, LogPiece, MoveError, Output, Outstanding, Segment, Segments, ShadowDoorbells, Slot, StoreFault, Token, Unit,
+    Input, LogPiece, MoveError, Output, Outstanding, Segment, Segments, Slot, StoreFault, Token, Unit,
 };
-use tidewater_nand::{Block, Changes, Medium as _};
-use tidewater_wire::nvme::register::offset::DOORBELLS;
+use tidewater_nand::Changes;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
 
 /// An input that waits for its turn, with its bytes.
@@ -30,17 +31,6 @@ pub(super) enum Pending {
     Store { function: u8, address: u64, bytes: Vec<u8> },
     Announce { function: u8, lane: u8, tail: u64, bytes: Vec<u8> },
     WindowFill { lpn: u32, bytes: Option<Vec<u8>> },
-}
-
-/// A doorbell in a host's memory (Doorbell Buffer Config).
-#[derive(Clone, Copy, Debug)]
-struct Shadow {
-    function: u8,
-    queue: u16,
-    completion: bool,
-    address: u64,
-    /// What was told last, and what the controller had heard then.
-    told: (u16, u16),
 }
 
 /// Data of a command that comes over a connection, for the firmware itself.
@@ -82,13 +72,11 @@ pub struct World<M> {
     changes: Changes,
     /// Buffers that come back after use.
     spare: Vec<Vec<u8>>,
-    /// Event indices that hosts are told before the thread sleeps: while it looks at their doorbells they need not ring.
-    event_indices: Vec<(u8, u64, u32)>,
-    /// The shadow doorbells of all functions, until something may have changed which those are.
-    shadows: Vec<Shadow>,
-    shadows_changed: bool,
+    pub(super) doorbells: Doorbells,
     pub(super) counters: Counters,
     pub(super) trace: Option<TraceWriter>,
+    /// Why the trace is not whole.
+    pub(super) trace_error: Option<io::Error>,
     /// The store has failed: said once.
     pub(super) store_failed: bool,
     /// The firmware has been told how far logs are stored.
@@ -116,11 +104,10 @@ impl<M> World<M> {
             current: Vec::new(),
             changes: Changes::default(),
             spare: Vec::new(),
-            event_indices: Vec::new(),
-            shadows: Vec::new(),
-            shadows_changed: true,
+            doorbells: Doorbells::new(),
             counters: Counters::default(),
             trace: None,
+            trace_error: None,
             store_failed: false,
             logs_withheld: false,
             unpaced_turns: 0,
@@ -232,6 +219,12 @@ impl<M> World<M> {
     pub(super) fn fail_store(&mut self) {
         if !std::mem::replace(&mut self.store_failed, true) {
             self.push(Input::StoreFailed);
+            let image = self.payload.image();
+            self.watch.notes.push(format!(
+                "{}: {}: the drive only reads from now on, and what is flushed is safe; see to the disk, and serve it again",
+                image.name(),
+                image.fault().unwrap_or("it can't be read or written"),
+            ));
         }
     }
 
@@ -423,9 +416,8 @@ impl<M> World<M> {
         self.counters.commands[kind] += 1;
         if let Some(trace) = &mut self.trace {
             let block = machine.subsystem.block_size(command.sqe.nsid());
-            if trace.command(now.as_ps() / 1_000_000, &command.sqe, block).is_err() {
-                self.trace = None; // The disk is full: the device goes on.
-            }
+            let written = trace.command(now.as_ps() / 1_000_000, &command.sqe, block);
+            self.traced(written);
         }
     }
 
@@ -440,68 +432,17 @@ impl<M> World<M> {
         for range in bytes.as_chunks().0 {
             let range = DsmRange::from_bytes(range);
             let (first, len) = (range.first_block.saturating_mul(block), u64::from(range.blocks) * block);
-            let _ = trace.trim(now.as_ps() / 1_000_000, command.sqe.nsid(), first, len);
-        }
-    }
-
-    /// Looks at the shadow doorbells of all functions. True: one has changed.
-    #[inline]
-    pub(super) fn look_at_doorbells(&mut self, machine: &Served) -> bool {
-        if std::mem::take(&mut self.shadows_changed) {
-            self.find_shadows(machine);
-        }
-        if self.shadows.is_empty() {
-            return false;
-        }
-        let mut shadows = std::mem::take(&mut self.shadows);
-        let mut changed = false;
-        for shadow in &mut shadows {
-            let Some(value) = self.ports[usize::from(shadow.function)].load_u32(shadow.address) else { continue };
-            let heard = machine.subsystem.doorbell(shadow.function, shadow.queue, shadow.completion);
-            // A value that was told and not taken is no better when it is told again.
-            if value as u16 != heard && (value as u16, heard) != shadow.told {
-                shadow.told = (value as u16, heard);
-                changed = true;
-                let Shadow { function, queue, completion, .. } = *shadow;
-                self.push(Input::Doorbell { function, queue, completion, value: value as u16 });
-            }
-        }
-        self.shadows = shadows;
-        changed
-    }
-
-    /// Finds out which shadow doorbells there are.
-    #[cold]
-    fn find_shadows(&mut self, machine: &Served) {
-        self.shadows.clear();
-        for function in 0..self.ports.len() as u8 {
-            let Some(ShadowDoorbells { address, submission, completion }) =
-                machine.subsystem.shadow_doorbells(function)
-            else {
-                continue;
-            };
-            for (completion, mut queues) in [(false, submission), (true, completion)] {
-                while queues != 0 {
-                    let queue = queues.trailing_zeros() as u16;
-                    queues &= queues - 1;
-                    let address = address + 4 * (2 * u64::from(queue) + u64::from(completion));
-                    self.shadows.push(Shadow { function, queue, completion, address, told: (0, 0) });
-                }
+            if let Err(error) = trace.trim(now.as_ps() / 1_000_000, command.sqe.nsid(), first, len) {
+                return self.traced(Err(error));
             }
         }
     }
 
-    /// A register was written: perhaps there are other shadow doorbells now, when that is handled.
-    pub(super) fn registers_written(&mut self) {
-        self.shadows_changed = true;
-    }
-
-    /// Tells hosts up to where their doorbells have been seen.
-    pub(super) fn tell_event_indices(&mut self) {
-        for (function, address, value) in std::mem::take(&mut self.event_indices) {
-            if let Some(port) = self.ports.get(usize::from(function)) {
-                port.store_u32(address, value);
-            }
+    /// A line of the trace is written, or there is no room for it: then the trace ends, and the device goes on.
+    fn traced(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.watch.notes.push(format!("the trace ends here, it can't be written: {error}"));
+            (self.trace, self.trace_error) = (None, Some(error));
         }
     }
 
@@ -514,7 +455,8 @@ impl<M> World<M> {
 
     /// Nothing that no page of the drive stands for any more is left in the image.
     fn purge(&mut self, machine: &Served) {
-        if self.payload.image_mut().purge_window().is_err() {
+        let purged = self.payload.image_mut().purge_window();
+        if purged.and_then(|()| self.payload.purge(machine.subsystem.device())).is_err() {
             return self.fail_store();
         }
         if machine.subsystem.is_sanitizing() {
@@ -522,24 +464,7 @@ impl<M> World<M> {
             let image = self.payload.image_mut();
             let mut pmrs = self.ports.iter().filter_map(|port| port.pmr.as_ref());
             if pmrs.try_for_each(|pmr| pmr.clear(image)).is_err() {
-                return self.fail_store();
-            }
-        }
-        let device = machine.subsystem.device();
-        let medium = device.medium();
-        let nand = medium.config();
-        let units = nand.page_size / device.profile().ftl.unit_size;
-        for die in 0..nand.dies() {
-            for (plane, block) in (0..nand.planes).flat_map(|p| (0..nand.blocks_per_plane).map(move |b| (p, b))) {
-                let at = Block { die, plane, block };
-                for (page, unit) in (0..medium.programmed(at)).flat_map(|p| (0..units).map(move |u| (p, u))) {
-                    let Some(stamp) = medium.stamp(at, page, unit) else { continue };
-                    let here = Whereabouts::Flash { version: stamp.version, at, page, unit };
-                    let place = tidewater_nand::Place { at, page, unit };
-                    if device.locate(stamp.lpn) != here && self.payload.image_mut().scrub_unit(place).is_err() {
-                        return self.fail_store();
-                    }
-                }
+                self.fail_store();
             }
         }
     }
@@ -558,8 +483,7 @@ impl<M> World<M> {
     pub(super) fn power_lost(&mut self) {
         self.pending.clear();
         self.gathering.clear();
-        self.event_indices.clear();
-        self.shadows_changed = true;
+        self.doorbells.forget();
     }
 
     /// Whether somebody outside wants something.
@@ -574,15 +498,6 @@ fn command_of(machine: &Served, slot: Slot) -> Outstanding {
 
 fn id_of(command: &Outstanding) -> CommandId {
     CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() }
-}
-
-/// Whether a register write is a doorbell that only says that its shadow has changed. Its value may be older than the shadow's, and
-/// is not looked at.
-pub(super) fn is_kick(machine: &Served, function: u8, offset: u64) -> bool {
-    let Some(index) = offset.checked_sub(u64::from(DOORBELLS)).map(|from| from / 4) else { return false };
-    let shadow = machine.subsystem.shadow_doorbells(function).filter(|_| index < 2 * 128);
-    let of = |shadow: ShadowDoorbells| if index % 2 == 1 { shadow.completion } else { shadow.submission };
-    shadow.is_some_and(|shadow| of(shadow) >> (index / 2) & 1 == 1)
 }
 
 /// Copies bytes that a bus address of a PCI function stands for. False: nothing is there.
@@ -692,12 +607,7 @@ impl<M> Surroundings<Served> for World<M> {
                     self.note_ranges(machine, now, slot, &bytes);
                 }
             }
-            Output::EventIndex { function, address, value } => {
-                match self.event_indices.iter_mut().find(|index| (index.0, index.1) == (function, address)) {
-                    Some(index) => index.2 = value,
-                    None => self.event_indices.push((function, address, value)),
-                }
-            }
+            Output::EventIndex { function, address, value } => self.index_changed(machine, function, address, value),
             Output::Fetch { slot, len } => self.fetch(machine, slot, len),
             Output::Taken { slot, unit, version, zeroes, previous } => {
                 self.payload.taken(slot, unit, version, zeroes, previous);
@@ -719,7 +629,7 @@ impl<M> Surroundings<Served> for World<M> {
             Output::SaveState => self.save_state(machine),
             Output::Complete { function, queue, cqe, address, slot } => {
                 // Queues come and go by admin commands.
-                self.shadows_changed |= queue == 0;
+                self.doorbells.may_change(queue == 0);
                 self.note(machine, now, queue, slot);
                 let cqe = self.without_lies(machine, slot, cqe);
                 self.complete(machine, function, queue, &cqe, address);

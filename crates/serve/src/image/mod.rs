@@ -11,6 +11,7 @@ mod memory;
 mod open;
 mod payload;
 mod pool;
+mod purge;
 mod restore;
 mod storage;
 mod store;

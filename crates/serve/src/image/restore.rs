@@ -278,13 +278,18 @@ impl Image {
         }))
     }
 
-    /// The words of a row of the firmware's own that a page holds; `None`: they are not what was written.
-    fn own_part(&self, number: u64, record: &[u8]) -> Result<Option<Vec<u32>>, ImageError> {
-        let own = OwnRecord::decode(record);
+    /// How many words of a row of the firmware's own a page holds.
+    pub(super) fn own_words(&self, number: u64, own: &OwnRecord) -> u32 {
         let per_page = self.geometry.page_size / 4;
         let plane = self.geometry.block_at((number / u64::from(self.geometry.pages_per_block)) as u32).plane;
         let rest = own.words.saturating_sub(own.prefix.len() as u32);
-        let words = rest.saturating_sub(plane.saturating_mul(per_page)).min(per_page);
+        rest.saturating_sub(plane.saturating_mul(per_page)).min(per_page)
+    }
+
+    /// The words of a row of the firmware's own that a page holds; `None`: they are not what was written.
+    fn own_part(&self, number: u64, record: &[u8]) -> Result<Option<Vec<u32>>, ImageError> {
+        let own = OwnRecord::decode(record);
+        let words = self.own_words(number, &own);
         let mut bytes = vec![0; words as usize * 4];
         self.storage.read_at(self.payload_at(number), &mut bytes).map_err(self.io_error("read its pages"))?;
         let is_good = crc32c::crc32c(&bytes) == own.sum;

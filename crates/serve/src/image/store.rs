@@ -125,6 +125,8 @@ pub struct Image {
     /// The row of the firmware's own whose pages are being told of.
     own_row: Option<OwnRow>,
     faulted: bool,
+    /// What the system said when a write or a sync failed first.
+    fault: Option<String>,
     record: Vec<u8>,
     pub(super) metadata: Vec<u8>,
     pub(super) metadata_number: u64,
@@ -186,6 +188,7 @@ impl Image {
             deferred_own: 0,
             own_row: None,
             faulted: false,
+            fault: None,
             record: vec![0; geometry.page_record()],
             metadata: Vec::new(),
             metadata_number: 0,
@@ -248,6 +251,11 @@ impl Image {
         self.faulted
     }
 
+    /// Why nothing is written any more, in words.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
     /// Bytes of memory that its tables take for each GiB (2^30 bytes) of flash; the flash's own tables come on top.
     pub fn table_bytes_per_gib(&self) -> u64 {
         let tables = self.sums.len() * size_of::<u32>() + self.blocks.len() * size_of::<BlockState>();
@@ -264,8 +272,9 @@ impl Image {
 
     #[inline]
     fn fail<T>(&mut self, result: io::Result<T>) -> Result<T, StoreFault> {
-        result.map_err(|_| {
+        result.map_err(|error| {
             self.faulted = true;
+            self.fault.get_or_insert_with(|| format!("can't be written or synced: {error}"));
             StoreFault
         })
     }
@@ -330,17 +339,6 @@ impl Image {
         }
         let mut units = bytes.chunks_exact(self.geometry.unit_size as usize).zip(&self.sums[unit as usize..]);
         units.all(|(bytes, &sum)| self.sum(bytes) == sum) || self.options.flaw == Some(Flaw::NoChecksums)
-    }
-
-    /// Overwrites what is stored for a unit with zeroes: whoever looks into the file finds nothing there.
-    ///
-    /// # Errors
-    /// [`StoreFault`].
-    pub fn scrub_unit(&mut self, place: Place) -> Result<(), StoreFault> {
-        let (at, _) = self.find(place);
-        let zeroes = vec![0; self.geometry.unit_size as usize];
-        let result = self.storage.write_at(at, &zeroes);
-        self.wrote(result)
     }
 
     /// Stores a page of data: `units` with their payload in `bytes`, one behind the other. `poisoned` has a bit for each unit

@@ -229,6 +229,8 @@ impl Target {
     pub fn fetch(&mut self, command: CommandId, slot: Slot, len: u32) -> Result<Option<&[u8]>, MoveError> {
         let (peer, place) = self.find(command).ok_or(MoveError::Host)?;
         self.list(peer);
+        // A command may have waited for so long that nobody looks at the time any more.
+        self.check_by(self.options.stall_time_max);
         let peer = self.peers[peer].as_mut().expect("it was found");
         peer.connection.fetch(place, Some(slot), len)
     }
@@ -433,16 +435,18 @@ impl Target {
         }
         match queue {
             None => {}
-            Some((association, 0)) => self.end_association(association, border),
+            Some((association, 0)) => self.end_association(association, Some(index), border),
             Some((association, queue)) => self.associations.lose_queue(association, queue),
         }
     }
 
-    /// Ends a controller with all its connections.
-    pub(super) fn end_association(&mut self, association: usize, border: &mut dyn Border) {
+    /// Ends a controller with all its connections, but the one that its host may still hear something by.
+    fn end_association(&mut self, association: usize, except: Option<usize>, border: &mut dyn Border) {
         let (function, queues) = self.associations.leave(association);
         for queue in queues {
-            if let Queue::Peer(index) = queue {
+            if let Queue::Peer(index) = queue
+                && Some(index) != except
+            {
                 if let Some(peer) = self.peers[index].as_mut() {
                     // The controller is being ended already.
                     peer.queue = None;
@@ -505,6 +509,7 @@ impl Target {
         }
         if blocked != peer.blocked {
             peer.blocked = blocked;
+            self.check_at = self.check_at.min(after(now, self.options.stall_time_max));
             let out = if blocked { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
             let mut event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | out, index as u64);
             if self.epoll.modify(&peer.stream, &mut event).is_err() {
@@ -552,7 +557,7 @@ impl Target {
             let Some(expires) = self.associations.get(association).map(Association::expires_at) else { continue };
             if expires <= self.now {
                 self.statistics.keep_alive_expired += 1;
-                self.end_association(association, border);
+                self.end_association(association, None, border);
             } else {
                 self.check_at = self.check_at.min(expires);
             }

@@ -7,6 +7,7 @@ mod hostile;
 mod kill;
 mod log;
 mod model;
+mod purge;
 mod recording;
 mod rig;
 mod window;

@@ -23,6 +23,8 @@ pub struct Log {
     /// The next writes that fail, counted from now; syncs, too.
     pub fail_in: Option<u64>,
     pub fail_syncs: bool,
+    /// What nobody needs stays where it is, as on a disk that knows no holes.
+    pub keeps_holes: bool,
 }
 
 /// Memory with a log.
@@ -86,6 +88,9 @@ impl Storage for Recording {
 
     fn punch(&mut self, at: u64, len: u64) -> io::Result<()> {
         let mut log = self.log.lock().unwrap();
+        if log.keeps_holes {
+            return Ok(());
+        }
         log.events.push(Event::Punch { at, len });
         self.bytes[at as usize..(at + len) as usize].fill(0);
         Ok(())

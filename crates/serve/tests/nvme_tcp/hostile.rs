@@ -602,6 +602,60 @@ fn a_discovery_controller_that_is_reset_forgets_what_waited() {
 /// Set in a process of its own, which may use up its descriptors.
 const ALONE: &str = "TIDEWATER_TEST_ALONE";
 
+/// The host of an admin queue hears why it ends, as that of any other connection does.
+#[test]
+fn an_admin_queue_that_breaks_the_rules_is_told_why_it_ends() {
+    beside_a_good_host(|address| {
+        for ask in [PLAIN, IcReq { header_digest: true, data_digest: true, ..PLAIN }] {
+            let (mut admin, id) = Raw::admin(address, ask);
+            let mut queue = Raw::initialized(address, ask);
+            queue.send(&Pdu::CapsuleCmd(connect_command(1)), &connect_data(id).to_bytes());
+            assert_eq!(queue.response().status, Status::SUCCESS);
+            let data = DataPdu { cid: 7, tag: 9, offset: 0, len: 4, last: true, success: false };
+            let bytes = admin.bytes(&Pdu::H2cData(data), &[1; 4]);
+            admin.send_bytes(&bytes);
+            assert_eq!(admin.fatal(&bytes), (FIELD, offset::TTAG));
+            assert_eq!(queue.receive(), Reply::End, "its I/O queues end with it");
+        }
+        2
+    });
+}
+
+/// Data that a host was asked for late, and does not send: a command may have waited for long before it was its turn.
+#[test]
+fn a_transfer_that_begins_late_comes_to_an_end_too() {
+    let mut options = options();
+    options.stall_time_max = Time::from_ms(2_000);
+    let (mut target, mut mock) = (Target::bind(options).unwrap(), Mock::new(8));
+    let address = target.addresses()[0];
+    let mut now = tidewater_base::Instant::ZERO;
+    let host = std::thread::spawn(move || {
+        let (admin, mut raw) = Raw::queue(address, PLAIN);
+        raw.send(&Pdu::CapsuleCmd(DataPointer::Transport { len: 8_192 }.put(Sqe::write(1, 1, 1))), &[]);
+        (admin, raw)
+    });
+    // Icreq, Connect, Property Set; Connect; and the write, whose turn has not come.
+    while target.statistics().commands < 4 {
+        target.poll(now, &mut mock);
+        if target.statistics().commands < 4 {
+            mock.work(&mut target);
+        }
+        target.flush();
+    }
+    let (_admin, mut raw) = host.join().unwrap();
+    now += Time::from_ms(60_000);
+    target.poll(now, &mut mock);
+    assert_eq!(target.deadline(), None, "nothing is waited for");
+    mock.work(&mut target);
+    target.flush();
+    assert!(matches!(raw.receive(), Reply::Pdu(Pdu::R2t(_), _)));
+    now = target.deadline().expect("the data is waited for");
+    target.poll(now, &mut mock);
+    mock.work(&mut target);
+    assert_eq!((target.statistics().stalled, mock.lost), (1, 1));
+    assert_eq!(raw.receive(), Reply::End);
+}
+
 /// A connection that waits to be let in and can't be is no work for a thread that has nothing else to do.
 #[test]
 fn a_target_without_descriptors_waits_and_goes_on() {

@@ -1,6 +1,7 @@
 //! Doorbells in memory, queues in the controller's memory, and many queue pairs.
 
 use crate::support::{BLOCK, Drive, Host, TIME, blocks_of, setup, tiny};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::{Access, Timing};
@@ -103,6 +104,50 @@ fn many_queues(shadow: bool) {
 fn sixteen_queue_pairs_of_short_queues_serve_a_thread_each() {
     many_queues(false);
     many_queues(true);
+}
+
+/// Memory that has no descriptor is reached by messages, doorbells in it too: also while another function keeps the device awake.
+#[test]
+fn doorbells_that_only_messages_reach_are_heard() {
+    for (shadow, busy) in [(false, false), (true, false), (true, true)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let drive = Drive::start(&setup(tiny(Timing::None), folder.path(), Backing::Memory, 2));
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            if busy {
+                scope.spawn(|| {
+                    let mut other = Host::attach(&drive, 1);
+                    while !done.load(Ordering::Relaxed) {
+                        drop(other.read(0, BLOCK));
+                    }
+                });
+            }
+            let nvme = Nvme::start_by_messages(drive.client(0), 8 << 20).expect("a controller");
+            let mut host = Host::over(nvme, shadow);
+            // More than the queues hold.
+            for round in 1..100 {
+                let data = blocks_of(8 * (round % 9), 8, round);
+                host.write(8 * (round % 9), &data);
+                assert!(host.read(8 * (round % 9), data.len()) == data, "round {round}");
+            }
+            // Many at once.
+            let read = host.buffer.attach(Sqe::read(1, 0, 0).with_nsid(1), BLOCK as u64);
+            for _ in 0..4 {
+                for cid in 0..50u32 {
+                    assert!(host.pair.submit(&read.with_dword(0, read.dwords()[0] & 0xFFFF | cid << 16)));
+                }
+                host.pair.ring().expect("doorbells");
+                let until = Instant::now() + TIME;
+                let mut taken = 0;
+                while taken < 50 {
+                    assert!(Instant::now() < until, "{taken} of 50 commands");
+                    taken += u32::from(host.pair.poll().is_some());
+                    host.nvme.client().serve_memory(Duration::from_micros(20)).expect("memory");
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
 }
 
 /// A queue full of commands at once, round after round.

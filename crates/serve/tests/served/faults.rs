@@ -338,3 +338,76 @@ fn status_and_metrics_tell_what_was_done() {
     let words = |word: &str| trace.lines().filter(|line| line.split(' ').nth(2) == Some(word)).count();
     assert_eq!((words("read"), words("write"), words("sync"), words("trim")), (31, 20, 5, 1));
 }
+
+/// A fault that can't happen is refused: who asks for one would else wait for what never comes.
+#[test]
+fn a_fault_of_nobody_or_of_no_blocks_is_refused_in_words() {
+    let (_folder, drive) = start(Timing::None, 2);
+    let refused = |request: &Request| drive.try_ask(request).expect_err("it can't happen");
+    for function in [2, 255] {
+        let faults = [
+            Request::FaultDelay { function, by_ns: 1, count: 1 },
+            Request::FaultLose { function, count: 1 },
+            Request::FaultDuplicate { function, count: 1 },
+            Request::FaultFatal { function },
+            Request::FaultStuckShutdown { function },
+        ];
+        for fault in faults {
+            let why = refused(&fault);
+            assert!(why.contains(&format!("no controller {function}")), "{fault:?}: {why}");
+        }
+    }
+    for (first, end) in [(8, 8), (9, 8)] {
+        let why = refused(&Request::FaultStatus { nsid: 1, first, end, status: 0x281, count: 1 });
+        assert!(why.contains("no block"), "{why}");
+    }
+    drive.ask(&Request::FaultLose { function: 1, count: 1 });
+    drive.ask(&Request::FaultClear);
+}
+
+/// A time that no clock tells ends nothing but the request.
+#[test]
+fn a_power_cut_for_ever_is_refused() {
+    let (_folder, drive) = start(Timing::None, 1);
+    let mut host = Host::attach(&drive, 0);
+    host.write(0, &blocks_of(0, 8, 1));
+    host.flush();
+    for off_ms in [u64::MAX, 86_400_001] {
+        let why = drive.try_ask(&Request::PowerCut { off_ms }).expect_err("no power cut is that long");
+        assert!(why.contains("a day"), "{why}");
+    }
+    assert_eq!(drive.count("power_cuts"), 0);
+    assert!(host.read(0, 8 * BLOCK) == blocks_of(0, 8, 1), "the power is there");
+}
+
+/// The MSI-X table is no doorbell. A monitor keeps a table of its own, and may write through.
+#[test]
+fn what_is_written_into_the_table_of_interrupts_rings_no_doorbell() {
+    let (_folder, drive) = start(Timing::None, 1);
+    let mut host = Host::attach(&drive, 0);
+    for at in (0x2000..0x2040).step_by(4) {
+        host.set_register(at, 0xFEE0_0000);
+    }
+    host.flush();
+    let page = host.nvme.buffer(4096).expect("memory");
+    let errors = Sqe::default().with_dword(0, admin_opcode::GET_LOG_PAGE.into()).with_dword(10, 63 << 16 | 1);
+    host.nvme.admin(page.attach(errors, 256)).expect("Error Information");
+    let mut entries = [0xFF; 256];
+    page.read(0, &mut entries);
+    assert_eq!(entries, [0; 256], "nothing went wrong");
+}
+
+/// A trace that the disk has no room for ends, and the device says so.
+#[test]
+fn a_trace_that_can_not_be_written_is_told_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut setup = setup(tiny(Timing::None), folder.path(), Backing::Memory, 1);
+    setup.trace = Some("/dev/full".into());
+    let drive = Drive::start(&setup);
+    let mut host = Host::attach(&drive, 0);
+    (0..1_000).for_each(|_| drop(host.read(0, BLOCK)));
+    drop(host);
+    let error = drive.try_ask(&Request::Stop).expect_err("the trace is not whole");
+    assert!(error.contains("trace") && error.contains("No space left"), "{error}");
+    assert_eq!(drive.join().expect_err("the trace is not whole").to_string(), error);
+}

@@ -159,6 +159,10 @@ fn a_full_disk_makes_a_drive_that_only_reads() {
     assert!(host.read(0, kept.len()) == kept);
     let status = ask(&served.control, &Request::Status).expect("a status");
     assert_eq!(status["state"], "read-only");
+    let why = status["store_error"].as_str().expect("why it only reads");
+    assert!(why.contains("File too large"), "{why}");
+    let page = ask(&served.control, &Request::Metrics).expect("metrics");
+    assert!(page["text"].as_str().expect("a page").contains("\ntidewater_read_only 1\n"), "{page:?}");
     process.kill().expect("it is killed");
     process.wait().expect("it has ended");
     // With room again.

@@ -17,7 +17,7 @@ pub(super) fn set_feature(fid: u8, value: u32) -> Sqe {
     admin_sqe(admin_opcode::SET_FEATURES).with_dword(10, fid.into()).with_dword(11, value)
 }
 
-fn create_namespace(rig: &mut Rig, blocks: u64, shared: bool) -> Cqe {
+pub(super) fn create_namespace(rig: &mut Rig, blocks: u64, shared: bool) -> Cqe {
     let at = rig.alloc(4096);
     let data =
         NamespaceManagement { nsze: blocks, ncap: blocks, nmic: shared.into(), ..NamespaceManagement::default() };
@@ -507,4 +507,95 @@ fn a_self_test_takes_its_time() {
     assert!(rig.now.since(before) > Duration::from_ms(1_900));
     let (_, log) = get_log(&mut rig, 0, log_page::SELF_TEST, 564);
     assert_eq!((log[0], log[4]), (0, 0x10), "a short test that has passed");
+}
+
+/// What was started and aborted leaves nothing behind: a host that does so all day fills no memory.
+#[test]
+fn deadlines_of_self_tests_that_were_aborted_are_not_kept() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    let order = |code| admin_sqe(admin_opcode::DEVICE_SELF_TEST).with_dword(10, code);
+    for _ in 0..200 {
+        assert_eq!(rig.admin(0, &order(2)).status, Status::SUCCESS);
+        assert_eq!(rig.admin(0, &order(0xF)).status, Status::SUCCESS);
+    }
+    assert_eq!(rig.admin(0, &order(2)).status, Status::SUCCESS);
+    assert_eq!(rig.s.timers.len(), 1);
+    let before = rig.now;
+    rig.run();
+    assert!(rig.now.since(before) > Duration::from_ms(59_000));
+    let (_, log) = get_log(&mut rig, 0, log_page::SELF_TEST, 564);
+    assert_eq!((log[0], log[4]), (0, 0x20), "an extended test that has passed");
+}
+
+/// A namespace that takes the blocks of one whose deletion still waits for a write gets them when they are forgotten: else
+/// what is written to the new one would be forgotten with the old one.
+#[test]
+fn a_namespace_is_made_when_the_blocks_of_the_one_before_are_forgotten() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let buffer = rig.alloc(8192);
+    rig.memory[buffer as usize..][..4096].copy_from_slice(&pattern(1, 4096));
+    rig.hold = |output| matches!(output, Output::Fetch { .. });
+    let late = rig.put(0, 1, &with_prps(&Sqe::write(0, 0, 7), buffer, 0));
+    rig.ring(0, 1);
+    rig.run();
+    let deleted = rig.put(0, 0, &delete(1));
+    rig.ring(0, 0);
+    rig.run();
+    let at = rig.alloc(4096);
+    let data = NamespaceManagement { nsze: 64, ncap: 64, ..NamespaceManagement::default() };
+    rig.memory[at as usize..][..4096].copy_from_slice(&data.to_bytes());
+    let made = rig.put(0, 0, &with_prps(&admin_sqe(admin_opcode::NAMESPACE_MANAGEMENT), at, 0));
+    rig.ring(0, 0);
+    rig.run();
+    assert_eq!(rig.take(0, 0), None, "a write is on its way to these blocks");
+    rig.let_go();
+    assert_eq!(rig.await_completion(0, 0, deleted).status, Status::SUCCESS);
+    let made = rig.await_completion(0, 0, made);
+    assert_eq!((made.status, made.dw0), (Status::SUCCESS, 1));
+    assert!(rig.take(0, 1).is_some_and(|cqe| cqe.cid == late));
+    rig.ring_head(0, 1);
+    assert_eq!(attach(&mut rig, 1, false, &[0]), Status::SUCCESS);
+    let read = with_prps(&Sqe::read(0, 0, 7), buffer + 4096, 0);
+    assert_eq!(rig.submit(0, 1, &read).status, Status::SUCCESS);
+    assert_eq!(rig.bytes(buffer + 4096, 4096).unwrap(), [0; 4096]);
+    let write = with_prps(&Sqe::write(0, 0, 7), buffer, 0);
+    assert_eq!(rig.submit(0, 1, &write).status, Status::SUCCESS);
+    rig.run();
+    assert_eq!(rig.submit(0, 1, &read).status, Status::SUCCESS);
+    assert_eq!(rig.bytes(buffer + 4096, 4096).unwrap(), rig.bytes(buffer, 4096).unwrap());
+}
+
+/// A power cut may come between the deletion of a namespace and the moment when its blocks are forgotten.
+#[test]
+fn a_new_namespace_shows_nothing_of_one_that_a_power_cut_kept_from_being_forgotten() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let buffer = rig.alloc(4096);
+    rig.memory[buffer as usize..][..4096].copy_from_slice(&pattern(1, 4096));
+    assert_eq!(rig.submit(0, 1, &with_prps(&Sqe::write(0, 0, 7), buffer, 0)).status, Status::SUCCESS);
+    let mut other = Rig::new();
+    other.enable(0);
+    assert_eq!(other.admin(0, &delete(1)).status, Status::SUCCESS);
+    let mut options = rig.s.options().clone();
+    (options.state, options.first_version) = (other.state.clone(), rig.s.next_version());
+    let store = std::mem::take(&mut rig.store);
+    let mut again = Rig::over(rig.s.into_device(), options);
+    again.store = store;
+    again.enable(0);
+    again.make_queue(0, 1, 16);
+    let made = create_namespace(&mut again, 64, false);
+    assert_eq!(made.status, Status::SUCCESS);
+    assert_eq!(attach(&mut again, made.dw0, false, &[0]), Status::SUCCESS);
+    let buffer = again.alloc(4096);
+    again.memory[buffer as usize..][..4096].fill(9);
+    let read = with_prps(&Sqe::read(0, 0, 7).with_nsid(made.dw0), buffer, 0);
+    assert_eq!(again.submit(0, 1, &read).status, Status::SUCCESS);
+    assert_eq!(again.bytes(buffer, 4096).unwrap(), [0; 4096]);
+    let state = again.state.clone();
+    let third = Rig::with(&tiny(), |options| options.state = state);
+    assert_eq!(third.s.namespaces(), again.s.namespaces(), "and it is there after a power cut");
 }

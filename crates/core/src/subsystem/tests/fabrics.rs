@@ -186,6 +186,47 @@ fn silence_is_told() {
 }
 
 #[test]
+fn a_time_out_that_is_set_again_and_again_is_one() {
+    let mut rig = rig();
+    rig.input(Input::Connect { function: 1, entries: 32, privileged: false, keep_alive_ms: 1_000 });
+    enable(&mut rig, 1);
+    for i in 0..200 {
+        let sqe = set_feature(feature::KEEP_ALIVE, u32::MAX - i).with_dword(0, 0x4009);
+        rig.input(Input::Capsule { function: 1, queue: 0, sqe });
+        rig.run_until(|rig| !rig.capsules.is_empty());
+        rig.capsules.clear();
+    }
+    assert_eq!(rig.s.timers.len(), 1);
+}
+
+/// A drive that was made for one controller has a namespace that is private, and every controller's. Served to more, it is shared.
+#[test]
+fn a_drive_that_was_made_for_one_controller_is_there_for_hosts_over_fabrics() {
+    let mut alone = Rig::with(&tiny(), |options| options.functions = 1);
+    alone.enable(0);
+    alone.run();
+    let state = alone.state.clone();
+    let mut rig = Rig::with(&tiny(), |options| (options.functions, options.fabrics, options.state) = (1, 2, state));
+    for function in [1, 2] {
+        rig.input(Input::Connect { function, entries: 32, privileged: false, keep_alive_ms: 0 });
+        enable(&mut rig, function);
+        assert_eq!(rig.s.namespaces().active(function).collect::<Vec<_>>(), [1]);
+    }
+    // One that a host has made for itself stays its own.
+    let made = super::admin::create_namespace;
+    let mut host = Rig::with(&tiny(), |options| options.functions = 1);
+    host.enable(0);
+    assert_eq!(host.admin(0, &super::admin::delete(1)).status, Status::SUCCESS);
+    assert_eq!(made(&mut host, 64, false).status, Status::SUCCESS);
+    assert_eq!(super::admin::attach(&mut host, 1, false, &[0]), Status::SUCCESS);
+    let state = host.state.clone();
+    let mut rig = Rig::with(&tiny(), |options| (options.functions, options.fabrics, options.state) = (1, 1, state));
+    rig.input(Input::Connect { function: 1, entries: 32, privileged: false, keep_alive_ms: 0 });
+    assert_eq!(rig.s.namespaces().active(1).count(), 0);
+    assert_eq!(rig.s.namespaces().active(0).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
 fn the_fast_side_is_reached_by_queues() {
     let mut profile = builtin("tiny").unwrap();
     profile.fast.size = 16 << 10;

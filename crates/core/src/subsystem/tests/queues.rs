@@ -213,6 +213,11 @@ fn interrupts_are_coalesced_and_masked() {
     rig.write(0, offset::INTMC, 1 << 1);
     rig.settle();
     assert_eq!((rig.interrupts.as_slice(), rig.read(0, offset::INTMC)), ([(0, 1)].as_slice(), 0));
+    // A reset of the controller leaves no mask.
+    rig.write(0, offset::INTMS, 0xFF);
+    rig.write(0, offset::CC, 0);
+    rig.enable(0);
+    assert_eq!(rig.read(0, offset::INTMS), 0);
 }
 
 #[test]

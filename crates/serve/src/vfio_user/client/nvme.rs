@@ -29,6 +29,8 @@ const FEATURE_QUEUES: u32 = 0x07;
 const ADMIN_ENTRIES: u16 = 32;
 /// Where the driver's memory is on the bus.
 const BUS_BASE: u64 = 1 << 32;
+/// How long questions for memory are listened to, before the driver looks for a completion again.
+const ANSWER_TIME: Duration = Duration::from_micros(100);
 /// How long an admin command may take.
 const ADMIN_TIME: Duration = Duration::from_secs(10);
 
@@ -141,6 +143,8 @@ struct Doorbells {
     stride: u64,
     /// Shadow doorbells and event indices (section 7.13).
     shadow: Option<Shadow>,
+    /// The driver's memory is reached by messages, which are to be answered.
+    answers: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -291,6 +295,9 @@ impl QueuePair {
             if Instant::now() > until {
                 return Err(NvmeError::Timeout("a completion"));
             }
+            if self.doorbells.answers {
+                lock(&self.doorbells.client).serve_memory(ANSWER_TIME)?;
+            }
             std::hint::spin_loop();
         }
     }
@@ -314,9 +321,26 @@ impl Nvme {
     ///
     /// # Errors
     /// As [`NvmeError`] says.
-    pub fn start(mut client: Client, memory: u64) -> Result<Nvme, NvmeError> {
+    pub fn start(client: Client, memory: u64) -> Result<Nvme, NvmeError> {
+        Nvme::start_with(client, memory, false)
+    }
+
+    /// As [`Nvme::start`]; the controller has no descriptor of the memory, and asks for its bytes. They are told while a method of this,
+    /// or of a queue pair, waits for something.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn start_by_messages(client: Client, memory: u64) -> Result<Nvme, NvmeError> {
+        Nvme::start_with(client, memory, true)
+    }
+
+    fn start_with(mut client: Client, memory: u64, answers: bool) -> Result<Nvme, NvmeError> {
         let memory = Arc::new(SharedMemory::new("nvme-driver", memory)?);
-        client.lend(BUS_BASE, &memory)?;
+        if answers {
+            client.lend_by_message(BUS_BASE, &memory)?;
+        } else {
+            client.lend(BUS_BASE, &memory)?;
+        }
         let bar0 = client.region_info(region::BAR0)?;
         // Not all need be mapped: doorbells are in one page, if there are not too many.
         let doorbells = bar0.areas.iter().find(|area| area.offset == u64::from(register::DOORBELLS));
@@ -327,7 +351,7 @@ impl Nvme {
         let cap = client.read_u64(region::BAR0, u64::from(register::CAP))?;
         let stride = 4 << (cap >> 32 & 0xF);
         let client = Arc::new(Mutex::new(client));
-        let doorbells = Doorbells { client: Arc::clone(&client), mapped, stride, shadow: None };
+        let doorbells = Doorbells { client: Arc::clone(&client), mapped, stride, shadow: None, answers };
         let mut used = 0;
         let entries = ADMIN_ENTRIES;
         let admin = queue_pair(&memory, &mut used, &doorbells, 0, entries).ok_or(NvmeError::Memory)?;

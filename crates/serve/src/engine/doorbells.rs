@@ -1,0 +1,195 @@
+//! Doorbells that hosts ring in memory (Doorbell Buffer Config): where they are, what they say, and what their hosts are told.
+
+use super::port::Port;
+use super::served::Served;
+use super::world::World;
+use tidewater_core::subsystem::{Input, ShadowDoorbells};
+use tidewater_wire::nvme::register::offset::DOORBELLS;
+
+/// Doorbells of a function, of both kinds, at most.
+const DOORBELLS_MAX: usize = 2 * 128;
+
+/// A doorbell in memory.
+#[derive(Clone, Copy, Debug)]
+struct Shadow {
+    function: u8,
+    queue: u16,
+    completion: bool,
+    address: u64,
+    /// What was told last, and what the controller had heard then.
+    told: (u16, u16),
+}
+
+/// The doorbells in memory of all functions.
+#[derive(Debug)]
+pub(super) struct Doorbells {
+    /// Event indices that hosts are told before the thread sleeps: while it looks at their doorbells they need not ring.
+    indices: Vec<(u8, u64, u32)>,
+    /// As they were found, until something may have changed which there are.
+    shadows: Vec<Shadow>,
+    changed: bool,
+    /// Functions whose doorbells lie where the device can't look by itself: only messages to the client reach them, or they are in the
+    /// function's own memory.
+    far: Vec<u8>,
+    /// Those of them that may have rung: the client is asked once then, and not each time when the device looks.
+    asked: Vec<u8>,
+}
+
+impl Doorbells {
+    pub(super) fn new() -> Doorbells {
+        Doorbells { indices: Vec::new(), shadows: Vec::new(), changed: true, far: Vec::new(), asked: Vec::new() }
+    }
+
+    /// Something has happened by which there may be others.
+    #[inline]
+    pub(super) fn may_change(&mut self, is_so: bool) {
+        self.changed |= is_so;
+    }
+
+    /// The power has failed.
+    pub(super) fn forget(&mut self) {
+        self.indices.clear();
+        self.asked.clear();
+        self.changed = true;
+    }
+
+    /// A function may have rung.
+    pub(super) fn ask(&mut self, function: u8) {
+        if self.far.contains(&function) && !self.asked.contains(&function) {
+            self.asked.push(function);
+        }
+    }
+
+    /// Finds out which there are.
+    #[cold]
+    fn find(&mut self, machine: &Served, ports: &[Port]) {
+        self.shadows.clear();
+        self.far.clear();
+        for (function, port) in (0..).zip(ports) {
+            let Some(ShadowDoorbells { address: first, submission, completion }) =
+                machine.subsystem.shadow_doorbells(function)
+            else {
+                continue;
+            };
+            for (completion, mut queues) in [(false, submission), (true, completion)] {
+                while queues != 0 {
+                    let queue = queues.trailing_zeros() as u16;
+                    queues &= queues - 1;
+                    let address = first + 4 * (2 * u64::from(queue) + u64::from(completion));
+                    self.shadows.push(Shadow { function, queue, completion, address, told: (0, 0) });
+                }
+            }
+            if port.load_u32(first).is_none() {
+                self.far.push(function);
+                self.ask(function);
+            }
+        }
+    }
+}
+
+impl Shadow {
+    /// What it says is new to the controller.
+    #[inline]
+    fn is_news(&mut self, machine: &Served, value: u16) -> bool {
+        let heard = machine.subsystem.doorbell(self.function, self.queue, self.completion);
+        // A value that was told and not taken is no better when it is told again.
+        let is_news = value != heard && (value, heard) != self.told;
+        if is_news {
+            self.told = (value, heard);
+        }
+        is_news
+    }
+
+    fn input<'a>(self, value: u16) -> Input<'a> {
+        let Shadow { function, queue, completion, .. } = self;
+        Input::Doorbell { function, queue, completion, value }
+    }
+}
+
+impl<M> World<M> {
+    /// Looks at the shadow doorbells of all functions. True: one has changed.
+    #[inline]
+    pub(super) fn look_at_doorbells(&mut self, machine: &Served) -> bool {
+        if std::mem::take(&mut self.doorbells.changed) {
+            self.doorbells.find(machine, &self.ports);
+        }
+        if self.doorbells.shadows.is_empty() {
+            return false;
+        }
+        let mut shadows = std::mem::take(&mut self.doorbells.shadows);
+        let mut changed = false;
+        for shadow in &mut shadows {
+            let Some(value) = self.ports[usize::from(shadow.function)].load_u32(shadow.address) else { continue };
+            if shadow.is_news(machine, value as u16) {
+                changed = true;
+                self.push(shadow.input(value as u16));
+            }
+        }
+        while let Some(function) = self.doorbells.asked.pop() {
+            changed |= self.look_afar(machine, function, &mut shadows);
+        }
+        self.doorbells.shadows = shadows;
+        changed
+    }
+
+    /// Looks at a function's doorbells that the device does not see by itself: all at once, since that may take a message.
+    #[cold]
+    fn look_afar(&mut self, machine: &Served, function: u8, shadows: &mut [Shadow]) -> bool {
+        let Some(of) = machine.subsystem.shadow_doorbells(function) else { return false };
+        let port = &self.ports[usize::from(function)];
+        let mut bytes = [0; 4 * DOORBELLS_MAX];
+        let region = machine.subsystem.region(function, of.address, bytes.len() as u32);
+        if port.load_u32(of.address).is_some() || !port.read(region, of.address, &mut bytes) {
+            return false;
+        }
+        let mut changed = false;
+        for shadow in shadows.iter_mut().filter(|shadow| shadow.function == function) {
+            let at = (shadow.address - of.address) as usize;
+            let value = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+            if shadow.is_news(machine, value) {
+                changed = true;
+                self.push(shadow.input(value));
+            }
+        }
+        changed
+    }
+
+    /// An event index is to be told: up to where a doorbell has been seen.
+    pub(super) fn index_changed(&mut self, machine: &Served, function: u8, address: u64, value: u32) {
+        if self.doorbells.far.contains(&function) {
+            return self.tell_event_index(machine, function, address, value);
+        }
+        let indices = &mut self.doorbells.indices;
+        match indices.iter_mut().find(|index| (index.0, index.1) == (function, address)) {
+            Some(index) => index.2 = value,
+            None => indices.push((function, address, value)),
+        }
+    }
+
+    /// Tells hosts up to where their doorbells have been seen.
+    pub(super) fn tell_event_indices(&mut self, machine: &Served) {
+        for (function, address, value) in std::mem::take(&mut self.doorbells.indices) {
+            self.tell_event_index(machine, function, address, value);
+        }
+    }
+
+    fn tell_event_index(&mut self, machine: &Served, function: u8, address: u64, value: u32) {
+        let Some(port) = self.ports.get(usize::from(function)) else { return };
+        if !port.store_u32(address, value) {
+            let region = machine.subsystem.region(function, address, 4);
+            // A host that took its memory away does not miss it.
+            let _ = port.write(region, address, &value.to_le_bytes());
+        }
+        // What it rang before it saw this.
+        self.doorbells.ask(function);
+    }
+}
+
+/// Whether a register write is a doorbell that only says that its shadow has changed. Its value may be older than the shadow's, and
+/// is not looked at.
+pub(super) fn is_kick(machine: &Served, function: u8, offset: u64) -> bool {
+    let Some(index) = offset.checked_sub(u64::from(DOORBELLS)).map(|from| from / 4) else { return false };
+    let shadow = machine.subsystem.shadow_doorbells(function).filter(|_| index < DOORBELLS_MAX as u64);
+    let of = |shadow: ShadowDoorbells| if index % 2 == 1 { shadow.completion } else { shadow.submission };
+    shadow.is_some_and(|shadow| of(shadow) >> (index / 2) & 1 == 1)
+}
