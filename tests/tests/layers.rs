@@ -445,6 +445,57 @@ fn a_database_on_the_log_stays_locked_and_is_written_by_the_log_alone() {
     shell.kill();
 }
 
+/// A process has one log: a database that asks for another, or for more than it promises, does not get what it did not ask for.
+#[test]
+fn a_database_that_asks_for_another_log_than_its_process_has_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
+    let device = Device::start(folder.path(), &LOG);
+    let mut shell = Shell::start_as(folder.path(), &layer, |command| drop(command.env_remove("TIDEWATER_DEVICE")));
+    shell.open(&device, "my.db", "level=ring");
+    shell.ask("CREATE TABLE t (a);");
+    let attach = |how: &str| format!("ATTACH 'file:other.db?vfs=tidewater{how}' AS other;");
+    let target = device.target();
+    for how in [
+        "&device=vfio-user:elsewhere",
+        "&level=destaged",
+        "&level=neither",
+        "&lane=1",
+        "&lane=16",
+        "&lane=-1",
+        "&window=0+4112",
+        &format!("&window=0+4112&device={target}"),
+    ] {
+        shell.ask(&attach(how));
+        assert!(!shell.ask("PRAGMA database_list;").contains("other"), "{how}");
+        assert!(!folder.path().join("other.db").exists(), "{how}");
+    }
+    for how in ["", "&level=ring", &format!("&lane=0&level=ring&device={target}")] {
+        shell.ask(&attach(how));
+        shell.ask("CREATE TABLE IF NOT EXISTS other.u (b); INSERT INTO other.u VALUES (7);");
+        assert!(shell.ask("PRAGMA database_list;").contains("other"), "{how}");
+        shell.ask("DETACH other;");
+    }
+    // It counts what it was refused.
+    shell.kill();
+    drop(device);
+}
+
+/// Where the VFS below has no index in shared memory (unix-none), SQLite hears that there is none, and calls nothing that is not there.
+#[test]
+fn a_vfs_below_without_shared_memory_has_no_write_ahead_log() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
+    let device = Device::start(folder.path(), &LOG);
+    let mut shell = Shell::start_as(folder.path(), &layer, |command| drop(command.args(["-vfs", "unix-none"])));
+    shell.open(&device, "my.db", "level=ring");
+    assert_eq!(shell.ask("PRAGMA journal_mode = WAL;"), "delete");
+    shell.ask("CREATE TABLE t (a); INSERT INTO t VALUES (7);");
+    assert_eq!(shell.ask("SELECT a FROM t;"), "7");
+    shell.end();
+    drop(device);
+}
+
 #[test]
 fn sqlite_says_what_is_missing_and_fails_when_the_device_goes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -479,6 +530,22 @@ fn sqlite_says_what_is_missing_and_fails_when_the_device_goes() {
     }
     assert!(failed, "commits go on without a device");
     shell.kill();
+}
+
+/// A program that ends well behind its device's back has files that are not drained: somebody has to hear of it.
+#[test]
+fn a_log_that_could_not_be_emptied_at_the_end_of_a_program_is_told() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
+    let device = Device::start(folder.path(), &LOG);
+    let mut shell = Shell::start_as(folder.path(), &layer, |command| drop(command.stderr(Stdio::piped())));
+    shell.open(&device, "my.db", "level=ring");
+    shell.ask("CREATE TABLE t (a);");
+    device.kill();
+    writeln!(shell.stdin, ".quit").expect("it reads");
+    let output = shell.child.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("the log keeps what is not synced of its files"), "{errors}");
 }
 
 #[test]
