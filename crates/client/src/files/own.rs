@@ -20,7 +20,7 @@ use super::kept::Bring;
 use super::replay::Report;
 use super::run::{Ended, Plain, Run, RunError, Setup, TICK};
 use super::set::{Files, FilesError, Real, Sync};
-use super::table::{Locked, Place, REAL};
+use super::table::{HELD, Locked, Place, REAL};
 use crate::live::inode::{size, which_of};
 
 /// What became of a change.
@@ -134,9 +134,16 @@ impl OwnFiles {
     }
 
     fn entered(&self, file: Arc<File>, path: &Path) -> Result<usize, FilesError> {
-        let place = self.files().enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?;
-        let place = place.ok_or(FilesError::System(Errno::ENOENT))?;
-        let mut opened = self.opened();
+        let (place, mut opened) = loop {
+            let place = self.files().enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?;
+            let place = place.ok_or(FilesError::System(Errno::ENOENT))?;
+            let opened = self.opened();
+            // It may just have given way to another.
+            if let Some(_locked) = self.files().lock(place, file.as_fd(), false)? {
+                self.files().table().flag(place, HELD);
+                break (place, opened);
+            }
+        };
         let number = opened.iter().position(Option::is_none).unwrap_or(opened.len());
         if number == opened.len() {
             opened.push(None);
@@ -152,7 +159,11 @@ impl OwnFiles {
     pub fn close(&self, number: usize) -> Result<(), FilesError> {
         let closed = self.find(number)?;
         let brought = self.bring(&closed, || self.run.kept().remove(number));
-        self.opened()[number] = None;
+        let mut opened = self.opened();
+        opened[number] = None;
+        if !opened.iter().flatten().any(|open| open.place == closed.place) && self.files().table().is(closed.place) {
+            self.files().table().unflag(closed.place, HELD);
+        }
         brought
     }
 
