@@ -451,7 +451,9 @@ fn a_database_that_asks_for_another_log_than_its_process_has_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(layer) = sqlite_layer(folder.path()) else { return };
     let device = Device::start(folder.path(), &LOG);
-    let mut shell = Shell::start_as(folder.path(), &layer, |command| drop(command.env_remove("TIDEWATER_DEVICE")));
+    let mut shell = Shell::start_as(folder.path(), &layer, |command| {
+        command.env_remove("TIDEWATER_DEVICE");
+    });
     shell.open(&device, "my.db", "level=ring");
     shell.ask("CREATE TABLE t (a);");
     let attach = |how: &str| format!("ATTACH 'file:other.db?vfs=tidewater{how}' AS other;");
@@ -487,7 +489,9 @@ fn a_vfs_below_without_shared_memory_has_no_write_ahead_log() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(layer) = sqlite_layer(folder.path()) else { return };
     let device = Device::start(folder.path(), &LOG);
-    let mut shell = Shell::start_as(folder.path(), &layer, |command| drop(command.args(["-vfs", "unix-none"])));
+    let mut shell = Shell::start_as(folder.path(), &layer, |command| {
+        command.args(["-vfs", "unix-none"]);
+    });
     shell.open(&device, "my.db", "level=ring");
     assert_eq!(shell.ask("PRAGMA journal_mode = WAL;"), "delete");
     shell.ask("CREATE TABLE t (a); INSERT INTO t VALUES (7);");
@@ -538,7 +542,9 @@ fn a_log_that_could_not_be_emptied_at_the_end_of_a_program_is_told() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let Some(layer) = sqlite_layer(folder.path()) else { return };
     let device = Device::start(folder.path(), &LOG);
-    let mut shell = Shell::start_as(folder.path(), &layer, |command| drop(command.stderr(Stdio::piped())));
+    let mut shell = Shell::start_as(folder.path(), &layer, |command| {
+        command.stderr(Stdio::piped());
+    });
     shell.open(&device, "my.db", "level=ring");
     shell.ask("CREATE TABLE t (a);");
     device.kill();

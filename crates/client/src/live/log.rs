@@ -607,7 +607,8 @@ impl Log {
                 return Err(LiveError::TimedOut { at, wanted: end });
             }
             turns += 1;
-            if turns < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
+            // Who waits for what nobody has appended yet takes no processor from who may.
+            if turns < 32 { std::hint::spin_loop() } else { pause(64 + turns / 16) }
         }
     }
 
