@@ -246,7 +246,8 @@ pub unsafe extern "C" fn tidewater_options_init(options: *mut tidewater_options)
     unsafe { put(options, defaults) };
 }
 
-/// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY: another process writes the lane.
+/// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY: another process has the device, or writes
+/// the lane.
 ///
 /// # Safety
 /// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and nobody wants to know.

@@ -97,7 +97,7 @@ fn patiently<T>(mut connect: impl FnMut() -> Result<T, LiveError>) -> Result<T, 
             other => return other,
         }
     }
-    connect()
+    connect().map_err(LiveError::turned_away)
 }
 
 fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LiveError> {
