@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -43,8 +44,15 @@ IOStatus Failure(const std::string& what) {
 // The log of this process: closed, and with it drained, when nobody uses it any more.
 class Log {
  public:
-  Log(struct tidewater_files* files, size_t keep) : files_(files), keep_(keep) {}
-  ~Log() { tidewater_files_close(files_); }
+  Log(struct tidewater_files* files, std::string device, size_t keep)
+      : files_(files), device_(std::move(device)), keep_(keep) {}
+  ~Log() {
+    // Nobody asks any more how it went, and the program may have ended well.
+    if (tidewater_files_close(files_) != 0) {
+      std::fprintf(stderr, "tidewater: %s: %s: the log keeps what is not synced of its files, for who opens it next or for `tidewater recover`\n",
+                   device_.c_str(), tidewater_message());
+    }
+  }
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
@@ -65,6 +73,7 @@ class Log {
 
  private:
   tidewater_files* files_;
+  std::string device_;
   size_t keep_;
 };
 
@@ -422,7 +431,7 @@ std::shared_ptr<Log> OpenLog(const std::string& device, std::string* error) {
     *error = device + ": " + tidewater_message();
     return nullptr;
   }
-  auto log = std::make_shared<Log>(files, keep);
+  auto log = std::make_shared<Log>(files, device, keep);
   open = log;
   opened = device;
   return log;

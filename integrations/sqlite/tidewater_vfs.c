@@ -13,7 +13,7 @@
  *
  * `device` may come from the environment, as TIDEWATER_DEVICE; `level` is what survives a loss of power unless given, `lane` 0. With `window=LBA+BLOCKS` the log lies
  * in these blocks of the drive's byte window instead of the ring: a sync is a BA_SYNC, and the device may be "pci:ADDRESS" too. The first database that is opened
- * decides for the process. Before it is opened, what an earlier process left in the log is applied to the files. `map=off` writes the write-ahead log by calls alone.
+ * decides for the process: others may say nothing of these, or the same. Before it is opened, what an earlier process left in the log is applied to the files. `map=off` writes the write-ahead log by calls alone.
  */
 
 /* For SEEK_HOLE and mremap. */
@@ -25,6 +25,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -40,6 +41,9 @@ SQLITE_EXTENSION_INIT1
 #define FRAME_HEAD 24
 /* The lock of the index in shared memory that whoever writes the log has (https://www.sqlite.org/walformat.html#wal_locks). */
 #define WRITE_LOCK 0
+
+/* Of a device's lanes the last that there may be. */
+#define LANE_MAX 15
 
 /* A database that this process has opened. */
 typedef struct Database {
@@ -90,6 +94,12 @@ typedef struct File {
 static sqlite3_vfs *below;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static struct tidewater_files *files;
+/* How the log was opened. */
+static struct {
+	char *target;
+	int level;
+	uint32_t lane;
+} asked;
 static Database *databases;
 
 static sqlite3_file *real(sqlite3_file *file)
@@ -292,6 +302,20 @@ static int file_read(sqlite3_file *file, void *to, int bytes, sqlite3_int64 offs
 	return status != SQLITE_OK ? status : real(file)->pMethods->xRead(real(file), to, bytes, offset);
 }
 
+/* Nothing is known any more of a database that nobody has open, and that is not on the log. */
+static void forget_database(Database *database)
+{
+	if (database->logged)
+		return;
+	for (Database **place = &databases; *place; place = &(*place)->next) {
+		if (*place == database) {
+			*place = database->next;
+			sqlite3_free(database);
+			return;
+		}
+	}
+}
+
 static int file_close(sqlite3_file *file)
 {
 	File *of = (File *)file;
@@ -300,7 +324,8 @@ static int file_close(sqlite3_file *file)
 		of->partner->partner = NULL;
 	if (of->beside) {
 		pthread_mutex_lock(&opening);
-		of->beside->beside--;
+		if (--of->beside->beside == 0)
+			forget_database(of->beside);
 		pthread_mutex_unlock(&opening);
 	}
 	if (of->number >= 0)
@@ -445,38 +470,82 @@ static int level_of(const char *name)
 /* The process ends as it should: all bytes go to their files, and the log is emptied. One that is killed leaves them to the next. */
 __attribute__((destructor)) static void close_log(void)
 {
-	tidewater_files_close(files);
+	/* Nobody asks any more how it went, and the program may have ended well. */
+	if (tidewater_files_close(files) != 0)
+		fprintf(stderr, "tidewater: %s: %s: the log keeps what is not synced of its files, for who opens it next or for `tidewater recover`\n",
+			asked.target, tidewater_message());
 	files = NULL;
 }
 
-/* Opens the log for this process, unless it is open. */
+/* Whether the log that is open is what a database asks for: one that asks for nothing takes what is there. */
+static int suits(const char *database, const char *target, const char *level, uint32_t lane)
+{
+	const char *what = NULL;
+	if (target && strcmp(target, asked.target) != 0)
+		what = "device or window";
+	else if (level && level_of(level) == TIDEWATER_DESTAGED && asked.level == TIDEWATER_RING)
+		what = "level";
+	else if (sqlite3_uri_parameter(database, "lane") && lane != asked.lane)
+		what = "lane";
+	if (what == NULL)
+		return SQLITE_OK;
+	sqlite3_log(SQLITE_CANTOPEN, "tidewater: %s: this process has its log on %s, lane %u%s: no database of it has another %s", database,
+		    asked.target, asked.lane, asked.level == TIDEWATER_RING ? ", level ring" : "", what);
+	return SQLITE_CANTOPEN;
+}
+
+/* Opens the log of this process, as its first database asks for. */
+static int open_files(char *target, int level, uint32_t lane)
+{
+	struct tidewater_options options;
+	tidewater_options_init(&options);
+	options.level = level;
+	options.lane = lane;
+	files = tidewater_files_open(target, &options);
+	if (files == NULL) {
+		int status = errno == EBUSY ? SQLITE_BUSY : SQLITE_CANTOPEN;
+		sqlite3_log(status, "tidewater: %s: %s", target, tidewater_message());
+		return status;
+	}
+	sqlite3_free(asked.target);
+	asked.target = target;
+	asked.level = level;
+	asked.lane = lane;
+	return SQLITE_OK;
+}
+
+/* The log is open for this process, and as a database asks for it. */
 static int open_log(const char *database)
 {
-	int status = SQLITE_OK;
-	pthread_mutex_lock(&opening);
-	if (files == NULL) {
-		const char *device = sqlite3_uri_parameter(database, "device");
-		const char *level = sqlite3_uri_parameter(database, "level");
-		const char *window = sqlite3_uri_parameter(database, "window");
-		char *target = NULL;
-		struct tidewater_options options;
-		tidewater_options_init(&options);
-		options.lane = (uint32_t)sqlite3_uri_int64(database, "lane", 0);
-		device = device ? device : getenv("TIDEWATER_DEVICE");
-		if (device == NULL) {
-			sqlite3_log(SQLITE_CANTOPEN, "tidewater: no device: open with ...&device=vfio-user:SOCKET, or set TIDEWATER_DEVICE");
-			status = SQLITE_CANTOPEN;
-		} else if (level && (options.level = level_of(level)) < 0) {
-			sqlite3_log(SQLITE_CANTOPEN, "tidewater: '%s' is no level: it is ring or destaged", level);
-			status = SQLITE_CANTOPEN;
-		} else if (window && (target = sqlite3_mprintf("window:%s:%s", window, device)) == NULL) {
-			status = SQLITE_NOMEM;
-		} else if ((files = tidewater_files_open(target ? target : device, &options)) == NULL) {
-			status = errno == EBUSY ? SQLITE_BUSY : SQLITE_CANTOPEN;
-			sqlite3_log(status, "tidewater: %s: %s", target ? target : device, tidewater_message());
-		}
-		sqlite3_free(target);
+	const char *level = sqlite3_uri_parameter(database, "level");
+	const char *window = sqlite3_uri_parameter(database, "window");
+	const char *device = sqlite3_uri_parameter(database, "device");
+	sqlite3_int64 lane = sqlite3_uri_int64(database, "lane", 0);
+	bool names = device || window;
+	char *target = NULL;
+	device = device ? device : getenv("TIDEWATER_DEVICE");
+	if (level && level_of(level) < 0) {
+		sqlite3_log(SQLITE_CANTOPEN, "tidewater: '%s' is no level: it is ring or destaged", level);
+		return SQLITE_CANTOPEN;
 	}
+	if (lane < 0 || lane > LANE_MAX) {
+		sqlite3_log(SQLITE_CANTOPEN, "tidewater: lane %lld: it is 0 to %d", lane, LANE_MAX);
+		return SQLITE_CANTOPEN;
+	}
+	if (device && (target = window ? sqlite3_mprintf("window:%s:%s", window, device) : sqlite3_mprintf("%s", device)) == NULL)
+		return SQLITE_NOMEM;
+	int status;
+	pthread_mutex_lock(&opening);
+	if (files && (target || !names)) {
+		status = suits(database, names ? target : NULL, level, (uint32_t)lane);
+	} else if (target == NULL) {
+		sqlite3_log(SQLITE_CANTOPEN, "tidewater: no device: open with ...&device=vfio-user:SOCKET, or set TIDEWATER_DEVICE");
+		status = SQLITE_CANTOPEN;
+	} else {
+		status = open_files(target, level ? level_of(level) : TIDEWATER_DEFAULT, (uint32_t)lane);
+	}
+	if (target != asked.target)
+		sqlite3_free(target);
 	pthread_mutex_unlock(&opening);
 	return status;
 }
@@ -582,7 +651,10 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	}
 	if (logged && flags & SQLITE_OPEN_WAL)
 		gather(name, of);
+	/* SQLite takes a method that is there for one that can be called, and some of the system's have none for an index in shared memory (unix-none). */
 	int version = real(file)->pMethods->iVersion;
+	if (version >= 2 && real(file)->pMethods->xShmMap == NULL)
+		version = 1;
 	file->pMethods = &methods[(version < 1 ? 1 : version > 3 ? 3 : version) - 1];
 	return SQLITE_OK;
 }
@@ -702,13 +774,14 @@ int sqlite3_tidewatervfs_init(sqlite3 *database, char **error, const sqlite3_api
 {
 	SQLITE_EXTENSION_INIT2(api);
 	(void)database;
+	/* Each connection may load it; what is below stays, whatever the default is by then. */
+	if (sqlite3_vfs_find(ours.zName) == &ours)
+		return SQLITE_OK_LOAD_PERMANENTLY;
 	below = sqlite3_vfs_find(NULL);
 	if (below == NULL || below->iVersion < 2) {
 		*error = sqlite3_mprintf("tidewater: the default VFS is too old");
 		return SQLITE_ERROR;
 	}
-	if (below == &ours)
-		return SQLITE_OK_LOAD_PERMANENTLY;
 	ours.szOsFile = (int)sizeof(File) + below->szOsFile;
 	ours.mxPathname = below->mxPathname;
 	int status = sqlite3_vfs_register(&ours, 0);

@@ -247,7 +247,7 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
     wait_until_told(folder.path(), 1, before + 3);
     let open = || loop {
         match Log::open(&device.target(), options()) {
-            Err(LiveError::Gone | LiveError::Unreachable { .. }) => std::thread::sleep(Duration::from_millis(1)),
+            Err(LiveError::Taken | LiveError::Unreachable { .. }) => std::thread::sleep(Duration::from_millis(1)),
             other => break other,
         }
     };

@@ -532,3 +532,39 @@ fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
     assert_eq!(errors.matches("syncs of the program's files fail from now on").count(), 1, "{errors}");
     assert!(!output.status.success() && errors.contains("tidewater recover"), "{errors}");
 }
+
+/// Files that a program has written and closed, or leaves alone, are in nobody's way: PostgreSQL may keep any number of segments of its log.
+#[test]
+fn more_files_than_a_run_has_places_for_come_onto_the_log_one_after_another() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a temporary folder");
+    shim();
+    if Command::new("python3").arg("-V").output().is_err() {
+        return skipped(1, "there is no python3");
+    }
+    fs::create_dir(folder.path().join("set")).expect("a new folder");
+    let device = Device::start(folder.path(), &[WAITS, &["--set", "fast.log_size=8MiB"]].concat());
+    let code = "
+import os
+first = os.open('set/first', os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+os.write(first, b'one'); os.fsync(first)
+for number in range(1500):
+    f = os.open('set/%d' % number, os.O_CREAT | os.O_WRONLY)
+    os.write(f, b'bytes'); os.fsync(f); os.close(f)
+os.write(first, b'two'); os.fsync(first)
+os.kill(os.getppid(), 9)";
+    let died = run_command(folder.path(), &["--log", "set/*"], &["python3", "-c", code]).output().expect("it starts");
+    assert!(text(&died.stderr).lines().count() == 1 && died.status.code().is_none(), "{}", text(&died.stderr));
+    // What the log alone is to bring back.
+    let first = folder.path().join("set/first");
+    File::options().write(true).open(&first).expect("it is there").set_len(3).expect("ours");
+    let start = Instant::now();
+    let done = loop {
+        let done = recover(folder.path(), &[]);
+        if !text(&done.stderr).contains(BUSY) || start.elapsed() > Duration::from_secs(20) {
+            break done;
+        }
+    };
+    assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    assert_eq!(fs::read_to_string(&first).expect("it is there"), "onetwo");
+    drop(device);
+}

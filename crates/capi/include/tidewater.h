@@ -152,7 +152,8 @@ extern "C" {
 // Sets the defaults: lane 0, a level that survives a loss of power, a second for a full ring, ten for a sync.
 void tidewater_options_init(struct tidewater_options *options);
 
-// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY: another process writes the lane.
+// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY: another process has the device, or writes
+// the lane.
 struct tidewater_log *tidewater_open(const char *target,
                                      const struct tidewater_options *options,
                                      struct tidewater_recovered *recovered);
@@ -255,7 +256,7 @@ const char *tidewater_version(void);
 
 // Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process left in it. While it is open, the
 // files are synced in the background and the log is trimmed behind them. Of the options `lane` and `level` count. Returns NULL and sets errno
-// when that fails; EBUSY: another process writes the lane.
+// when that fails; EBUSY: another process has the device, or writes the lane.
 //
 // "window:LBA+BLOCKS:TARGET", TARGET being "vfio-user:SOCKET" or "pci:ADDRESS": the log lies in these blocks of namespace 1 of a drive with a byte
 // window, and syncs are BA_SYNCs. ENOTSUP: the window's memory survives nothing, or the level is not TIDEWATER_DESTAGED; EEXIST: the blocks

@@ -104,7 +104,7 @@ fn done(changed: Result<Changed, FilesError>) -> Result<c_int, Failure> {
 
 /// Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process left in it. While it is open, the
 /// files are synced in the background and the log is trimmed behind them. Of the options `lane` and `level` count. Returns NULL and sets errno
-/// when that fails; EBUSY: another process writes the lane.
+/// when that fails; EBUSY: another process has the device, or writes the lane.
 ///
 /// "window:LBA+BLOCKS:TARGET", TARGET being "vfio-user:SOCKET" or "pci:ADDRESS": the log lies in these blocks of namespace 1 of a drive with a byte
 /// window, and syncs are BA_SYNCs. ENOTSUP: the window's memory survives nothing, or the level is not TIDEWATER_DESTAGED; EEXIST: the blocks

@@ -246,7 +246,8 @@ pub unsafe extern "C" fn tidewater_options_init(options: *mut tidewater_options)
     unsafe { put(options, defaults) };
 }
 
-/// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY: another process writes the lane.
+/// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY: another process has the device, or writes
+/// the lane.
 ///
 /// # Safety
 /// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and nobody wants to know.
@@ -691,15 +692,13 @@ pub unsafe extern "C" fn tidewater_join(
         // SAFETY: the caller's.
         let (shared, options) = unsafe { (shared.as_ref(), options.as_ref()) };
         let shared = shared.ok_or(Failure::Call("shared is NULL"))?;
-        if shared.ring_fd < 0 || shared.doorbell_fd < 0 || shared.lane > 15 {
+        // SAFETY: the caller's descriptors, which are given away, whatever becomes of them; -1 is none.
+        let own = |fd: c_int| (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) });
+        let (ring, doorbell, copy) = (own(shared.ring_fd), own(shared.doorbell_fd), own(shared.copy_fd));
+        let (Some(ring), Some(doorbell), lane @ 0..=15) = (ring, doorbell, shared.lane) else {
             return Err(Failure::Call("shared is none of tidewater_share"));
-        }
-        // SAFETY: the caller's descriptors, which are given away; -1 is none.
-        let (ring, doorbell) =
-            unsafe { (OwnedFd::from_raw_fd(shared.ring_fd), OwnedFd::from_raw_fd(shared.doorbell_fd)) };
-        // SAFETY: so too.
-        let copy = (shared.copy_fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(shared.copy_fd) });
-        let shared = Shared { ring, doorbell, copy, lane: shared.lane as u8, generation: shared.generation };
+        };
+        let shared = Shared { ring, doorbell, copy, lane: lane as u8, generation: shared.generation };
         Ok(handle(Log::join(shared, options_of(options)?)?))
     })
 }

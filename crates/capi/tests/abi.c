@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <tidewater.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -62,6 +63,36 @@ static void arguments(const char *target) {
     tidewater_close(NULL);
     tidewater_x_abort(NULL);
     CHECK(strchr(tidewater_version(), '.') != NULL);
+}
+
+/* A signal that the program has blocked in its threads waits for it: no thread of the library takes it, and ends the program. */
+static void hears(void) {
+    sigset_t set, before;
+    CHECK(sigemptyset(&set) == 0 && sigaddset(&set, SIGTERM) == 0 && pthread_sigmask(SIG_BLOCK, &set, &before) == 0);
+    struct timespec time = {10, 0};
+    CHECK(kill(getpid(), SIGTERM) == 0 && sigtimedwait(&set, NULL, &time) == SIGTERM);
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+}
+
+static int64_t processor_ms(void) {
+    struct timespec time;
+    CHECK(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0);
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+/* Who waits for what nobody has appended yet, in place or by a descriptor, takes no processor meanwhile. */
+static void waiting(struct tidewater_log *log) {
+    int64_t end;
+    CHECK(tidewater_append(log, "last", 4, &end) >= 0);
+    int event = tidewater_eventfd(log, end + 1, TIDEWATER_RING);
+    CHECK(event >= 0);
+    hears();
+    int64_t before = processor_ms();
+    FAILS(tidewater_wait(log, end + 1, TIDEWATER_RING, 600) == -1, ETIMEDOUT);
+    CHECK(processor_ms() - before < 300);
+    CHECK(tidewater_append(log, "next", 4, NULL) >= 0);
+    struct pollfd polled = {event, POLLIN, 0};
+    CHECK(poll(&polled, 1, 10000) == 1 && close(event) == 0);
 }
 
 /* Every way to write, and all of it is read back. */
@@ -282,6 +313,8 @@ static void files_and_forks(const char *target) {
         FAILS(tidewater_files_write_frame(files, number, frame, -1, really_write_frame, frame) == -1, EINVAL);
         FAILS(tidewater_files_write_frame(files, number + 1, frame, 7, really_write_frame, frame) == -1, EBADF);
         CHECK(tidewater_files_sync(files, number) == 0);
+        FAILS(tidewater_files_enter(files, "/tmp") == -1, EINVAL);
+        hears();
         _exit(0);
     }
     int how;
@@ -311,6 +344,11 @@ static void sharing(struct tidewater_log *log) {
     shared.generation++;
     FAILS(tidewater_join(&shared, NULL) == NULL, ESTALE);
     CHECK(fcntl(shared.ring_fd, F_GETFD) == -1 && fcntl(shared.doorbell_fd, F_GETFD) == -1);
+    /* Whatever is wrong with it. */
+    CHECK(tidewater_share(log, &shared) == 0 && close(shared.doorbell_fd) == 0);
+    shared.doorbell_fd = -1;
+    FAILS(tidewater_join(&shared, NULL) == NULL, EINVAL);
+    CHECK(fcntl(shared.ring_fd, F_GETFD) == -1);
 }
 
 /* argv[2], if given, is the process of the device, which is killed here; a line of standard input then tells that the next one serves. */
@@ -343,6 +381,7 @@ int main(int argc, char **argv) {
     log = open_log(argv[1], TIDEWATER_RING, &found);
     CHECK(log != NULL);
     writing(log);
+    waiting(log);
     threads_and_forks(log);
     sharing(log);
     if (argc > 2)

@@ -211,7 +211,7 @@ fn log_help(failure: Failure, error: &LiveError) -> Failure {
         LiveError::Busy { .. } => {
             failure.help("a log has one program at a time: end the one that runs")
         }
-        LiveError::Gone => failure.help(
+        LiveError::Gone | LiveError::Taken => failure.help(
             "a function has one program at a time: end the one that runs, or serve another with a second --vfio-user SOCKET",
         ),
         LiveError::Unreachable { .. } => {

@@ -20,8 +20,9 @@ use super::kept::Bring;
 use super::replay::Report;
 use super::run::{Ended, Plain, Run, RunError, Setup, TICK};
 use super::set::{Files, FilesError, Real, Sync};
-use super::table::{Locked, Place, REAL};
+use super::table::{HELD, Locked, Place, REAL};
 use crate::live::inode::{size, which_of};
+use crate::live::thread;
 
 /// What became of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +83,7 @@ impl OwnFiles {
                 }
             }
         };
-        let keeper = std::thread::Builder::new().name("tidewater-files".into()).spawn(keep);
+        let keeper = thread::spawn("tidewater-files", keep);
         let keeper = keeper.map_err(|error| RunError::System { what: "start a thread", error })?;
         let (open, left, keeper, owner) = (Mutex::default(), Mutex::default(), Some(keeper), std::process::id());
         Ok((OwnFiles { run, open, left, over, keeper, owner }, report))
@@ -117,7 +118,8 @@ impl OwnFiles {
         let path = canonicalize(path).map_err(errno)?;
         let file = match self.run.held().find(&path) {
             Some(file) => file,
-            None => Arc::new(File::open(&path).map_err(errno)?),
+            // Not waited for, should it be a pipe.
+            None => Arc::new(OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(&path).map_err(errno)?),
         };
         self.entered(file, &path)
     }
@@ -134,9 +136,19 @@ impl OwnFiles {
     }
 
     fn entered(&self, file: Arc<File>, path: &Path) -> Result<usize, FilesError> {
-        let place = self.files().enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?;
-        let place = place.ok_or(FilesError::System(Errno::ENOENT))?;
-        let mut opened = self.opened();
+        if !file.metadata().map_err(errno)?.is_file() {
+            return Err(FilesError::System(Errno::EINVAL)); // Nothing that could come back.
+        }
+        let (place, mut opened) = loop {
+            let place = self.files().enter(file.as_fd(), path.as_os_str().as_bytes(), &Plain)?;
+            let place = place.ok_or(FilesError::System(Errno::ENOENT))?;
+            let opened = self.opened();
+            // It may just have given way to another.
+            if let Some(_locked) = self.files().lock(place, file.as_fd(), false)? {
+                self.files().table().flag(place, HELD);
+                break (place, opened);
+            }
+        };
         let number = opened.iter().position(Option::is_none).unwrap_or(opened.len());
         if number == opened.len() {
             opened.push(None);
@@ -152,7 +164,11 @@ impl OwnFiles {
     pub fn close(&self, number: usize) -> Result<(), FilesError> {
         let closed = self.find(number)?;
         let brought = self.bring(&closed, || self.run.kept().remove(number));
-        self.opened()[number] = None;
+        let mut opened = self.opened();
+        opened[number] = None;
+        if !opened.iter().flatten().any(|open| open.place == closed.place) && self.files().table().is(closed.place) {
+            self.files().table().unflag(closed.place, HELD);
+        }
         brought
     }
 

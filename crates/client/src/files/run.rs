@@ -23,7 +23,7 @@ use super::held::Held;
 use super::kept::Kept;
 use super::replay::{ReplayError, Report, Rules, recover};
 use super::set::{Files, FilesError, Real, sync_folder};
-use super::table::{Counter, GONE, PathBytes, Place, Table};
+use super::table::{Counter, FILES_MAX, GONE, PathBytes, Place, Table};
 use super::{Globs, hand_over};
 use crate::live::{Level, LiveError, Log, Options};
 
@@ -39,6 +39,9 @@ const ASK: Duration = Duration::from_millis(200);
 const FILLED_PARTS: u64 = 4;
 /// But no more often: else files were synced for nearly each write of a program that fills a small ring.
 const FILLED_EVERY: Duration = Duration::from_millis(50);
+/// From so many files on, those that nobody changes give way to others at a checkpoint; and from so many on one is due where nothing else is.
+const CROWD: usize = FILES_MAX / 2;
+const CROWD_DUE: usize = FILES_MAX - FILES_MAX / 8;
 /// In rings that are smaller nothing is left: they are full before files are synced.
 const LEFT_MIN: u64 = 4 << 20;
 /// How long an append waits for a ring that is full.
@@ -363,7 +366,9 @@ impl<J: Backing> Run<J> {
         state.looked = Instant::now();
         log.is_there()?;
         log.seal()?;
+        let mut files = 0;
         for place in table.entries() {
+            files += 1;
             if table.is_orphaned(place)
                 && let Some((file, _)) = self.open(place)
             {
@@ -373,6 +378,7 @@ impl<J: Backing> Run<J> {
         let fills_ring = self.leave(&mut state)
             && end - state.trimmed >= log.ring_bytes() / FILLED_PARTS
             && state.at.elapsed() >= FILLED_EVERY;
+        let is_crowded = files >= CROWD_DUE;
         if !is_short && !fills_ring && end < state.ask_at && state.asked.elapsed() < ASK {
             return Ok(None);
         }
@@ -383,7 +389,7 @@ impl<J: Backing> Run<J> {
         state.ask_at = end + (room.bytes / 4).saturating_sub(room.used).min(table.limit().saturating_sub(end)) / 4;
         let is_full = room.used.saturating_mul(4) >= room.bytes;
         // Without anything new it is another lane that fills the pages, and what this one has may be in their way.
-        let is_due = state.at.elapsed() >= EVERY && (is_new || is_full);
+        let is_due = state.at.elapsed() >= EVERY && (is_new || is_full || is_crowded);
         if !is_due && !(is_new && (is_full || is_short || fills_ring)) {
             return Ok(None);
         }
@@ -461,14 +467,19 @@ impl<J: Backing> Run<J> {
         if !last {
             self.say_session()?;
         }
+        let is_crowded = !last && places.len() >= CROWD;
         let mut folders: Vec<PathBuf> = Vec::new();
         for (place, bind, name) in places {
             let Some((file, path)) = self.open(place) else {
                 self.lost(place, &bind, &name)?;
                 continue;
             };
-            self.ready(place, file.as_fd(), (!last).then_some((&bind, &name))).map_err(file_error(&path))?;
+            let rests =
+                self.ready(place, file.as_fd(), (!last).then_some((&bind, &name))).map_err(file_error(&path))?;
             Plain.sync(file.as_fd()).map_err(FilesError::System).map_err(file_error(&path))?;
+            if rests && is_crowded {
+                self.files.give_way(place, file.as_fd()).map_err(file_error(&path))?;
+            }
             done.files += 1;
             let folder = path.parent().unwrap_or(&path);
             if !folders.iter().any(|one| one == folder) {
@@ -496,21 +507,22 @@ impl<J: Backing> Run<J> {
     }
 
     /// Before a file is synced. Whoever recorded a change of it before has made it once its lock was free. What is told again of it, if anything, makes what was
-    /// said before superfluous.
+    /// said before superfluous. Returns whether nobody has changed it since the last time.
     fn ready(
         &self,
         place: Place,
         file: BorrowedFd<'_>,
         again: Option<(&FileBind, &PathBytes)>,
-    ) -> Result<(), FilesError> {
+    ) -> Result<bool, FilesError> {
         match (self.files.lock(place, file, false)?, again) {
             (Some(locked), again) => {
                 self.bring(place)?;
                 // Of one that is real, too: it may have left just now, behind records that are not trimmed.
-                again.map_or(Ok(()), |_| self.files.say_again(&locked))
+                again.map_or(Ok(()), |_| self.files.say_again(&locked))?;
+                Ok(locked.rests())
             }
-            (None, Some((bind, name))) => self.files.say_name(place, bind, name),
-            (None, None) => Ok(()),
+            (None, Some((bind, name))) => self.files.say_name(place, bind, name).map(|()| false),
+            (None, None) => Ok(false),
         }
     }
 
@@ -581,6 +593,8 @@ impl<J: Backing> Run<J> {
 mod tests {
     use super::super::replay::tests::{Memory, new_file};
     use super::super::set::Journal;
+    use super::super::set::tests::Nothing;
+    use super::super::table::HELD;
     use super::*;
     use std::os::unix::fs::FileExt;
 
@@ -611,5 +625,58 @@ mod tests {
             let (report, found) = files.journal().recovered(&path);
             assert_eq!((report.unbound, found.as_slice()), (0, &b"new"[..]), "{stays}");
         }
+    }
+
+    /// A run has places for some files, and a program may write more of them, one after another.
+    #[test]
+    fn files_that_nobody_changes_give_way_to_others_and_come_back() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory: there are many files");
+        let setup = Setup {
+            target: String::new(),
+            lane: 0,
+            level: Some(Level::Ring),
+            globs: Globs::from_text("/**"),
+            owners: Vec::new(),
+            forget: false,
+        };
+        let (run, _) = Run::over(&setup, Memory::default()).expect("memory");
+        let files = run.files();
+        files.table().set_limit(u64::MAX, 4096);
+        let checkpoint = || {
+            let mut state = run.state.lock().expect("nobody panics");
+            run.checkpoint(&mut state, false).expect("nothing fails");
+        };
+        let enter = |path: &Path, file: &File| {
+            let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).expect("there is a place");
+            place.expect("it has a name")
+        };
+        let write = |place: Place, file: &File, text: &[u8], at: u64| {
+            let locked = files.lock(place, file.as_fd(), false).expect("nobody died").expect("it is there");
+            locked.begin(at, at + text.len() as u64);
+            files.write(&locked, at, text).expect("memory takes it");
+            file.write_all_at(text, at).expect("there is room");
+            locked.end();
+        };
+        let (first_path, first) = new_file(folder.path(), "first");
+        let (busy_path, busy) = new_file(folder.path(), "busy");
+        let (layers_path, layers) = new_file(folder.path(), "layers");
+        let [gone, stays, held] =
+            [(&first_path, &first), (&busy_path, &busy), (&layers_path, &layers)].map(|(path, file)| enter(path, file));
+        write(gone, &first, b"one", 0);
+        files.table().flag(held, HELD);
+        for number in 0..FILES_MAX + FILES_MAX / 4 {
+            let (path, file) = new_file(folder.path(), &format!("{number}"));
+            write(enter(&path, &file), &file, b"bytes", 0);
+            if number % (FILES_MAX / 4) == 0 {
+                write(stays, &busy, &[number as u8], 0);
+                checkpoint();
+            }
+        }
+        assert!(!files.table().is(gone) && files.table().is(stays) && files.table().is(held));
+        let back = enter(&first_path, &first);
+        assert!(back != gone);
+        write(back, &first, b"two", 3);
+        let (report, found) = files.journal().recovered(&first_path);
+        assert_eq!((report.unbound, found.as_slice()), (0, &b"onetwo"[..]));
     }
 }

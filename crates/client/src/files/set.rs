@@ -23,7 +23,7 @@ use super::PATIENCE;
 use super::compare::{same, same_at_end};
 use super::delta::{Bases, KEPT_MIN};
 use super::handle::{identify, is_same, is_same_there};
-use super::table::{Counter, GONE, Locked, Place, REAL, Table};
+use super::table::{Counter, GONE, HELD, Locked, Place, REAL, SYNCS, Table};
 use crate::live::inode::size;
 use crate::live::{Level, LiveError, Written};
 
@@ -91,6 +91,9 @@ pub const COPY: usize = 8 << 10;
 pub const COPY_SMALL: usize = 512;
 /// Zeroes at the end of what is written that are worth a record of their own.
 pub(super) const ZEROES_MIN: usize = 512;
+
+/// How long a file waits for a place in the table: two checkpoints, and their syncs.
+const PLACE: Duration = Duration::from_secs(5);
 
 /// A file that something real is to be done with.
 pub trait Real {
@@ -359,6 +362,19 @@ impl<J: Journal> Files<J> {
     pub fn enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
         self.check()?;
         self.admit()?;
+        let start = Instant::now();
+        loop {
+            match self.try_enter(file, path, real) {
+                // Checkpoints make room: of what nobody changes.
+                Err(FilesError::TooMany) if self.check().is_ok() && start.elapsed() < PLACE => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn try_enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
         let all = self.for_good(self.table.lock_all())?;
         let about = fstat(file)?;
         if about.st_nlink == 0 {
@@ -381,9 +397,9 @@ impl<J: Journal> Files<J> {
         if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
             return Err(FilesError::System(Errno::ENAMETOOLONG));
         }
+        let place = self.table.reserve().ok_or(FilesError::TooMany)?;
         real.sync(file)?;
         sync_folder(path, real)?;
-        let place = self.table.reserve().ok_or(FilesError::TooMany)?;
         let bind = self.table.set_path(place, &is, path);
         self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path])?;
         self.table.publish(place, about.st_dev, about.st_ino);
@@ -416,6 +432,21 @@ impl<J: Journal> Files<J> {
         if stays {
             self.table.flag(place, REAL);
         } else {
+            self.table.remove(place);
+        }
+        Ok(())
+    }
+
+    /// Gives the place of a file to another, if nobody has changed it since [`Locked::rests`], and it was synced since: what is written to it next brings it back. Whoever
+    /// makes something else durable by then waits for the log.
+    ///
+    /// # Errors
+    /// The log's, and those of the system.
+    pub(super) fn give_way(&self, place: Place, file: BorrowedFd<'_>) -> Result<(), FilesError> {
+        let Some(locked) = self.lock(place, file, false)? else { return Ok(()) };
+        // A program that gets the descriptor by execve(2) learns from the place alone that its writes are syncs.
+        if locked.is_idle() && self.table.flags(place) & (REAL | GONE | HELD | SYNCS) == 0 {
+            self.put(change(FileChangeKind::Leave, place), &[])?;
             self.table.remove(place);
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::live::memory::Mapping;
 use crate::live::{Level, LiveError, owner};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Files that are on the log at once, at most.
 pub const FILES_MAX: usize = 1024;
 const HEAD: u64 = 4096;
@@ -72,6 +72,7 @@ mod word {
     pub(super) const INODE: u64 = 24;
     pub(super) const PENDING: u64 = 32;
     pub(super) const FLAGS: u64 = 48;
+    pub(super) const CHANGED: u64 = 56;
     pub(super) const BIND: u64 = 64;
     pub(super) const LAST: u64 = 256;
     pub(super) const BASES: u64 = 272;
@@ -86,6 +87,8 @@ pub const ASKS: u64 = 2;
 pub const REAL: u64 = 4;
 /// Its last name was removed: the entry may be another file's.
 pub const GONE: u64 = 8;
+/// A layer changes the file by a number that it was given: the file stays.
+pub(super) const HELD: u64 = 16;
 
 /// In the end of what is about to change, which is below it: a signal handler has changed the file meanwhile.
 const INTERRUPTED: u64 = 1 << 63;
@@ -334,6 +337,11 @@ impl Table {
         self.word(place.entry, word::FLAGS).fetch_or(flags, Ordering::AcqRel);
     }
 
+    /// Takes flags of an entry back.
+    pub fn unflag(&self, place: Place, flags: u64) {
+        self.word(place.entry, word::FLAGS).fetch_and(!flags, Ordering::AcqRel);
+    }
+
     /// Which file an entry is, read under its lock or the table's.
     pub fn bind(&self, place: Place) -> FileBind {
         let mut bytes = [0; FileBind::SIZE];
@@ -368,6 +376,7 @@ impl Table {
         let entry = entry.or_else(|| (0..used).find(gone))?;
         self.word(entry, word::ID).store(0, Ordering::Release);
         self.word(entry, word::FLAGS).store(0, Ordering::Release);
+        self.word(entry, word::CHANGED).store(1, Ordering::Release);
         self.word(entry, word::PENDING).store(0, Ordering::Release);
         self.word(entry, word::PENDING + 8).store(0, Ordering::Release);
         self.word(entry, word::LAST + 8).store(0, Ordering::Release);
@@ -463,6 +472,7 @@ impl Locked<'_> {
     pub fn begin(&self, from: u64, to: u64) {
         let word = |at| self.table.word(self.place.entry, word::PENDING + at);
         self.table.word(self.place.entry, word::LAST + 8).store(0, Ordering::Release);
+        self.table.word(self.place.entry, word::CHANGED).store(1, Ordering::Release);
         let (from, to) = match self.pending() {
             None => (from, to.max(from + 1)),
             // One of them is a signal handler's. Where both append, each may be behind the other.
@@ -476,6 +486,16 @@ impl Locked<'_> {
         // The end says whether there is anything; it is stored last, and cleared first.
         word(0).store(from, Ordering::Release);
         word(8).store(to.min(INTERRUPTED - 1) | mark, Ordering::Release);
+    }
+
+    /// Whether nothing has changed the file since [`Locked::rests`].
+    pub fn is_idle(&self) -> bool {
+        self.table.load(self.place.entry, word::CHANGED) == 0
+    }
+
+    /// From now on it counts whether the file is changed. Returns whether it was since the last time.
+    pub fn rests(&self) -> bool {
+        self.table.word(self.place.entry, word::CHANGED).swap(0, Ordering::AcqRel) == 0
     }
 
     /// Whether a signal handler has changed the file amid this change: its record is behind this one's, and its bytes may have come before, or where these were

@@ -23,6 +23,8 @@ pub enum LiveError {
     },
     /// The device has gone, or the connection to it. What is in the ring stays: reattach.
     Gone,
+    /// The device turned this client away: a function has one at a time, and another is connected.
+    Taken,
     /// The device did not answer in time: what it answers later is of no use. As if it had gone: reattach.
     NoReply,
     /// The device does not let rings be mapped.
@@ -125,12 +127,17 @@ impl LiveError {
         }
     }
 
+    /// What it means to be left before anything was said.
+    pub(crate) fn turned_away(self) -> LiveError {
+        if let LiveError::Gone = self { LiveError::Taken } else { self }
+    }
+
     pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> LiveError {
         move |errno| LiveError::System { what, errno }
     }
 
     /// The error as a number of the system: EAGAIN ring full, ENOSPC untrimmed log, ENXIO bytes that are gone, ETIMEDOUT outcome unknown, EPIPE device
-    /// gone, ESTALE the stream goes on elsewhere, EIO broken for good, ENOTSUP a level that nothing
+    /// gone, EBUSY another client's, ESTALE the stream goes on elsewhere, EIO broken for good, ENOTSUP a level that nothing
     /// offers, or what only the process that opened the log can do.
     pub fn errno(&self) -> i32 {
         let errno = match self {
@@ -143,7 +150,7 @@ impl LiveError {
             LiveError::NotAvailable(_) | LiveError::NotMapped | LiveError::Joined => Errno::EOPNOTSUPP,
             LiveError::Target(_) | LiveError::TooLarge { .. } => Errno::EINVAL,
             LiveError::NoLane { .. } => Errno::ENODEV,
-            LiveError::Busy { .. } | LiveError::Writers => Errno::EBUSY,
+            LiveError::Busy { .. } | LiveError::Taken | LiveError::Writers => Errno::EBUSY,
             LiveError::Unreachable { error, .. } | LiveError::Refused { error, .. } => {
                 error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
             }
@@ -162,6 +169,9 @@ impl fmt::Display for LiveError {
             LiveError::Target(target) => write!(f, "`{target}` is no target: give vfio-user:SOCKET"),
             LiveError::Unreachable { path, error } => write!(f, "{}: {error}", path.display()),
             LiveError::Gone => f.write_str("the device has gone; what is in the ring stays: reattach"),
+            LiveError::Taken => {
+                f.write_str("the device serves another client, or was just ending: a function has one client at a time")
+            }
             LiveError::NoReply => f.write_str("the device does not answer; what is in the ring stays: reattach"),
             LiveError::NotMapped => {
                 f.write_str("the device lets no rings be mapped: start `tidewater serve` with --ring")

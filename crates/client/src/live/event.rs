@@ -11,7 +11,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::error::LiveError;
 use super::level::Level;
 use super::log::Log;
-use super::owner;
+use super::{owner, thread};
 
 /// How long the watcher looks at one before it looks at all.
 const STEP: Duration = Duration::from_millis(1);
@@ -74,8 +74,7 @@ impl Log {
 fn start(log: &Arc<Log>, first: Waiting) -> Result<Sender<Waiting>, LiveError> {
     let (sender, receiver) = channel();
     let log = Arc::downgrade(log);
-    let thread = std::thread::Builder::new().name("tidewater-log".to_owned());
-    thread.spawn(move || watch(&log, first, &receiver)).map_err(|error| LiveError::System {
+    thread::spawn("tidewater-log", move || watch(&log, first, &receiver)).map_err(|error| LiveError::System {
         what: "start a thread",
         errno: Errno::from_raw(error.raw_os_error().unwrap_or_default()),
     })?;
@@ -96,7 +95,13 @@ fn watch(log: &Weak<Log>, first: Waiting, more: &Receiver<Waiting>) {
         }
         let Some(log) = log.upgrade() else { break };
         if let Some(next) = all.iter().min_by_key(|waiting| waiting.end) {
-            let _ = log.wait(next.end, next.level, STEP);
+            if log.tail() < next.end {
+                // Somebody has to append it first, or to end what lies before, or is dead.
+                let _ = log.seal();
+                std::thread::sleep(STEP);
+            } else {
+                let _ = log.wait(next.end, next.level, STEP);
+            }
         }
         all.retain(|waiting| {
             let still = matches!(log.wait(waiting.end, waiting.level, Duration::ZERO), Err(LiveError::TimedOut { .. }));

@@ -97,7 +97,7 @@ fn patiently<T>(mut connect: impl FnMut() -> Result<T, LiveError>) -> Result<T, 
             other => return other,
         }
     }
-    connect()
+    connect().map_err(LiveError::turned_away)
 }
 
 fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LiveError> {
@@ -609,7 +609,8 @@ impl Log {
                 return Err(LiveError::TimedOut { at, wanted: end });
             }
             turns += 1;
-            if turns < 32 { std::hint::spin_loop() } else { std::thread::yield_now() }
+            // Who waits for what nobody has appended yet takes no processor from who may.
+            if turns < 32 { std::hint::spin_loop() } else { pause(64 + turns / 16) }
         }
     }
 

@@ -32,6 +32,7 @@ pub(crate) mod owner;
 mod ring;
 pub(crate) mod socket;
 mod stores;
+pub(crate) mod thread;
 mod writer;
 
 pub use copy::Disk;

@@ -1,15 +1,16 @@
 //! SQLite's VFS and RocksDB's FileSystem on a served drive: their logs go to the device, and what SQLite committed comes back from there when the process
 //! is killed and its files lose what was never synced.
 
+mod rocksdb;
+
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use tidewater_tests::capi::{Installed, said};
 use tidewater_tests::databases::witness::Witness;
 use tidewater_tests::ring::Device;
-use tidewater_tests::{root, skipped};
+use tidewater_tests::skipped;
 
 fn installed() -> &'static Installed {
     Installed::at(env!("CARGO_TARGET_TMPDIR"))
@@ -445,6 +446,61 @@ fn a_database_on_the_log_stays_locked_and_is_written_by_the_log_alone() {
     shell.kill();
 }
 
+/// A process has one log: a database that asks for another, or for more than it promises, does not get what it did not ask for.
+#[test]
+fn a_database_that_asks_for_another_log_than_its_process_has_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
+    let device = Device::start(folder.path(), &LOG);
+    let mut shell = Shell::start_as(folder.path(), &layer, |command| {
+        command.env_remove("TIDEWATER_DEVICE");
+    });
+    shell.open(&device, "my.db", "level=ring");
+    shell.ask("CREATE TABLE t (a);");
+    let attach = |how: &str| format!("ATTACH 'file:other.db?vfs=tidewater{how}' AS other;");
+    let target = device.target();
+    for how in [
+        "&device=vfio-user:elsewhere",
+        "&level=destaged",
+        "&level=neither",
+        "&lane=1",
+        "&lane=16",
+        "&lane=-1",
+        "&window=0+4112",
+        &format!("&window=0+4112&device={target}"),
+    ] {
+        shell.ask(&attach(how));
+        assert!(!shell.ask("PRAGMA database_list;").contains("other"), "{how}");
+        assert!(!folder.path().join("other.db").exists(), "{how}");
+    }
+    for how in ["", "&level=ring", &format!("&lane=0&level=ring&device={target}")] {
+        shell.ask(&attach(how));
+        shell.ask("CREATE TABLE IF NOT EXISTS other.u (b); INSERT INTO other.u VALUES (7);");
+        assert!(shell.ask("PRAGMA database_list;").contains("other"), "{how}");
+        shell.ask("DETACH other;");
+    }
+    // It counts what it was refused.
+    shell.kill();
+    drop(device);
+}
+
+/// Where the VFS below has no index in shared memory (unix-none), SQLite hears that there is none, and calls nothing that is not there.
+#[test]
+fn a_vfs_below_without_shared_memory_has_no_write_ahead_log() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
+    let device = Device::start(folder.path(), &LOG);
+    let mut shell = Shell::start_as(folder.path(), &layer, |command| {
+        command.args(["-vfs", "unix-none"]);
+    });
+    shell.open(&device, "my.db", "level=ring");
+    assert_eq!(shell.ask("PRAGMA journal_mode = WAL;"), "delete");
+    shell.ask("CREATE TABLE t (a); INSERT INTO t VALUES (7);");
+    assert_eq!(shell.ask("SELECT a FROM t;"), "7");
+    shell.end();
+    drop(device);
+}
+
 #[test]
 fn sqlite_says_what_is_missing_and_fails_when_the_device_goes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -481,269 +537,20 @@ fn sqlite_says_what_is_missing_and_fails_when_the_device_goes() {
     shell.kill();
 }
 
+/// A program that ends well behind its device's back has files that are not drained: somebody has to hear of it.
 #[test]
-fn rocksdb_commits_through_the_device() {
+fn a_log_that_could_not_be_emptied_at_the_end_of_a_program_is_told() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", folder.path()) else {
-        return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
-    };
-    if Command::new("ldb").arg("--version").output().is_err() {
-        return skipped(1, "no ldb (rocksdb-tools)");
-    }
+    let Some(layer) = sqlite_layer(folder.path()) else { return };
     let device = Device::start(folder.path(), &LOG);
-    let uri = format!("--fs_uri=tidewater://{}", device.target());
-    let tool = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new(program);
-        command.current_dir(folder.path()).env("LD_PRELOAD", &layer).env("TIDEWATER_LEVEL", "ring");
-        command.arg(&uri).args(arguments);
-        command
-    };
-    let mut bench =
-        tool("db_bench", &["--db=r", "--benchmarks=fillsync", "--num=3000", "--value_size=64", "--threads=2"]);
-    let said_by = said(bench.stderr(Stdio::null()));
-    assert!(said_by.contains("fillsync"), "{said_by}");
-
-    // Another process goes on with it, and a third finds what both wrote.
-    let mut writer = tool("ldb", &["--db=r", "--create_if_missing", "batchput"]);
-    for i in 0..50 {
-        writer.arg(format!("key{i}")).arg(format!("value{i}"));
-    }
-    assert!(said(&mut writer).contains("OK"));
-    let mut check = tool("ldb", &["--db=r", "checkconsistency"]);
-    assert!(said(&mut check).contains("OK"));
-    let value = said(tool("ldb", &["--db=r", "get", "key49"]).stderr(Stdio::null()));
-    assert_eq!(value.trim(), "value49");
-}
-
-/// RocksDB behind a socket (`tests/databases/rocksdb.cc`).
-struct Rocks {
-    child: Child,
-    stream: UnixStream,
-}
-
-impl Rocks {
-    /// Compiles it.
-    fn compile(into: &Path) -> PathBuf {
-        let server = into.join("server");
-        let mut compiler = Command::new("c++");
-        compiler.args(["-std=c++17", "-O1", "-o"]).arg(&server).arg(root().join("tests/databases/rocksdb.cc"));
-        said(compiler.args(["-lrocksdb", "-pthread"]));
-        server
-    }
-
-    /// Starts one on the folder `r`, and waits until it answers. `with`: for its environment.
-    fn start(folder: &Path, server: &Path, preload: &str, uri: &str, with: &[(&str, &str)]) -> Rocks {
-        let socket = folder.join("rocks.sock");
-        let _ = std::fs::remove_file(&socket);
-        let mut command = Command::new(server);
-        command.current_dir(folder).arg("r").arg(&socket).args(["sync", uri]).envs(with.iter().copied());
-        let mut child = command.env("LD_PRELOAD", preload).spawn().expect("it starts");
-        loop {
-            if let Ok(stream) = UnixStream::connect(&socket) {
-                return Rocks { child, stream };
-            }
-            assert!(child.try_wait().expect("it is our child").is_none(), "it ended");
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-    }
-
-    /// The lines that answer a line, less the last, which must be `ok`.
-    fn ask(&mut self, line: &str) -> Vec<String> {
-        self.stream.write_all(format!("{line}\n").as_bytes()).expect("it reads");
-        let mut lines = Vec::new();
-        for answer in BufReader::new(&self.stream).lines() {
-            match answer.expect("it answers").as_str() {
-                "ok" => return lines,
-                error if error.starts_with("error ") => panic!("{line}: {error}"),
-                other => lines.push(other.to_owned()),
-            }
-        }
-        panic!("{line}: it ended");
-    }
-
-    fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
-    }
-}
-
-impl Drop for Rocks {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Commits, kills RocksDB and the device, takes all files and the image back to what was synced, and looks for the commits.
-fn rocksdb_is_killed(how: &str, settings: &[&str], ring: bool) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let here = folder.path();
-    let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", here) else {
-        return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
-    };
-    if Command::new("ldb").arg("--version").output().is_err() {
-        return skipped(1, "no ldb (rocksdb-tools)");
-    }
-    let server = Rocks::compile(here);
-    let witness = Witness::build(here).expect("a C compiler");
-    let (shadows, drive, data) = (here.join("shadows"), here.join("d"), here.join("r"));
-    for path in [&shadows, &drive, &data] {
-        std::fs::create_dir(path).expect("a folder");
-    }
-    let lent = if ring { &["--ring", "ring"][..] } else { &[] };
-    let start =
-        || Device::start_as(&drive, &[lent, settings].concat(), |command| witness.attach_tracking(command, &shadows));
-    let preload = format!("{} {}", witness.library().display(), layer.display());
-    let device = start();
-    let shadowed = shadows.display().to_string();
-    let watched = [("TIDEWATER_WITNESS", shadowed.as_str())];
-    let uri = format!("tidewater://{how}{}", device.target());
-    let mut rocks = Rocks::start(here, &server, &preload, &uri, &watched);
-    for i in 0..300 {
-        rocks.ask(&format!("commit key{i:04} {} also{i:04} {i}", "v".repeat(i % 700 + 1)));
-    }
-    rocks.kill();
-    device.kill();
-    witness.reset(&shadows, &[&data, &drive.join("drive")]).expect("the files are there");
-    // The level is DESTAGED: the ring may go with the power.
-    let _ = std::fs::remove_file(drive.join("ring"));
-
-    // The control: what the files have without the device is not all of it.
-    said(Command::new("cp").current_dir(here).args(["-r", "r", "control"]));
-    let mut control = Command::new("ldb");
-    control.current_dir(here).args(["--db=control", "scan"]);
-    let left = control.output().map(|output| output.stdout.iter().filter(|byte| **byte == b'\n').count());
-    assert!(left.is_ok_and(|left| left < 600), "nothing was lost, so nothing is shown");
-
-    let _device = start();
-    let mut rocks = Rocks::start(here, &server, &preload, &uri, &watched);
-    let found = rocks.ask("scan");
-    assert_eq!(found.len(), 600, "commits are lost");
-    assert!(found.iter().any(|line| line == "also0299 299"), "{:?}", found.last());
-    rocks.ask("check");
-    rocks.kill();
-}
-
-#[test]
-fn what_rocksdb_committed_comes_back_from_the_device() {
-    rocksdb_is_killed("", &LOG, true);
-}
-
-#[test]
-fn what_rocksdb_committed_comes_back_from_the_window() {
-    rocksdb_is_killed("window:0+4112:", &WINDOW, false);
-}
-
-#[test]
-fn what_the_layer_keeps_of_rocksdbs_log_is_there_for_its_readers_and_after_a_crash() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let here = folder.path();
-    let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", here) else {
-        return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
-    };
-    let server = Rocks::compile(here);
-    let preload = layer.display().to_string();
-    std::fs::create_dir(here.join("r")).expect("a folder");
-    let device = Device::start(here, &LOG);
-    let uri = format!("tidewater://{}", device.target());
-    let in_files = || -> u64 {
-        let files = std::fs::read_dir(here.join("r")).expect("a folder").map(|file| file.expect("a file").path());
-        let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
-        logs.map(|path| std::fs::metadata(path).expect("a file").len()).sum()
-    };
-    let start = |with: &[(&str, &str)]| Rocks::start(here, &server, &preload, &uri, with);
-    let ring = ("TIDEWATER_LEVEL", "ring");
-
-    let mut rocks = start(&[ring]);
-    let commit = |rocks: &mut Rocks, from: u32, to: u32| {
-        for i in from..to {
-            rocks.ask(&format!("commit key{i:04} {i} also{i:04} {}", "v".repeat(300)));
-        }
-    };
-    commit(&mut rocks, 0, 50);
-    assert_eq!(rocks.ask("updates"), ["100"]);
-    assert!(in_files() >= 50 * 300, "who read them found them elsewhere");
-    // More than is kept at a time, and than the ring holds.
-    commit(&mut rocks, 50, 600);
-    // Files are synced in between now and then.
-    let kept = (600..610).filter(|&i| {
-        let before = in_files();
-        commit(&mut rocks, i, i + 1);
-        in_files() == before
+    let mut shell = Shell::start_as(folder.path(), &layer, |command| {
+        command.stderr(Stdio::piped());
     });
-    assert!(kept.count() > 0, "nothing is kept, so nothing is shown");
-    rocks.kill();
-
-    let mut rocks = start(&[ring]);
-    assert_eq!(rocks.ask("scan").len(), 2 * 610, "commits are lost");
-    rocks.ask("check");
-    rocks.kill();
-
-    // Told to keep nothing, it doesn't.
-    let mut rocks = start(&[ring, ("TIDEWATER_KEEP", "0")]);
-    for i in 610..615 {
-        let before = in_files();
-        commit(&mut rocks, i, i + 1);
-        assert!(in_files() >= before + 300);
-    }
-    rocks.kill();
-}
-
-/// Whatever cuts a log is on the device's: by an open file and by its name, of what the layer keeps and of what is in the file.
-#[test]
-fn rocksdbs_logs_are_as_long_after_a_crash_as_they_were_cut_to() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let here = folder.path();
-    let Some(layer) = layer("rocksdb/tidewater_fs.cc", "rocksdb/file_system.h", here) else {
-        return skipped(1, "no rocksdb/file_system.h (librocksdb-dev)");
-    };
-    let program = here.join("cut");
-    let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++17", "-O1", "-o"]).arg(&program).arg(root().join("tests/programs/cut.cc"));
-    said(compiler.arg("-lrocksdb"));
-    let witness = Witness::build(here).expect("a C compiler");
-    let [shadows, plain] = ["shadows", "plain"].map(|name| here.join(name));
-    for path in [&shadows, &plain] {
-        std::fs::create_dir(path).expect("a folder");
-    }
-    let logs = |folder: &Path| {
-        [1, 2, 3, 4, 5].map(|number| std::fs::read(folder.join(format!("00000{number}.log"))).expect("it is there"))
-    };
-    let answers = said(Command::new(&program).arg(&plain));
-    let without = logs(&plain);
-    assert_eq!(without[0].len(), 40);
-
-    let mut is_shown = false;
-    for keep in ["65536", "0"] {
-        let data = here.join("logs").join(keep);
-        std::fs::create_dir_all(&data).expect("a folder");
-        let device = Device::start(here, &LOG);
-        let mut command = Command::new(&program);
-        command.arg(&data).arg(format!("tidewater://{}", device.target())).stdout(Stdio::piped());
-        command.env("LD_PRELOAD", format!("{} {}", witness.library().display(), layer.display()));
-        command.env("TIDEWATER_WITNESS", &shadows).env("TIDEWATER_LEVEL", "ring").env("TIDEWATER_KEEP", keep);
-        let mut child = command.spawn().expect("it starts");
-        let mut answered = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
-        while !answered.ends_with("done\n") && stdout.read_line(&mut answered).expect("UTF-8") > 0 {}
-        assert_eq!(answered, answers);
-        child.kill().expect("it waits");
-        child.wait().expect("it is our child");
-        device.kill();
-        witness.reset(&shadows, &[&data]).expect("the files are there");
-        is_shown |= logs(&data) != without;
-        let device = Device::start(here, &LOG);
-        let recovered = tidewater_tests::run(here, &["recover", "--device", &device.target()]);
-        assert!(recovered.status.success(), "{recovered:?}");
-        let found = logs(&data);
-        for (found, without) in found.iter().zip(&without) {
-            let (found, without) = (String::from_utf8_lossy(found), String::from_utf8_lossy(without));
-            assert_eq!(found, without, "{keep} kept: {recovered:?}");
-        }
-        device.kill();
-        for file in ["drive", "ring"] {
-            std::fs::remove_file(here.join(file)).expect("it was there");
-        }
-    }
-    assert!(is_shown, "nothing was lost");
+    shell.open(&device, "my.db", "level=ring");
+    shell.ask("CREATE TABLE t (a);");
+    device.kill();
+    writeln!(shell.stdin, ".quit").expect("it reads");
+    let output = shell.child.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("the log keeps what is not synced of its files"), "{errors}");
 }
