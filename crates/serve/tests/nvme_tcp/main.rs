@@ -3,5 +3,6 @@
 mod hostile;
 mod loopback;
 mod mock;
+mod patience;
 mod raw;
 mod speed;
