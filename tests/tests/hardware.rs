@@ -46,7 +46,7 @@ impl Served {
         let start = Instant::now();
         loop {
             match Device::open(&self.device.target()) {
-                Err(HardwareError::Served(LiveError::Gone)) if start.elapsed() < TIME => {
+                Err(HardwareError::Served(LiveError::Taken)) if start.elapsed() < TIME => {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
                 device => return device.expect("nobody else is attached"),

@@ -568,3 +568,17 @@ os.kill(os.getppid(), 9)";
     assert_eq!(fs::read_to_string(&first).expect("it is there"), "onetwo");
     drop(device);
 }
+
+/// Whoever gives a pattern that matches nothing has all flushes as before, and would wonder why nothing is faster.
+#[test]
+fn a_pattern_that_no_file_matched_is_told() {
+    let folder = folder();
+    let device = device(folder.path());
+    let line = ["sh", "-c", "echo line >> a.log"];
+    let run = |pattern: &str| text(&run_on_log(folder.path(), &["--log", pattern], &line).stderr);
+    let said = run("a.lok");
+    let whole = folder.path().canonicalize().expect("it is there").join("a.lok");
+    assert!(said.contains("no file came onto the log") && said.contains(&whole.display().to_string()), "{said}");
+    assert!(!run("*.log").contains("no file came"));
+    drop(device);
+}

@@ -57,13 +57,13 @@ impl Served {
     fn try_log(&self, blocks: u64) -> Result<WindowLog, LiveError> {
         attached(
             || WindowLog::open(&format!("window:0+{blocks}:{}", self.target())),
-            |error| matches!(error, LiveError::Gone),
+            |error| matches!(error, LiveError::Taken),
         )
     }
 
     fn device(&self) -> Device {
-        let gone = |error: &HardwareError| matches!(error, HardwareError::Served(LiveError::Gone));
-        attached(|| Device::open(&self.target()), gone).expect("nobody else is attached")
+        let taken = |error: &HardwareError| matches!(error, HardwareError::Served(LiveError::Taken));
+        attached(|| Device::open(&self.target()), taken).expect("nobody else is attached")
     }
 
     fn kill(self) {
@@ -197,6 +197,20 @@ fn what_is_no_log_is_refused_in_words() {
 }
 
 /// Threads that trim at once, and do not know of each other how far: the durable head never goes back.
+/// A function has one client, and the next one hears so: its device has not gone.
+#[test]
+fn a_client_that_is_turned_away_hears_of_the_other() {
+    let folder = folder();
+    let served = Served::start(folder.path(), None);
+    let log = served.log();
+    let target = format!("window:0+{BLOCKS}:{}", served.target());
+    let other = WindowLog::open(&target).expect_err("a function has one client");
+    assert!(matches!(other, LiveError::Taken), "{other}");
+    assert!(other.to_string().contains("another client"), "{other}");
+    drop(log);
+    drop(served.log());
+}
+
 #[test]
 fn threads_that_trim_at_once_leave_a_log() {
     let folder = folder();
@@ -396,7 +410,7 @@ fn files_on_a_log_in_the_window_are_recovered_by_hand() {
             owners: Vec::new(),
             forget: false,
         };
-        let (files, _) = attached(|| OwnFiles::open(&setup), |error| matches!(error, RunError::Log(LiveError::Gone)))?;
+        let (files, _) = attached(|| OwnFiles::open(&setup), |error| matches!(error, RunError::Log(LiveError::Taken)))?;
         let number = files.enter(&path).expect("it enters");
         files.write(number, 0, b"promised", || true).expect("there is room");
         files.sync(number).expect("it is safe");

@@ -110,6 +110,9 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     let status = match ended {
         Ok(ended) => {
             say(&drained(&ended));
+            if ended.entered == 0 {
+                say(&nothing_matched(&setup.globs));
+            }
             status
         }
         Err(error) => {
@@ -355,6 +358,14 @@ fn drained(ended: &Ended) -> String {
         let _ = writeln!(text, "{} of dead processes found and recorded anew", plural(ended.taken_over, "change"));
     }
     text
+}
+
+/// A pattern that nothing matches is most likely one that was meant otherwise, and its files are flushed as ever.
+fn nothing_matched(globs: &Globs) -> String {
+    format!(
+        "note: no file came onto the log: the program opened none for writing that --log names, which is {}\n",
+        printable(&globs.patterns().join(" or "))
+    )
 }
 
 #[cfg(test)]

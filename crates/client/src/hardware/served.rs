@@ -6,6 +6,7 @@ use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vfio_user::region;
 
 use super::{BarAccess, Completion, HardwareError, Path, Queue};
+use crate::live::LiveError;
 use crate::live::nvme::Nvme;
 use crate::live::socket::Socket;
 
@@ -20,7 +21,8 @@ pub(super) struct Function {
 impl Function {
     /// Connects, and resets and enables the controller.
     pub(super) fn open(path: &FilePath) -> Result<Function, HardwareError> {
-        Ok(Function { nvme: Nvme::start(Socket::connect(path)?)? })
+        let start = || Nvme::start(Socket::connect(path)?);
+        Ok(Function { nvme: start().map_err(LiveError::turned_away)? })
     }
 }
 
