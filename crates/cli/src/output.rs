@@ -52,6 +52,9 @@ impl Target {
             Ok(metadata) if metadata.is_dir() => return Err(refuse("it is a folder")),
             Ok(metadata) if !metadata.is_file() => Place::Direct(path.to_owned()),
             Ok(_) => Place::File(fs::canonicalize(path).map_err(|error| refuse(&reason(&error)))?),
+            Err(_) if path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+                return Err(refuse("it is the name of a folder, and there is none"));
+            }
             Err(_) => Place::File(not_there_yet(path)),
         };
         if let Place::File(file) = &place {
@@ -367,6 +370,7 @@ mod tests {
         assert!(refused(&folder).message.contains("folder"));
         let failure = refused(&folder.join("absent/r.html"));
         assert!(failure.help.as_deref().is_some_and(|help| help.starts_with("mkdir")), "{failure:?}");
+        assert!(refused(&folder.join("none/")).message.contains("the name of a folder"));
         let a = Target::new(&folder.join("a")).unwrap();
         assert!(distinct(&[Some(&a), None, Some(&a)], None).is_err());
         a.write("input").unwrap();

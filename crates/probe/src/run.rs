@@ -136,7 +136,7 @@ pub fn run(target: &mut dyn Target, options: &Options, watch: &mut dyn Watch) ->
             "map-cache" => stages::map_cache(&mut session, &mut stage, &mut known),
             "stripe" => stages::stripe(&mut session, &mut stage),
             "write-buffer" => stages::write_buffer(&mut session, options, &mut stage, &mut known),
-            "sustained" => stages::sustained(&mut session, &mut stage, &known),
+            "sustained" => stages::sustained(&mut session, options, &mut stage, &known),
             "host-memory" => stages::host_memory(&mut session, options, &mut stage, &known),
             _ => unreachable!("every stage has its function"),
         };

@@ -312,14 +312,17 @@ pub(crate) fn stripe(session: &mut Session<'_>, stage: &mut Stage) -> Result<(),
 }
 
 /// What a long write shows.
-pub(crate) fn sustained(session: &mut Session<'_>, stage: &mut Stage, known: &Known) -> Result<(), Stop> {
-    let buffered = match &known.write_buffer {
-        Some(Seen::Size(size, _)) => 2 * size,
-        Some(Seen::None) => 0,
-        _ => {
-            stage.notes.push("the write buffer is not known, and its end looks like that of a small SLC cache".into());
-            0
-        }
+pub(crate) fn sustained(
+    session: &mut Session<'_>,
+    options: &Options,
+    stage: &mut Stage,
+    known: &Known,
+) -> Result<(), Stop> {
+    // The end of a write buffer that is not known looks like that of a small SLC cache.
+    let (buffered, perhaps_buffer) = match &known.write_buffer {
+        Some(Seen::Size(size, _)) => (2 * size, 0),
+        Some(Seen::None) => (0, 0),
+        _ => (0, options.largest_cache.saturating_mul(2)),
     };
     let found = sustained::measure(session, buffered)?;
     let parts = [
@@ -329,6 +332,16 @@ pub(crate) fn sustained(session: &mut Session<'_>, stage: &mut Stage, known: &Kn
     for (what, part, title) in parts {
         let course = format!("{} were written at {:.0} MB/s on the whole", spelled(part.written), part.speed / 1e6);
         stage.verdicts.push(match part.fall {
+            Some(fall) if what == ask::SLC_CACHE && fall.at < perhaps_buffer => untold(
+                what,
+                &format!(
+                    "after {} the drive takes {:.0} MB/s instead of {:.0}, which may be the end of a write buffer: how large that is, \
+                     is not known; {course}",
+                    spelled(fall.at),
+                    fall.after / 1e6,
+                    fall.before / 1e6
+                ),
+            ),
             Some(fall) => sized(
                 what,
                 fall.at,

@@ -1,7 +1,7 @@
 //! What made the run, so that it can be made again.
 
 use crate::html::escape;
-use crate::record::{Record, WorkloadKind};
+use crate::record::{Record, Workload, WorkloadKind};
 use crate::units::{bytes, plural, plural_exact, seconds, setting, significant};
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ pub(super) fn section(out: &mut String, record: &Record) {
     footer(out, record);
 }
 
-/// The command that makes the run again: as it was given, or put together from the record.
+/// The command that makes the run again: as it was given, or put together from the record. `None` where no command does.
 pub(crate) fn command(record: &Record) -> Option<String> {
     if let Some(line) = &record.command_line {
         return Some(line.clone());
@@ -54,13 +54,33 @@ pub(crate) fn command(record: &Record) -> Option<String> {
     }
     words.extend([flag.to_owned(), quoted(&record.workload.source)]);
     for (name, value) in &record.workload.options {
-        words.push(format!("--{name}"));
-        if value != "true" {
-            words.push(quoted(value));
-        }
+        words.extend(option(name, value, &record.workload)?);
     }
     words.push(format!("--seed {}", record.seed));
     Some(words.join(" "))
+}
+
+/// The words by which `replay` takes an option, as a record names it. `None`: it has no such option.
+fn option(name: &str, value: &str, workload: &Workload) -> Option<Vec<String>> {
+    let given = |name: &str| workload.options.get(name).is_some_and(|value| value != "1");
+    let name = name.replace('_', "-");
+    let flag = format!("--{name}");
+    match name.as_str() {
+        // They follow from the other options, or from the job.
+        "pacing" | "runtime" => Some(Vec::new()),
+        // What `replay` does without a word.
+        "premap" if value == "true" => Some(Vec::new()),
+        "speedup" if value == "1" => Some(Vec::new()),
+        // Both are only there when the depth is that of a job with a rate.
+        "queue-depth" if given("speedup") => Some(Vec::new()),
+        "warmup-requests" => Some(vec!["--warm-up".into(), quoted(value)]),
+        "limit" if !given("slice") => Some(vec!["--slice".into(), quoted(&format!("..{value}"))]),
+        "skip-bad" | "compact" | "wrap" => Some(if value == "true" { vec![flag] } else { Vec::new() }),
+        "format" | "slice" | "device" | "queue-depth" | "speedup" | "precondition" | "power-cut" => {
+            Some(vec![flag, quoted(value)])
+        }
+        _ => None,
+    }
 }
 
 /// A word as a POSIX shell takes it.
@@ -159,5 +179,27 @@ mod tests {
             "tidewater replay --profile generic --set nand.channels=4 --trace 'a trace; rm '\\''x'\\''.csv' \
              --queue-depth 32 --wrap --seed 7"
         );
+    }
+
+    /// What a run notes in its record, as the bindings make it: without a command line.
+    #[test]
+    fn a_command_has_only_options_that_replay_takes() {
+        let made = |options: &[(&str, &str)]| {
+            let mut record = Record::default();
+            (record.profile.name, record.workload.source) = ("tiny".into(), "t.csv".into());
+            let owned = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            record.workload.options.extend(owned);
+            command(&record)
+        };
+        let with = |options: &str| Some(format!("tidewater replay --profile tiny --trace t.csv{options} --seed 0"));
+        let plain = [("pacing", "at arrival"), ("precondition", "steady"), ("premap", "true"), ("speedup", "1")];
+        assert_eq!(made(&plain), with(" --precondition steady"));
+        let closed =
+            [("pacing", "closed loop"), ("queue_depth", "8"), ("warmup_requests", "100"), ("skip_bad", "true")];
+        assert_eq!(made(&closed), with(" --queue-depth 8 --skip-bad --warm-up 100"));
+        assert_eq!(made(&[("queue_depth", "8"), ("speedup", "2")]), with(" --speedup 2"));
+        assert_eq!(made(&[("limit", "50"), ("power-cut", "2s")]), with(" --slice ..50 --power-cut 2s"));
+        assert_eq!(made(&[("queue_of", "operation")]), None);
+        assert_eq!(made(&[("premap", "false")]), None);
     }
 }

@@ -134,6 +134,23 @@ fn a_drive_with_more_spare_flash_collects_later() {
     assert!((40 << 20..90 << 20).contains(&little) && (120 << 20..230 << 20).contains(&much), "{little} and {much}");
 }
 
+/// A buffer is full, too, after so much.
+#[test]
+fn an_slc_cache_is_told_from_a_write_buffer_or_not_at_all() {
+    let slc = |stages: &[&str], settings: &[(&str, &str)], answer: Answer| {
+        let stages = stages.iter().map(|stage| (*stage).to_owned()).collect();
+        let options = tidewater_probe::Options { stages, ..Default::default() };
+        found(&tidewater_probe::run(&mut drive(settings), &options, &mut Unwatched), ask::SLC_CACHE, answer)
+    };
+    let verdict = slc(&["sustained"], &[("buffer.write_size", "8MiB")], Answer::CannotTell);
+    assert!(verdict.because.contains("may be the end of a write buffer"), "{verdict:?}");
+    slc(&["write-buffer", "sustained"], &[("buffer.write_size", "8MiB")], Answer::Absent);
+    let cached = [("buffer.write_size", "1MiB"), ("slc.size", "64MiB")];
+    let size = slc(&["write-buffer", "sustained"], &cached, Answer::Found).bytes.unwrap();
+    assert!((48 << 20..96 << 20).contains(&size), "{size}");
+    slc(&["sustained"], &cached, Answer::CannotTell);
+}
+
 #[test]
 fn of_a_drive_that_is_too_small_it_says_so() {
     let run = |capacity: &str, stages: &[&str]| {
@@ -257,7 +274,7 @@ fn a_drive_that_borrows_one_size_for_all_of_its_map_is_told_as_far_as_it_shows()
     assert_eq!(place.place.as_deref(), Some("host memory"), "{place:?}");
     assert!(place.because.contains("all with the host's memory, 128 MiB without"), "{place:?}");
     let growth = found(&record, ask::MAP_GROWTH, Answer::CannotTell);
-    assert!(growth.because.contains("concluded from one size") && growth.because.contains("2MiB"), "{growth:?}");
+    assert!(growth.because.contains("concluded from one size") && growth.because.contains("2 MiB"), "{growth:?}");
 }
 
 /// Asks for the end once a stage is done.
