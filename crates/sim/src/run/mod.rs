@@ -139,11 +139,13 @@ pub fn run_on(device: Device, source: impl Source, options: RunOptions) -> Resul
         if record.requests == 0 {
             record.warnings.push("the power was cut before anything was measured".into());
         }
-        let under_way = u64::from(host.outstanding());
+        let under_way = match u64::from(host.outstanding()) {
+            0 => String::new(),
+            some => format!(", nor {} under way", plural_exact(some, "request")),
+        };
         record.warnings.push(format!(
-            "the power was cut after {}: what comes later in the workload is not counted, nor {} under way",
-            seconds(now.since(Instant::ZERO).as_secs_f64()),
-            plural_exact(under_way, "request")
+            "the power was cut after {}: what comes later in the workload is not counted{under_way}",
+            seconds(now.since(Instant::ZERO).as_secs_f64())
         ));
         device = recover(device, &host, &mut record)?;
     }
