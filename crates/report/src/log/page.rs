@@ -104,28 +104,33 @@ fn latency(out: &mut String, record: &LogRecord) {
     table(out, record);
 }
 
+/// A column for each side: there are few, and figures are compared along a row.
 fn table(out: &mut String, record: &LogRecord) {
-    out.push_str(
-        "<div class=\"scroll\"><table><thead><tr><th>log to</th><th>transactions</th><th>per second</th><th>log</th><th>log per second</th>\
-         <th>transaction, mean</th><th>99 %</th><th>99.9 %</th><th>commit, mean</th><th>99 %</th><th>99.9 %</th><th>stalls</th>\
-         </tr></thead>\n<tbody>\n",
-    );
+    type Figure = fn(&Side) -> String;
+    out.push_str("<div class=\"scroll\"><table><thead><tr><th>log to</th>");
     for side in &record.sides {
-        let _ = write!(
-            out,
-            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
-            escape(name(side)),
-            grouped(side.transactions),
-            count(side.transactions_per_second),
-            bytes(side.log_bytes),
-            mib_per_second(side.log_bytes_per_second / MIB)
-        );
-        for latency in [&side.latency_us, &side.commit_us] {
-            for value in [latency.mean, latency.p99, latency.p999] {
-                let _ = write!(out, "<td>{}</td>", micros(value));
-            }
+        let _ = write!(out, "<th>{}</th>", escape(name(side)));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    let rows: [(&str, Figure); 11] = [
+        ("transactions", |side| grouped(side.transactions)),
+        ("transactions per second", |side| count(side.transactions_per_second)),
+        ("log", |side| bytes(side.log_bytes)),
+        ("log per second", |side| mib_per_second(side.log_bytes_per_second / MIB)),
+        ("transaction, mean", |side| micros(side.latency_us.mean)),
+        ("transaction, 99 %", |side| micros(side.latency_us.p99)),
+        ("transaction, 99.9 %", |side| micros(side.latency_us.p999)),
+        ("commit, mean", |side| micros(side.commit_us.mean)),
+        ("commit, 99 %", |side| micros(side.commit_us.p99)),
+        ("commit, 99.9 %", |side| micros(side.commit_us.p999)),
+        ("stalls", |side| grouped(side.stalls)),
+    ];
+    for (what, figure) in rows {
+        let _ = write!(out, "<tr><th>{what}</th>");
+        for side in &record.sides {
+            let _ = write!(out, "<td>{}</td>", figure(side));
         }
-        let _ = writeln!(out, "<td>{}</td></tr>", grouped(side.stalls));
+        out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
 }
