@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tidewater_core::profile::{Profile, Timing, builtin};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Ready, Server, Setup};
+use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Ready, SERVE_TIME, Server, Setup};
 
 /// How long anything that is waited for may take.
 pub const TIME: Duration = Duration::from_secs(20);
@@ -43,6 +43,7 @@ pub fn setup(profile: Profile, backing: Backing, bytes: u64, block_shift: u8, fo
         input_log: None,
         ring: None,
         stop: Arc::default(),
+        serve_time: SERVE_TIME,
     }
 }
 

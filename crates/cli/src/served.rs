@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
 use tidewater_core::profile::Profile;
 use tidewater_serve::control::{self, HostMemoryFault, Request};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, RingSetup, Server, Setup, TcpSetup};
+use tidewater_serve::engine::{Backing, Event, NamespaceSetup, RingSetup, SERVE_TIME, Server, Setup, TcpSetup};
 use tidewater_serve::image::Image;
 use tidewater_serve::runtime;
 
@@ -92,6 +92,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
             copy: serve.ring_copy.clone(),
         }),
         stop: interrupt::flag(),
+        serve_time: SERVE_TIME,
     };
     Ok((setup, drive.notes))
 }

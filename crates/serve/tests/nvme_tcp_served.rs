@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidewater_core::profile::{Profile, Timing, builtin};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, Server, Setup, TcpSetup};
+use tidewater_serve::engine::{Backing, Event, NamespaceSetup, SERVE_TIME, Server, Setup, TcpSetup};
 use tidewater_serve::nvme_tcp::initiator::{Controller, Error, Host, Queue, Transfer, discover};
 use tidewater_wire::fabrics::{
     CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, Nqn, PropertyGet, PropertySet, Response, property,
@@ -67,6 +67,7 @@ impl Drive {
             input_log: None,
             ring: None,
             stop: Arc::clone(&stop),
+            serve_time: SERVE_TIME,
         };
         change(&mut setup);
         let nowhere = ("127.0.0.1:0".parse().unwrap(), "nqn.2026-01.io.example:nowhere".to_owned());

@@ -161,7 +161,14 @@ impl Server {
         let mut last = Wall::now();
         loop {
             let mut active = self.turn(tell)?;
-            if self.setup.stop.load(Ordering::Relaxed) && self.ending.is_none() {
+            let is_over = self.world.now.since(Instant::ZERO) >= self.setup.serve_time;
+            if (self.setup.stop.load(Ordering::Relaxed) || is_over) && self.ending.is_none() {
+                if is_over && !self.setup.stop.load(Ordering::Relaxed) {
+                    tell(Event::Note(format!(
+                        "the device has been served for {} of its time, and its clock does not hold much more: it ends in good order; start it again",
+                        self.setup.serve_time
+                    )));
+                }
                 self.begin_ending(None);
                 active = true;
             }

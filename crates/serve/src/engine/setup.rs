@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tidewater_base::Duration;
 use tidewater_core::device::Device;
 use tidewater_core::host_memory::wanted;
 use tidewater_core::profile::Profile;
@@ -78,7 +79,12 @@ pub struct Setup {
     pub ring: Option<RingSetup>,
     /// Set when the device is to end in good order.
     pub stop: Arc<AtomicBool>,
+    /// It ends in good order when so much of its own time has passed: [`SERVE_TIME`] at most, which is for all but tests.
+    pub serve_time: Duration,
 }
+
+/// The time that a device can be served for at a stretch: 160 days. Its clock holds 213, and the farthest that it looks ahead (a host's Keep Alive Timeout) is 50.
+pub const SERVE_TIME: Duration = Duration::from_ms(160 * 86_400_000);
 
 /// What makes the drive and its controllers: enough to make the same once more.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tidewater_base::Rng;
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_serve::control::Request;
-use tidewater_serve::engine::{Backing, Setup};
+use tidewater_serve::engine::{Backing, Event, Server, Setup};
 use tidewater_serve::vfio_user::client::nvme::Buffer;
 use tidewater_wire::nvme::Sqe;
 
@@ -114,6 +114,24 @@ fn cuts(setup: &Setup, seed: u64, number: u64) {
 
 fn rng_off(cut: u64) -> u64 {
     [0, 5, 60][cut as usize % 3]
+}
+
+/// The clock of a device ends some day. What was written is there when it is started again.
+#[test]
+fn a_device_ends_in_good_order_before_its_clock_does() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut setup = setup(tiny(Timing::Model), folder.path(), Backing::File(folder.path().join("drive")), 1);
+    setup.serve_time = tidewater_base::Duration::from_ms(300);
+    let server = Server::start(setup, &mut |_| {}).expect("it starts");
+    let (begin, mut notes) = (Instant::now(), Vec::new());
+    let mut hear = |event| {
+        if let Event::Note(note) = event {
+            notes.push(note);
+        }
+    };
+    server.run(&mut hear).expect("it ends well");
+    assert!(begin.elapsed() < TIME, "{:?}", begin.elapsed());
+    assert!(matches!(&notes[..], [one] if one.contains("has been served for 300")), "{notes:?}");
 }
 
 #[test]

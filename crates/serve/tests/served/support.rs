@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidewater_core::profile::{Profile, Timing, builtin};
 use tidewater_serve::control::{Request, ask};
-use tidewater_serve::engine::{Backing, Ended, Event, NamespaceSetup, Ready, ServeError, Server, Setup};
+use tidewater_serve::engine::{Backing, Ended, Event, NamespaceSetup, Ready, SERVE_TIME, ServeError, Server, Setup};
 use tidewater_serve::vfio_user::client::nvme::{Buffer, Nvme, NvmeError, QueuePair};
 use tidewater_serve::vfio_user::client::{Client, ClientError};
 use tidewater_wire::nvme::{Cqe, DsmRange, Sqe};
@@ -51,6 +51,7 @@ pub fn setup(profile: Profile, folder: &Path, backing: Backing, functions: usize
         input_log: None,
         ring: None,
         stop: Arc::new(AtomicBool::new(false)),
+        serve_time: SERVE_TIME,
     }
 }
 
