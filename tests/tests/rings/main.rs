@@ -569,7 +569,7 @@ fn a_device_that_stops_for_a_while_has_not_gone_and_nobody_waits_longer_than_the
             }
         };
         assert!(matches!(full, LiveError::Full { .. }), "{full}");
-        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(15), "an answer may take 30: {:?}", start.elapsed());
         // Longer than a connection takes to begin.
         std::thread::sleep(Duration::from_secs(6).saturating_sub(start.elapsed()));
         signal(&device, Signal::SIGCONT);
