@@ -43,7 +43,12 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         Some("memory") => Backing::Memory,
         _ => Backing::File(serve.image.clone()),
     };
-    apart(serve, &backing)?;
+    let ring = serve.ring.clone().map(|path| RingSetup {
+        path,
+        persistent: serve.ring_persistent,
+        copy: serve.ring_copy.clone(),
+    });
+    apart(serve, &backing, ring.as_ref())?;
     let drive = drive::change(profile_of(serve, &backing)?, &serve.set)?;
     if serve.vfio_user.is_empty() && serve.nvme_tcp.is_none() {
         return Err(Failure::usage("nobody could reach the drive")
@@ -86,11 +91,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         metrics: serve.metrics,
         trace: serve.trace.clone(),
         input_log: serve.input_log.clone(),
-        ring: serve.ring.clone().map(|path| RingSetup {
-            path,
-            persistent: serve.ring_persistent,
-            copy: serve.ring_copy.clone(),
-        }),
+        ring,
         stop: interrupt::flag(),
         serve_time: SERVE_TIME,
     };
@@ -98,28 +99,22 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
 }
 
 /// Refuses files that would be written over each other: above all the image by a trace or a log.
-fn apart(serve: &Serve, backing: &Backing) -> Result<(), Failure> {
-    let image = match backing {
-        Backing::File(path) => Some(path),
-        Backing::Memory => None,
-    };
-    let rings = [("--ring", &serve.ring), ("--ring-copy", &serve.ring_copy)];
-    let of_functions =
-        rings.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))).flat_map(|(flag, path)| {
-            (0..serve.vfio_user.len().max(1)).map(move |function| match function {
-                0 => (flag, path.clone()),
-                n => (flag, PathBuf::from(format!("{}.{n}", path.display()))),
-            })
-        });
-    let files = [("--image", image), ("--trace", serve.trace.as_ref()), ("--input-log", serve.input_log.as_ref())];
-    let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path?.clone()))).chain(of_functions);
-    let sockets = serve
-        .vfio_user
-        .iter()
-        .map(|path| ("--vfio-user", path))
-        .chain(serve.control.iter().map(|path| ("--control", path)));
+fn apart(serve: &Serve, backing: &Backing, ring: Option<&RingSetup>) -> Result<(), Failure> {
+    let mut files = Vec::new();
+    if let Backing::File(path) = backing {
+        files.push(("--image", path.clone()));
+    }
+    files.extend(serve.trace.clone().map(|path| ("--trace", path)));
+    files.extend(serve.input_log.clone().map(|path| ("--input-log", path)));
+    let functions = 0..serve.vfio_user.len().max(1);
+    if let Some(ring) = ring {
+        files.extend(functions.clone().map(|function| ("--ring", ring.of(function))));
+        files.extend(functions.filter_map(|function| Some(("--ring-copy", ring.copy_of(function)?))));
+    }
+    files.extend(serve.vfio_user.iter().map(|path| ("--vfio-user", path.clone())));
+    files.extend(serve.control.clone().map(|path| ("--control", path)));
     let mut seen: Vec<(&str, PathBuf)> = Vec::new();
-    for (flag, path) in files.chain(sockets.map(|(flag, path)| (flag, path.clone()))) {
+    for (flag, path) in files {
         let place = output::place(&path);
         if let Some((other, _)) = seen.iter().find(|(_, taken)| *taken == place) {
             return Err(Failure::usage(format_args!("{other} and {flag} are the same file: {}", path.display()))

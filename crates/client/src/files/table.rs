@@ -493,7 +493,7 @@ impl Locked<'_> {
         self.table.load(self.place.entry, word::CHANGED) == 0
     }
 
-    /// From now on it counts whether the file is changed. Returns whether it was since the last time.
+    /// From now on it counts whether the file is changed. Returns whether nothing has changed it since the last time.
     pub fn rests(&self) -> bool {
         self.table.word(self.place.entry, word::CHANGED).swap(0, Ordering::AcqRel) == 0
     }

@@ -50,6 +50,11 @@ impl RingSetup {
         numbered(&self.path, function)
     }
 
+    /// Where the copy of a function's ring is on a disk.
+    pub fn copy_of(&self, function: usize) -> Option<PathBuf> {
+        self.copy.as_ref().map(|path| numbered(path, function))
+    }
+
     /// Whether what clients are told to be free has to be synced before.
     pub(super) fn needs_sync(&self) -> bool {
         self.persistent || self.copy.is_some()
@@ -171,7 +176,7 @@ impl MappedRing {
             copied: setup.copy.is_some(),
         };
         // The copy first: where it is refused, no ring is made.
-        let copy = setup.copy.as_ref().map(|path| RingCopy::open(&numbered(path, function), &shape));
+        let copy = setup.copy_of(function).map(|path| RingCopy::open(&path, &shape));
         let (copy, made) = copy.transpose().map_err(wrong)?.unzip();
         let (file, found) = RingFile::open(&path, &shape).map_err(wrong)?;
         if found == Found::Old {
