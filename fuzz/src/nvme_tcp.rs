@@ -29,6 +29,7 @@ struct Engine {
     writes: Vec<(Slot, CommandId)>,
     moved: Vec<(Slot, Result<(), MoveError>)>,
     gone: Vec<u8>,
+    gone_queues: Vec<(u8, u16)>,
     next_slot: u16,
 }
 
@@ -37,6 +38,10 @@ impl Border for Engine {
         match input {
             Input::Capsule { function, queue, sqe } => {
                 self.inbox.push_back((CommandId { function, queue, cid: sqe.cid() }, sqe));
+            }
+            Input::DisconnectQueue { function, queue } => {
+                self.inbox.retain(|(command, _)| (command.function, command.queue) != (function, queue));
+                self.gone_queues.push((function, queue));
             }
             Input::Disconnect { function } => {
                 self.inbox.retain(|(command, _)| command.function != function);
@@ -101,6 +106,10 @@ impl Engine {
                 }
                 _ => complete(target, command, Status::INVALID_OPCODE),
             }
+        }
+        // What waited for data of theirs has ended above.
+        for (function, queue) in std::mem::take(&mut self.gone_queues) {
+            target.queue_gone(function, queue);
         }
         for function in std::mem::take(&mut self.gone) {
             target.gone(function);
@@ -181,7 +190,7 @@ fn opening(connect: bool) -> Vec<u8> {
             deletes_queues: false,
             keep_alive_ms: 0,
         };
-        let host = nqn("nqn.2026-01.io.example:fuzz");
+        let host = Some(nqn("nqn.2026-01.io.example:fuzz"));
         let data = ConnectData { host_id: [9; 16], controller: CONTROLLER_ANY, subsystem: nqn(SUBSYSTEM), host };
         let pointer = DataPointer::Capsule { offset: 0, len: ConnectData::SIZE as u32 };
         let sqe = pointer.put(Fabrics::Connect(command).emit(0));

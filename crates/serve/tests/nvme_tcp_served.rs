@@ -345,7 +345,7 @@ fn an_identifier_that_is_used_again_behind_a_reset_keeps_nothing_waiting() {
         host_id: [9; 16],
         controller: CONTROLLER_ANY,
         subsystem: drive.subsystem.clone(),
-        host: Nqn::new("nqn.2026-01.io.example:raw").unwrap(),
+        host: Nqn::new("nqn.2026-01.io.example:raw"),
     };
     raw.send(&[(Pdu::CapsuleCmd(connect), &data.to_bytes())]);
     assert_eq!(raw.response(1).status, Status::SUCCESS);

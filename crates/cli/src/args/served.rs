@@ -40,7 +40,7 @@ pub struct Serve {
     /// Only hosts with this NQN may connect by NVMe/TCP; may be given several times. This is no authentication
     #[arg(long, value_name = "NQN", requires = "nvme_tcp", help_heading = "Hosts")]
     pub allow_host: Vec<String>,
-    /// Remote hosts may format, sanitize, and send vendor commands
+    /// Remote hosts may format, sanitize, write-protect, run self-tests, and send vendor commands
     #[arg(long, requires = "nvme_tcp", help_heading = "Hosts")]
     pub allow_destructive: bool,
     /// Directory for sockets (mode 0700) [default: $XDG_RUNTIME_DIR/tidewater, or /run/tidewater for root]

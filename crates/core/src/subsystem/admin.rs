@@ -38,7 +38,7 @@ impl<M: Medium> Subsystem<M> {
         let function = self.slots[slot].function;
         let c = &self.controllers[usize::from(function)];
         self.state.sanitize.permits(&parsed)?;
-        if parsed.is_destructive() && !c.privileged {
+        if parsed.is_privileged() && !c.privileged {
             return Err(Status::OPERATION_DENIED);
         }
         match parsed.data() {

@@ -3,7 +3,7 @@
 use super::admin::{Next, Outcome};
 use super::queues::{CompletionQueue, SubmissionQueue};
 use super::slots::Stage;
-use super::{Slot, Subsystem};
+use super::{Output, Slot, Subsystem, Transport};
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Cqe, CreateCq, CreateSq, Sqe, Status};
 
@@ -112,6 +112,14 @@ impl<M: Medium> Subsystem<M> {
         let Some(sq) = known else { return Err(Status::INVALID_QUEUE_ID) };
         sq.deletion = Some(slot);
         self.slots[slot].stage = Stage::Parked;
+        self.abort_waiting(function, queue);
+        // The last of them may have ended it.
+        self.try_delete(function, queue);
+        Ok(Next::Later)
+    }
+
+    /// A queue goes: commands of it that may wait for long are aborted; all others end soon by themselves.
+    fn abort_waiting(&mut self, function: u8, queue: u16) {
         for waiting in (0..self.slots.hosts()).map(Slot) {
             let command = &self.slots[waiting];
             if command.orphan || command.function != function || command.queue != queue {
@@ -126,9 +134,30 @@ impl<M: Medium> Subsystem<M> {
                 _ => {}
             }
         }
-        // The last of them may have ended it.
-        self.try_delete(function, queue);
-        Ok(Next::Later)
+    }
+
+    /// The connection of a fabrics controller's I/O queue has gone.
+    pub(super) fn disconnect_queue(&mut self, function: u8, queue: u16) {
+        let Some(c) = self.controllers.get_mut(usize::from(function)) else { return };
+        let known = c.live && c.transport == Transport::Fabrics && !c.leaving && queue > 0;
+        let sq = c.submission.get_mut(usize::from(queue)).filter(|sq| known && sq.live && !sq.leaving);
+        let Some(sq) = sq else { return };
+        sq.leaving = true;
+        sq.capsules.clear();
+        self.leave_line(function, queue);
+        // A completion that is held back belongs to the queue as it was.
+        self.timers.cancel(|timer| timer.is_late(function, queue));
+        self.abort_waiting(function, queue);
+        self.try_leave(function, queue);
+    }
+
+    /// A queue whose connection has gone may be connected again when nothing of it is under way.
+    pub(super) fn try_leave(&mut self, function: u8, queue: u16) {
+        let sq = &mut self.controllers[usize::from(function)].submission[usize::from(queue)];
+        if sq.leaving && sq.outstanding == 0 {
+            *sq = SubmissionQueue { ready: sq.ready, ..SubmissionQueue::default() };
+            self.outputs.push_back(Output::QueueGone { function, queue });
+        }
     }
 
     /// A queue that is being deleted goes when nothing of it is under way.

@@ -30,6 +30,8 @@ pub(super) enum Power {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fixed {
     pub cap: u64,
+    /// NVM Subsystem Reset is offered.
+    pub subsystem_reset: bool,
     pub bar2: Bar2,
     pub pmr: u64,
     /// Pairs of I/O queues.
@@ -45,7 +47,7 @@ impl Fixed {
             mqes: (options.queue_entries - 1) as u16,
             cqr: true,
             timeout: READY_TIMEOUT,
-            subsystem_reset: pcie,
+            subsystem_reset: pcie && options.subsystem_reset,
             nvm_command_set: true,
             pmr: pcie && options.pmr > 0,
             cmb: pcie && options.cmb > 0,
@@ -53,6 +55,7 @@ impl Fixed {
         };
         Fixed {
             cap: cap.bits(),
+            subsystem_reset: cap.subsystem_reset,
             bar2,
             pmr: options.pmr,
             queues: options.queues,

@@ -1,20 +1,36 @@
 //! Doorbells, and how entries come from submission queues into slots.
 //!
-//! Queues with entries stand in line, and each in turn has a burst of them read, in one piece, as far as slots are free: so
-//! they share the slots fairly, whatever their number and whoever their host is. The admin queues have a line of their own,
-//! and a few slots that nobody else gets.
+//! Controllers whose I/O queues have entries stand in line, and so do those queues at their controller; each in turn has a burst of
+//! them read, in one piece, as far as the controller may take slots ([`super::share`]). So hosts share the drive, whatever the number
+//! of their queues. The admin queues have a line of their own, and a few slots for them alone.
 
 use super::pointers::Read;
-use super::{Output, Subsystem, Transport};
+use super::share::is_transfer;
+use super::{Output, Slot, Subsystem, Transport};
+use std::collections::VecDeque;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::register::{Doorbell, ShutdownStatus};
 use tidewater_wire::nvme::{Event, Sqe};
 
 /// Entries read at once, at most: a page of them.
 const BURST: u32 = 64;
-/// Slots that only admin commands may take, or a quarter of all if there are few: a drive whose I/O commands all wait must
-/// still hear an Abort.
-const ADMIN_SLOTS: u16 = 4;
+
+/// The I/O queues of a controller that have entries to read.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    queues: VecDeque<u16>,
+    /// The first command of each waits until fewer commands wait for data from the host.
+    stalled: VecDeque<u16>,
+    /// The controller stands in line.
+    is_listed: bool,
+}
+
+impl Line {
+    pub(super) fn new(queues: u16) -> Line {
+        let room = || VecDeque::with_capacity(queues.into());
+        Line { queues: room(), stalled: room(), is_listed: false }
+    }
+}
 
 impl<M: Medium> Subsystem<M> {
     /// A doorbell is written.
@@ -92,9 +108,41 @@ impl<M: Medium> Subsystem<M> {
         let sq = &mut self.controllers[usize::from(function)].submission[usize::from(queue)];
         if !sq.ready && sq.fetching == 0 {
             sq.ready = true;
-            let line = if queue == 0 { &mut self.admin_line } else { &mut self.io_line };
-            line.push_back((function, queue));
+            if queue == 0 {
+                return self.admin_line.push_back(function);
+            }
+            self.lines[usize::from(function)].queues.push_back(queue);
+            self.list(function);
         }
+    }
+
+    /// A controller whose queues have entries stands in line.
+    #[inline]
+    fn list(&mut self, function: u8) {
+        let line = &mut self.lines[usize::from(function)];
+        if !line.is_listed && !line.queues.is_empty() {
+            line.is_listed = true;
+            self.io_line.push_back(function);
+        }
+    }
+
+    /// A command has its data, or ends without: queues of its controller that wait for that have their turn again.
+    #[inline]
+    pub(super) fn end_transfer(&mut self, slot: Slot) {
+        if self.slots.end_transfer(slot) {
+            let function = self.slots[slot].function;
+            let line = &mut self.lines[usize::from(function)];
+            line.queues.extend(line.stalled.drain(..));
+            self.list(function);
+        }
+    }
+
+    /// A queue that goes has no place in line any more.
+    pub(super) fn leave_line(&mut self, function: u8, queue: u16) {
+        let line = &mut self.lines[usize::from(function)];
+        line.queues.retain(|&other| other != queue);
+        line.stalled.retain(|&other| other != queue);
+        self.controllers[usize::from(function)].submission[usize::from(queue)].ready = false;
     }
 
     /// Reads entries, as far as there are slots for them.
@@ -104,15 +152,20 @@ impl<M: Medium> Subsystem<M> {
             return;
         }
         while self.slots.available() > 0
-            && let Some((function, queue)) = self.admin_line.pop_front()
+            && let Some(function) = self.admin_line.pop_front()
         {
-            self.serve(function, queue, self.slots.available());
+            self.serve(function, 0, self.slots.available());
         }
-        let kept = ADMIN_SLOTS.min(self.slots.hosts() / 4);
-        while self.slots.available() > kept
-            && let Some((function, queue)) = self.io_line.pop_front()
+        // A controller that may take no slot keeps its place.
+        while let Some(place) = self.io_line.iter().position(|&function| self.slots.allowance(function) > 0)
+            && let Some(function) = self.io_line.remove(place)
         {
-            self.serve(function, queue, self.slots.available() - kept);
+            let line = &mut self.lines[usize::from(function)];
+            line.is_listed = false;
+            // A queue that has gone leaves a controller in line that has no other.
+            let Some(queue) = line.queues.pop_front() else { continue };
+            self.serve(function, queue, self.slots.allowance(function));
+            self.list(function);
         }
     }
 
@@ -122,11 +175,12 @@ impl<M: Medium> Subsystem<M> {
         let c = &mut self.controllers[usize::from(function)];
         let runs = c.is_running() && c.csts.shutdown == ShutdownStatus::None;
         let fabrics = c.transport == Transport::Fabrics;
-        // A queue that stands alone in line has nobody to give way to.
-        let burst = if self.io_line.is_empty() { BURST } else { BURST.min(c.burst) };
+        // A queue that stands alone in line has no other to give way to.
+        let alone = self.io_line.is_empty() && self.lines[usize::from(function)].queues.is_empty();
+        let burst = if alone { BURST } else { BURST.min(c.burst) };
         let sq = &mut c.submission[usize::from(queue)];
         sq.ready = false;
-        if !runs || !sq.live || sq.deletion.is_some() || sq.fetching > 0 {
+        if !runs || !sq.live || sq.leaving || sq.deletion.is_some() || sq.fetching > 0 {
             return;
         }
         if fabrics {
@@ -144,7 +198,7 @@ impl<M: Medium> Subsystem<M> {
         sq.fetching = count as u16;
         let (address, len) = (sq.base + u64::from(sq.head) * Sqe::SIZE as u64, count * Sqe::SIZE as u32);
         c.outstanding += 1;
-        self.slots.reserve(count as u16);
+        self.slots.reserve(function, queue, count as u16);
         let token = Read::Queue { function, queue }.token();
         self.outputs.push_back(Output::DmaRead { token, function, address, len });
     }
@@ -157,7 +211,7 @@ impl<M: Medium> Subsystem<M> {
         let count = std::mem::take(&mut sq.fetching);
         assert!(count > 0, "queue {queue} of controller {function}: no entries were asked for");
         c.outstanding -= 1;
-        self.slots.give_back(count);
+        self.slots.give_back(function, queue, count);
         let c = &mut self.controllers[usize::from(function)];
         let runs = c.is_running();
         let sq = &mut c.submission[usize::from(queue)];
@@ -201,7 +255,9 @@ impl<M: Medium> Subsystem<M> {
         c.heard_at = self.now;
         let runs = c.is_running();
         let live = c.live && c.transport == Transport::Fabrics && !c.leaving;
-        let Some(sq) = c.submission.get_mut(usize::from(queue)).filter(|sq| live && sq.live) else { return };
+        let Some(sq) = c.submission.get_mut(usize::from(queue)).filter(|sq| live && sq.live && !sq.leaving) else {
+            return;
+        };
         if !runs {
             return self.refuse(function, queue, sqe.cid());
         }
@@ -216,11 +272,20 @@ impl<M: Medium> Subsystem<M> {
         for _ in 0..BURST.min(slots.into()) {
             let c = &mut self.controllers[usize::from(function)];
             let sq = &mut c.submission[usize::from(queue)];
-            let Some(sqe) = sq.capsules.pop_front() else { return };
+            let Some(sqe) = sq.capsules.front().copied() else { return };
+            let is_transfer = queue > 0 && is_transfer(&sqe);
+            if is_transfer && !self.slots.admits_transfer(function) {
+                sq.ready = true;
+                return self.lines[usize::from(function)].stalled.push_back(queue);
+            }
+            sq.capsules.pop_front();
             sq.advance(1);
             sq.outstanding += 1;
             c.outstanding += 1;
             let slot = self.slots.take(function, queue, &sqe);
+            if is_transfer {
+                self.slots.begin_transfer(slot);
+            }
             if queue == 0 { self.begin_admin(slot) } else { self.begin_io(slot) }
         }
         if !self.controllers[usize::from(function)].submission[usize::from(queue)].capsules.is_empty() {

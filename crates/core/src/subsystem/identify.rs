@@ -136,8 +136,7 @@ impl Asked<'_> {
             oaes: OAES_NAMESPACE,
             ctratt: CTRATT_HOST_ID_128,
             controller_type: 1,
-            oacs: OACS_SELF_TEST
-                | when(self.privileged, OACS_FORMAT | OACS_NAMESPACES)
+            oacs: when(self.privileged, OACS_SELF_TEST | OACS_FORMAT | OACS_NAMESPACES)
                 | when(pcie, OACS_DOORBELL_BUFFER),
             acl: ABORTS - 1,
             aerl: EVENT_REQUESTS - 1,
@@ -154,7 +153,7 @@ impl Asked<'_> {
             hmmaxd: when(pcie && options.hmb_preferred > 0, HMB_ENTRIES_MAX),
             tnvmcap: namespaces.geometry().bytes().into(),
             unvmcap: namespaces.unallocated().into(),
-            edstt: EXTENDED_MINUTES,
+            edstt: when(self.privileged, EXTENDED_MINUTES),
             dsto: 1,
             kas: when(!pcie, KEEP_ALIVE_GRANULARITY),
             sanicap: if self.privileged {
@@ -173,7 +172,7 @@ impl Asked<'_> {
             // What holds for every namespace: one block. Identify Namespace tells more.
             awun: 0,
             awupf: 0,
-            nwpc: NWPC_PROTECT | NWPC_UNTIL_POWER_CYCLE,
+            nwpc: if self.privileged { NWPC_PROTECT | NWPC_UNTIL_POWER_CYCLE } else { 0 },
             sgls: if pcie {
                 SGLS_SUPPORTED | SGLS_BIT_BUCKET | SGLS_LONGER
             } else {
@@ -183,6 +182,7 @@ impl Asked<'_> {
             subnqn: Nqn::new(&options.nqn).unwrap_or_default(),
             ioccsz: if pcie { 0 } else { (Sqe::SIZE as u32 + IN_CAPSULE_BYTES) / 16 },
             iorcsz: if pcie { 0 } else { Cqe::SIZE as u32 / 16 },
+            ofcs: when(!pcie, OFCS_DISCONNECT),
             ..IdentifyController::default()
         }
     }
@@ -276,9 +276,11 @@ mod tests {
         assert_eq!((it.cmic, it.nn, it.mnan), (3, 128, 128));
         let remote = asked(&options, Transport::Fabrics).controller(&all);
         assert_eq!((remote.ioccsz, remote.iorcsz, remote.kas, remote.oacs & 1 << 8), (516, 1, 10, 0));
+        assert_eq!((remote.ofcs, it.ofcs), (1, 0), "queues of a connection come and go one by one");
         assert!(remote.maxcmd > 0 && remote.vid == 0);
         let poor = Asked { privileged: false, ..asked(&options, Transport::Pcie) }.controller(&all);
-        assert_eq!((poor.oacs & controller::OACS_FORMAT, poor.sanicap), (0, 0));
+        assert_eq!((poor.oacs & (controller::OACS_FORMAT | controller::OACS_SELF_TEST), poor.sanicap), (0, 0));
+        assert_eq!((poor.nwpc, poor.edstt, it.nwpc & 1, it.edstt), (0, 0, 1, EXTENDED_MINUTES));
         let alone = Options { fabrics: 0, ..options };
         assert_eq!(asked(&alone, Transport::Pcie).controller(&all).cmic, 0);
     }

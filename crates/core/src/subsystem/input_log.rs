@@ -197,6 +197,9 @@ pub fn write_input(log: &mut Vec<u8>, now: Instant, input: &Input<'_>) {
         Input::Disconnect { function } => {
             w.u8(11).u8(function);
         }
+        Input::DisconnectQueue { function, queue } => {
+            w.u8(36).u8(function).u16(queue);
+        }
         Input::FunctionReset { function } => {
             w.u8(12).u8(function);
         }
@@ -392,6 +395,7 @@ impl<'a> Entries<'a> {
             },
             10 => Input::ConnectQueue { function: self.u8()?, queue: self.u16()?, entries: self.u16()? },
             11 => Input::Disconnect { function: self.u8()? },
+            36 => Input::DisconnectQueue { function: self.u8()?, queue: self.u16()? },
             12 => Input::FunctionReset { function: self.u8()? },
             13 => Input::Store { function: self.u8()?, address: self.u64()?, content: self.content()? },
             14 => {
@@ -452,6 +456,7 @@ mod tests {
             Input::Connect { function: 3, entries: 32, privileged: true, keep_alive_ms: 5 },
             Input::ConnectQueue { function: 3, queue: 1, entries: 128 },
             Input::Disconnect { function: 3 },
+            Input::DisconnectQueue { function: 3, queue: 2 },
             Input::FunctionReset { function: 0 },
             Input::Store { function: 0, address: 1 << 20, content: Content::Bytes(b"log") },
             Input::Announce { function: 0, lane: 2, tail: 77, content: Content::Absent(5) },

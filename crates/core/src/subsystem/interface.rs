@@ -119,7 +119,7 @@ pub enum Input<'a> {
         function: u8,
         /// Entries of its admin queue.
         entries: u16,
-        /// Commands that destroy (Format, Sanitize, namespace management, vendor commands) are allowed.
+        /// Commands that destroy, or change what other hosts see, are allowed ([`tidewater_wire::nvme::AdminCommand::is_privileged`]).
         privileged: bool,
         /// Keep Alive Timeout of the Connect command in milliseconds; 0: none.
         keep_alive_ms: u32,
@@ -132,6 +132,14 @@ pub enum Input<'a> {
         queue: u16,
         /// Its entries.
         entries: u16,
+    },
+    /// An I/O queue of a fabrics controller is gone: its host has disconnected it, or its connection has ended. Its number is free
+    /// again after [`Output::QueueGone`].
+    DisconnectQueue {
+        /// The controller.
+        function: u8,
+        /// The queue, from 1.
+        queue: u16,
     },
     /// The controller is gone: a fabrics host has left, or its connection has. Nothing is said to it any more, and
     /// [`Output::Gone`] tells when none of its commands is under way.
@@ -412,6 +420,14 @@ pub enum Output {
         function: u8,
         /// The vector.
         vector: u16,
+    },
+    /// No command of an I/O queue of a fabrics controller is under way any more, after [`Input::DisconnectQueue`]: it may be connected
+    /// again.
+    QueueGone {
+        /// The controller.
+        function: u8,
+        /// The queue.
+        queue: u16,
     },
     /// A fabrics controller is free again. A host that is still connected to it has lost it: its connections are to be closed.
     Gone {

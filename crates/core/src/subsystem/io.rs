@@ -314,6 +314,10 @@ impl<M: Medium> Subsystem<M> {
             };
         }
         let status = command.status;
+        if command.stage == Stage::Fetch {
+            self.end_transfer(slot);
+        }
+        let command = &mut self.slots[slot];
         match command.stage {
             Stage::Fetch if command.orphan || !status.is_success() => self.finish(slot, status),
             Stage::Fetch => self.submit(slot),
@@ -352,6 +356,8 @@ impl<M: Medium> Subsystem<M> {
         let command = &mut self.slots[slot];
         assert!(command.stage == Stage::Gather, "slot {}: no data was asked for", slot.0);
         command.stage = Stage::Begun;
+        self.end_transfer(slot);
+        let command = &mut self.slots[slot];
         let Some(bytes) = bytes else { return self.finish(slot, Status::DATA_TRANSFER_ERROR) };
         assert_eq!(bytes.len(), command.len as usize, "as many bytes as were asked for");
         if command.orphan {

@@ -54,7 +54,7 @@ impl<M: Medium> Subsystem<M> {
             _ if !pcie => {} // The other properties are read only, or not there.
             offset::INTMS => c.mask |= value,
             offset::INTMC => self.unmask(function, value),
-            offset::NSSR if value == NSSR_RESET => self.reset_subsystem(),
+            offset::NSSR if value == NSSR_RESET && c.fixed.subsystem_reset => self.reset_subsystem(),
             // Queues of an enabled controller stay where they are.
             offset::AQA if !c.cc.enable() => c.aqa = Aqa(value & Aqa::WRITABLE),
             offset::ASQ if !c.cc.enable() => c.asq = low(c.asq) & !0xFFF,

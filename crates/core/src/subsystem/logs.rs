@@ -123,14 +123,15 @@ pub fn effects(transport: Transport, privileged: bool, window: bool) -> EffectsL
             admin_opcode::NAMESPACE_ATTACHMENT => ON | EffectsLog::INVENTORY,
             _ => ON,
         };
-        let destroys = matches!(
+        let is_privileged = matches!(
             code,
             admin_opcode::FORMAT_NVM
                 | admin_opcode::SANITIZE
                 | admin_opcode::NAMESPACE_MANAGEMENT
                 | admin_opcode::NAMESPACE_ATTACHMENT
+                | admin_opcode::DEVICE_SELF_TEST
         );
-        log.admin[usize::from(code)] = if destroys && !privileged { 0 } else { effect };
+        log.admin[usize::from(code)] = if is_privileged && !privileged { 0 } else { effect };
     }
     for &(code, _) in opcode::NAMED {
         let changes = matches!(code, opcode::WRITE | opcode::WRITE_ZEROES | opcode::DATASET_MANAGEMENT);

@@ -33,6 +33,7 @@ mod queues;
 pub mod sanitize;
 pub mod saved;
 pub mod self_test;
+mod share;
 mod slots;
 pub mod smart;
 mod state;
@@ -50,10 +51,12 @@ use crate::drive::Machine;
 use crate::host::Submission;
 use controller::{Controller, Fixed};
 use faults::Faults;
+use fetch::Line;
 use host_memory::HostMemoryUse;
 use options::OWN_SLOTS;
 use own::Erase;
 use pointers::{PAGE, Read};
+use share::Shares;
 use slots::Slots;
 use state::State;
 use std::collections::VecDeque;
@@ -84,9 +87,11 @@ pub struct Subsystem<M: Medium = Nand> {
     options: Options,
     controllers: Box<[Controller]>,
     slots: Slots,
-    /// Submission queues with entries to read, in the order of their turns.
-    admin_line: VecDeque<(u8, u16)>,
-    io_line: VecDeque<(u8, u16)>,
+    /// Controllers whose admin queue, and whose I/O queues, have entries to read, in the order of their turns.
+    admin_line: VecDeque<u8>,
+    io_line: VecDeque<u8>,
+    /// I/O queues with entries, by controller.
+    lines: Box<[Line]>,
     /// Commands for which the device's queues had no room.
     refused: VecDeque<(u16, Submission)>,
     /// Commands of the fast side under way.
@@ -137,9 +142,15 @@ impl<M: Medium> Subsystem<M> {
         let state = State::new(&device, &options)?;
         let mut subsystem = Subsystem {
             controllers,
-            slots: Slots::new(options.slots, OWN_SLOTS, segments_max),
+            slots: Slots::new(
+                options.slots,
+                OWN_SLOTS,
+                segments_max,
+                Shares::new(options.slots, options.functions, options.fabrics),
+            ),
             admin_line: VecDeque::with_capacity(functions + fabrics),
-            io_line: VecDeque::with_capacity(queues),
+            io_line: VecDeque::with_capacity(functions + fabrics),
+            lines: (0..functions + fabrics).map(|_| Line::new(options.queues)).collect(),
             refused: VecDeque::new(),
             vendor_outstanding: 0,
             outputs: VecDeque::with_capacity(4 * usize::from(options.slots)),
@@ -218,6 +229,7 @@ impl<M: Medium> Subsystem<M> {
                 self.connect(function, entries, privileged, keep_alive_ms);
             }
             Input::ConnectQueue { function, queue, entries } => self.connect_queue(function, queue, entries),
+            Input::DisconnectQueue { function, queue } => self.disconnect_queue(function, queue),
             Input::Disconnect { function } => self.disconnect(function),
             Input::FunctionReset { function } => {
                 let pcie = self.controllers.get(usize::from(function)).map(|c| c.transport) == Some(Transport::Pcie);

@@ -60,6 +60,7 @@ impl<M: Medium> Subsystem<M> {
             self.state.smart.ended(self.now, done, command.status);
         }
         let blocks_erase = command.blocks_erase;
+        self.end_transfer(slot);
         self.slots.release(slot);
         if blocks_erase {
             self.erase_blockers -= 1;
@@ -79,6 +80,8 @@ impl<M: Medium> Subsystem<M> {
         sq.outstanding -= 1;
         if sq.deletion.is_some() {
             self.try_delete(function, queue);
+        } else if sq.leaving {
+            self.try_leave(function, queue);
         }
     }
 

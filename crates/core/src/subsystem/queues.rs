@@ -25,6 +25,8 @@ pub(super) struct SubmissionQueue {
     pub outstanding: u32,
     /// A command that deletes it waits until none is.
     pub deletion: Option<Slot>,
+    /// Over fabrics: its connection has gone, and commands of it are still under way.
+    pub leaving: bool,
     /// Over fabrics: capsules that have come and have no slot yet.
     pub capsules: VecDeque<Sqe>,
 }

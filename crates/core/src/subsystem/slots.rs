@@ -1,5 +1,6 @@
 //! The commands that are worked on: one slot for each, from when its entry was read until it has ended.
 
+use super::share::Shares;
 use super::{Segment, Slot};
 use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 
@@ -92,6 +93,8 @@ pub(super) struct Command {
     pub durable: bool,
     pub status: Status,
     pub dw0: u32,
+    /// It waits for data that its connection asks the host for.
+    pub is_transfer: bool,
     /// Outputs that were not answered by `Moved`.
     pub moving: u32,
     /// First byte on the device, and bytes of data.
@@ -133,10 +136,11 @@ pub(super) struct Slots {
     /// Free slots that entries on their way from the host will take.
     reserved: u16,
     hosts: u16,
+    shares: Shares,
 }
 
 impl Slots {
-    pub(super) fn new(hosts: u16, own: u16, segments_max: usize) -> Slots {
+    pub(super) fn new(hosts: u16, own: u16, segments_max: usize, shares: Shares) -> Slots {
         let command = |i: u16| Command {
             stage: Stage::Free,
             work: Work::Admin,
@@ -147,6 +151,7 @@ impl Slots {
             durable: false,
             status: Status::SUCCESS,
             dw0: 0,
+            is_transfer: false,
             moving: 0,
             start: 0,
             len: 0,
@@ -168,7 +173,7 @@ impl Slots {
             next: if i + 1 < hosts { i + 1 } else { NONE },
         };
         let commands = (0..hosts + own).map(command).collect();
-        Slots { commands, free: 0, free_count: hosts, reserved: 0, hosts }
+        Slots { commands, free: 0, free_count: hosts, reserved: 0, hosts, shares }
     }
 
     /// Free slots that nobody has a claim to.
@@ -182,15 +187,50 @@ impl Slots {
         self.hosts
     }
 
+    /// Free slots that I/O commands of a controller may take.
     #[inline]
-    pub(super) fn reserve(&mut self, count: u16) {
-        assert!(count <= self.available(), "{count} slots are wanted, and {} are free", self.available());
-        self.reserved += count;
+    pub(super) fn allowance(&self, function: u8) -> u16 {
+        self.shares.allowance(function, self.available())
     }
 
     #[inline]
-    pub(super) fn give_back(&mut self, count: u16) {
+    pub(super) fn reserve(&mut self, function: u8, queue: u16, count: u16) {
+        assert!(count <= self.available(), "{count} slots are wanted, and {} are free", self.available());
+        self.reserved += count;
+        if queue > 0 {
+            self.shares.hold(function, count);
+        }
+    }
+
+    #[inline]
+    pub(super) fn give_back(&mut self, function: u8, queue: u16, count: u16) {
         self.reserved -= count;
+        if queue > 0 {
+            self.shares.release(function, count);
+        }
+    }
+
+    /// Whether one more command of a controller may wait for data from its connection.
+    pub(super) fn admits_transfer(&self, function: u8) -> bool {
+        self.shares.admits_transfer(function)
+    }
+
+    /// A command begins to wait for data from its connection.
+    pub(super) fn begin_transfer(&mut self, slot: Slot) {
+        let command = &mut self.commands[usize::from(slot.0)];
+        command.is_transfer = true;
+        self.shares.begin_transfer(command.function);
+    }
+
+    /// The command does not wait for data any more. Says whether it did.
+    #[inline]
+    pub(super) fn end_transfer(&mut self, slot: Slot) -> bool {
+        let command = &mut self.commands[usize::from(slot.0)];
+        let was = std::mem::take(&mut command.is_transfer);
+        if was {
+            self.shares.end_transfer(command.function);
+        }
+        was
     }
 
     /// A slot for a command. There is one.
@@ -202,6 +242,9 @@ impl Slots {
         self.free = command.next;
         self.free_count -= 1;
         begin(command, function, queue, sqe);
+        if queue > 0 {
+            self.shares.hold(function, 1);
+        }
         Slot(slot)
     }
 
@@ -234,6 +277,9 @@ impl Slots {
             command.next = self.free;
             self.free = slot.0;
             self.free_count += 1;
+            if command.queue > 0 {
+                self.shares.release(command.function, 1);
+            }
         }
     }
 

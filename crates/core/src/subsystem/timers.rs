@@ -21,6 +21,13 @@ pub(super) enum Timer {
     SelfTest,
 }
 
+impl Timer {
+    /// It is for a completion of this queue that is held back.
+    pub(super) fn is_late(&self, of: u8, queue: u16) -> bool {
+        matches!(self, Timer::Late { function, posting, .. } if *function == of && posting.queue == queue)
+    }
+}
+
 /// Deadlines, in the order of their time and, of one instant, of their making.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timers {

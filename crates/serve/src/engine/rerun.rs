@@ -95,6 +95,7 @@ impl Asked {
             | Input::Connect { function, .. }
             | Input::ConnectQueue { function, .. }
             | Input::Disconnect { function }
+            | Input::DisconnectQueue { function, .. }
             | Input::FunctionReset { function }
             | Input::LoadedOutside { function }
             | Input::Store { function, .. }

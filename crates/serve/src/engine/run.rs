@@ -504,6 +504,9 @@ impl Server {
         let now = self.wall();
         let mut border = Engine { machine: self.machine.as_mut().expect("there is power"), world: &mut self.world };
         let active = target.poll(now, &mut border);
+        while let Some(note) = target.take_note() {
+            self.world.watch.notes.push(note);
+        }
         self.world.target = Some(target);
         active
     }

@@ -306,6 +306,7 @@ impl<M> World<M> {
             }
             Input::ConnectQueue { function, queue, entries } => Input::ConnectQueue { function, queue, entries },
             Input::Disconnect { function } => Input::Disconnect { function },
+            Input::DisconnectQueue { function, queue } => Input::DisconnectQueue { function, queue },
             Input::Register { function, offset, len, value } => Input::Register { function, offset, len, value },
             Input::Capsule { function, queue, sqe } => Input::Capsule { function, queue, sqe },
             other => unreachable!("a target does not say {other:?}"),
@@ -643,6 +644,11 @@ impl<M> Surroundings<Served> for World<M> {
             Output::Gone { function } => {
                 if let Some(target) = &mut self.target {
                     target.gone(function);
+                }
+            }
+            Output::QueueGone { function, queue } => {
+                if let Some(target) = &mut self.target {
+                    target.queue_gone(function, queue);
                 }
             }
             // The target itself watches its hosts, by the wall's clock.

@@ -3,6 +3,7 @@
 use super::discovery::Discovery;
 use super::options::Options;
 use super::target::after;
+use std::net::IpAddr;
 use std::ops::Range;
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::fabrics::{ConnectData, Nqn};
@@ -19,8 +20,21 @@ pub(super) enum Queue {
     Free,
     /// A connection is this queue.
     Peer(usize),
-    /// Its connection has gone. It can't be connected again: what it left in the subsystem goes with the controller.
-    Lost,
+    /// Its connection has gone. It can be connected again when nothing of it is left in the subsystem.
+    Leaving,
+}
+
+/// Whether there is room for one more controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is.
+    Free,
+    /// When one that is leaving has left.
+    Soon,
+    /// When this one has ended.
+    Instead(usize),
+    /// There is not.
+    None,
 }
 
 /// What kind of controller it is.
@@ -39,8 +53,9 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Association {
     pub(super) kind: Kind,
-    host: Nqn,
+    host: Option<Nqn>,
     host_id: [u8; 16],
+    address: IpAddr,
     queues: Vec<Queue>,
     /// Keep Alive Timeout, milliseconds; 0 is none.
     pub(super) keep_alive_ms: u32,
@@ -51,12 +66,31 @@ pub(super) struct Association {
 }
 
 impl Association {
-    /// When the controller ends unless its host is heard.
-    pub(super) fn expires_at(&self) -> Instant {
-        if self.leaving || self.keep_alive_ms == 0 {
-            return Instant::NEVER;
+    /// When the controller ends unless its host is heard. `silence_max`: how long a discovery controller without a Keep Alive Timeout
+    /// stays.
+    pub(super) fn expires_at(&self, silence_max: Duration) -> Instant {
+        match (&self.kind, self.keep_alive_ms) {
+            _ if self.leaving => Instant::NEVER,
+            (Kind::Subsystem { .. }, 0) => Instant::NEVER,
+            (Kind::Discovery(_), 0) => after(self.heard, silence_max),
+            (_, ms) => after(self.heard, Duration::from_ms(u64::from(ms))),
         }
-        after(self.heard, Duration::from_ms(u64::from(self.keep_alive_ms)))
+    }
+
+    /// From when on the controller gives way to another host: `None` where its host says itself when it is to be given up.
+    fn gives_way_at(&self, options: &Options) -> Option<Instant> {
+        let keep_alive = Duration::from_ms(u64::from(self.keep_alive_ms));
+        let is_kept_alive = keep_alive > Duration::ZERO && keep_alive <= options.silence_max;
+        if self.leaving || is_kept_alive {
+            return None;
+        }
+        let has_queues = self.queues.iter().skip(1).any(|queue| *queue != Queue::Free);
+        Some(after(self.heard, if has_queues { options.silence_max } else { options.idle_time_max }))
+    }
+
+    /// Connections that are its queues.
+    pub(super) fn connections(&self) -> usize {
+        self.queues.iter().filter(|queue| matches!(queue, Queue::Peer(_))).count()
     }
 
     /// Whether it is this host's.
@@ -121,7 +155,7 @@ impl Associations {
         let place = self.place(function)?;
         match self.get(place)?.queues.get(usize::from(queue))? {
             Queue::Peer(index) => Some(*index),
-            Queue::Free | Queue::Lost => None,
+            Queue::Free | Queue::Leaving => None,
         }
     }
 
@@ -144,15 +178,14 @@ impl Associations {
     /// A controller for a host, whose admin queue is this connection; `None`: all are taken. Tells its place, and the function.
     pub(super) fn create(
         &mut self,
-        peer: usize,
+        (peer, address): (usize, IpAddr),
         data: &ConnectData,
         keep_alive_ms: u32,
         now: Instant,
         discovery: bool,
     ) -> Option<usize> {
         let functions = self.functions.len();
-        let range = if discovery { functions..self.places.len() } else { 0..functions };
-        let place = range.into_iter().find(|&place| self.places[place].is_none())?;
+        let place = self.range(discovery).find(|&place| self.places[place].is_none())?;
         let mut queues = vec![Queue::Free; if discovery { 1 } else { usize::from(self.queues_max) + 1 }];
         queues[0] = Queue::Peer(peer);
         let kind = if discovery {
@@ -165,6 +198,7 @@ impl Associations {
             kind,
             host: data.host.clone(),
             host_id: data.host_id,
+            address,
             queues,
             keep_alive_ms,
             heard: now,
@@ -173,10 +207,79 @@ impl Associations {
         Some(place)
     }
 
-    /// An I/O queue has lost its connection.
-    pub(super) fn lose_queue(&mut self, place: usize, queue: u16) {
-        if let Some(slot) = self.get_mut(place).and_then(|association| association.queue_mut(queue)) {
-            *slot = Queue::Lost;
+    fn range(&self, discovery: bool) -> Range<usize> {
+        let functions = self.functions.len();
+        if discovery { functions..self.places.len() } else { 0..functions }
+    }
+
+    /// Whether a host may have one more controller; if not, the one that gives way to it, if any does.
+    pub(super) fn room(
+        &self,
+        data: &ConnectData,
+        address: IpAddr,
+        discovery: bool,
+        options: &Options,
+        now: Instant,
+    ) -> Room {
+        let of = |is_counted: &dyn Fn(&Association) -> bool, max: usize| {
+            let places = self.range(discovery).filter_map(|place| Some((place, self.get(place)?)));
+            let (mut count, mut leaving, mut oldest) = (0, false, None::<(Instant, usize)>);
+            for (place, association) in places.filter(|(_, association)| is_counted(association)) {
+                count += 1;
+                leaving |= association.leaving;
+                let gives_way = association.gives_way_at(options).is_some_and(|at| at <= now);
+                if gives_way && oldest.is_none_or(|(heard, _)| association.heard < heard) {
+                    oldest = Some((association.heard, place));
+                }
+            }
+            match oldest {
+                _ if count < max => Room::Free,
+                _ if leaving => Room::Soon,
+                Some((_, place)) => Room::Instead(place),
+                None => Room::None,
+            }
+        };
+        let of_host = of(&|other| other.is_of(data), options.controllers_per_host_max);
+        let of_address = of(&|other| other.address == address, options.controllers_per_address_max);
+        let of_all = of(&|_| true, self.range(discovery).len());
+        [of_host, of_address, of_all].into_iter().find(|room| *room != Room::Free).unwrap_or(Room::Free)
+    }
+
+    /// Whether a controller may have one more I/O queue of the `max` connections that there are for queues: each may have its own few,
+    /// and more as long as enough is left for those of others.
+    pub(super) fn admits_queue(&self, place: usize, max: usize, kept: usize) -> bool {
+        let mut taken = 0;
+        let mut left = 0;
+        for (other, association) in self.places.iter().enumerate() {
+            let has = association.as_ref().map_or(0, Association::connections);
+            // A discovery controller has one queue.
+            let kept = if other < self.functions.len() { kept } else { 1 };
+            taken += has;
+            if other == place && has < kept {
+                return true;
+            }
+            left += if other == place { 0 } else { kept.saturating_sub(has) };
+        }
+        taken + left < max
+    }
+
+    /// An I/O queue has lost its connection. Tells the function.
+    pub(super) fn lose_queue(&mut self, place: usize, queue: u16) -> Option<u8> {
+        let association = self.get_mut(place)?;
+        *association.queue_mut(queue)? = Queue::Leaving;
+        match association.kind {
+            Kind::Subsystem { function } => Some(function),
+            Kind::Discovery(_) => None,
+        }
+    }
+
+    /// Nothing of a queue is left in the subsystem.
+    pub(super) fn free_queue(&mut self, function: u8, queue: u16) {
+        if let Some((_, association)) = self.of_function(function)
+            && let Some(slot) = association.queue_mut(queue)
+            && *slot == Queue::Leaving
+        {
+            *slot = Queue::Free;
         }
     }
 

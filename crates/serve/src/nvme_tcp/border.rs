@@ -1,8 +1,8 @@
 //! What a target and the one that runs the subsystem have to say to each other.
 //!
 //! The target calls a [`Border`] from within [`super::Target::poll`]. The other way round, the engine carries out the outputs of a
-//! fabrics controller with [`super::Target::fetch`], [`super::Target::data`], [`super::Target::complete`] and [`super::Target::gone`],
-//! and then lets the bytes go with [`super::Target::flush`].
+//! fabrics controller with [`super::Target::fetch`], [`super::Target::data`], [`super::Target::complete`],
+//! [`super::Target::queue_gone`] and [`super::Target::gone`], and then lets the bytes go with [`super::Target::flush`].
 
 use tidewater_core::subsystem::{Input, Slot};
 
@@ -19,8 +19,8 @@ pub struct CommandId {
 
 /// The engine, as a target sees it.
 pub trait Border {
-    /// Something has happened: [`Input::Connect`], [`Input::ConnectQueue`], [`Input::Disconnect`], [`Input::Register`] (Property Set),
-    /// [`Input::Capsule`], or [`Input::Moved`] for a [`super::Target::fetch`] that was not answered at once.
+    /// Something has happened: [`Input::Connect`], [`Input::ConnectQueue`], [`Input::DisconnectQueue`], [`Input::Disconnect`],
+    /// [`Input::Register`] (Property Set), [`Input::Capsule`], or [`Input::Moved`] for a [`super::Target::fetch`] that was not answered at once.
     ///
     /// What the subsystem says to it is carried out later, not from within this call.
     fn input(&mut self, input: Input<'_>);

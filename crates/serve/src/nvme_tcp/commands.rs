@@ -1,11 +1,15 @@
 //! The commands of a queue that are under way, found by their identifier or by their place.
 
+use tidewater_base::Instant;
 use tidewater_core::subsystem::Slot;
 use tidewater_wire::fabrics::DataPointer;
 use tidewater_wire::nvme::Sqe;
 
 /// No command.
 const NONE: u16 = u16::MAX;
+/// Spent buffers that a connection keeps for the next commands, and bytes of such a buffer, at most: in-capsule data of most writes.
+const BUFFERS_KEPT: usize = 32;
+const BUFFER_BYTES_KEPT: usize = 16 << 10;
 
 /// Data that a host was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub(super) struct Fetch {
     pub(super) len: u32,
     /// Bytes that have come.
     pub(super) received: u32,
+    /// By when all of them have to be there.
+    pub(super) due: Instant,
 }
 
 /// A command that has come and has not been answered.
@@ -46,6 +52,12 @@ pub(super) struct Commands {
     free: Vec<u16>,
     /// The first command of each remainder of identifiers; a power of two.
     buckets: Box<[u16]>,
+    /// Bytes that the host was asked for and that have not come.
+    owed: u64,
+    /// Bytes that commands hold: data that came, and data for the host that waits for what precedes it.
+    stored: usize,
+    /// Spent buffers.
+    buffers: Vec<Vec<u8>>,
 }
 
 impl Commands {
@@ -66,7 +78,8 @@ impl Commands {
                 listed: false,
             })
             .collect();
-        Commands { commands, free: (0..capacity).rev().collect(), buckets: vec![NONE; buckets].into() }
+        let free = (0..capacity).rev().collect();
+        Commands { commands, free, buckets: vec![NONE; buckets].into(), owed: 0, stored: 0, buffers: Vec::new() }
     }
 
     /// How many commands are under way.
@@ -78,6 +91,8 @@ impl Commands {
     /// Makes place for more commands.
     pub(super) fn grow(&mut self, capacity: u16) {
         let mut grown = Commands::new(capacity.max(self.commands.len() as u16));
+        (grown.owed, grown.stored) = (self.owed, self.stored);
+        grown.buffers = std::mem::take(&mut self.buffers);
         for (place, old) in std::mem::take(&mut self.commands).into_iter().enumerate() {
             if old.used {
                 // Places stay: they are the tags of transfers that are under way.
@@ -105,7 +120,6 @@ impl Commands {
         let command = &mut self.commands[usize::from(place)];
         command.sqe = sqe;
         command.pointer = DataPointer::Transport { len: 0 };
-        command.data.clear();
         command.fetch = None;
         command.damaged = false;
         command.sent = 0;
@@ -133,13 +147,16 @@ impl Commands {
 
     /// Forgets a command. Asserts that there is one.
     pub(super) fn remove(&mut self, place: u16) {
+        self.end_fetch(place);
         let command = &mut self.commands[usize::from(place)];
         assert!(command.used, "a command ends once");
         command.used = false;
+        self.stored -= command.data.len() + command.held.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         command.held.clear();
-        // In-capsule data is kept for the next command, but not the odd large one.
-        if command.data.capacity() > 16 << 10 {
-            command.data = Vec::new();
+        let mut buffer = std::mem::take(&mut command.data);
+        if (1..=BUFFER_BYTES_KEPT).contains(&buffer.capacity()) && self.buffers.len() < BUFFERS_KEPT {
+            buffer.clear();
+            self.buffers.push(buffer);
         }
         let (cid, next, listed) = (command.sqe.cid(), command.next, command.listed);
         self.free.push(place);
@@ -158,7 +175,85 @@ impl Commands {
         }
     }
 
+    /// The host is asked for data of a command. Asserts that it is asked once at a time.
+    pub(super) fn begin_fetch(&mut self, place: u16, fetch: Fetch) {
+        let before = self.at(place).fetch.replace(fetch);
+        assert!(before.is_none(), "data of a command is fetched once at a time");
+        self.owed += u64::from(fetch.len);
+    }
+
+    /// So many bytes have come that the host was asked for. Tells for what, and where they begin.
+    pub(super) fn received(&mut self, place: u16, bytes: u32) -> (Option<Slot>, u32) {
+        let fetch = self.at(place).fetch.as_mut().expect("data comes when it was asked for");
+        let at = fetch.received;
+        fetch.received += bytes;
+        let slot = fetch.slot;
+        self.owed -= u64::from(bytes);
+        (slot, at)
+    }
+
+    /// Data of a command is not waited for any more.
+    pub(super) fn end_fetch(&mut self, place: u16) -> Option<Fetch> {
+        let fetch = self.commands[usize::from(place)].fetch.take()?;
+        self.owed -= u64::from(fetch.len - fetch.received);
+        Some(fetch)
+    }
+
+    /// Bytes that the host was asked for and that have not come.
+    pub(super) fn owed(&self) -> u64 {
+        self.owed
+    }
+
+    /// By when the host has to send what it was asked for first; `None`: it owes nothing.
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.owed == 0 {
+            return None;
+        }
+        self.commands.iter().filter(|command| command.used).filter_map(|command| Some(command.fetch?.due)).min()
+    }
+
+    /// Makes room for data of a command.
+    pub(super) fn make_room(&mut self, place: u16, bytes: usize) {
+        if bytes > 0 && self.at(place).data.capacity() == 0 {
+            let buffer = self.buffers.pop().unwrap_or_default();
+            self.at(place).data = buffer;
+        }
+        self.at(place).data.reserve(bytes);
+    }
+
+    /// Keeps data of a command.
+    pub(super) fn store(&mut self, place: u16, bytes: &[u8]) {
+        self.at(place).data.extend_from_slice(bytes);
+        self.stored += bytes.len();
+    }
+
+    /// Keeps data for the host that comes before what precedes it.
+    pub(super) fn hold(&mut self, place: u16, at: u32, bytes: Vec<u8>) {
+        self.stored += bytes.len();
+        let held = &mut self.at(place).held;
+        held.insert(held.partition_point(|(other, _)| *other < at), (at, bytes));
+    }
+
+    /// Data that was held, if it goes on where the host is.
+    pub(super) fn take_held(&mut self, place: u16) -> Option<(u32, Vec<u8>)> {
+        let command = self.at(place);
+        let is_next = command.held.first().is_some_and(|(at, _)| *at == command.sent);
+        let (at, bytes) = is_next.then(|| command.held.remove(0))?;
+        self.stored -= bytes.len();
+        Some((at, bytes))
+    }
+
+    /// Bytes that commands hold.
+    pub(super) fn stored(&self) -> usize {
+        self.stored
+    }
+
     /// The command at a place, if one is there.
+    pub(super) fn get(&self, place: u16) -> Option<&Command> {
+        self.commands.get(usize::from(place)).filter(|command| command.used)
+    }
+
+    /// The same, to be changed.
     pub(super) fn get_mut(&mut self, place: u16) -> Option<&mut Command> {
         self.commands.get_mut(usize::from(place)).filter(|command| command.used)
     }
@@ -178,11 +273,6 @@ impl Commands {
             }
         }
         slots
-    }
-
-    /// Whether the host owes data.
-    pub(super) fn awaits_data(&self) -> bool {
-        self.commands.iter().any(|command| command.used && command.fetch.is_some())
     }
 }
 
@@ -208,7 +298,12 @@ mod tests {
                     let place = table.insert(Sqe::flush(cid));
                     prop_assert_eq!(place.is_some(), model.len() < capacity);
                     if let Some(place) = place {
-                        prop_assert_eq!(table.at(place).sqe.cid(), cid);
+                        prop_assert_eq!((table.at(place).sqe.cid(), table.at(place).data.len()), (cid, 0));
+                        table.make_room(place, usize::from(cid));
+                        table.store(place, &vec![0; usize::from(cid)]);
+                        let due = Instant::ZERO;
+                        table.begin_fetch(place, Fetch { slot: None, len: 9, received: 0, due });
+                        table.received(place, u32::from(spread));
                         model.push(cid);
                     }
                 } else if let Some(at) = model.iter().position(|&known| known == cid) {
@@ -218,6 +313,7 @@ mod tests {
                     model.swap_remove(at);
                 }
                 prop_assert_eq!(table.len(), model.len());
+                prop_assert_eq!(table.stored(), model.iter().map(|&cid| usize::from(cid)).sum::<usize>());
                 for cid in 0..200 {
                     for spread in 0..3 {
                         let cid = cid | spread << 12;
@@ -226,7 +322,7 @@ mod tests {
                 }
             }
             table.clear(None);
-            prop_assert_eq!(table.len(), 0);
+            prop_assert_eq!((table.len(), table.owed(), table.stored()), (0, 0, 0));
         }
     }
 }

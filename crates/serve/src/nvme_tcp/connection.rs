@@ -1,11 +1,13 @@
 //! A connection of a target: one queue, as bytes that come and bytes that go. It does no I/O.
 
-use super::commands::{Command, Commands, Fetch};
+use super::commands::{Commands, Fetch};
+use super::options::Patience;
 use super::reader::{Piece, Reader};
 use super::sender::Sender;
+use tidewater_base::Instant;
 use tidewater_core::subsystem::{MoveError, Slot};
-use tidewater_wire::fabrics::{DataPointer, Response};
-use tidewater_wire::nvme::{Sqe, Status};
+use tidewater_wire::fabrics::{DataPointer, OPCODE, Response, kind};
+use tidewater_wire::nvme::{AdminCommand, Data, Sqe, Status, admin_opcode};
 use tidewater_wire::nvme_tcp::{
     ADMIN_CAPSULE_DATA_BYTES, DataPdu, Fatal, FatalStatus, Framing, IcReq, IcResp, Pdu, R2t, Receiver, Rules, TermReq,
     offset,
@@ -62,9 +64,23 @@ enum Incoming {
     TermReq(TermReq),
 }
 
+/// What is known of the data of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moves {
+    /// There is none, whatever the data pointer says (figure 92: it is reserved, or ignored, then).
+    Nothing,
+    /// Data moves; so many bytes come from the host before an admin command begins.
+    Data(u32),
+    /// The controller will refuse the command.
+    Unknown,
+}
+
 /// A connection of a target.
 pub(super) struct Connection {
     limits: Limits,
+    patience: Patience,
+    /// When the last bytes came, or the last data was asked for.
+    pub(super) now: Instant,
     reader: Reader,
     pub(super) sender: Sender,
     pub(super) commands: Commands,
@@ -74,13 +90,15 @@ pub(super) struct Connection {
     ended: bool,
     /// Entries of the queue; 0 before Connect.
     entries: u16,
+    /// It is an admin queue.
+    is_admin: bool,
     /// Entries that have been taken, modulo the queue's size.
     sq_head: u16,
     flow_control: bool,
 }
 
 impl Connection {
-    pub(super) fn new(limits: Limits) -> Connection {
+    pub(super) fn new(limits: Limits, patience: Patience) -> Connection {
         let rules = Rules {
             receiver: Receiver::Controller,
             framing: Framing::default(),
@@ -89,6 +107,8 @@ impl Connection {
         };
         Connection {
             limits,
+            patience,
+            now: Instant::ZERO,
             reader: Reader::new(rules),
             sender: Sender::default(),
             commands: Commands::new(COMMANDS_UNCONNECTED),
@@ -96,23 +116,40 @@ impl Connection {
             initialized: false,
             ended: false,
             entries: 0,
+            is_admin: false,
             sq_head: 0,
             flow_control: true,
         }
     }
 
     /// The connection is a queue from now on.
-    pub(super) fn connect(&mut self, entries: u16, flow_control: bool) {
+    pub(super) fn connect(&mut self, entries: u16, flow_control: bool, is_admin: bool) {
         self.commands.grow(entries);
         self.entries = entries;
+        self.is_admin = is_admin;
         self.flow_control = flow_control;
         // Connect itself was an entry of the queue.
         self.sq_head = 1 % entries;
     }
 
-    /// Whether the host is in the middle of something: half a PDU has come, or data that it was asked for has not.
-    pub(super) fn awaits(&self) -> bool {
-        !self.ended && (self.reader.mid_pdu() || self.commands.awaits_data())
+    /// PDUs that have come whole, and whether a part of another has.
+    pub(super) fn pdus(&self) -> (u64, bool) {
+        (self.reader.complete(), !self.ended && self.reader.mid_pdu())
+    }
+
+    /// By when the host has to send what it was asked for first; `None`: it owes nothing.
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.ended { None } else { self.commands.due() }
+    }
+
+    /// Bytes that wait here: for the host, or for the controller.
+    pub(super) fn waiting(&self) -> usize {
+        self.sender.len() + self.commands.stored()
+    }
+
+    /// Nothing has come yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        !self.initialized && !self.ended && !self.reader.mid_pdu()
     }
 
     /// What came next; `None` when `input` is used up.
@@ -186,7 +223,7 @@ impl Connection {
         } else {
             self.sq_head = 0;
         }
-        self.commands.at(place).data.reserve(data as usize);
+        self.commands.make_room(place, data as usize);
         Ok(Incoming::Capsule(place))
     }
 
@@ -209,22 +246,16 @@ impl Connection {
     fn on_data<'a>(&mut self, bytes: &'a [u8]) -> Option<Event<'a>> {
         match self.incoming {
             Incoming::Capsule(place) => {
-                self.commands.at(place).data.extend_from_slice(bytes);
+                self.commands.store(place, bytes);
                 None
             }
-            Incoming::Transfer(place) => {
-                let command = self.commands.at(place);
-                let fetch = command.fetch.as_mut().expect("data comes when it was asked for");
-                let at = fetch.received;
-                fetch.received += bytes.len() as u32;
-                match fetch.slot {
-                    Some(slot) => Some(Event::Stage { slot, at, bytes }),
-                    None => {
-                        command.data.extend_from_slice(bytes);
-                        None
-                    }
+            Incoming::Transfer(place) => match self.commands.received(place, bytes.len() as u32) {
+                (Some(slot), at) => Some(Event::Stage { slot, at, bytes }),
+                (None, _) => {
+                    self.commands.store(place, bytes);
+                    None
                 }
-            }
+            },
             Incoming::Nothing | Incoming::TermReq(_) => None,
         }
     }
@@ -237,7 +268,12 @@ impl Connection {
                 Some(Event::Ended(Ending::Host(term)))
             }
             Incoming::Capsule(place) => match self.check(place, intact) {
-                Ok(()) => Some(Event::Command(place)),
+                // An admin command gets its data here: none holds a slot of the drive while its host has to send something.
+                Ok(len) if len > 0 => {
+                    self.ask(place, None, len);
+                    None
+                }
+                Ok(_) => Some(Event::Command(place)),
                 Err(status) => {
                     self.respond(place, Response { status, ..Response::default() });
                     None
@@ -246,9 +282,9 @@ impl Connection {
             Incoming::Transfer(place) => {
                 let command = self.commands.at(place);
                 command.damaged |= !intact;
-                let fetch = command.fetch.filter(|fetch| fetch.received == fetch.len)?;
-                command.fetch = None;
                 let result = if command.damaged { Err(MoveError::Host) } else { Ok(()) };
+                command.fetch.filter(|fetch| fetch.received == fetch.len)?;
+                let fetch = self.commands.end_fetch(place)?;
                 match fetch.slot {
                     Some(slot) => Some(Event::Moved { slot, result }),
                     None if result.is_err() => {
@@ -261,14 +297,63 @@ impl Connection {
         }
     }
 
-    /// What the transport asks of a command.
-    fn check(&mut self, place: u16, intact: bool) -> Result<(), Status> {
-        let transfer_max = self.limits.transfer_max;
-        let command = self.commands.at(place);
+    /// What is known of the data of a command before its controller has seen it.
+    fn moves(&self, sqe: &Sqe) -> Moves {
+        // Bits 1:0 of opcodes, and of the types of Fabrics commands, say which way data goes (figures 104 and 15).
+        let by_code = |code: u8| if code & 3 == 0 { Moves::Nothing } else { Moves::Data(0) };
+        if sqe.opcode() == OPCODE {
+            return by_code(sqe.dwords()[1] as u8);
+        }
+        if !self.is_admin {
+            return by_code(sqe.opcode());
+        }
+        match AdminCommand::parse_capsule(sqe).map(|command| command.data()) {
+            Ok(Data::None) => Moves::Nothing,
+            Ok(Data::ToHost(_)) => Moves::Data(0),
+            Ok(Data::FromHost(len)) => Moves::Data(if len <= ADMIN_CAPSULE_DATA_BYTES { len } else { 0 }),
+            Err(_) => Moves::Unknown,
+        }
+    }
+
+    /// A host may have forgotten an Asynchronous Event Request, which waits for as long as the controller likes: a Property command,
+    /// which ends at once, is let through with its identifier. Hosts shut controllers down by such commands.
+    fn may_share_identifier(&self, sqe: &Sqe) -> bool {
+        let is_property = matches!(sqe.dwords()[1] as u8, kind::PROPERTY_GET | kind::PROPERTY_SET);
+        let other = self.commands.find(sqe.cid()).and_then(|place| self.commands.get(place));
+        let waits = other.is_some_and(|other| other.sqe.opcode() == admin_opcode::ASYNCHRONOUS_EVENT_REQUEST);
+        self.is_admin && sqe.opcode() == OPCODE && is_property && waits
+    }
+
+    /// What the transport asks of a command. Tells how many bytes the host is to be asked for before the command begins.
+    fn check(&mut self, place: u16, intact: bool) -> Result<u32, Status> {
         if !intact {
             return Err(Status::TRANSIENT_TRANSPORT_ERROR);
         }
-        command.pointer = DataPointer::parse(&command.sqe)?;
+        let sqe = self.commands.at(place).sqe;
+        let moves = self.moves(&sqe);
+        if moves != Moves::Nothing {
+            self.check_pointer(place, moves)?;
+        }
+        if !self.commands.at(place).listed && !self.may_share_identifier(&sqe) {
+            return Err(Status::COMMAND_ID_CONFLICT);
+        }
+        let command = self.commands.at(place);
+        let is_asked_for = matches!(command.pointer, DataPointer::Transport { .. });
+        Ok(match moves {
+            Moves::Data(len) if is_asked_for && len <= command.pointer.len() => len,
+            _ => 0,
+        })
+    }
+
+    /// The data pointer of a command that moves data, or may.
+    fn check_pointer(&mut self, place: u16, moves: Moves) -> Result<(), Status> {
+        let transfer_max = self.limits.transfer_max;
+        let command = self.commands.at(place);
+        command.pointer = match DataPointer::parse(&command.sqe) {
+            Ok(pointer) => pointer,
+            Err(_) if moves == Moves::Unknown => return Ok(()),
+            Err(status) => return Err(status),
+        };
         let came = command.data.len() as u64;
         match command.pointer {
             DataPointer::Capsule { offset, len } => {
@@ -284,7 +369,16 @@ impl Connection {
             DataPointer::Transport { len } if len > transfer_max => return Err(Status::DATA_SGL_LENGTH_INVALID),
             DataPointer::Transport { .. } => {}
         }
-        if command.listed { Ok(()) } else { Err(Status::COMMAND_ID_CONFLICT) }
+        Ok(())
+    }
+
+    /// Asks the host for data of a command.
+    fn ask(&mut self, place: u16, slot: Option<Slot>, len: u32) {
+        // What was asked for before comes first.
+        let due = self.patience.due(self.now, self.commands.owed() + u64::from(len));
+        self.commands.begin_fetch(place, Fetch { slot, len, received: 0, due });
+        let cid = self.commands.at(place).sqe.cid();
+        self.sender.send(&Pdu::R2t(R2t { cid, tag: place, offset: 0, len }), &[]);
     }
 
     /// Data of a command for a slot: what came with the capsule, or `None` when it comes by [`Event::Stage`].
@@ -297,10 +391,10 @@ impl Connection {
         if len == 0 || len > command.pointer.len() {
             return if len == 0 { Ok(Some(&[])) } else { Err(MoveError::Host) };
         }
-        if let DataPointer::Transport { .. } = command.pointer {
-            command.fetch = Some(Fetch { slot, len, received: 0 });
-            let cid = command.sqe.cid();
-            self.sender.send(&Pdu::R2t(R2t { cid, tag: place, offset: 0, len }), &[]);
+        if let DataPointer::Transport { .. } = command.pointer
+            && command.data.len() < len as usize
+        {
+            self.ask(place, slot, len);
             return Ok(None);
         }
         Ok(Some(&self.commands.at(place).data[..len as usize]))
@@ -330,17 +424,30 @@ impl Connection {
             let mut bytes = vec![0; len as usize];
             let filled = fill(&mut bytes);
             if filled.is_ok() {
-                let index = command.held.partition_point(|(other, _)| *other < at);
-                command.held.insert(index, (at, bytes));
+                self.commands.hold(place, at, bytes);
             }
             return Ok(filled);
         }
         let filled = self.sender.data(place, command.sqe.cid(), at, len, expected, fill);
         if filled.is_ok() {
             command.sent += len;
-            send_held(&mut self.sender, command, place, expected);
+            self.send_held(place, expected);
         }
         Ok(filled)
+    }
+
+    /// Sends data that came too early, as far as it goes on now.
+    fn send_held(&mut self, place: u16, expected: u32) {
+        while let Some((at, bytes)) = self.commands.take_held(place) {
+            let command = self.commands.at(place);
+            let filled: Result<(), ()> =
+                self.sender.data(place, command.sqe.cid(), at, bytes.len() as u32, expected, |out| {
+                    out.copy_from_slice(&bytes);
+                    Ok(())
+                });
+            filled.expect("copying does not fail");
+            command.sent += bytes.len() as u32;
+        }
     }
 
     /// Answers a command, which ends. What the transport knows goes in: identifier, head, damage of its data. A slot that waits for
@@ -361,18 +468,5 @@ impl Connection {
             self.sender.send(&Pdu::CapsuleResp(response.to_bytes()), &[]);
         }
         waiting
-    }
-}
-
-/// Sends data that came too early, as far as it goes on now.
-fn send_held(sender: &mut Sender, command: &mut Command, place: u16, expected: u32) {
-    while command.held.first().is_some_and(|(at, _)| *at == command.sent) {
-        let (at, bytes) = command.held.remove(0);
-        let filled: Result<(), ()> = sender.data(place, command.sqe.cid(), at, bytes.len() as u32, expected, |out| {
-            out.copy_from_slice(&bytes);
-            Ok(())
-        });
-        filled.expect("copying does not fail");
-        command.sent += bytes.len() as u32;
     }
 }

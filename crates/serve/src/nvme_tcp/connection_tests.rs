@@ -3,8 +3,10 @@
 
 use super::connection::{Connection, Ending, Event, Limits};
 use super::initiator::{Refused, Session, Transfer};
+use super::options::Patience;
 use proptest::prelude::*;
 use std::collections::HashMap;
+use tidewater_base::Duration;
 use tidewater_core::subsystem::{MoveError, Slot};
 use tidewater_wire::fabrics::{DataPointer, Response};
 use tidewater_wire::nvme::{Sqe, Status, opcode};
@@ -66,8 +68,9 @@ struct Engine {
 
 impl Engine {
     fn new(alignment: u8, flow_control: bool) -> Engine {
-        let mut connection = Connection::new(limits(alignment));
-        connection.connect(ENTRIES, flow_control);
+        let patience = Patience { time: Duration::from_ms(30_000), rate_min: 64 << 10 };
+        let mut connection = Connection::new(limits(alignment), patience);
+        connection.connect(ENTRIES, flow_control, false);
         Engine {
             connection,
             units: vec![0; UNITS * UNIT as usize],
@@ -253,7 +256,8 @@ proptest! {
         prop_assert!(engine.units == model && engine.ended.is_none());
         prop_assert_eq!(engine.connection.commands.len(), 0);
         prop_assert_eq!(engine.connection.sender.len(), 0);
-        prop_assert!(!engine.connection.awaits());
+        prop_assert!(!engine.connection.pdus().1);
+        prop_assert_eq!((engine.connection.due(), engine.connection.waiting()), (None, 0));
     }
 
     #[test]
@@ -308,7 +312,8 @@ proptest! {
         }
         if engine.ended.is_some() {
             engine.receive(&[0xFF; 300]);
-            prop_assert!(!engine.connection.awaits());
+            prop_assert!(!engine.connection.pdus().1);
+            prop_assert_eq!(engine.connection.due(), None);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Commands that the target itself carries out: those of Fabrics, and those that keep a controller alive.
 
-use super::association::{Kind, Queue};
+use super::association::{Kind, Queue, Room};
 use super::border::Border;
 use super::target::Target;
-use tidewater_base::Duration;
+use tidewater_base::{Duration, Instant};
 use tidewater_core::subsystem::{Input, MoveError};
 use tidewater_wire::fabrics::{
     Connect, ConnectData, DISCOVERY_NQN, DataPointer, Fabrics, OPCODE, Parameter, PropertyGet, PropertySet, Response,
@@ -81,10 +81,10 @@ impl Target {
     }
 
     /// Until Connect nothing else is taken.
-    fn before_connect(&mut self, index: usize, place: u16, sqe: &Sqe, border: &mut dyn Border) {
+    pub(super) fn before_connect(&mut self, index: usize, place: u16, sqe: &Sqe, border: &mut dyn Border) {
         let response = match (sqe.opcode() == OPCODE).then(|| Fabrics::parse(sqe)) {
             Some(Ok(Fabrics::Connect(connect))) => match self.connect(index, place, &connect, border) {
-                // Its data is on the way.
+                // Its data is on the way, or it waits.
                 Ok(None) => return,
                 Ok(Some(value)) => Response { value, ..Response::default() },
                 Err((status, value)) => Response { status, value, ..Response::default() },
@@ -115,7 +115,8 @@ impl Target {
         self.answer(index, place, answer);
     }
 
-    /// Connect (section 3.3): `None` while its data is on the way. An error comes with what the response says of it.
+    /// Connect (section 3.3): `None` while its data is on the way, or while it waits for a controller or a queue to be free. An error
+    /// comes with what the response says of it.
     fn connect(
         &mut self,
         index: usize,
@@ -130,6 +131,7 @@ impl Target {
         if command.pointer.len() as usize != ConnectData::SIZE {
             return Err(plain(Status::DATA_SGL_LENGTH_INVALID));
         }
+        let address = peer.address.ip();
         if command.data.is_empty() && matches!(command.pointer, DataPointer::Transport { .. }) {
             let fetched = peer.connection.fetch(place, None, ConnectData::SIZE as u32);
             assert!(matches!(fetched, Ok(None)), "1,024 bytes by the transport are 1,024 bytes");
@@ -142,7 +144,7 @@ impl Target {
         if !discovery && data.subsystem != self.options.subsystem {
             return Err(invalid(Parameter::Subsystem));
         }
-        let admitted = if discovery { Some(false) } else { self.options.hosts.admits(&data.host) };
+        let admitted = if discovery { Some(false) } else { self.options.hosts.admits(data.host.as_ref()) };
         let Some(privileged) = admitted else {
             return Err((status::INVALID_HOST, Response::of_parameter(Parameter::Host)));
         };
@@ -156,12 +158,28 @@ impl Target {
                 // Controllers are made for hosts as they come: there is none to ask for (section 1.5.5).
                 return Err(invalid(Parameter::Controller));
             }
-            let association = self
-                .associations
-                .create(index, &data, connect.keep_alive_ms, self.now, discovery)
-                .ok_or(plain(status::CONTROLLER_BUSY))?;
+            let room = self.associations.room(&data, address, discovery, &self.options, self.now);
+            if let Room::Instead(other) = room {
+                self.statistics.displaced += 1;
+                self.end_association(other, None, border);
+            }
+            let created = match room {
+                Room::None | Room::Soon => None,
+                Room::Free | Room::Instead(_) => {
+                    self.associations.create((index, address), &data, connect.keep_alive_ms, self.now, discovery)
+                }
+            };
+            let Some(association) = created else {
+                if room == Room::None {
+                    return Err(plain(status::CONTROLLER_BUSY));
+                }
+                // The controller that gives way has to end its commands first.
+                self.peers[index].as_mut().expect("it is there").connecting = Some(place);
+                return Ok(None);
+            };
             self.peers[index].as_mut().expect("it is there").queue = Some((association, 0));
-            self.keep_alive_changed(connect.keep_alive_ms);
+            let silence = self.associations.get(association).map(|it| it.expires_at(self.options.silence_max));
+            self.check_at(silence.unwrap_or(Instant::NEVER));
             match &self.associations.get(association).expect("it was created").kind {
                 Kind::Subsystem { function } => {
                     // The target itself watches its hosts.
@@ -174,15 +192,18 @@ impl Target {
             if discovery {
                 return Err(invalid(Parameter::Queue));
             }
-            self.connect_queue(index, connect, &data, entries, border)?;
+            if !self.connect_queue(index, connect, &data, entries, border)? {
+                self.peers[index].as_mut().expect("it is there").connecting = Some(place);
+                return Ok(None);
+            }
             data.controller
         };
         let peer = self.peers[index].as_mut().expect("it is there");
-        peer.connection.connect(entries, !connect.no_flow_control);
+        peer.connection.connect(entries, !connect.no_flow_control, connect.queue == 0);
         Ok(Some(u64::from(id)))
     }
 
-    /// Connect of an I/O queue.
+    /// Connect of an I/O queue. False: commands of the connection that was this queue before have to end first.
     fn connect_queue(
         &mut self,
         index: usize,
@@ -190,7 +211,7 @@ impl Target {
         data: &ConnectData,
         entries: u16,
         border: &mut dyn Border,
-    ) -> Result<(), (Status, u64)> {
+    ) -> Result<bool, (Status, u64)> {
         let invalid = |parameter| (status::INVALID_PARAMETERS, Response::of_parameter(parameter));
         let found = self.associations.functions().find(|&function| border.controller_id(function) == data.controller);
         let function = found.ok_or(invalid(Parameter::Controller))?;
@@ -198,19 +219,43 @@ impl Target {
         if !association.is_of(data) {
             return Err(invalid(Parameter::Host));
         }
-        let queue = association.queue_mut(connect.queue).ok_or(invalid(Parameter::Queue))?;
+        let mut queue = *association.queue_mut(connect.queue).ok_or(invalid(Parameter::Queue))?;
+        if let Queue::Peer(before) = queue
+            && self.has_been_closed(before)
+        {
+            // The host has closed that connection, and its end has not been read yet.
+            self.close(before, border);
+            queue = Queue::Leaving;
+        }
         // I/O queues are connected when the controller is ready, and once.
-        if *queue != Queue::Free || border.register(function, property::CSTS, 4) & CSTS_RDY == 0 {
+        if matches!(queue, Queue::Peer(_)) || border.register(function, property::CSTS, 4) & CSTS_RDY == 0 {
             return Err((Status::COMMAND_SEQUENCE_ERROR, 0));
+        }
+        if queue == Queue::Leaving {
+            return Ok(false);
+        }
+        let connections = self.options.connections_max.saturating_sub(self.options.unconnected_max);
+        if !self.associations.admits_queue(place, connections, self.options.queues_kept) {
+            return Err((status::CONTROLLER_BUSY, 0));
         }
         let entries_max = (border.register(function, property::CAP, 8) & 0xFFFF) + 1;
         if u64::from(entries) > entries_max {
             return Err(invalid(Parameter::Entries));
         }
-        *queue = Queue::Peer(index);
+        let association = self.associations.get_mut(place).expect("it was found");
+        *association.queue_mut(connect.queue).expect("it was found") = Queue::Peer(index);
         self.peers[index].as_mut().expect("it is there").queue = Some((place, connect.queue));
         border.input(Input::ConnectQueue { function, queue: connect.queue, entries });
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether the other side of a connection has closed it.
+    fn has_been_closed(&self, index: usize) -> bool {
+        let peer = self.peers[index].as_ref();
+        peer.is_some_and(|peer| match peer.stream.peek(&mut [0]) {
+            Ok(len) => len == 0,
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        })
     }
 
     fn property_get(&mut self, association: usize, get: &PropertyGet, border: &mut dyn Border) -> Answer {

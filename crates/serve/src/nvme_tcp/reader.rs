@@ -49,6 +49,8 @@ pub(super) struct Reader {
     quotable: usize,
     /// Digest of the data so far.
     digest: u32,
+    /// PDUs that are complete.
+    complete: u64,
 }
 
 impl Reader {
@@ -61,6 +63,7 @@ impl Reader {
             have: 0,
             quotable: 0,
             digest: 0,
+            complete: 0,
         }
     }
 
@@ -72,6 +75,11 @@ impl Reader {
     /// Whether a PDU has begun and is not complete.
     pub(super) fn mid_pdu(&self) -> bool {
         self.have > 0 || !matches!(self.state, State::Head(None))
+    }
+
+    /// PDUs that are complete.
+    pub(super) fn complete(&self) -> u64 {
+        self.complete
     }
 
     /// The header that was read last, or what is there of it: what a termination request quotes.
@@ -137,6 +145,7 @@ impl Reader {
                 }
                 State::End { intact } => {
                     self.state = State::Head(None);
+                    self.complete += 1;
                     return Ok(Some(Piece::End { intact }));
                 }
             }

@@ -1,10 +1,11 @@
 //! The target: listeners, connections, time, and the way between commands and the engine.
 
-use super::association::{Association, Associations, Queue};
+use super::association::{Associations, Queue};
 use super::border::{Border, CommandId};
 use super::connection::{Connection, Event};
-use super::options::Options;
+use super::options::{Options, Patience};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,10 +25,14 @@ const BACKLOG_LOOKED_AT: usize = 1 << 20;
 const EVENTS: usize = 64;
 /// How long a connection that has ended is kept for the host to read why.
 const LINGER: Duration = Duration::from_ms(2_000);
-/// How long nobody is let in after the system had no descriptor, or no memory, for a connection.
-const PAUSE: Duration = Duration::from_ms(100);
 /// Marks a listener's events.
-const LISTENER: u64 = 1 << 32;
+pub(super) const LISTENER: u64 = 1 << 32;
+/// Notes that wait to be taken, at most.
+const NOTES_MAX: usize = 16;
+/// How long notes of what hosts do are left out after one.
+const NOTE_PAUSE: Duration = Duration::from_ms(10_000);
+/// The first bytes of a TLS record that begins a handshake (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
 
 /// A target could not be made.
 #[derive(Debug)]
@@ -64,13 +69,15 @@ pub struct Statistics {
     pub accepted: u64,
     /// Connections that were closed at once, because there were too many.
     pub refused: u64,
+    /// Connections that were no queue yet and were closed because newer ones came, and controllers that gave way to another host.
+    pub displaced: u64,
     /// Connections that are open.
     pub open: u64,
     /// Controllers that hosts have now, discovery controllers included.
     pub controllers: u64,
     /// Connections that ended because the host broke the transport's rules.
     pub fatal: u64,
-    /// Connections that ended because the host was in the middle of something for too long.
+    /// Connections that ended because the host was in the middle of something for too long, or left too much waiting.
     pub stalled: u64,
     /// Controllers that ended because their hosts did not keep them alive.
     pub keep_alive_expired: u64,
@@ -78,27 +85,103 @@ pub struct Statistics {
     pub commands: u64,
 }
 
+/// How fast bytes go to a host that has some to take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// Since when some are waiting, or the bytes are counted.
+    since: Option<Instant>,
+    /// Bytes that have gone since.
+    bytes: u64,
+}
+
+impl Pace {
+    /// Bytes wait, or none do.
+    fn wait(&mut self, waits: bool, now: Instant) {
+        if !waits {
+            *self = Pace::default();
+        } else if self.since.is_none() {
+            *self = Pace { since: Some(now), bytes: 0 };
+        }
+    }
+
+    /// When the host is too slow, as far as is known at `now`.
+    fn late_at(&mut self, now: Instant, patience: &Patience) -> Instant {
+        let Some(since) = self.since else { return Instant::NEVER };
+        let late_at = after(since, patience.time);
+        if late_at > now || self.bytes < patience.bytes() {
+            return late_at;
+        }
+        *self = Pace { since: Some(now), bytes: 0 };
+        after(now, patience.time)
+    }
+}
+
 pub(super) struct Peer {
-    stream: TcpStream,
+    pub(super) stream: TcpStream,
+    pub(super) address: SocketAddr,
     pub(super) connection: Connection,
     /// The controller and the queue that it is.
     pub(super) queue: Option<(usize, u16)>,
-    opened: Instant,
-    /// When bytes went one way or the other.
-    progress: Instant,
+    /// Where the Connect command is that waits for a queue, or a controller, to be free.
+    pub(super) connecting: Option<u16>,
+    pub(super) opened: Instant,
+    /// PDUs that have come, and since when the next one has begun.
+    pdus: u64,
+    pdu_since: Option<Instant>,
+    pace: Pace,
     /// The connection has ended, and is closed by then.
-    close_at: Option<Instant>,
+    pub(super) close_at: Option<Instant>,
     /// It is in the list of those that have something to send.
     listed: bool,
     /// The system was asked to say when more can be sent.
     blocked: bool,
+    /// Its end is on the way.
+    is_given_up: bool,
 }
 
 impl Peer {
+    pub(super) fn new(stream: TcpStream, address: SocketAddr, options: &Options, now: Instant) -> Peer {
+        Peer {
+            stream,
+            address,
+            connection: Connection::new(options.limits, options.patience()),
+            queue: None,
+            connecting: None,
+            opened: now,
+            pdus: 0,
+            pdu_since: None,
+            pace: Pace::default(),
+            close_at: None,
+            listed: false,
+            blocked: false,
+            is_given_up: false,
+        }
+    }
+
     /// Its host is not waited for any more. Reading finds the end, and tells the engine.
     fn give_up(&mut self) {
+        self.is_given_up = true;
         self.connection.sender.discard();
+        self.connection.finish();
         let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Bytes that wait here.
+    fn waiting(&self) -> usize {
+        if self.is_given_up { 0 } else { self.connection.waiting() }
+    }
+
+    /// By when its host has to have done something.
+    fn late_at(&mut self, now: Instant, options: &Options) -> Instant {
+        if let Some(close_at) = self.close_at {
+            return close_at;
+        }
+        let patience = options.patience();
+        let handshake =
+            if self.queue.is_none() { after(self.opened, options.handshake_time_max) } else { Instant::NEVER };
+        let pdu = self.pdu_since.map_or(Instant::NEVER, |since| after(since, patience.time));
+        let transfer = self.connection.due().unwrap_or(Instant::NEVER);
+        handshake.min(pdu).min(transfer).min(self.pace.late_at(now, &patience))
     }
 
     /// The address at which its host found the target.
@@ -111,8 +194,8 @@ impl Peer {
 /// [`Target::deadline`] has come, carries out what the subsystem says, and then calls [`Target::flush`].
 pub struct Target {
     pub(super) options: Options,
-    epoll: Epoll,
-    listeners: Vec<TcpListener>,
+    pub(super) epoll: Epoll,
+    pub(super) listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) associations: Associations,
@@ -121,9 +204,13 @@ pub struct Target {
     scratch: Vec<u8>,
     check_at: Instant,
     /// Listeners are not listened to until then.
-    paused_until: Option<Instant>,
+    pub(super) paused_until: Option<Instant>,
     pub(super) now: Instant,
-    statistics: Statistics,
+    pub(super) statistics: Statistics,
+    /// A queue, or a controller, has become free: Connect commands that wait are looked at again.
+    has_room: bool,
+    notes: VecDeque<String>,
+    note_after: Instant,
 }
 
 impl Target {
@@ -160,6 +247,9 @@ impl Target {
             paused_until: None,
             now: Instant::ZERO,
             statistics: Statistics::default(),
+            has_room: false,
+            notes: VecDeque::new(),
+            note_after: Instant::ZERO,
         })
     }
 
@@ -184,15 +274,24 @@ impl Target {
         Statistics { open, controllers: self.associations.len() as u64, ..self.statistics }
     }
 
+    /// Takes what the user should know of hosts, in words.
+    pub fn take_note(&mut self) -> Option<String> {
+        self.notes.pop_front()
+    }
+
     /// Takes what has come: connections, commands, data; and looks at the time. Does not wait. Says whether anything came.
     pub fn poll(&mut self, now: Instant, border: &mut dyn Border) -> bool {
         self.now = self.now.max(now);
+        let resumes = std::mem::take(&mut self.has_room);
+        if resumes {
+            self.resume_connects(border);
+        }
         let mut events = [EpollEvent::empty(); EVENTS];
         // An interrupted call has no events; the next one has them.
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         for event in &events[..count] {
             match event.data() {
-                listener if listener & LISTENER != 0 => self.accept((listener & !LISTENER) as usize),
+                listener if listener & LISTENER != 0 => self.accept((listener & !LISTENER) as usize, border),
                 peer => {
                     let peer = peer as usize;
                     if event.events().contains(EpollFlags::EPOLLOUT) {
@@ -208,7 +307,7 @@ impl Target {
         if self.check_at <= self.now {
             self.check(border);
         }
-        count > 0
+        count > 0 || resumes
     }
 
     /// Sends what waits, as far as hosts take it.
@@ -229,9 +328,11 @@ impl Target {
     pub fn fetch(&mut self, command: CommandId, slot: Slot, len: u32) -> Result<Option<&[u8]>, MoveError> {
         let (peer, place) = self.find(command).ok_or(MoveError::Host)?;
         self.list(peer);
-        // A command may have waited for so long that nobody looks at the time any more.
+        // A command may have waited for so long that no other time is looked at any more.
         self.check_by(self.options.stall_time_max);
+        let now = self.now;
         let peer = self.peers[peer].as_mut().expect("it was found");
+        peer.connection.now = now;
         peer.connection.fetch(place, Some(slot), len)
     }
 
@@ -269,6 +370,12 @@ impl Target {
         self.respond(peer, place, Response { value: u64::from(cqe.dw0), status: cqe.status, ..Response::default() })
     }
 
+    /// An I/O queue is free again: its last command has ended after its connection went.
+    pub fn queue_gone(&mut self, function: u8, queue: u16) {
+        self.associations.free_queue(function, queue);
+        self.has_room = true;
+    }
+
     /// A controller is free again: its last command has ended after its host left, or after the subsystem was reset. Who is
     /// connected to it then is not any more.
     pub fn gone(&mut self, function: u8) {
@@ -281,6 +388,7 @@ impl Target {
             }
         }
         self.associations.release(function);
+        self.has_room = true;
     }
 
     fn find(&self, command: CommandId) -> Option<(usize, u16)> {
@@ -305,61 +413,6 @@ impl Target {
         waiting
     }
 
-    fn accept(&mut self, listener: usize) {
-        loop {
-            let stream = match self.listeners[listener].accept() {
-                Ok((stream, _)) => stream,
-                // Whatever else is wrong with one connection is not wrong with the next.
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // Whoever waits to be let in goes on to be told of: looking at it again and again would take all of the thread's time.
-                Err(_) => return self.pause(),
-            };
-            if self.peers.iter().flatten().count() >= self.options.connections_max {
-                self.statistics.refused += 1;
-                continue;
-            }
-            let index = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
-            let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, index as u64);
-            let ready = stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok();
-            if !ready || self.epoll.add(&stream, event).is_err() {
-                self.statistics.refused += 1;
-                continue;
-            }
-            let peer = Peer {
-                stream,
-                connection: Connection::new(self.options.limits),
-                queue: None,
-                opened: self.now,
-                progress: self.now,
-                close_at: None,
-                listed: false,
-                blocked: false,
-            };
-            if index == self.peers.len() {
-                self.peers.push(None);
-            }
-            self.peers[index] = Some(peer);
-            self.statistics.accepted += 1;
-            self.check_by(self.options.handshake_time_max);
-        }
-    }
-
-    /// Nobody is let in for a while.
-    fn pause(&mut self) {
-        self.paused_until = Some(after(self.now, PAUSE));
-        self.listen(EpollFlags::empty());
-        self.check_by(PAUSE);
-    }
-
-    /// Which events of listeners are told of.
-    fn listen(&self, flags: EpollFlags) {
-        for (number, listener) in (0u64..).zip(&self.listeners) {
-            // It is in the set.
-            let _ = self.epoll.modify(listener, &mut EpollEvent::new(flags, LISTENER | number));
-        }
-    }
-
     fn read(&mut self, index: usize, border: &mut dyn Border) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let read = self.peers[index].as_mut().map(|peer| peer.stream.read(&mut scratch));
@@ -376,7 +429,16 @@ impl Target {
 
     fn receive(&mut self, index: usize, mut input: &[u8], border: &mut dyn Border) {
         if let Some(peer) = self.peers[index].as_mut() {
-            peer.progress = self.now;
+            peer.connection.now = self.now;
+            if peer.connection.is_untouched() && input.starts_with(&TLS_HANDSHAKE) {
+                let address = peer.address;
+                self.note(|| {
+                    format!(
+                        "{address} began a TLS handshake on the NVMe/TCP port: TLS is not spoken here; connect without TLS \
+                         (nvme connect without --tls)"
+                    )
+                });
+            }
         }
         while let Some(peer) = self.peers[index].as_mut() {
             let Some(event) = peer.connection.next(&mut input) else { break };
@@ -397,6 +459,37 @@ impl Target {
         }
         // Responses of the transport itself, and the answer to ICReq.
         self.list(index);
+        let now = self.now;
+        let Some(peer) = self.peers[index].as_mut() else { return };
+        let (pdus, is_in_one) = peer.connection.pdus();
+        if !is_in_one {
+            peer.pdu_since = None;
+        } else if peer.pdu_since.is_none() || pdus != peer.pdus {
+            peer.pdu_since = Some(now);
+        }
+        peer.pdus = pdus;
+        if peer.connection.waiting() > BACKLOG_LOOKED_AT {
+            self.bound_backlog();
+        }
+    }
+
+    /// Something that the user should know. Hosts can't fill a log with it.
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.now >= self.note_after && self.notes.len() < NOTES_MAX {
+            self.note_after = after(self.now, NOTE_PAUSE);
+            self.notes.push_back(text());
+        }
+    }
+
+    /// Connect commands that wait for a queue, or for a controller, have their turn again.
+    fn resume_connects(&mut self, border: &mut dyn Border) {
+        for index in 0..self.peers.len() {
+            let Some(peer) = self.peers[index].as_mut() else { continue };
+            if let Some(place) = peer.connecting.take() {
+                let sqe = peer.connection.commands.at(place).sqe;
+                self.before_connect(index, place, &sqe, border);
+            }
+        }
     }
 
     /// The connection is no queue any more. It is closed once its last bytes are read, or soon.
@@ -418,7 +511,7 @@ impl Target {
     }
 
     /// Closes a connection that leaves nothing behind.
-    fn forget(&mut self, index: usize) {
+    pub(super) fn forget(&mut self, index: usize) {
         if let Some(peer) = self.peers[index].take() {
             // Closing would take it out of the set as well, unless somebody else holds the socket.
             let _ = self.epoll.delete(&peer.stream);
@@ -429,6 +522,7 @@ impl Target {
     fn detach(&mut self, index: usize, border: &mut dyn Border) {
         let Some(peer) = self.peers[index].as_mut() else { return };
         let slots = peer.connection.commands.clear(None);
+        peer.connecting = None;
         let queue = peer.queue.take();
         for slot in slots {
             border.input(Input::Moved { slot, result: Err(MoveError::Host) });
@@ -436,12 +530,16 @@ impl Target {
         match queue {
             None => {}
             Some((association, 0)) => self.end_association(association, Some(index), border),
-            Some((association, queue)) => self.associations.lose_queue(association, queue),
+            Some((association, queue)) => {
+                if let Some(function) = self.associations.lose_queue(association, queue) {
+                    border.input(Input::DisconnectQueue { function, queue });
+                }
+            }
         }
     }
 
     /// Ends a controller with all its connections, but the one that its host may still hear something by.
-    fn end_association(&mut self, association: usize, except: Option<usize>, border: &mut dyn Border) {
+    pub(super) fn end_association(&mut self, association: usize, except: Option<usize>, border: &mut dyn Border) {
         let (function, queues) = self.associations.leave(association);
         for queue in queues {
             if let Queue::Peer(index) = queue
@@ -459,21 +557,29 @@ impl Target {
         }
     }
 
-    /// Where hosts together take less than what waits for them may grow to, the one that takes least loses its connection.
+    /// Where more waits than is kept for all, the host with most of it loses the connection with most of it.
     fn bound_backlog(&mut self) {
-        let waiting = |peer: &Peer| peer.connection.sender.len();
-        let mut total: usize = self.peers.iter().flatten().map(waiting).sum();
+        let mut total: usize = self.peers.iter().flatten().map(Peer::waiting).sum();
         while total > self.options.backlog_bytes_max {
-            let Some(largest) = self.peers.iter_mut().flatten().max_by_key(|peer| waiting(peer)) else { return };
-            total -= waiting(largest);
-            largest.give_up();
+            let mut by_host = vec![0; self.associations.capacity()];
+            for peer in self.peers.iter().flatten() {
+                if let Some((association, _)) = peer.queue {
+                    by_host[association] += peer.waiting();
+                }
+            }
+            // A connection that is no queue is a host of its own.
+            let of_host = |peer: &Peer| peer.queue.map_or(peer.waiting(), |(association, _)| by_host[association]);
+            let peers = self.peers.iter_mut().flatten();
+            let Some(most) = peers.max_by_key(|peer| (of_host(peer), peer.waiting())) else { return };
+            total -= most.waiting();
+            most.give_up();
             self.statistics.stalled += 1;
         }
     }
 
     fn flush_peer(&mut self, index: usize) {
         let now = self.now;
-        if self.peers[index].as_ref().is_some_and(|peer| peer.connection.sender.len() > BACKLOG_LOOKED_AT) {
+        if self.peers[index].as_ref().is_some_and(|peer| peer.connection.waiting() > BACKLOG_LOOKED_AT) {
             self.bound_backlog();
         }
         let Some(peer) = self.peers[index].as_mut() else { return };
@@ -486,7 +592,7 @@ impl Target {
             match peer.stream.write(ready) {
                 Ok(sent) => {
                     peer.connection.sender.advance(sent);
-                    peer.progress = now;
+                    peer.pace.bytes += sent as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     blocked = true;
@@ -507,6 +613,7 @@ impl Target {
             // The host reads the end of the stream; what it still sends is read and forgotten until it closes.
             let _ = peer.stream.shutdown(Shutdown::Write);
         }
+        peer.pace.wait(peer.connection.sender.len() > 0, now);
         if blocked != peer.blocked {
             peer.blocked = blocked;
             self.check_at = self.check_at.min(after(now, self.options.stall_time_max));
@@ -516,6 +623,11 @@ impl Target {
                 let _ = peer.stream.shutdown(Shutdown::Both);
             }
         }
+    }
+
+    /// Time is to be looked at by then.
+    pub(super) fn check_at(&mut self, at: Instant) {
+        self.check_at = self.check_at.min(at);
     }
 
     /// Time is to be looked at no later than this.
@@ -536,25 +648,17 @@ impl Target {
         }
         for index in 0..self.peers.len() {
             let Some(peer) = self.peers[index].as_mut() else { continue };
-            let (mut late_at, mut stalled) = (peer.close_at.unwrap_or(Instant::NEVER), false);
-            if peer.close_at.is_none() {
-                if peer.queue.is_none() {
-                    late_at = after(peer.opened, self.options.handshake_time_max);
-                }
-                if peer.connection.awaits() || peer.connection.sender.len() > 0 {
-                    late_at = late_at.min(after(peer.progress, self.options.stall_time_max));
-                }
-                stalled = true;
-            }
+            let late_at = peer.late_at(self.now, &self.options);
             if late_at <= self.now {
-                self.statistics.stalled += u64::from(stalled);
+                self.statistics.stalled += u64::from(peer.close_at.is_none());
                 self.close(index, border);
             } else {
                 self.check_at = self.check_at.min(late_at);
             }
         }
         for association in 0..self.associations.capacity() {
-            let Some(expires) = self.associations.get(association).map(Association::expires_at) else { continue };
+            let Some(standing) = self.associations.get(association) else { continue };
+            let expires = standing.expires_at(self.options.silence_max);
             if expires <= self.now {
                 self.statistics.keep_alive_expired += 1;
                 self.end_association(association, None, border);

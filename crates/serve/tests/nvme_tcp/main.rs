@@ -1,6 +1,8 @@
 //! The NVMe/TCP target and the initiator over real sockets, with a mock subsystem.
 
+mod crowds;
 mod hostile;
+mod lenient;
 mod loopback;
 mod mock;
 mod patience;

@@ -68,6 +68,7 @@ pub struct Mock {
     inbox: VecDeque<(CommandId, Sqe)>,
     moved: VecDeque<(Slot, Result<(), MoveError>)>,
     gone: Vec<u8>,
+    gone_queues: Vec<(u8, u16)>,
     next_slot: u16,
     /// Moves that failed because the host was gone.
     pub lost: u64,
@@ -92,6 +93,13 @@ impl Border for Mock {
                 let known = self.functions.get_mut(&function).unwrap();
                 assert!(known.connected && !known.queues.contains(&queue) && queue > 0);
                 known.queues.push(queue);
+            }
+            Input::DisconnectQueue { function, queue } => {
+                let known = self.functions.get_mut(&function).unwrap();
+                assert!(known.connected && queue > 0 && known.queues.contains(&queue), "a queue is lost once");
+                known.queues.retain(|&other| other != queue);
+                self.inbox.retain(|(command, _)| (command.function, command.queue) != (function, queue));
+                self.gone_queues.push((function, queue));
             }
             Input::Disconnect { function } => {
                 let known = self.functions.get_mut(&function).unwrap();
@@ -166,7 +174,18 @@ impl Mock {
                 self.complete(target, command, status, dw0);
             }
         }
+        let writes = &self.writes;
+        let has_ended = |function: u8, queue: u16| {
+            !writes.values().any(|write| (write.command.function, write.command.queue) == (function, queue))
+        };
+        self.gone_queues.retain(|&(function, queue)| {
+            if has_ended(function, queue) {
+                target.queue_gone(function, queue);
+            }
+            !has_ended(function, queue)
+        });
         for function in self.gone.drain(..) {
+            self.gone_queues.retain(|&(other, _)| other != function);
             target.gone(function);
         }
     }
@@ -228,7 +247,7 @@ impl Mock {
                     }
                     status
                 }
-                VENDOR_SILENT => return None,
+                code if code & !1 == VENDOR_SILENT => return None,
                 _ => Status::INVALID_OPCODE,
             },
             0,

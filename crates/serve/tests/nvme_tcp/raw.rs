@@ -27,7 +27,8 @@ pub struct Raw {
 }
 
 pub fn connect_data(controller: u16) -> ConnectData {
-    ConnectData { host_id: [9; 16], controller, subsystem: subsystem(), host: nqn("nqn.2026-01.io.example:raw") }
+    let host = Some(nqn("nqn.2026-01.io.example:raw"));
+    ConnectData { host_id: [9; 16], controller, subsystem: subsystem(), host }
 }
 
 pub fn connect_command(queue: u16) -> Sqe {
@@ -39,7 +40,10 @@ pub fn connect_command(queue: u16) -> Sqe {
 impl Raw {
     /// A socket, and nothing more.
     pub fn open(address: SocketAddr) -> Raw {
-        let stream = TcpStream::connect(address).unwrap();
+        Raw::over(TcpStream::connect(address).unwrap())
+    }
+
+    fn over(stream: TcpStream) -> Raw {
         stream.set_nodelay(true).unwrap();
         // Whatever takes longer is a hang.
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -47,9 +51,25 @@ impl Raw {
         Raw { stream, framing: Framing::default() }
     }
 
+    /// The same, from another loopback address.
+    pub fn open_from(from: [u8; 4], address: SocketAddr) -> Raw {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+        use std::os::fd::AsRawFd;
+        let SocketAddr::V4(address) = address else { panic!("{address} is not IPv4") };
+        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        let [a, b, c, d] = from;
+        bind(socket.as_raw_fd(), &SockaddrIn::new(a, b, c, d, 0)).unwrap();
+        connect(socket.as_raw_fd(), &SockaddrIn::from(address)).unwrap();
+        Raw::over(TcpStream::from(socket))
+    }
+
     /// A connection whose digests and alignments are agreed.
     pub fn initialized(address: SocketAddr, ask: IcReq) -> Raw {
-        let mut raw = Raw::open(address);
+        Raw::initialize(Raw::open(address), ask)
+    }
+
+    /// Agrees on digests and alignments.
+    pub fn initialize(mut raw: Raw, ask: IcReq) -> Raw {
         raw.send(&Pdu::IcReq(ask), &[]);
         let Reply::Pdu(Pdu::IcResp(answer), _) = raw.receive() else { panic!("no ICResp") };
         raw.framing = Framing {
@@ -109,6 +129,11 @@ impl Raw {
             Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => None,
             Err(error) => panic!("the target says nothing: {error}"),
         }
+    }
+
+    /// Takes bytes, whatever they are.
+    pub fn take(&mut self, len: usize) {
+        self.read(len).expect("bytes wait");
     }
 
     /// The next PDU, in the framing that was agreed.

@@ -80,8 +80,8 @@ pub struct ConnectData {
     pub controller: u16,
     /// The subsystem's name.
     pub subsystem: Nqn,
-    /// The host's name.
-    pub host: Nqn,
+    /// The host's name; `None`: the field is empty.
+    pub host: Option<Nqn>,
 }
 
 impl ConnectData {
@@ -91,14 +91,18 @@ impl ConnectData {
     /// From its bytes.
     ///
     /// # Errors
-    /// Which name is none.
+    /// Which parameter is wrong: a name that is not an NQN, or a host identifier of zero, which is not a value (section 3.3).
     pub fn from_bytes(bytes: &[u8; ConnectData::SIZE]) -> Result<ConnectData, Parameter> {
         let field = |at: usize| Nqn::from_field(&bytes[at..at + FIELD]);
+        let host_id: [u8; 16] = *bytes.first_chunk().expect("1,024 bytes have 16");
+        if host_id == [0; 16] {
+            return Err(Parameter::HostId);
+        }
         Ok(ConnectData {
-            host_id: *bytes.first_chunk().expect("1,024 bytes have 16"),
+            host_id,
             controller: u16::from_le_bytes([bytes[16], bytes[17]]),
             subsystem: field(256).ok_or(Parameter::Subsystem)?,
-            host: field(512).ok_or(Parameter::Host)?,
+            host: if bytes[512] == 0 { None } else { Some(field(512).ok_or(Parameter::Host)?) },
         })
     }
 
@@ -108,7 +112,8 @@ impl ConnectData {
         bytes[..16].copy_from_slice(&self.host_id);
         bytes[16..18].copy_from_slice(&self.controller.to_le_bytes());
         bytes[256..256 + self.subsystem.0.len()].copy_from_slice(self.subsystem.0.as_bytes());
-        bytes[512..512 + self.host.0.len()].copy_from_slice(self.host.0.as_bytes());
+        let host = self.host.as_ref().map_or("", Nqn::as_str);
+        bytes[512..512 + host.len()].copy_from_slice(host.as_bytes());
         bytes
     }
 
@@ -128,7 +133,7 @@ mod tests {
             host_id: std::array::from_fn(|i| i as u8),
             controller: 0x1110,
             subsystem: Nqn::new("nqn.2026-01.io.example:a").unwrap(),
-            host: Nqn::new(&format!("nqn.{}", "x".repeat(219))).unwrap(),
+            host: Some(Nqn::new(&format!("nqn.{}", "x".repeat(219))).unwrap()),
         }
     }
 
@@ -146,9 +151,7 @@ mod tests {
     #[test]
     fn names_that_are_none_are_refused() {
         for (at, parameter) in [(256, Parameter::Subsystem), (512, Parameter::Host)] {
-            for bad in
-                [&[0_u8; 256][..], &[b'n'; 256], b"nqm.\0", b"nqn.\xFF\0", &[&b"nqn."[..], &[b'x'; 220]].concat()]
-            {
+            for bad in [&[b'n'; 256][..], b"nqm.\0", b"nqn.\xFF\0", &[&b"nqn."[..], &[b'x'; 220]].concat()] {
                 let mut bytes = data().to_bytes();
                 bytes[at..at + 256].fill(0);
                 bytes[at..at + bad.len()].copy_from_slice(bad);
@@ -156,6 +159,18 @@ mod tests {
             }
         }
         assert_eq!(Nqn::new("nqn.a\0b"), None);
+    }
+
+    #[test]
+    fn a_host_may_have_no_name_but_not_the_identifier_zero_and_a_subsystem_has_a_name() {
+        let mut bytes = data().to_bytes();
+        bytes[512..768].fill(0);
+        assert_eq!(ConnectData::from_bytes(&bytes), Ok(ConnectData { host: None, ..data() }));
+        assert_eq!(ConnectData { host: None, ..data() }.to_bytes(), bytes);
+        bytes[256] = 0;
+        assert_eq!(ConnectData::from_bytes(&bytes), Err(Parameter::Subsystem));
+        bytes[..16].fill(0);
+        assert_eq!(ConnectData::from_bytes(&bytes), Err(Parameter::HostId));
     }
 
     proptest! {

@@ -568,18 +568,21 @@ impl AdminCommand {
         }
     }
 
-    /// Whether it destroys data or changes the subsystem for others: what an unprivileged controller refuses (Format,
-    /// Sanitize, namespace management, vendor commands).
-    pub const fn is_destructive(&self) -> bool {
-        matches!(
-            self,
+    /// Whether it destroys data or changes the subsystem for other hosts: what an unprivileged controller refuses. These are Format,
+    /// Sanitize, namespace management, vendor commands, Device Self-test (one at a time in the subsystem), and Set Features of what
+    /// all controllers share.
+    pub const fn is_privileged(&self) -> bool {
+        match self {
             AdminCommand::CreateNamespace { .. }
-                | AdminCommand::DeleteNamespace { .. }
-                | AdminCommand::NamespaceAttachment { .. }
-                | AdminCommand::FormatNvm(_)
-                | AdminCommand::Sanitize(_)
-                | AdminCommand::Vendor(_)
-        )
+            | AdminCommand::DeleteNamespace { .. }
+            | AdminCommand::NamespaceAttachment { .. }
+            | AdminCommand::DeviceSelfTest { .. }
+            | AdminCommand::FormatNvm(_)
+            | AdminCommand::Sanitize(_)
+            | AdminCommand::Vendor(_) => true,
+            AdminCommand::SetFeatures(set) => super::feature::is_shared(set.fid),
+            _ => false,
+        }
     }
 }
 

@@ -59,6 +59,11 @@ pub const NAMED: &[(u8, &str)] = &[
     (WRITE_PROTECTION, "Namespace Write Protection Config"),
 ];
 
+/// Whether a feature's value is one for all controllers: to set it changes what other hosts see.
+pub const fn is_shared(fid: u8) -> bool {
+    matches!(fid, SANITIZE_CONFIG | SOFTWARE_PROGRESS | WRITE_PROTECTION)
+}
+
 /// Bytes that Get or Set Features moves for a feature; `cdw11` is that of the command. 0: none.
 pub const fn data_bytes(fid: u8, cdw11: u32) -> u32 {
     match fid {

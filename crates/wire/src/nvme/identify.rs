@@ -187,6 +187,8 @@ pub mod controller {
     pub const OACS_SELF_TEST: u16 = 1 << 4;
     /// OACS: Doorbell Buffer Config.
     pub const OACS_DOORBELL_BUFFER: u16 = 1 << 8;
+    /// OFCS: Disconnect, and with it the deletion of single I/O queues.
+    pub const OFCS_DISCONNECT: u16 = 1;
     /// FRMW: the first slot is read-only.
     pub const FRMW_SLOT_1_READ_ONLY: u8 = 1;
     /// LPA: SMART log page for each namespace.

@@ -2,6 +2,7 @@
 
 use super::admin::set_feature;
 use super::*;
+use tidewater_wire::fabrics::DataPointer;
 use tidewater_wire::nvme::feature;
 use tidewater_wire::vendor::{
     AdminCommand, ControlPage, Epoch, IoCommand, ReadLogHeader, TrimTo, status as vendor_status,
@@ -64,6 +65,12 @@ fn capsules_carry_commands_and_data() {
         admin_sqe(admin_opcode::SANITIZE).with_dword(10, 2),
         admin_sqe(admin_opcode::NAMESPACE_MANAGEMENT).with_dword(10, 1).with_nsid(1),
         admin_sqe(0xD4).with_dword(10, 0),
+        admin_sqe(admin_opcode::DEVICE_SELF_TEST).with_dword(10, 1).with_nsid(1),
+        // What all controllers share: write protection, until it is lifted and until the power is cut, and two features more.
+        set_feature(feature::WRITE_PROTECTION, 1).with_nsid(1),
+        set_feature(feature::WRITE_PROTECTION, 2).with_nsid(1),
+        set_feature(feature::SANITIZE_CONFIG, 1),
+        set_feature(feature::SOFTWARE_PROGRESS, 1),
     ] {
         assert_eq!(capsule(&mut rig, 1, 0, 9, &sqe).unwrap().status, Status::OPERATION_DENIED, "{:02X}h", sqe.opcode());
     }
@@ -83,6 +90,146 @@ fn the_number_of_queues_is_settled_once_one_has_connected() {
     assert_eq!(set(&mut rig, 1), Status::SUCCESS);
     rig.input(Input::ConnectQueue { function: 2, queue: 1, entries: 16 });
     assert_eq!(set(&mut rig, 2), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+/// A write whose data the connection has to ask the host for.
+fn transfer(cid: u16) -> Sqe {
+    DataPointer::Transport { len: 4096 }.put(Sqe::write(cid, u64::from(cid) * 8, 7))
+}
+
+fn send(rig: &mut Rig, function: u8, queue: u16, sqe: Sqe) {
+    rig.input(Input::Capsule { function, queue, sqe });
+    rig.run();
+}
+
+#[test]
+fn a_queue_whose_connection_has_gone_is_free_when_its_commands_have_ended() {
+    let mut rig = rig();
+    enable(&mut rig, 1);
+    let gone = |rig: &Rig| {
+        let gone = |output: &&Output| matches!(output, Output::QueueGone { function: 1, queue: 1 });
+        rig.said.iter().filter(gone).count()
+    };
+    for round in 1..=5 {
+        rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+        assert_eq!(capsule(&mut rig, 1, 1, 7, &Sqe::flush(0)).unwrap().status, Status::SUCCESS, "round {round}");
+        rig.hold = |output| matches!(output, Output::Fetch { .. });
+        assert_eq!(capsule(&mut rig, 1, 1, 8, &Sqe::write(0, 0, 7)), None);
+        rig.input(Input::DisconnectQueue { function: 1, queue: 1 });
+        rig.input(Input::DisconnectQueue { function: 1, queue: 1 });
+        // Neither takes it anything, nor can it be connected: the write may still change blocks.
+        rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+        assert_eq!(capsule(&mut rig, 1, 1, 9, &Sqe::flush(0)), None);
+        assert_eq!(gone(&rig), round - 1);
+        rig.hold = |_| false;
+        rig.let_go();
+        rig.run();
+        assert_eq!(gone(&rig), round);
+    }
+    // One without commands is free at once; what there is not, changes nothing.
+    rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+    for (function, queue) in [(1, 1), (1, 1), (1, 0), (1, 2), (0, 1), (2, 1), (9, 1), (1, 700)] {
+        rig.input(Input::DisconnectQueue { function, queue });
+    }
+    rig.run();
+    assert_eq!(
+        (gone(&rig), rig.said.iter().filter(|output| matches!(output, Output::QueueGone { .. })).count()),
+        (6, 6)
+    );
+    // A reset takes a queue that is on its way out along.
+    rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+    rig.hold = |output| matches!(output, Output::Fetch { .. });
+    assert_eq!(capsule(&mut rig, 1, 1, 8, &Sqe::write(0, 0, 7)), None);
+    rig.input(Input::DisconnectQueue { function: 1, queue: 1 });
+    rig.write(1, offset::CC, 0);
+    rig.hold = |_| false;
+    rig.let_go();
+    rig.run();
+    enable(&mut rig, 1);
+    rig.input(Input::ConnectQueue { function: 1, queue: 1, entries: 8 });
+    assert_eq!(capsule(&mut rig, 1, 1, 7, &Sqe::flush(0)).unwrap().status, Status::SUCCESS);
+}
+
+/// Hosts that do not send what they are asked for hold slots. Those of others are not among them, and neither are all of their own.
+#[test]
+fn commands_that_wait_for_their_hosts_leave_slots_to_others() {
+    let mut rig = rig();
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    for function in [2, 3] {
+        rig.input(Input::Connect { function, entries: 32, privileged: false, keep_alive_ms: 0 });
+    }
+    for function in 1..=3 {
+        enable(&mut rig, function);
+        for queue in 1..=2 {
+            rig.input(Input::ConnectQueue { function, queue, entries: 64 });
+        }
+    }
+    rig.hold = |output| matches!(output, Output::Fetch { .. });
+    for cid in 0..40 {
+        for function in [1, 2] {
+            send(&mut rig, function, 1, transfer(cid));
+        }
+    }
+    let held = |rig: &Rig, function: u8| {
+        let of = |slot: Slot| rig.s.command(slot).is_some_and(|command| command.function == function);
+        rig.held.iter().filter(|output| matches!(output, Output::Fetch { slot, .. } if of(*slot))).count()
+    };
+    assert_eq!((held(&rig, 1), held(&rig, 2)), (4, 4), "of 32 slots");
+    // The other queue of such a host, another host, and the PCI function have slots for what needs no such wait.
+    for function in 1..=3 {
+        assert_eq!(capsule(&mut rig, function, 2, 99, &Sqe::read(0, 0, 7)).unwrap().status, Status::SUCCESS);
+    }
+    let flush = Sqe::flush(0);
+    assert_eq!(rig.submit(0, 1, &flush).status, Status::SUCCESS);
+    // Once the data comes, all of them end.
+    rig.hold = |_| false;
+    rig.capsules.clear();
+    rig.let_go();
+    rig.run();
+    assert_eq!(rig.capsules.len(), 80);
+    assert!(rig.capsules.iter().all(|(_, _, cqe)| cqe.status.is_success()));
+}
+
+/// Commands that the drive works on share slots too: one host that has all it can get leaves each other one some.
+#[test]
+fn no_host_takes_the_slots_of_all() {
+    let mut rig = rig();
+    rig.input(Input::Connect { function: 2, entries: 32, privileged: false, keep_alive_ms: 0 });
+    for function in 1..=2 {
+        enable(&mut rig, function);
+        for queue in 1..=2 {
+            rig.input(Input::ConnectQueue { function, queue, entries: 128 });
+        }
+    }
+    rig.hold = |output| matches!(output, Output::Sync { .. });
+    for cid in 0..100 {
+        for queue in 1..=2 {
+            send(&mut rig, 1, queue, Sqe::flush(cid));
+        }
+    }
+    let syncs = rig.held.len();
+    assert_eq!(syncs, 32 - 4 - 3, "but those for admin commands, and one for each other controller");
+    assert_eq!(capsule(&mut rig, 2, 1, 1, &Sqe::read(0, 0, 7)).unwrap().status, Status::SUCCESS);
+    rig.hold = |_| false;
+    rig.capsules.clear();
+    rig.let_go();
+    rig.run();
+    assert_eq!(rig.capsules.len(), 200);
+}
+
+/// What one guest's reset does to others is the choice of who serves the drive.
+#[test]
+fn a_subsystem_reset_that_is_not_offered_does_nothing() {
+    let mut rig = Rig::with(&tiny(), |options| (options.fabrics, options.subsystem_reset) = (1, false));
+    rig.input(Input::Connect { function: 1, entries: 32, privileged: false, keep_alive_ms: 0 });
+    enable(&mut rig, 1);
+    rig.enable(0);
+    assert_eq!(rig.s.register(0, offset::CAP, 8) >> 36 & 1, 0);
+    rig.write(0, offset::NSSR, 0x4E56_4D65);
+    rig.run();
+    assert_eq!((rig.read(0, offset::CSTS), rig.read(1, offset::CSTS)), (1, 1));
+    assert!(!rig.said.iter().any(|output| matches!(output, Output::Gone { .. })));
 }
 
 #[test]

@@ -306,7 +306,11 @@ impl Rig {
                 self.s.device().window().read(offset, &mut page);
                 self.store.insert((lpn, version), page.into_boxed_slice());
             }
-            Output::Gone { .. } | Output::KeepAliveExpired { .. } | Output::StoreLog { .. } | Output::Frame { .. } => {}
+            Output::Gone { .. }
+            | Output::QueueGone { .. }
+            | Output::KeepAliveExpired { .. }
+            | Output::StoreLog { .. }
+            | Output::Frame { .. } => {}
         }
     }
 

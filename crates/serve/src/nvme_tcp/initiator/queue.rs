@@ -161,7 +161,8 @@ impl Queue {
             deletes_queues: false,
             keep_alive_ms: if queue == 0 { host.keep_alive_ms } else { 0 },
         };
-        let data = ConnectData { host_id: host.id, controller, subsystem: subsystem.clone(), host: host.name.clone() };
+        let data =
+            ConnectData { host_id: host.id, controller, subsystem: subsystem.clone(), host: Some(host.name.clone()) };
         debug_assert_eq!(queue == 0, controller == CONTROLLER_ANY);
         let sqe = Fabrics::Connect(connect).emit(0);
         let answer = queue_.call(sqe, Transfer::Out(data.to_bytes().to_vec()))?.good()?;
