@@ -40,7 +40,7 @@ impl Shares {
         let controllers = u16::from(functions) + u16::from(fabrics);
         let admin = ADMIN_SLOTS.min(slots / 4);
         let io = slots - admin;
-        let floor = (io / FLOORS_PART / controllers.max(1)).max(u16::from(io / 2 >= controllers)).min(FLOOR_MAX);
+        let floor = (io / FLOORS_PART / controllers.max(1)).max(u16::from(io > controllers)).min(FLOOR_MAX);
         Shares {
             admin,
             floor,
@@ -106,14 +106,14 @@ mod tests {
     #[test]
     fn one_that_takes_all_it_gets_leaves_every_other_its_floor() {
         for (slots, functions, fabrics) in
-            [(512, 1, 16), (512, 16, 16), (512, 1, 0), (64, 1, 16), (16, 1, 2), (4, 1, 16), (1, 1, 0)]
+            [(512, 1, 16), (512, 16, 16), (512, 1, 0), (64, 1, 16), (32, 1, 16), (16, 1, 2), (4, 1, 16), (1, 1, 0)]
         {
             let mut shares = Shares::new(slots, functions, fabrics);
             let others = u16::from(functions) + u16::from(fabrics) - 1;
             let most = shares.allowance(0, slots);
             shares.hold(0, most);
             assert_eq!(shares.allowance(0, slots - most), 0, "{slots} slots");
-            assert!(most >= slots / 2 || shares.floor * 2 >= most, "{slots} slots: {most}");
+            assert!(most >= slots / 3, "{slots} slots: {most}");
             let mut free = slots - most;
             for other in 1..=others {
                 let own = shares.allowance(other as u8, free);
