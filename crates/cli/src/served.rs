@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use tidewater_base::units::{format_bytes, format_duration};
 use tidewater_core::profile::Profile;
 use tidewater_serve::control::{self, HostMemoryFault, Request};
-use tidewater_serve::engine::{Backing, Event, NamespaceSetup, RingSetup, SERVE_TIME, Server, Setup, TcpSetup};
+use tidewater_serve::engine::{
+    Backing, Event, MetricsSetup, NamespaceSetup, RingSetup, SERVE_TIME, Server, Setup, TcpSetup,
+};
 use tidewater_serve::image::Image;
 use tidewater_serve::runtime;
 
@@ -88,7 +90,7 @@ pub fn arrange(serve: &Serve) -> Result<(Setup, Vec<String>), Failure> {
         }),
         runtime_directory: (serve.control.is_none() || serve.runtime_dir.is_some()).then_some(folder),
         control,
-        metrics: serve.metrics,
+        metrics: serve.metrics.map(|address| MetricsSetup { address, names: serve.metrics_host.clone() }),
         trace: serve.trace.clone(),
         input_log: serve.input_log.clone(),
         ring,

@@ -20,6 +20,6 @@ pub use rerun::{Rerun, RerunError, rerun};
 pub use rings::{MappedRing, RingSetup};
 pub use run::{Ended, Server};
 pub use served::Served;
-pub use setup::{Backing, DriveSetup, NamespaceSetup, SERVE_TIME, Setup, TcpSetup};
+pub use setup::{Backing, DriveSetup, MetricsSetup, NamespaceSetup, SERVE_TIME, Setup, TcpSetup};
 pub use start::{Event, Ready, ServeError};
 pub use world::Counters;

@@ -48,6 +48,15 @@ pub struct TcpSetup {
     pub allow_destructive: bool,
 }
 
+/// How metrics are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsSetup {
+    /// Where: a loopback address.
+    pub address: SocketAddr,
+    /// Names that requests may have in `Host`, besides addresses and localhost.
+    pub names: Vec<String>,
+}
+
 /// What is to be served, and how.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -69,8 +78,8 @@ pub struct Setup {
     pub runtime_directory: Option<PathBuf>,
     /// The control socket.
     pub control: PathBuf,
-    /// Where metrics are asked for.
-    pub metrics: Option<SocketAddr>,
+    /// Metrics.
+    pub metrics: Option<MetricsSetup>,
     /// Where commands are written as a trace.
     pub trace: Option<PathBuf>,
     /// Where all that comes in is logged.

@@ -6,7 +6,7 @@ use super::port::Port;
 use super::rings::MappedRing;
 use super::run::{Message, Server};
 use super::served::{InputLog, Served};
-use super::setup::{Backing, DriveSetup, FABRICS_MAX, Setup, TcpSetup};
+use super::setup::{Backing, DriveSetup, FABRICS_MAX, MetricsSetup, Setup, TcpSetup};
 use super::world::World;
 use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as ImageTarget};
 use crate::mailbox::Mailbox;
@@ -538,12 +538,12 @@ impl Server {
             .spawn(move || control::serve(&control, |request| Message::ask(&to_device, request)))
             .map_err(wrong)?;
         let mut metrics_at = None;
-        if let Some(address) = setup.metrics {
+        if let Some(MetricsSetup { address, names }) = setup.metrics.clone() {
             let listener = metrics::listen(address).map_err(|error| wrong(format!("{address}: {error}")))?;
             metrics_at = listener.local_addr().ok();
             std::thread::Builder::new()
                 .name("metrics".into())
-                .spawn(move || metrics::serve(&listener, || Message::metrics(&mail)))
+                .spawn(move || metrics::serve(&listener, &names, || Message::metrics(&mail)))
                 .map_err(wrong)?;
         }
         // Hosts come last: what they find is ready.
