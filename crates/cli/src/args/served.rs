@@ -52,7 +52,8 @@ pub struct Serve {
     /// Prometheus metrics at this loopback address, such as 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS", help_heading = "Running")]
     pub metrics: Option<SocketAddr>,
-    /// A name by which metrics may be asked for (`Host`), besides IP addresses and localhost; may be given several times
+    /// A name by which metrics may be asked for (`Host`), besides IP addresses and localhost; may be given several
+    /// times
     #[arg(long, value_name = "NAME", requires = "metrics", help_heading = "Running")]
     pub metrics_host: Vec<String>,
     /// Write every command as a trace (fio's I/O log, version 3), which `tidewater replay` reads

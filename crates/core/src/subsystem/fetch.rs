@@ -1,8 +1,9 @@
 //! Doorbells, and how entries come from submission queues into slots.
 //!
-//! Controllers whose I/O queues have entries stand in line, and so do those queues at their controller; each in turn has a burst of
-//! them read, in one piece, as far as the controller may take slots ([`super::share`]). So hosts share the drive, whatever the number
-//! of their queues. The admin queues have a line of their own, and a few slots for them alone.
+//! Controllers whose I/O queues have entries stand in line, and so do those queues at their controller; each in turn
+//! has a burst of them read, in one piece, as far as the controller may take slots ([`super::share`]). So hosts share
+//! the drive, whatever the number of their queues. The admin queues have a line of their own, and a few slots for them
+//! alone.
 
 use super::pointers::Read;
 use super::share::is_transfer;

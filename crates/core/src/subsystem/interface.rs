@@ -119,7 +119,8 @@ pub enum Input<'a> {
         function: u8,
         /// Entries of its admin queue.
         entries: u16,
-        /// Commands that destroy, or change what other hosts see, are allowed ([`tidewater_wire::nvme::AdminCommand::is_privileged`]).
+        /// Commands that destroy, or change what other hosts see, are allowed
+        /// ([`tidewater_wire::nvme::AdminCommand::is_privileged`]).
         privileged: bool,
         /// Keep Alive Timeout of the Connect command in milliseconds; 0: none.
         keep_alive_ms: u32,
@@ -133,8 +134,8 @@ pub enum Input<'a> {
         /// Its entries.
         entries: u16,
     },
-    /// An I/O queue of a fabrics controller is gone: its host has disconnected it, or its connection has ended. Its number is free
-    /// again after [`Output::QueueGone`].
+    /// An I/O queue of a fabrics controller is gone: its host has disconnected it, or its connection has ended. Its
+    /// number is free again after [`Output::QueueGone`].
     DisconnectQueue {
         /// The controller.
         function: u8,
@@ -421,8 +422,8 @@ pub enum Output {
         /// The vector.
         vector: u16,
     },
-    /// No command of an I/O queue of a fabrics controller is under way any more, after [`Input::DisconnectQueue`]: it may be connected
-    /// again.
+    /// No command of an I/O queue of a fabrics controller is under way any more, after [`Input::DisconnectQueue`]: it
+    /// may be connected again.
     QueueGone {
         /// The controller.
         function: u8,

@@ -1,18 +1,20 @@
 //! How controllers share the slots of commands: the one place that says how many each of them may have.
 //!
-//! A slot that waits for a remote host's data ends when that host likes. So no controller can take all slots, every controller has a
-//! few that no other can take (its floor), and slots that wait for data from a connection are bounded besides.
+//! A slot that waits for a remote host's data ends when that host likes. So no controller can take all slots, every
+//! controller has a few that no other can take (its floor), and slots that wait for data from a connection are bounded
+//! besides.
 
 use tidewater_wire::fabrics::DataPointer;
 use tidewater_wire::nvme::Sqe;
 
-/// Slots that only admin commands may take, or a quarter of all if there are few: a drive whose I/O commands all wait must
-/// still take an Abort.
+/// Slots that only admin commands may take, or a quarter of all if there are few: a drive whose I/O commands all wait
+/// must still take an Abort.
 const ADMIN_SLOTS: u16 = 4;
-/// I/O slots that each controller can have at any time, whatever others do: enough for a queue depth at which a drive is busy.
+/// I/O slots that each controller can have at any time, whatever others do: enough for a queue depth at which a drive
+/// is busy.
 const FLOOR_MAX: u16 = 8;
-/// Floors of all controllers together are this part of the I/O slots, where a floor of one is less: three quarters are for whichever
-/// controller has work.
+/// Floors of all controllers together are this part of the I/O slots, where a floor of one is less: three quarters are
+/// for whichever controller has work.
 const FLOORS_PART: u16 = 4;
 /// Slots that wait for data from connections, of all controllers together, are this part of the I/O slots at most.
 const TRANSFERS_PART: u16 = 2;
@@ -92,8 +94,8 @@ impl Shares {
     }
 }
 
-/// Whether the data of an I/O command over fabrics has to be asked for by an R2T: it goes to the controller (bit 0 of the opcode) and
-/// is not in the capsule.
+/// Whether the data of an I/O command over fabrics has to be asked for by an R2T: it goes to the controller (bit 0 of
+/// the opcode) and is not in the capsule.
 pub(super) fn is_transfer(sqe: &Sqe) -> bool {
     sqe.opcode() & 1 != 0 && matches!(DataPointer::parse(sqe), Ok(DataPointer::Transport { len }) if len > 0)
 }
@@ -126,6 +128,9 @@ mod tests {
         // The drives that are served: one function and the hosts of NVMe/TCP; and a function alone.
         let served = Shares::new(512, 1, 16);
         assert_eq!((served.floor, served.allowance(0, 512), served.transfers_max), (7, 396, 15));
+        let reference = include_str!("../../../../docs/reference/nvme.md");
+        assert!(reference.contains("a controller beside 16 others: 396 at most, 7 in any case |"));
+        assert!(reference.contains("| of these, such as wait for data that an R2T asks for | 15 of a controller |"));
         assert_eq!(Shares::new(512, 1, 0).allowance(0, 512), 508);
     }
 

@@ -1,7 +1,7 @@
 //! The head of a request (RFC 9112), and what it is answered with.
 //!
-//! A web page that a user of this machine looks at may send requests here, by a name of its own that leads to loopback: so the name in
-//! `Host` has to be one that leads here by itself.
+//! A web page that a user of this machine looks at may send requests here, by a name of its own that leads to loopback:
+//! so the name in `Host` has to be one that leads here by itself.
 
 use std::net::IpAddr;
 
@@ -17,8 +17,8 @@ pub(super) enum Verdict {
     Refused(&'static str, &'static str),
 }
 
-/// Where the head of a request ends in these bytes: behind an empty line. Lines end with CR LF, or with LF alone (section 2.2). A
-/// request line without a version is a whole head (HTTP/0.9).
+/// Where the head of a request ends in these bytes: behind an empty line. Lines end with CR LF, or with LF alone
+/// (section 2.2). A request line without a version is a whole head (HTTP/0.9).
 pub(super) fn head_end(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
@@ -58,7 +58,8 @@ pub(super) fn judge(head: &[u8], names: &[String]) -> Verdict {
         (Some("HTTP/1.0" | "HTTP/1.1"), [_]) => {
             return Verdict::Refused(
                 "421 Misdirected Request",
-                "metrics are asked for by an IP address or as localhost; `tidewater serve --metrics-host NAME` allows another name\n",
+                "metrics are asked for by an IP address or as localhost; \
+                 `tidewater serve --metrics-host NAME` allows another name\n",
             );
         }
         (Some("HTTP/1.0" | "HTTP/1.1"), _) => {

@@ -25,8 +25,8 @@ struct Visit {
     ended: bool,
 }
 
-/// Answers all that ask, for ever. `names`: those that requests may name besides addresses and localhost. `page` makes the page;
-/// `None`: the device does not answer now.
+/// Answers all that ask, for ever. `names`: those that requests may name besides addresses and localhost. `page` makes
+/// the page; `None`: the device does not answer now.
 pub fn serve(listener: &TcpListener, names: &[String], page: impl Fn() -> Option<String>) {
     let mut visits: Vec<Visit> = Vec::new();
     // A listener that blocks would only keep those waiting that are there.
@@ -222,8 +222,8 @@ mod tests {
         sender.join().unwrap();
     }
 
-    /// Connections that ask for nothing, more than are kept, each opened again when it is closed. One after the other, each would keep a
-    /// request waiting for two seconds.
+    /// Connections that ask for nothing, more than are kept, each opened again when it is closed. One after the other,
+    /// each would keep a request waiting for two seconds.
     #[test]
     fn idle_connections_keep_no_request_waiting() {
         let address = started();

@@ -1,7 +1,8 @@
 //! Which connections are taken: bounds that no host alone can use up.
 //!
-//! Connections that are no queue yet have places of their own; when these are taken, the oldest one of the address with most of them
-//! goes, so that a host that comes finds one. Connections that are queues are bounded by [`super::association::Associations`].
+//! Connections that are no queue yet have places of their own; when these are taken, the oldest one of the address with
+//! most of them goes, so that a host that comes finds one. Connections that are queues are bounded by
+//! [`super::association::Associations`].
 
 use super::border::Border;
 use super::target::{LISTENER, Peer, Target, after};
@@ -22,8 +23,8 @@ impl Target {
                 // Whatever else is wrong with one connection is not wrong with the next.
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // A connection that waits is reported for as long as it does: to look at it again and again would take all of the
-                // thread's time.
+                // A connection that waits is reported for as long as it does: to look at it again and again would take
+                // all of the thread's time.
                 Err(_) => return self.pause(),
             }
         }
@@ -57,7 +58,8 @@ impl Target {
         self.check_by(self.options.handshake_time_max);
     }
 
-    /// The oldest connection that is no queue, of the address with most of them. Those that have ended already come first.
+    /// The oldest connection that is no queue, of the address with most of them. Those that have ended already come
+    /// first.
     fn oldest_unconnected(&self) -> Option<usize> {
         let unconnected = || {
             let peers = self.peers.iter().enumerate();

@@ -66,8 +66,8 @@ pub(super) struct Association {
 }
 
 impl Association {
-    /// When the controller ends unless its host is heard. `silence_max`: how long a discovery controller without a Keep Alive Timeout
-    /// stays.
+    /// When the controller ends unless its host is heard. `silence_max`: how long a discovery controller without a Keep
+    /// Alive Timeout stays.
     pub(super) fn expires_at(&self, silence_max: Duration) -> Instant {
         match (&self.kind, self.keep_alive_ms) {
             _ if self.leaving => Instant::NEVER,
@@ -77,7 +77,8 @@ impl Association {
         }
     }
 
-    /// From when on the controller gives way to another host: `None` where its host says itself when it is to be given up.
+    /// From when on the controller gives way to another host: `None` where its host says itself when it is to be given
+    /// up.
     fn gives_way_at(&self, options: &Options) -> Option<Instant> {
         let keep_alive = Duration::from_ms(u64::from(self.keep_alive_ms));
         let is_kept_alive = keep_alive > Duration::ZERO && keep_alive <= options.silence_max;
@@ -245,8 +246,8 @@ impl Associations {
         [of_host, of_address, of_all].into_iter().find(|room| *room != Room::Free).unwrap_or(Room::Free)
     }
 
-    /// Whether a controller may have one more I/O queue of the `max` connections that there are for queues: each may have its own few,
-    /// and more as long as enough is left for those of others.
+    /// Whether a controller may have one more I/O queue of the `max` connections that there are for queues: each may
+    /// have its own few, and more as long as enough is left for those of others.
     pub(super) fn admits_queue(&self, place: usize, max: usize, kept: usize) -> bool {
         let mut taken = 0;
         let mut left = 0;

@@ -19,8 +19,9 @@ pub struct CommandId {
 
 /// The engine, as a target sees it.
 pub trait Border {
-    /// Something has happened: [`Input::Connect`], [`Input::ConnectQueue`], [`Input::DisconnectQueue`], [`Input::Disconnect`],
-    /// [`Input::Register`] (Property Set), [`Input::Capsule`], or [`Input::Moved`] for a [`super::Target::fetch`] that was not answered at once.
+    /// Something has happened: [`Input::Connect`], [`Input::ConnectQueue`], [`Input::DisconnectQueue`],
+    /// [`Input::Disconnect`], [`Input::Register`] (Property Set), [`Input::Capsule`], or [`Input::Moved`] for a
+    /// [`super::Target::fetch`] that was not answered at once.
     ///
     /// What the subsystem says to it is carried out later, not from within this call.
     fn input(&mut self, input: Input<'_>);

@@ -7,7 +7,8 @@ use tidewater_wire::nvme::Sqe;
 
 /// No command.
 const NONE: u16 = u16::MAX;
-/// Spent buffers that a connection keeps for the next commands, and bytes of such a buffer, at most: in-capsule data of most writes.
+/// Spent buffers that a connection keeps for the next commands, and bytes of such a buffer, at most: in-capsule data of
+/// most writes.
 const BUFFERS_KEPT: usize = 32;
 const BUFFER_BYTES_KEPT: usize = 16 << 10;
 

@@ -268,7 +268,8 @@ impl Connection {
                 Some(Event::Ended(Ending::Host(term)))
             }
             Incoming::Capsule(place) => match self.check(place, intact) {
-                // An admin command gets its data here: none holds a slot of the drive while its host has to send something.
+                // An admin command gets its data here: none holds a slot of the drive while its host has to send
+                // something.
                 Ok(len) if len > 0 => {
                     self.ask(place, None, len);
                     None
@@ -315,8 +316,9 @@ impl Connection {
         }
     }
 
-    /// A host may have forgotten an Asynchronous Event Request, which waits for as long as the controller likes: a Property command,
-    /// which ends at once, is let through with its identifier. Hosts shut controllers down by such commands.
+    /// A host may have forgotten an Asynchronous Event Request, which waits for as long as the controller likes: a
+    /// Property command, which ends at once, is let through with its identifier. Hosts shut controllers down by such
+    /// commands.
     fn may_share_identifier(&self, sqe: &Sqe) -> bool {
         let is_property = matches!(sqe.dwords()[1] as u8, kind::PROPERTY_GET | kind::PROPERTY_SET);
         let other = self.commands.find(sqe.cid()).and_then(|place| self.commands.get(place));
@@ -324,7 +326,8 @@ impl Connection {
         self.is_admin && sqe.opcode() == OPCODE && is_property && waits
     }
 
-    /// What the transport asks of a command. Tells how many bytes the host is to be asked for before the command begins.
+    /// What the transport asks of a command. Tells how many bytes the host is to be asked for before the command
+    /// begins.
     fn check(&mut self, place: u16, intact: bool) -> Result<u32, Status> {
         if !intact {
             return Err(Status::TRANSIENT_TRANSPORT_ERROR);

@@ -115,8 +115,8 @@ impl Target {
         self.answer(index, place, answer);
     }
 
-    /// Connect (section 3.3): `None` while its data is on the way, or while it waits for a controller or a queue to be free. An error
-    /// comes with what the response says of it.
+    /// Connect (section 3.3): `None` while its data is on the way, or while it waits for a controller or a queue to be
+    /// free. An error comes with what the response says of it.
     fn connect(
         &mut self,
         index: usize,

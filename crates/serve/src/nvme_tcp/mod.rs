@@ -23,8 +23,8 @@
 //! | a wrong parameter of Connect | Connect Invalid Parameters, with its offset |
 //! | a host that is not listed; no controller left | Connect Invalid Host; Connect Controller Busy |
 //! | half a PDU, half a transfer, bytes that it does not take, for too long or too slowly | the connection is closed |
-//! | more connections that are no queue than are kept for such | the oldest one of the address with most of them is closed |
-//! | more bytes that wait than are kept for all hosts | the host with most of them loses the connection with most of them |
+//! | more connections that are no queue than there are places for | the oldest of the busiest address is closed |
+//! | more bytes that wait than all hosts may have | the host with most of them loses a connection |
 //! | silence beyond the Keep Alive Timeout; a reset of the subsystem | the controller ends, with all its connections |
 //!
 //! A list of hosts is no authentication: whoever knows a name can say it. Nothing is encrypted.

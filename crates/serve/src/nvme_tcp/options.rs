@@ -12,8 +12,8 @@ use tidewater_wire::fabrics::Nqn;
 pub struct HostRule {
     /// Its name. Whoever knows the name can say it: this is no authentication.
     pub name: Nqn,
-    /// Commands that destroy, or change what other hosts see (Format, Sanitize, namespace management, self-tests, write protection,
-    /// vendor commands) are allowed.
+    /// Commands that destroy, or change what other hosts see (Format, Sanitize, namespace management, self-tests, write
+    /// protection, vendor commands) are allowed.
     pub privileged: bool,
 }
 
@@ -82,7 +82,8 @@ pub struct Options {
     pub hosts: Hosts,
     /// Connections at the same time, at most.
     pub connections_max: usize,
-    /// Connections, of these, that are not a queue yet, at most: then the oldest one of the address with most of them ends.
+    /// Connections, of these, that are not a queue yet, at most: then the oldest one of the address with most of them
+    /// ends.
     pub unconnected_max: usize,
     /// Connections that are kept for the queues of each controller, whatever others have.
     pub queues_kept: usize,
@@ -94,18 +95,19 @@ pub struct Options {
     pub limits: Limits,
     /// Time from the connection to the end of Connect, at most.
     pub handshake_time_max: Duration,
-    /// Time that a PDU may take from its first byte to its last, and that a transfer, or bytes for a host, may take besides what
-    /// [`Options::rate_min`] allows.
+    /// Time that a PDU may take from its first byte to its last, and that a transfer, or bytes for a host, may take
+    /// besides what [`Options::rate_min`] allows.
     pub stall_time_max: Duration,
     /// Bytes in a second that a host has to send of what it was asked for, and to take of what it asked for, at least.
     pub rate_min: u64,
     /// A controller whose host does not say when it is to be given up (Keep Alive Timeout 0, or longer than
     /// [`Options::silence_max`]) and that has no I/O queue gives way to another host after so much silence.
     pub idle_time_max: Duration,
-    /// Such a controller with I/O queues does so after this; and a discovery controller without Keep Alive Timeout ends.
+    /// Such a controller with I/O queues does so after this; and a discovery controller without Keep Alive Timeout
+    /// ends.
     pub silence_max: Duration,
-    /// Bytes that wait, all together and at most: for hosts which do not take them, and in capsules for the drive. Beyond, the host with
-    /// most of them loses the connection with most of them.
+    /// Bytes that wait, all together and at most: for hosts which do not take them, and in capsules for the drive.
+    /// Beyond, the host with most of them loses the connection with most of them.
     pub backlog_bytes_max: usize,
 }
 

@@ -69,7 +69,8 @@ pub struct Statistics {
     pub accepted: u64,
     /// Connections that were closed at once, because there were too many.
     pub refused: u64,
-    /// Connections that were no queue yet and were closed because newer ones came, and controllers that gave way to another host.
+    /// Connections that were no queue yet and were closed because newer ones came, and controllers that gave way to
+    /// another host.
     pub displaced: u64,
     /// Connections that are open.
     pub open: u64,
@@ -434,8 +435,8 @@ impl Target {
                 let address = peer.address;
                 self.note(|| {
                     format!(
-                        "{address} began a TLS handshake on the NVMe/TCP port: TLS is not spoken here; connect without TLS \
-                         (nvme connect without --tls)"
+                        "{address} began a TLS handshake on the NVMe/TCP port: TLS is not spoken here; \
+                         connect without it (nvme connect without --tls)"
                     )
                 });
             }

@@ -1,4 +1,5 @@
-//! Hosts that come in numbers and say nothing, or leave much waiting: each kind has its bound, and a host beside them gets in and goes on.
+//! Hosts that come in numbers and say nothing, or leave much waiting: each kind has its bound, and a host beside them
+//! gets in and goes on.
 
 use crate::hostile::{roomy, still_works};
 use crate::mock::{BLOCK, Mock, Served, VENDOR_SILENT, host, options};
@@ -87,8 +88,8 @@ impl Bench {
     }
 }
 
-/// Bare connections: 300 at once, each opened again when it is closed. Without places of their own and the oldest giving way, of
-/// 50 tries of another host none gets in.
+/// Bare connections: 300 at once, each opened again when it is closed. Without places of their own and the oldest
+/// giving way, of 50 tries of another host none gets in.
 #[test]
 fn connections_that_say_nothing_keep_no_host_out() {
     let served = Served::start(Options::new(crate::mock::subsystem(), 4..20), 8);
@@ -215,7 +216,7 @@ fn every_controller_can_have_a_few_queues() {
     let held = bench.with(|address| {
         let (first, id) = Raw::admin(address, PLAIN);
         let mut held = vec![first];
-        let mut connect = |id: u16, queue: u16, kept: &mut Vec<Raw>| {
+        let connect = |id: u16, queue: u16, kept: &mut Vec<Raw>| {
             let mut raw = Raw::initialized(address, PLAIN);
             raw.send(&Pdu::CapsuleCmd(connect_command(queue)), &connect_data(id).to_bytes());
             let status = raw.response().status;
@@ -313,7 +314,8 @@ fn a_host_that_takes_a_little_now_and_then_is_given_up() {
     assert_eq!(bench.target.statistics().stalled, 1);
 }
 
-/// Whether a command waits for its host or for the drive, an admin queue goes on: its data is brought before a slot is taken.
+/// Whether a command waits for its host or for the drive, an admin queue goes on: its data is brought before a slot is
+/// taken.
 #[test]
 fn admin_commands_hold_no_slot_while_their_data_is_awaited() {
     let mut bench = Bench::new(options());
@@ -331,4 +333,40 @@ fn admin_commands_hold_no_slot_while_their_data_is_awaited() {
     raw.send(&Pdu::H2cData(data), &[5; 8]);
     assert_eq!(bench.with(move |_| raw.response()).status, Status::SUCCESS);
     assert_eq!(bench.target.statistics().commands, enabled + 1);
+}
+
+/// The reference has the numbers that count.
+#[test]
+fn the_reference_names_the_limits() {
+    let reference = include_str!("../../../../docs/reference/nvme.md");
+    let options = Options::new(crate::mock::subsystem(), 0..16);
+    let seconds = |time: Duration| time.as_ns() / 1_000_000_000;
+    let (idle, silence) = (seconds(options.idle_time_max), seconds(options.silence_max));
+    let rate = format!("{} KiB in a second", options.rate_min >> 10);
+    let stall = seconds(options.stall_time_max);
+    for row in [
+        format!("| connections | {} |", options.connections_max),
+        format!("| connections that are no queue yet | {} of these;", options.unconnected_max),
+        format!("| connections that are kept for the queues of each controller | {} |", options.queues_kept),
+        format!(
+            "| controllers | {0}, and 16 discovery controllers; of one host (name and identifier) {1}, of one address {2} of each |",
+            options.functions.len(),
+            options.controllers_per_host_max,
+            options.controllers_per_address_max
+        ),
+        format!(
+            "| controllers with a Keep Alive Timeout of 0, or above {silence} s | give way to others after {idle} s"
+        ),
+        format!("| discovery controllers without a Keep Alive Timeout | end after {silence} s of silence |"),
+        format!("| time from the connection to the end of Connect | {} s |", seconds(options.handshake_time_max)),
+        format!("| time for a PDU from its first byte to its last | {stall} s |"),
+        format!("| time for data that an R2T asks for | {stall} s, and what all that was asked for takes at {rate} |"),
+        format!("| bytes for a host that it does not take | {rate}, looked at every {stall} s |"),
+        format!(
+            "| bytes that wait for hosts, or in capsules for the drive | {} MiB in all;",
+            options.backlog_bytes_max >> 20
+        ),
+    ] {
+        assert!(reference.contains(&row), "{row}");
+    }
 }

@@ -1,4 +1,5 @@
-//! What hosts may do that is less common: reserved data pointers, queues that come back, an identifier that is used again, no name.
+//! What hosts may do that is less common: reserved data pointers, queues that come back, an identifier that is used
+//! again, no name.
 
 use crate::hostile::still_works;
 use crate::mock::{ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_SILENT, host, nqn, options};

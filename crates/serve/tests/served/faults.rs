@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidewater_core::profile::Timing;
 use tidewater_serve::control::Request;
-use tidewater_serve::engine::Backing;
+use tidewater_serve::engine::{Backing, MetricsSetup};
 use tidewater_serve::vfio_user::SharedMemory;
 use tidewater_serve::vfio_user::client::nvme::{NvmeError, QueuePair};
 use tidewater_wire::nvme::register::offset;
@@ -272,7 +272,7 @@ fn metric(page: &str, name: &str) -> f64 {
 fn status_and_metrics_tell_what_was_done() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut setup = setup(tiny(Timing::None), folder.path(), Backing::File(folder.path().join("drive")), 1);
-    setup.metrics = Some(([127, 0, 0, 1], 0).into());
+    setup.metrics = Some(MetricsSetup { address: ([127, 0, 0, 1], 0).into(), names: Vec::new() });
     setup.trace = Some(folder.path().join("trace"));
     let drive = Drive::start(&setup);
     let mut host = Host::attach(&drive, 0);

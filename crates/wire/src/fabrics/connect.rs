@@ -91,7 +91,8 @@ impl ConnectData {
     /// From its bytes.
     ///
     /// # Errors
-    /// Which parameter is wrong: a name that is not an NQN, or a host identifier of zero, which is not a value (section 3.3).
+    /// Which parameter is wrong: a name that is not an NQN, or a host identifier of zero, which is not a value (section
+    /// 3.3).
     pub fn from_bytes(bytes: &[u8; ConnectData::SIZE]) -> Result<ConnectData, Parameter> {
         let field = |at: usize| Nqn::from_field(&bytes[at..at + FIELD]);
         let host_id: [u8; 16] = *bytes.first_chunk().expect("1,024 bytes have 16");

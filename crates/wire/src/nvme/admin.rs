@@ -568,9 +568,9 @@ impl AdminCommand {
         }
     }
 
-    /// Whether it destroys data or changes the subsystem for other hosts: what an unprivileged controller refuses. These are Format,
-    /// Sanitize, namespace management, vendor commands, Device Self-test (one at a time in the subsystem), and Set Features of what
-    /// all controllers share.
+    /// Whether it destroys data or changes the subsystem for other hosts: what an unprivileged controller refuses.
+    /// These are Format, Sanitize, namespace management, vendor commands, Device Self-test (one at a time in the
+    /// subsystem), and Set Features of what all controllers share.
     pub const fn is_privileged(&self) -> bool {
         match self {
             AdminCommand::CreateNamespace { .. }

@@ -66,7 +66,8 @@ fn capsules_carry_commands_and_data() {
         admin_sqe(admin_opcode::NAMESPACE_MANAGEMENT).with_dword(10, 1).with_nsid(1),
         admin_sqe(0xD4).with_dword(10, 0),
         admin_sqe(admin_opcode::DEVICE_SELF_TEST).with_dword(10, 1).with_nsid(1),
-        // What all controllers share: write protection, until it is lifted and until the power is cut, and two features more.
+        // What all controllers share: write protection, until it is lifted and until the power is cut, and two features
+        // more.
         set_feature(feature::WRITE_PROTECTION, 1).with_nsid(1),
         set_feature(feature::WRITE_PROTECTION, 2).with_nsid(1),
         set_feature(feature::SANITIZE_CONFIG, 1),
@@ -150,7 +151,8 @@ fn a_queue_whose_connection_has_gone_is_free_when_its_commands_have_ended() {
     assert_eq!(capsule(&mut rig, 1, 1, 7, &Sqe::flush(0)).unwrap().status, Status::SUCCESS);
 }
 
-/// Hosts that do not send what they are asked for hold slots. Those of others are not among them, and neither are all of their own.
+/// Hosts that do not send what they are asked for hold slots. Those of others are not among them, and neither are all
+/// of their own.
 #[test]
 fn commands_that_wait_for_their_hosts_leave_slots_to_others() {
     let mut rig = rig();
