@@ -22,4 +22,6 @@ pub enum Flaw {
     ReplaceUnsynced,
     /// Pages of the log are released before the control block that has no use for them is safe.
     ReleaseUnsynced,
+    /// The first control block of a generation does not wait for the bytes of its rings.
+    BeginUnsynced,
 }

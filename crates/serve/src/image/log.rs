@@ -5,8 +5,10 @@
 //! made safe keeps its slot, and so does the newest that the next one to end makes safe. A ring is kept in sectors, each of which says which bytes of the stream it holds: it is written as a
 //! whole or not at all, so what can be read of a ring is what was there at some moment, without a gap.
 //!
-//! The first control block of a generation is synced before anything follows it. So a generation, once it has begun, always has a block that counts, and
-//! those of generations before are of no use: a crash may have taken back what they say of pages, and numbers that they give to pages were given again.
+//! A generation that begins with bytes in its rings syncs them before its first control block is written, and that
+//! block before anything follows it. So a generation, once it has begun, always has a block that counts, and those of
+//! generations before are of no use: a crash may have taken back what they say of pages, and numbers that they give to
+//! pages were given again.
 
 use super::ImageError;
 use super::flaw::Flaw;
@@ -338,6 +340,11 @@ impl Image {
         for (i, (stored, &range)) in lanes.iter_mut().zip(ends.unwrap_or_default()).enumerate() {
             let place = log.place(log.generation, ring_size, i);
             self.store_ring(stored, range, place, |at, into| read(i, at, into))?;
+        }
+        let has_bytes = lanes.iter().zip(block.ends()).any(|(stored, &end)| stored.until > end);
+        if has_bytes && self.options.flaw != Some(Flaw::BeginUnsynced) {
+            // A block that a crash leaves without these bytes would count, and the half that has them would not.
+            self.sync_what_is_written()?;
         }
         log.current = Some((block, lanes));
         self.write_control_block(log)?;

@@ -171,6 +171,7 @@ impl Image {
                 newest = Some((number, u64_at(head, 0), entries));
             }
         }
+        self.read_generations(&mut window)?;
         let Some((_, sequence, entries)) = newest else {
             self.window = Some(window);
             return Ok((None, 0));
@@ -189,6 +190,21 @@ impl Image {
         }
         self.window = Some(window);
         Ok((Some(kept), lost))
+    }
+
+    /// Raises the generation to the highest that a sector has. A crash may have left sectors of entries whose table it
+    /// took: if their generation were given again, an entry whose own sectors are lost in part would be made whole by
+    /// theirs.
+    fn read_generations(&self, window: &mut StoredWindow) -> Result<(), ImageError> {
+        let mut bytes = vec![0; window.sectors() as usize * LOG_SECTOR];
+        for page in 0..window.seen.len() as u32 {
+            let at = window.sector(page, 0);
+            self.storage.read_at(at, &mut bytes).map_err(|error| self.io("read the window", error))?;
+            let sectors = bytes.chunks_exact(LOG_SECTOR).zip((at..).step_by(LOG_SECTOR));
+            let found = sectors.filter_map(|(sector, at)| LogSector::decode(self.salt, at, sector));
+            window.generation = found.map(|found| found.generation).fold(window.generation, u32::max);
+        }
+        Ok(())
     }
 
     /// The pages of an entry. `None`: they are not all there.

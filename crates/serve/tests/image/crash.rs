@@ -43,6 +43,8 @@ pub struct Counts {
     pub lost: u64,
     pub torn: u64,
     pub second: u64,
+    /// Crashes between power-on and the first command.
+    pub way_back: u64,
     pub loose_max: usize,
 }
 
@@ -54,6 +56,7 @@ impl Counts {
         self.lost += other.lost;
         self.torn += other.torn;
         self.second += other.second;
+        self.way_back += other.way_back;
         self.loose_max = self.loose_max.max(other.loose_max);
     }
 }
@@ -139,6 +142,9 @@ impl Campaign {
             counts.torn += report.torn;
             counts.lost += u64::from(fate != Fate::All && disk.loose() > 0);
             let ended = fate == Fate::All;
+            if let Some(bytes) = &again {
+                self.crash_on_the_way_back(bytes, &log, before, after, counts)?;
+            }
             rig.check_after_crash_between(before, after, ended)
                 .map_err(|e| format!("{fate:?} of {}: {e}", disk.loose()))?;
             if let Some(bytes) = again {
@@ -146,8 +152,40 @@ impl Campaign {
                 rig.mix(self.mix);
                 (rig.keeps_rings, rig.skips) = (self.keeps_rings, self.skips);
                 let mut disk = Disk::new(bytes);
+                for event in std::mem::take(&mut log.lock().unwrap().events) {
+                    disk.apply(&event);
+                }
                 let again = Campaign { one_in: 40, random: 2, exhaustive: 0, ..self.clone() };
                 again.cut_while_running(&mut rig, &log, &mut disk, counts, 60, seed | 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Crashes at every event between power-on and the first command, after which all that was confirmed before is
+    /// there still. `log` has these events.
+    fn crash_on_the_way_back(
+        &self,
+        bytes: &[u8],
+        log: &Arc<Mutex<Log>>,
+        before: &Model,
+        after: &Model,
+        counts: &mut Counts,
+    ) -> Result<(), String> {
+        let mut disk = Disk::new(bytes.to_vec());
+        let mut rng = Rng::new(self.seed ^ counts.crashes, b"way back");
+        let events = log.lock().unwrap().events.clone();
+        for event in &events {
+            disk.apply(event);
+            let random = || Fate::Random(rng.next_u64());
+            for fate in [Fate::All, Fate::None].into_iter().chain(std::iter::repeat_with(random).take(4)) {
+                let target = Recording::new(disk.crash(fate)).0;
+                let target = Target::Storage(Box::new(target), "test");
+                let (mut rig, _) = Rig::reopen(target, self.how(), FaultPlan::default(), self.seed)
+                    .map_err(|error| format!("again, {fate:?}: {error}"))?;
+                counts.way_back += 1;
+                rig.check_after_crash_between(before, after, false)
+                    .map_err(|error| format!("again, {fate:?} of {}: {error}", disk.loose()))?;
             }
         }
         Ok(())
@@ -220,11 +258,11 @@ fn a_crash_at_any_write_loses_nothing_that_was_flushed() {
 #[test]
 fn a_crash_at_any_write_leaves_a_log_without_a_gap() {
     let all = run_all(&log_campaigns(40..46, 160, 100));
-    assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2, "{all:?}");
+    assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2 && all.way_back > 200, "{all:?}");
     let all = run_all(&kept_log_campaigns(46..52, 160, 100));
-    assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2, "{all:?}");
+    assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2 && all.way_back > 200, "{all:?}");
     let all = run_all(&skipping_log_campaigns(52..58, 160, 100));
-    assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2, "{all:?}");
+    assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2 && all.way_back > 200, "{all:?}");
 }
 
 /// What only a log shows: its control block must not be lost, and its pages are copied more often than they are written.
@@ -241,6 +279,7 @@ fn broken_rules_of_the_log_are_noticed() {
         (Flaw::ReuseBeforeErase, of(120..140)),
         (Flaw::OverwriteUnsynced, close),
         (Flaw::ReplaceUnsynced, kept.collect()),
+        (Flaw::BeginUnsynced, log_campaigns(40..60, 160, 100)),
         (Flaw::ReleaseUnsynced, log_campaigns(314..315, 400, 8)),
     ] {
         let noticed = campaigns.into_iter().enumerate().find_map(|(i, campaign): (usize, Campaign)| {
