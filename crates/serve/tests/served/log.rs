@@ -18,6 +18,7 @@ use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError};
 use tidewater_serve::vfio_user::client::{Client, ClientError};
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
+use tidewater_wire::vendor::status as vendor_status;
 use tidewater_wire::vendor::{AdminCommand, ControlPage, IoCommand, ReadLogHeader, TransportStatus, TrimTo};
 use tidewater_wire::vfio_user::region;
 
@@ -107,12 +108,25 @@ fn check(host: &mut Host, known: &mut Known, whole: bool) -> u64 {
         let what = format!("lane {lane} ends at {end}, of which {} are on flash: {known:?}", record.ring_head);
         assert!(end <= known.stored[lane], "{what}");
         assert!(!whole || end >= known.credit[lane], "{what}");
-        let mut at = record.lba_head;
+        let mut first = record.lba_head;
+        let mut at = first;
         while at < end {
             let want = (end - at).min(8 << 10) as u32;
             let command = IoCommand::ReadLog { lane: lane as u8, offset: at, bytes: want, wait_ns: 1_000_000_000 };
             let len = ReadLogHeader::SIZE + want as usize;
-            host.run_with_data(command.emit(9), len).unwrap_or_else(|error| panic!("{at}: {error} ({what})"));
+            match host.run_with_data(command.emit(9), len) {
+                Err(NvmeError::Status(status)) if status.same_code(vendor_status::OFFSET_RELEASED) => {
+                    // What was in the ring goes on to flash meanwhile, and a full log releases its oldest pages for that.
+                    let page = control_page(&mut host.nvme.client()).expect("a control page");
+                    let head = page.lane[lane].lba_head;
+                    assert!(at < head && head <= end, "{at} was released, and the log begins at {head} ({what})");
+                    let pages = page.lba_tail - page.lba_head;
+                    assert!(pages > page.lba_count / 2, "only {pages} pages are left ({what})");
+                    (first, at) = (head, head);
+                    continue;
+                }
+                done => done.unwrap_or_else(|error| panic!("{at}: {error} ({what})")),
+            };
             let mut data = vec![0; len];
             host.buffer.read(0, &mut data);
             let header = ReadLogHeader::parse(&data[..ReadLogHeader::SIZE]).expect("a header");
@@ -123,7 +137,7 @@ fn check(host: &mut Host, known: &mut Known, whole: bool) -> u64 {
             assert!(wrong.is_none(), "byte {} of lane {lane} is another ({what})", at + wrong.unwrap_or(0) as u64);
             at += u64::from(header.bytes);
         }
-        total += end - record.lba_head;
+        total += end - first;
         (known.credit[lane], known.stored[lane]) = (end, end);
     }
     total
@@ -218,19 +232,25 @@ fn of_a_ring_that_does_not_survive_only_pages_come_back() {
     cuts(tiny_log(Timing::Model, false), false, 5);
 }
 
-/// The folder that a child serves from, and how.
+/// The timing, after how long a page that is not full goes to flash, and the folder that a child serves from.
 const JOB: &str = "TIDEWATER_TEST_LOG";
 
 fn child(job: &str) {
-    let (timing, folder) = job.split_once(':').expect("a timing and a folder");
-    let timing = if timing == "model" { Timing::Model } else { Timing::None };
-    serve_in_child(served(tiny_log(timing, true), Path::new(folder)));
+    let mut parts = job.splitn(3, ':');
+    let mut part = || parts.next().expect("a timing, a duration and a folder");
+    let mut profile = tiny_log(if part() == "model" { Timing::Model } else { Timing::None }, true);
+    profile.set("fast.partial_after", part()).expect("a duration");
+    serve_in_child(served(profile, Path::new(part())));
 }
 
-fn kills(test: &str, timing: Timing, seed: u64, lives: u64) {
+/// With a short `partial_after` the ring is on flash before the log is read, with a long one it goes there meanwhile.
+fn kills(test: &str, timing: Timing, partial_after: &str, seed: u64, lives: u64) {
     let folder = tempfile::tempdir().expect("a folder");
-    let served = served(tiny_log(timing, true), folder.path());
-    let job = format!("{}:{}", if timing == Timing::Model { "model" } else { "none" }, folder.path().display());
+    let mut profile = tiny_log(timing, true);
+    profile.set("fast.partial_after", partial_after).expect("a duration");
+    let served = served(profile, folder.path());
+    let name = if timing == Timing::Model { "model" } else { "none" };
+    let job = format!("{name}:{partial_after}:{}", folder.path().display());
     let (mut known, mut rng, mut read) = (Known::default(), Rng::new(seed, b"kills"), 0);
     for life in 0..lives {
         let mut process = spawn_server(test, &[(JOB, &job)]);
@@ -267,8 +287,10 @@ fn what_was_credited_outlives_the_process() {
     match std::env::var(JOB) {
         Ok(job) => child(&job),
         Err(_) => {
-            kills("log::what_was_credited_outlives_the_process", Timing::None, 6, 12);
-            kills("log::what_was_credited_outlives_the_process", Timing::Model, 7, 12);
+            let test = "log::what_was_credited_outlives_the_process";
+            kills(test, Timing::None, "1ms", 6, 12);
+            kills(test, Timing::Model, "1ms", 7, 12);
+            kills(test, Timing::None, "30ms", 8, 30);
         }
     }
 }
@@ -280,8 +302,10 @@ fn torture_what_was_credited_outlives_the_process() {
         Ok(job) => child(&job),
         Err(_) => {
             let test = "log::torture_what_was_credited_outlives_the_process";
-            kills(test, Timing::None, 100, 500);
-            kills(test, Timing::Model, 101, 500);
+            kills(test, Timing::None, "1ms", 100, 500);
+            kills(test, Timing::Model, "1ms", 101, 500);
+            kills(test, Timing::None, "30ms", 102, 200);
+            kills(test, Timing::Model, "100ms", 103, 200);
         }
     }
 }
@@ -290,7 +314,7 @@ fn torture_what_was_credited_outlives_the_process() {
 fn child_on_a_disk_that_fills(job: &str) {
     // Writes fail then, and no signal comes: threads inherit the mask.
     SigSet::from(Signal::SIGXFSZ).thread_block().expect("a mask");
-    let folder = Path::new(job.split_once(':').expect("a timing and a folder").1).to_owned();
+    let folder = Path::new(job.splitn(3, ':').last().expect("a folder")).to_owned();
     let listener = UnixListener::bind(folder.join("full")).expect("a socket");
     std::thread::spawn(move || {
         let (asked, _) = listener.accept().expect("somebody comes");
@@ -330,7 +354,7 @@ fn what_a_full_disk_does_not_take_is_not_credited() {
         let folder = tempfile::tempdir().expect("a folder");
         let served = served(tiny_log(timing, true), folder.path());
         let (mut known, mut rng) = (Known::default(), Rng::new(seed, b"full"));
-        let mut process = spawn_server(test, &[(JOB, &format!("{name}:{}", folder.path().display()))]);
+        let mut process = spawn_server(test, &[(JOB, &format!("{name}:1ms:{}", folder.path().display()))]);
         let mut host = host_of(Client::connect(&served.vfio_user[0]).expect("a client"));
         store(&mut host.nvme.client(), &mut known, &mut rng, 100).expect("it is served");
         assert!(store_and_wait(&mut host, &mut known).status.is_success());
