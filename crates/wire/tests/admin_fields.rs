@@ -30,7 +30,7 @@ const fn row(opcode: u8, cdw10: u32, cdw11: u32, fields: &'static [Field]) -> Ro
 const QUEUE: Field = field(10, 0, 16, |id| (id == 0).then_some(Status::INVALID_QUEUE_ID));
 const SIZE: Field = field(10, 16, 16, |last| (last == 0).then_some(Status::INVALID_QUEUE_SIZE));
 const CONTIGUOUS: Field = field(11, 0, 1, |pc| (pc == 0).then_some(Status::INVALID_FIELD));
-const COMPLETION_QUEUE: Field = field(11, 16, 16, |id| (id == 0).then_some(Status::COMPLETION_QUEUE_INVALID));
+const COMPLETION_QUEUE: Field = field(11, 16, 16, |id| (id == 0).then_some(Status::INVALID_QUEUE_ID));
 /// Of all commands: fused operations, and SGLs where PRPs are meant.
 const ALL: [Field; 2] = [
     field(0, 8, 2, |fuse| (fuse != 0).then_some(Status::INVALID_FIELD)),

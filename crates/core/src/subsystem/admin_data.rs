@@ -99,7 +99,7 @@ impl<M: Medium> Subsystem<M> {
             log_page::SELF_TEST => self.state.self_test.log(self.now).to_bytes().to_vec(),
             log_page::SANITIZE => self.state.sanitize.log().to_bytes().to_vec(),
             VENDOR_PAGES.. if self.has_page_itself(get.lid) => self.vendor_page(function, get)?,
-            VENDOR_PAGES.. => {
+            VENDOR_PAGES.. if logs::has_page(self.has_pages(), get.lid) => {
                 // At most what one command may move: that was checked.
                 self.begin_vendor(slot, get.len as u32, false)?;
                 return Ok(Next::Later);

@@ -64,10 +64,11 @@ impl<M: Medium> Subsystem<M> {
     pub(super) fn create_submission_queue(&mut self, function: u8, create: &CreateSq) -> Outcome {
         let c = &self.controllers[usize::from(function)];
         let (number, completion) = (usize::from(create.queue), usize::from(create.completion_queue));
-        if create.queue > c.queues_granted || c.submission[number].live {
+        let is_in_range = (1..=c.queues_granted).contains(&create.completion_queue);
+        if create.queue > c.queues_granted || c.submission[number].live || !is_in_range {
             return Err(Status::INVALID_QUEUE_ID);
         }
-        if completion >= c.completion.len() || !c.completion[completion].live {
+        if !c.completion[completion].live {
             return Err(Status::COMPLETION_QUEUE_INVALID);
         }
         if c.cc.submission_entry_shift() != Sqe::SIZE.trailing_zeros() as u8 {

@@ -30,8 +30,6 @@ pub(super) enum Power {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fixed {
     pub cap: u64,
-    /// NVM Subsystem Reset is offered.
-    pub subsystem_reset: bool,
     pub bar2: Bar2,
     pub pmr: u64,
     /// Pairs of I/O queues.
@@ -47,7 +45,9 @@ impl Fixed {
             mqes: (options.queue_entries - 1) as u16,
             cqr: true,
             timeout: READY_TIMEOUT,
-            subsystem_reset: pcie && options.subsystem_reset,
+            // A host learns of such a reset by the link, which an emulated function does not lose: its next command would wait
+            // for the driver's time-out, and one guest would take the drive from all others.
+            subsystem_reset: false,
             nvm_command_set: true,
             pmr: pcie && options.pmr > 0,
             cmb: pcie && options.cmb > 0,
@@ -55,7 +55,6 @@ impl Fixed {
         };
         Fixed {
             cap: cap.bits(),
-            subsystem_reset: cap.subsystem_reset,
             bar2,
             pmr: options.pmr,
             queues: options.queues,

@@ -7,7 +7,7 @@ use super::smart::{TEMPERATURE_K, WARNING_K};
 use std::collections::BTreeMap;
 use tidewater_base::Instant;
 use tidewater_wire::nvme::feature::{
-    self, Bound, Capabilities, Feature, HmbAttributes, HmbDescriptor, HostMemoryBuffer, Timestamp,
+    self, Bound, Capabilities, Feature, HmbAttributes, HmbDescriptor, HostBehavior, HostMemoryBuffer, Timestamp,
 };
 use tidewater_wire::nvme::log::critical_warning;
 use tidewater_wire::nvme::{Event, GetFeatures, NSID_ALL, Select, SetFeatures, Status};
@@ -46,8 +46,6 @@ fn rule(fid: u8, limits: &Limits) -> Option<Rule> {
     let there = match fid {
         feature::INTERRUPT_COALESCING | feature::INTERRUPT_VECTOR => pcie,
         feature::HOST_MEMORY_BUFFER => pcie && limits.host_memory_min.is_some(),
-        // KAS of Identify Controller is 0 over PCIe.
-        feature::KEEP_ALIVE => !pcie,
         _ => feature::NAMED.iter().any(|&(known, _)| known == fid),
     };
     there.then_some(Rule {
@@ -107,6 +105,8 @@ struct Controller {
     timestamp_at: Instant,
     timestamp_set: bool,
     host_id: HostId,
+    /// The host waits before it tries a command again, as long as its status says (ACRE).
+    waits_for_retry: bool,
 }
 
 impl Controller {
@@ -125,6 +125,7 @@ impl Controller {
             timestamp_at: Instant::ZERO,
             timestamp_set: false,
             host_id: HostId::default(),
+            waits_for_retry: false,
         }
     }
 
@@ -220,7 +221,10 @@ impl Features {
                 dword(if is_current { protection as u32 } else { 0 })
             }
             feature::ERROR_RECOVERY => {
-                namespaces.find(get.nsid, function)?;
+                // Drivers of revisions before 1.2 name no namespace: the value is the one that was last set for all.
+                if get.nsid != 0 {
+                    namespaces.find(get.nsid, function)?;
+                }
                 dword(c.recovery.get(&get.nsid).copied().filter(|_| is_current).unwrap_or(0))
             }
             feature::TEMPERATURE_THRESHOLD => {
@@ -255,6 +259,10 @@ impl Features {
             feature::TIMESTAMP => {
                 let stamp = if is_current { c.timestamp(now) } else { Timestamp::default() };
                 Ok(Answer { dword: 0, data: stamp.to_bytes().to_vec() })
+            }
+            feature::HOST_BEHAVIOR => {
+                let behavior = HostBehavior { retry: u8::from(c.waits_for_retry && is_current) };
+                Ok(Answer { dword: 0, data: behavior.to_bytes().to_vec() })
             }
             feature::HOST_IDENTIFIER => {
                 let id = if is_current { c.host_id } else { HostId::default() };
@@ -313,7 +321,7 @@ impl Features {
             }
             Feature::ErrorRecovery { .. } => {
                 let which: Vec<u32> = match set.nsid {
-                    NSID_ALL => namespaces.active(function).collect(),
+                    NSID_ALL => namespaces.active(function).chain([0]).collect(),
                     nsid => vec![namespaces.find(nsid, function)?.nsid],
                 };
                 c.recovery.extend(which.into_iter().map(|nsid| (nsid, value.dword())));
@@ -332,6 +340,13 @@ impl Features {
                 c.timestamp_ms = Timestamp::from_bytes(*bytes).ms;
                 c.timestamp_at = now;
                 c.timestamp_set = true;
+            }
+            Feature::HostBehavior => {
+                let behavior = HostBehavior::parse(data).map_err(|_| Status::INVALID_FIELD)?;
+                if behavior.retry > 1 {
+                    return Err(Status::INVALID_FIELD);
+                }
+                c.waits_for_retry = behavior.retry == 1;
             }
             Feature::HostIdentifier { extended } => {
                 let len = if extended { 16 } else { 8 };

@@ -86,7 +86,9 @@ fn what_is_supported() {
     assert_eq!(can(feature::VOLATILE_WRITE_CACHE), all);
     assert_eq!(can(feature::TIMESTAMP), Capabilities { saveable: false, ..all });
     assert_eq!(can(feature::WRITE_PROTECTION), Capabilities { saveable: false, of_namespace: true, ..all });
-    assert_eq!(b.get(feature::KEEP_ALIVE, Select::Current, 0, 0), Err(Status::INVALID_FIELD), "not over PCIe");
+    for fid in [feature::KEEP_ALIVE, feature::HOST_BEHAVIOR] {
+        assert_eq!(can(fid), Capabilities { saveable: false, ..all }, "{fid:02X}h");
+    }
     assert_eq!(b.get(0x03, Select::Supported, 0, 0), Err(Status::INVALID_FIELD));
     let remote =
         |fid| b.features.get(2, at(0), &GetFeatures { fid, select: Select::Current, nsid: 0, cdw11: 0 }, &b.namespaces);
@@ -94,6 +96,38 @@ fn what_is_supported() {
     for fid in [feature::HOST_MEMORY_BUFFER, feature::INTERRUPT_COALESCING, feature::INTERRUPT_VECTOR] {
         assert_eq!(remote(fid), Err(Status::INVALID_FIELD), "{fid:02X}h");
     }
+}
+
+#[test]
+fn a_host_says_how_it_behaves() {
+    let mut b = Bench::new();
+    let set = SetFeatures { fid: feature::HOST_BEHAVIOR, save: false, nsid: 0, dwords: [0; 5] };
+    let get = |b: &Bench| b.get(feature::HOST_BEHAVIOR, Select::Current, 0, 0).unwrap().data;
+    assert_eq!(get(&b), [0; 512]);
+    let mut data = [0xFF; 512];
+    assert_eq!(b.set_of(0, set, &data), Err(Status::INVALID_FIELD), "the first byte is 0 or 1");
+    data[0] = 1;
+    assert_eq!(b.set_of(0, set, &data), Ok(0));
+    let got = get(&b);
+    assert_eq!((got[0], &got[1..]), (1, &[0; 511][..]), "what is not offered stays off");
+    b.features.reset(0, at(2_000));
+    assert_eq!(get(&b), [0; 512]);
+    assert_eq!(b.set_of(0, set, &data[..511]), Err(Status::INVALID_FIELD));
+}
+
+#[test]
+fn error_recovery_of_no_namespace_is_that_of_all() {
+    let mut b = Bench::new();
+    let recovery = feature::ERROR_RECOVERY;
+    let limits = |b: &Bench| [0, 1, 2].map(|nsid| b.get(recovery, Select::Current, nsid, 0).unwrap().dword);
+    assert_eq!(limits(&b), [0, 0, 0]);
+    b.set(recovery, false, 2, 7).unwrap();
+    assert_eq!(limits(&b), [0, 0, 7], "all have had another value");
+    assert_eq!(b.set(recovery, false, 0, 5), Err(Status::INVALID_NAMESPACE));
+    b.set(recovery, false, NSID_ALL, 6).unwrap();
+    assert_eq!(limits(&b), [6, 6, 6]);
+    assert_eq!(b.get(recovery, Select::Current, 9, 0), Err(Status::INVALID_FIELD));
+    assert_eq!(b.get(recovery, Select::Current, NSID_ALL, 0), Err(Status::INVALID_NAMESPACE));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use tidewater_wire::pci;
 
 /// Data of a command capsule of an I/O queue over fabrics, in bytes.
 pub const IN_CAPSULE_BYTES: u32 = 8192;
-/// Keep Alive Support: the granularity of the time-out over fabrics, in 100 ms.
+/// Keep Alive Support: the granularity of the time-out, in 100 ms.
 const KEEP_ALIVE_GRANULARITY: u16 = 10;
 /// How long a shutdown, and coming back, may take (RTD3E, RTD3R), in microseconds: what was written has to reach the medium.
 const SHUTDOWN_US: u32 = 10_000_000;
@@ -155,7 +155,7 @@ impl Asked<'_> {
             unvmcap: namespaces.unallocated().into(),
             edstt: when(self.privileged, EXTENDED_MINUTES),
             dsto: 1,
-            kas: when(!pcie, KEEP_ALIVE_GRANULARITY),
+            kas: KEEP_ALIVE_GRANULARITY,
             sanicap: if self.privileged {
                 SANICAP_BLOCK | SANICAP_NO_DEALLOCATE_INHIBITED | SANICAP_NOT_MODIFIED
             } else {
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!((it.firmware.to_string(), it.subnqn.to_string()), (FIRMWARE.into(), options.nqn.clone()));
         assert_eq!(4096u32 << it.mdts, options.transfer_max);
         assert_eq!((it.tnvmcap, it.unvmcap), (4 << 20, (2 << 20) - 4096));
-        assert_eq!((it.sqes, it.cqes, it.ioccsz, it.kas), (0x66, 0x44, 0, 0));
+        assert_eq!((it.sqes, it.cqes, it.ioccsz, it.kas), (0x66, 0x44, 0, 10));
         assert_eq!((it.cmic, it.nn, it.mnan), (3, 128, 128));
         let remote = asked(&options, Transport::Fabrics).controller(&all);
         assert_eq!((remote.ioccsz, remote.iorcsz, remote.kas, remote.oacs & 1 << 8), (516, 1, 10, 0));

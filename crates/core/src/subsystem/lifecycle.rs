@@ -12,7 +12,7 @@ use super::slots::Stage;
 use super::{Output, Slot, Subsystem, Transport};
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::register::{
-    Aqa, Cc, Csts, MemorySpaceControl, NSSR_RESET, PMRCTL_EN, ShutdownNotification, ShutdownStatus, offset,
+    Aqa, Cc, MemorySpaceControl, PMRCTL_EN, ShutdownNotification, ShutdownStatus, offset,
 };
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 
@@ -50,11 +50,9 @@ impl<M: Medium> Subsystem<M> {
         let pcie = c.transport == Transport::Pcie;
         match at {
             offset::CC => self.configure(function, Cc(value & Cc::WRITABLE)),
-            offset::CSTS => c.csts.subsystem_reset_occurred &= value & Csts::NSSRO == 0,
             _ if !pcie => {} // The other properties are read only, or not there.
             offset::INTMS => c.mask |= value,
             offset::INTMC => self.unmask(function, value),
-            offset::NSSR if value == NSSR_RESET && c.fixed.subsystem_reset => self.reset_subsystem(),
             // Queues of an enabled controller stay where they are.
             offset::AQA if !c.cc.enable() => c.aqa = Aqa(value & Aqa::WRITABLE),
             offset::ASQ if !c.cc.enable() => c.asq = low(c.asq) & !0xFFF,
@@ -177,6 +175,9 @@ impl<M: Medium> Subsystem<M> {
         self.end_host_memory(function, None);
         self.state.features.reset(function, self.now);
         self.look_up_features(function);
+        if !fabrics {
+            self.set_keep_alive(function, 0); // As the feature is after a reset.
+        }
         let hours = self.state.smart.power_on_hours(self.now);
         self.state.self_test.abort(hours, Abort::Reset(function));
         self.try_quiesce(function);
@@ -237,22 +238,7 @@ impl<M: Medium> Subsystem<M> {
         c.cmbmsc = MemorySpaceControl::default();
         c.pmrctl = 0;
         c.pmrmsc = MemorySpaceControl::default();
-        c.csts.subsystem_reset_occurred = false;
         self.reset(function);
-    }
-
-    /// NVM Subsystem Reset (section 7.3.1): every controller. A host over fabrics loses its own: its queues are connections, which
-    /// would lead nowhere, and no register that it reads would tell it so.
-    fn reset_subsystem(&mut self) {
-        for function in 0..self.controllers.len() as u8 {
-            match self.controllers[usize::from(function)].transport {
-                Transport::Pcie => {
-                    self.reset_function(function);
-                    self.controllers[usize::from(function)].csts.subsystem_reset_occurred = true;
-                }
-                Transport::Fabrics => self.disconnect(function),
-            }
-        }
     }
 
     /// Controller Fatal Status: it stops until it is reset.

@@ -3,8 +3,10 @@
 
 use super::interface::Transport;
 use std::collections::{BTreeSet, VecDeque};
-use tidewater_wire::nvme::log::{EffectsLog, ErrorEntry, FirmwareSlot, error_page, supported_pages};
-use tidewater_wire::nvme::{Cqe, Sqe, admin_opcode, identify, log_page, opcode};
+use tidewater_wire::nvme::log::{
+    EffectsLog, ErrorEntry, FirmwareSlot, error_page, parse_supported_pages, supported_pages,
+};
+use tidewater_wire::nvme::{Cqe, Sqe, Text, admin_opcode, identify, log_page, opcode};
 use tidewater_wire::vendor;
 
 /// Entries of Error Information (ELPE of Identify Controller, plus 1).
@@ -166,6 +168,11 @@ pub struct Has {
     pub bar2: bool,
 }
 
+/// Whether a drive has a log page.
+pub fn has_page(has: Has, id: u8) -> bool {
+    parse_supported_pages(&pages(has)).contains(&id)
+}
+
 /// The log pages that there are (page 00h of revision 2.0).
 pub fn pages(has: Has) -> [u8; 1024] {
     let is_there = |entry: &&vendor::Entry| match entry.code {
@@ -179,8 +186,9 @@ pub fn pages(has: Has) -> [u8; 1024] {
 
 /// Firmware Slot Information: one slot, with this program in it.
 pub fn firmware() -> FirmwareSlot {
-    let mut log = FirmwareSlot { active: 1, ..FirmwareSlot::default() };
-    log.revisions[0] = tidewater_wire::nvme::Text::new(FIRMWARE);
+    // Revisions of slots that are not there are zeroes (section 5.14.1.3), not text without a character.
+    let mut log = FirmwareSlot { active: 1, revisions: [Text::ZEROES; 7] };
+    log.revisions[0] = Text::new(FIRMWARE);
     log
 }
 
@@ -188,7 +196,7 @@ pub fn firmware() -> FirmwareSlot {
 mod tests {
     use super::*;
     use tidewater_wire::nvme::Status;
-    use tidewater_wire::nvme::log::{parse_error_page, parse_supported_pages};
+    use tidewater_wire::nvme::log::parse_error_page;
 
     #[test]
     fn errors_are_kept_newest_first() {
@@ -247,5 +255,6 @@ mod tests {
         assert_eq!(own(Has { fast: false, window: true, bar2: true }), [0xC1, 0xC3]);
         assert_eq!(own(Has { fast: false, window: false, bar2: true }), [0xC1]);
         assert_eq!(firmware().revisions[0].to_string(), FIRMWARE);
+        assert!(firmware().to_bytes()[16..].iter().all(|&byte| byte == 0), "there is one slot");
     }
 }

@@ -44,8 +44,6 @@ pub struct Options {
     pub hmb_minimum: u32,
     /// PCI functions may use commands that destroy, or change what other hosts see.
     pub privileged: bool,
-    /// PCI functions offer NVM Subsystem Reset (CAP.NSSRS): it resets all controllers, those of other hosts too.
-    pub subsystem_reset: bool,
     /// Namespaces of a new drive, attached to every controller; empty: one that takes everything.
     pub namespaces: Vec<Initial>,
     /// Commands taken from one queue in a turn, 1 to 128: the default of the feature Arbitration.
@@ -75,7 +73,6 @@ impl Options {
             hmb_preferred: 0,
             hmb_minimum: 0,
             privileged: true,
-            subsystem_reset: true,
             namespaces: Vec::new(),
             arbitration_burst: host.arbitration_burst,
             state: Vec::new(),

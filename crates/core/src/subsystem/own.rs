@@ -4,7 +4,7 @@ use super::lifecycle::SHUTDOWN_FLUSH;
 use super::namespaces::Extent;
 use super::slots::{Stage, Work};
 use super::timers::Timer;
-use super::{Output, Slot, Subsystem};
+use super::{Output, Slot, Subsystem, Transport};
 use tidewater_base::Duration;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::log::critical_warning;
@@ -240,7 +240,7 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// A fabrics host is to be heard of at least so often; 0: it need not.
+    /// The host has to send a command at least so often; 0: it need not.
     pub(super) fn set_keep_alive(&mut self, function: u8, timeout_ms: u32) {
         let now = self.now;
         let c = &mut self.controllers[usize::from(function)];
@@ -254,7 +254,8 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// A host should have been heard of by now. Every command counts (Traffic Based Keep Alive).
+    /// The Keep Alive Timer expires. Over fabrics every command restarts it (Traffic Based Keep Alive), and the front end ends the
+    /// association; over PCIe Keep Alive does, and the controller fails until it is reset (section 7.12).
     pub(super) fn on_keep_alive(&mut self, function: u8, generation: u32) {
         let now = self.now;
         let c = &mut self.controllers[usize::from(function)];
@@ -265,6 +266,13 @@ impl<M: Medium> Subsystem<M> {
         if due > now {
             return self.timers.push(due, Timer::KeepAlive { function, generation });
         }
-        self.outputs.push_back(Output::KeepAliveExpired { function });
+        match c.transport {
+            Transport::Fabrics => self.outputs.push_back(Output::KeepAliveExpired { function }),
+            Transport::Pcie => {
+                let count = self.state.smart.error();
+                c.errors.of_queue(count, u16::MAX, Transport::Pcie);
+                self.fail(function);
+            }
+        }
     }
 }

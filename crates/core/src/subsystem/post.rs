@@ -7,7 +7,7 @@ use super::timers::Timer;
 use super::{Output, Slot, Subsystem, Transport};
 use tidewater_base::Duration;
 use tidewater_nand::Medium;
-use tidewater_wire::nvme::{Cqe, Status};
+use tidewater_wire::nvme::{Cqe, Status, opcode};
 
 impl<M: Medium> Subsystem<M> {
     /// A command ends with a status. Nothing of it is under way any more.
@@ -36,7 +36,12 @@ impl<M: Medium> Subsystem<M> {
         let command = &self.slots[slot];
         let c = &mut self.controllers[usize::from(command.function)];
         let cqe = Cqe { status, ..Cqe::default() };
-        let lba = if command.queue > 0 { command.sqe.slba() } else { 0 };
+        let addresses_blocks = command.queue > 0
+            && matches!(
+                command.sqe.opcode(),
+                opcode::READ | opcode::WRITE | opcode::COMPARE | opcode::WRITE_ZEROES | opcode::VERIFY
+            );
+        let lba = if addresses_blocks { command.sqe.slba() } else { 0 };
         let count = self.state.smart.error();
         c.errors.of_command(count, command.queue, &command.sqe, &cqe, lba, c.transport);
         if status.same_code(Status::WRITE_FAULT) || status.same_code(Status::NAMESPACE_WRITE_PROTECTED) {

@@ -158,8 +158,6 @@ impl DriveSetup {
             pmr: serve.pmr_size,
             hmb_preferred: (serve.hmb_preferred.max(wanted(profile)).div_ceil(4096)) as u32,
             hmb_minimum: (serve.hmb_min >> 12) as u32,
-            // A guest must not reset what other hosts use.
-            subsystem_reset: self.functions.max(1) == 1 && self.fabrics == 0,
             namespaces: self.initial_namespaces(capacity),
             state,
             ..Options::of(profile)

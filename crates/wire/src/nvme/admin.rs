@@ -482,7 +482,7 @@ impl AdminCommand {
                 let queue = io_queue(low)?;
                 let completion_queue = (cdw11 >> 16) as u16;
                 if completion_queue == 0 {
-                    return Err(Status::COMPLETION_QUEUE_INVALID);
+                    return Err(Status::INVALID_QUEUE_ID);
                 }
                 let (entries, address) = queue_memory(sqe)?;
                 let priority = QueuePriority::from_bits(cdw11 >> 1);

@@ -22,7 +22,7 @@ fn queues_are_created_and_deleted() {
     assert_eq!(create(255 << 16 | 3, 2 << 16 | 2 << 1 | 1), Ok(AdminCommand::CreateIoSq(right)));
     assert_eq!(create(255 << 16, 2 << 16 | 1), Err(Status::INVALID_QUEUE_ID));
     assert_eq!(create(3, 2 << 16 | 1), Err(Status::INVALID_QUEUE_SIZE));
-    assert_eq!(create(255 << 16 | 3, 1), Err(Status::COMPLETION_QUEUE_INVALID));
+    assert_eq!(create(255 << 16 | 3, 1), Err(Status::INVALID_QUEUE_ID));
     assert_eq!(create(255 << 16 | 3, 2 << 16), Err(Status::INVALID_FIELD));
 
     let create = |cdw10, cdw11| {

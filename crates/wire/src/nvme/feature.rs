@@ -29,6 +29,8 @@ pub const HOST_MEMORY_BUFFER: u8 = 0x0D;
 pub const TIMESTAMP: u8 = 0x0E;
 /// Keep Alive Timer.
 pub const KEEP_ALIVE: u8 = 0x0F;
+/// Host Behavior Support.
+pub const HOST_BEHAVIOR: u8 = 0x16;
 /// Sanitize Config.
 pub const SANITIZE_CONFIG: u8 = 0x17;
 /// Software Progress Marker.
@@ -53,6 +55,7 @@ pub const NAMED: &[(u8, &str)] = &[
     (HOST_MEMORY_BUFFER, "Host Memory Buffer"),
     (TIMESTAMP, "Timestamp"),
     (KEEP_ALIVE, "Keep Alive Timer"),
+    (HOST_BEHAVIOR, "Host Behavior Support"),
     (SANITIZE_CONFIG, "Sanitize Config"),
     (SOFTWARE_PROGRESS, "Software Progress Marker"),
     (HOST_IDENTIFIER, "Host Identifier"),
@@ -71,6 +74,7 @@ pub const fn data_bytes(fid: u8, cdw11: u32) -> u32 {
         HOST_IDENTIFIER if cdw11 & 1 != 0 => 16,
         HOST_IDENTIFIER => 8,
         HOST_MEMORY_BUFFER => HmbAttributes::SIZE as u32,
+        HOST_BEHAVIOR => HostBehavior::SIZE as u32,
         _ => 0,
     }
 }
@@ -170,6 +174,14 @@ layout! {
         8 list_high: u32,
         /// Host Memory Descriptor List Entry Count.
         12 entries: u32,
+    }
+}
+
+layout! {
+    /// The data of Host Behavior Support. What else revision 2.0 has in it concerns what no controller here offers.
+    pub struct HostBehavior [512] {
+        /// Advanced Command Retry Enable (ACRE): 1 when the host waits as Command Retry Delay says.
+        0 retry: u8,
     }
 }
 
@@ -283,6 +295,8 @@ pub enum Feature {
         /// Keep Alive Timeout (KATO), in milliseconds; 0 is none.
         timeout_ms: u32,
     },
+    /// Host behavior support; the value is the data.
+    HostBehavior,
     /// Sanitize config.
     SanitizeConfig {
         /// No-Deallocate Response Mode (NODRM): Sanitize with NDAS runs all the same, and deallocates; else it is refused.
@@ -354,6 +368,7 @@ impl Feature {
             }
             TIMESTAMP => Feature::Timestamp,
             KEEP_ALIVE => Feature::KeepAlive { timeout_ms: dword },
+            HOST_BEHAVIOR => Feature::HostBehavior,
             SANITIZE_CONFIG => Feature::SanitizeConfig { warn: dword & 1 != 0 },
             SOFTWARE_PROGRESS => Feature::SoftwareProgress { count: bytes[0] },
             HOST_IDENTIFIER => Feature::HostIdentifier { extended: dword & 1 != 0 },
@@ -378,6 +393,7 @@ impl Feature {
             Feature::HostMemoryBuffer(_) => HOST_MEMORY_BUFFER,
             Feature::Timestamp => TIMESTAMP,
             Feature::KeepAlive { .. } => KEEP_ALIVE,
+            Feature::HostBehavior => HOST_BEHAVIOR,
             Feature::SanitizeConfig { .. } => SANITIZE_CONFIG,
             Feature::SoftwareProgress { .. } => SOFTWARE_PROGRESS,
             Feature::HostIdentifier { .. } => HOST_IDENTIFIER,
@@ -405,7 +421,7 @@ impl Feature {
                 critical_warnings as u32 | (namespaces as u32) << 8 | (firmware as u32) << 9
             }
             Feature::HostMemoryBuffer(buffer) => buffer.enable as u32 | (buffer.returned as u32) << 1,
-            Feature::Timestamp => 0,
+            Feature::Timestamp | Feature::HostBehavior => 0,
             Feature::KeepAlive { timeout_ms } => timeout_ms,
             Feature::SanitizeConfig { warn } => warn as u32,
             Feature::SoftwareProgress { count } => count as u32,

@@ -17,6 +17,9 @@ impl<const N: usize> Text<N> {
         Text(bytes)
     }
 
+    /// No text at all: zeroes, where the specification asks for these rather than for spaces.
+    pub const ZEROES: Text<N> = Text([0; N]);
+
     /// The bytes.
     pub const fn as_bytes(&self) -> &[u8; N] {
         &self.0

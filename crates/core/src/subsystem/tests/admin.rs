@@ -599,3 +599,77 @@ fn a_new_namespace_shows_nothing_of_one_that_a_power_cut_kept_from_being_forgott
     let third = Rig::with(&tiny(), |options| options.state = state);
     assert_eq!(third.s.namespaces(), again.s.namespaces(), "and it is there after a power cut");
 }
+
+#[test]
+fn queues_name_a_completion_queue_that_there_can_be() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    let at = rig.alloc(4096);
+    assert_eq!(rig.admin(0, &create_cq(1, at, 8, 0)).status, Status::SUCCESS);
+    let queues = rig.s.options().queues;
+    let mut create = |completion| rig.admin(0, &create_sq(1, at, 8, completion)).status;
+    for completion in [0, queues + 1, u16::MAX] {
+        assert_eq!(create(completion), Status::INVALID_QUEUE_ID, "{completion}");
+    }
+    assert_eq!(create(queues), Status::COMPLETION_QUEUE_INVALID, "it may be, and is not there");
+    assert_eq!(create(1), Status::SUCCESS);
+}
+
+#[test]
+fn log_pages_that_are_not_there_are_no_log_pages() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    let there = get_log(&mut rig, 0, log_page::SUPPORTED_PAGES, 1024).1;
+    let there = tidewater_wire::nvme::log::parse_supported_pages(&there);
+    for lid in 0..=0xFF {
+        let expected = if there.contains(&lid) { Status::SUCCESS } else { Status::INVALID_LOG_PAGE };
+        assert_eq!(get_log(&mut rig, 0, lid, 512).0, expected, "{lid:02X}h");
+    }
+}
+
+#[test]
+fn an_error_names_a_block_where_its_command_does() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    rig.make_queue(0, 1, 16);
+    let data = rig.alloc(4096);
+    let lba = |rig: &mut Rig, sqe: Sqe| {
+        assert!(!rig.submit(0, 1, &with_prps(&sqe, data, 0)).status.is_success());
+        let page = get_log(rig, 0, log_page::ERROR, 64).1;
+        tidewater_wire::nvme::log::parse_error_page(&page)[0].lba
+    };
+    assert_eq!(lba(&mut rig, Sqe::read(0, 1 << 40, 7)), 1 << 40);
+    assert_eq!(lba(&mut rig, Sqe::verify(0, 1 << 40, 7)), 1 << 40);
+    let reservation = Sqe::default().with_dword(0, 0x11).with_nsid(1).with_dword(10, 0x100);
+    assert_eq!(lba(&mut rig, reservation), 0);
+    assert_eq!(lba(&mut rig, Sqe::dataset_management(0, 3, true).with_nsid(9)), 0);
+}
+
+#[test]
+fn a_controller_fails_when_its_host_is_silent_for_too_long() {
+    let mut rig = Rig::new();
+    rig.enable(0);
+    assert_eq!(rig.admin(0, &set_feature(feature::KEEP_ALIVE, 1_000)).status, Status::SUCCESS);
+    let wait = |rig: &mut Rig, ms| {
+        let end = rig.now + Duration::from_ms(ms);
+        while rig.now < end {
+            rig.now = rig.s.deadline().unwrap_or(end).min(end);
+            rig.input(Input::Timer);
+        }
+        rig.settle();
+    };
+    wait(&mut rig, 900);
+    assert_eq!(rig.admin(0, &admin_sqe(admin_opcode::KEEP_ALIVE)).status, Status::SUCCESS);
+    wait(&mut rig, 900);
+    assert_eq!(rig.read(0, offset::CSTS), 1, "Keep Alive has restarted the timer");
+    wait(&mut rig, 101);
+    assert_eq!(rig.read(0, offset::CSTS), 3, "CFS");
+    rig.write(0, offset::CC, 0x0046_0000);
+    rig.run();
+    rig.enable(0);
+    let page = get_log(&mut rig, 0, log_page::ERROR, 64).1;
+    let entry = tidewater_wire::nvme::log::parse_error_page(&page)[0];
+    assert_eq!((entry.sqid, entry.cid), (0xFFFF, 0xFFFF), "it is of no command");
+    wait(&mut rig, 10_000);
+    assert_eq!(rig.read(0, offset::CSTS), 1, "a reset has stopped the timer");
+}

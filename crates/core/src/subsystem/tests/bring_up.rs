@@ -15,7 +15,7 @@ pub(super) fn identify(rig: &mut Rig, function: u8, cns: u32, nsid: u32) -> (Sta
 fn a_driver_finds_its_way() {
     let mut rig = Rig::new();
     let cap = Cap::from_bits(rig.s.register(0, offset::CAP, 8));
-    assert!(cap.cqr && cap.nvm_command_set && cap.subsystem_reset && cap.mqes == 63 && cap.doorbell_stride == 0);
+    assert!(cap.cqr && cap.nvm_command_set && !cap.subsystem_reset && cap.mqes == 63 && cap.doorbell_stride == 0);
     assert_eq!(rig.read(0, offset::VS), 0x0001_0400);
     assert_eq!(rig.read(0, offset::CSTS), 0);
     rig.enable(0);
