@@ -156,13 +156,15 @@ impl<M: Medium> Ftl<M> {
         }
         let s = &self.superblocks[victim as usize];
         let may = s.failed || self.may_collect(die, space);
-        if !(may || s.stream == Stream::Slc && self.must_fold(die)) {
+        // A die that must fold ends what it has begun, whatever that is: it has one victim at a time, and a host that
+        // waits for folding writes nothing that would pay for another.
+        if !(may || self.slc.is_some() && self.must_fold(die)) {
             return false;
         }
         // `None`: the rest of what is valid is being read.
         let Some((row, units)) = self.next_victim_row::<SINGLE>(space) else { return false };
         if !self.has_room_to_collect(die, space) {
-            // What is folded stays where it is for now.
+            // What only folding wants moved stays where it is for now.
             if may {
                 self.wait_for_room(now, events, die);
             }
