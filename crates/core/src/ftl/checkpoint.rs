@@ -86,6 +86,12 @@ pub struct Checkpoint {
     pub(super) pending: Vec<(u32, u32, u64)>,
     /// The lowest write sequence in each row of the log that is under way.
     logging: Vec<u64>,
+    /// Rows of the firmware's own that are queued or in flight. They are all on the die of the open map superblock, so
+    /// no more than [`Ftl::programs_per_die`] of them may be, as of the host's rows: what comes to that die later waits
+    /// for all of them.
+    queued: u32,
+    /// Deallocations wait for one of these rows to be programmed, and are to be logged then.
+    log_waits: bool,
     /// What recovery would take for the floor now.
     pub(super) floor: u64,
     /// Superblocks that the ring needs when each segment is written in its turn.
@@ -168,6 +174,8 @@ impl Checkpoint {
             complete: Complete::new(segments),
             pending: Vec::new(),
             logging: Vec::new(),
+            queued: 0,
+            log_waits: false,
             floor: 0,
             ring_planned: segments.div_ceil(profile.nand.pages_per_block) as usize + 2,
         }
@@ -211,7 +219,9 @@ impl<M: Medium> Ftl<M> {
     pub(super) fn checkpoint_step(&mut self, now: Instant, events: &mut EventQueue) {
         let c = &mut self.checkpoint;
         c.rows += 1;
-        if c.interval > 0 && c.rows >= c.interval {
+        // One that is due waits for those before it: then it is written with the next row of data, and the interval is
+        // as long as that die needs.
+        if c.interval > 0 && c.rows >= c.interval && c.queued < self.programs_per_die {
             c.rows = 0;
             if self.map_cache.is_some() {
                 self.write_changed(now, events, true);
@@ -303,7 +313,7 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Where a unit is on flash, or was before the rows that are under way; or [`NOWHERE`], or [`LOST`].
-    fn durable_place(&self, mut ppn: u32) -> u32 {
+    pub(super) fn durable_place(&self, mut ppn: u32) -> u32 {
         loop {
             let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
             if row < u32::from(self.programmed[superblock as usize]) {
@@ -339,6 +349,7 @@ impl<M: Medium> Ftl<M> {
         if full {
             self.checkpoint.open = NONE;
         }
+        self.checkpoint.queued += 1;
         self.rows[row as usize].own = Some(own);
         let first = (row * self.layout.units_per_row) as usize;
         self.row_lpns[first..first + self.layout.units_per_row as usize].fill(Nand::NO_LPN);
@@ -346,14 +357,20 @@ impl<M: Medium> Ftl<M> {
         true
     }
 
-    /// Logs the deallocations that are not logged yet, as far as there is room.
+    /// Logs the deallocations that are not logged yet, as far as there is room; while as many rows of the firmware's
+    /// own are under way as may be, with the end of one of them.
     pub fn log_deallocations(&mut self, now: Instant, events: &mut EventQueue) {
+        self.checkpoint.log_waits = false;
         if self.checkpoint.pending.is_empty() {
             return;
         }
         // Only as many as a row holds: 16 bytes each.
         let most = (self.checkpoint.entries / 4).max(1) as usize;
         while !self.checkpoint.pending.is_empty() {
+            if self.checkpoint.queued >= self.programs_per_die {
+                self.checkpoint.log_waits = true;
+                return;
+            }
             let n = self.checkpoint.pending.len().min(most);
             let records = self.checkpoint.pending[..n].iter();
             let payload = records.flat_map(|&(first, count, s)| [first, count, s as u32, (s >> 32) as u32]).collect();
@@ -391,6 +408,7 @@ impl<M: Medium> Ftl<M> {
     ) {
         let own = own.expect("a row in a map superblock has its own content");
         let c = &mut self.checkpoint;
+        c.queued -= 1;
         if own.what == Own::Deallocations {
             let logged =
                 c.logging.iter().position(|&mark| mark == own.mark).expect("it was counted when it was queued");
@@ -423,6 +441,9 @@ impl<M: Medium> Ftl<M> {
                     here.for_each(|s| s.log = s.log.max(program_sequence));
                 }
             }
+        }
+        if self.checkpoint.log_waits {
+            self.log_deallocations(now, events);
         }
         self.recycle_map(now, events);
     }

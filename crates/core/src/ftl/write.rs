@@ -255,9 +255,7 @@ impl<M: Medium> Ftl<M> {
             let first = (row * units) as usize;
             self.row_lpns[first + count as usize..first + units as usize].fill(Nand::NO_LPN);
         }
-        if matches!(stream, Stream::Map | Stream::Mapping) {
-            self.statistics.map += u64::from(units);
-        } else {
+        if !matches!(stream, Stream::Map | Stream::Mapping) {
             self.statistics.padding += u64::from(units - count);
         }
         let die = u32::from(self.superblocks[superblock as usize].die);
@@ -357,6 +355,9 @@ impl<M: Medium> Ftl<M> {
         }
         let r = &mut self.rows[row as usize];
         r.in_use = false;
+        if matches!(r.stream, Stream::Map | Stream::Mapping) {
+            self.statistics.map += u64::from(self.layout.row_units::<SINGLE>());
+        }
         let (number, stream, count, owned) = (r.number, r.stream, r.count, r.owned);
         self.free_rows.push(row);
         if owned && !failed {
