@@ -28,6 +28,7 @@ mod precondition;
 mod read;
 mod recover;
 mod slc;
+mod staged;
 mod write;
 
 pub use hybrid::LOG_BLOCKS_MIN;
@@ -42,7 +43,7 @@ pub use recover::{Flaw, RecoveryReport};
 pub use slc::{SlcFill, slc_reserve, slc_rows};
 pub use write::NO_OWNER;
 
-use crate::flash::{Flash, Kind, NONE};
+use crate::flash::{Flash, NONE};
 use crate::profile::{FtlProfile, Profile};
 use checkpoint::Checkpoint;
 use dies::DieSet;
@@ -555,51 +556,6 @@ impl<M: Medium> Ftl<M> {
         self.map_cache.is_some() && self.superblocks[superblock as usize].stream == Stream::Mapping
     }
 
-    /// Host units in rows that are not programmed yet, with their versions. Not those that were overtaken: what
-    /// overtook them may be on flash already, and must not be overtaken by them in turn.
-    pub fn staged(&self) -> Vec<(u32, u64)> {
-        let mut staged = Vec::new();
-        for (id, row) in self.rows.iter().enumerate().filter(|(_, r)| r.in_use && r.stream == Stream::Host) {
-            let first = id * self.layout.units_per_row as usize;
-            for unit in 0..row.count {
-                let at = first + unit as usize;
-                let lpn = self.row_lpns[at];
-                let is_current = lpn < self.map.units()
-                    && self.map.get(lpn) == Entry::At(self.layout.ppn(row.superblock, row.row, unit));
-                if let Some(&(version, _)) = self.row_stamps.get(at).filter(|_| is_current) {
-                    staged.push((lpn, version));
-                }
-            }
-        }
-        staged
-    }
-
-    /// Deallocations that are not on flash yet: first page, pages, write sequence.
-    pub fn staged_deallocations(&self) -> Vec<(u32, u32, u64)> {
-        let rows = self.rows.iter().filter(|r| r.in_use).filter_map(|r| r.own.as_ref());
-        rows.flat_map(checkpoint::OwnRow::deallocations).chain(self.checkpoint.pending.iter().copied()).collect()
-    }
-
-    /// The power fails: programs and erases under way are torn. What is left is the medium.
-    pub fn cut_power(mut self) -> M {
-        for operation in self.flash.in_progress() {
-            for plane in 0..self.layout.planes() {
-                let at = self.layout.block(operation.superblock, plane);
-                if self.medium.is_bad(at) {
-                    continue;
-                }
-                match operation.kind() {
-                    // The rows after a failed one never reach the medium.
-                    Kind::Program if self.superblocks[operation.superblock as usize].failed => {}
-                    Kind::Program => self.medium.tear_program(at, operation.row),
-                    Kind::Erase => self.medium.tear_erase(at),
-                    Kind::Read => {}
-                }
-            }
-        }
-        self.medium
-    }
-
     /// Decides anew whether a die can take another host row.
     #[inline(always)]
     fn update_ready(&mut self, die: u32) {
@@ -701,6 +657,12 @@ impl<M: Medium> Ftl<M> {
     pub fn free_superblocks(&self) -> (usize, usize) {
         let free = || self.dies.iter().map(|d| d.free.len());
         (free().min().unwrap_or(0), free().max().unwrap_or(0))
+    }
+
+    /// Superblocks of all dies that hold nothing: erased, being erased, or collected and waiting for that.
+    pub fn vacant_superblocks(&self) -> usize {
+        let is_vacant = |s: &&Superblock| matches!(s.state, State::Free | State::Draining | State::Erasing);
+        self.superblocks.iter().filter(is_vacant).count()
     }
 
     /// Checks what must always hold; for tests, since it walks everything.
