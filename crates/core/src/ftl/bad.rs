@@ -42,6 +42,10 @@ impl<M: Medium> Ftl<M> {
         if matches!(failed.stream, Stream::Map | Stream::Merge) {
             return; // Its owner writes it again, with what the map says by then.
         }
+        if failed.stream == Stream::Host && self.is_slc(failed.superblock) {
+            // Each unit counts once as one that went to the SLC cache: with the row that is programmed in the end.
+            self.statistics.slc = self.statistics.slc.saturating_sub(failed.count.into());
+        }
         let die = u32::from(self.superblocks[failed.superblock as usize].die);
         let mut last = failed.number;
         // Mapping pages go to a row of their own, which nobody else fills.
@@ -190,8 +194,9 @@ impl<M: Medium> Ftl<M> {
         let mut whole = true;
         for plane in 0..self.layout.planes() {
             let at = self.layout.block(superblock, plane);
+            // A block in which a program failed is erased with the others, which takes its time, and then replaced.
+            self.statistics.erases += 1;
             if !self.medium.is_bad(at) {
-                self.statistics.erases += 1;
                 if self.medium.erase(at).is_ok() {
                     continue;
                 }
