@@ -269,7 +269,6 @@ impl<M: Medium> Device<M> {
         let map_port = port(Use::MapCache);
         let translates = ftl.map_cache().is_some();
         let dump_first = ftl.data_units() + fast::log_pages(&profile) as u32;
-        ftl.flash.set_destage_priority(profile.fast.priority);
         let (buffered, cached) = (pages(placement.of(Use::WriteBuffer)), pages(placement.of(Use::ReadCache)));
         let setting = |capacity| Setting::of(&profile, capacity, ftl.data_units(), cached);
         let mut write_buffer = Buffer::new(&profile.buffer.write_policy, &setting(buffered), options.stamps);

@@ -82,6 +82,8 @@ pub struct Flash {
 impl Flash {
     /// The scheduler of an idle array, with room for `capacity` operations before it allocates again.
     pub fn new(profile: &Profile, nand: &Config, layout: &Layout, capacity: usize) -> Flash {
+        // Without a fast side there is nothing to go before the host's programs, or behind them.
+        let priority = if profile.fast.is_enabled() { profile.fast.priority } else { DestagePriority::Neutral };
         let (profile, slc) = (&profile.flash, &profile.slc);
         let with_slc = |[lower, middle, upper]: [Duration; 3], slc: Duration| [lower, middle, upper, slc];
         let rate = crate::cost::Rate::per_second(nand.bus_rate);
@@ -119,7 +121,7 @@ impl Flash {
             order: 0,
             log_only: false,
         };
-        flash.set_destage_priority(DestagePriority::Neutral);
+        flash.set_destage_priority(priority);
         flash
     }
 
