@@ -424,14 +424,20 @@ fn place_one(
     size: u64,
     notes: &mut Vec<Note>,
 ) -> Result<Option<Placed>, PlacementError> {
+    // A name is checked where nothing is placed, too. It may be that of a default memory which the profile has done
+    // away with.
+    let is_default = |name: &str| placed == Use::MapCache || Profile::generic().memory(name).is_some();
+    let memory = match profile.memory(name) {
+        Some(memory) => memory,
+        None if policy == "none" && is_default(name) => return Ok(None),
+        None => {
+            let known = profile.memories.iter().map(|memory| memory.name.clone()).collect();
+            return Err(PlacementError::NoSuchMemory { placed, memory: name.into(), known });
+        }
+    };
     if policy == "none" {
         return Ok(None);
     }
-    let memory = profile.memory(name).ok_or_else(|| PlacementError::NoSuchMemory {
-        placed,
-        memory: name.into(),
-        known: profile.memories.iter().map(|memory| memory.name.clone()).collect(),
-    })?;
     if size == 0 {
         return Err(PlacementError::NoSize { placed });
     }

@@ -332,7 +332,10 @@ impl Profile {
             format!("a worn block has fewer errors ({:e}) than a fresh one ({:e})", nand.rber_worn, nand.rber_fresh)
         })?;
         require(nand.rber_worn == 0.0 || nand.rber_fresh > 0.0, "nand.rber_fresh", || {
-            "0 cannot grow exponentially; give both error rates, or neither".into()
+            format!(
+                "0 cannot grow exponentially to {:e} (nand.rber_worn); give a rate above 0, or 0 for both: no errors",
+                nand.rber_worn
+            )
         })?;
         // The most blocks a plane could get still have to be counted when the capacity decides on them.
         let blocks = u64::from(nand.planes) * u64::from(nand.blocks_per_plane.max(1));

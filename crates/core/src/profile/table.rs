@@ -534,7 +534,8 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Bandwidth of a channel.",
             "8 bits at 1,200 MT/s: NV-DDR3 of ONFI 4.1 (2017).";
         command_time, time(MS),
-            "Command and address cycles before an operation starts.",
+            "Command and address cycles before an operation starts. Those of a read do not wait for the bus, which is \
+             optimistic by up to one page's transfer where other dies use it: docs/internals/accuracy.md.",
             "Seven cycles (command, five of address, confirm) of 25 ns and tWB; ONFI keeps them slow when data is fast.";
         multi_plane, Kind::Switch,
             "Multi-plane commands: the same page of every plane in one array operation.",
@@ -555,10 +556,12 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "Probability that one erase fails and its block turns bad.",
             "3,000 cycles x 1e-6 retire 0.3 % of the blocks in a life.";
         rber_fresh, PROBABILITY,
-            "Raw bit error rate of a block that was never erased.",
+            "Raw bit error rate of a block that was never erased. 0 only where `rber_worn` is 0, too: then no bit is \
+             ever wrong.",
             "1.6 errors in a code word that stands 120: no retries. The order of magnitude of Cai et al., Proc. IEEE 105(9), 2017.";
         rber_worn, PROBABILITY,
-            "Raw bit error rate of a block at its endurance. Between the two it grows exponentially, and goes on growing.",
+            "Raw bit error rate of a block at its endurance, no less than `rber_fresh`. Between the two it grows \
+             exponentially, and goes on growing.",
             "90 errors in a code word on average, so that about 1 % of the page reads of a worn-out block need a retry.";
         ecc_codeword, bytes(64, 64 * KIB),
             "Data bytes that one ECC code word covers; it divides the page.",

@@ -271,7 +271,11 @@ fn values_that_do_not_fit_together_are_refused() {
     said(&[("link.payload_max", "300")], "a power of two from 128 to 4096");
     said(&[("nand.ecc_codeword", "3000")], "does not divide a page");
     said(&[("nand.rber_fresh", "0.01")], "fewer errors");
-    said(&[("nand.rber_fresh", "0")], "cannot grow exponentially");
+    said(&[("nand.rber_fresh", "0")], "or 0 for both: no errors");
+    said(&[("nand.rber_worn", "0")], "fewer errors");
+    let mut without_errors = Profile::generic();
+    ["nand.rber_fresh", "nand.rber_worn"].iter().for_each(|key| without_errors.set(key, "0").unwrap());
+    without_errors.check().expect("0 for both is no errors");
     said(&[("nand.blocks_per_plane", "7")], "too few blocks: 7 in a plane");
     said(&[("nand.blocks_per_plane", "16777216")], "an impossible geometry");
     said(&[("nand.blocks_per_plane", "100"), ("drive.capacity", "1TiB")], "need more flash than");
@@ -280,6 +284,10 @@ fn values_that_do_not_fit_together_are_refused() {
     said(&[("memory.x.kind", "sram")], "a memory without bytes");
     said(&[("buffer.write_size", "2GiB")], "[memory.dram] size: [memory.dram] has 1GiB");
     said(&[("buffer.write_memory", "nvm")], "there is no [memory.nvm]");
+    for key in ["buffer.read_memory", "fast.memory", "fast.queue_memory", "window.memory"] {
+        said(&[(key, "nan")], "there is no [memory.nan] (there are: dram, sram)");
+    }
+    said(&[("buffer.write_policy", "none"), ("buffer.write_memory", "nvm")], "there is no [memory.nvm]");
 }
 
 #[test]
