@@ -18,6 +18,8 @@ const GRANULE_PAGES: u64 = 16;
 const STREAMS: u64 = 16;
 /// Requests over which a share that strayed is corrected.
 const CORRECTION: f64 = 16.0;
+/// Times that a request which must not be sequential is drawn anew, at most.
+const REDRAWS: u32 = 8;
 /// Requests of each kind that are recent. Their distance is drawn from a Zipf distribution of exponent 1 over so many: of the
 /// heads of public traces that were looked at, a quarter to nearly all repetitions come within 64 requests, here half.
 const RECENT: usize = 4096;
@@ -277,8 +279,10 @@ impl Synth {
         }
     }
 
-    /// The next untouched page, of the streams in turn.
-    fn untouched_page(&mut self) -> Option<u64> {
+    /// The next untouched page, of the streams in turn. `apart`: not the one where the last request ended, as long as
+    /// there is another; where only that stream has any left, one amid those.
+    fn untouched_page(&mut self, apart: bool) -> Option<u64> {
+        let mut next = None;
         for _ in 0..self.streams.len() {
             let at = self.next_stream;
             self.next_stream = (at + 1) % self.streams.len();
@@ -288,14 +292,24 @@ impl Synth {
             }
             self.streams[at].0 = page;
             if page < end {
-                return Some(page);
+                if !(apart && self.continues_last(page * PAGE)) {
+                    return Some(page);
+                }
+                next = Some((page, end));
             }
         }
-        None
+        let (page, end) = next?;
+        let amid = page + (end - page) / 2;
+        (amid..end).chain(page + 1..amid).find(|&page| !self.is_touched(page)).or(Some(page))
     }
 
-    /// Where a request to untouched data begins.
-    fn untouched_offset(&mut self, op: Op, size: u64) -> Option<u64> {
+    /// Whether a request that begins there is sequential to the last one.
+    fn continues_last(&self, offset: u64) -> bool {
+        self.previous.is_some_and(|(end, _)| end == offset)
+    }
+
+    /// Where a request to untouched data begins; `apart` as in [`Synth::untouched_page`].
+    fn untouched_offset(&mut self, op: Op, size: u64, apart: bool) -> Option<u64> {
         let phase = self.phase(op, size);
         // What grows upwards begins where the last request to its stream ended. With a shape only as many requests as should go
         // onward do so, and the others are put below what their stream has at its upper end.
@@ -303,7 +317,7 @@ impl Synth {
             let pages = (phase + size).div_ceil(PAGE);
             return self.untouched_below(pages).map(|page| page * PAGE + phase);
         }
-        self.untouched_page().map(|page| page * PAGE + phase)
+        self.untouched_page(apart).map(|page| page * PAGE + phase)
     }
 
     /// A page so that `pages` from it on end at the last untouched one of a stream, of the streams in turn.
@@ -359,8 +373,7 @@ impl Synth {
         }
         let (offset, end) = recent[self.distance.draw(&mut self.rng) as usize % recent.len()];
         let at = if draw < again { offset } else { end };
-        let is_sequential = self.previous.is_some_and(|(end, _)| end == at);
-        (at < self.pages * PAGE && !is_sequential).then_some(at)
+        (at < self.pages * PAGE && !self.continues_last(at)).then_some(at)
     }
 
     /// Whether any request begins at the place of a recent one. If none does, no random number is drawn for it.
@@ -385,7 +398,7 @@ impl Synth {
         recent.push_front((offset, end));
     }
 
-    fn fresh_offset(&mut self, op: Op, size: u64) -> u64 {
+    fn fresh_offset(&mut self, op: Op, size: u64, apart: bool) -> u64 {
         let remaining = (self.spec.requests - self.emitted) as f64;
         let missing = (self.pages - self.touched_pages) as f64;
         let share = missing / (remaining * self.pages_mean);
@@ -396,7 +409,7 @@ impl Synth {
             rather *= (share / self.untouched_share).max(1.0).powi(4);
         }
         let offset = if self.touched_pages == 0 || self.rng.unit_f64() < share * rather {
-            self.untouched_offset(op, size)
+            self.untouched_offset(op, size, apart)
         } else {
             None
         };
@@ -452,9 +465,13 @@ impl Source for Synth {
             None => {
                 let op = if self.choose(self.spec.write_percent / 100.0, self.writes) { Op::Write } else { Op::Read };
                 let size = self.sizes.peek(op);
-                let mut offset = self.fresh_offset(op, size).min(space - size);
-                if self.previous.is_some_and(|(end, _)| end == offset) && !continues {
-                    offset = self.fresh_offset(op, size).min(space - size);
+                let mut offset = self.fresh_offset(op, size, false).min(space - size);
+                for redraw in 0..REDRAWS {
+                    if continues || !self.continues_last(offset) {
+                        break;
+                    }
+                    // The first time by chance; then what is left of the footprint is split.
+                    offset = self.fresh_offset(op, size, redraw > 0).min(space - size);
                 }
                 (offset, op)
             }
@@ -523,6 +540,20 @@ mod tests {
             SynthSpec { footprint_mib: 1.0, ..base },
         ] {
             check(&spec);
+        }
+    }
+
+    /// What is left of the footprint at the end is not one sequence, and popular places do not make one either.
+    #[test]
+    fn the_sequential_share_is_reached_whatever_the_rest_is() {
+        let base = SynthSpec { requests: 20_000, footprint_mib: 1_024.0, ..SynthSpec::default() };
+        check(&SynthSpec { mean_kib: 64.0, write_percent: 72.0, skew: 0.0, seed: 12, ..base.clone() });
+        for (sequential_percent, seed) in [(0.0, 1), (0.0, 2), (1.0, 3), (20.0, 4), (46.0, 5)] {
+            for skew in [0.0, 0.9, 1.2, 2.0] {
+                for (mean_kib, footprint_mib) in [(8.0, 16.0), (64.0, 1_024.0), (4.0, 64.0), (16.0, 4.0)] {
+                    check(&SynthSpec { sequential_percent, skew, mean_kib, footprint_mib, seed, ..base.clone() });
+                }
+            }
         }
     }
 
