@@ -315,7 +315,8 @@ impl Flash {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Slc {
-    /// Units of the host that went there: part of `flash.units_host`. The others went past it.
+    /// Units of the host that went there: part of `flash.units_host` and `flash.units_rewritten`. The others went past
+    /// it.
     pub units_written: u64,
     /// Units that were moved from there to blocks in their own mode: part of `flash.units_collected`.
     pub units_folded: u64,
@@ -333,7 +334,9 @@ pub struct Slc {
     pub fill: f64,
 }
 
-/// The latency of one operation, from submission to completion at the host.
+/// The latency of one operation, from submission to completion at the host. Count, mean, shortest and longest are
+/// exact. Percentiles and the points of `cdf` are within 0.1 %: latencies are counted in buckets of at most 1/512 of
+/// their value, and the middle of a bucket stands for all in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
@@ -592,8 +595,10 @@ pub struct Recovery {
     pub seconds: f64,
     /// Flash pages read for it, out-of-band scan included.
     pub pages_read: u64,
-    /// Pages (as large as a unit) that write commands had stored and completed, and that are lost: no flush had covered them,
-    /// and the write buffer did not survive. Pages of writes that were under way do not count. Absent when not known.
+    /// Pages (as large as a unit) that write commands had stored and completed, and that are lost: no flush had covered
+    /// them, and the write buffer did not survive. Pages of writes that were under way do not count; pages that flash
+    /// has and that `bplru` or `cbm` writes again to complete a block do, while they are on their way. Absent when not
+    /// known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages_lost: Option<u64>,
 }
