@@ -66,13 +66,13 @@ fn overwrite(device: Device, warmup: u64, seed: u64) -> Outcome {
     serve_on(device, Pacing::Depth(32), warmup * units, writes)
 }
 
-/// Overwrites at random, and looks at the free superblocks.
+/// Overwrites at random, and looks at the superblocks that hold nothing.
 struct Sampler {
     ready: Vec<u16>,
     left: u64,
     units: u64,
     rng: Rng,
-    free: f64,
+    vacant: f64,
     samples: f64,
 }
 
@@ -101,22 +101,23 @@ impl World<Device> for Sampler {
 
     fn stop(&mut self, _now: Instant, device: &Device) -> bool {
         if self.left.is_multiple_of(16) && self.left > 0 {
-            let (least, most) = device.ftl().free_superblocks();
-            assert_eq!(least, most, "there is one die");
-            self.free += least as f64;
+            self.vacant += device.ftl().vacant_superblocks() as f64;
             self.samples += 1.0;
         }
         false
     }
 }
 
-/// Free superblocks of a die on average, while the host writes one drive write.
-fn mean_free(mut device: Device) -> f64 {
+/// Superblocks of the die that hold nothing, on average while the host writes one drive write: those that are erased,
+/// and those that have been collected and wait for the rows that replace them, or for their erase. The smaller a
+/// superblock, the more of its turn it waits: of 32 units about half a superblock does, which at 7 % is 1.5 % of the
+/// amplification.
+fn mean_vacant(mut device: Device) -> f64 {
     let units = device.capacity() / UNIT;
     let rng = Rng::new(3, b"sampler");
-    let mut sampler = Sampler { ready: (0..32).collect(), left: units, units, rng, free: 0.0, samples: 0.0 };
+    let mut sampler = Sampler { ready: (0..32).collect(), left: units, units, rng, vacant: 0.0, samples: 0.0 };
     drive(&mut device, &mut VirtualClock::default(), &mut sampler);
-    sampler.free / sampler.samples
+    sampler.vacant / sampler.samples
 }
 
 fn age(level: f64) -> Aged {
@@ -124,13 +125,13 @@ fn age(level: f64) -> Aged {
         let constructed = scope.spawn(|| {
             let device = device(level, Precondition::Steady);
             let valid = valid_counts(&device);
-            (overwrite(device, 0, 2).record, valid, mean_free(self::device(level, Precondition::Steady)))
+            (overwrite(device, 0, 2).record, valid, mean_vacant(self::device(level, Precondition::Steady)))
         });
         let Outcome { record, device } = overwrite(device(level, Precondition::Filled(1.0)), DRIVE_WRITES, 1);
-        let (constructed, constructed_valid, free) = constructed.join().expect("a run");
+        let (constructed, constructed_valid, vacant) = constructed.join().expect("a run");
         // The superblocks that are open for host and collected data are half empty on average, and half of the victim has
         // been copied. The plan reckons with one free superblock more than `gc_start`, and with the two that are open.
-        let held_back = (f64::from(device.profile().ftl.gc_start + 2), free + 1.5);
+        let held_back = (f64::from(device.profile().ftl.gc_start + 2), vacant + 1.5);
         let layout = device.ftl().layout();
         let alpha = |held_back: f64| {
             (f64::from(layout.superblocks_per_die) - held_back) * f64::from(layout.units_per_superblock * layout.dies)
@@ -211,14 +212,14 @@ fn the_greedy_curve_holds_for_superblocks_of_any_size() {
             let record = overwrite(device_with(level, Precondition::Steady, units), 1, 4).record;
             let device = device_with(level, Precondition::Steady, units);
             let (total, logical) = (device.ftl().layout().superblocks_per_die, device.ftl().units());
-            let held_back = mean_free(device) + 1.5;
+            let held_back = mean_vacant(device) + 1.5;
             let alpha = (f64::from(total) - held_back) * f64::from(units) / f64::from(logical);
             let (measured, expected) = (record.write_amplification, greedy(alpha, units));
             println!(
                 "{units} units, {level}: {measured:.3} for {expected:.3}, oldest first {:.3}",
                 write_amplification(alpha)
             );
-            assert!((measured / expected - 1.0).abs() < 0.02, "{units} units, {level}: {measured} for {expected}");
+            assert!((measured / expected - 1.0).abs() < 0.01, "{units} units, {level}: {measured} for {expected}");
         }
     }
 }
