@@ -4,7 +4,7 @@
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -81,6 +81,37 @@ pub fn listen(path: &Path) -> Result<UnixListener, Refused> {
     Ok(listener)
 }
 
+/// Opens a file of records for writing from its start, as images and rings are opened: no symbolic link is followed,
+/// only its owner may read it (0600), and one that is there already is taken only where it is ours alone.
+///
+/// # Errors
+/// In words that say what to do; the path is not in them.
+pub(crate) fn private_file(path: &Path) -> io::Result<fs::File> {
+    let no = |why: &str| io::Error::other(why.to_owned());
+    if fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink()) {
+        return Err(no("is a symbolic link, which is not followed; name the file itself"));
+    }
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(no("is no file; name another place"));
+    }
+    if about.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(no("is another user's file; name another place"));
+    }
+    if about.mode() & 0o077 != 0 || about.nlink() != 1 {
+        return Err(no("others may open it, or it has a second name; remove it if it is yours, or name another place"));
+    }
+    file.set_len(0)?;
+    Ok(file)
+}
+
 /// Whether whoever is at the other end is this process's user, or root.
 pub fn is_allowed(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
@@ -103,6 +134,42 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
         assert!(directory(&link).unwrap_err().0.contains("symbolic links"));
+    }
+
+    /// Trace and input log were readable by all, followed links, and filled files of other users.
+    #[test]
+    fn a_file_of_records_is_its_owners_alone_and_follows_no_link() {
+        use std::io::Write;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        private_file(&path).unwrap().write_all(b"older and longer").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        private_file(&path).unwrap().write_all(b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+
+        let refused = |path: &Path| private_file(path).unwrap_err().to_string();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(refused(&link).contains("symbolic link"));
+        let dangling = folder.path().join("dangling");
+        std::os::unix::fs::symlink(folder.path().join("made"), &dangling).unwrap();
+        assert!(refused(&dangling).contains("symbolic link") && !folder.path().join("made").exists());
+        let second = folder.path().join("second");
+        fs::hard_link(&path, &second).unwrap();
+        assert!(refused(&path).contains("a second name"));
+        fs::remove_file(&second).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(refused(&path).contains("others may open it"));
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert!(refused(Path::new("/dev/null")).contains("is no file"));
+        nix::unistd::mkfifo(&folder.path().join("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        assert!(private_file(&folder.path().join("pipe")).is_err());
+        if nix::unistd::geteuid().is_root() {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert!(refused(&path).contains("another user's file"));
+            assert_eq!(fs::read(&path).unwrap(), b"new");
+        }
     }
 
     #[test]

@@ -679,7 +679,7 @@ impl Server {
         if let Some(Err(error)) = input_log.map(InputLog::end) {
             result = Err(wrong(format!("the input log: {error}")));
         }
-        let trace = self.world.trace.as_mut().map_or(Ok(()), TraceWriter::flush);
+        let trace = self.world.trace.as_mut().map_or(Ok(()), TraceWriter::end);
         if let Some(error) = self.world.trace_error.take().or(trace.err()) {
             result = Err(wrong(format!("the trace is not whole: {error}")));
         }

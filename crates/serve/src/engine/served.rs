@@ -11,6 +11,8 @@ use tidewater_core::subsystem::input_log::{MAGIC, Outputs, write_check, write_cu
 use tidewater_core::subsystem::{Input, Output, Subsystem};
 use tidewater_nand::{Nand, Recorder};
 
+use crate::runtime;
+
 /// The subsystem as it is served.
 pub struct Served {
     /// The controllers and the drive.
@@ -90,9 +92,9 @@ pub(super) struct InputLog {
 }
 
 impl InputLog {
-    /// A new log, which begins with `setup`.
+    /// A new log, which begins with `setup` and only its owner may read: what hosts stored into the fast side is in it.
     pub(super) fn create(path: &Path, setup: &str) -> io::Result<InputLog> {
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        let mut file = BufWriter::with_capacity(1 << 20, runtime::private_file(path)?);
         file.write_all(&MAGIC)?;
         file.write_all(&(setup.len() as u32).to_le_bytes())?;
         file.write_all(setup.as_bytes())?;

@@ -404,8 +404,8 @@ impl<M> World<M> {
         }
     }
 
-    /// Counts a command that has ended, and writes it to the trace.
-    fn note(&mut self, machine: &Served, now: Instant, queue: u16, slot: Option<Slot>) {
+    /// Counts a command that has ended, and writes it to the trace if it ended well.
+    fn note(&mut self, machine: &Served, now: Instant, queue: u16, slot: Option<Slot>, well: bool) {
         let Some(slot) = slot.filter(|_| queue != 0) else { return };
         let command = machine.subsystem.last_command(slot);
         let kind = match command.sqe.opcode() {
@@ -415,28 +415,25 @@ impl<M> World<M> {
             _ => 3,
         };
         self.counters.commands[kind] += 1;
-        if let Some(trace) = &mut self.trace {
+        let Some(trace) = &mut self.trace else { return };
+        if well {
             let block = machine.subsystem.block_size(command.sqe.nsid());
-            let written = trace.command(now.as_ps() / 1_000_000, &command.sqe, block);
+            let written = trace.command(now.as_ps() / 1_000_000, &command.sqe, block, Some(slot));
             self.traced(written);
+        } else {
+            trace.release(slot);
         }
     }
 
-    /// Ranges of a Dataset Management command, for the trace.
-    fn note_ranges(&mut self, machine: &Served, now: Instant, slot: Slot, bytes: &[u8]) {
+    /// Ranges of a Dataset Management command that begins, for the trace.
+    fn note_ranges(&mut self, machine: &Served, slot: Slot, bytes: &[u8]) {
         let Some(trace) = &mut self.trace else { return };
         let Some(command) = machine.subsystem.command(slot) else { return };
         if command.queue == 0 || command.sqe.opcode() != opcode::DATASET_MANAGEMENT || command.sqe.cdw11() & 4 == 0 {
             return;
         }
-        let block = machine.subsystem.block_size(command.sqe.nsid());
-        for range in bytes.as_chunks().0 {
-            let range = DsmRange::from_bytes(range);
-            let (first, len) = (range.first_block.saturating_mul(block), u64::from(range.blocks) * block);
-            if let Err(error) = trace.trim(now.as_ps() / 1_000_000, command.sqe.nsid(), first, len) {
-                return self.traced(Err(error));
-            }
-        }
+        let count = command.sqe.cdw10() as usize & 0xff;
+        trace.hold(slot, bytes.as_chunks().0.iter().take(count + 1).map(DsmRange::from_bytes).collect());
     }
 
     /// A line of the trace is written, or there is no room for it: then the trace ends, and the device goes on.
@@ -605,7 +602,7 @@ impl<M> Surroundings<Served> for World<M> {
                     && *of == slot
                 {
                     let bytes = bytes.clone();
-                    self.note_ranges(machine, now, slot, &bytes);
+                    self.note_ranges(machine, slot, &bytes);
                 }
             }
             Output::EventIndex { function, address, value } => self.index_changed(machine, function, address, value),
@@ -631,7 +628,7 @@ impl<M> Surroundings<Served> for World<M> {
             Output::Complete { function, queue, cqe, address, slot } => {
                 // Queues come and go by admin commands.
                 self.doorbells.may_change(queue == 0);
-                self.note(machine, now, queue, slot);
+                self.note(machine, now, queue, slot, cqe.status.is_success());
                 let cqe = self.without_lies(machine, slot, cqe);
                 self.complete(machine, function, queue, &cqe, address);
             }
