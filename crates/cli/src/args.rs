@@ -11,8 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 use tidewater_base::Duration;
 use tidewater_core::ftl::Precondition;
-use tidewater_sim::trace::Format;
 use tidewater_sim::trace::convert::OutputFormat;
+use tidewater_sim::trace::{Columns, Format};
 
 pub use values::{Range, Setting, Variation, factor};
 
@@ -231,15 +231,21 @@ pub struct Compare {
     pub report: Option<PathBuf>,
 }
 
-/// Either a trace or a job.
+/// Options that a job has no use for.
+const OF_TRACES: [&str; 7] = ["trace", "format", "columns", "skip_bad", "device", "compact", "repeat"];
+/// The most passes over a trace.
+const PASSES_MAX: u64 = 1_000_000_000;
+
+/// Either traces or a job.
 #[derive(Clone, Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(required = true, multiple = true)]
 pub struct Origin {
-    /// A trace: a file (plain, gzip or zstd), - for standard input, or the name of a bundled sample such as `sample`
+    /// A trace: a file (plain, gzip or zstd), - for standard input, or the name of a bundled sample such as `sample`.
+    /// Several run at once, each in a region of its own
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Load")]
-    pub trace: Option<PathBuf>,
+    pub trace: Vec<PathBuf>,
     /// A job: a fio job file, or inline, such as rw=randwrite,bs=4k,iodepth=32,size=1g
-    #[arg(long, value_name = "JOB", conflicts_with_all = ["format", "skip_bad", "device", "compact"], value_hint = ValueHint::FilePath, help_heading = "Load")]
+    #[arg(long, value_name = "JOB", conflicts_with_all = OF_TRACES, value_hint = ValueHint::FilePath, help_heading = "Load")]
     pub job: Option<String>,
 }
 
@@ -252,6 +258,9 @@ pub struct Load {
     /// How to read the trace.
     #[command(flatten)]
     pub reading: Reading,
+    /// Run the trace so many times, each pass behind the last, such as for wear
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=PASSES_MAX), help_heading = "Load")]
+    pub repeat: Option<u64>,
     /// Keep so many requests outstanding, whatever the trace's times or the job's iodepth say
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535), conflicts_with = "speedup", help_heading = "Load")]
     pub queue_depth: Option<u32>,
@@ -275,10 +284,17 @@ pub struct Reading {
     /// The format of the trace; told by its content where that is unambiguous
     #[arg(long, value_name = "FORMAT", value_parser = formats(), ignore_case = true, help_heading = "Load")]
     pub format: Option<Format>,
+    /// The columns of a text in no known format, from the left, as in time_us,op,offset,bytes,device: a time (time_s,
+    /// time_ms, time_us, time_ns, time_100ns), op (words) or op_1w or op_1r (digits: 1 writes, 1 reads), a place
+    /// (offset in bytes, sector, lba, lba_4k), a size (bytes, sectors, blocks, blocks_4k, kib), device, and _ for one
+    /// that is not read
+    #[arg(long, value_name = "NAMES", conflicts_with = "format", help_heading = "Load")]
+    pub columns: Option<Columns>,
     /// Only requests A up to but not including B, counted from 0: 100..200, 100.., ..200
     #[arg(long, value_name = "A..B", help_heading = "Load")]
     pub slice: Option<Range>,
-    /// Count malformed lines and go on, instead of stopping at the first
+    /// Count malformed lines and go on, instead of stopping at the first; of an archive that ends early use what is
+    /// there
     #[arg(long, help_heading = "Load")]
     pub skip_bad: bool,
     /// Only the requests of this device or volume of the trace

@@ -27,7 +27,9 @@ pub fn command(given: &args::Compare) -> Result<(), Failure> {
     let csv = Target::maybe(given.csv.as_ref())?;
     let report = Target::maybe(given.report.as_ref())?;
     let targets = [json.as_ref(), csv.as_ref(), report.as_ref()];
-    distinct(&targets, load::input_file(&given.load))?;
+    for file in load::input_files(&given.load) {
+        distinct(&targets, Some(file))?;
+    }
     let plans = plans(given)?;
     for plan in &plans {
         distinct(&targets, Some(&plan.drive.profile))?;

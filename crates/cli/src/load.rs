@@ -4,7 +4,7 @@ use crate::args;
 use crate::failure::Failure;
 use crate::trace;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tidewater_base::Duration;
 use tidewater_core::ftl;
 use tidewater_core::profile::Profile;
@@ -13,7 +13,7 @@ use tidewater_report::units;
 use tidewater_sim::run::Pacing;
 use tidewater_sim::trace::{Input, Options, Trace};
 use tidewater_sim::workload::job::{Access, Amount, Distribution, ThreadSpec};
-use tidewater_sim::workload::{JobSpec, Source, Workload};
+use tidewater_sim::workload::{JobSpec, Repeat, Source, Together, Workload};
 
 /// What a drive is given to do.
 pub struct Load {
@@ -31,8 +31,8 @@ pub struct Load {
 
 /// A load that can be opened, once for each run.
 pub enum Origin {
-    /// A trace.
-    Trace(Input),
+    /// A trace, or several at once.
+    Traces(Vec<Input>),
     /// A job, and how it was given.
     Job(JobSpec, String),
 }
@@ -43,9 +43,25 @@ impl Origin {
     /// # Errors
     /// When there is no such trace, or the job is wrong.
     pub fn find(given: &args::Load) -> Result<Origin, Failure> {
-        match (&given.origin.trace, &given.origin.job) {
-            (Some(path), _) => Ok(Origin::Trace(trace::find(path)?)),
-            (None, Some(job)) => {
+        match (&given.origin.trace[..], &given.origin.job) {
+            ([_, ..], _) => {
+                let inputs: Vec<Input> =
+                    given.origin.trace.iter().map(|path| trace::find(path)).collect::<Result<_, _>>()?;
+                if let Some(once) = inputs.iter().find(|input| !input.rereadable()) {
+                    let why = match (inputs.len(), given.repeat) {
+                        (2.., _) => "several traces at once need to be placed side by side",
+                        (_, Some(2..)) => "--repeat reads the trace again for each pass",
+                        _ => return Ok(Origin::Traces(inputs)),
+                    };
+                    return Err(Failure::usage(format_args!(
+                        "{}: {why}, and this one can be read only once",
+                        once.name()
+                    ))
+                    .help("store the trace in a file first"));
+                }
+                Ok(Origin::Traces(inputs))
+            }
+            ([], Some(job)) => {
                 let spec = JobSpec::from_argument(job).map_err(Failure::refused)?;
                 let paced = spec.threads.iter().any(is_paced);
                 if given.speedup.is_some() && !paced {
@@ -54,14 +70,14 @@ impl Origin {
                 }
                 Ok(Origin::Job(spec, job.clone()))
             }
-            (None, None) => Err(Failure::usage("neither --trace nor --job was given")),
+            ([], None) => Err(Failure::usage("neither --trace nor --job was given")),
         }
     }
 
     /// Whether it can be opened again, for another run.
     pub fn is_repeatable(&self) -> bool {
         match self {
-            Origin::Trace(input) => input.rereadable(),
+            Origin::Traces(inputs) => inputs.iter().all(Input::rereadable),
             Origin::Job(..) => true,
         }
     }
@@ -72,54 +88,94 @@ impl Origin {
     /// When the trace cannot be read, or the job does not fit the drive.
     pub fn open(&self, given: &args::Load, profile: &Profile, seed: u64) -> Result<Load, Failure> {
         match self {
-            Origin::Trace(input) => open_trace(input, given, profile),
+            Origin::Traces(inputs) => open_traces(inputs, given, profile),
             Origin::Job(spec, text) => open_job(spec, text, given, profile, seed),
         }
     }
 }
 
-/// The file of the trace or job, which no result may overwrite.
-pub fn input_file(given: &args::Load) -> Option<&Path> {
-    given.origin.trace.as_deref().or(given.origin.job.as_deref().map(Path::new))
+/// The files of the traces or of the job, which no result may overwrite.
+pub fn input_files(given: &args::Load) -> impl Iterator<Item = &Path> {
+    given.origin.trace.iter().map(PathBuf::as_path).chain(given.origin.job.as_deref().map(Path::new))
 }
 
-fn open_trace(input: &Input, given: &args::Load, profile: &Profile) -> Result<Load, Failure> {
+/// The traces, read as `reader` says, and in all: their extent, where it is known.
+fn read_all(inputs: &[Input], reader: &Options) -> Result<(Vec<Trace>, Option<u64>), Failure> {
+    let open = |input| Trace::open(input, reader).map_err(|error| trace::refusal(&error));
+    let traces: Vec<Trace> = inputs.iter().map(open).collect::<Result<_, _>>()?;
+    // As they will lie: each begins at a multiple of 1 MiB.
+    let extent =
+        traces.iter().try_fold(0u64, |sum, trace| sum.checked_next_multiple_of(1 << 20)?.checked_add(trace.extent()?));
+    Ok((traces, extent))
+}
+
+fn open_traces(inputs: &[Input], given: &args::Load, profile: &Profile) -> Result<Load, Failure> {
     let reading = &given.reading;
     let mut reader = trace::options(reading, true);
-    let open = |options: &Options| Trace::open(input, options).map_err(|error| trace::refusal(&error));
-    let mut trace = open(&reader)?;
+    let (mut traces, mut extent) = read_all(inputs, &reader)?;
     let mut warnings = Vec::new();
     // A trace of many volumes can span more than any drive while it touches little: no drive of that size is meant.
-    if let Some(extent) = trace.extent()
+    if let Some(all) = extent
         && usable(profile).is_none()
         && !reader.compact
-        && ftl::plan(profile, extent).is_err()
+        && ftl::plan(profile, all).is_err()
     {
         reader.compact = true;
-        trace = open(&reader)?;
+        (traces, extent) = read_all(inputs, &reader)?;
         warnings.push(format!(
             "the addresses of the trace span {}, more than a drive of this profile can have: ranges that no request \
              touches were left out, as with --compact, and {} remain; give a capacity and --wrap to do otherwise",
-            units::bytes(extent),
-            trace.extent().map_or_else(|| "less".to_owned(), units::bytes)
+            units::bytes(all),
+            extent.map_or_else(|| "less".to_owned(), units::bytes)
         ));
     }
-    let compact = reader.compact;
-    let mut words = vec![format!("{} trace", trace.format().name())];
-    words.extend(trace.expected_requests().map(|requests| format!("{} requests", units::grouped(requests))));
-    words.extend(trace.extent().map(|extent| format!("addresses up to {}", units::bytes(extent))));
+    let several = |one: &str| if traces.len() == 1 { format!("{one} trace") } else { format!("{one} traces") };
+    let mut formats: Vec<&str> = traces.iter().map(|trace| trace.format().name()).collect();
+    formats.dedup();
+    let mut words = vec![several(&formats.join(" and "))];
+    let requests = traces.iter().try_fold(0u64, |sum, trace| Some(sum + trace.expected_requests()?));
+    words.extend(requests.map(|requests| format!("{} requests", units::grouped(requests))));
+    words.extend(extent.map(|extent| format!("addresses up to {}", units::bytes(extent))));
+    if traces.len() > 1 {
+        words.push(format!("{} at once", traces.len()));
+    }
     words.extend(reading.slice.as_ref().map(|slice| format!("only requests {slice}")));
-    let mut options = BTreeMap::from([("format".to_owned(), trace.format().name().to_owned())]);
+    let passes = given.repeat.unwrap_or(1);
+    if passes > 1 {
+        words.push(format!("{passes} times"));
+    }
+    let mut options = BTreeMap::from([("format".to_owned(), formats.join(","))]);
     let mut option = |name: &str, value: Option<String>| options.extend(value.map(|value| (name.to_owned(), value)));
+    option("columns", reading.columns.as_ref().map(ToString::to_string));
     option("slice", reading.slice.as_ref().map(ToString::to_string));
     option("device", reading.device.clone());
     option("skip_bad", reading.skip_bad.then(|| "true".to_owned()));
-    option("compact", compact.then(|| "true".to_owned()));
-    let told =
-        record::Workload { kind: WorkloadKind::Trace, source: input.name(), description: words.join(", "), options };
-    let source = trace::sliced(Workload::Trace(Box::new(trace)), reading);
+    option("compact", reader.compact.then(|| "true".to_owned()));
+    option("repeat", (passes > 1).then(|| passes.to_string()));
+    let told = record::Workload {
+        kind: WorkloadKind::Trace,
+        source: inputs.iter().map(Input::name).collect::<Vec<_>>().join(", "),
+        description: words.join(", "),
+        options,
+    };
+    let mut sources: Vec<Workload> = traces
+        .into_iter()
+        .map(|trace| {
+            let source = trace::sliced(Workload::Trace(Box::new(trace)), reading);
+            if passes > 1 { Workload::Repeat(Box::new(Repeat::new(source, passes))) } else { source }
+        })
+        .collect();
+    let source = if sources.len() == 1 { sources.remove(0) } else { together(sources)? };
     let pacing = given.queue_depth.map_or(Pacing::Arrival, Pacing::Depth);
     Ok(Load { source, pacing, runtime: None, told, warnings })
+}
+
+fn together(sources: Vec<Workload>) -> Result<Workload, Failure> {
+    let together = Together::new(sources).ok_or_else(|| {
+        Failure::usage("the traces have more addresses together than 2^63 bytes")
+            .help("--compact leaves out what they do not touch")
+    })?;
+    Ok(Workload::Together(Box::new(together)))
 }
 
 fn is_paced(thread: &ThreadSpec) -> bool {
@@ -132,6 +188,17 @@ fn open_job(spec: &JobSpec, text: &str, given: &args::Load, profile: &Profile, s
         let failure = Failure::refused(error);
         if capacity.is_some() { failure } else { failure.help("give the job a size=, or the drive a --capacity") }
     })?;
+    if let (Some(drive), Some(needed), false) = (usable(profile), source.extent(), given.wrap)
+        && needed > drive
+    {
+        let place = source.largest().map_or_else(String::new, |name| format!(" (section \"{name}\")"));
+        return Err(Failure::usage(format_args!(
+            "{text}: the job reaches up to {}{place}, and the drive has {}",
+            units::bytes(needed),
+            units::bytes(drive)
+        ))
+        .help("give the job a smaller size=, or the drive a larger --capacity; --wrap brings addresses back into it"));
+    }
     if given.queue_depth.is_some() {
         source.share_depth();
     }
@@ -246,13 +313,14 @@ mod tests {
         let text = format!("0,0,4096,W,0.0\n0,{far},4096,W,0.1\n");
         let input = Input::from_bytes("far.spc", text.as_bytes());
         let line = given("--trace far.spc --format spc");
-        let load = open_trace(&input, &line, &Profile::generic()).unwrap();
+        let inputs = [input];
+        let load = open_traces(&inputs, &line, &Profile::generic()).unwrap();
         assert!(load.source.extent().unwrap() <= 2 << 20);
         assert!(load.warnings[0].contains("64 TiB") && load.warnings[0].contains("--compact"), "{:?}", load.warnings);
         // On a drive of given size the addresses are what they are, and the run refuses or wraps them.
         let mut given_size = Profile::generic();
         given_size.set("drive.capacity", "1GiB").unwrap();
-        let load = open_trace(&input, &line, &given_size).unwrap();
+        let load = open_traces(&inputs, &line, &given_size).unwrap();
         assert!(load.source.extent().unwrap() > 1 << 40 && load.warnings.is_empty());
     }
 }

@@ -23,7 +23,9 @@ pub fn command(replay: &args::Replay) -> Result<(), Failure> {
     let report = Target::maybe(replay.report.as_ref())?;
     let requests = Target::maybe(replay.requests.as_ref())?;
     let targets = [json.as_ref(), report.as_ref(), requests.as_ref()];
-    distinct(&targets, load::input_file(&replay.load))?;
+    for file in load::input_files(&replay.load) {
+        distinct(&targets, Some(file))?;
+    }
     distinct(&targets, Some(&replay.drive.profile))?;
     let drive = prepare(&replay.drive)?;
     let origin = Origin::find(&replay.load)?;
@@ -139,7 +141,7 @@ fn refusal(error: &RunError, lines: Option<&Shared>, load: &args::Load) -> Failu
             "the drive stopped with requests outstanding, which is a bug of Tidewater",
         )
         .help(format_args!("please report it with the command line and this: {}", state.trim().replace('\n', "; "))),
-        RunError::OutOfRange { .. } if load.origin.trace.as_ref().is_some_and(|trace| trace.as_os_str() == "-") => {
+        RunError::OutOfRange { .. } if load.origin.trace.iter().any(|trace| trace.as_os_str() == "-") => {
             let message = Failure::refused(error).message;
             Failure::usage(message).help(
                 "store the trace in a file first: a pipe is read once, which does not tell how large each of its units is; or \

@@ -7,6 +7,7 @@ use crate::output::{self, Target, distinct};
 use crate::progress::Bar;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use tidewater_report::units;
 use tidewater_sim::trace::convert::{ConvertError, Converted, OutputFormat, convert};
 use tidewater_sim::trace::{self, Info, Input, Options, Trace, info, samples};
@@ -51,6 +52,7 @@ pub fn find(given: &Path) -> Result<Input, Failure> {
 pub fn options(reading: &Reading, scan: bool) -> Options {
     Options {
         format: reading.format,
+        columns: reading.columns.clone().map(Arc::new),
         device: reading.device.clone(),
         skip_bad: reading.skip_bad,
         compact: reading.compact,
@@ -65,6 +67,7 @@ pub fn refusal(error: &SourceError) -> Failure {
         SourceError::Malformed { .. } | SourceError::MalformedRecord { .. } => {
             failure.help("--skip-bad counts such lines and goes on; --format NAME reads it as another format")
         }
+        SourceError::CutShort { lines: 1.., .. } => failure.help("--skip-bad uses what is there"),
         SourceError::Empty { skipped: 1.., .. } => failure.help("perhaps it is in another format: --format NAME"),
         _ => failure,
     }
@@ -166,6 +169,9 @@ fn lines(info: &Info) -> String {
             line(what, units::grouped(count));
         }
     }
+    if let Some(why) = &info.cut_short {
+        line("not whole", why.clone());
+    }
     if !info.busiest.is_empty() {
         let more = u64::from(info.devices) - info.busiest.len() as u64;
         let rest = if more > 0 { format!("; {} more", units::grouped(more)) } else { String::new() };
@@ -242,7 +248,14 @@ fn write(source: &mut impl Source, target: &Target, format: OutputFormat, fio_fi
         return Err(empty_slice(COUNTS));
     }
     out.finish()?;
-    if target.is_stdout() { Ok(()) } else { output::print(&told(&converted, source.skipped(), target, format)) }
+    if target.is_stdout() {
+        return Ok(());
+    }
+    let mut text = told(&converted, source.skipped(), target, format);
+    if let Some(why) = source.cut_short() {
+        let _ = writeln!(text, "  the trace is not whole: {why}");
+    }
+    output::print(&text)
 }
 
 fn told(converted: &Converted, skipped: u64, target: &Target, format: OutputFormat) -> String {
@@ -359,6 +372,7 @@ fn like_trace(like: &Path, synth: &Synth) -> Result<Info, Failure> {
         let help = format!("--like takes one of {}, or the path of a trace", SynthSpec::CBM.join(", "));
         failure.help(help)
     })?;
-    let reading = Reading { format: synth.format, slice: None, skip_bad: false, device: None, compact: false };
+    let reading =
+        Reading { format: synth.format, columns: None, slice: None, skip_bad: false, device: None, compact: false };
     describe(&input, &reading, true)
 }

@@ -58,6 +58,7 @@ pub(super) fn warnings<S: Source>(device: &Device, host: &Host<S>) -> Vec<String
         let were = if skipped == 1 { "was" } else { "were" };
         warnings.push(format!("{} of the trace {were} skipped", plural_exact(skipped, "malformed line")));
     }
+    warnings.extend(host.source.cut_short().map(|why| format!("the trace is not whole: {why}")));
     warnings.extend(out_of_order(host));
     if device.ftl().is_read_only() {
         warnings.push("the drive has reached the end of its life and is read-only".into());

@@ -1,7 +1,8 @@
 //! Which format a trace is in, by its content.
 
+use super::events::Action;
 use super::field::quote;
-use super::format::{Format, LineParser, VSCSI_BYTES, VSCSI_VERSION};
+use super::format::{Format, LineParser, VSCSI_BYTES, VSCSI_VERSION, is_comment};
 use super::input::{Input, Lines};
 use crate::workload::SourceError;
 
@@ -12,13 +13,21 @@ const LINES_MAX: usize = 200;
 ///
 /// fio logs and ETW files say what they are in their first line, vscsi records in each version field. Otherwise every
 /// format reads the first lines, and the one that understands the most of them, at least half, is it. Where several
-/// understand the same, which happens to formats that differ in units only, the user has to choose.
+/// understand the same, the user has to choose; and so where the lines are numbers alone, which fit formats that are
+/// not in our list just as well.
 pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Format, SourceError> {
+    lines.head().map_err(|error| input.io_error(&error))?;
+    let broken = lines.broken();
     let (head, complete) = lines.head().map_err(|error| input.io_error(&error))?;
     if head.is_empty() {
+        if let Some(reason) = broken {
+            return Err(SourceError::CutShort { file: input.name(), lines: 0, reason });
+        }
         return Err(SourceError::Empty { file: input.name(), skipped: 0 });
     }
-    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let whole_text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let first = whole_text.split(|&byte| byte == b'\n').find(|line| !is_comment(line)).unwrap_or(whole_text);
+    let text = first.trim_ascii_start();
     if text.starts_with(b"fio version 2 iolog") || text.starts_with(b"fio version 3 iolog") {
         return Ok(Format::Fio);
     }
@@ -30,12 +39,9 @@ pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Format, SourceE
     }
     // The last line is perhaps cut.
     let whole = if complete { head.len() } else { head.iter().rposition(|&b| b == b'\n').unwrap_or(0) };
-    let sample: Vec<&[u8]> = head[..whole]
-        .split(|&byte| byte == b'\n')
-        .filter(|line| !line.trim_ascii().is_empty())
-        .take(LINES_MAX)
-        .collect();
-    if sample.is_empty() && complete && head.trim_ascii().is_empty() {
+    let sample: Vec<&[u8]> =
+        head[..whole].split(|&byte| byte == b'\n').filter(|line| !is_comment(line)).take(LINES_MAX).collect();
+    if sample.is_empty() && complete {
         return Err(SourceError::Empty { file: input.name(), skipped: 0 });
     }
     let mut best = Vec::new();
@@ -52,7 +58,7 @@ pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Format, SourceE
         best.push(format);
     }
     match best[..] {
-        [format] => Ok(format),
+        [format] if !format.is_bare() => Ok(format),
         [] => {
             let first = sample.first().copied().unwrap_or(head);
             let printable = first.iter().take(64).filter(|b| matches!(b, b' '..=b'~' | b'\t' | b'\r')).count();
@@ -65,8 +71,8 @@ pub(super) fn detect(input: &Input, lines: &mut Lines) -> Result<Format, SourceE
 
 /// How many of the lines a format can read, and how many of them are requests.
 fn understood(format: Format, sample: &[&[u8]]) -> (usize, usize) {
-    let mut parser = LineParser::new(format);
-    parser.action = blkparse_action(sample.iter().copied());
+    let mut parser = LineParser::new(format, None);
+    parser.action = Action::of_lines(sample.iter().copied());
     let (mut understood, mut requests) = (0, 0);
     for line in sample {
         match parser.parse(line) {
@@ -79,15 +85,6 @@ fn understood(format: Format, sample: &[&[u8]]) -> (usize, usize) {
         }
     }
     (understood, requests)
-}
-
-/// The action that stands for a request in blkparse text: Q (queued) where there is one, else D (issued to the driver).
-pub(super) fn blkparse_action<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> u8 {
-    let queued = lines.any(|line| {
-        let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
-        words.nth(5) == Some(b"Q")
-    });
-    if queued { b'Q' } else { b'D' }
 }
 
 fn is_vscsi(head: &[u8]) -> bool {

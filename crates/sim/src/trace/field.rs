@@ -80,6 +80,14 @@ impl<'a> Field<'a> {
         Ok(digits.iter().fold(0, |value, &digit| value << 4 | u64::from((digit as char).to_digit(16).unwrap_or(0))))
     }
 
+    /// A hexadecimal number that begins with `0x`, which no other column has.
+    pub fn prefixed_hex(self, expected: &'static str) -> Result<u64, Wrong> {
+        match self.bytes {
+            [b'0', b'x' | b'X', ..] => self.hex(expected),
+            _ => Err(self.wrong(expected)),
+        }
+    }
+
     /// A number times `unit` (512-byte sectors to bytes, say).
     pub fn scaled(self, unit: u64, expected: &'static str) -> Result<u64, Wrong> {
         let number = self.number(expected)?;
@@ -172,8 +180,19 @@ pub(crate) fn quote(bytes: &[u8]) -> String {
 pub(crate) enum Separator {
     /// A comma; blanks around a field do not count.
     Comma,
+    /// A semicolon; blanks around a field do not count.
+    Semicolon,
+    /// A tab; spaces around a field do not count.
+    Tab,
     /// A run of blanks and tabs.
     Blank,
+}
+
+impl Separator {
+    /// Whether a byte may stand around a field without being of it.
+    fn pads(self, byte: u8) -> bool {
+        blank(byte) && !(self == Separator::Tab && byte == b'\t')
+    }
 }
 
 /// The fields of a line, one after the other.
@@ -197,10 +216,15 @@ impl<'a> Fields<'a> {
 
     /// The next field, or `None` at the end of the line.
     pub fn next(&mut self) -> Option<Field<'a>> {
-        while self.at < self.line.len() && blank(self.line[self.at]) {
+        while self.at < self.line.len() && self.separator.pads(self.line[self.at]) {
             self.at += 1;
         }
         let start = self.at;
+        let sign = match self.separator {
+            Separator::Semicolon => b';',
+            Separator::Tab => b'\t',
+            _ => b',',
+        };
         match self.separator {
             Separator::Blank => {
                 if start == self.line.len() {
@@ -211,15 +235,15 @@ impl<'a> Fields<'a> {
                 }
                 Some(Field { bytes: &self.line[start..self.at], column: start + 1 })
             }
-            Separator::Comma => {
+            Separator::Comma | Separator::Semicolon | Separator::Tab => {
                 if !self.more {
                     return None;
                 }
-                while self.at < self.line.len() && self.line[self.at] != b',' {
+                while self.at < self.line.len() && self.line[self.at] != sign {
                     self.at += 1;
                 }
                 let mut end = self.at;
-                while end > start && blank(self.line[end - 1]) {
+                while end > start && self.separator.pads(self.line[end - 1]) {
                     end -= 1;
                 }
                 self.more = self.at < self.line.len();

@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use super::columns::Columns;
+use super::events::Action;
 use super::field::{Field, Fields, Record, Separator, Wrong};
 use crate::workload::Op;
 
-const SECOND: u64 = 1_000_000_000_000;
-const MILLISECOND: u64 = 1_000_000_000;
-const MICROSECOND: u64 = 1_000_000;
-const FILETIME: u64 = 100_000;
-const NANOSECOND: u64 = 1_000;
-const SECTOR: u64 = 512;
+pub(super) const SECOND: u64 = 1_000_000_000_000;
+pub(super) const MILLISECOND: u64 = 1_000_000_000;
+pub(super) const MICROSECOND: u64 = 1_000_000;
+pub(super) const FILETIME: u64 = 100_000;
+pub(super) const NANOSECOND: u64 = 1_000;
+pub(super) const SECTOR: u64 = 512;
 
 /// A trace format. `docs/reference/traces.md` tells the columns and units of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +35,8 @@ pub enum Format {
     Ssdsim,
     /// FlashSim ascii: milliseconds, 512-byte addresses, 4 KiB sizes.
     Flashsim,
+    /// huaicheng/replayer: milliseconds, addresses and sizes in bytes.
+    Replayer,
     /// FlashNet csv.
     Flashnet,
     /// WiscSee text.
@@ -46,13 +51,19 @@ pub enum Format {
     Tencent,
     /// Alibaba block traces csv.
     Alibaba,
+    /// The table that BCC's biosnoop prints, with its heading.
+    Biosnoop,
+    /// Linux block events as ftrace and `perf script` print them.
+    Ftrace,
     /// CloudPhysics vscsi, version 1, binary.
     Vscsi,
+    /// Text whose columns the user names ([`super::Options::columns`]).
+    Columns,
 }
 
 impl Format {
-    /// Every format.
-    pub const ALL: [Format; 16] = [
+    /// Every format that has a name of its own.
+    pub const ALL: [Format; 19] = [
         Format::Spc,
         Format::Msr,
         Format::Etw,
@@ -61,6 +72,7 @@ impl Format {
         Format::Mqsim64,
         Format::Ssdsim,
         Format::Flashsim,
+        Format::Replayer,
         Format::Flashnet,
         Format::Wiscsee,
         Format::Blkparse,
@@ -68,10 +80,12 @@ impl Format {
         Format::Systor17,
         Format::Tencent,
         Format::Alibaba,
+        Format::Biosnoop,
+        Format::Ftrace,
         Format::Vscsi,
     ];
 
-    /// The name for `--format`.
+    /// The name for `--format`; `columns` for columns that the user names.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Spc => "spc",
@@ -82,6 +96,7 @@ impl Format {
             Format::Mqsim64 => "mqsim64",
             Format::Ssdsim => "ssdsim",
             Format::Flashsim => "flashsim",
+            Format::Replayer => "replayer",
             Format::Flashnet => "flashnet",
             Format::Wiscsee => "wiscsee",
             Format::Blkparse => "blkparse",
@@ -89,8 +104,26 @@ impl Format {
             Format::Systor17 => "systor17",
             Format::Tencent => "tencent",
             Format::Alibaba => "alibaba",
+            Format::Biosnoop => "biosnoop",
+            Format::Ftrace => "ftrace",
             Format::Vscsi => "vscsi",
+            Format::Columns => "columns",
         }
+    }
+
+    /// Whether its lines hold numbers alone, with nothing that tells their units or which digit means write. Such a
+    /// format is never chosen by content.
+    pub(super) const fn is_bare(self) -> bool {
+        matches!(
+            self,
+            Format::Disksim
+                | Format::Mqsim
+                | Format::Mqsim64
+                | Format::Ssdsim
+                | Format::Flashsim
+                | Format::Replayer
+                | Format::Tencent
+        )
     }
 }
 
@@ -124,14 +157,22 @@ impl FromStr for Format {
 #[derive(Clone, Debug)]
 pub(super) struct LineParser {
     format: Format,
+    /// The columns, where the user names them.
+    columns: Option<Arc<Columns>>,
+    /// How those are separated: found by the first line that is long enough.
+    pub(super) separator: Option<Separator>,
     /// ETW: within the header.
-    header: bool,
+    pub(super) header: bool,
     /// Nothing was read yet.
+    first: bool,
+    /// No line was read yet that is no comment.
     fresh: bool,
-    /// blkparse: the action that stands for a request.
-    pub action: u8,
+    /// blkparse and ftrace: the action that stands for a request.
+    pub action: Action,
     /// blkparse: the summary after the events has begun.
-    summary: bool,
+    pub(super) summary: bool,
+    /// biosnoop: columns behind the process, of which the first five are what is read; 0 before the heading.
+    pub(super) tail: usize,
     /// fio: the version that the first line told, 0 before.
     version: u8,
     /// fio version 2: the sum of the waits in picoseconds.
@@ -139,8 +180,20 @@ pub(super) struct LineParser {
 }
 
 impl LineParser {
-    pub fn new(format: Format) -> LineParser {
-        LineParser { format, header: false, fresh: true, action: b'Q', summary: false, version: 0, clock: 0 }
+    pub fn new(format: Format, columns: Option<Arc<Columns>>) -> LineParser {
+        LineParser {
+            format,
+            columns,
+            separator: None,
+            header: false,
+            first: true,
+            fresh: true,
+            action: Action::Queued,
+            summary: false,
+            tail: 0,
+            version: 0,
+            clock: 0,
+        }
     }
 
     /// fio: whether the first line was understood.
@@ -150,138 +203,45 @@ impl LineParser {
 
     /// What a line (without its line feed) says: a request, nothing, or something that the format does not allow.
     pub fn parse<'a>(&mut self, line: &'a [u8]) -> Result<Option<Record<'a>>, Wrong> {
+        let first = std::mem::replace(&mut self.first, false);
         let line = match line {
             // A byte order mark, which Windows tools write.
-            [0xef, 0xbb, 0xbf, rest @ ..] if self.fresh => rest,
+            [0xef, 0xbb, 0xbf, rest @ ..] if first => rest,
             line => line,
         };
-        if line.iter().all(|byte| byte.is_ascii_whitespace()) {
+        if is_comment(line) {
             return Ok(None);
         }
         let fresh = std::mem::replace(&mut self.fresh, false);
+        if fresh && self.format.may_have_heading() && is_heading(line) {
+            return Ok(None);
+        }
         let comma = Fields::new(line, Separator::Comma);
         let blank = Fields::new(line, Separator::Blank);
         match self.format {
             Format::Spc => spc(comma).map(Some),
-            Format::Msr => {
-                if fresh && line.starts_with(b"Timestamp,") {
-                    return Ok(None);
-                }
-                msr(comma).map(Some)
-            }
+            Format::Msr => msr(comma).map(Some),
             Format::Etw => self.etw(comma, fresh),
             Format::Disksim => disksim(blank).map(Some),
             Format::Mqsim | Format::Ssdsim => mqsim(blank, SECTOR).map(Some),
             Format::Mqsim64 => mqsim(blank, 64).map(Some),
             Format::Flashsim => flashsim(blank).map(Some),
+            Format::Replayer => replayer(blank).map(Some),
             Format::Flashnet => flashnet(comma).map(Some),
             Format::Wiscsee => wiscsee(blank),
             Format::Blkparse => self.blkparse(blank),
             Format::Fio => self.fio(line, blank),
-            Format::Systor17 => {
-                if fresh && line.starts_with(b"Timestamp") {
-                    return Ok(None);
-                }
-                systor17(comma).map(Some)
-            }
+            Format::Systor17 => systor17(comma).map(Some),
             Format::Tencent => tencent(comma).map(Some),
             Format::Alibaba => alibaba(comma).map(Some),
+            Format::Biosnoop => self.biosnoop(line, blank),
+            Format::Ftrace => self.ftrace(blank),
+            Format::Columns => match self.columns.clone() {
+                Some(columns) => columns.parse(line, &mut self.separator),
+                None => Err(Wrong { column: 1, expected: "columns that are named", found: "none".into() }),
+            },
             Format::Vscsi => Err(Wrong { column: 1, expected: "binary records", found: "text".into() }),
         }
-    }
-
-    fn etw<'a>(&mut self, mut fields: Fields<'a>, fresh: bool) -> Result<Option<Record<'a>>, Wrong> {
-        let kind = fields.need("an event name")?;
-        if self.header || (fresh && kind.bytes == b"BeginHeader") {
-            self.header = kind.bytes != b"EndHeader";
-            return Ok(None);
-        }
-        let op = match kind.bytes {
-            b"DiskRead" => Op::Read,
-            b"DiskWrite" => Op::Write,
-            // Everything else that was traced: processes, threads, files. An event name is a word.
-            name if name.first().is_some_and(u8::is_ascii_alphabetic) => return Ok(None),
-            _ => return Err(kind.wrong("an event name such as DiskRead")),
-        };
-        let stamp = fields.need("a time stamp in microseconds")?;
-        for expected in ["a process", "a thread", "an I/O request packet"] {
-            fields.need(expected)?;
-        }
-        let offset = fields.need("a byte offset")?;
-        let size = fields.need("a size")?;
-        fields.need("an elapsed time")?;
-        let disk = fields.need("a disk number")?;
-        disk.number("a disk number")?;
-        let at = offset.hex("a hexadecimal byte offset")?;
-        let length = size.hex("a hexadecimal size in bytes")?;
-        record(op, disk.bytes, (stamp, MICROSECOND, "a time stamp in microseconds"), (offset, at), (size, length))
-            .map(Some)
-    }
-
-    fn blkparse<'a>(&mut self, mut fields: Fields<'a>) -> Result<Option<Record<'a>>, Wrong> {
-        let device = fields.need("a device (major,minor)")?;
-        let numbers = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
-        match device.bytes.iter().position(|&b| b == b',') {
-            // Events may follow a summary: those of another output, where several stand one after the other.
-            Some(at) if numbers(&device.bytes[..at]) && numbers(&device.bytes[at + 1..]) => self.summary = false,
-            _ if self.summary || device.bytes.starts_with(b"CPU") || device.bytes == b"Total" => {
-                self.summary = true;
-                return Ok(None);
-            }
-            // blkparse begins with the names of the files that it reads.
-            _ if device.bytes == b"Input" && fields.next().is_some_and(|word| word.bytes == b"file") => {
-                return Ok(None);
-            }
-            _ => return Err(device.wrong("a device (major,minor)")),
-        }
-        fields.need("a CPU")?.number("a CPU")?;
-        fields.need("a sequence number")?.number("a sequence number")?;
-        let stamp = fields.need("a time stamp in seconds")?;
-        fields.need("a process identifier")?;
-        let action = fields.need("an action such as Q")?;
-        if action.bytes != [self.action] {
-            return Ok(None);
-        }
-        let kind = fields.need("what is asked for, such as R or WS")?;
-        let data = kind.bytes.iter().position(|b| matches!(b, b'R' | b'W' | b'D'));
-        let flush_first = kind.bytes.first() == Some(&b'F');
-        let op = match data.map(|at| kind.bytes[at]) {
-            Some(b'R') => Op::Read,
-            Some(b'W') => Op::Write,
-            Some(_) => Op::Deallocate,
-            None if flush_first => Op::Flush,
-            None if kind.bytes.contains(&b'N') => return Ok(None),
-            None => return Err(kind.wrong("what is asked for, such as R or WS")),
-        };
-        let time = (stamp, SECOND, "a time stamp in seconds");
-        let sector = fields.next();
-        let at = sector.filter(|s| s.bytes.iter().all(u8::is_ascii_digit));
-        let Some(sector) = at else {
-            if flush_first {
-                return flush(device.bytes, time).map(Some);
-            }
-            return Err(sector.map_or_else(
-                || Wrong {
-                    column: kind.column + kind.bytes.len(),
-                    expected: "a sector",
-                    found: "the end of the line".into(),
-                },
-                |field| field.wrong("a sector"),
-            ));
-        };
-        let plus = fields.need("+")?;
-        if plus.bytes != b"+" {
-            return Err(plus.wrong("+"));
-        }
-        let count = fields.need("a number of sectors")?;
-        let length = count.scaled(SECTOR, "a number of sectors")?;
-        if flush_first && length == 0 {
-            return flush(device.bytes, time).map(Some);
-        }
-        let offset = sector.scaled(SECTOR, "a sector")?;
-        let mut request = record(op, device.bytes, time, (sector, offset), (count, length))?;
-        request.fua = op == Op::Write && data.is_some_and(|at| kind.bytes[at + 1..].contains(&b'F'));
-        Ok(Some(request))
     }
 
     fn fio<'a>(&mut self, line: &'a [u8], mut fields: Fields<'a>) -> Result<Option<Record<'a>>, Wrong> {
@@ -345,10 +305,35 @@ impl LineParser {
     }
 }
 
-/// A field with its unit in picoseconds and its description.
-type Time<'a> = (Field<'a>, u64, &'static str);
+impl Format {
+    /// Whether a line of names may stand before the first request.
+    const fn may_have_heading(self) -> bool {
+        !matches!(
+            self,
+            Format::Etw | Format::Blkparse | Format::Fio | Format::Biosnoop | Format::Ftrace | Format::Vscsi
+        )
+    }
+}
 
-fn record<'a>(
+/// Whether a line says nothing: it is empty, or begins with `#`.
+pub(super) fn is_comment(line: &[u8]) -> bool {
+    line.iter().find(|byte| !byte.is_ascii_whitespace()).is_none_or(|&byte| byte == b'#')
+}
+
+/// Whether a line holds the names of columns: words, of which none is a number. No request is like that.
+fn is_heading(line: &[u8]) -> bool {
+    let words = || {
+        let pieces = line.split(|byte| matches!(byte, b',' | b' ' | b'\t' | b'\r'));
+        pieces.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
+    };
+    let named = |word: &[u8]| word.iter().any(u8::is_ascii_alphabetic) && !word[0].is_ascii_digit();
+    words().count() >= 3 && words().all(|word| named(word) || !word.iter().any(u8::is_ascii_alphanumeric))
+}
+
+/// A field with its unit in picoseconds and its description.
+pub(super) type Time<'a> = (Field<'a>, u64, &'static str);
+
+pub(super) fn record<'a>(
     op: Op,
     device: &'a [u8],
     (stamp, unit_ps, expected): Time<'a>,
@@ -361,7 +346,7 @@ fn record<'a>(
     Ok(Record { stamp: time, device, op, offset, length, fua: false, stamp_column: stamp.column })
 }
 
-fn flush<'a>(device: &'a [u8], (stamp, unit_ps, expected): Time<'a>) -> Result<Record<'a>, Wrong> {
+pub(super) fn flush<'a>(device: &'a [u8], (stamp, unit_ps, expected): Time<'a>) -> Result<Record<'a>, Wrong> {
     let time = stamp.time(unit_ps, expected)?;
     Ok(Record { stamp: time, device, op: Op::Flush, offset: 0, length: 0, fua: false, stamp_column: stamp.column })
 }
@@ -461,6 +446,27 @@ fn flashsim(mut fields: Fields<'_>) -> Result<Record<'_>, Wrong> {
     let offset = sector.scaled(SECTOR, "a 512-byte address")?;
     let length = pages.scaled(4096, "a number of 4 KiB pages")?;
     record(op, device.bytes, (stamp, MILLISECOND, "a time in milliseconds"), (sector, offset), (pages, length))
+}
+
+fn replayer(mut fields: Fields<'_>) -> Result<Record<'_>, Wrong> {
+    let stamp = fields.need("a time in milliseconds")?;
+    let device = fields.need("a device number")?;
+    device.number("a device number")?;
+    let at = fields.need("an offset in bytes")?;
+    let size = fields.need("a size in bytes")?;
+    let kind = fields.need("0 (write) or 1 (read)")?;
+    fields.end()?;
+    let op = zero_writes(kind)?;
+    // It was recorded from a disk: anything else is not bytes.
+    let offset = at.number("an offset in bytes")?;
+    if offset % SECTOR != 0 {
+        return Err(at.wrong("an offset in bytes, a multiple of 512"));
+    }
+    let length = size.number("a size in bytes")?;
+    if length % SECTOR != 0 {
+        return Err(size.wrong("a size in bytes, a multiple of 512"));
+    }
+    record(op, device.bytes, (stamp, MILLISECOND, "a time in milliseconds"), (at, offset), (size, length))
 }
 
 fn flashnet(mut fields: Fields<'_>) -> Result<Record<'_>, Wrong> {

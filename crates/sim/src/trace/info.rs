@@ -57,6 +57,9 @@ pub struct Info {
     pub reordered: u64,
     /// Malformed lines that were skipped.
     pub skipped: u64,
+    /// Why the trace ended before its end, where what is there was used all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut_short: Option<String>,
     /// How near in time and place requests are, where it was asked for: it takes longer than all else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
@@ -99,6 +102,7 @@ pub fn info(trace: &mut Trace, with_locality: bool) -> Result<Info, SourceError>
     info.busiest = statistics.busiest(&trace.device_names());
     info.reordered = trace.reordered();
     info.skipped = trace.skipped();
+    info.cut_short = trace.cut_short();
     if let Some(extent) = trace.extent() {
         info.extent_mib = extent as f64 / MIB;
     }
@@ -125,6 +129,7 @@ fn sum_up(name: &str, source: &mut impl Source, mut statistics: Statistics) -> R
     let mut info = statistics.finish();
     info.file = name.to_owned();
     info.skipped = source.skipped();
+    info.cut_short = source.cut_short();
     Ok(info)
 }
 
@@ -246,6 +251,7 @@ impl Statistics {
             fua: self.fua,
             reordered: 0,
             skipped: 0,
+            cut_short: None,
             locality: self.locality.as_ref().map(locality::Counter::finish),
             shape: self.shape.finish(),
             busiest: Vec::new(),

@@ -1,13 +1,12 @@
 //! Bytes of a trace: a file, standard input or memory; plain, gzip or zstd, told apart by their first bytes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::bufread::GzDecoder;
-
+use super::unpack;
 use crate::workload::SourceError;
 
 /// Bytes kept of the stream: the longest line, and what detection looks at.
@@ -84,24 +83,8 @@ impl Input {
             Input::Bytes { bytes, .. } => (Box::new(io::Cursor::new(Arc::clone(bytes))), Some(bytes.len() as u64)),
         };
         let consumed = Arc::new(AtomicU64::new(0));
-        let mut counted = Counted { inner: raw, consumed: Arc::clone(&consumed) };
-        let mut magic = [0u8; 4];
-        let mut filled = 0;
-        while filled < magic.len() {
-            match counted.read(&mut magic[filled..])? {
-                0 => break,
-                read => filled += read,
-            }
-        }
-        let raw = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(magic[..filled].to_vec()).chain(counted));
-        let inner: Box<dyn Read + Send> = match magic[..filled] {
-            [0x1f, 0x8b, ..] => Box::new(Members(Some(GzDecoder::new(raw)))),
-            // A frame, or one to be skipped (RFC 8878, 3.1.2), with which pzstd begins.
-            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => {
-                Box::new(zstd::stream::read::Decoder::with_buffer(raw)?)
-            }
-            _ => Box::new(raw),
-        };
+        let counted = Counted { inner: raw, consumed: Arc::clone(&consumed) };
+        let inner = unpack::plain(Box::new(counted), &self.name(), BUFFER_BYTES)?;
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         Ok(Lines {
             inner,
@@ -111,6 +94,7 @@ impl Input {
             start: 0,
             end: 0,
             at_end: false,
+            broken: None,
             offset: 0,
             line: 0,
             too_long: false,
@@ -133,40 +117,13 @@ impl Read for Counted {
     }
 }
 
-/// What the members of a gzip file hold, one after the other. Zeroes behind a member are padding, as tapes and block devices leave
-/// it: gzip(1) passes over them as well. `None`: the end.
-struct Members<R>(Option<GzDecoder<R>>);
+/// What is said of compressed data that is cut off.
+const CUT: &str = "the compressed data ends early,";
 
-impl<R: BufRead> Read for Members<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while let Some(member) = &mut self.0 {
-            let read = member.read(buffer)?;
-            if read > 0 || buffer.is_empty() {
-                return Ok(read);
-            }
-            let Some(mut rest) = self.0.take().map(GzDecoder::into_inner) else { break };
-            if skip_zeroes(&mut rest)? {
-                self.0 = Some(GzDecoder::new(rest));
-            }
-        }
-        Ok(0)
-    }
-}
-
-/// Passes over zeroes. False: nothing else follows.
-fn skip_zeroes(input: &mut impl BufRead) -> io::Result<bool> {
-    loop {
-        let bytes = input.fill_buf()?;
-        let length = bytes.len();
-        match bytes.iter().position(|&byte| byte != 0) {
-            Some(zeroes) => {
-                input.consume(zeroes);
-                return Ok(true);
-            }
-            None if length == 0 => return Ok(false),
-            None => input.consume(length),
-        }
-    }
+/// Whether an error says that compressed data is damaged, rather than that nothing can be read.
+fn damaged(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    error.raw_os_error().is_none() && matches!(error.kind(), UnexpectedEof | InvalidData | InvalidInput | Other)
 }
 
 /// A stream of decompressed bytes, cut into lines or records in one fixed buffer.
@@ -178,6 +135,8 @@ pub(crate) struct Lines {
     start: usize,
     end: usize,
     at_end: bool,
+    /// Why nothing can be read beyond the end.
+    broken: Option<String>,
     /// Decompressed bytes before `start`.
     offset: u64,
     line: u64,
@@ -202,6 +161,11 @@ impl Lines {
         self.offset
     }
 
+    /// Why the stream ended before its end, once it was read to there: what was cut within a line is not given.
+    pub fn broken(&self) -> Option<String> {
+        self.broken.clone()
+    }
+
     /// Reads more, moving what is left to the front. False at the end or when the buffer is full.
     fn fill(&mut self) -> io::Result<bool> {
         if self.start > 0 {
@@ -217,6 +181,13 @@ impl Lines {
                     return Ok(true);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The whole lines before it are good.
+                Err(error) if damaged(&error) => {
+                    self.at_end = true;
+                    let cut = error.kind() == io::ErrorKind::UnexpectedEof;
+                    self.broken =
+                        Some(if cut { CUT.into() } else { format!("it cannot be decompressed further ({error}),") });
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -226,7 +197,7 @@ impl Lines {
     /// The first bytes, as many as the buffer holds, without taking them, and whether that is all there is.
     pub fn head(&mut self) -> io::Result<(&[u8], bool)> {
         while self.fill()? {}
-        Ok((&self.buffer[self.start..self.end], self.at_end))
+        Ok((&self.buffer[self.start..self.end], self.at_end && self.broken.is_none()))
     }
 
     /// The next line without its line feed, or `None` at the end. A line that the buffer cannot hold comes cut, with
@@ -246,7 +217,7 @@ impl Lines {
             if self.fill()? {
                 continue;
             }
-            if searched == 0 {
+            if searched == 0 || self.broken.is_some() {
                 return Ok(None);
             }
             if self.at_end {
@@ -295,7 +266,7 @@ impl Lines {
             }
         }
         let length = size.min(self.end - self.start);
-        if length == 0 {
+        if length == 0 || length < size && self.broken.is_some() {
             return Ok(None);
         }
         let start = self.start;
@@ -372,7 +343,8 @@ mod tests {
         }
         // What is no padding is not taken for it.
         let mut lines = Input::from_bytes("t", &[&gz[..], b"\0\0rubbish"].concat()).open().unwrap();
-        assert!(lines.next_line().is_err() || lines.next_line().is_err() || lines.next_line().is_err());
+        while lines.next_line().unwrap().is_some() {}
+        assert!(lines.broken().is_some());
     }
 
     #[test]
@@ -398,13 +370,28 @@ mod tests {
         }
     }
 
+    /// The whole lines before the damage are good, and it is told why there are no more.
     #[test]
-    fn corrupt_compressed_bytes_are_an_error() {
-        let mut bytes = zstd::encode_all(&b"hello hello hello"[..], 3).unwrap();
-        bytes.truncate(bytes.len() - 4);
-        let mut lines = Input::from_bytes("t", &bytes).open().unwrap();
-        assert!(lines.next_line().is_err());
+    fn damaged_compressed_bytes_give_their_whole_lines_and_the_reason() {
+        let text: Vec<u8> =
+            (0..40_000u32).flat_map(|i| format!("{}\n", i.wrapping_mul(2_654_435_761)).into_bytes()).collect();
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(&text).unwrap();
+        for whole in [gz.finish().unwrap(), zstd::encode_all(&text[..], 3).unwrap()] {
+            for part in [2, 3, 4] {
+                let mut lines = Input::from_bytes("t", &whole[..whole.len() * (part - 1) / part]).open().unwrap();
+                let mut good = 0;
+                for wanted in text.split(|&byte| byte == b'\n') {
+                    let Some(line) = lines.next_line().unwrap() else { break };
+                    assert_eq!(line, wanted);
+                    good += 1;
+                }
+                assert!((5_000..40_000).contains(&good), "{good}");
+                assert_eq!((lines.broken().unwrap().as_str(), lines.line()), (CUT, good));
+            }
+        }
         let mut lines = Input::from_bytes("t", &[0x1f, 0x8b, 1, 2, 3]).open().unwrap();
-        assert!(lines.head().is_err());
+        assert_eq!(lines.head().unwrap(), (&b""[..], false));
+        assert!(lines.broken().is_some());
     }
 }

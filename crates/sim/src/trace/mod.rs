@@ -4,8 +4,10 @@
 //! are told apart are in `docs/reference/traces.md`.
 
 mod address;
+mod columns;
 pub mod convert;
 mod detect;
+mod events;
 pub(crate) mod field;
 mod footprint;
 mod format;
@@ -15,9 +17,13 @@ mod locality;
 pub mod samples;
 pub mod shape;
 mod skew;
+mod unpack;
+
+use std::sync::Arc;
 
 use tidewater_base::Instant;
 
+pub use columns::Columns;
 pub use format::Format;
 pub use info::{Info, info};
 pub use input::Input;
@@ -25,6 +31,7 @@ pub use locality::{Locality, WrittenPages};
 pub use shape::Shape;
 
 use address::{AddressMap, Devices, Extents};
+use events::Action;
 use field::{Record, Wrong};
 use format::{LineParser, VSCSI_BYTES};
 use input::Lines;
@@ -36,10 +43,12 @@ use crate::workload::{Op, Request, Source, SourceError};
 pub struct Options {
     /// The format; `None`: told by content where that is unambiguous.
     pub format: Option<Format>,
+    /// The columns of a text in none of the formats; a format is not looked for then.
+    pub columns: Option<Arc<Columns>>,
     /// Only the requests of this device, volume or application storage unit, as the trace names it (`hm_0` for disk 0 of
     /// host hm in the MSR format).
     pub device: Option<String>,
-    /// Malformed lines are counted instead of ending the run.
+    /// Malformed lines are counted instead of ending the run, and of an archive that ends early what is there is used.
     pub skip_bad: bool,
     /// Leaves out address ranges of 1 MiB that no request touches, keeping the order of the others, so that a trace of
     /// thousands of large volumes fits on a drive of the size that it uses. Needs a file.
@@ -51,7 +60,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { format: None, device: None, skip_bad: false, compact: false, scan: true }
+        Options { format: None, columns: None, device: None, skip_bad: false, compact: false, scan: true }
     }
 }
 
@@ -73,6 +82,8 @@ pub struct TraceRequest {
 /// A trace that is being read.
 pub struct Trace {
     file: String,
+    /// What it is read from, to begin anew; the format is told.
+    from: (Input, Options),
     reader: Reader,
     devices: Devices,
     map: AddressMap,
@@ -102,6 +113,7 @@ impl Trace {
             return Err(SourceError::Unfit { file, reason: reason.into() });
         }
         let mut epoch = Epoch::new(options.skip_bad);
+        let mut from = (input.clone(), options.clone());
         let (reader, devices, map, scanned) = if options.scan && rereadable {
             let mut pass = Pass::over(input, options, epoch)?;
             if pass.epoch.moved {
@@ -115,7 +127,8 @@ impl Trace {
             let (map, extent) = extents
                 .place(&devices)
                 .map_err(|reason| SourceError::Unfit { file: file.clone(), reason: reason.to_owned() })?;
-            let mut again = Reader::open(input, &Options { format: Some(format), ..options.clone() })?;
+            from.1.format = Some(format);
+            let mut again = Reader::open(input, &from.1)?;
             again.parser.action = action;
             (again, devices, map, Some(Scanned { requests, extent }))
         } else {
@@ -124,6 +137,7 @@ impl Trace {
         };
         Ok(Trace {
             file,
+            from,
             reader,
             devices,
             map,
@@ -314,7 +328,7 @@ impl Source for Trace {
     }
 
     fn skipped(&self) -> u64 {
-        self.reader.skipped
+        self.reader.skipped.max(self.reader.skipped_before)
     }
 
     fn reordered(&self) -> u64 {
@@ -323,6 +337,25 @@ impl Source for Trace {
 
     fn extent(&self) -> Option<u64> {
         self.scanned.map(|scanned| scanned.extent)
+    }
+
+    fn cut_short(&self) -> Option<String> {
+        self.reader.cut_short.clone()
+    }
+
+    fn rewind(&mut self) -> Result<bool, SourceError> {
+        let (input, options) = &self.from;
+        if self.scanned.is_none() {
+            return Ok(false);
+        }
+        let mut reader = Reader::open(input, options)?;
+        reader.parser.action = self.reader.parser.action;
+        // What was skipped or missed is so each time, and counts once.
+        reader.skipped_before = self.reader.skipped.max(self.reader.skipped_before);
+        self.reader = reader;
+        self.epoch = self.epoch.settled();
+        (self.last, self.requests) = (Instant::ZERO, 0);
+        Ok(true)
     }
 
     fn place(&self) -> Option<String> {
@@ -346,21 +379,46 @@ struct Reader {
     parser: LineParser,
     skip_bad: bool,
     skipped: u64,
+    /// The same of an earlier pass over the same trace.
+    skipped_before: u64,
+    /// Why the trace ended before its end.
+    cut_short: Option<String>,
 }
 
 impl Reader {
     fn open(input: &Input, options: &Options) -> Result<Reader, SourceError> {
         let mut lines = input.open()?;
-        let format = match options.format {
-            Some(format) => format,
-            None => detect::detect(input, &mut lines)?,
+        let format = match (&options.columns, options.format) {
+            (Some(_), _) => Format::Columns,
+            (None, Some(format)) => format,
+            (None, None) => detect::detect(input, &mut lines)?,
         };
-        let mut parser = LineParser::new(format);
-        if format == Format::Blkparse {
+        let mut parser = LineParser::new(format, options.columns.clone());
+        if matches!(format, Format::Blkparse | Format::Ftrace) {
             let (head, _) = lines.head().map_err(|error| input.io_error(&error))?;
-            parser.action = detect::blkparse_action(head.split(|&byte| byte == b'\n'));
+            parser.action = Action::of_lines(head.split(|&byte| byte == b'\n'));
         }
-        Ok(Reader { file: input.name(), format, lines, parser, skip_bad: options.skip_bad, skipped: 0 })
+        Ok(Reader {
+            file: input.name(),
+            format,
+            lines,
+            parser,
+            skip_bad: options.skip_bad,
+            skipped: 0,
+            skipped_before: 0,
+            cut_short: None,
+        })
+    }
+
+    /// The end of the stream: an error where it is not that of the trace.
+    fn end(&mut self) -> Option<SourceError> {
+        let reason = self.lines.broken()?;
+        let lines = self.lines.line();
+        if self.skip_bad {
+            self.cut_short = Some(format!("{reason} after line {lines}"));
+            return None;
+        }
+        Some(SourceError::CutShort { file: self.file.clone(), lines, reason })
     }
 
     /// The next request of the chosen devices, as `each` makes it of the device and the record. What
@@ -376,7 +434,7 @@ impl Reader {
             let next = if binary { self.lines.next_record(VSCSI_BYTES) } else { self.lines.next_line() };
             let bytes = match next {
                 Ok(Some(bytes)) => bytes,
-                Ok(None) => return None,
+                Ok(None) => return self.end().map(Err),
                 Err(error) => {
                     return Some(Err(SourceError::Io { file: self.file.clone(), reason: error.to_string() }));
                 }

@@ -27,6 +27,7 @@ pub const SAMPLES: &[(&str, &[u8])] = &[
     sample!("sample.mqsim64"),
     sample!("sample.ssdsim"),
     sample!("sample.flashsim"),
+    sample!("sample.replayer"),
     sample!("sample.flashnet.csv"),
     sample!("sample.wiscsee"),
     sample!("sample.blkparse"),
@@ -35,6 +36,8 @@ pub const SAMPLES: &[(&str, &[u8])] = &[
     sample!("sample.systor17.csv"),
     sample!("sample.tencent.csv"),
     sample!("sample.alibaba.csv"),
+    sample!("sample.biosnoop"),
+    sample!("sample.ftrace"),
     sample!("sample.vscsi"),
     sample!("sample.msr.csv.gz"),
     sample!("bad-line.spc"),
@@ -52,6 +55,7 @@ pub const FORMATS: &[(&str, Format, &[u8])] = &[
     sample!("sample.mqsim64", Mqsim64),
     sample!("sample.ssdsim", Ssdsim),
     sample!("sample.flashsim", Flashsim),
+    sample!("sample.replayer", Replayer),
     sample!("sample.flashnet.csv", Flashnet),
     sample!("sample.wiscsee", Wiscsee),
     sample!("sample.blkparse", Blkparse),
@@ -60,6 +64,8 @@ pub const FORMATS: &[(&str, Format, &[u8])] = &[
     sample!("sample.systor17.csv", Systor17),
     sample!("sample.tencent.csv", Tencent),
     sample!("sample.alibaba.csv", Alibaba),
+    sample!("sample.biosnoop", Biosnoop),
+    sample!("sample.ftrace", Ftrace),
     sample!("sample.vscsi", Vscsi),
 ];
 

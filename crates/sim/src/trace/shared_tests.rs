@@ -78,7 +78,7 @@ const ROWS: [Row; 17] = [
         "1.080",
         "44.7",
     ),
-    ("tencent_cloud_block_sample50000.csv", Format::Tencent, true, 50_000, "29.66", "51.0", "7.5", "-", "1360"),
+    ("tencent_cloud_block_sample50000.csv", Format::Tencent, false, 50_000, "29.66", "51.0", "7.5", "-", "1360"),
     ("cloudphysics_2h_113872.vscsi", Format::Vscsi, true, 113_872, "36.07", "58.7", "26.0", "63.23", "1052"),
     ("ycsb_rocksdb_ssdtrace_sample.blkparse", Format::Blkparse, true, 1_695, "114.2", "0.0", "1.6", "0.401", "189"),
     ("wiscsee_sqlite_wal_ext4.ftlsim.txt", Format::Wiscsee, true, 5_007, "13.48", "99.9", "6.73", "0.282", "8.5"),
@@ -160,8 +160,9 @@ fn thousands_of_volumes_fit_when_compact() {
         return;
     };
     let input = Input::Path(folder.join("tencent_cloud_block_sample50000.csv.zst"));
-    let whole = Trace::open(&input, &Options::default()).unwrap();
-    let mut compact = Trace::open(&input, &Options { compact: true, ..Options::default() }).unwrap();
+    let options = Options { format: Some(Format::Tencent), ..Options::default() };
+    let whole = Trace::open(&input, &options).unwrap();
+    let mut compact = Trace::open(&input, &Options { compact: true, ..options }).unwrap();
     use crate::workload::Source;
     let (all, touched) = (whole.extent().unwrap(), compact.extent().unwrap());
     assert!(all > 70 << 40 && touched < 40 << 30, "{all} {touched}");

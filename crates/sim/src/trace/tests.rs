@@ -31,8 +31,30 @@ fn a_bad_line_names_file_line_column_and_what_was_expected() {
         (Format::Msr, "1,h,0,Red,0,512,1\n", "t:1:7: expected Read or Write, found \"Red\""),
         (
             Format::Etw,
-            "DiskRead, 1, p, 1, 2, 0x0, zz, 1, 0\n",
-            "t:1:28: expected a hexadecimal size in bytes, found \"zz\"",
+            "DiskRead, 1, p ( 1), 1, 0x2, 0x0, zz, 1, 0\n",
+            "t:1:35: expected a hexadecimal size in bytes, found \"zz\"",
+        ),
+        (
+            Format::Etw,
+            "DiskRead, 1, a, b, 1, 0x2, 0x0, 0x200, 1, 0\n",
+            "t:1:14: expected a process and its number, as in name ( 12), found \"a\"",
+        ),
+        // Columns that have slipped.
+        (
+            Format::Etw,
+            "DiskRead, 1, a ( 1), b, 0x2, 0x0, 0x200, 1, 0\n",
+            "t:1:22: expected a thread, which is a number, found \"b\"",
+        ),
+        (Format::Replayer, "0.5 1 8 8 0\n", "t:1:7: expected an offset in bytes, a multiple of 512, found \"8\""),
+        (
+            Format::Biosnoop,
+            "0.5 a 1 sda W 8 4096 0.1\n",
+            "t:1:1: expected biosnoop's heading: TIME(s) COMM PID DISK T SECTOR BYTES, found \"0.5\"",
+        ),
+        (
+            Format::Ftrace,
+            "a-1 [0] d. 1.5: block_rq_issue: 8,0 WS 4096 () x + 8 [a]\n",
+            "t:1:48: expected a sector, found \"x\"",
         ),
         (Format::Disksim, "1.5 0 1 8 q\n", "t:1:11: expected flags (hexadecimal), found \"q\""),
         (Format::Mqsim, "1.5 0 1 8 0\n", "t:1:1: expected an arrival in whole nanoseconds, found \"1.5\""),
@@ -147,13 +169,21 @@ fn formats_that_differ_in_units_only_have_to_be_named() {
     assert_eq!(refuse("938513000 4 264719034 16 0\n"), ["disksim", "mqsim", "mqsim64", "ssdsim"]);
     assert_eq!(refuse("0 0 264719034 16 0\n"), ["disksim", "mqsim", "mqsim64", "ssdsim", "flashsim"]);
     assert_eq!(refuse("26.214000\t0\t303574\t1\t0\n"), ["disksim", "flashsim"]);
-    // Flags beyond bit 0, or a device other than 0 with a fraction of a millisecond, are DiskSim's alone.
-    for text in ["1.5 0 1 8 3\n", "1.5 2 1 8 1\n"] {
-        assert_eq!(
-            Trace::open(&Input::from_bytes("t", text.as_bytes()), &Options::default()).unwrap().format(),
-            Format::Disksim
-        );
-    }
+    // A fraction of a millisecond with a device other than 0, or other flags, are no proof either: other recorders
+    // write them too.
+    assert_eq!(refuse("1.5 2 1 8 1\n"), ["disksim"]);
+    assert_eq!(refuse("1.5 0 1 8 3\n"), ["disksim"]);
+    // Bytes, taken for DiskSim's blocks before.
+    assert_eq!(refuse("0.034 1 1048576 4096 1\n1.934 1 8192 65536 0\n3.101 2 65536 8192 1\n"), ["disksim", "replayer"]);
+    // Five numbers with commas, in which a digit may mean one thing or the other.
+    assert_eq!(refuse("1538323200,4247200,128,1,1058\n"), ["tencent"]);
+}
+
+#[test]
+fn numbers_alone_are_refused_with_the_ways_to_name_them() {
+    let input = Input::from_bytes("t", b"0.034 1 1048576 4096 1\n");
+    let error = Trace::open(&input, &Options::default()).err().unwrap().to_string();
+    assert!(error.contains("--format: disksim, replayer") && error.contains("--columns"), "{error}");
 }
 
 #[test]
@@ -291,11 +321,140 @@ fn gzip_and_zstd_read_like_plain_text() {
         std::iter::from_fn(|| trace.next()).map(|r| r.unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(all(&text).len(), 2_000);
-    assert_eq!(all(&text), all(&gz.finish().unwrap()));
+    let gz = gz.finish().unwrap();
+    assert_eq!(all(&text), all(&gz));
     assert_eq!(all(&text), all(&zst));
-    // Cut in the middle, both say so.
-    let cut = Trace::open(&Input::from_bytes("t", &zst[..zst.len() / 2]), &Options::default());
-    assert!(cut.is_err());
+    // Cut in the middle: how far it goes is said, and what is there can be used.
+    let cut = Input::from_bytes("t", &gz[..gz.len() / 2]);
+    let error = Trace::open(&cut, &Options::default()).err().unwrap().to_string();
+    assert!(
+        error.starts_with("t: the compressed data ends early, after ") && error.ends_with(" whole lines"),
+        "{error}"
+    );
+    let lines: usize = error.split(' ').nth_back(2).unwrap().replace(',', "").parse().unwrap();
+    let options = Options { skip_bad: true, ..Options::default() };
+    let mut trace = Trace::open(&cut, &options).unwrap();
+    let info = info(&mut trace, false).unwrap();
+    assert_eq!((info.requests, info.skipped), (lines as u64, 0));
+    assert_eq!(info.cut_short, Some(format!("the compressed data ends early, after line {lines}")));
+    let piped = Options { scan: false, ..options };
+    let mut trace = Trace::open(&cut, &piped).unwrap();
+    assert_eq!(std::iter::from_fn(|| trace.next()).count(), lines);
+    assert!(trace.cut_short().is_some());
+}
+
+#[test]
+fn a_process_with_a_comma_in_its_name_moves_no_column() {
+    let text = "BeginHeader\n DiskRead, TimeStamp, Process Name ( PID)\nEndHeader\n \
+                DiskRead, 1000, index (  12), 34, 0x8b2f1a10, 0x0010000000, 0x00001000, 200, 0, 0x06, 200\n\
+                DiskWrite, 2000, Backup, (x86), v2.exe (  13), 35, 0x8b2f1a20, 0x10001000, 0x00001000, 210, 0, 0x06, 1\n";
+    let seen: Vec<_> = read(text, &Options::default()).iter().map(|r| (r.op, r.offset, r.length)).collect();
+    assert_eq!(seen, [(Op::Read, 0x1000_0000, 4_096), (Op::Write, 0x1000_1000, 4_096)]);
+}
+
+#[test]
+fn comments_and_headings_are_passed_over_in_every_text() {
+    for &(name, format, bytes) in samples::FORMATS {
+        if format == Format::Vscsi {
+            continue;
+        }
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.insert(0, "# recorded by hand");
+        lines.insert(0, "");
+        lines.insert(lines.len() / 2, "  # a pause");
+        let own_heading = ["fio", "etw", "blkparse", "biosnoop", "ftrace", "systor17"];
+        if !own_heading.iter().any(|format| name.contains(format)) {
+            lines.insert(2, "device_id,opcode, offset length,timestamp");
+        }
+        let options = Options { format: Some(format), ..Options::default() };
+        let count = |text: &str, options: &Options| read(text, options).len();
+        let commented = lines.join("\n");
+        assert_eq!(count(&commented, &options), count(&text, &options), "{name}");
+        if !format.is_bare() {
+            assert_eq!(count(&commented, &Options::default()), count(&text, &options), "{name}");
+        }
+    }
+    // Two headings are one too many, and a number is no name.
+    let heading = "0,0,512,a,0.0\n";
+    assert!(
+        Trace::open(
+            &Input::from_bytes("t", heading.as_bytes()),
+            &Options { format: Some(Format::Spc), ..Options::default() }
+        )
+        .is_err()
+    );
+    let twice = "a,b,c,d,e\na,b,c,d,e\n0,0,512,w,0.0\n";
+    assert!(error_of(Format::Spc, twice).starts_with("t:2:1: "), "{}", error_of(Format::Spc, twice));
+}
+
+#[test]
+fn wide_text_is_read_as_any_other() {
+    let text =
+        "128166372003061629,hm,0,Read,383496192,32768,413\r\n128166372016382155,hm,0,Write,2822144,65536,327\r\n";
+    let wide: Vec<u8> = std::iter::once(0xfeff).chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    let mut trace = Trace::open(&Input::from_bytes("t", &wide), &Options::default()).unwrap();
+    assert_eq!((trace.format(), trace.expected_requests()), (Format::Msr, Some(2)));
+    assert_eq!(trace.next().unwrap().unwrap().offset, 383_496_192);
+}
+
+#[test]
+fn commands_that_pass_through_are_no_requests() {
+    let text = "  8,0 1 1 0.000000000 4022 Q R 36 (12 01 83 00 24 00 ..) [scsi_id]\n\
+                  8,0 1 4 0.000210000    0 C R (12 01 83 00 24 00 ..) [0]\n\
+                  8,0 1 5 0.001000000  611 Q WS 64 + 8 [dbwriter]\n\
+                  8,0 1 7 0.001900000    0 C WS 64 + 8 [0]\n\
+                  8,0 1 8 0.002000000  611 Q R 128 + 16 [dbwriter]\n\
+                  8,0 1 9 0.002900000    0 C R 128 + 16 [0]\n";
+    let seen = |text: &str| read(text, &Options::default()).iter().map(|r| (r.op, r.offset / 512)).collect::<Vec<_>>();
+    assert_eq!(seen(text), [(Op::Write, 64), (Op::Read, 128)]);
+    // Of completions alone, these are the requests.
+    let completions: String =
+        text.lines().filter(|line| line.contains(" C ")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(seen(&completions), [(Op::Write, 64), (Op::Read, 128)]);
+}
+
+#[test]
+fn block_events_of_ftrace_and_perf_are_read() {
+    let ftrace = "# tracer: nop\n#\n#   TASK-PID CPU# ||||| TIMESTAMP  FUNCTION\n\
+                  kworker/4 H-12 [001] d..1. 1234.567890: block_rq_issue: 259,0 WS 4096 () 81920 + 8 [kworker/4 H]\n\
+                  a-3012 [001] d..1. 1234.567891: block_rq_issue: 8,0 R 36 (12 01 83 00) 0 + 0 [scsi_id]\n\
+                  a-3012 [001] d..1. 1234.567892: block_rq_complete: 259,0 WS () 81920 + 8 [0]\n\
+                  a-3012 [001] d..1. 1234.567893: sched_switch: prev_comm=a ==> next_comm=b\n\
+                  a-3012 [001] d..1. 1234.568890: block_rq_issue: 259,0 RF 16384 () 2048 + 32 none,0,0 [dbwriter]\n\
+                  a-3012 [001] d..1. 1234.568891: block_rq_issue: 259,0 FF 0 () 0 + 0 [dbwriter]\n";
+    let seen = |text: &str| {
+        let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &Options::default()).unwrap();
+        assert_eq!(trace.format(), Format::Ftrace);
+        let all: Vec<Request> = std::iter::from_fn(|| trace.next()).map(|r| r.unwrap()).collect();
+        all.iter().map(|r| (r.op, r.offset / 512, r.length / 512, r.arrival.as_ps() / 1_000_000)).collect::<Vec<_>>()
+    };
+    let wanted = [(Op::Write, 81_920, 8, 0), (Op::Read, 2_048, 32, 1_000), (Op::Flush, 0, 0, 1_001)];
+    assert_eq!(seen(ftrace), wanted);
+    let perf =
+        ftrace.replace("block_rq_issue:", "block:block_rq_issue:").replace("a-3012 [001] d..1.", "a  3012 [001]");
+    assert_eq!(seen(&perf), wanted);
+    let queued = "fio 7 [000] 5.000001: block:block_bio_queue: 8,16 W 64 + 8 [fio]\n\
+                  fio 7 [000] 5.000002: block:block_rq_issue: 8,16 W 4096 () 64 + 8 [fio]\n";
+    assert_eq!(seen(queued), [(Op::Write, 64, 8, 0)]);
+    let completed = "fio-7 [000] d.. 5.000001: block_rq_complete: 8,16 W () 64 + 8 [0]\n";
+    assert_eq!(seen(completed), [(Op::Write, 64, 8, 0)]);
+}
+
+#[test]
+fn biosnoop_is_read_by_its_heading() {
+    for (more, last) in [("LAT(ms)", "0.21"), ("QUE(ms) LAT(ms)", "0.01 0.21")] {
+        let text = format!(
+            "TIME(s)     COMM           PID     DISK      T SECTOR     BYTES  {more}\n\
+             0.000000    dbwriter       4311    nvme0n1   W 2048       8192   {last}\n\
+             0.004100    my writer 2    912     nvme0n1   W 113638304  425984 {last}\n\
+             0.005200    jbd2/nvme0n1-8 422     sda       RA 4565264   331776 {last}\n"
+        );
+        let mut trace = Trace::open(&Input::from_bytes("t", text.as_bytes()), &Options::default()).unwrap();
+        assert_eq!((trace.format(), trace.devices()), (Format::Biosnoop, 2));
+        let info = info(&mut trace, false).unwrap();
+        assert_eq!((info.requests, info.read_bytes, info.written_bytes), (3, 331_776, 434_176));
+    }
 }
 
 /// Reads to the end whatever it is; only a panic or a hang would fail.
@@ -315,7 +474,7 @@ proptest! {
         compact: bool,
     ) {
         let format = Some(Format::ALL[format]);
-        exhaust(&bytes, &Options { format, skip_bad, scan, compact, device: None });
+        exhaust(&bytes, &Options { format, skip_bad, scan, compact, ..Options::default() });
         exhaust(&bytes, &Options { skip_bad, scan, compact, ..Options::default() });
     }
 

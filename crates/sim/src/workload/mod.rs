@@ -7,8 +7,10 @@ pub mod job;
 pub mod like;
 pub mod log;
 pub mod permutation;
+pub mod repeat;
 pub mod slice;
 pub mod synth;
+pub mod together;
 pub mod zipf;
 
 use std::fmt;
@@ -16,8 +18,10 @@ use std::fmt;
 use tidewater_base::Instant;
 
 pub use job::{JobError, JobSource, JobSpec, ThreadSource, ThreadSpec};
+pub use repeat::Repeat;
 pub use slice::Slice;
 pub use synth::{Synth, SynthSpec};
+pub use together::Together;
 
 use crate::trace::Trace;
 
@@ -122,6 +126,15 @@ pub enum SourceError {
         /// What the system said.
         reason: String,
     },
+    /// The file ends, or cannot be decompressed further, before its end.
+    CutShort {
+        /// The file, as the user named it.
+        file: String,
+        /// Whole lines (or records) before that.
+        lines: u64,
+        /// What ends it.
+        reason: String,
+    },
     /// No request in it.
     Empty {
         /// The file, as the user named it.
@@ -162,6 +175,10 @@ impl fmt::Display for SourceError {
                 write!(f, "{file}: at byte {offset}: expected {expected}, found {found}")
             }
             SourceError::Io { file, reason } => write!(f, "{file}: {reason}"),
+            SourceError::CutShort { file, lines, reason } => {
+                let lines = tidewater_report::units::plural_exact(*lines, "whole line");
+                write!(f, "{file}: {reason} after {lines}")
+            }
             SourceError::Empty { file, skipped: 0 } => write!(f, "{file}: the trace holds no request"),
             SourceError::Empty { file, skipped } => {
                 let were = if *skipped == 1 { "was" } else { "were" };
@@ -170,13 +187,14 @@ impl fmt::Display for SourceError {
             }
             SourceError::Ambiguous { file, candidates } => write!(
                 f,
-                "{file}: its lines fit several formats that differ in units or in which digit means write; choose one with \
-                 --format: {}",
+                "{file}: its lines hold numbers alone, which tell neither their units nor which digit means write; choose \
+                 the format with --format: {}; or name its columns, as in --columns time_ms,device,sector,sectors,op_1r",
                 candidates.join(", ")
             ),
             SourceError::Unrecognized { file, found } => write!(
                 f,
-                "{file}: not a trace in a known format (found {found}); name the format with --format: {}",
+                "{file}: not a trace in a known format (found {found}); name its columns with --columns, as in \
+                 time_us,op,offset,bytes,device, or its format with --format: {}",
                 crate::trace::Format::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", ")
             ),
             SourceError::Unfit { file, reason } => write!(f, "{file}: {reason}"),
@@ -204,6 +222,19 @@ pub trait Source {
     /// Malformed lines that were counted and skipped.
     fn skipped(&self) -> u64 {
         0
+    }
+
+    /// Why the trace ended before its end, as far as it was read; `None`: it did not.
+    fn cut_short(&self) -> Option<String> {
+        None
+    }
+
+    /// Begins anew with the first request; false where it can be read only once.
+    ///
+    /// # Errors
+    /// When what it is read from cannot be opened again.
+    fn rewind(&mut self) -> Result<bool, SourceError> {
+        Ok(false)
     }
 
     /// Requests so far that were stamped earlier than one before them, and arrive with it.
@@ -254,6 +285,10 @@ pub enum Workload {
     Job(Box<JobSource>),
     /// A part of one of these.
     Slice(Box<Slice<Workload>>),
+    /// One of these several times, one pass behind the other.
+    Repeat(Box<Repeat<Workload>>),
+    /// Several of these at once.
+    Together(Box<Together<Workload>>),
 }
 
 macro_rules! each {
@@ -263,6 +298,8 @@ macro_rules! each {
             Workload::Synth($source) => $call,
             Workload::Job($source) => $call,
             Workload::Slice($source) => $call,
+            Workload::Repeat($source) => $call,
+            Workload::Together($source) => $call,
         }
     };
 }
@@ -283,6 +320,14 @@ impl Source for Workload {
 
     fn skipped(&self) -> u64 {
         each!(self, source => source.skipped())
+    }
+
+    fn cut_short(&self) -> Option<String> {
+        each!(self, source => source.cut_short())
+    }
+
+    fn rewind(&mut self) -> Result<bool, SourceError> {
+        each!(self, source => source.rewind())
     }
 
     fn reordered(&self) -> u64 {

@@ -72,6 +72,15 @@ impl<S: Source> Source for Slice<S> {
         self.source.skipped()
     }
 
+    fn cut_short(&self) -> Option<String> {
+        self.source.cut_short()
+    }
+
+    fn rewind(&mut self) -> Result<bool, SourceError> {
+        (self.position, self.first) = (0, None);
+        self.source.rewind()
+    }
+
     fn reordered(&self) -> u64 {
         self.source.reordered()
     }

@@ -62,6 +62,11 @@ impl JobSource {
         self.threads
     }
 
+    /// The section of the thread that reaches the highest address.
+    pub fn largest(&self) -> Option<&str> {
+        self.threads.iter().max_by_key(|thread| thread.extent()).map(ThreadSource::name)
+    }
+
     /// Requests outstanding at once, over all threads.
     pub fn iodepth(&self) -> u32 {
         self.threads.iter().fold(0, |sum: u32, thread| sum.saturating_add(thread.iodepth))

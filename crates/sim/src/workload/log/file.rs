@@ -115,10 +115,14 @@ impl LogFile {
         loop {
             let line = match self.lines.next_line() {
                 Ok(Some(line)) => line,
-                Ok(None) if self.writes == 0 => {
-                    return Err(SourceError::Empty { file: self.file.clone(), skipped: 0 });
+                Ok(None) => {
+                    let file = self.file.clone();
+                    return match self.lines.broken() {
+                        Some(reason) => Err(SourceError::CutShort { file, lines: self.lines.line(), reason }),
+                        None if self.writes == 0 => Err(SourceError::Empty { file, skipped: 0 }),
+                        None => Ok(None),
+                    };
                 }
-                Ok(None) => return Ok(None),
                 Err(error) => return Err(SourceError::Io { file: self.file.clone(), reason: error.to_string() }),
             };
             // A byte order mark is no part of the first field.
