@@ -12,7 +12,7 @@ use tidewater_report::record::{self, WorkloadKind};
 use tidewater_report::units;
 use tidewater_sim::run::Pacing;
 use tidewater_sim::trace::{Input, Options, Trace};
-use tidewater_sim::workload::job::{Access, Amount, Distribution, ThreadSpec};
+use tidewater_sim::workload::job::{Access, Amount, Distribution, Order, ThreadSpec};
 use tidewater_sim::workload::{JobSpec, Repeat, Source, Together, Workload};
 
 /// What a drive is given to do.
@@ -179,7 +179,7 @@ fn together(sources: Vec<Workload>) -> Result<Workload, Failure> {
 }
 
 fn is_paced(thread: &ThreadSpec) -> bool {
-    thread.rate.is_some() || thread.rate_iops.is_some()
+    thread.rate.iter().chain(&thread.rate_iops).any(Option::is_some)
 }
 
 fn open_job(spec: &JobSpec, text: &str, given: &args::Load, profile: &Profile, seed: u64) -> Result<Load, Failure> {
@@ -245,9 +245,14 @@ fn describe(spec: &JobSpec, depth: u32) -> String {
         Access::Write => "writes",
         Access::Trim => "deallocations",
         Access::Mixed => "reads and writes",
+        Access::TrimWrite => "deallocations and writes",
     };
-    let order = if thread.random { "random" } else { "sequential" };
-    let used = usize::from(thread.access == Access::Write) + 2 * usize::from(thread.access == Access::Trim);
+    let order = if matches!(thread.order, Order::Random { .. }) { "random" } else { "sequential" };
+    let used = match thread.access {
+        Access::Read | Access::Mixed => 0,
+        Access::Write => 1,
+        Access::Trim | Access::TrimWrite => 2,
+    };
     let size = match thread.blocks[used].0[..] {
         [(bytes, _)] => units::bytes(bytes),
         _ => "mixed sizes".to_owned(),
@@ -256,8 +261,15 @@ fn describe(spec: &JobSpec, depth: u32) -> String {
     if thread.access == Access::Mixed {
         words[0] += &format!(", {} % reads", thread.read_percent);
     }
-    if let Distribution::Zipf(exponent) = thread.distribution {
-        words.push(format!("zipf {exponent}"));
+    words.extend(match &thread.distribution {
+        Distribution::Uniform => None,
+        Distribution::Zipf(exponent) => Some(format!("zipf {exponent}")),
+        Distribution::Pareto(power) => Some(format!("pareto {power}")),
+        Distribution::Normal(deviation) => Some(format!("normal {deviation} %")),
+        Distribution::Zoned(_) => Some("zoned".to_owned()),
+    });
+    if thread.verify {
+        words.push("read back at the end".to_owned());
     }
     if let Some(Amount::Bytes(bytes)) = thread.size {
         words.push(format!("over {}", units::bytes(bytes)));

@@ -2,9 +2,11 @@
 
 use tidewater_base::{Duration, Instant, Rng};
 
-use super::{Access, BlockSizes, Distribution, JobError, ThreadSpec};
-use crate::workload::permutation::Permutation;
-use crate::workload::zipf::Zipf;
+use super::pace::Pace;
+use super::read_back::ReadBack;
+use super::scatter::Scatter;
+use super::sizes::Sizes;
+use super::{Access, Amount, JobError, Order, ThreadSpec};
 use crate::workload::{Op, Request, Source, SourceError};
 
 /// The requests of all threads of a job.
@@ -186,57 +188,6 @@ impl Source for JobSource {
     }
 }
 
-/// Where random requests go, prepared.
-enum Scatter {
-    /// Every block once in a pseudo-random order, then all again in another order.
-    Map { order: Permutation, next: u64, passes: u64, key: u64 },
-    /// Any block at any time.
-    Uniform,
-    /// Popular blocks more often; the permutation puts ranks anywhere.
-    Zipf(Box<Zipf>, Permutation),
-}
-
-/// Sizes of requests, prepared: cumulative shares as thresholds of 64 random bits.
-struct Sizes(Vec<(u64, u64)>);
-
-impl Sizes {
-    fn new(blocks: &BlockSizes) -> Sizes {
-        let mut sum = 0.0;
-        let mut thresholds: Vec<(u64, u64)> = blocks
-            .0
-            .iter()
-            .map(|&(bytes, share)| {
-                sum += share;
-                (tidewater_base::rng::probability_threshold(sum / 100.0), bytes)
-            })
-            .collect();
-        if let Some(last) = thresholds.last_mut() {
-            last.0 = u64::MAX;
-        }
-        Sizes(thresholds)
-    }
-
-    #[inline]
-    fn draw(&self, rng: &mut Rng) -> u64 {
-        if let [(_, bytes)] = self.0[..] {
-            return bytes;
-        }
-        let draw = rng.next_u64();
-        self.0.iter().find(|(threshold, _)| draw <= *threshold).map_or(512, |(_, bytes)| *bytes)
-    }
-
-    fn mean(blocks: &BlockSizes) -> f64 {
-        blocks.0.iter().map(|(bytes, share)| *bytes as f64 * share / 100.0).sum()
-    }
-}
-
-/// What a rate allows.
-struct Pace {
-    rate: Option<u64>,
-    rate_iops: Option<u64>,
-    bytes: u64,
-}
-
 /// Flushes behind so many writes, by either of two intervals: one where both are due.
 fn flushes(intervals: [u64; 2], writes: u64) -> u64 {
     let of = |every: u64| writes.checked_div(every).unwrap_or(0);
@@ -253,56 +204,69 @@ fn flushes(intervals: [u64; 2], writes: u64) -> u64 {
 }
 
 /// The requests of one thread.
+#[derive(Clone)]
 pub struct ThreadSource {
     name: String,
     iodepth: u32,
     runtime: Option<Duration>,
     access: Access,
     read_threshold: u64,
-    /// Below this, a random thread continues where it was; zero: never.
-    continue_threshold: u64,
-    random: bool,
+    /// Below these, a random read, write or trim continues where it was; zero: never.
+    continue_thresholds: [u64; 3],
+    order: Order,
+    /// Of a random thread, requests that follow in sequence before the next place is drawn.
+    run_left: u64,
     scatter: Scatter,
     sizes: [Sizes; 3],
-    /// The smallest block: what offsets are multiples of.
+    /// What random offsets are multiples of: the smallest block, or what the job says.
     unit: u64,
     units: u64,
     base: u64,
     size: u64,
     /// Where the last read, write and trim ended, relative to the base.
     positions: [u64; 3],
+    /// What was trimmed and is to be written: its place, relative to the base, and its size.
+    trimmed: Option<(u64, u64)>,
     requests_left: u64,
     bytes_left: u64,
+    /// Whether it begins again at the end of its region: not where one pass over it is all that was asked for.
+    wraps: bool,
     flush_intervals: [u64; 2],
     writes: u64,
     flush_due: bool,
+    flush_at_end: bool,
     fua: bool,
     pace: Option<Pace>,
     rng: Rng,
     issued: u64,
     expected: Option<u64>,
+    read_back: Option<ReadBack>,
 }
 
-impl ThreadSource {
-    pub(super) fn new(
-        spec: &ThreadSpec,
-        number: usize,
-        capacity: Option<u64>,
-        seed: u64,
-    ) -> Result<ThreadSource, JobError> {
+/// What of a region a thread has.
+struct Region {
+    base: u64,
+    size: u64,
+    unit: u64,
+}
+
+impl Region {
+    fn of(spec: &ThreadSpec, used: &[usize], capacity: Option<u64>) -> Result<Region, JobError> {
         let wrong = |reason: String| JobError { place: format!("job \"{}\"", spec.name), reason };
         let unknown = || wrong("size is missing or a percentage, and the drive's size is not given".into());
-        let base = spec.offset.of(capacity).ok_or_else(unknown)?;
-        let used: &[usize] = match spec.access {
-            Access::Read => &[0],
-            Access::Write => &[1],
-            Access::Trim => &[2],
-            Access::Mixed => &[0, 1],
-        };
+        let far = || wrong("offset passes 2^64 bytes".into());
         let all = || used.iter().flat_map(|&at| spec.blocks[at].0.iter().map(|(bytes, _)| *bytes));
-        let (unit, largest) = (all().min().unwrap_or(4096), all().max().unwrap_or(4096));
-        let base = base.checked_add(spec.offset_shift).map(|base| base - base % unit);
-        let base = base.ok_or_else(|| wrong("offset passes 2^64 bytes".into()))?;
+        let (least, largest) = (all().min().unwrap_or(4096), all().max().unwrap_or(4096));
+        let shift = spec.increment.of(capacity).ok_or_else(unknown)?.checked_mul(spec.clone);
+        let mut base = spec.offset.of(capacity).ok_or_else(unknown)?;
+        base = shift.and_then(|shift| base.checked_add(shift)).ok_or_else(far)?;
+        let is_share = |amount: Amount| matches!(amount, Amount::Percent(percent) if percent > 0.0);
+        if is_share(spec.offset) || is_share(spec.increment) {
+            // Of a share of the drive, the next place that blocks begin at, as in fio.
+            base = base.checked_next_multiple_of(spec.offset_align.unwrap_or(least)).ok_or_else(far)?;
+        } else if base % 512 != 0 {
+            return Err(wrong(format!("offset {base} is not a multiple of 512 bytes")));
+        }
         let size = match spec.size {
             Some(size) => size.of(capacity).ok_or_else(unknown)?,
             None => capacity.ok_or_else(unknown)?.saturating_sub(base),
@@ -313,25 +277,42 @@ impl ThreadSource {
         if size < largest {
             return Err(wrong(format!("its region of {size} bytes is smaller than a request of {largest} bytes")));
         }
+        let unit = spec.align.unwrap_or(least);
+        if size < unit {
+            return Err(wrong(format!("its region of {size} bytes is smaller than its blockalign of {unit} bytes")));
+        }
+        // What no block fits into at the end is left out, as in fio.
+        Ok(Region { base, size: size - size % least, unit })
+    }
+}
+
+impl ThreadSource {
+    pub(super) fn new(
+        spec: &ThreadSpec,
+        number: usize,
+        capacity: Option<u64>,
+        seed: u64,
+    ) -> Result<ThreadSource, JobError> {
+        let wrong = |reason: String| JobError { place: format!("job \"{}\"", spec.name), reason };
+        let used: &[usize] = match spec.access {
+            Access::Read => &[0],
+            Access::Write => &[1],
+            Access::Trim | Access::TrimWrite => &[2],
+            Access::Mixed => &[0, 1],
+        };
+        let Region { base, size, unit } = Region::of(spec, used, capacity)?;
         let units = size / unit;
         let seed = spec.seed.unwrap_or(seed).wrapping_add((number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let scatter = match spec.distribution {
-            _ if !spec.random => Scatter::Uniform,
-            Distribution::Zipf(theta) => {
-                // The popular blocks are the same for every thread and clone.
-                Scatter::Zipf(Box::new(Zipf::new(units, theta)), Permutation::new(units, spec.seed.unwrap_or(0)))
-            }
-            Distribution::Uniform if spec.random_map => {
-                Scatter::Map { order: Permutation::new(units, seed), next: 0, passes: 0, key: seed }
-            }
-            Distribution::Uniform => Scatter::Uniform,
+        let scatter = match spec.order {
+            Order::Sequential { .. } => Scatter::Uniform,
+            Order::Random { .. } => Scatter::new(spec, units, unit, seed).map_err(wrong)?,
         };
         // Without any limit a thread covers its region once, as fio does. A number of requests is a limit of its own.
         let io_size = match (spec.io_size, spec.number_ios) {
             _ if spec.time_based => u64::MAX,
-            (Some(amount), _) => amount.of(Some(size)).unwrap_or(size),
+            (Some(amount), _) => amount.of(Some(size)).unwrap_or(size).saturating_mul(spec.loops),
             (None, Some(_)) => u64::MAX,
-            (None, None) => size,
+            (None, None) => size.saturating_mul(spec.loops),
         };
         let requests_left = if spec.time_based { u64::MAX } else { spec.number_ios.unwrap_or(u64::MAX) };
         let read_share = if spec.access == Access::Mixed { f64::from(spec.read_percent) / 100.0 } else { 0.0 };
@@ -344,25 +325,41 @@ impl ThreadSource {
         let expected = (!spec.time_based).then(|| {
             let data = requests_left.min((io_size as f64 / mean).ceil() as u64);
             let writes = match spec.access {
-                Access::Write => data,
+                Access::Write | Access::TrimWrite => data,
                 Access::Mixed => (data as f64 * (1.0 - read_share)) as u64,
                 Access::Read | Access::Trim => 0,
             };
+            let again = u64::from(spec.access == Access::TrimWrite) + u64::from(spec.verify);
             data.saturating_add(flushes(spec.flush_intervals, writes))
+                .saturating_add(writes.saturating_mul(again))
+                .saturating_add(u64::from(spec.flush_at_end))
         });
-        let paced = spec.rate.is_some() || spec.rate_iops.is_some();
-        Ok(ThreadSource {
+        let lane = if spec.rates_apart { 0..3 } else { used[0]..used[0] + 1 };
+        let paced = lane.clone().any(|kind| spec.rate[kind].is_some() || spec.rate_iops[kind].is_some());
+        let mut pace = Pace {
+            rate: spec.rate,
+            rate_iops: spec.rate_iops,
+            bytes: [0; 3],
+            count: [0; 3],
+            apart: spec.rates_apart,
+            last: Instant::ZERO,
+        };
+        if !spec.rates_apart {
+            (pace.rate[0], pace.rate_iops[0]) = (spec.rate[used[0]], spec.rate_iops[used[0]]);
+        }
+        let continues = |percent: u32| match percent {
+            100.. => 0,
+            percent => tidewater_base::rng::probability_threshold(1.0 - f64::from(percent) / 100.0),
+        };
+        let mut thread = ThreadSource {
             name: spec.name.clone(),
             iodepth: spec.iodepth,
             runtime: spec.runtime,
             access: spec.access,
             read_threshold: tidewater_base::rng::probability_threshold(read_share),
-            continue_threshold: if spec.random_percent >= 100 {
-                0
-            } else {
-                tidewater_base::rng::probability_threshold(1.0 - f64::from(spec.random_percent) / 100.0)
-            },
-            random: spec.random,
+            continue_thresholds: spec.random_percent.map(continues),
+            order: spec.order,
+            run_left: 0,
             scatter,
             sizes: [0, 1, 2].map(|at| Sizes::new(&spec.blocks[at])),
             unit,
@@ -370,17 +367,53 @@ impl ThreadSource {
             base,
             size,
             positions: [0; 3],
+            trimmed: None,
             requests_left,
             bytes_left: io_size,
+            wraps: spec.time_based || spec.number_ios.is_some() || io_size > size,
             flush_intervals: spec.flush_intervals,
             writes: 0,
             flush_due: false,
+            flush_at_end: spec.flush_at_end,
             fua: spec.fua,
-            pace: paced.then_some(Pace { rate: spec.rate, rate_iops: spec.rate_iops, bytes: 0 }),
+            pace: paced.then_some(pace),
             rng: Rng::new(seed, b"job"),
             issued: 0,
             expected,
-        })
+            read_back: None,
+        };
+        if spec.verify {
+            thread.read_back = Some(thread.what_to_read_back(spec).map_err(wrong)?);
+        }
+        Ok(thread)
+    }
+
+    /// How the writes of this thread, of which none was made, are known again.
+    fn what_to_read_back(&self, spec: &ThreadSpec) -> Result<ReadBack, String> {
+        let sizes = &spec.blocks[if self.access == Access::TrimWrite { 2 } else { 1 }].0;
+        let largest = sizes.iter().map(|(bytes, _)| *bytes).max().unwrap_or(self.unit);
+        let moved = self.bytes_left.min(self.requests_left.saturating_mul(largest));
+        let is_plain = matches!(self.order, Order::Sequential { hole: 0 });
+        let is_map = matches!(self.order, Order::Random { run: 1 }) && self.scatter.is_map();
+        let once = is_plain && moved <= self.size
+            || is_map && moved <= self.size && largest == self.unit && spec.random_percent == [100; 3];
+        if once {
+            return Ok(ReadBack::Again(Box::new(ThreadSource { flush_at_end: false, ..self.clone() })));
+        }
+        // One bit for each block: 64 GiB of blocks of 4 KiB take 2 MiB.
+        if sizes.len() > 1 || largest != self.unit {
+            return Err(
+                "verify of blocks that are written several times needs one size of write, the smallest and that of \
+                        blockalign: give one size, or do_verify=0"
+                    .into(),
+            );
+        }
+        if self.units > 1 << 36 {
+            return Err(
+                "verify of blocks that are written several times needs a region of less than 2^36 blocks".into()
+            );
+        }
+        Ok(ReadBack::written(self.units))
     }
 
     /// The section it comes from.
@@ -405,33 +438,124 @@ impl ThreadSource {
     }
 
     #[inline(always)]
-    fn scattered(&mut self, length: u64) -> u64 {
-        let index = match &mut self.scatter {
-            Scatter::Uniform => self.rng.below(self.units),
-            Scatter::Zipf(zipf, order) => order.get(zipf.draw(&mut self.rng)),
-            Scatter::Map { order, next, passes, key } => {
-                if *next == self.units {
-                    *next = 0;
-                    *passes += 1;
-                    *order = Permutation::new(self.units, key.wrapping_add(*passes));
-                }
-                *next += 1;
-                order.get(*next - 1)
-            }
-        };
-        let offset = index * self.unit;
+    fn scattered(&mut self, kind: usize, length: u64) -> u64 {
+        let offset = self.scatter.draw(self.units, kind, &mut self.rng) * self.unit;
         if length == self.unit { offset } else { offset.min((self.size - length) / self.unit * self.unit) }
     }
 
-    /// When the next request may be issued at this rate.
+    /// Where the next request of this kind begins when it goes on where the last one ended; `None`: at the end of the
+    /// only pass.
+    #[inline(always)]
+    fn onward(&mut self, kind: usize, length: &mut u64) -> Option<u64> {
+        let position = self.positions[kind];
+        if let Order::Sequential { hole: 1.. } = self.order {
+            return self.behind_hole(position, *length);
+        }
+        if position + *length <= self.size {
+            return Some(position);
+        }
+        if position < self.size {
+            *length = self.sizes[kind].fitting(*length, self.size - position, &mut self.rng);
+            if position + *length <= self.size {
+                return Some(position);
+            }
+        }
+        Some(0)
+    }
+
+    /// The same with a hole before each request but the first of a pass. fio ends a pass where a request ended with the
+    /// region, and begins anew where a hole would pass it.
     #[cold]
-    fn paced(&mut self, length: u64) -> Option<Instant> {
+    fn behind_hole(&self, position: u64, length: u64) -> Option<u64> {
+        let Order::Sequential { hole } = self.order else { return Some(position) };
+        if position >= self.size {
+            return self.wraps.then_some(0);
+        }
+        let next = if position == 0 { 0 } else { position.saturating_add(hole) };
+        Some(if next.saturating_add(length) <= self.size { next } else { 0 })
+    }
+
+    /// Where the next request of this kind begins.
+    #[inline(always)]
+    fn place(&mut self, kind: usize, length: &mut u64) -> Option<u64> {
+        let Order::Random { run } = self.order else { return self.onward(kind, length) };
+        if run > 1 {
+            if self.run_left > 0 {
+                self.run_left -= 1;
+                if self.positions[kind] + *length <= self.size {
+                    return Some(self.positions[kind]);
+                }
+                return Some(self.scattered(kind, *length));
+            }
+            self.run_left = run - 1;
+        }
+        if self.rng.chance(self.continue_thresholds[kind]) {
+            self.onward(kind, length)
+        } else {
+            Some(self.scattered(kind, *length))
+        }
+    }
+
+    /// When the next request of this kind is issued; `None`: it is over, or 106 days later.
+    #[cold]
+    fn paced(&mut self, kind: usize, length: u64) -> Option<Instant> {
         let Some(pace) = &mut self.pace else { return Some(Instant::ZERO) };
-        let scale = |amount: u64, rate: u64| u128::from(amount) * 1_000_000_000_000 / u128::from(rate);
-        let by_bytes = pace.rate.map_or(0, |rate| scale(pace.bytes, rate));
-        let by_count = pace.rate_iops.map_or(0, |rate| scale(self.issued, rate));
-        pace.bytes = pace.bytes.saturating_add(length);
-        u64::try_from(by_bytes.max(by_count)).ok().filter(|&ps| ps < u64::MAX / 2).map(Instant::from_ps)
+        let arrival = pace.due(kind)?.max(pace.last);
+        if self.runtime.is_some_and(|runtime| arrival >= Instant::ZERO + runtime) {
+            return None;
+        }
+        let at = pace.lane(kind);
+        pace.bytes[at] = pace.bytes[at].saturating_add(length);
+        pace.count[at] += 1;
+        pace.last = arrival;
+        Some(arrival)
+    }
+
+    /// A flush, with the last request before it where there is a rate of requests of their own kinds.
+    #[cold]
+    fn flush(&mut self) -> Option<Result<Request, SourceError>> {
+        let arrival = match &self.pace {
+            Some(pace) if pace.apart => pace.last,
+            _ => self.paced(0, 0)?,
+        };
+        self.issued += 1;
+        Some(Ok(Request { arrival, op: Op::Flush, offset: 0, length: 0, fua: false }))
+    }
+
+    /// A read or a write.
+    #[inline(always)]
+    fn mixed(&mut self) -> (Op, usize) {
+        if let Some(pace) = &self.pace
+            && pace.apart
+        {
+            // Where both keep to rates of their own, these say which is next.
+            let (read, write) = (pace.due(0), pace.due(1));
+            if read != write {
+                let reads = write.is_none_or(|write| read.is_some_and(|read| read < write));
+                return if reads { (Op::Read, 0) } else { (Op::Write, 1) };
+            }
+        }
+        if self.rng.chance(self.read_threshold) { (Op::Read, 0) } else { (Op::Write, 1) }
+    }
+
+    /// What comes behind all that moves data: a flush, and reads of what was written.
+    #[cold]
+    fn ending(&mut self) -> Option<Result<Request, SourceError>> {
+        if std::mem::take(&mut self.flush_at_end) {
+            return self.flush();
+        }
+        let (offset, length) = match self.read_back.as_mut()? {
+            ReadBack::Again(same) => loop {
+                match same.next()? {
+                    Ok(request) if request.op == Op::Write => break (request.offset, request.length),
+                    Ok(_) => {}
+                    Err(error) => return Some(Err(error)),
+                }
+            },
+            ReadBack::Written { bits, next } => (self.base + ReadBack::next_block(bits, next)? * self.unit, self.unit),
+        };
+        self.issued += 1;
+        Some(Ok(Request { arrival: Instant::ZERO, op: Op::Read, offset, length, fua: false }))
     }
 }
 
@@ -441,51 +565,65 @@ impl Source for ThreadSource {
     fn next(&mut self) -> Option<Result<Request, SourceError>> {
         if self.flush_due {
             self.flush_due = false;
-            let arrival = if self.pace.is_some() { self.paced(0)? } else { Instant::ZERO };
-            self.issued += 1;
-            return Some(Ok(Request { arrival, op: Op::Flush, offset: 0, length: 0, fua: false }));
+            return self.flush();
         }
-        if self.requests_left == 0 || self.bytes_left == 0 {
-            return None;
+        let written_now = self.trimmed.take();
+        if written_now.is_none() && (self.requests_left == 0 || self.bytes_left == 0) {
+            return self.ending();
         }
         let (op, at) = match self.access {
             Access::Read => (Op::Read, 0),
             Access::Write => (Op::Write, 1),
             Access::Trim => (Op::Deallocate, 2),
-            Access::Mixed if self.rng.chance(self.read_threshold) => (Op::Read, 0),
-            Access::Mixed => (Op::Write, 1),
+            Access::Mixed => self.mixed(),
+            Access::TrimWrite if written_now.is_some() => (Op::Write, 1),
+            Access::TrimWrite => (Op::Deallocate, 2),
         };
-        let length = self.sizes[at].draw(&mut self.rng);
-        let within = if self.random && !self.rng.chance(self.continue_threshold) {
-            self.scattered(length)
-        } else {
-            let position = self.positions[at];
-            if position + length <= self.size { position } else { 0 }
+        let (within, length) = match written_now {
+            Some(place) => place,
+            None => {
+                let mut length = self.sizes[at].draw(&mut self.rng);
+                let Some(within) = self.place(at, &mut length) else {
+                    self.requests_left = 0;
+                    return self.ending();
+                };
+                (within, length)
+            }
         };
         self.positions[at] = within + length;
         let arrival = if self.pace.is_some() {
-            let arrival = self.paced(length);
-            let late = |arrival: Instant| self.runtime.is_some_and(|runtime| arrival >= Instant::ZERO + runtime);
-            match arrival {
-                Some(arrival) if !late(arrival) => arrival,
-                // Over, or 106 days later.
-                _ => {
+            match self.paced(at, length) {
+                Some(arrival) => arrival,
+                None => {
                     self.requests_left = 0;
+                    self.flush_at_end = false;
                     return None;
                 }
             }
         } else {
             Instant::ZERO
         };
-        if self.requests_left != u64::MAX {
-            self.requests_left -= 1;
+        // A write of what was trimmed is the second half of one request.
+        if written_now.is_none() {
+            if self.requests_left != u64::MAX {
+                self.requests_left -= 1;
+            }
+            if self.bytes_left != u64::MAX {
+                self.bytes_left = self.bytes_left.saturating_sub(length);
+            }
+            if self.access == Access::TrimWrite {
+                self.trimmed = Some((within, length));
+            }
         }
-        if self.bytes_left != u64::MAX {
-            self.bytes_left = self.bytes_left.saturating_sub(length);
-        }
-        if op == Op::Write && self.flush_intervals != [0; 2] {
-            self.writes += 1;
-            self.flush_due = self.flush_intervals.iter().any(|&every| every > 0 && self.writes.is_multiple_of(every));
+        if op == Op::Write {
+            if self.flush_intervals != [0; 2] {
+                self.writes += 1;
+                let due = |&every: &u64| every > 0 && self.writes.is_multiple_of(every);
+                self.flush_due = self.flush_intervals.iter().any(due);
+            }
+            if let Some(read_back) = &mut self.read_back {
+                read_back.note(within / self.unit);
+            }
         }
         self.issued += 1;
         Some(Ok(Request { arrival, op, offset: self.base + within, length, fua: self.fua && op == Op::Write }))

@@ -158,3 +158,182 @@ fn a_seed_repeats() {
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
 }
+
+fn places(job: &str) -> Vec<(Op, u64)> {
+    requests(job).iter().map(|r| (r.op, r.offset / 1024)).collect()
+}
+
+/// What fio 3.33 writes to its log (`--ioengine=null --write_iolog`) for the same jobs.
+#[test]
+fn sequential_jobs_make_the_requests_of_fio() {
+    let writes = |kib: &[u64]| kib.iter().map(|&kib| (Op::Write, kib)).collect::<Vec<_>>();
+    for (job, wanted) in [
+        ("rw=write,bs=4k,size=10k", writes(&[0, 4])),
+        ("rw=write,bs=4k,size=1m,io_size=10k", writes(&[0, 4, 8])),
+        ("rw=write,bs=3k,size=10k", writes(&[0, 3, 6])),
+        ("rw=write,bs=4k,size=16k,offset=5k", writes(&[5, 9, 13, 17])),
+        ("rw=write,bs=4k,size=8k,loops=2", writes(&[0, 4, 0, 4])),
+        ("rw=write,bs=4k,size=8k,io_size=32k", writes(&[0, 4, 0, 4, 0, 4, 0, 4])),
+        ("rw=write:4k,bs=4k,size=32k", writes(&[0, 8, 16, 24, 0, 8, 16, 24])),
+        ("rw=write:8k,bs=4k,size=64k", writes(&[0, 12, 24, 36, 48, 60])),
+    ] {
+        assert_eq!(places(job), wanted, "{job}");
+    }
+    assert_eq!(requests("rw=randwrite,bs=4k,size=10k").len(), 2);
+    // Half a sector is no place for a request.
+    let job = JobSpec::from_inline("rw=write,bs=4k,size=16k,offset=100").unwrap();
+    assert!(job.source(None, 1).err().unwrap().to_string().contains("not a multiple of 512"));
+}
+
+#[test]
+fn the_last_sizes_of_a_pass_are_those_that_fit() {
+    for seed in 0..20 {
+        let job = format!("rw=write,bssplit=4k/50:16k/50,size=70k,randseed={seed}");
+        let all = requests(&job);
+        assert!(all.windows(2).all(|pair| pair[0].end() == pair[1].offset), "{all:?}");
+        assert_eq!(all.last().unwrap().end(), 68 << 10);
+    }
+}
+
+#[test]
+fn what_is_trimmed_is_written_next() {
+    for job in ["rw=trimwrite,bs=4k,size=32k", "rw=randtrimwrite,bs=4k,size=32k"] {
+        let all = places(job);
+        assert_eq!((all.len(), source(job).expected_requests()), (16, Some(16)), "{job}");
+        for pair in all.chunks(2) {
+            assert_eq!((pair[0].0, pair[1]), (Op::Deallocate, (Op::Write, pair[0].1)), "{job}");
+        }
+    }
+    let five = places("rw=trimwrite,bs=4k,size=32k,number_ios=5");
+    assert_eq!((five.len(), five[9]), (10, (Op::Write, 16)));
+}
+
+#[test]
+fn a_random_place_begins_a_run() {
+    let all = requests("rw=randread:4,bs=4k,size=16m,number_ios=4000");
+    let breaks: Vec<usize> = (1..all.len()).filter(|&at| all[at].offset != all[at - 1].end()).collect();
+    let at_runs = breaks.iter().filter(|&&at| at % 4 == 0).count();
+    assert!(at_runs > 980 && breaks.len() - at_runs < 20, "{at_runs} of {}", breaks.len());
+}
+
+#[test]
+fn verify_reads_what_was_written() {
+    let split = |job: &str| {
+        let all = places(job);
+        let last = all.iter().rposition(|(op, _)| *op != Op::Read).unwrap();
+        let writes: Vec<u64> = all.iter().filter(|(op, _)| *op == Op::Write).map(|(_, at)| *at).collect();
+        let reads: Vec<u64> = all[last + 1..].iter().map(|(_, at)| *at).collect();
+        (writes, reads)
+    };
+    // In the order of the writes where none is made twice, as fio does.
+    for job in ["rw=write,bs=4k,size=16k,verify=crc32c", "rw=randwrite,bs=4k,size=1m,verify=md5,fsync=4"] {
+        let (writes, reads) = split(job);
+        assert_eq!(writes, reads, "{job}");
+    }
+    let bits = "rw=write,bssplit=4k/50:16k/50,size=70k,verify=crc32c";
+    assert_eq!(split(bits).0, split(bits).1);
+    // Each block once, in ascending order, where some are written several times.
+    for job in [
+        "rw=randwrite,norandommap,bs=4k,size=1m,verify=crc32c",
+        "rw=randwrite,random_distribution=zipf:1.1,bs=4k,size=1m,verify=crc32c",
+        "rw=write,bs=4k,size=64k,number_ios=40,verify=crc32c",
+        "rw=randwrite:3,bs=4k,size=1m,verify=crc32c",
+    ] {
+        let (mut writes, reads) = split(job);
+        let made = writes.len();
+        writes.sort_unstable();
+        writes.dedup();
+        assert!(writes.len() < made && writes == reads, "{job}: {reads:?}");
+    }
+    // Reads of a mixed job are its own; those at the end are of its writes.
+    let all = places("rw=randrw,bs=4k,size=1m,verify=crc32c");
+    let writes: Vec<_> = all[..256].iter().filter(|(op, _)| *op == Op::Write).map(|(_, at)| *at).collect();
+    let reads: Vec<_> = all[256..].iter().map(|(_, at)| *at).collect();
+    assert_eq!(writes, reads);
+    assert_eq!(requests("rw=write,bs=4k,size=16k,verify=crc32c,do_verify=0").len(), 4);
+    assert_eq!(requests("rw=read,bs=4k,size=16k,verify=crc32c").len(), 4);
+    let job = JobSpec::from_inline("rw=randwrite,norandommap,bssplit=4k/50:8k/50,size=1m,verify=md5").unwrap();
+    assert!(job.source(None, 1).err().unwrap().to_string().contains("one size of write"));
+}
+
+#[test]
+fn zones_get_their_shares_and_starts_are_aligned() {
+    let sizes = "bssplit=512/4:1k/2:2k/4:4k/70:8k/10:16k/7:64k/3,blockalign=4k";
+    let zones = "random_distribution=zoned:50/5:30/15:20/80";
+    let all = requests(&format!("rw=randrw,norandommap,rwmixread=40,{sizes},{zones},number_ios=40000,size=1g"));
+    assert_eq!(all.len(), 40_000);
+    assert!(all.iter().all(|r| r.offset % 4_096 == 0 && r.end() <= 1 << 30));
+    let share = |from: f64, to: f64| {
+        let place = |r: &&Request| (from..to).contains(&(r.offset as f64 / f64::from(1 << 30) * 100.0));
+        all.iter().filter(place).count() as f64 / all.len() as f64
+    };
+    for (from, to, wanted) in [(0.0, 5.0, 0.5), (5.0, 20.0, 0.3), (20.0, 100.0, 0.2)] {
+        assert!((share(from, to) - wanted).abs() < 0.01, "{from} to {to}: {}", share(from, to));
+    }
+    // In bytes, the last zone the rest; and zones of reads and of writes.
+    let all = requests("rw=randrw,bs=4k,size=64m,random_distribution=zoned_abs:100/1m,100/2m,number_ios=2000");
+    let most = |op: Op| all.iter().filter(|r| r.op == op).map(Request::end).max().unwrap();
+    assert!(most(Op::Read) <= 1 << 20 && (1 << 20..=2 << 20).contains(&most(Op::Write)));
+    let rest = requests("rw=randread,bs=4k,size=64m,random_distribution=zoned_abs:10/1m:90,number_ios=2000");
+    assert!(rest.iter().filter(|r| r.offset < 1 << 20).count() < 260);
+    let job = JobSpec::from_inline("rw=randread,bs=4k,size=1m,random_distribution=zoned_abs:100/2m").unwrap();
+    assert!(job.source(None, 1).err().unwrap().to_string().contains("larger than the region"));
+}
+
+#[test]
+fn pareto_and_normal_are_as_skewed_as_in_fio() {
+    // Shares of the most frequent tenth of the blocks.
+    let top = |distribution: &str| {
+        let job = format!("rw=randread,bs=4k,size=4m,number_ios=200000,random_distribution={distribution}");
+        let mut counts = vec![0u32; 1024];
+        requests(&job).iter().for_each(|r| counts[(r.offset / 4096) as usize] += 1);
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        f64::from(counts[..102].iter().sum::<u32>()) / 200_000.0
+    };
+    // By Pareto's law a part h of the places has a part 1 - h of the requests.
+    let job = "rw=randread,bs=4k,size=4m,number_ios=200000,random_distribution=pareto:0.2";
+    let mut counts = vec![0u32; 1024];
+    requests(job).iter().for_each(|r| counts[(r.offset / 4096) as usize] += 1);
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let fifth = f64::from(counts[..205].iter().sum::<u32>()) / 200_000.0;
+    assert!((fifth - 0.8).abs() < 0.01, "{fifth}");
+    // The mean of twelve uniform numbers deviates by a twelfth of the range; widening makes it flatter.
+    let (narrow, wide) = (top("normal:0"), top("normal:50"));
+    assert!((narrow - 0.45).abs() < 0.02 && wide < narrow - 0.1, "{narrow} {wide}");
+}
+
+#[test]
+fn rates_of_each_kind_are_kept() {
+    let all = requests("rw=randrw,bs=4k,size=1g,rate_iops=300,100,number_ios=4000");
+    let reads = all.iter().filter(|r| r.op == Op::Read).count();
+    assert!((2_990..=3_010).contains(&reads) && all.is_sorted_by_key(|r| r.arrival), "{reads}");
+    assert_eq!(all[3_999].arrival.as_ps() / 10_000_000_000, 999);
+    // One value is of both together.
+    let both = requests("rw=randrw,bs=4k,size=1g,rate_iops=400,number_ios=4000");
+    assert_eq!(both[3_999].arrival.as_ps() / 10_000_000_000, 999);
+}
+
+#[test]
+fn clones_share_a_drive_by_percent() {
+    let job = JobSpec::from_inline("rw=write,bs=4k,size=25%,numjobs=4,offset_increment=25%").unwrap();
+    let threads = job.source(Some(1 << 30), 1).unwrap().into_threads();
+    let begins: Vec<u64> = threads
+        .into_iter()
+        .map(|mut thread| {
+            assert_eq!(thread.expected_requests(), Some(65_536));
+            thread.next().unwrap().unwrap().offset >> 20
+        })
+        .collect();
+    assert_eq!(begins, [0, 256, 512, 768]);
+    // A percentage is rounded up to where a block begins.
+    let job = JobSpec::from_inline("rw=write,bs=64k,size=25%,offset=33%").unwrap();
+    let first = job.source(Some(1 << 20), 1).unwrap().next().unwrap().unwrap().offset;
+    assert_eq!(first, 6 * (64 << 10));
+}
+
+#[test]
+fn a_job_can_end_with_a_flush() {
+    let all = requests("rw=write,bs=4k,size=16k,end_fsync=1,verify=md5");
+    let ops: Vec<Op> = all.iter().map(|r| r.op).collect();
+    assert_eq!(ops, [&[Op::Write; 4][..], &[Op::Flush], &[Op::Read; 4]].concat());
+}

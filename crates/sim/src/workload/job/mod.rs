@@ -3,8 +3,14 @@
 //! The keys, their units and where we differ from fio are in `docs/reference/jobs.md`.
 
 mod generate;
+mod keys;
+mod pace;
 mod parse;
+mod read_back;
+mod scatter;
+mod sizes;
 mod units;
+mod values;
 
 use std::fmt;
 
@@ -35,12 +41,12 @@ impl JobSpec {
     /// Reads a job that is given inline, as `key=value` pairs separated by commas. A comma within a value
     /// (`bs=4k,8k`) is understood.
     pub fn from_inline(text: &str) -> Result<JobSpec, JobError> {
-        parse::inline(text)
+        parse::inline(text, &variable)
     }
 
     /// Reads the text of a fio job file; `name` is for messages.
     pub fn from_file(name: &str, text: &str) -> Result<JobSpec, JobError> {
-        parse::file(name, text)
+        parse::file(name, text, &variable)
     }
 
     /// Requests outstanding at once, over all threads.
@@ -52,9 +58,9 @@ impl JobSpec {
     pub fn extent(&self) -> Option<u64> {
         self.threads
             .iter()
-            .map(|thread| match (thread.offset, thread.size) {
-                (Amount::Bytes(offset), Some(Amount::Bytes(size))) => {
-                    Some(offset.checked_add(thread.offset_shift)?.checked_add(size)?)
+            .map(|thread| match (thread.offset, thread.increment, thread.size) {
+                (Amount::Bytes(offset), Amount::Bytes(increment), Some(Amount::Bytes(size))) => {
+                    offset.checked_add(increment.checked_mul(thread.clone)?)?.checked_add(size)
                 }
                 _ => None,
             })
@@ -74,7 +80,7 @@ impl JobSpec {
             threads.push(ThreadSource::new(thread, number, capacity, seed)?);
         }
         // Clones of a section differ in where they are at most.
-        let unmoved = |thread: &ThreadSpec| ThreadSpec { offset_shift: 0, ..thread.clone() };
+        let unmoved = |thread: &ThreadSpec| ThreadSpec { clone: 0, ..thread.clone() };
         let alike = self.threads.windows(2).all(|pair| unmoved(&pair[0]) == unmoved(&pair[1]));
         Ok(JobSource::new(threads, alike))
     }
@@ -88,41 +94,56 @@ pub struct ThreadSpec {
     /// `rw`: what it does.
     pub access: Access,
     /// `rw`: at random, or one after the other.
-    pub random: bool,
+    pub order: Order,
     /// `rwmixread`: reads of a mixed thread, 0 to 100 %.
     pub read_percent: u32,
-    /// `percentage_random`: how many requests of a random thread are at random, 0 to 100 %; the others continue the last.
-    pub random_percent: u32,
+    /// `percentage_random`: how many reads, writes and trims of a random thread are at random, 0 to 100 %; the others
+    /// continue the last.
+    pub random_percent: [u32; 3],
     /// `random_distribution`.
     pub distribution: Distribution,
     /// Not `norandommap`: every block is hit once before any is hit again.
     pub random_map: bool,
     /// `bs` and `bssplit`: sizes of reads, writes and trims.
     pub blocks: [BlockSizes; 3],
+    /// `blockalign`: bytes that random requests begin at multiples of; `None`: the smallest size.
+    pub align: Option<u64>,
     /// `iodepth`: requests outstanding at once, 1 to 65,535.
     pub iodepth: u32,
     /// `offset`: where its region starts.
     pub offset: Amount,
-    /// Bytes added to the offset: `offset_increment` times the number of the clone.
-    pub offset_shift: u64,
+    /// `offset_align`: bytes that a percentage is rounded up to a multiple of; `None`: the smallest size.
+    pub offset_align: Option<u64>,
+    /// `offset_increment`: added to the offset once for each clone before this one.
+    pub increment: Amount,
+    /// Clones of the section before this one.
+    pub clone: u64,
     /// `size`: how long its region is; `None`: up to the end of the drive.
     pub size: Option<Amount>,
     /// `io_size`: bytes after which it ends.
     pub io_size: Option<Amount>,
+    /// `loops`: how many times `io_size` is moved.
+    pub loops: u64,
     /// `number_ios`: reads, writes and trims after which it ends, however large its region is.
     pub number_ios: Option<u64>,
     /// `runtime`: simulated time after which it ends.
     pub runtime: Option<Duration>,
     /// `time_based`: only `runtime` ends it.
     pub time_based: bool,
-    /// `rate`: bytes per second, of all operations together.
-    pub rate: Option<u64>,
-    /// `rate_iops`: requests per second, of all operations together.
-    pub rate_iops: Option<u64>,
+    /// `rate`: bytes per second of reads, writes and trims.
+    pub rate: [Option<u64>; 3],
+    /// `rate_iops`: requests per second of reads, writes and trims.
+    pub rate_iops: [Option<u64>; 3],
+    /// Each kind keeps to its own rate; otherwise all together keep to one.
+    pub rates_apart: bool,
     /// `fsync` and `fdatasync`: a flush after so many writes, each; 0: never.
     pub flush_intervals: [u64; 2],
+    /// `end_fsync`, `fsync_on_close`: a flush at the end.
+    pub flush_at_end: bool,
     /// `sync`: every write has Force Unit Access.
     pub fua: bool,
+    /// `verify`: what was written is read at the end.
+    pub verify: bool,
     /// `randseed`.
     pub seed: Option<u64>,
 }
@@ -138,15 +159,57 @@ pub enum Access {
     Trim,
     /// Reads and writes.
     Mixed,
+    /// Deallocates a place, and writes it.
+    TrimWrite,
+}
+
+/// In which order a thread goes through its region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// One after the other.
+    Sequential {
+        /// Bytes that are passed over between two requests.
+        hole: u64,
+    },
+    /// At random.
+    Random {
+        /// Requests that are made in sequence from each place, at least 1.
+        run: u64,
+    },
+}
+
+/// A part of a region with its share of the requests, in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Zone {
+    /// So many percent of the region.
+    Percent {
+        /// Requests, percent.
+        share: f64,
+        /// Of the region, percent.
+        size: f64,
+    },
+    /// So many bytes; `None`: the rest of the region.
+    Bytes {
+        /// Requests, percent.
+        share: f64,
+        /// Bytes.
+        size: Option<u64>,
+    },
 }
 
 /// Where random requests go.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
     /// Everywhere alike.
     Uniform,
     /// By Zipf's law with this exponent, over blocks in a scattered order.
     Zipf(f64),
+    /// By Pareto's law with this power, above 0 and below 1, over blocks in a scattered order.
+    Pareto(f64),
+    /// By a bell curve widened by this percentage of the region, over blocks in a scattered order, as in fio.
+    Normal(f64),
+    /// In zones, one list each for reads, writes and trims.
+    Zoned([Vec<Zone>; 3]),
 }
 
 /// An amount of bytes.
@@ -165,6 +228,11 @@ impl Amount {
             Amount::Percent(percent) => whole.map(|whole| (whole as f64 * percent / 100.0) as u64),
         }
     }
+}
+
+/// What the environment holds under a name.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// Sizes of requests, with their shares. Never empty; shares add up to 100.

@@ -1,140 +1,7 @@
 //! Job files (ini) and inline jobs.
 
-use super::{Access, Amount, BlockSizes, Distribution, JobError, JobSpec, ThreadSpec, units};
-
-/// Keys that shape the requests; a second name follows where fio has one.
-const KEYS: [&str; 32] = [
-    "rw",
-    "readwrite",
-    "bs",
-    "blocksize",
-    "bssplit",
-    "iodepth",
-    "numjobs",
-    "rwmixread",
-    "rwmixwrite",
-    "percentage_random",
-    "random_distribution",
-    "rate",
-    "rate_iops",
-    "size",
-    "offset",
-    "offset_increment",
-    "io_size",
-    "io_limit",
-    "number_ios",
-    "runtime",
-    "timeout",
-    "time_based",
-    "fsync",
-    "fdatasync",
-    "sync",
-    "norandommap",
-    "randseed",
-    "randrepeat",
-    "allrandrepeat",
-    "random_generator",
-    "softrandommap",
-    "name",
-];
-
-/// Keys of fio that say how its process does its work or reports it: nothing here depends on them.
-const IGNORED: [&str; 73] = [
-    "ioengine",
-    "direct",
-    "buffered",
-    "atomic",
-    "filename",
-    "directory",
-    "opendir",
-    "description",
-    "group_reporting",
-    "thread",
-    "new_group",
-    "stats",
-    "invalidate",
-    "create_serialize",
-    "create_fsync",
-    "create_on_open",
-    "create_only",
-    "pre_read",
-    "unlink",
-    "unlink_each_loop",
-    "fallocate",
-    "fadvise_hint",
-    "overwrite",
-    "file_service_type",
-    "nrfiles",
-    "openfiles",
-    "allow_file_create",
-    "allow_mounted_write",
-    "refill_buffers",
-    "scramble_buffers",
-    "buffer_pattern",
-    "buffer_compress_percentage",
-    "buffer_compress_chunk",
-    "dedupe_percentage",
-    "zero_buffers",
-    "mem",
-    "iomem",
-    "iomem_align",
-    "mem_align",
-    "hugepage-size",
-    "lockmem",
-    "cpus_allowed",
-    "cpus_allowed_policy",
-    "cpumask",
-    "numa_cpu_nodes",
-    "numa_mem_policy",
-    "nice",
-    "prio",
-    "prioclass",
-    "cgroup",
-    "uid",
-    "gid",
-    "ioscheduler",
-    "userspace_reap",
-    "hipri",
-    "fixedbufs",
-    "registerfiles",
-    "sqthread_poll",
-    "nonvectored",
-    "cmd_type",
-    "gtod_reduce",
-    "gtod_cpu",
-    "clocksource",
-    "disable_lat",
-    "disable_clat",
-    "disable_slat",
-    "lat_percentiles",
-    "clat_percentiles",
-    "slat_percentiles",
-    "percentile_list",
-    "log_avg_msec",
-    "exitall",
-    "continue_on_error",
-];
-
-/// The same, by how they begin.
-const IGNORED_PREFIXES: [&str; 6] = ["verify", "write_", "log_", "iodepth_batch", "iodepth_low", "output"];
-
-/// Keys of fio that would change the requests, and that we do not have.
-const UNSUPPORTED: [(&str, &str); 14] = [
-    ("stonewall", "all jobs of a file run at once; put the phases into files of their own"),
-    ("wait_for", "all jobs of a file run at once; put the phases into files of their own"),
-    ("wait_for_previous", "all jobs of a file run at once; put the phases into files of their own"),
-    ("loops", "use number_ios or io_size"),
-    ("ramp_time", "warm up with the options of replay instead"),
-    ("bsrange", "use bssplit"),
-    ("blocksize_range", "use bssplit"),
-    ("thinktime", "use rate or rate_iops"),
-    ("startdelay", "all jobs start at once"),
-    ("filesize", "use size"),
-    ("read_iolog", "use --trace"),
-    ("include", "put everything into one file"),
-    ("rate_process", "requests of a limited job arrive at equal distances"),
-    ("zonemode", "zoned devices are not modelled"),
-];
+use super::keys::{self, Kind};
+use super::{Access, Amount, BlockSizes, Distribution, JobError, JobSpec, Order, ThreadSpec, units, values};
 
 struct Setting {
     key: String,
@@ -148,9 +15,13 @@ impl Setting {
     }
 }
 
+/// What the environment holds under a name.
+pub(super) type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// A job given inline.
-pub(super) fn inline(text: &str) -> Result<JobSpec, JobError> {
+pub(super) fn inline(text: &str, variable: Variable<'_>) -> Result<JobSpec, JobError> {
     let place = || "--job".to_owned();
+    let text = &values::substituted(text, variable).map_err(|reason| JobError { place: place(), reason })?;
     let mut settings: Vec<Setting> = Vec::new();
     for piece in text.split(',') {
         match piece.split_once('=') {
@@ -164,23 +35,25 @@ pub(super) fn inline(text: &str) -> Result<JobSpec, JobError> {
             },
         }
     }
-    Ok(JobSpec { threads: threads("job", &settings.iter().collect::<Vec<_>>(), "--job")? })
+    Ok(JobSpec { threads: threads("job", &settings.iter().collect::<Vec<_>>(), "--job", true)? })
 }
 
 fn is_switch(word: &str) -> bool {
-    matches!(word, "time_based" | "norandommap" | "group_reporting" | "thread" | "sync" | "randrepeat" | "stonewall")
+    let switches = "time_based norandommap group_reporting thread sync randrepeat stonewall end_fsync fsync_on_close";
+    switches.split(' ').any(|switch| switch == word)
 }
 
 /// A job file.
-pub(super) fn file(name: &str, text: &str) -> Result<JobSpec, JobError> {
+pub(super) fn file(name: &str, text: &str, variable: Variable<'_>) -> Result<JobSpec, JobError> {
     let mut global: Vec<Setting> = Vec::new();
     // Name, place, own settings, and how many global settings stood before it.
     let mut sections: Vec<(String, String, Vec<Setting>, usize)> = Vec::new();
     let mut in_global = None;
     for (index, line) in text.lines().enumerate() {
         let place = format!("{name}:{}", index + 1);
-        let line = line.trim().trim_start_matches('\u{feff}');
-        if line.is_empty() || line.starts_with(['#', ';']) {
+        // A comment may stand behind a value, as in fio.
+        let line = line.trim_start_matches('\u{feff}').split(['#', ';']).next().unwrap_or_default().trim();
+        if line.is_empty() {
             continue;
         }
         if let Some(rest) = line.strip_prefix('[') {
@@ -194,7 +67,9 @@ pub(super) fn file(name: &str, text: &str) -> Result<JobSpec, JobError> {
             continue;
         }
         let (key, value) = line.split_once('=').unwrap_or((line, ""));
-        let setting = Setting { key: key.trim().into(), value: value.trim().into(), place };
+        let value = values::substituted(value.trim(), variable)
+            .map_err(|reason| JobError { place: place.clone(), reason: format!("{}: {reason}", key.trim()) })?;
+        let setting = Setting { key: key.trim().into(), value, place };
         match (in_global, sections.last_mut()) {
             (Some(true), _) => global.push(setting),
             (Some(false), Some((_, _, own, _))) => own.push(setting),
@@ -209,9 +84,9 @@ pub(super) fn file(name: &str, text: &str) -> Result<JobSpec, JobError> {
         return Err(JobError { place: name.to_owned(), reason });
     }
     let mut all = Vec::new();
-    for (section, place, own, before) in &sections {
+    for (number, (section, place, own, before)) in sections.iter().enumerate() {
         let settings: Vec<&Setting> = global[..*before].iter().chain(own).collect();
-        all.extend(threads(section, &settings, place)?);
+        all.extend(threads(section, &settings, place, number == 0)?);
         if all.len() > THREADS_MAX {
             let reason = format!("more than {THREADS_MAX} threads in all");
             return Err(JobError { place: place.clone(), reason });
@@ -226,52 +101,82 @@ fn shorten(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// The threads of one section.
-fn threads(name: &str, settings: &[&Setting], place: &str) -> Result<Vec<ThreadSpec>, JobError> {
+/// The threads of one section; `first`: nothing stands before it in its file.
+fn threads(name: &str, settings: &[&Setting], place: &str, first: bool) -> Result<Vec<ThreadSpec>, JobError> {
     let block = || BlockSizes(vec![(4096, 100.0)]);
     let mut thread = ThreadSpec {
         name: name.to_owned(),
         access: Access::Read,
-        random: false,
+        order: Order::Sequential { hole: 0 },
         read_percent: 50,
-        random_percent: 100,
+        random_percent: [100; 3],
         distribution: Distribution::Uniform,
         random_map: true,
         blocks: [block(), block(), block()],
+        align: None,
         iodepth: 1,
         offset: Amount::Bytes(0),
-        offset_shift: 0,
+        offset_align: None,
+        increment: Amount::Bytes(0),
+        clone: 0,
         size: None,
         io_size: None,
+        loops: 1,
         number_ios: None,
         runtime: None,
         time_based: false,
-        rate: None,
-        rate_iops: None,
+        rate: [None; 3],
+        rate_iops: [None; 3],
+        rates_apart: false,
         flush_intervals: [0; 2],
+        flush_at_end: false,
         fua: false,
+        verify: false,
         seed: None,
     };
-    let (mut numjobs, mut increment) = (1, 0);
+    let (mut numjobs, mut verify, mut do_verify) = (1, false, true);
     for setting in settings {
         let wrong = |reason| setting.error(reason);
         let value = setting.value.as_str();
         match setting.key.as_str() {
-            "rw" | "readwrite" => (thread.access, thread.random) = access(value).map_err(wrong)?,
-            "bs" | "blocksize" => thread.blocks = block_sizes(value).map_err(wrong)?,
-            "bssplit" => thread.blocks = block_split(value).map_err(wrong)?,
+            "rw" | "readwrite" => (thread.access, thread.order) = values::access(value).map_err(wrong)?,
+            "bs" | "blocksize" => thread.blocks = values::block_sizes(value, &thread.blocks).map_err(wrong)?,
+            "bssplit" => thread.blocks = values::block_split(value, &thread.blocks).map_err(wrong)?,
+            "bsrange" | "blocksize_range" => {
+                thread.blocks = values::block_range(value, &thread.blocks).map_err(wrong)?;
+            }
+            "blockalign" | "ba" => {
+                let align = values::three(value, &[4_096; 3], values::block_size).map_err(wrong)?;
+                if align.iter().any(|&bytes| bytes != align[0]) {
+                    return Err(wrong("one value has to do for reads, writes and trims".into()));
+                }
+                thread.align = Some(align[0]);
+            }
             "iodepth" => thread.iodepth = units::number(value, 1, 65_535).map_err(wrong)? as u32,
             "numjobs" => numjobs = units::number(value, 1, THREADS_MAX as u64).map_err(wrong)?,
             "rwmixread" => thread.read_percent = units::number(value, 0, 100).map_err(wrong)? as u32,
             "rwmixwrite" => thread.read_percent = 100 - units::number(value, 0, 100).map_err(wrong)? as u32,
-            "percentage_random" => thread.random_percent = units::number(value, 0, 100).map_err(wrong)? as u32,
-            "random_distribution" => thread.distribution = distribution(value).map_err(wrong)?,
-            "rate" => thread.rate = Some(units::number(value, 1, 1 << 62).map_err(wrong)?),
-            "rate_iops" => thread.rate_iops = Some(units::number(value, 1, 1 << 40).map_err(wrong)?),
+            "percentage_random" => {
+                let percent = |part: &str| units::number(part, 0, 100).map(|percent| percent as u32);
+                thread.random_percent = values::three(value, &thread.random_percent, percent).map_err(wrong)?;
+            }
+            "random_distribution" => thread.distribution = values::distribution(value).map_err(wrong)?,
+            "rate" => {
+                let rate = |part: &str| units::number(part, 1, 1 << 62).map(Some);
+                thread.rate = values::three(value, &[None; 3], rate).map_err(wrong)?;
+                thread.rates_apart |= value.contains(',');
+            }
+            "rate_iops" => {
+                let rate = |part: &str| units::number(part, 1, 1 << 40).map(Some);
+                thread.rate_iops = values::three(value, &[None; 3], rate).map_err(wrong)?;
+                thread.rates_apart |= value.contains(',');
+            }
             "size" => thread.size = Some(units::amount(value).map_err(wrong)?),
             "offset" => thread.offset = units::amount(value).map_err(wrong)?,
-            "offset_increment" => increment = units::bytes(value).map_err(wrong)?,
+            "offset_increment" => thread.increment = units::amount(value).map_err(wrong)?,
+            "offset_align" => thread.offset_align = Some(values::block_size(value).map_err(wrong)?),
             "io_size" | "io_limit" => thread.io_size = Some(units::amount(value).map_err(wrong)?),
+            "loops" => thread.loops = units::number(value, 1, 1 << 32).map_err(wrong)?,
             "number_ios" => thread.number_ios = Some(units::number(value, 1, 1 << 62).map_err(wrong)?),
             "runtime" | "timeout" => thread.runtime = Some(units::time(value).map_err(wrong)?),
             "time_based" => thread.time_based = units::switch(value).map_err(wrong)?,
@@ -279,6 +184,7 @@ fn threads(name: &str, settings: &[&Setting], place: &str) -> Result<Vec<ThreadS
                 let interval = units::number(value, 0, 1 << 32).map_err(wrong)?;
                 thread.flush_intervals[usize::from(key == "fdatasync")] = interval;
             }
+            "end_fsync" | "fsync_on_close" => thread.flush_at_end |= units::switch(value).map_err(wrong)?,
             "sync" => {
                 thread.fua = match value {
                     "none" => false,
@@ -287,6 +193,8 @@ fn threads(name: &str, settings: &[&Setting], place: &str) -> Result<Vec<ThreadS
                 }
             }
             "norandommap" => thread.random_map = !units::switch(value).map_err(wrong)?,
+            "verify" => verify = values::verify(value).map_err(wrong)?,
+            "do_verify" => do_verify = units::switch(value).map_err(wrong)?,
             "randseed" => {
                 let seed = value.parse().map_err(|_| wrong(format!("\"{value}\" is not a number below 2^64")))?;
                 thread.seed = Some(seed);
@@ -294,119 +202,48 @@ fn threads(name: &str, settings: &[&Setting], place: &str) -> Result<Vec<ThreadS
             // A run always repeats, and the map of visited blocks costs nothing: nothing to choose.
             "randrepeat" | "allrandrepeat" | "random_generator" | "softrandommap" => {}
             "name" => thread.name = value.to_owned(),
-            key if IGNORED.contains(&key) || IGNORED_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) => {}
-            key => return Err(JobError { place: setting.place.clone(), reason: unknown(key) }),
+            // Nothing stands before the first section that it could wait for.
+            key @ ("stonewall" | "wait_for_previous") => {
+                if units::switch(value).map_err(wrong)? && !first {
+                    let reason = format!("fio's \"{key}\" is not supported: {}", keys::PHASES);
+                    return Err(JobError { place: setting.place.clone(), reason });
+                }
+            }
+            key => match keys::kind(key, value) {
+                Kind::Refused(reason) => return Err(JobError { place: setting.place.clone(), reason }),
+                Kind::Known | Kind::Idle => {}
+            },
         }
     }
     let wrong = |reason: &str| JobError { place: place.to_owned(), reason: format!("job \"{name}\": {reason}") };
     if thread.time_based && thread.runtime.is_none() {
         return Err(wrong("time_based needs a runtime"));
     }
-    if thread.runtime.is_some_and(|runtime| runtime.is_zero()) {
+    // fio takes a runtime of 0 for none.
+    thread.runtime = thread.runtime.filter(|runtime| !runtime.is_zero());
+    if thread.time_based && thread.runtime.is_none() {
         return Err(wrong("runtime is 0"));
     }
     if thread.size == Some(Amount::Bytes(0)) || thread.size == Some(Amount::Percent(0.0)) {
         return Err(wrong("size is 0"));
     }
-    let mut all = Vec::new();
-    for clone in 0..numjobs {
-        let shift = increment.checked_mul(clone).filter(|&shift| shift <= 1 << 62);
-        let offset_shift = shift.ok_or_else(|| wrong("offset_increment passes 4 EiB"))?;
-        all.push(ThreadSpec { offset_shift, ..thread.clone() });
+    if thread.loops > 1 && thread.number_ios.is_some() {
+        return Err(wrong("loops and number_ios together: leave loops out, and multiply number_ios by it"));
     }
-    Ok(all)
-}
-
-fn unknown(key: &str) -> String {
-    if let Some((_, instead)) = UNSUPPORTED.iter().find(|(name, _)| *name == key) {
-        return format!("fio's \"{key}\" is not supported: {instead}");
+    let kinds = match thread.access {
+        Access::Mixed => Some([0, 1]),
+        Access::TrimWrite => Some([1, 2]),
+        _ => None,
+    };
+    let limited = |kind: usize| thread.rate[kind].is_some() || thread.rate_iops[kind].is_some();
+    if kinds.is_some_and(|[one, other]| limited(one) != limited(other)) {
+        return Err(wrong("of two kinds of requests one has a rate and the other none: give both one"));
     }
-    let distance = |name: &&str| strsim::damerau_levenshtein(name, key);
-    // A slip of the hand leaves most of a word as it was: of three letters, two.
-    let near = |name: &&&str| distance(name) <= 3 && 2 * distance(name) <= name.len().max(key.len());
-    match KEYS.iter().min_by_key(|name| distance(name)).filter(near) {
-        Some(nearest) => format!("unknown key \"{}\"; did you mean \"{nearest}\"?", shorten(key)),
-        None => format!("unknown key \"{}\"; choose one of {}", shorten(key), KEYS.join(", ")),
+    thread.verify = verify && do_verify && matches!(thread.access, Access::Write | Access::Mixed | Access::TrimWrite);
+    if thread.verify && (thread.runtime.is_some() || (0..3).any(limited)) {
+        return Err(wrong("verify with a runtime or a rate: give number_ios or size instead, or do_verify=0"));
     }
-}
-
-fn access(value: &str) -> Result<(Access, bool), String> {
-    Ok(match value {
-        "read" => (Access::Read, false),
-        "write" => (Access::Write, false),
-        "trim" => (Access::Trim, false),
-        "rw" | "readwrite" => (Access::Mixed, false),
-        "randread" => (Access::Read, true),
-        "randwrite" => (Access::Write, true),
-        "randtrim" => (Access::Trim, true),
-        "randrw" => (Access::Mixed, true),
-        _ => {
-            return Err(format!(
-                "\"{value}\" is not one of read, write, randread, randwrite, rw, readwrite, randrw, trim, randtrim"
-            ));
-        }
-    })
-}
-
-fn distribution(value: &str) -> Result<Distribution, String> {
-    if value == "random" {
-        return Ok(Distribution::Uniform);
-    }
-    match value.strip_prefix("zipf:").map(str::parse::<f64>) {
-        Some(Ok(theta)) if theta > 0.0 && theta <= 10.0 => Ok(Distribution::Zipf(theta)),
-        Some(_) => Err(format!("\"{value}\": the exponent of zipf has to be above 0 and at most 10")),
-        None => Err(format!("\"{value}\" is not random or zipf:EXPONENT")),
-    }
-}
-
-/// Three values for reads, writes and trims from one to three, as fio fills them: the last one given serves the rest.
-fn three<T: Clone>(value: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<[T; 3], String> {
-    let given = value.split(',').map(|part| parse(part.trim())).collect::<Result<Vec<T>, String>>()?;
-    match &given[..] {
-        [all] => Ok([all.clone(), all.clone(), all.clone()]),
-        [read, rest] => Ok([read.clone(), rest.clone(), rest.clone()]),
-        [read, write, trim] => Ok([read.clone(), write.clone(), trim.clone()]),
-        _ => Err(format!("\"{value}\" has more than three parts (reads, writes, trims)")),
-    }
-}
-
-/// Sizes of one request: what an NVMe command with 512-byte blocks can express, up to 1 GiB for trims.
-fn block_size(text: &str) -> Result<u64, String> {
-    let bytes = units::bytes(text)?;
-    if bytes == 0 || bytes % 512 != 0 || bytes > 1 << 30 {
-        return Err(format!("\"{text}\" is not a multiple of 512 bytes up to 1g"));
-    }
-    Ok(bytes)
-}
-
-fn block_sizes(value: &str) -> Result<[BlockSizes; 3], String> {
-    three(value, |part| Ok(BlockSizes(vec![(block_size(part)?, 100.0)])))
-}
-
-/// `4k/60:64k/40`; percentages that are left out share what remains.
-fn block_split(value: &str) -> Result<[BlockSizes; 3], String> {
-    three(value, |part| {
-        let mut sizes = Vec::new();
-        for entry in part.split(':') {
-            let (size, share) = entry.split_once('/').unwrap_or((entry, ""));
-            let share = match share.trim() {
-                "" => None,
-                text => match text.parse::<f64>() {
-                    Ok(share) if (0.0..=100.0).contains(&share) => Some(share),
-                    _ => return Err(format!("\"{text}\" is not a percentage of 0 to 100")),
-                },
-            };
-            sizes.push((block_size(size)?, share));
-        }
-        let sum: f64 = sizes.iter().filter_map(|(_, share)| *share).sum();
-        let open = sizes.iter().filter(|(_, share)| share.is_none()).count();
-        if sum > 100.0 + 1e-9 || (open == 0 && (sum - 100.0).abs() > 1e-9) {
-            return Err(format!("the percentages of \"{part}\" add up to {sum}, not 100"));
-        }
-        let rest = (100.0 - sum) / open.max(1) as f64;
-        let sizes: Vec<_> = sizes.into_iter().map(|(size, share)| (size, share.unwrap_or(rest))).collect();
-        Ok(BlockSizes(sizes.into_iter().filter(|(_, share)| *share > 0.0).collect()))
-    })
+    Ok((0..numjobs).map(|clone| ThreadSpec { clone, ..thread.clone() }).collect())
 }
 
 #[cfg(test)]
@@ -419,7 +256,8 @@ mod tests {
         let job =
             JobSpec::from_inline("rw=randrw,bs=4k,8k,time_based,runtime=10,bssplit=4k/60:64k/,16k,size=16g").unwrap();
         let thread = &job.threads[0];
-        assert_eq!((thread.access, thread.random, thread.size), (Access::Mixed, true, Some(Amount::Bytes(16 << 30))));
+        let order = Order::Random { run: 1 };
+        assert_eq!((thread.access, thread.order, thread.size), (Access::Mixed, order, Some(Amount::Bytes(16 << 30))));
         assert_eq!(thread.blocks[0].0, [(4096, 60.0), (65536, 40.0)]);
         assert_eq!(thread.blocks[1].0, [(16384, 100.0)]);
         assert!(thread.time_based);
@@ -431,7 +269,8 @@ mod tests {
         let text = "; a comment\n[global]\nioengine=libaio\ndirect=1\nbs=8k\nsize=1g\n\n[reader]\nrw=randread\niodepth=16\nnumjobs=2\noffset_increment=1g\n[global]\nbs=64k\n# another\n[log]\nrw=write\nfsync=1\nrandom_distribution=zipf:1.2\n";
         let job = JobSpec::from_file("a.fio", text).unwrap();
         assert_eq!(job.threads.len(), 3);
-        assert_eq!((job.threads[1].offset_shift, job.threads[1].blocks[0].0[0].0), (1 << 30, 8192));
+        let second = &job.threads[1];
+        assert_eq!((second.increment, second.clone, second.blocks[0].0[0].0), (Amount::Bytes(1 << 30), 1, 8192));
         assert_eq!((job.threads[2].flush_intervals, job.threads[2].blocks[1].0[0].0), ([1, 0], 65536));
         assert_eq!(job.threads[2].distribution, Distribution::Zipf(1.2));
         assert_eq!((job.iodepth(), job.extent()), (33, Some(2 << 30)));
@@ -446,7 +285,26 @@ mod tests {
             ("rw=read\n", "a.fio:1: expected a [section] first"),
             ("[global]\nrw=read\n", "a.fio: no job"),
             ("[a\n", "a.fio:1: expected [section]"),
-            ("[a]\nstonewall\n", "a.fio:2: fio's \"stonewall\" is not supported"),
+            ("[a]\nrw=read\n[b]\nstonewall\n", "a.fio:4: fio's \"stonewall\" is not supported"),
+            ("[a]\nrw=randread:x\n", "a.fio:2: rw: \"x\" is not a number"),
+            ("[a]\nrw=write:-4k\n", "does not go backwards"),
+            ("[a]\nzonemode=zbd\n", "a.fio:2: fio's \"zonemode\" is not supported: zoned devices"),
+            ("[a]\nthinktime=10\n", "a.fio:2: fio's \"thinktime\" is not supported: use rate"),
+            ("[a]\nioengine=cpuio\n", "a.fio:2: fio's engine \"cpuio\" does not read and write"),
+            ("[a]\nfilename=/dev/a:/dev/b\n", "a.fio:2: several files in \"filename\""),
+            ("[a]\nverify_backlog=8\n", "fio's \"verify_backlog\" is not supported: what was written"),
+            ("[a]\nverify=mdd5\n", "\"mdd5\" is not one of none, md5"),
+            ("[a]\nrw=write\nverify=md5\nruntime=3\n", "verify with a runtime or a rate"),
+            ("[a]\nrw=rw\nrate=,4m\n", "one has a rate and the other none"),
+            ("[a]\nbs=${BLOCK}\n", "a.fio:2: bs: \"${BLOCK}\": the environment has no BLOCK"),
+            ("[a]\nsize=8*$mb_memory\n", "\"$mb_memory\" is a figure of fio's machine"),
+            ("[a]\nrandom_distribution=zoned:50/5:30/15\n", "the shares of requests in \"50/5:30/15\" add up to 80"),
+            ("[a]\nrandom_distribution=zoned:50/5:50/15\n", "the shares of the region in \"50/5:50/15\" add up to 20"),
+            ("[a]\nrandom_distribution=zipf:1.2:0.5\n", "a center is not supported"),
+            ("[a]\nrandom_distribution=pareto:1\n", "the power of pareto has to be above 0 and below 1"),
+            ("[a]\nblockalign=4k,8k\n", "one value has to do for reads, writes and trims"),
+            ("[a]\nloops=2\nnumber_ios=3\n", "loops and number_ios together"),
+            ("[a]\nnrfiles=4\n", "a thread has one region"),
             ("[a]\ntime_based\n", "a.fio:1: job \"a\": time_based needs a runtime"),
             ("[a]\nbssplit=4k/60:8k/60\n", "add up to 120"),
             ("[a]\nxyzzyxyzzy=1\n", "a.fio:2: unknown key \"xyzzyxyzzy\"; choose one of rw"),
@@ -467,6 +325,44 @@ mod tests {
         assert!(JobSpec::from_argument("/no/such.fio").unwrap_err().to_string().starts_with("/no/such.fio: "));
     }
 
+    #[test]
+    fn what_changes_no_request_is_passed_over() {
+        let neutral = "[only]\nstonewall\nrw=randwrite\nbs=4k\nsize=16m\nloops=1\nramp_time=0\nstartdelay=0\n\
+                       thinktime=0\nzonemode=none\nrate_process=linear\nnrfiles=1\nverify_backlog=0\n";
+        let reporting = "[only]\nrw=randwrite\nbs=4k\nsize=16m\nper_job_logs=0\nunified_rw_reporting=1\nbwavgtime=500\n\
+                         iopsavgtime=500\ndisk_util=0\nsignificant_figures=6\ndisable_bw_measurement=1\nthread\n\
+                         exitall_on_error=1\nfilename=/dev/nvme0n1\nwrite_bw_log=x\nlog_avg_msec=10\n";
+        let comments =
+            "[only] ; the only one\nrw=randwrite   # writes\nbs=4k\t; block size\nsize=16m#16 MiB\n\t; alone\n";
+        let plain = JobSpec::from_file("a", "[only]\nrw=randwrite\nbs=4k\nsize=16m\n");
+        for text in [neutral, reporting, comments] {
+            assert_eq!(JobSpec::from_file("a", text), plain);
+        }
+    }
+
+    #[test]
+    fn the_environment_fills_values() {
+        let variable = |name: &str| (name == "BS").then(|| "8k".to_owned());
+        let job = file("a", "[a]\nbs=${BS}\nsize=1${BS}\n", &variable).unwrap();
+        assert_eq!((job.threads[0].blocks[0].0[0].0, job.threads[0].size), (8_192, Some(Amount::Bytes(18 << 10))));
+        assert_eq!(inline("bs=${BS}", &variable).unwrap().threads[0].blocks[0].0[0].0, 8_192);
+    }
+
+    #[test]
+    fn values_by_kind_are_filled_as_in_fio() {
+        let job = |text: &str| JobSpec::from_inline(text).unwrap().threads.remove(0);
+        let sizes = |text: &str| job(text).blocks.map(|sizes| sizes.0[0].0 >> 10);
+        assert_eq!(sizes("bs=8k"), [8; 3]);
+        assert_eq!(sizes("bs=8k,16k"), [8, 16, 16]);
+        assert_eq!(sizes("bs=4k,8k,16k"), [4, 8, 16]);
+        assert_eq!(sizes("bs=,8k"), [4, 8, 8]);
+        assert_eq!(sizes("bs=8k,"), [8, 4, 4]);
+        assert_eq!(job("rw=randrw,percentage_random=90,10").random_percent, [90, 10, 10]);
+        assert_eq!(job("rw=randrw,rate_iops=100,50").rate_iops, [Some(100), Some(50), Some(50)]);
+        let range = job("rw=read,bsrange=4k-16k").blocks[0].0.clone();
+        assert_eq!(range, [4, 8, 12, 16].map(|kib| (kib << 10, 25.0)));
+    }
+
     use proptest::prelude::*;
     proptest! {
         #[test]
@@ -476,8 +372,12 @@ mod tests {
         }
 
         #[test]
-        fn any_value_is_read_or_refused(key in 0..KEYS.len(), value in "[0-9a-z.,:/%]{0,20}") {
-            if let Ok(job) = JobSpec::from_inline(&format!("{}={value}", KEYS[key]))
+        fn any_value_is_read_or_refused(
+            key in 0..keys::known().len(),
+            value in "[0-9a-z.,:/%$={}-]{0,20}|(zoned|zoned_abs|zipf|pareto|normal):[0-9k/:.,]{0,20}|(rand)?(write|read|rw):[0-9k]{1,4}",
+            more in "(rw=randrw|rw=trimwrite,verify=md5|rw=write,verify=md5|size=70k,bssplit=4k/50:16k/50|rw=randwrite:3),",
+        ) {
+            if let Ok(job) = JobSpec::from_inline(&format!("{more}{}={value}", keys::known()[key]))
                 && let Ok(mut source) = job.source(Some(1 << 30), 1)
             {
                 for _ in 0..100 {
