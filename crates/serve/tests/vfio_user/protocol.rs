@@ -72,7 +72,7 @@ fn cells<'a>(memory: &'a SharedMemory, events: &'a [OwnedFd]) -> Vec<Cell<'a>> {
             cell(command, [payload.clone(), vec![0xAA; padding]].concat(), vec![], errno, "padded");
         }
         if command != command::DEVICE_SET_IRQS {
-            cell(command, payload, vec![file], EINVAL, "a descriptor that nobody wants");
+            cell(command, payload, vec![file], errno, "a descriptor that it has no use for");
         }
     }
 
