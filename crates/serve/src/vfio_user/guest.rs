@@ -116,9 +116,9 @@ impl Range {
 /// Copies hold a lock that unmapping waits for: when [`GuestMemory::remove`] has returned, nothing of what was removed is touched any
 /// more.
 ///
-/// A client could make the file behind a mapping shorter, and the next access would end this process. So only files that are
-/// sealed against that are mapped; others on a memory file system are read and written by system calls, which fail instead; all
-/// others need [`GuestMemory::trusting`].
+/// A client could make the file behind a mapping shorter, and the next access would end this process. So files on a memory file
+/// system, huge pages too, that are not sealed against that are mapped with a guard: the access fails instead. Where there can be no
+/// more guards, they are read and written by system calls. All other files need [`GuestMemory::trusting`].
 #[derive(Debug)]
 pub struct GuestMemory {
     ranges: RwLock<Vec<Range>>,
@@ -232,10 +232,14 @@ impl GuestMemory {
         if SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
             return Err(Errno::EINVAL);
         }
-        let system = fstatfs(&file)?.filesystem_type();
-        // A page of a huge mapping can be lacking when it is touched, whatever the seals say.
-        if system == HUGETLBFS_MAGIC || system != TMPFS_MAGIC {
+        let system = fstatfs(&file)?;
+        let (system, page) = (system.filesystem_type(), system.block_size() as u64);
+        if system != HUGETLBFS_MAGIC && system != TMPFS_MAGIC {
             return Err(Errno::EPERM);
+        }
+        let is_huge = system == HUGETLBFS_MAGIC;
+        if is_huge && (!offset.is_multiple_of(page) || !size.is_multiple_of(page)) {
+            return Err(Errno::EINVAL);
         }
         // The seals first: with them, the size that is read next stays.
         let sealed = fcntl(&file, FcntlArg::F_GET_SEALS)
@@ -244,10 +248,17 @@ impl GuestMemory {
         if end > length {
             return Err(Errno::EINVAL);
         }
-        if sealed && !file_io {
+        if file_io {
+            return Ok(Reach::File { file, offset });
+        }
+        // A huge page can be lacking when it is touched, whatever the seals say.
+        if sealed && !is_huge {
             return Mapping::new(file.as_fd(), offset, size, writable).map(Reach::Mapped);
         }
-        Ok(Reach::File { file, offset })
+        match Mapping::guarded(file.as_fd(), offset, size, writable) {
+            Err(Errno::ENOSPC) if !is_huge => Ok(Reach::File { file, offset }),
+            mapping => mapping.map(Reach::Mapped),
+        }
     }
 
     /// Gives back all ranges that lie wholly in the given one, and waits for copies under way. How many there were.
@@ -349,7 +360,10 @@ impl Transfers<'_> {
             let (piece, rest) = to.split_at_mut(len);
             let within = address - range.address;
             match &range.reach {
-                Reach::Mapped(mapping) => assert!(mapping.read(within, piece), "a range is as long as its mapping"),
+                Reach::Mapped(mapping) => {
+                    assert!(mapping.read(within, piece), "a range is as long as its mapping");
+                    intact(mapping, address)?;
+                }
                 Reach::File { file, offset } => {
                     file_io(address, len, |done| {
                         pread(file, &mut piece[done..], (offset + within) as i64 + done as i64)
@@ -377,7 +391,10 @@ impl Transfers<'_> {
             let (piece, rest) = from.split_at(len);
             let within = address - range.address;
             match &range.reach {
-                Reach::Mapped(mapping) => assert!(mapping.write(within, piece), "a range is as long as its mapping"),
+                Reach::Mapped(mapping) => {
+                    assert!(mapping.write(within, piece), "a range is as long as its mapping");
+                    intact(mapping, address)?;
+                }
                 Reach::File { file, offset } => {
                     // A write behind its end would make a shortened file longer again, and what was lent would be a hole.
                     let end = offset + within + len as u64;
@@ -405,7 +422,8 @@ impl Transfers<'_> {
     pub fn load_u32(&mut self, address: u64) -> Result<u32, DmaError> {
         let (range, _) = self.piece(address, 4, false)?;
         if let Reach::Mapped(mapping) = &range.reach {
-            return mapping.load_u32(address - range.address).ok_or(DmaError::Unmapped { address });
+            let value = mapping.load_u32(address - range.address).ok_or(DmaError::Unmapped { address })?;
+            return intact(mapping, address).map(|()| value);
         }
         if !address.is_multiple_of(4) {
             return Err(DmaError::Unmapped { address });
@@ -423,7 +441,7 @@ impl Transfers<'_> {
         let (range, _) = self.piece(address, 4, true)?;
         if let Reach::Mapped(mapping) = &range.reach {
             let stored = mapping.store_u32(address - range.address, value);
-            return if stored { Ok(()) } else { Err(DmaError::Unmapped { address }) };
+            return if stored { intact(mapping, address) } else { Err(DmaError::Unmapped { address }) };
         }
         if !address.is_multiple_of(4) {
             return Err(DmaError::Unmapped { address });
@@ -444,10 +462,16 @@ impl Transfers<'_> {
         if let Reach::Mapped(mapping) = &range.reach {
             let word = u64::from_le_bytes(second.try_into().expect("half of 16 bytes"));
             let stored = mapping.store_u64(tail - range.address, word);
-            return if stored { Ok(()) } else { Err(DmaError::Unmapped { address }) };
+            return if stored { intact(mapping, tail) } else { Err(DmaError::Unmapped { address }) };
         }
         self.write(tail, second)
     }
+}
+
+/// Whether an access to a mapping at `address` counts.
+#[inline]
+fn intact(mapping: &Mapping, address: u64) -> Result<(), DmaError> {
+    if mapping.is_lost() { Err(DmaError::Io { address, errno: Errno::ENXIO }) } else { Ok(()) }
 }
 
 /// Repeats a read or write of a file until `len` bytes are through. A file that ends early has been made shorter.

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::guard::Guard;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -21,13 +22,14 @@ pub const PAGE: u64 = 4096;
 
 /// A shared mapping of part of a file.
 ///
-/// All offsets are bytes from its start; an access beyond its end copies nothing and says `false` or `None`. That the file can't
-/// shrink under it is its maker's business: where it does, an access ends the process (SIGBUS).
+/// All offsets are bytes from its start; an access beyond its end copies nothing and says `false` or `None`. Where the
+/// file can shrink under it, an access ends the process (SIGBUS), unless the mapping is [guarded](Mapping::guarded).
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
+    guard: Option<Guard>,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and stays until it is dropped. Nothing points into it but
@@ -50,7 +52,24 @@ impl Mapping {
         let protection = if writable { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         // SAFETY: the kernel chooses an address where nothing is mapped, so that no memory of this process changes.
         let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, file, offset)? };
-        Ok(Mapping { base: base.cast(), len: length.get(), writable })
+        Ok(Mapping { base: base.cast(), len: length.get(), writable, guard: None })
+    }
+
+    /// As [`Mapping::new`], of a file that another process can make shorter: an access behind its end then reads or writes zeroes that
+    /// are not the file's, and [`Mapping::is_lost`] says so from then on.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`]; ENOSPC: there are as many such mappings as there can be.
+    pub fn guarded(file: BorrowedFd<'_>, offset: u64, len: u64, writable: bool) -> Result<Mapping, Errno> {
+        let mut mapping = Mapping::new(file, offset, len, writable)?;
+        mapping.guard = Some(Guard::new(mapping.base.cast().as_ptr(), mapping.len)?);
+        Ok(mapping)
+    }
+
+    /// Whether the file was found shorter than what is mapped of it: no access since then, and not the one that found it, counts.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_lost)
     }
 
     /// Bytes.
@@ -147,6 +166,13 @@ impl Mapping {
         true
     }
 
+    /// Stores 4 bytes where `old` stands, and only there. `false`: another value stands there, or as [`Mapping::store_u32`].
+    #[must_use]
+    pub fn replace_u32(&self, offset: u64, old: u32, new: u32) -> bool {
+        let Some(word) = self.word32(offset).filter(|_| self.writable) else { return false };
+        word.compare_exchange(old.to_le(), new.to_le(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// Stores 8 bytes, behind all that was stored before. `false`: not inside, not aligned, or read-only.
     #[must_use]
     pub fn store_u64(&self, offset: u64, value: u64) -> bool {
@@ -158,6 +184,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // Its guard first: what is mapped there next is not guarded.
+        self.guard = None;
         // SAFETY: `base` and `len` are what mmap gave, and no access outlives `self`.
         let _ = unsafe { munmap(self.base.cast(), self.len) };
     }

@@ -11,6 +11,7 @@ pub mod client;
 mod connection;
 mod device;
 mod doorbell;
+mod guard;
 mod guest;
 mod interrupts;
 mod mailbox;
