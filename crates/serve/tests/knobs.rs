@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use support::{BLOCK, Drive, Host, TIME, blocks_of, setup, tiny};
 use tempfile::TempDir;
-use tidewater_core::profile::{Access, Interrupts, Profile, Timing};
+use tidewater_core::profile::{Access, Doorbells, Interrupts, Profile, Timing};
 use tidewater_serve::engine::Backing;
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::nvme::register::{Cap, CmbSz, offset};
@@ -63,6 +63,37 @@ fn access_lets_hosts_map_memory_or_not() {
                 assert!(mapped.store_u32(0, 0xAABB_CCDD));
                 assert_eq!(client.read_u32(bar, at).expect("a load"), 0xAABB_CCDD);
             }
+        }
+    }
+}
+
+#[test]
+fn doorbells_are_mapped_polled_or_trapped() {
+    for doorbells in [Doorbells::Mapped, Doorbells::Polled, Doorbells::Trapped] {
+        let mut profile = tiny(Timing::None);
+        profile.serve.doorbells = doorbells;
+        let (_folder, drive) = start(profile);
+        let mut host = Host::attach(&drive, 0);
+        let areas = host.nvme.client().region_info(region::BAR0).expect("BAR0").areas;
+        assert_eq!(areas.len(), usize::from(doorbells != Doorbells::Trapped), "{doorbells:?}");
+        let messages = host.pair.messages();
+        host.write(0, &blocks_of(0, 1, 1));
+        assert_eq!(host.pair.messages() > messages, doorbells == Doorbells::Trapped);
+        // While nothing happens: one goes to sleep again and again, or never.
+        let (sleeps, time) = drive.sleeps_and_time();
+        let until = Instant::now() + TIME;
+        loop {
+            let (more, longer) = drive.sleeps_and_time();
+            if doorbells == Doorbells::Polled {
+                assert_eq!(more, sleeps, "it polls");
+                if longer - time > 20_000_000 {
+                    break;
+                }
+            } else if more > sleeps + 5 {
+                break;
+            }
+            assert!(Instant::now() < until, "{doorbells:?}: {} sleeps, {} ns", more - sleeps, longer - time);
+            std::thread::yield_now();
         }
     }
 }

@@ -2,9 +2,9 @@
 //! (`keys.rs`), which `tidewater profile show` prints and `docs/reference/profile.md` lists.
 
 use super::{
-    Access, Arbitration, BufferProfile, DestagePriority, DriveProfile, FastProfile, FlashProfile, FtlProfile, Gate,
-    GcVictim, HmbProfile, HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile, OnWrap, Profile,
-    QueuePriority, Release, ServeProfile, SlcProfile, Survives, Timing, WhenFull, WindowProfile,
+    Access, Arbitration, BufferProfile, DestagePriority, Doorbells, DriveProfile, FastProfile, FlashProfile,
+    FtlProfile, Gate, GcVictim, HmbProfile, HostProfile, Interrupts, LinkProfile, Mapping, MemoryKind, MemoryProfile,
+    OnWrap, Profile, QueuePriority, Release, ServeProfile, SlcProfile, Survives, Timing, WhenFull, WindowProfile,
 };
 use tidewater_base::Duration;
 use tidewater_nand::{Cell, Config as NandProfile};
@@ -130,6 +130,7 @@ impl Profile {
             serve: ServeProfile {
                 timing: Timing::Model,
                 access: Access::Mapped,
+                doorbells: Doorbells::Mapped,
                 interrupts: Interrupts::MsiX,
                 cmb_size: 512 * KIB,
                 pmr_size: 0,

@@ -146,6 +146,8 @@ pub struct ServeProfile {
     pub timing: Timing,
     /// How stores into BAR2 reach the device.
     pub access: Access,
+    /// How queue doorbells in BAR0 reach the device.
+    pub doorbells: Doorbells,
     /// How the device interrupts.
     pub interrupts: Interrupts,
     /// Bytes of BAR2 that hosts may put queues into (CMB), a multiple of 4 KiB. 0: none.
@@ -173,6 +175,17 @@ pub enum Access {
     /// The host maps the memory: its stores cost nothing, and it announces what it has stored.
     Mapped,
     /// Each store is a message: exact, and slower.
+    Trapped,
+}
+
+/// How a host's queue doorbells, in BAR0, reach a served device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doorbells {
+    /// The host maps them. The device polls while there is work, and at growing intervals, up to a millisecond, while there is none.
+    Mapped,
+    /// The host maps them, and the device polls all the time while a controller is enabled: it keeps a core busy.
+    Polled,
+    /// Each is a message.
     Trapped,
 }
 

@@ -4,8 +4,8 @@
 use super::keys::{Access, KeyInfo};
 use super::value::{Field, Kind, choices};
 use super::{
-    Access as HostAccess, Arbitration, DestagePriority, Gate, GcVictim, Interrupts, Mapping, MemoryKind, OnWrap,
-    QueuePriority, Release, Survives, Timing, WhenFull,
+    Access as HostAccess, Arbitration, DestagePriority, Doorbells, Gate, GcVictim, Interrupts, Mapping, MemoryKind,
+    OnWrap, QueuePriority, Release, Survives, Timing, WhenFull,
 };
 use tidewater_base::Duration;
 use tidewater_nand::Cell;
@@ -55,6 +55,11 @@ choices!(Timing {
 choices!(HostAccess {
     Mapped = "mapped": "the host maps the memory and announces what it has stored",
     Trapped = "trapped": "each store is a message: exact, and slower",
+});
+choices!(Doorbells {
+    Mapped = "mapped": "the host maps them; polled, at growing intervals up to 1 ms while nothing happens",
+    Polled = "polled": "the host maps them; polled all the time while a controller is enabled, which keeps a core busy",
+    Trapped = "trapped": "each is a message: some clients, SPDK's driver for one, cannot attach",
 });
 choices!(Interrupts {
     MsiX = "msi-x": "a vector for each queue",
@@ -583,6 +588,9 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
         access, Kind::Choice(HostAccess::WORDS),
             "How a host's stores into BAR2 reach a served device.",
             "A trapped store costs a message of tens of microseconds, a mapped one is a store.";
+        doorbells, Kind::Choice(Doorbells::WORDS),
+            "How queue doorbells, in BAR0, reach a served device.",
+            "A mapped doorbell is a store, a trapped one a message of tens of microseconds; SPDK's driver knows only mapped ones.";
         interrupts, Kind::Choice(Interrupts::WORDS),
             "How a served device interrupts its host.",
             "MSI-X is what every NVMe driver asks for first.";

@@ -44,7 +44,7 @@ mod vendor;
 mod window;
 
 pub use interface::*;
-pub use options::{Bar2, Options, Region, ShadowDoorbells};
+pub use options::{Bar2, Options, Queues, Region, ShadowDoorbells};
 
 use crate::device::{self, Device, SetupError};
 use crate::drive::Machine;
@@ -383,14 +383,8 @@ impl<M: Medium> Subsystem<M> {
         let c = self.controllers.get(usize::from(function))?;
         let (address, _) = c.shadow.filter(|_| c.is_running())?;
         // The admin queue, number 0, has no shadow.
-        let bits = |live: &mut dyn Iterator<Item = bool>| {
-            live.enumerate().skip(1).fold(0, |bits, (i, live)| bits | u128::from(live) << i)
-        };
-        Some(ShadowDoorbells {
-            address,
-            submission: bits(&mut c.submission.iter().map(|sq| sq.live)),
-            completion: bits(&mut c.completion.iter().map(|cq| cq.live)),
-        })
+        let Queues { submission, completion, .. } = self.queues(function);
+        Some(ShadowDoorbells { address, submission: submission & !1, completion: completion & !1 })
     }
 
     /// The memory that a function's host lends (host memory buffer), from Set Features until it is taken back.

@@ -178,3 +178,22 @@ pub struct ShadowDoorbells {
     /// Bit `q`: I/O completion queue `q` exists.
     pub completion: u128,
 }
+
+/// The queues of a controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Queues {
+    /// Bit `q`: submission queue `q` exists. Queue 0 is the admin queue.
+    pub submission: u128,
+    /// Bit `q`: completion queue `q` exists.
+    pub completion: u128,
+    /// I/O queues have shadow doorbells (Doorbell Buffer Config).
+    pub shadowed: bool,
+}
+
+impl Queues {
+    /// Whether a queue exists: a completion queue, else a submission queue.
+    pub fn has(&self, queue: u16, completion: bool) -> bool {
+        let bits = if completion { self.completion } else { self.submission };
+        queue < 128 && bits >> queue & 1 == 1
+    }
+}

@@ -1,7 +1,12 @@
 //! What whoever serves a subsystem asks of it, besides what it says by itself.
 
-use super::{Outstanding, Slot, Subsystem};
+use super::{Outstanding, Queues, Slot, Subsystem};
 use tidewater_nand::Medium;
+
+/// A bit for each that is true, from bit 0.
+pub(super) fn bits(all: impl Iterator<Item = bool>) -> u128 {
+    all.enumerate().fold(0, |bits, (i, is_so)| bits | u128::from(is_so) << i)
+}
 
 impl<M: Medium> Subsystem<M> {
     /// Commands that are worked on, over all controllers.
@@ -47,6 +52,28 @@ impl<M: Medium> Subsystem<M> {
             false => submission.map_or(0, |queue| queue.tail),
         };
         value as u16
+    }
+
+    /// How often a controller has been reset.
+    #[inline]
+    pub fn resets(&self, function: u8) -> u32 {
+        self.controllers.get(usize::from(function)).map_or(0, |controller| controller.generation)
+    }
+
+    /// Whether a controller is enabled and ready (CSTS.RDY), and has not failed: then its doorbells count.
+    #[inline]
+    pub fn is_ready(&self, function: u8) -> bool {
+        self.controllers.get(usize::from(function)).is_some_and(super::controller::Controller::is_running)
+    }
+
+    /// Which queues a controller has.
+    pub fn queues(&self, function: u8) -> Queues {
+        let Some(c) = self.controllers.get(usize::from(function)) else { return Queues::default() };
+        Queues {
+            submission: bits(c.submission.iter().map(|sq| sq.live)),
+            completion: bits(c.completion.iter().map(|cq| cq.live)),
+            shadowed: c.shadow.is_some() && c.is_running(),
+        }
     }
 
     /// The command that a slot held last, also when it has just ended: until the next input.

@@ -1,7 +1,9 @@
 //! Doorbells that hosts ring in memory (Doorbell Buffer Config): where they are, what they say, and what their hosts are told.
 
-use super::port::Port;
+use super::courier::{Far, Then, Way};
+use super::port::{Port, Reached};
 use super::served::Served;
+use super::transfer::{Carried, dma_read};
 use super::world::World;
 use tidewater_core::subsystem::{Input, ShadowDoorbells};
 use tidewater_wire::nvme::register::offset::DOORBELLS;
@@ -110,14 +112,14 @@ impl<M> World<M> {
     /// Looks at the shadow doorbells of all functions. True: one has changed.
     #[inline]
     pub(super) fn look_at_doorbells(&mut self, machine: &Served) -> bool {
+        let mut changed = self.look_at_pages(machine);
         if std::mem::take(&mut self.doorbells.changed) {
             self.doorbells.find(machine, &self.ports);
         }
         if self.doorbells.shadows.is_empty() {
-            return false;
+            return changed;
         }
         let mut shadows = std::mem::take(&mut self.doorbells.shadows);
-        let mut changed = false;
         for shadow in &mut shadows {
             let Some(value) = self.ports[usize::from(shadow.function)].load_u32(shadow.address) else { continue };
             if shadow.is_news(machine, value as u16) {
@@ -125,33 +127,39 @@ impl<M> World<M> {
                 self.push(shadow.input(value as u16));
             }
         }
-        while let Some(function) = self.doorbells.asked.pop() {
-            changed |= self.look_afar(machine, function, &mut shadows);
-        }
         self.doorbells.shadows = shadows;
+        while let Some(function) = self.doorbells.asked.pop() {
+            self.look_afar(machine, function);
+        }
         changed
     }
 
-    /// Looks at a function's doorbells that the device does not see by itself: all at once, since that may take a message.
+    /// Asks for a function's doorbells that the device does not see by itself: all at once, since that takes a message.
     #[cold]
-    fn look_afar(&mut self, machine: &Served, function: u8, shadows: &mut [Shadow]) -> bool {
-        let Some(of) = machine.subsystem.shadow_doorbells(function) else { return false };
-        let port = &self.ports[usize::from(function)];
-        let mut bytes = [0; 4 * DOORBELLS_MAX];
-        let region = machine.subsystem.region(function, of.address, bytes.len() as u32);
-        if port.load_u32(of.address).is_some() || !port.read(region, of.address, &mut bytes) {
-            return false;
+    fn look_afar(&mut self, machine: &Served, function: u8) {
+        let Some(of) = machine.subsystem.shadow_doorbells(function) else { return };
+        let mut bytes = vec![0; 4 * DOORBELLS_MAX];
+        match dma_read(&self.ports, machine, function, of.address, &mut bytes) {
+            Carried::Done => self.shadows_came(machine, function, of.address, Some(&bytes)),
+            Carried::Far(far) => self.begin(machine, function, (Way::FromHost, far), Then::Shadows(of.address), bytes),
+            Carried::Failed => {}
         }
-        let mut changed = false;
+    }
+
+    /// A function's doorbells have come, as they were from this bus address on.
+    pub(super) fn shadows_came(&mut self, machine: &Served, function: u8, first: u64, bytes: Option<&Vec<u8>>) {
+        let is_there = machine.subsystem.shadow_doorbells(function).is_some_and(|of| of.address == first);
+        let Some(bytes) = bytes.filter(|_| is_there) else { return };
+        let mut shadows = std::mem::take(&mut self.doorbells.shadows);
         for shadow in shadows.iter_mut().filter(|shadow| shadow.function == function) {
-            let at = (shadow.address - of.address) as usize;
-            let value = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+            let at = shadow.address.wrapping_sub(first) as usize;
+            let Some(&[low, high]) = bytes.get(at..).and_then(|from| from.first_chunk()) else { continue };
+            let value = u16::from_le_bytes([low, high]);
             if shadow.is_news(machine, value) {
-                changed = true;
                 self.push(shadow.input(value));
             }
         }
-        changed
+        self.doorbells.shadows = shadows;
     }
 
     /// An event index is to be told: up to where a doorbell has been seen.
@@ -178,7 +186,10 @@ impl<M> World<M> {
         if !port.store_u32(address, value) {
             let region = machine.subsystem.region(function, address, 4);
             // A host that took its memory away does not miss it.
-            let _ = port.write(region, address, &value.to_le_bytes());
+            if port.write(region, address, &value.to_le_bytes()) == Reached::Far {
+                let far = vec![Far { address, at: 0, len: 4 }];
+                self.begin(machine, function, (Way::ToHost, far), Then::Nothing, value.to_le_bytes().to_vec());
+            }
         }
         // What it rang before it saw this.
         self.doorbells.ask(function);

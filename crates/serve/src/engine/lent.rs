@@ -1,8 +1,10 @@
 //! Units in the memory that a host has lent (host memory buffer): real bytes at the host's own descriptors, each with a header
 //! that tells what it is and a checksum over all of it.
 
-use super::port::Port;
+use super::courier::{Far, Way};
+use super::port::{Port, Reached};
 use super::served::Served;
+use super::transfer::Carried;
 use crate::image::Payload;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -32,7 +34,7 @@ impl Lent {
         Lent { salt: RandomState::new().hash_one(HEADER) as u32, found: VecDeque::new(), unit: Vec::new() }
     }
 
-    /// Carries an access out.
+    /// Carries an access out. An error: what only messages carry is left, with the unit's bytes.
     pub(super) fn access(
         &mut self,
         machine: &Served,
@@ -40,39 +42,47 @@ impl Lent {
         payload: &mut Payload,
         function: u8,
         access: &Access,
-    ) -> Answer {
+    ) -> Result<Answer, (Way, Vec<Far>, Vec<u8>)> {
         let mut unit = std::mem::take(&mut self.unit);
         unit.clear();
         unit.resize(access.len as usize, 0);
-        let answer = match access.operation {
-            Operation::Write { content } => {
-                // A page that has changed since has no copy that is good: what is not written fails its check.
-                if !fill(machine, payload, access, content, &mut unit[HEADER as usize..]) {
-                    Answer::Written
-                } else {
-                    self.seal(access.stamp, content, &mut unit);
-                    if carry(machine, ports, function, access.offset, Way::ToHost(&unit)) {
-                        Answer::Written
-                    } else {
-                        Answer::Gone
-                    }
-                }
+        let (way, carried) = match access.operation {
+            // A page that has changed since has no copy that is good: what is not written fails its check.
+            Operation::Write { content } if !fill(machine, payload, access, content, &mut unit[HEADER as usize..]) => {
+                (Way::ToHost, Carried::Done)
             }
-            Operation::Read if !carry(machine, ports, function, access.offset, Way::FromHost(&mut unit)) => {
-                Answer::Gone
+            Operation::Write { content } => {
+                self.seal(access.stamp, content, &mut unit);
+                (Way::ToHost, carry(machine, ports, function, access.offset, Way::ToHost, &mut unit))
             }
             Operation::Read => {
-                let answer = self.open(&unit);
-                if matches!(answer, Answer::Found { stamp, .. } if stamp == access.stamp) {
-                    if self.found.len() == FOUND_MAX {
-                        self.found.pop_front();
-                    }
-                    self.found.push_back((access.serial, Box::from(&unit[HEADER as usize..])));
-                }
-                answer
+                (Way::FromHost, carry(machine, ports, function, access.offset, Way::FromHost, &mut unit))
             }
         };
+        let answer = match carried {
+            Carried::Far(far) => return Err((way, far, unit)),
+            Carried::Done => self.carried(access, Some(&unit)),
+            Carried::Failed => self.carried(access, None),
+        };
         self.unit = unit;
+        Ok(answer)
+    }
+
+    /// The answer to an access, when its bytes have been carried. `None`: they could not be.
+    pub(super) fn carried(&mut self, access: &Access, unit: Option<&Vec<u8>>) -> Answer {
+        let Some(unit) = unit else { return Answer::Gone };
+        if let Operation::Write { .. } = access.operation {
+            return Answer::Written;
+        }
+        let answer = self.open(unit);
+        if matches!(answer, Answer::Found { stamp, .. } if stamp == access.stamp) {
+            if self.found.len() == FOUND_MAX {
+                self.found.pop_front();
+            }
+            // Some accesses overtake those that take messages.
+            let at = self.found.partition_point(|(serial, _)| *serial < access.serial);
+            self.found.insert(at, (access.serial, Box::from(&unit[HEADER as usize..])));
+        }
         answer
     }
 
@@ -128,21 +138,13 @@ fn fill(machine: &Served, payload: &mut Payload, access: &Access, content: u64, 
     place.version() == Some(content) && payload.read(unit, place, to).is_ok()
 }
 
-/// Where bytes go, and which.
-enum Way<'a> {
-    ToHost(&'a [u8]),
-    FromHost(&'a mut [u8]),
-}
-
-/// Copies bytes to or from `offset` of the memory that a function's host has lent. False: not all of it is there.
-fn carry(machine: &Served, ports: &[Port], function: u8, offset: u64, mut way: Way<'_>) -> bool {
-    let Some(port) = ports.get(usize::from(function)) else { return false };
-    let len = match &way {
-        Way::ToHost(bytes) => bytes.len(),
-        Way::FromHost(bytes) => bytes.len(),
-    };
+/// Copies bytes to or from `offset` of the memory that a function's host has lent.
+fn carry(machine: &Served, ports: &[Port], function: u8, offset: u64, way: Way, bytes: &mut [u8]) -> Carried {
+    let Some(port) = ports.get(usize::from(function)) else { return Carried::Failed };
+    let len = bytes.len();
     // Where the piece begins in the memory, and how many bytes are done.
     let (mut begins, mut done) = (0u64, 0usize);
+    let mut far = Vec::new();
     for piece in machine.subsystem.host_memory(function) {
         let ends = begins + u64::from(piece.len);
         let at = offset + done as u64;
@@ -150,16 +152,19 @@ fn carry(machine: &Served, ports: &[Port], function: u8, offset: u64, mut way: W
             let count = ((ends - at) as usize).min(len - done);
             let address = piece.address + (at - begins);
             let region = machine.subsystem.region(function, address, count as u32);
-            let moved = match &mut way {
-                Way::ToHost(bytes) => port.write(region, address, &bytes[done..done + count]),
-                Way::FromHost(bytes) => port.read(region, address, &mut bytes[done..done + count]),
+            let part = &mut bytes[done..done + count];
+            let reached = match way {
+                Way::ToHost => port.write(region, address, part),
+                Way::FromHost => port.read(region, address, part),
             };
-            if !moved {
-                return false;
+            match reached {
+                Reached::Done => {}
+                Reached::Far => far.push(Far { address, at: done, len: count }),
+                Reached::Nothing => return Carried::Failed,
             }
             done += count;
         }
         begins = ends;
     }
-    done == len
+    if done == len { Carried::but(far) } else { Carried::Failed }
 }

@@ -1,8 +1,10 @@
 //! Runs a subsystem under the wall clock: one thread with the one drive loop, whose world holds hosts, connections and the
 //! backing store.
 mod clock;
+mod courier;
 mod doorbells;
 mod lent;
+mod pages;
 mod pmr;
 mod port;
 mod rerun;
@@ -10,9 +12,11 @@ mod rings;
 mod run;
 mod served;
 mod setup;
+mod sleep;
 mod slice;
 mod start;
 mod status;
+mod transfer;
 mod withheld;
 mod world;
 

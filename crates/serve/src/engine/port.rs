@@ -1,15 +1,42 @@
 //! A PCI function as the engine holds it: its mailbox, its memories, and the client that is there.
 
+use super::courier::Courier;
+use super::pages::DoorbellPage;
 use super::pmr::Pmr;
 use super::rings::MappedRing;
 use crate::vfio_user::{Connection, DmaError, Doorbell, GuestMemory, Interrupts, Mailbox, SharedMemory};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tidewater_core::subsystem::Region;
 use tidewater_wire::pci::{ConfigSpace, command};
 
-/// How long a client may take to answer for memory that only messages reach. All functions wait meanwhile, so that it is waited for once.
-const MESSAGE_TIME: Duration = Duration::from_secs(1);
+/// Whether bytes could be copied.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// They were.
+    Done,
+    /// Some can be reached by messages to the client alone.
+    Far,
+    /// Nothing is there, or not for this direction.
+    Nothing,
+}
+
+impl From<bool> for Reached {
+    fn from(is_done: bool) -> Reached {
+        if is_done { Reached::Done } else { Reached::Nothing }
+    }
+}
+
+impl From<Result<(), DmaError>> for Reached {
+    #[inline]
+    fn from(result: Result<(), DmaError>) -> Reached {
+        match result {
+            Ok(()) => Reached::Done,
+            Err(DmaError::ByMessage { .. }) => Reached::Far,
+            Err(_) => Reached::Nothing,
+        }
+    }
+}
 
 /// A PCI function.
 pub struct Port {
@@ -21,10 +48,14 @@ pub struct Port {
     pub memory: Arc<GuestMemory>,
     /// Where interrupts go.
     pub interrupts: Arc<Interrupts>,
+    /// Carries what only messages reach.
+    pub(super) courier: Courier,
     /// The configuration space.
     pub config: ConfigSpace,
     /// The slice for queues of BAR2, with its first byte in the BAR.
     pub cmb: Option<(Arc<SharedMemory>, u64)>,
+    /// The doorbells of BAR0, where the client may map them.
+    pub page: Option<DoorbellPage>,
     /// BAR4: the persistent memory region.
     pub pmr: Option<Pmr>,
     /// The mapped ring of its fast side.
@@ -41,66 +72,50 @@ impl Port {
         self.config.command() & command::BUS_MASTER != 0 && self.config.power_state() == 0
     }
 
-    /// Asks the client for its memory. One that lets the time pass is disconnected. False: it has not answered, or refused.
-    #[cold]
-    fn ask(&self, access: impl FnOnce(&Connection) -> Result<(), DmaError>) -> bool {
-        let Some(client) = &self.connection else { return false };
-        let begin = Instant::now();
-        let is_done = access(client).is_ok();
-        if !is_done && begin.elapsed() >= MESSAGE_TIME {
-            client.close();
-        }
-        is_done
-    }
-
-    /// Copies from what a bus address means. False: nothing is there.
+    /// Copies from what a bus address means.
     #[inline]
-    pub fn read(&self, region: Region, address: u64, to: &mut [u8]) -> bool {
+    pub(super) fn read(&self, region: Region, address: u64, to: &mut [u8]) -> Reached {
         match region {
-            Region::Host if !self.is_master() => false,
-            Region::Host => match self.memory.read(address, to) {
-                Ok(()) => true,
-                Err(DmaError::ByMessage { .. }) => self.ask(|client| client.read(address, to, MESSAGE_TIME)),
-                Err(_) => false,
-            },
-            Region::Cmb { offset } => self.cmb.as_ref().is_some_and(|(memory, from)| memory.read(from + offset, to)),
-            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|pmr| pmr.read(offset, to)),
-        }
-    }
-
-    /// Copies to what a bus address means. False: nothing is there.
-    #[inline]
-    pub fn write(&self, region: Region, address: u64, from: &[u8]) -> bool {
-        match region {
-            Region::Host if !self.is_master() => false,
-            Region::Host => match self.memory.write(address, from) {
-                Ok(()) => true,
-                Err(DmaError::ByMessage { .. }) => self.ask(|client| client.write(address, from, MESSAGE_TIME)),
-                Err(_) => false,
-            },
+            Region::Host if !self.is_master() => Reached::Nothing,
+            Region::Host => self.memory.read(address, to).into(),
             Region::Cmb { offset } => {
-                self.cmb.as_ref().is_some_and(|(memory, first)| memory.write(first + offset, from))
+                self.cmb.as_ref().is_some_and(|(memory, from)| memory.read(from + offset, to)).into()
             }
-            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|pmr| pmr.write(offset, from)),
+            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|pmr| pmr.read(offset, to)).into(),
         }
     }
 
-    /// Writes a completion queue entry so that a host that polls it never sees half of it. False: nothing is there.
+    /// Copies to what a bus address means.
     #[inline]
-    pub fn write_entry(&self, region: Region, address: u64, entry: &[u8; 16]) -> bool {
+    pub(super) fn write(&self, region: Region, address: u64, from: &[u8]) -> Reached {
+        match region {
+            Region::Host if !self.is_master() => Reached::Nothing,
+            Region::Host => self.memory.write(address, from).into(),
+            Region::Cmb { offset } => {
+                self.cmb.as_ref().is_some_and(|(memory, first)| memory.write(first + offset, from)).into()
+            }
+            Region::Pmr { offset } => self.pmr.as_ref().is_some_and(|pmr| pmr.write(offset, from)).into(),
+        }
+    }
+
+    /// Writes a completion queue entry so that a host that polls it never sees half of it.
+    #[inline]
+    pub(super) fn write_entry(&self, region: Region, address: u64, entry: &[u8; 16]) -> Reached {
         let (first, second) = entry.split_at(8);
         let word = u64::from_le_bytes(second.try_into().expect("half of 16 bytes"));
         match region {
-            Region::Host if !self.is_master() => false,
-            Region::Host => match self.memory.enter().write_cqe(address, entry) {
-                Err(DmaError::ByMessage { .. }) => self.write(region, address, entry),
-                written => written.is_ok(),
-            },
-            Region::Cmb { offset } => self.cmb.as_ref().is_some_and(|(memory, from)| {
-                memory.write(from + offset, first) && memory.store_u64(from + offset + 8, word)
-            }),
+            Region::Host if !self.is_master() => Reached::Nothing,
+            Region::Host => self.memory.enter().write_cqe(address, entry).into(),
+            Region::Cmb { offset } => {
+                let written = self.cmb.as_ref().is_some_and(|(memory, from)| {
+                    memory.write(from + offset, first) && memory.store_u64(from + offset + 8, word)
+                });
+                written.into()
+            }
             Region::Pmr { offset } => {
-                self.pmr.as_ref().is_some_and(|pmr| pmr.write(offset, first) && pmr.store_u64(offset + 8, word))
+                let written =
+                    self.pmr.as_ref().is_some_and(|pmr| pmr.write(offset, first) && pmr.store_u64(offset + 8, word));
+                written.into()
             }
         }
     }

@@ -13,19 +13,16 @@ use crate::mailbox::Mailbox;
 use crate::nvme_tcp::Border;
 use crate::trace::TraceWriter;
 use crate::vfio_user::{self, Letter, Waker};
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration as WallDuration, Instant as Wall};
 use tidewater_base::{Duration, Instant};
 use tidewater_core::Device;
 use tidewater_core::Remains;
-use tidewater_core::drive::{Clock as _, drive};
+use tidewater_core::drive::{Clock as _, Machine as _, drive};
 use tidewater_core::profile::{Profile, Timing};
 use tidewater_core::subsystem::{Fault, Input, Slot, Subsystem};
 use tidewater_nand::{Nand, Recorder};
@@ -35,10 +32,12 @@ use tidewater_wire::vfio_user::region;
 /// How long the thread looks around for more after the last thing happened, before it sleeps: a host that has just been
 /// answered often asks again.
 const LINGER: WallDuration = WallDuration::from_micros(50);
+/// Turns in which nothing happens before the thread looks at a clock: a turn takes less than that.
+const QUIET_TURNS: u32 = 8;
+/// Turns after which the thread lets time pass for a host's timers.
+const TIMED_TURNS: u32 = 4;
 /// How often the drive loop goes on with log bytes that nobody waits for, before the engine looks around.
 const UNPACED_TURNS: u32 = 256;
-/// The longest sleep: signals are seen by then at the latest.
-const SLEEP_MAX: WallDuration = WallDuration::from_millis(200);
 /// The longest time without power.
 const OFF_MAX: WallDuration = WallDuration::from_secs(86_400);
 /// How long control and metrics wait for the device's thread.
@@ -67,31 +66,33 @@ impl Message {
 
 /// A device that is served.
 pub struct Server {
-    machine: Option<Served>,
-    clock: DeviceClock,
-    world: World<Message>,
-    waker: Arc<Waker>,
+    pub(super) machine: Option<Served>,
+    pub(super) clock: DeviceClock,
+    pub(super) world: World<Message>,
+    pub(super) waker: Arc<Waker>,
     /// Dropped to stop serving PCIe functions.
     sockets: Vec<vfio_user::Server>,
     setup: Setup,
     drive_setup: DriveSetup,
-    profile: Profile,
+    pub(super) profile: Profile,
     started: Wall,
     /// Somebody has asked for the end: who is to be told when it is there.
     ending: Option<Vec<Sender<Answer>>>,
     /// Makes serial number and NQN.
     identity: u64,
     /// There is no power: what is left of the drive.
-    dark: Option<Dark>,
+    pub(super) dark: Option<Dark>,
     tcp_address: Option<SocketAddr>,
     power_cuts: u64,
     /// When time was last let pass, while the drive is not paced and something is due.
     looked: Option<Wall>,
+    /// Turns since the thread has slept.
+    turns: u32,
 }
 
 /// A drive without power.
-struct Dark {
-    until: Wall,
+pub(super) struct Dark {
+    pub(super) until: Wall,
     remains: Remains<Recorder<Nand>>,
     state: Vec<u8>,
     next_version: u64,
@@ -149,6 +150,7 @@ impl Server {
             tcp_address: None,
             power_cuts: 0,
             looked: None,
+            turns: 0,
         }
     }
 
@@ -158,7 +160,8 @@ impl Server {
     /// When the drive can't be brought back after a power cut, or its end could not be stored.
     pub fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Ended, ServeError> {
         super::slice::shorten();
-        let mut last = Wall::now();
+        // Since `last` nothing has happened, in so many turns.
+        let (mut last, mut quiet) = (Wall::now(), 0u32);
         loop {
             let mut active = self.turn(tell)?;
             let is_over = self.world.now.since(Instant::ZERO) >= self.setup.serve_time;
@@ -176,9 +179,15 @@ impl Server {
                 return self.end();
             }
             if active || self.world.hear_doorbells() {
+                quiet = 0;
+            } else {
+                quiet = quiet.saturating_add(1);
+            }
+            if quiet == QUIET_TURNS {
                 last = Wall::now();
-            } else if last.elapsed() > LINGER {
-                self.sleep();
+            } else if quiet > QUIET_TURNS && quiet.is_multiple_of(QUIET_TURNS) && last.elapsed() > LINGER {
+                self.sleep(last);
+                self.turns = 0;
             }
         }
     }
@@ -190,11 +199,16 @@ impl Server {
         }
         let mut active = self.take_mail();
         if self.machine.is_none() {
+            self.world.drop_transfers();
             self.refuse_letters();
             return Ok(active);
         }
-        self.pass_time();
+        if self.turns.is_multiple_of(TIMED_TURNS) {
+            self.pass_time();
+        }
+        self.turns = self.turns.wrapping_add(1);
         self.world.now = self.clock.now();
+        active |= self.world.take_transfers(self.machine.as_ref().expect("looked at above"));
         active |= self.take_letters();
         active |= self.poll_target();
 
@@ -205,7 +219,9 @@ impl Server {
         active |= !self.world.pending.is_empty();
         let machine = self.machine.as_mut().expect("looked at above");
         machine.hurries = self.world.rings_wait(machine, true);
-        active |= self.drive();
+        if !self.is_quiet() {
+            active |= self.drive();
+        }
         self.keep_house();
         Ok(active)
     }
@@ -225,6 +241,21 @@ impl Server {
             self.clock.skip_to(due.min(self.clock.now() + passed));
         }
         machine.passed = self.clock.now();
+    }
+
+    /// Whether the drive loop would find nothing to do: on a drive that has neither a log nor a byte window, whose stores follow from it.
+    fn is_quiet(&self) -> bool {
+        let machine = self.machine.as_ref().expect("there is power");
+        let device = machine.subsystem.device();
+        // At the model's pace, what a command waits for is waited for in the loop.
+        let is_early = machine.deadline().is_none_or(|at| {
+            machine.timing == Timing::Model && machine.subsystem.outstanding() == 0 && at > self.world.now
+        });
+        self.world.pending.is_empty()
+            && !machine.has_output()
+            && is_early
+            && !device.fast().is_enabled()
+            && !device.window().is_enabled()
     }
 
     /// Runs the drive loop until nothing is due. True: it did something.
@@ -354,6 +385,7 @@ impl Server {
     }
 
     fn letter(&mut self, function: usize, letter: Letter) {
+        self.world.look_before_message(self.machine.as_ref().expect("there is power"), function);
         match letter {
             Letter::Read { region, offset, len, reply } => {
                 // Behind all that was written before.
@@ -509,46 +541,6 @@ impl Server {
         }
         self.world.target = Some(target);
         active
-    }
-
-    // --- sleeping ---
-
-    fn sleep(&mut self) {
-        self.waker.doze();
-        // Hosts that ring by memory are told to ring by message from now on; what they rang before is seen by the look.
-        let machine = self.machine.as_ref();
-        if let Some(machine) = machine {
-            self.world.tell_event_indices(machine);
-        }
-        fence(Ordering::SeqCst);
-        let found = self.world.has_mail() || machine.is_some_and(|machine| self.world.look_at_doorbells(machine));
-        if found {
-            return self.waker.rouse();
-        }
-        let mut time = SLEEP_MAX;
-        if let Some(dark) = &self.dark {
-            time = time.min(dark.until.saturating_duration_since(Wall::now()));
-        }
-        // What only a host's timers wait for is due in its own time, also when the drive is not paced.
-        let due = machine.and_then(|machine| machine.subsystem.deadline());
-        if let Some(due) = due {
-            let now = self.clock.now();
-            let left = if due > now { (due - now).as_ps() / 1_000 } else { 0 };
-            time = time.min(WallDuration::from_nanos(left));
-        }
-        if let Some(at) = self.world.rings_at().filter(|_| machine.is_some()) {
-            time = time.min(at.saturating_duration_since(Wall::now()));
-        }
-        let image = self.world.payload.image().event();
-        let target = self.world.target.as_ref().map(|target| target.as_fd());
-        let rung = self.world.doorbells().map(|doorbell| doorbell.watched());
-        let fds: Vec<BorrowedFd<'_>> =
-            std::iter::once(self.waker.as_fd()).chain(image).chain(target).chain(rung).collect();
-        let mut polled: Vec<PollFd<'_>> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        // Interrupted or not, whoever calls looks around.
-        let _ = ppoll(&mut polled, Some(TimeSpec::from_duration(time)), None);
-        self.waker.rouse();
-        self.world.payload.image().hush();
     }
 
     // --- power ---

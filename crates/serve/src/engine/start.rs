@@ -1,6 +1,8 @@
 //! From a setup to a device that is there: the image, recovery, sockets.
 
 use super::clock::DeviceClock;
+use super::courier::{Courier, Done};
+use super::pages::DoorbellPage;
 use super::pmr::Pmr;
 use super::port::Port;
 use super::rings::MappedRing;
@@ -12,7 +14,9 @@ use crate::image::{Image, ImageOptions, Memory, MemoryKind, Payload, Target as I
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::{HostRule, Hosts, Options as TargetOptions, Target};
 use crate::trace::TraceWriter;
-use crate::vfio_user::{self, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, SharedMemory, Waker};
+use crate::vfio_user::{
+    self, DOORBELL_PAGE, Device as VfioDevice, Doorbell, GuestMemory, Interrupts, Region, SharedMemory, Waker,
+};
 use crate::{control, metrics, runtime};
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,7 +29,7 @@ use tidewater_core::drive::Machine as _;
 use tidewater_core::fast::{Content, Function};
 use tidewater_core::ftl::RecoveryReport;
 use tidewater_core::memory::{Note, Use};
-use tidewater_core::profile::{Access, Interrupts as Kind, Profile, Timing};
+use tidewater_core::profile::{Access, Doorbells, Interrupts as Kind, Profile, Timing};
 use tidewater_core::subsystem::{Input, Options, Subsystem, Unit};
 use tidewater_nand::{Nand, Recorder};
 use tidewater_wire::fabrics::Nqn;
@@ -232,8 +236,8 @@ pub(super) fn recover(
 fn function(
     profile: &Profile,
     subsystem: &Subsystem<Recorder<Nand>>,
-    waker: &Arc<Waker>,
-    serial: u64,
+    (waker, transfers): (&Arc<Waker>, &Mailbox<Done>),
+    (number, serial): (u8, u64),
     several: bool,
     stored: (&Image, Option<Memory>),
     ring: Option<MappedRing>,
@@ -259,7 +263,16 @@ fn function(
     let pmr = if stored.1.is_some() { Some(shared("tidewater-pmr", serve.pmr_size)?) } else { None };
     let mut regions: [Region; region::COUNT as usize] = std::array::from_fn(|_| Region::NONE);
     let mut doorbell = None;
-    regions[0] = Region::trapped(config.bar_bytes(0));
+    let page = match serve.doorbells {
+        Doorbells::Mapped | Doorbells::Polled => {
+            Some(shared("tidewater-bar0", DOORBELL_PAGE.offset + DOORBELL_PAGE.size)?)
+        }
+        Doorbells::Trapped => None,
+    };
+    regions[0] = match &page {
+        Some(memory) => Region::mapped(config.bar_bytes(0), Arc::clone(memory), vec![DOORBELL_PAGE]),
+        None => Region::trapped(config.bar_bytes(0)),
+    };
     regions[2] = match &cmb {
         _ if ring.is_some() => {
             // A region has one descriptor: the slice for queues is trapped beside a mapped ring.
@@ -297,13 +310,16 @@ fn function(
     let memory = Arc::new(GuestMemory::default());
     let (messages, offered) = if msi { (1, 0) } else { (0, u32::from(vectors)) };
     let interrupts = Arc::new(Interrupts::new(messages, offered));
+    let courier = Courier::new(number, Arc::clone(&interrupts), transfers.clone());
     let (slot, mailbox) = vfio_user::mailbox(Arc::clone(waker), vfio_user::DEPTH, vfio_user::PATIENCE);
     let port = Port {
         mailbox,
         connection: None,
         memory: Arc::clone(&memory),
         interrupts: Arc::clone(&interrupts),
+        courier,
         config,
+        page: page.map(DoorbellPage::new),
         cmb: cmb.map(|memory| (memory, bar2.cmb_offset)),
         pmr,
         ring,
@@ -506,6 +522,7 @@ impl Server {
 
         let waker = Arc::new(Waker::new().map_err(wrong)?);
         let mail: Mailbox<Message> = Mailbox::new(Arc::clone(&waker));
+        let transfers: Mailbox<Done> = Mailbox::new(Arc::clone(&waker));
         let mut ports = Vec::new();
         let mut functions = Vec::new();
         let several = setup.vfio_user.len() > 1;
@@ -516,7 +533,8 @@ impl Server {
             let serial = identity.wrapping_add(i as u64);
             let ring = ring(&setup, &profile, i, payload.image(), &machine, &mut made, tell)?;
             let stored = (payload.image(), pmrs[i]);
-            let (port, device, slot) = function(&profile, &machine.subsystem, &waker, serial, several, stored, ring)?;
+            let (port, device, slot) =
+                function(&profile, &machine.subsystem, (&waker, &transfers), (i as u8, serial), several, stored, ring)?;
             ports.push(port);
             functions.push((path, device, slot));
         }
@@ -524,7 +542,7 @@ impl Server {
         let target = setup.nvme_tcp.as_ref().map(|tcp| target(tcp, controllers)).transpose()?;
         let nvme_tcp = target.as_ref().and_then(|target| target.addresses().first().map(|at| (*at, nqn)));
         let clock = DeviceClock::new(timing, machine.subsystem.device().now());
-        let mut world = World::new(ports, target, payload, mail.clone());
+        let mut world = World::new(ports, target, payload, mail.clone(), transfers);
         if let Some(path) = &setup.trace {
             let trace = TraceWriter::create(path);
             world.trace = Some(trace.map_err(|error| wrong(format!("{}: {error}", path.display())))?);

@@ -2,9 +2,11 @@
 //! hands in what comes of it.
 
 use super::Served;
+use super::courier::{Done, Far, Then, Way};
 use super::doorbells::Doorbells;
 use super::lent::Lent;
-use super::port::Port;
+use super::port::{Port, Reached};
+use super::transfer::{Carried, bring, dma_read};
 use crate::image::Payload;
 use crate::mailbox::Mailbox;
 use crate::nvme_tcp::{CommandId, Target};
@@ -14,11 +16,9 @@ use std::io;
 use tidewater_base::Instant;
 use tidewater_core::device::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
-use tidewater_core::fast::{Content, PAGE_HEADER, Place};
+use tidewater_core::fast::Content;
 use tidewater_core::profile::Timing;
-use tidewater_core::subsystem::{
-    Input, LogPiece, MoveError, Output, Outstanding, Segment, Segments, Slot, StoreFault, Token, Unit,
-};
+use tidewater_core::subsystem::{Input, MoveError, Output, Outstanding, Slot, StoreFault, Token, Unit};
 use tidewater_nand::Changes;
 use tidewater_wire::nvme::{Cqe, DsmRange, opcode};
 
@@ -66,7 +66,11 @@ pub struct World<M> {
     pub(super) now: Instant,
     pub(super) gathering: Vec<Gathering>,
     /// The memory that a host lends.
-    lent: Lent,
+    pub(super) lent: Lent,
+    /// Transfers by messages that have ended.
+    pub(super) transfers: Mailbox<Done>,
+    /// Power cuts: what was under way before one is dropped.
+    pub(super) cuts: u64,
     /// The bytes of what was handed in last: they are borrowed until the next.
     current: Vec<u8>,
     changes: Changes,
@@ -91,7 +95,13 @@ pub struct World<M> {
 const SPARE_MAX: usize = 256;
 
 impl<M> World<M> {
-    pub(super) fn new(ports: Vec<Port>, target: Option<Target>, payload: Payload, mail: Mailbox<M>) -> World<M> {
+    pub(super) fn new(
+        ports: Vec<Port>,
+        target: Option<Target>,
+        payload: Payload,
+        mail: Mailbox<M>,
+        transfers: Mailbox<Done>,
+    ) -> World<M> {
         World {
             ports,
             target,
@@ -101,6 +111,8 @@ impl<M> World<M> {
             now: Instant::ZERO,
             gathering: Vec::new(),
             lent: Lent::new(),
+            transfers,
+            cuts: 0,
             current: Vec::new(),
             changes: Changes::default(),
             spare: Vec::new(),
@@ -131,7 +143,7 @@ impl<M> World<M> {
     }
 
     /// Takes a buffer back.
-    fn spare(&mut self, buffer: Vec<u8>) {
+    pub(super) fn spare(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < SPARE_MAX && buffer.capacity() > 0 {
             self.spare.push(buffer);
         }
@@ -228,26 +240,19 @@ impl<M> World<M> {
         }
     }
 
-    /// Takes data of a command to its host: `bytes` go to `at` of its data.
-    fn take_to_host(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8]) -> bool {
-        self.counters.bytes[0] += bytes.len() as u64;
-        let Segments::Host(segments) = machine.subsystem.segments(slot) else {
-            let Some(target) = &mut self.target else { return false };
-            let fill = |to: &mut [u8]| {
-                to.copy_from_slice(bytes);
-                Ok(())
-            };
-            return target.data(id_of(&command_of(machine, slot)), at, bytes.len() as u32, fill).is_ok();
-        };
-        carry(&self.ports, machine, slot, segments, at, bytes)
-    }
-
     fn fetch(&mut self, machine: &Served, slot: Slot, len: u32) {
         let command = command_of(machine, slot);
         self.counters.bytes[1] += u64::from(len);
         let staging = &mut self.payload.staging(slot)[..len as usize];
         let result = if usize::from(command.function) < self.ports.len() {
-            if bring(&self.ports, machine, slot, staging) { Ok(()) } else { Err(MoveError::Host) }
+            match bring(&self.ports, machine, slot, staging) {
+                Carried::Done => Ok(()),
+                Carried::Failed => Err(MoveError::Host),
+                Carried::Far(far) => {
+                    let bytes = staging.to_vec();
+                    return self.begin(machine, command.function, (Way::FromHost, far), Then::Fetched(slot), bytes);
+                }
+            }
         } else {
             match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, len)) {
                 Some(Ok(Some(bytes))) => {
@@ -266,7 +271,13 @@ impl<M> World<M> {
         let command = command_of(machine, slot);
         let mut bytes = self.buffer(len as usize);
         let good = if usize::from(command.function) < self.ports.len() {
-            bring(&self.ports, machine, slot, &mut bytes)
+            match bring(&self.ports, machine, slot, &mut bytes) {
+                Carried::Done => true,
+                Carried::Failed => false,
+                Carried::Far(far) => {
+                    return self.begin(machine, command.function, (Way::FromHost, far), Then::Gathered(slot), bytes);
+                }
+            }
         } else {
             match self.target.as_mut().map(|target| target.fetch(id_of(&command), slot, len)) {
                 Some(Ok(Some(there))) => {
@@ -325,7 +336,10 @@ impl<M> World<M> {
         let result = if let Some(found) = found {
             let bytes = &found[unit.skip as usize..][..unit.len as usize];
             if !compare {
-                if self.take_to_host(machine, slot, unit.at, bytes) { Ok(()) } else { Err(MoveError::Host) }
+                match self.take_to_host(machine, slot, unit.at, bytes) {
+                    Some(result) => result,
+                    None => return,
+                }
             } else if self.payload.staged(slot)[unit.at as usize..][..bytes.len()] == *bytes {
                 Ok(())
             } else {
@@ -334,54 +348,12 @@ impl<M> World<M> {
         } else if compare {
             self.payload.compare(slot, unit, place)
         } else {
-            self.read_to_host(machine, slot, unit, place)
+            match self.read_to_host(machine, slot, unit, place) {
+                Some(result) => result,
+                None => return,
+            }
         };
         self.push(Input::Moved { slot, result });
-    }
-
-    fn read_to_host(&mut self, machine: &Served, slot: Slot, unit: Unit, place: Whereabouts) -> Result<(), MoveError> {
-        self.counters.bytes[0] += u64::from(unit.len);
-        let Segments::Host(segments) = machine.subsystem.segments(slot) else {
-            let id = id_of(&command_of(machine, slot));
-            let target = self.target.as_mut().ok_or(MoveError::Host)?;
-            return target.data(id, unit.at, unit.len, |to| self.payload.read(unit, place, to));
-        };
-        let bytes = self.payload.bytes(unit, place)?;
-        if carry(&self.ports, machine, slot, segments, unit.at, bytes) { Ok(()) } else { Err(MoveError::Host) }
-    }
-
-    fn send(&mut self, machine: &Served, slot: Slot, at: u32, bytes: &[u8], log: Option<LogPiece>) {
-        let mut good = !self.tells_too_much(machine, Some(slot)) && self.take_to_host(machine, slot, at, bytes);
-        let mut result = Ok(());
-        if let Some(piece) = log {
-            let mut log = self.buffer(piece.len as usize);
-            result = self.log_bytes(machine, piece, &mut log);
-            if result.is_ok() {
-                good &= self.take_to_host(machine, slot, at + bytes.len() as u32, &log);
-            }
-            self.spare(log);
-        }
-        let result = if good { result } else { Err(MoveError::Host) };
-        self.push(Input::Moved { slot, result });
-    }
-
-    /// Bytes of the fast side's log.
-    fn log_bytes(&mut self, machine: &Served, piece: LogPiece, to: &mut [u8]) -> Result<(), MoveError> {
-        let device = machine.subsystem.device();
-        let (function, lane) = (usize::from(piece.function), usize::from(piece.lane));
-        match piece.from {
-            Place::Ring => {
-                device.fast().read_ring(function, lane, piece.offset, to);
-                Ok(())
-            }
-            Place::Page { skip, .. } => {
-                let log = device.fast().functions()[function].log();
-                let (number, _) = log.find(piece.lane, piece.offset).ok_or(MoveError::Medium)?;
-                let lpn = log.lpn(number);
-                let unit = Unit { lpn, skip: PAGE_HEADER + skip, len: to.len() as u32, at: 0 };
-                self.payload.read(unit, device.locate(lpn), to)
-            }
-        }
     }
 
     fn complete(&mut self, machine: &Served, function: u8, queue: u16, cqe: &Cqe, address: Option<u64>) {
@@ -391,9 +363,15 @@ impl<M> World<M> {
         match address {
             Some(address) => {
                 let region = machine.subsystem.region(function, address, Cqe::SIZE as u32);
+                let entry = cqe.to_bytes();
                 let port = self.ports.get(usize::from(function));
-                if !port.is_some_and(|port| port.write_entry(region, address, &cqe.to_bytes())) {
-                    self.push(Input::PostFailed { function });
+                match port.map(|port| port.write_entry(region, address, &entry)) {
+                    Some(Reached::Done) => {}
+                    Some(Reached::Far) => {
+                        let far = vec![Far { address, at: 0, len: entry.len() }];
+                        self.begin(machine, function, (Way::ToHost, far), Then::Posted, entry.to_vec());
+                    }
+                    Some(Reached::Nothing) | None => self.push(Input::PostFailed { function }),
                 }
             }
             None => {
@@ -426,7 +404,7 @@ impl<M> World<M> {
     }
 
     /// Ranges of a Dataset Management command that begins, for the trace.
-    fn note_ranges(&mut self, machine: &Served, slot: Slot, bytes: &[u8]) {
+    pub(super) fn note_ranges(&mut self, machine: &Served, slot: Slot, bytes: &[u8]) {
         let Some(trace) = &mut self.trace else { return };
         let Some(command) = machine.subsystem.command(slot) else { return };
         if command.queue == 0 || command.sqe.opcode() != opcode::DATASET_MANAGEMENT || command.sqe.cdw11() & 4 == 0 {
@@ -479,70 +457,25 @@ impl<M> World<M> {
 
     /// The power has failed: what was under way is gone, and connections with it.
     pub(super) fn power_lost(&mut self) {
+        self.cuts += 1;
         self.pending.clear();
         self.gathering.clear();
         self.doorbells.forget();
+        self.ports.iter_mut().filter_map(|port| port.page.as_mut()).for_each(|page| page.forget());
     }
 
     /// Whether somebody outside wants something.
     pub(super) fn has_mail(&self) -> bool {
-        self.mail.has_mail() || self.ports.iter().any(|port| !port.mailbox.is_empty())
+        self.mail.has_mail() || self.transfers.has_mail() || self.ports.iter().any(|port| !port.mailbox.is_empty())
     }
 }
 
-fn command_of(machine: &Served, slot: Slot) -> Outstanding {
+pub(super) fn command_of(machine: &Served, slot: Slot) -> Outstanding {
     machine.subsystem.command(slot).expect("what the subsystem says of a slot is about the command in it")
 }
 
-fn id_of(command: &Outstanding) -> CommandId {
+pub(super) fn id_of(command: &Outstanding) -> CommandId {
     CommandId { function: command.function, queue: command.queue, cid: command.sqe.cid() }
-}
-
-/// Copies bytes that a bus address of a PCI function stands for. False: nothing is there.
-#[inline]
-fn dma_read(ports: &[Port], machine: &Served, function: u8, address: u64, to: &mut [u8]) -> bool {
-    let region = machine.subsystem.region(function, address, to.len() as u32);
-    ports.get(usize::from(function)).is_some_and(|port| port.read(region, address, to))
-}
-
-/// Carries bytes to `at` of a command's data, in the memory of its host. False: not all of it is there.
-fn carry(ports: &[Port], machine: &Served, slot: Slot, segments: &[Segment], at: u32, bytes: &[u8]) -> bool {
-    let Outstanding { function, .. } = command_of(machine, slot);
-    let Some(port) = ports.get(usize::from(function)) else { return false };
-    // Where the segment begins in the command's data.
-    let mut begins = 0u64;
-    let (first, end) = (u64::from(at), u64::from(at) + bytes.len() as u64);
-    for segment in segments {
-        let ends = begins + u64::from(segment.len);
-        if ends > first && begins < end && !segment.bit_bucket {
-            let (from, to) = (first.max(begins), end.min(ends));
-            let piece = &bytes[(from - first) as usize..(to - first) as usize];
-            let address = segment.address.wrapping_add(from - begins);
-            let region = machine.subsystem.region(function, address, piece.len() as u32);
-            if !port.write(region, address, piece) {
-                return false;
-            }
-        }
-        begins = ends;
-    }
-    begins >= end
-}
-
-/// Brings a command's data from the host's memory.
-fn bring(ports: &[Port], machine: &Served, slot: Slot, to: &mut [u8]) -> bool {
-    let Outstanding { function, .. } = command_of(machine, slot);
-    let Segments::Host(segments) = machine.subsystem.segments(slot) else {
-        unreachable!("data of a connection comes by the connection")
-    };
-    let mut rest = to;
-    for segment in segments {
-        let (piece, more) = rest.split_at_mut((segment.len as usize).min(rest.len()));
-        if !segment.bit_bucket && !dma_read(ports, machine, function, segment.address, piece) {
-            return false;
-        }
-        rest = more;
-    }
-    rest.is_empty()
 }
 
 impl<M> Surroundings<Served> for World<M> {
@@ -592,8 +525,13 @@ impl<M> Surroundings<Served> for World<M> {
         match output {
             Output::DmaRead { token, function, address, len } => {
                 let mut bytes = self.buffer(len as usize);
-                let good = dma_read(&self.ports, machine, function, address, &mut bytes);
-                self.put(Pending::DmaRead(token, good.then_some(bytes)));
+                match dma_read(&self.ports, machine, function, address, &mut bytes) {
+                    Carried::Done => self.put(Pending::DmaRead(token, Some(bytes))),
+                    Carried::Failed => self.put(Pending::DmaRead(token, None)),
+                    Carried::Far(far) => {
+                        self.begin(machine, function, (Way::FromHost, far), Then::DmaRead(token), bytes)
+                    }
+                }
             }
             Output::Gather { slot, len } => {
                 self.gather(machine, slot, len);
@@ -612,8 +550,10 @@ impl<M> Surroundings<Served> for World<M> {
             }
             Output::Data { slot, unit, place, compare } => self.data(machine, slot, unit, place, compare),
             Output::HostMemory { function, access } => {
-                let answer = self.lent.access(machine, &self.ports, &mut self.payload, function, &access);
-                self.push(Input::HostMemory { ticket: access.ticket, answer });
+                match self.lent.access(machine, &self.ports, &mut self.payload, function, &access) {
+                    Ok(answer) => self.push(Input::HostMemory { ticket: access.ticket, answer }),
+                    Err((way, far, unit)) => self.begin(machine, function, (way, far), Then::HostMemory(access), unit),
+                }
             }
             Output::Sync { slot } => {
                 self.counters.syncs += 1;
@@ -627,15 +567,18 @@ impl<M> Surroundings<Served> for World<M> {
             Output::SaveState => self.save_state(machine),
             Output::Complete { function, queue, cqe, address, slot } => {
                 // Queues come and go by admin commands.
-                self.doorbells.may_change(queue == 0);
+                if queue == 0 {
+                    self.doorbells.may_change(true);
+                    self.look_at_queues(machine, function);
+                }
                 self.note(machine, now, queue, slot, cqe.status.is_success());
                 let cqe = self.without_lies(machine, slot, cqe);
                 self.complete(machine, function, queue, &cqe, address);
             }
             Output::Interrupt { function, vector } => {
                 self.counters.interrupts += 1;
-                if let Some(port) = self.ports.get(usize::from(function)) {
-                    port.interrupts.raise(vector);
+                if let Some(port) = self.ports.get_mut(usize::from(function)) {
+                    port.courier.interrupt(vector);
                 }
             }
             Output::Gone { function } => {

@@ -27,6 +27,9 @@ pub trait Function: Send + Sync {
     /// What the client is told.
     fn region_write(&self, region: u32, offset: u64, from: &[u8]) -> Result<(), Errno>;
 
+    /// Bytes of a region's shared part have been stored by a message, not by a mapping.
+    fn stored(&self, _region: u32) {}
+
     /// The function is reset: as after power-on.
     ///
     /// # Errors
@@ -183,7 +186,10 @@ impl Device {
         for (at, first, len, shared) in region.pieces(offset, from.len())? {
             let from = &from[first..first + len];
             match region.shared.as_ref().filter(|_| shared) {
-                Some(memory) => store(memory, at, from),
+                Some(memory) => {
+                    store(memory, at, from);
+                    function.stored(index);
+                }
                 None => function.region_write(index, at, from)?,
             }
         }

@@ -320,6 +320,13 @@ impl Function for Slot {
         self.put(Letter::Write { region, offset, bytes: from.into() }, self.until())
     }
 
+    /// A doorbell, in the page of them: the engine looks there.
+    fn stored(&self, region: u32) {
+        if region == tidewater_wire::vfio_user::region::BAR0 {
+            self.0.waker.wake();
+        }
+    }
+
     fn reset(&self) -> Result<(), Errno> {
         let until = self.until();
         let (reply, answer) = Reply::new();

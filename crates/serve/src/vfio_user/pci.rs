@@ -231,6 +231,10 @@ impl<F: Function> Function for Pci<F> {
         Ok(())
     }
 
+    fn stored(&self, region: u32) {
+        self.controller.stored(region);
+    }
+
     /// Resets configuration space, MSI-X table and controller.
     fn reset(&self) -> Result<(), Errno> {
         {

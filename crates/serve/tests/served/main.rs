@@ -9,6 +9,7 @@ mod integrity;
 mod kill;
 mod log;
 mod log_namespace;
+mod pages;
 mod power;
 mod support;
 mod window;

@@ -62,6 +62,7 @@ pub struct Drive {
     control: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Ended, ServeError>>>,
+    thread_id: i32,
 }
 
 impl Drive {
@@ -71,7 +72,9 @@ impl Drive {
         setup.stop = Arc::new(AtomicBool::new(false));
         let (stop, control) = (Arc::clone(&setup.stop), setup.control.clone());
         let (tell, told) = channel();
+        let (say_id, id) = channel();
         let thread = std::thread::spawn(move || {
+            let _ = say_id.send(nix::unistd::gettid().as_raw());
             let mut tell = |event| drop(tell.send(event));
             Server::start(setup, &mut tell)?.run(&mut tell)
         });
@@ -83,7 +86,20 @@ impl Drive {
                 Err(_) => panic!("it is not served: {:?}", thread.join().expect("no panic")),
             }
         };
-        Drive { ready, notes, control, stop, thread: Some(thread) }
+        let thread_id = id.recv().expect("the thread has begun");
+        Drive { ready, notes, control, stop, thread: Some(thread), thread_id }
+    }
+
+    /// How often its thread has gone to sleep, and for how many nanoseconds it has run.
+    pub fn sleeps_and_time(&self) -> (u64, u64) {
+        let read = |name: &str| {
+            let path = format!("/proc/self/task/{}/{name}", self.thread_id);
+            std::fs::read_to_string(path).expect("the thread runs")
+        };
+        let status = read("status");
+        let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let number = |text: Option<&str>| text.and_then(|text| text.trim().parse().ok()).expect("a number");
+        (number(sleeps), number(read("schedstat").split(' ').next()))
     }
 
     /// The client of a function.

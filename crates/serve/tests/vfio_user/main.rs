@@ -1,7 +1,10 @@
 //! The vfio-user server, tried from the other side of its socket.
 
 mod dma;
+#[path = "../served/support.rs"]
+mod drive;
 mod interrupts;
+mod late;
 mod life;
 mod noise;
 mod nvme;

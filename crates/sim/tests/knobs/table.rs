@@ -43,6 +43,7 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
 pub const SERVED: &[&str] = &[
     "serve.timing",
     "serve.access",
+    "serve.doorbells",
     "serve.interrupts",
     "serve.cmb_size",
     "serve.pmr_size",

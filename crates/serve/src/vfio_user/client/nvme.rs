@@ -16,7 +16,9 @@ use crate::vfio_user::memory::{Mapping, PAGE, SharedMemory};
 
 /// Admin commands (figure 139).
 mod admin {
+    pub const DELETE_SQ: u32 = 0x00;
     pub const CREATE_SQ: u32 = 0x01;
+    pub const DELETE_CQ: u32 = 0x04;
     pub const CREATE_CQ: u32 = 0x05;
     pub const IDENTIFY: u32 = 0x06;
     pub const SET_FEATURES: u32 = 0x09;
@@ -541,6 +543,22 @@ impl Nvme {
         self.admin(make(admin::CREATE_SQ, pair.sq, u32::from(id) << 16 | 1))?;
         self.queues = id;
         Ok(pair)
+    }
+}
+
+impl Nvme {
+    /// Deletes an I/O queue pair (sections 5.4 and 5.6). Behind the last one, the next is made with its number again.
+    ///
+    /// # Errors
+    /// As [`NvmeError`] says.
+    pub fn delete(&mut self, pair: QueuePair) -> Result<(), NvmeError> {
+        for opcode in [admin::DELETE_SQ, admin::DELETE_CQ] {
+            self.admin(Sqe::from_dwords([0; 16]).with_dword(0, opcode).with_dword(10, pair.id.into()))?;
+        }
+        if pair.id == self.queues {
+            self.queues -= 1;
+        }
+        Ok(())
     }
 }
 

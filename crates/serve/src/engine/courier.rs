@@ -1,0 +1,177 @@
+//! Transfers of memory that a client lends without a descriptor: only messages reach it, and the client may answer late. So they are
+//! carried out by a thread of the function's own, in order, and what follows from them comes back to the device's thread as mail. A
+//! client that is slow, or silent, keeps its own commands waiting and no other's.
+
+use crate::mailbox::Mailbox;
+use crate::vfio_user::{Connection, Interrupts};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use tidewater_core::host_memory::Access;
+use tidewater_core::subsystem::{Slot, Token};
+
+/// How long a client may take to answer for one transfer, before it is disconnected.
+const MESSAGE_TIME: Duration = Duration::from_secs(1);
+
+/// Part of a transfer's bytes that only messages reach.
+#[derive(Debug)]
+pub(super) struct Far {
+    /// Bus address.
+    pub address: u64,
+    /// Where it is in the transfer's bytes.
+    pub at: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// Where the bytes of a transfer go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    ToHost,
+    FromHost,
+}
+
+/// What a transfer is for.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// What the subsystem reads itself.
+    DmaRead(Token),
+    /// A command's data, for the subsystem.
+    Gathered(Slot),
+    /// A command's data, for the staging area.
+    Fetched(Slot),
+    /// A command's data, to its host.
+    Moved(Slot),
+    /// An entry of a completion queue.
+    Posted,
+    /// A unit in the memory that the host lends.
+    HostMemory(Access),
+    /// Shadow doorbells, from this bus address on.
+    Shadows(u64),
+    /// Nothing: an event index.
+    Nothing,
+}
+
+/// What tells whether a transfer is still for anything when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Age {
+    /// Power cuts so far.
+    pub cuts: u64,
+    /// Resets of the controller so far.
+    pub resets: u32,
+}
+
+/// A transfer that has ended.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub function: u8,
+    /// When it began.
+    pub age: Age,
+    pub then: Then,
+    pub bytes: Vec<u8>,
+    /// All bytes have been carried.
+    pub is_good: bool,
+}
+
+/// What the thread is asked for.
+enum Errand {
+    Transfer {
+        client: Option<Arc<Connection>>,
+        way: Way,
+        far: Vec<Far>,
+        done: Done,
+    },
+    /// An interrupt for what has been written before.
+    Interrupt(u16),
+}
+
+/// The device's end of a function's thread, which is started with the first transfer.
+pub(super) struct Courier {
+    function: u8,
+    interrupts: Arc<Interrupts>,
+    mail: Mailbox<Done>,
+    errands: Option<Sender<Errand>>,
+    /// Transfers that have not come back.
+    under_way: usize,
+}
+
+impl Courier {
+    /// For a function with these interrupts; what has ended goes to `mail`.
+    pub(super) fn new(function: u8, interrupts: Arc<Interrupts>, mail: Mailbox<Done>) -> Courier {
+        Courier { function, interrupts, mail, errands: None, under_way: 0 }
+    }
+
+    fn send(&mut self, errand: Errand) {
+        let errands = self.errands.get_or_insert_with(|| {
+            let (sender, receiver) = channel();
+            let (interrupts, mail) = (Arc::clone(&self.interrupts), self.mail.clone());
+            let thread = std::thread::Builder::new().name("vfio-user memory".into());
+            // Where no thread can be had, the receiver is gone, and transfers fail.
+            let _ = thread.spawn(move || run(&receiver, &interrupts, &mail));
+            sender
+        });
+        if let Err(refused) = errands.send(errand)
+            && let Errand::Transfer { done, .. } = refused.0
+        {
+            self.mail.send(done);
+        }
+    }
+
+    /// Begins a transfer of parts of `bytes`, behind those that are under way.
+    pub(super) fn carry(
+        &mut self,
+        client: Option<Arc<Connection>>,
+        way: Way,
+        far: Vec<Far>,
+        (age, then, bytes): (Age, Then, Vec<u8>),
+    ) {
+        self.under_way += 1;
+        let done = Done { function: self.function, age, then, bytes, is_good: false };
+        self.send(Errand::Transfer { client, way, far, done });
+    }
+
+    /// A transfer has come back.
+    pub(super) fn came_back(&mut self) {
+        self.under_way -= 1;
+    }
+
+    /// Raises an interrupt, behind all entries that were written before.
+    #[inline]
+    pub(super) fn interrupt(&mut self, vector: u16) {
+        if self.under_way == 0 {
+            self.interrupts.raise(vector);
+        } else {
+            self.send(Errand::Interrupt(vector));
+        }
+    }
+}
+
+/// The thread.
+fn run(errands: &Receiver<Errand>, interrupts: &Interrupts, mail: &Mailbox<Done>) {
+    while let Ok(errand) = errands.recv() {
+        match errand {
+            Errand::Transfer { client, way, far, mut done } => {
+                done.is_good = client.is_some_and(|client| carry(&client, way, &far, &mut done.bytes));
+                mail.send(done);
+            }
+            Errand::Interrupt(vector) => interrupts.raise(vector),
+        }
+    }
+}
+
+/// Carries bytes by messages. A client that lets the time pass is disconnected.
+fn carry(client: &Connection, way: Way, far: &[Far], bytes: &mut [u8]) -> bool {
+    let begin = Instant::now();
+    let is_done = far.iter().all(|&Far { address, at, len }| {
+        let left = MESSAGE_TIME.saturating_sub(begin.elapsed());
+        let bytes = &mut bytes[at..at + len];
+        match way {
+            Way::FromHost => client.read(address, bytes, left).is_ok(),
+            Way::ToHost => client.write(address, bytes, left).is_ok(),
+        }
+    });
+    if !is_done && begin.elapsed() >= MESSAGE_TIME {
+        client.close();
+    }
+    is_done
+}

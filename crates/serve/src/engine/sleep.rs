@@ -1,0 +1,71 @@
+//! How the device's thread sleeps, and what ends its sleep.
+
+use super::pages;
+use super::run::Server;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration as WallDuration, Instant as Wall};
+use tidewater_core::drive::Clock as _;
+use tidewater_core::profile::Doorbells;
+
+/// The longest sleep: signals are seen by then at the latest.
+const SLEEP_MAX: WallDuration = WallDuration::from_millis(200);
+
+impl Server {
+    /// Sleeps until there may be something to do. Nothing has happened since `last`.
+    pub(super) fn sleep(&mut self, last: Wall) {
+        let polls = self.machine.as_ref().is_some_and(|machine| self.world.polls_pages(machine));
+        if polls && self.profile.serve.doorbells == Doorbells::Polled {
+            return std::hint::spin_loop();
+        }
+        self.waker.doze();
+        // Hosts that ring by memory are told to ring by message from now on; what they rang before is seen by the look.
+        let machine = self.machine.as_ref();
+        if let Some(machine) = machine {
+            self.world.tell_event_indices(machine);
+        }
+        fence(Ordering::SeqCst);
+        let found = self.world.has_mail()
+            || machine.is_some_and(|machine| {
+                self.world.look_at_doorbells(machine) || self.world.look_at_other_words(machine)
+            });
+        if found {
+            return self.waker.rouse();
+        }
+        let mut time = SLEEP_MAX;
+        if let Some(dark) = &self.dark {
+            time = time.min(dark.until.saturating_duration_since(Wall::now()));
+        }
+        // What only a host's timers wait for is due in its own time, also when the drive is not paced.
+        let due = machine.and_then(|machine| machine.subsystem.deadline());
+        if let Some(due) = due {
+            let now = self.clock.now();
+            let left = if due > now { (due - now).as_ps() / 1_000 } else { 0 };
+            time = time.min(WallDuration::from_nanos(left));
+        }
+        if let Some(at) = self.world.rings_at().filter(|_| machine.is_some()) {
+            time = time.min(at.saturating_duration_since(Wall::now()));
+        }
+        let image = self.world.payload.image().event();
+        let target = self.world.target.as_ref().map(|target| target.as_fd());
+        let rung = self.world.doorbells().map(|doorbell| doorbell.watched());
+        let fds: Vec<BorrowedFd<'_>> =
+            std::iter::once(self.waker.as_fd()).chain(image).chain(target).chain(rung).collect();
+        let mut polled: Vec<PollFd<'_>> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        // Interrupted or not, the caller looks for work. Of doorbells in a page nothing else tells.
+        let end = Wall::now() + time;
+        let mut left = time;
+        loop {
+            let nap = if polls { left.min(pages::nap(last.elapsed())) } else { left };
+            let none_came = ppoll(&mut polled, Some(TimeSpec::from_duration(nap)), None) == Ok(0);
+            left = end.saturating_duration_since(Wall::now());
+            if !none_came || left.is_zero() || self.world.page_has_rung() {
+                break;
+            }
+        }
+        self.waker.rouse();
+        self.world.payload.image().hush();
+    }
+}
