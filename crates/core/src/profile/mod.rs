@@ -181,7 +181,8 @@ pub enum Access {
 /// How a host's queue doorbells, in BAR0, reach a served device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doorbells {
-    /// The host maps them. The device polls while there is work, and at growing intervals, up to a millisecond, while there is none.
+    /// The host maps them. The device polls while there is work, and at growing intervals, up to 2 ms, while there is
+    /// none.
     Mapped,
     /// The host maps them, and the device polls all the time while a controller is enabled: it keeps a core busy.
     Polled,

@@ -57,7 +57,7 @@ choices!(HostAccess {
     Trapped = "trapped": "each store is a message: exact, and slower",
 });
 choices!(Doorbells {
-    Mapped = "mapped": "the host maps them; polled, at growing intervals up to 1 ms while nothing happens",
+    Mapped = "mapped": "the host maps them; polled, at growing intervals up to 2 ms while nothing happens",
     Polled = "polled": "the host maps them; polled all the time while a controller is enabled, which keeps a core busy",
     Trapped = "trapped": "each is a message: some clients, SPDK's driver for one, cannot attach",
 });
@@ -590,7 +590,7 @@ pub(super) static SECTION_KEYS: &[KeyInfo] = keys! {
             "A trapped store costs a message of tens of microseconds, a mapped one is a store.";
         doorbells, Kind::Choice(Doorbells::WORDS),
             "How queue doorbells, in BAR0, reach a served device.",
-            "A mapped doorbell is a store, a trapped one a message of tens of microseconds; SPDK's driver knows only mapped ones.";
+            "Mapped, it is a store; trapped, a message of tens of microseconds. SPDK's driver knows mapped ones alone.";
         interrupts, Kind::Choice(Interrupts::WORDS),
             "How a served device interrupts its host.",
             "MSI-X is what every NVMe driver asks for first.";

@@ -1,6 +1,6 @@
-//! Transfers of memory that a client lends without a descriptor: only messages reach it, and the client may answer late. So they are
-//! carried out by a thread of the function's own, in order, and what follows from them comes back to the device's thread as mail. A
-//! client that is slow, or silent, keeps its own commands waiting and no other's.
+//! Transfers of memory that a client lends without a descriptor: only messages reach it, and the client may answer
+//! late. So they are carried out by a thread of the function's own, in order, and what follows from them comes back
+//! to the device's thread as mail. A client that is slow, or silent, keeps its own commands waiting and no other's.
 
 use crate::mailbox::Mailbox;
 use crate::vfio_user::{Connection, Interrupts};

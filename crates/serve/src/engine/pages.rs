@@ -1,8 +1,10 @@
-//! Doorbells of BAR0 that a client stores into memory (`serve.doorbells`): a page for each function, which the device's thread polls.
+//! Doorbells of BAR0 that a client stores into memory (`serve.doorbells`): a page for each function, which the
+//! device's thread polls.
 //!
-//! The page is foreign memory. Each word is loaded once, and a value that is new counts as the write of a register: the controller
-//! checks it as it checks one that came by message. Words of a queue that has just been made or deleted are cleared before the host
-//! learns of it, and all of them after a reset of the controller: what the page held before never rings.
+//! The page is foreign memory. Each word is loaded once, and a value that is new counts as the write of a register:
+//! the controller checks it as it checks one that came by message. Words of a queue that has just been made or
+//! deleted are cleared before the host learns of it, and all of them after a reset of the controller: what the page
+//! held before never rings.
 
 use super::doorbells::is_kick;
 use super::served::Served;
@@ -15,16 +17,17 @@ use tidewater_wire::nvme::register::offset::DOORBELLS;
 
 /// Doorbells in a page.
 const WORDS: usize = DOORBELL_PAGE.size as usize / 4;
-/// What stands where a doorbell only says that its shadow has changed (Doorbell Buffer Config). Such a host need not ring each time, so
-/// that it may ring twice with the same value: the word is put back, and the second ring is a change, too.
+/// What stands where a doorbell only says that its shadow has changed (Doorbell Buffer Config). Such a host need not
+/// ring each time, so that it may ring twice with the same value: the word is put back, and the second ring is a
+/// change, too.
 const PUT_BACK: u32 = u32::MAX;
-/// How long the thread sleeps between two looks: a part of the time for which nothing has rung, so that a pause becomes longer by
-/// that part at most.
+/// How long the thread sleeps between two looks: a part of the time for which nothing has rung, so that a pause
+/// becomes longer by that part at most.
 const NAP_SHARE: u32 = 8;
 /// The shortest such sleep: about what falling asleep costs.
 const NAP_MIN: Duration = Duration::from_micros(20);
-/// The longest: 1,000 looks in a second take less than 1 % of a core.
-const NAP_MAX: Duration = Duration::from_millis(1);
+/// The longest: 500 looks in a second take less than 1 % of a core.
+const NAP_MAX: Duration = Duration::from_millis(2);
 
 /// How long the thread may sleep when nothing has rung for `idle`.
 pub(super) fn nap(idle: Duration) -> Duration {
@@ -225,9 +228,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_becomes_longer_by_an_eighth_and_by_a_millisecond_at_most() {
+    fn a_pause_becomes_longer_by_an_eighth_and_by_two_milliseconds_at_most() {
         let us = Duration::from_micros;
-        for (idle, expected) in [(0, 20), (50, 20), (800, 100), (8_000, 1_000), (60_000_000, 1_000)] {
+        for (idle, expected) in [(0, 20), (50, 20), (800, 100), (8_000, 1_000), (16_000, 2_000), (60_000_000, 2_000)] {
             assert_eq!(nap(us(idle)), us(expected), "{idle} us");
         }
     }

@@ -243,7 +243,8 @@ impl Server {
         machine.passed = self.clock.now();
     }
 
-    /// Whether the drive loop would find nothing to do: on a drive that has neither a log nor a byte window, whose stores follow from it.
+    /// Whether the drive loop would find nothing to do: on a drive that has neither a log nor a byte window, whose
+    /// stores follow from it.
     fn is_quiet(&self) -> bool {
         let machine = self.machine.as_ref().expect("there is power");
         let device = machine.subsystem.device();

@@ -1,4 +1,5 @@
-//! Bytes between a host's memory and the device: at once where they are within reach, else by the function's [`Courier`].
+//! Bytes between a host's memory and the device: at once where they are within reach, else by the function's
+//! [`Courier`].
 //!
 //! [`Courier`]: super::courier::Courier
 

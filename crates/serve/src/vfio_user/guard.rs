@@ -1,8 +1,8 @@
 //! Mappings whose file another process can make shorter.
 //!
-//! An access behind the end of a mapped file ends a process by SIGBUS. Here it does not: in place of the whole mapping, the handler of
-//! that signal maps zeroes, and notes that the memory is lost. The access goes on, and its caller finds the note. A SIGBUS anywhere
-//! else is handled as it was before.
+//! An access behind the end of a mapped file ends a process by SIGBUS. Here it does not: in place of the whole
+//! mapping, the handler of that signal maps zeroes, and notes that the memory is lost. The access goes on, and its
+//! caller finds the note. A SIGBUS anywhere else is handled as it was before.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -97,8 +97,8 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
         }
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let before = Errno::last_raw();
-        // SAFETY: the bytes are those of a mapping whose guard lives, since an access to it is under way: nothing else is there. Those
-        // who access it copy bytes and hold no reference into it.
+        // SAFETY: the bytes are those of a mapping whose guard lives, since an access to it is under way: nothing
+        // else is there. Those who access it copy bytes and hold no reference into it.
         let zeroes = unsafe { libc::mmap(base, len, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0) };
         Errno::set_raw(before);
         if zeroes == base {

@@ -116,9 +116,10 @@ impl Range {
 /// Copies hold a lock that unmapping waits for: when [`GuestMemory::remove`] has returned, nothing of what was removed is touched any
 /// more.
 ///
-/// A client could make the file behind a mapping shorter, and the next access would end this process. So files on a memory file
-/// system, huge pages too, that are not sealed against that are mapped with a guard: the access fails instead. Where there can be no
-/// more guards, they are read and written by system calls. All other files need [`GuestMemory::trusting`].
+/// A client could make the file behind a mapping shorter, and the next access would end this process. So files on a
+/// memory file system, huge pages too, that are not sealed against that are mapped with a guard: the access fails
+/// instead. Where there can be no more guards, they are read and written by system calls. All other files need
+/// [`GuestMemory::trusting`].
 #[derive(Debug)]
 pub struct GuestMemory {
     ranges: RwLock<Vec<Range>>,

@@ -55,8 +55,8 @@ impl Mapping {
         Ok(Mapping { base: base.cast(), len: length.get(), writable, guard: None })
     }
 
-    /// As [`Mapping::new`], of a file that another process can make shorter: an access behind its end then reads or writes zeroes that
-    /// are not the file's, and [`Mapping::is_lost`] says so from then on.
+    /// As [`Mapping::new`], of a file that another process can make shorter: an access behind its end then reads or
+    /// writes zeroes that are not the file's, and [`Mapping::is_lost`] says so from then on.
     ///
     /// # Errors
     /// As [`Mapping::new`]; ENOSPC: there are as many such mappings as there can be.
@@ -66,7 +66,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Whether the file was found shorter than what is mapped of it: no access since then, and not the one that found it, counts.
+    /// Whether the file was found shorter than what is mapped of it: no access since then, and not the one that found
+    /// it, counts.
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_lost)
@@ -166,7 +167,8 @@ impl Mapping {
         true
     }
 
-    /// Stores 4 bytes where `old` stands, and only there. `false`: another value stands there, or as [`Mapping::store_u32`].
+    /// Stores 4 bytes where `old` stands, and only there. `false`: another value stands there, or as
+    /// [`Mapping::store_u32`].
     #[must_use]
     pub fn replace_u32(&self, offset: u64, old: u32, new: u32) -> bool {
         let Some(word) = self.word32(offset).filter(|_| self.writable) else { return false };

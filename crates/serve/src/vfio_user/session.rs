@@ -78,7 +78,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Does what a command says. Descriptors that it has no use for are closed: SPDK's client sends that of the memory with DMA_UNMAP.
+    /// Does what a command says. Descriptors that it has no use for are closed: SPDK's client sends that of the
+    /// memory with DMA_UNMAP.
     fn answer(&mut self, message: Message) -> Result<Answer<'a>, Errno> {
         let Message { header, payload, descriptors } = message;
         // The version comes first, and once.

@@ -53,7 +53,8 @@ fn write_and_read(host: &mut Host, round: u64) {
     assert!(host.read(8 * round, data.len()) == data, "round {round}");
 }
 
-/// The first command of a new queue rings the same value as the first of the last one: that is a ring, and what the page held is none.
+/// The first command of a new queue rings the same value as the first of the last one: that is a ring, and what the
+/// page held is none.
 #[test]
 fn a_page_holds_nothing_of_queues_that_are_gone() {
     let (_folder, drive) = start(1);
