@@ -229,11 +229,11 @@ mod tests {
         let address = started();
         let mut idle: Vec<_> = (0..2 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
         let (mut longest, begin) = (Duration::ZERO, Instant::now());
-        for i in 0..20 {
+        for stale in idle.iter_mut().take(20) {
             let each = Instant::now();
             assert!(ask(address, "GET /metrics HTTP/1.0\r\n\r\n").ends_with("here"));
             longest = longest.max(each.elapsed());
-            idle[i] = TcpStream::connect(address).unwrap();
+            *stale = TcpStream::connect(address).unwrap();
         }
         println!("the longest of 20 requests beside {} idle connections took {longest:?}", idle.len());
         assert!(begin.elapsed() < 20 * PATIENCE, "{:?}", begin.elapsed());
