@@ -368,6 +368,7 @@ impl Host {
             | Output::Complete { .. }
             | Output::Interrupt { .. }
             | Output::Gone { .. }
+            | Output::QueueGone { .. }
             | Output::KeepAliveExpired { .. }
             | Output::StoreLog { .. }
             | Output::StoreWindow { .. }
