@@ -29,7 +29,7 @@ pub fn check(case: &Case, run: &Run, ledger: &mut Ledger) {
             format!("cut after {at_ps} ps: {lost} pages lost")
         });
     } else if case.load.flushed && !matches!(case.profile.buffer.write_policy.as_str(), "bplru" | "cbm") {
-        // Those two rewrite pages that flash has, to complete a block, and such a page is told as lost on its way.
+        // Those two rewrite pages that flash has, to complete a block, and such a page counts as lost on its way.
         // The last write of each job may have completed, and its flush not.
         let pages = |bytes: u64| bytes / u64::from(case.profile.ftl.unit_size) + 1;
         let most = case.load.jobs.len() as u64 * cut.rows.iter().map(|row| pages(row.bytes)).max().unwrap_or(0);

@@ -6,8 +6,8 @@ use std::fmt;
 use tidewater_core::buffer::POLICIES;
 use tidewater_core::profile::names;
 
-/// Violations that are told in words; the others are counted.
-const TOLD: usize = 20;
+/// Violations that are kept in words; the others are only counted.
+const KEPT: usize = 20;
 
 /// The counts of a campaign.
 #[derive(Default)]
@@ -23,11 +23,11 @@ pub struct Ledger {
     /// What was drawn, as `key=value`.
     drawn: BTreeSet<String>,
     violations: u64,
-    told: Vec<String>,
+    kept: Vec<String>,
 }
 
 impl Ledger {
-    /// A relation was looked at: `holds`, or `what` is told.
+    /// A relation was looked at: `holds`, or `what` is kept.
     pub fn check(&mut self, relation: &'static str, case: &Case, holds: bool, what: impl FnOnce() -> String) {
         *self.checks.entry(relation).or_default() += 1;
         if !holds {
@@ -44,8 +44,8 @@ impl Ledger {
     /// Something does not hold.
     pub fn violation(&mut self, relation: &str, case: &Case, what: &str) {
         self.violations += 1;
-        if self.told.len() < TOLD {
-            self.told.push(format!("{relation}: {what}\n  drive {}: {}", case.number, case.command_line()));
+        if self.kept.len() < KEPT {
+            self.kept.push(format!("{relation}: {what}\n  drive {}: {}", case.number, case.command_line()));
         }
     }
 
@@ -63,8 +63,8 @@ impl Ledger {
         other.checks.into_iter().for_each(|(relation, n)| *self.checks.entry(relation).or_default() += n);
         self.drawn.extend(other.drawn);
         self.violations += other.violations;
-        self.told.extend(other.told);
-        self.told.truncate(TOLD);
+        self.kept.extend(other.kept);
+        self.kept.truncate(KEPT);
     }
 
     /// So many drives were checked, by every relation, and all of it held.
@@ -72,7 +72,7 @@ impl Ledger {
     /// # Panics
     /// With the violations.
     pub fn assert_whole(&self, drives: u64) {
-        assert_eq!(self.violations, 0, "{} relations are broken:\n{}", self.violations, self.told.join("\n"));
+        assert_eq!(self.violations, 0, "{} relations are broken:\n{}", self.violations, self.kept.join("\n"));
         assert_eq!(self.drives, drives, "{self}");
         assert!(self.checks.len() >= 20 && self.checks.values().all(|&n| n > 0), "{self}");
     }

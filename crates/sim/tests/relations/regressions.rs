@@ -72,7 +72,7 @@ fn units_that_collection_moves_are_not_lost_with_the_power() {
         for ms in [100, 250, 400, 600] {
             let cut = |options: &mut RunOptions| options.power_cut = Some(Duration::from_ms(ms));
             let run = serve(&drive("generic", &settings), &load, cut);
-            let lost = run.record.recovery.expect("the power was cut").pages_lost.expect("it is told");
+            let lost = run.record.recovery.expect("the power was cut").pages_lost.expect("it is known");
             assert!(run.record.collections > 0 && lost <= u64::from(flushed), "{ms} ms: {lost} pages lost");
         }
     }
