@@ -185,8 +185,10 @@ fn an_image_of_another_user_is_not_served_with_a_ring() {
     let why = format!("belongs to user {STRANGER}, who can write what the log says");
     assert!(!refused.status.success() && said(&refused).contains(&why), "{}", said(&refused));
     assert!(!folder.join("ring").exists());
-    // Without one, it is a drive like any other.
-    drop(Device::start_plain(&folder, &[]));
+    // Without one, it is a drive like any other, and whose it is is said.
+    let device = Device::start_plain(&folder, &[]);
+    let whose = format!("belongs to user {STRANGER}, who can write what the drive holds");
+    assert!(device.said.contains(&whose) || device.errors().contains(&whose), "{}{}", device.said, device.errors());
 }
 
 #[test]

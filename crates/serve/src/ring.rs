@@ -458,6 +458,17 @@ impl RingFile {
         Ok(())
     }
 
+    /// Says that the backing store takes nothing more, by a number of the system's, and wakes who waits for it.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub fn say_store_error(&self, number: i32) -> Result<(), Lost> {
+        let at = RING_FILE_BAR2 + RING_PAGE_OFFSET + RingPage::STORE_ERROR_OFFSET as u64;
+        self.file.write_all_at(&number.unsigned_abs().to_le_bytes(), at).map_err(|_| Lost)?;
+        (0..usize::from(self.header.lanes)).for_each(|lane| self.wake(lane));
+        Ok(())
+    }
+
     /// Wakes clients of a lane that wait for its word `synced`: behind having said what it is now.
     pub fn wake(&self, lane: usize) {
         self.page.wake((RingPage::lane_offset(lane as u8) + RingLane::SYNCED_OFFSET) as u64);

@@ -108,6 +108,8 @@ pub struct MappedRing {
     open: bool,
     /// What its page says is wrong.
     status: TransportStatus,
+    /// Why the backing store takes nothing more, as a number of the system's; 0: it does.
+    store_error: i32,
 }
 
 /// When rings are looked at.
@@ -194,6 +196,7 @@ impl MappedRing {
             syncing: None,
             open: true,
             status: TransportStatus::OK,
+            store_error: 0,
         };
         let failed = |Lost| match &setup.copy {
             Some(copy) => wrong(format_args!("{}; or its copy {} can't", lost(&path), copy.display())),
@@ -362,6 +365,7 @@ impl MappedRing {
             broken: self.status.all_broken(),
             survives: self.survives,
             waits_for_trim: self.status.has(TransportStatus::WAITS_FOR_TRIM),
+            store_error: self.store_error.unsigned_abs(),
             ..RingPage::default()
         };
         for lane in 0..self.lanes.len().min(of.lanes().len()) {
@@ -369,6 +373,13 @@ impl MappedRing {
             page.lane[lane] = self.lanes[lane].told;
         }
         self.file.say(&page)
+    }
+
+    /// The backing store takes nothing more: clients learn why, by a number of the system's.
+    pub(super) fn tell_store_error(&mut self, number: i32) {
+        self.store_error = number;
+        // One whose file is lost is found to be so when it is looked at.
+        let _ = self.file.say_store_error(number);
     }
 
     /// Says what has changed.

@@ -135,6 +135,12 @@ struct Drive {
     is_new: bool,
 }
 
+/// Who can write what is in an image, beside this process's user and root.
+fn other_owner(image: &Image) -> Option<u32> {
+    let me = nix::unistd::geteuid().as_raw();
+    image.owner().filter(|owner| ![0, me].contains(owner))
+}
+
 fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Result<Drive, ServeError> {
     fn target(backing: &Backing) -> ImageTarget<'_> {
         match backing {
@@ -171,6 +177,15 @@ fn make(setup: &Setup, drive: &DriveSetup, tell: &mut dyn FnMut(Event)) -> Resul
     let device = Device::power_on(&opened.profile, opened.remains).map_err(wrong)?;
     if setup.size.is_some_and(|size| size != device.capacity()) {
         tell(Event::Note("the drive is there already and keeps its size: --size is for a new one".into()));
+    }
+    if setup.ring.is_none()
+        && let Some(owner) = other_owner(&opened.image)
+    {
+        tell(Event::Note(format!(
+            "{}: belongs to user {owner}, who can write what the drive holds, its log too: \
+             `chown` it if it is to be yours",
+            opened.image.name()
+        )));
     }
     if opened.report.version < opened.image.version() {
         let (old, new) = (opened.report.version, opened.image.version());
@@ -360,8 +375,7 @@ fn ring(
         ));
     }
     // A log is taken for its device's user's, and part of it is in the image.
-    let me = nix::unistd::geteuid().as_raw();
-    if let Some(owner) = image.owner().filter(|owner| ![0, me].contains(owner)) {
+    if let Some(owner) = other_owner(image) {
         return Err(wrong(format_args!(
             "{}: belongs to user {owner}, who can write what the log says; serve it with --ring as that user, or `chown` it if you trust what it holds",
             image.name()

@@ -237,6 +237,8 @@ impl<M> World<M> {
                 image.name(),
                 image.fault().unwrap_or("it can't be read or written"),
             ));
+            let number = image.fault_number().unwrap_or(nix::libc::EIO);
+            self.ports.iter_mut().filter_map(|port| port.ring.as_mut()).for_each(|ring| ring.tell_store_error(number));
         }
     }
 

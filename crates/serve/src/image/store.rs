@@ -127,6 +127,8 @@ pub struct Image {
     faulted: bool,
     /// What the system said when a write or a sync failed first.
     fault: Option<String>,
+    /// The same, as a number of the system's.
+    fault_number: Option<i32>,
     record: Vec<u8>,
     pub(super) metadata: Vec<u8>,
     pub(super) metadata_number: u64,
@@ -189,6 +191,7 @@ impl Image {
             own_row: None,
             faulted: false,
             fault: None,
+            fault_number: None,
             record: vec![0; geometry.page_record()],
             metadata: Vec::new(),
             metadata_number: 0,
@@ -256,6 +259,11 @@ impl Image {
         self.fault.as_deref()
     }
 
+    /// The same, as a number of the system's (errno(3)).
+    pub fn fault_number(&self) -> Option<i32> {
+        self.fault_number
+    }
+
     /// Bytes of memory that its tables take for each GiB (2^30 bytes) of flash; the flash's own tables come on top.
     pub fn table_bytes_per_gib(&self) -> u64 {
         let tables = self.sums.len() * size_of::<u32>() + self.blocks.len() * size_of::<BlockState>();
@@ -275,6 +283,7 @@ impl Image {
         result.map_err(|error| {
             self.faulted = true;
             self.fault.get_or_insert_with(|| format!("can't be written or synced: {error}"));
+            self.fault_number.get_or_insert(error.raw_os_error().unwrap_or(nix::libc::EIO));
             StoreFault
         })
     }

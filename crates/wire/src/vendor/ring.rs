@@ -140,6 +140,9 @@ layout! {
         16 survives: bool,
         /// The ring of logical pages is full: nothing more is taken until the log is trimmed.
         17 waits_for_trim: bool,
+        /// Number of the system's error (errno(3)) after which the device's backing store takes nothing more; 0: it
+        /// does.
+        20 store_error: u32,
         /// One for each lane; those not in use are zero.
         64 lane: [RingLane; LANES_MAX],
     }
@@ -150,6 +153,8 @@ impl RingPage {
     pub const OPEN_OFFSET: usize = 12;
     /// Where `broken` is.
     pub const BROKEN_OFFSET: usize = 14;
+    /// Where `store_error` is.
+    pub const STORE_ERROR_OFFSET: usize = 20;
 
     /// Where what is said of a lane (0 to 15) begins.
     pub const fn lane_offset(lane: u8) -> usize {
