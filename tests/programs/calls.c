@@ -7,10 +7,12 @@
 #include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/falloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ANSWERS = 9 };
@@ -424,6 +427,141 @@ static void made_unwritable(void) {
     SAY(fsync(fd));
 }
 
+// A file with two names in the set loses the one that the log has, while a descriptor by that name is open.
+static void of_two_names(int renames) {
+    int fd = filled("set/a", O_RDWR);
+    SAY(fsync(fd));
+    SAY(link("set/a", "set/b"));
+    SAY(close(opened("set/a", O_RDWR)));
+    if (renames)
+        SAY(close(filled("set/c", O_RDWR)));
+    SAY(renames ? rename("set/c", "set/a") : unlink("set/a"));
+    int later = opened("set/b", O_RDWR);
+    SAY(pwrite(later, "OLDER BYTES", 11, 0));
+    SAY(fsync(later));
+    SAY(pwrite(fd, "newer", 5, 0));
+    SAY(fsync(fd));
+}
+
+static void two_names(void) { of_two_names(0); }
+static void two_names_renamed(void) { of_two_names(1); }
+
+// A file comes into the set by a name from outside, as PostgreSQL's segments do, and is removed.
+static void renamed_in_and_removed(void) {
+    int fd = filled("other", O_RDWR), other = filled("set/b", O_RDWR);
+    SAY(fsync(fd));
+    SAY(rename("other", "set/a"));
+    SAY(pwrite(fd, "bytes", 5, 0));
+    SAY(fsync(fd));
+    SAY(unlink("set/a"));
+    SAY(write(other, "acknowledged", 12));
+    SAY(fsync(other));
+}
+
+// Files are stamped with the last tick of this clock: what is done in one may look like what was done before it in the
+// same.
+static void next_tick(void) {
+    struct timespec before, now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &before);
+    do {
+        usleep(500);
+        clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    } while (before.tv_sec == now.tv_sec && before.tv_nsec == now.tv_nsec);
+}
+
+static void printed(void) {
+    int fd = filled("set/a", O_WRONLY | O_CLOEXEC);
+    SAY(dprintf(fd, "%d %s %.2f %d %d %d %d %g\n", 1, "two", 3.0, 4, 5, 6, 7, 8.5));
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
+static void submitted(void) {
+    int fd = filled("set/a", O_RDWR);
+    aio_context_t ring = 0;
+    struct iocb one = {.aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PWRITE};
+    one.aio_buf = (uintptr_t)"submitted";
+    one.aio_nbytes = 9;
+    struct iocb *list[] = {&one};
+    struct io_event event;
+    SAY(syscall(SYS_io_setup, 4, &ring));
+    SAY(syscall(SYS_io_submit, ring, 1, list));
+    SAY(syscall(SYS_io_getevents, ring, 1, 1, &event, NULL));
+    SAY(fsync(fd));
+}
+
+static void made_writable(void) {
+    int fd = filled("set/a", O_RDWR);
+    char *mapped = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    SAY(mprotect(mapped, 4096, PROT_READ | PROT_WRITE));
+    memcpy(mapped + 2, "mapped", 6);
+    SAY(fsync(fd));
+}
+
+static void by_number(void) {
+    struct iovec part = {"parts", 5};
+    int fd = syscall(SYS_openat, AT_FDCWD, "set/a", O_CREAT | O_RDWR, 0600);
+    SAY(syscall(SYS_write, fd, "0123456789", 10));
+    SAY(syscall(SYS_pwrite64, fd, "abc", 3, 20));
+    SAY(syscall(SYS_writev, fd, &part, 1));
+    SAY(syscall(SYS_pwritev, fd, &part, 1, 30, 0));
+    SAY(syscall(SYS_ftruncate, fd, 33));
+    SAY(syscall(SYS_renameat2, AT_FDCWD, "set/a", AT_FDCWD, "set/b", 0));
+    SAY(syscall(SYS_fdatasync, fd));
+}
+
+static void streams(void) {
+    int fd = filled("set/a", O_RDWR);
+    FILE *over = fopen("set/a", "r+"), *before = fopen("set/b", "w");
+    SAY(fputs("by a stream", over) > 0);
+    SAY(fflush(over));
+    SAY(fsync(fd));
+    int other = filled("set/b", O_RDWR);
+    SAY(fputs("by a stream from before", before) > 0);
+    SAY(fflush(before));
+    SAY(fsync(other));
+}
+
+// By no call of the C library's, over what the log has, and by a descriptor that the library has opened.
+static void passes_by(const char *name) {
+    int status, fd = filled(name, O_RDWR);
+    SAY(fsync(fd));
+    next_tick();
+    pid_t child = fork();
+    if (!child) {
+        char *line[] = {"calls", "unseen", (char *)name, NULL}, *none[] = {NULL};
+        _exit(execve("/proc/self/exe", line, none));
+    }
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(status);
+    SAY(fsync(fd));
+}
+
+static void unseen_over(void) { passes_by("set/a"); }
+
+static void unseen_before_a_write(void) {
+    int status, fd = filled("set/a", O_RDWR);
+    next_tick();
+    pid_t child = fork();
+    if (!child) {
+        char *line[] = {"calls", "unseen", "set/a", NULL}, *none[] = {NULL};
+        _exit(execve("/proc/self/exe", line, none));
+    }
+    SAY(waitpid(child, &status, 0) == child);
+    next_tick();
+    SAY(pwrite(fd, "9", 1, 9));
+    SAY(fsync(fd));
+}
+
+static void mapping_refused(void) {
+    enum { VALIDATE = 3, IN_SYNC = 0x80000 };
+    int fd = filled("set/a", O_RDWR);
+    SAY(mmap(NULL, 4096, PROT_READ | PROT_WRITE, VALIDATE | IN_SYNC, fd, 0) == MAP_FAILED);
+    SAY(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 1) == MAP_FAILED);
+    SAY(write(fd, "more", 4));
+    SAY(fsync(fd));
+}
+
 static void gone(void) {
     int fd = filled("set/a", O_RDWR), synced = opened("other", O_RDWR | O_DSYNC), plain = opened("other2", O_RDWR);
     struct iovec part = {bytes, 10};
@@ -464,10 +602,18 @@ static const struct {
     {"forked_bare", forked_bare}, {"borrowed", borrowed}, {"replacing", replacing}, {"replaced", replaced},
     {"refused_alone", refused_alone}, {"refused_shared", refused_shared},
     {"made_unwritable", made_unwritable}, {"closed_amid_a_write", closed_amid_a_write},
-    {"given_away_amid_a_write", given_away_amid_a_write},
+    {"given_away_amid_a_write", given_away_amid_a_write}, {"two_names", two_names},
+    {"two_names_renamed", two_names_renamed}, {"renamed_in_and_removed", renamed_in_and_removed}, {"printed", printed},
+    {"submitted", submitted}, {"made_writable", made_writable}, {"by_number", by_number}, {"streams", streams},
+    {"unseen_over", unseen_over}, {"unseen_before_a_write", unseen_before_a_write},
+    {"mapping_refused", mapping_refused},
 };
 
 int main(int argc, char **argv) {
+    if (argc == 3) {
+        int fd = open(argv[2], O_WRONLY);
+        return fd < 0 || pwrite(fd, "unseen", 6, 2) != 6;
+    }
     dup2(1, ANSWERS);
     memset(bytes, 'b', sizeof bytes);
     for (size_t i = 0; argc == 2 && i < sizeof all / sizeof *all; i++)

@@ -207,6 +207,61 @@ fn a_file_that_is_cut_by_opening_it_for_reading_is_cut_on_the_log() {
 }
 
 #[test]
+fn a_file_with_two_names_in_the_set_is_on_the_log_by_each_of_them_or_by_none() {
+    same(&["two_names", "two_names_renamed"]);
+}
+
+/// Bytes that a sync promises are on the log, or it is a real one: by calls that are made real in front, and by what
+/// the file itself tells.
+#[test]
+fn no_sync_is_answered_from_a_log_that_has_not_all_of_the_file() {
+    same(&["printed", "submitted", "made_writable", "streams", "unseen_over", "unseen_before_a_write"]);
+}
+
+#[test]
+fn a_system_call_by_its_number_is_on_the_log_as_the_one_by_its_name_is() {
+    same(&["by_number"]);
+}
+
+#[test]
+fn a_mapping_that_the_system_refuses_leaves_the_file_on_the_log() {
+    same(&["mapping_refused"]);
+    let Some(trial) = Trial::new() else { return };
+    let (folder, shadow) = (trial.fresh("under"), trial.fresh("shadow"));
+    let _device = Device::start(trial.folder.path(), WAITS);
+    let output = trial.start(trial.run(&folder, "mapping_refused"), &shadow).output().expect("it starts");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "nothing is said, since nothing is real");
+}
+
+/// As PostgreSQL's segments do. What is run next knows its set, and the file's older name is not of it.
+#[test]
+fn a_file_that_came_from_outside_of_the_set_and_was_removed_stops_no_recovery() {
+    for by_run in [false, true] {
+        let Some(trial) = Trial::new() else { return };
+        let (folder, shadow) = (trial.fresh("under"), trial.fresh("shadow"));
+        let _device = Device::start(trial.folder.path(), WAITS);
+        let mut command = trial.start(trial.run(&folder, "renamed_in_and_removed"), &shadow);
+        let (child, said) = until_its_end(command.env("CALLS_STAY", "1"));
+        let errors = kill_all(child);
+        lose_power(&folder.join("set"), &shadow);
+        let program: &[&str] = &["--", "true"];
+        let (name, rest) = if by_run { ("run", program) } else { ("recover", &[][..]) };
+        let start = Instant::now();
+        let done = loop {
+            let mut command = tidewater(Build::Same, &folder);
+            command.args([name, "--device", DEVICE, "--log", "set/*"]).args(rest);
+            let done = command.output().expect("it starts");
+            let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
+            if !is_busy || start.elapsed() > Duration::from_secs(60) {
+                break done;
+            }
+        };
+        assert!(done.status.success(), "{name}: {done:?}\n{errors}{said}");
+        assert_eq!(fs::read(folder.join("set/b")).expect("it is there"), b"0123456789acknowledged");
+    }
+}
+
+#[test]
 fn a_program_keeps_its_locks_of_files_that_it_renames_removes_and_cuts() {
     same(&["locked"]);
 }

@@ -62,6 +62,10 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
         "the mapped ring of a live client: bytes that another process shares are copied by raw pointers, and lines are written back",
     ),
     (
+        "crates/client/src/live/cut.rs",
+        "a signal that the system raises where a mapped file was cut: its handler gives the address other memory",
+    ),
+    (
         "crates/client/src/live/stores.rs",
         "records on their way into the mapped ring of a live client, by instructions that are used where the processor has them",
     ),
@@ -100,6 +104,15 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ("crates/shim/src/calls/sync.rs", "symbols of the C library that stand before its own: fsync and its kin"),
     ("crates/shim/src/calls/names.rs", "symbols of the C library that stand before its own: rename and its kin"),
     ("crates/shim/src/calls/descriptors.rs", "symbols of the C library that stand before its own: dup, close, fcntl"),
+    ("crates/shim/src/calls/mapped.rs", "symbols of the C library that stand before its own: mprotect"),
+    (
+        "crates/shim/src/calls/printed.rs",
+        "symbols of the C library that stand before its own: dprintf, whatever its parameters",
+    ),
+    (
+        "crates/shim/src/calls/raw.rs",
+        "symbols of the C library that stand before its own: syscall, and io_submit of libaio",
+    ),
     ("crates/shim/src/calls/refused.rs", "symbols of the C library that stand before its own: mmap and its kin"),
     (
         "crates/client/src/hardware/system.rs",

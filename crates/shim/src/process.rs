@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_client::files::{Files, FilesError, Globs, Locked, Place, Table, hand_over};
+use tidewater_client::files::{Files, FilesError, Globs, Locked, PATIENCE, Place, Table, hand_over};
 use tidewater_client::live::{Log, Options};
 
 use crate::text::Text;
@@ -51,9 +51,6 @@ pub enum Tell {
     /// Paths can't be found out.
     NoProc = 8,
 }
-
-/// How long a process waits for the ring to have room.
-const FULL: Duration = Duration::from_secs(20);
 
 /// At the start of the program, before there are threads.
 pub fn begin() {
@@ -156,7 +153,7 @@ fn try_to_join() -> Result<&'static Files<Log>, String> {
         Some(shared.doorbell.as_raw_fd()),
         shared.copy.as_ref().map(AsRawFd::as_raw_fd),
     ];
-    let options = Options { full: FULL, ..Options::default() };
+    let options = Options { full: PATIENCE, timeout: PATIENCE, ..Options::default() };
     let log = Log::join_through(shared, options, &real::NextLibrary).map_err(|error| error.to_string())?;
     own.into_iter().flatten().for_each(descriptors::own);
     let files = Box::leak(Box::new(Files::new(table, log)));
@@ -216,16 +213,11 @@ fn without_signal(write: impl FnOnce() -> isize) {
 #[cold]
 pub fn refuse(error: &FilesError) -> Errno {
     match error {
-        FilesError::System(errno) => *errno,
-        FilesError::TooMany => {
-            tell(Tell::Failed, format_args!("{error}"));
-            Errno::ENFILE
-        }
-        error => {
-            tell(Tell::Failed, format_args!("{error}; writes and syncs of files on the log fail"));
-            Errno::EIO
-        }
+        FilesError::System(_) => {}
+        FilesError::TooMany => tell(Tell::Failed, format_args!("{error}")),
+        error => tell(Tell::Failed, format_args!("{error}; writes and syncs of files on the log fail")),
     }
+    error.errno()
 }
 
 unsafe extern "C" {
@@ -263,6 +255,11 @@ pub fn order() -> Result<(), Errno> {
     files()?.order().map_err(|error| refuse(&error))
 }
 
+/// Whether this thread has a file's lock: it is within a signal handler that interrupted it.
+pub fn holds(place: Place) -> bool {
+    HELD.get() == u32::from(place.entry) + 1
+}
+
 /// Does something under a file's lock. `None`: it has left the set, or its changes are not recorded.
 ///
 /// # Errors
@@ -274,8 +271,7 @@ pub fn under_lock<T>(
     fd: c_int,
     then: impl FnOnce(&Locked<'_>) -> Result<T, Errno>,
 ) -> Result<Option<T>, Errno> {
-    let before = HELD.get();
-    let held = before == u32::from(place.entry) + 1;
+    let (before, held) = (HELD.get(), holds(place));
     if !held {
         files.admit().map_err(|error| refuse(&error))?;
         HELD.set(u32::from(place.entry) + 1);

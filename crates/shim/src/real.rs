@@ -40,6 +40,11 @@ impl Next {
     }
 }
 
+/// Where the next library has a function whose parameters are not known here. Null: it has none.
+pub fn next(name: &'static CStr) -> *mut c_void {
+    Next::new(name).find()
+}
+
 macro_rules! next {
     ($($(#[doc = $doc:literal])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $missing:expr;)+) => {$(
         $(#[doc = $doc])*
@@ -98,6 +103,8 @@ next! {
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, -1;
     fn close(fd: c_int) -> c_int, -1;
     fn fclose(stream: *mut FILE) -> c_int, libc::EOF;
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, ptr::null_mut();
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE, ptr::null_mut();
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE, ptr::null_mut();
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, ptr::null_mut();
     fn daemon(stays: c_int, keeps: c_int) -> c_int, -1;
@@ -112,6 +119,9 @@ next! {
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, -1;
     fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int, -1;
     fn mmap(at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void, libc::MAP_FAILED;
+    fn mprotect(at: *mut c_void, len: size_t, protection: c_int) -> c_int, -1;
+    fn pkey_mprotect(at: *mut c_void, len: size_t, protection: c_int, key: c_int) -> c_int, -1;
+    fn io_submit(context: *mut c_void, count: c_long, list: *const *mut c_void) -> c_int, -libc::ENOSYS;
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t, -1;
     fn copy_file_range(from: c_int, at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t, -1;
     fn splice(from: c_int, at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t, -1;

@@ -1,6 +1,7 @@
 //! `tidewater run`, `recover` and `drain`: the files of an unmodified program on a log.
 
 mod program;
+mod unseen;
 
 use crate::args::files::{Drain, LaneOf, LevelName, Recover, Run as Given};
 use crate::failure::{Failure, printable, reason};
@@ -17,9 +18,11 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::Arc;
-use tidewater_client::files::{AnyLog, Ended, Fate, Globs, ReplayError, Report, Rules, Run, RunError, Setup, TICK};
+use tidewater_client::files::{
+    AnyLog, Ended, Fate, Globs, PATIENCE, ReplayError, Report, Rules, Run, RunError, Setup, TICK,
+};
 use tidewater_client::hardware::WindowLog;
-use tidewater_client::live::{Level, LiveError, Log, Options};
+use tidewater_client::live::{Level, LiveError, Log, Options, survive_cut_rings};
 use tidewater_report::units::bytes;
 
 /// Signals that are the program's.
@@ -70,6 +73,7 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     // What the program leaves behind becomes this process's child: the log is drained when nobody is left.
     prctl::set_child_subreaper(true).map_err(failed("become the parent of what the program leaves"))?;
 
+    cut_rings_are_errors()?;
     let (run, report) = Run::start(&setup).map_err(|error| refused(&error, &given.log))?;
     let say = |text: &str| {
         if !given.quiet {
@@ -82,6 +86,9 @@ pub fn run(given: &Given) -> Result<(), Failure> {
     say(&format!("on the log: syncs wait for {}, which survives {}\n", run.level(), run.survives()));
     if given.owners.allowed.is_empty() && !report.others.is_empty() {
         say(&of_others(&report.others));
+    }
+    if program::is_go(&path) {
+        say(&format!("note: {}\n", printable(&unseen::of_go(&path))));
     }
     let run = Arc::new(run);
     let answers = Arc::clone(&run);
@@ -142,6 +149,7 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
     let mut status = None;
     let mut failure = None;
     let mut told = false;
+    let mut unseen = unseen::Unseen::default();
     loop {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -168,6 +176,10 @@ fn look_after(run: &Run, child: Pid, signals: &mut SignalFd, quiet: bool) -> Res
             let said = printable(&error.to_string());
             tell(&format!("error: {said}; syncs of the program's files fail from now on\n"));
             failure = Some(error);
+        }
+        let found = unseen.look(run);
+        for note in run.take_notes().into_iter().chain(found).filter(|_| !quiet) {
+            tell(&format!("note: {}\n", printable(&note)));
         }
         let mut waited = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waited, PollTimeout::try_from(TICK).unwrap_or(PollTimeout::MAX)) {
@@ -241,13 +253,20 @@ fn with_help(failure: Failure, error: &ReplayError, lane: &LaneOf) -> Failure {
     }
 }
 
+/// The ring may be another user's, who can cut it at any moment.
+fn cut_rings_are_errors() -> Result<(), Failure> {
+    survive_cut_rings().map_err(|error| Failure::run(printable(&error.to_string())))
+}
+
 /// Replays.
 fn replay(lane: &LaneOf, rules: &Rules) -> Result<Report, Failure> {
     let opened = |error: LiveError| log_help(Failure::run(printable(&error.to_string())), &error);
+    cut_rings_are_errors()?;
     let log: AnyLog = if lane.device.starts_with("window:") {
         Box::new(WindowLog::open(&lane.device).map_err(opened)?)
     } else {
-        let options = Options { lane: lane.lane, ..Options::default() };
+        // As patient as a run: a device that stands still for a while loses nothing.
+        let options = Options { lane: lane.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() };
         Box::new(Log::open(&lane.device, options).map_err(opened)?)
     };
     tidewater_client::files::recover(&log, lane.lane, rules).map_err(|error| {
@@ -363,7 +382,7 @@ fn drained(ended: &Ended) -> String {
 /// A pattern that nothing matches is most likely one that was meant otherwise, and its files are flushed as ever.
 fn nothing_matched(globs: &Globs) -> String {
     format!(
-        "note: no file came onto the log: the program opened none for writing that --log names, which is {}\n",
+        "note: no file came onto the log: no call was seen that opened one for writing which --log names, {}\n",
         printable(&globs.patterns().join(" or "))
     )
 }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-const SHIM: &str = "libtidewater_shim.so";
+pub const SHIM: &str = "libtidewater_shim.so";
 /// Scripts whose interpreter is a script, at most (execve(2)).
 const SCRIPTS_MAX: usize = 5;
 /// Bytes of a script's first line that the system reads.
@@ -114,6 +114,43 @@ pub fn check(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether a program is one of Go, whose code makes its system calls by itself: its linker leaves a section of this
+/// name.
+pub fn is_go(path: &Path) -> bool {
+    File::open(path).and_then(|file| has_section(&file, b".go.buildinfo")).unwrap_or(false)
+}
+
+/// Whether an ELF file (elf(5)) of 64 bits has a section of a name.
+fn has_section(file: &File, name: &[u8]) -> io::Result<bool> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut head = [0; 64];
+    file.read_exact_at(&mut head, 0)?;
+    if head[..6] != *b"\x7fELF\x02\x01" {
+        return Ok(false);
+    }
+    let (at, size, count, names) = (word(&head, 40, 8), word(&head, 58, 2), word(&head, 60, 2), word(&head, 62, 2));
+    let header = |number: u64| {
+        let mut header = [0; 64];
+        let place = number.checked_mul(size).and_then(|more| at.checked_add(more)).ok_or_else(invalid)?;
+        file.read_exact_at(&mut header, place).map(|()| header)
+    };
+    let names = word(&header(names)?, 24, 8);
+    for number in 0..count {
+        let place = names.checked_add(word(&header(number)?, 0, 4)).ok_or_else(invalid)?;
+        let mut found = vec![0; name.len() + 1];
+        // The last name may be shorter than what is looked for.
+        if file.read_exact_at(&mut found, place).is_ok() && found.strip_suffix(b"\0") == Some(name) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A number of an ELF file, little-endian.
+fn word(bytes: &[u8], at: usize, len: usize) -> u64 {
+    bytes[at..at + len].iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte))
+}
+
 /// Who loads a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Loader {
@@ -134,9 +171,6 @@ fn loader(file: &File) -> io::Result<Loader> {
     if (head[4], head[5]) != (2, 1) {
         return Ok(Loader::Other("a loader for another kind of machine".into()));
     }
-    let word = |bytes: &[u8], at: usize, len: usize| {
-        bytes[at..at + len].iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte))
-    };
     let (at, size, count) = (word(&head, 32, 8), word(&head, 54, 2), word(&head, 56, 2));
     for i in 0..count {
         let mut entry = [0; 56];
@@ -173,6 +207,14 @@ mod tests {
         let fixed = make("static", &head, 0o755);
         let said = check(&fixed).unwrap_err().message;
         assert!(said.contains("statically linked"), "{said}");
+        // A section table of two entries behind the header, and their names behind that.
+        let mut go = head.to_vec();
+        (go[40], go[58], go[60], go[62]) = (64, 64, 2, 0);
+        let mut table = [0u8; 128];
+        (table[24], table[64]) = (192, 1);
+        go.extend(table);
+        go.extend(b"\0.go.buildinfo\0");
+        assert!(is_go(&make("go", &go, 0o755)) && !is_go(&fixed));
         let script = make("script", format!("#! {} -x\n", fixed.display()).as_bytes(), 0o755);
         assert!(check(&script).unwrap_err().message.contains("statically linked"));
         let other = make("setuid", &head, 0o4755);
@@ -187,6 +229,7 @@ mod tests {
                 let mut bytes = head;
                 (bytes[at], bytes[56]) = (value, 2);
                 let path = make("noise", &bytes, 0o644);
+                assert!(!is_go(&path));
                 let _ = loader(&File::open(path).unwrap());
             }
         }

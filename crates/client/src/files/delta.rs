@@ -209,6 +209,7 @@ impl<J: Journal> Files<J> {
         let Some(mut set) = set.filter(|set| !set.rests()) else { return Ok(None) };
         self.table().count(Counter::Written, bytes as u64);
         locked.begin(offset, offset.saturating_add(bytes as u64));
+        locked.reaches(offset.saturating_add(bytes as u64));
         let number = self.put_kept(locked, &mut set, offset, parts)?;
         Ok(Some(real(set.kept(number, bytes))))
     }

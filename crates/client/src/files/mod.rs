@@ -12,20 +12,24 @@
 mod backing;
 mod compare;
 mod delta;
+mod entries;
 mod glob;
 pub mod hand_over;
 mod handle;
 mod held;
 mod kept;
+mod members;
 mod names;
 mod own;
 mod replay;
 mod report;
 mod run;
+mod run_error;
 mod set;
 mod settle;
 mod table;
 mod touch;
+mod unrecorded;
 
 pub use crate::live::inode::size;
 pub use backing::{AnyLog, Backing, Room};
@@ -34,14 +38,16 @@ pub use handle::{identify, is_same};
 pub use kept::Bring;
 pub use own::{Changed, OwnFiles};
 pub use replay::{Fate, FileReport, ReplayError, Report, Rules, recover};
-pub use run::{Checkpoint, Ended, Run, RunError, Setup, TICK};
+pub use run::{Checkpoint, Ended, Run, Setup, TICK};
+pub use run_error::RunError;
 pub use set::{COPY, COPY_SMALL, Files, FilesError, Journal, Real, Sync};
-pub use table::{ASKS, Counter, FILES_MAX, Failed, GONE, Locked, PathBytes, Place, REAL, SYNCS, Table};
+pub use table::{ASKS, Counter, FILES_MAX, Failed, GONE, Locked, PathBytes, Place, REAL, RENAMED, SYNCS, Table};
+pub use unrecorded::Seen;
 
 use std::time::Duration;
 
-/// How long a sync waits before it fails for good.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a sync, a full ring and a checkpoint wait before they fail for good.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes of a record's data, at most; a small ring has smaller ones.
 pub const CHUNK_MAX: u64 = 64 << 10;

@@ -1,10 +1,12 @@
 //! What the log says of a file's names: an id stands for a file, which replay looks for by the paths that were said last.
 
+use std::os::fd::BorrowedFd;
+
 use nix::errno::Errno;
 use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileBind, FileChangeKind};
 
-use super::set::{Files, FilesError, Journal, change};
-use super::table::{GONE, Locked, PathBytes, Place, REAL};
+use super::set::{Files, FilesError, Journal, Real, change, sync_folder};
+use super::table::{GONE, Locked, PathBytes, Place, REAL, RENAMED};
 
 impl<J: Journal> Files<J> {
     /// A file of the set has, or is about to have, another path. `moves`: this is where it is from now on.
@@ -57,5 +59,86 @@ impl<J: Journal> Files<J> {
     pub fn is_at(&self, place: Place, path: &[u8]) -> Result<bool, FilesError> {
         let locked = self.for_good(self.table().lock(place, false))?;
         Ok(locked.is_some() && self.table().path(place).as_bytes() == path)
+    }
+
+    /// Before a sync of a file that was renamed is answered: where the system syncs it, its new name comes with it
+    /// (ext4, XFS), and programs count on that. So the first sync behind a rename is a real one as well.
+    ///
+    /// # Errors
+    /// Those of the system.
+    #[inline]
+    pub fn sync_name(&self, place: Place, file: BorrowedFd<'_>, real: &impl Real) -> Result<(), FilesError> {
+        if self.table().flags(place) & RENAMED == 0 { Ok(()) } else { self.sync_renamed(place, || real.sync(file)) }
+    }
+
+    /// Makes the name of a file durable that has just come into the set by it.
+    ///
+    /// # Errors
+    /// The log's, and those of the system: the next sync of the file tries again.
+    pub fn sync_folder(&self, place: Place, real: &impl Real) -> Result<(), FilesError> {
+        let path = {
+            let Some(_locked) = self.for_good(self.table().lock(place, false))? else { return Ok(()) };
+            self.table().path(place)
+        };
+        self.sync_renamed(place, || sync_folder(path.as_bytes(), real))
+    }
+
+    #[cold]
+    fn sync_renamed(&self, place: Place, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), FilesError> {
+        // Before it: renamed anew meanwhile, it has the flag again.
+        self.table().unflag(place, RENAMED);
+        let done = sync();
+        if done.is_err() {
+            self.table().flag(place, RENAMED);
+        }
+        Ok(done?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::os::unix::ffi::OsStrExt;
+    use std::sync::Mutex;
+
+    use super::super::set::tests::{Kept, Nothing};
+    use super::super::table::Table;
+    use super::*;
+    use crate::live::Level;
+
+    /// Notes what was synced: files and folders.
+    #[derive(Default)]
+    struct Noted(Mutex<[u32; 2]>);
+
+    impl Real for Noted {
+        fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+            let mode = nix::sys::stat::fstat(file)?.st_mode;
+            self.0.lock().expect("nobody panics")[usize::from(mode & nix::libc::S_IFMT == nix::libc::S_IFDIR)] += 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_first_sync_behind_a_rename_makes_the_name_durable() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().canonicalize().expect("it is there").join("log");
+        let file = File::create(&path).expect("a new file");
+        let (table, _memory) = Table::new([7; 16], Level::Ring, Level::Destaged, 4096).expect("memory");
+        let files = Files::new(table, Kept::default());
+        let place = files.enter(file.as_fd(), path.as_os_str().as_bytes(), &Nothing).expect("it enters");
+        let place = place.expect("it has a name");
+        let noted = Noted::default();
+        for (renames, synced) in [(false, 0), (true, 1), (false, 1), (true, 2)] {
+            if renames {
+                files.table().flag(place, RENAMED);
+            }
+            files.sync_name(place, file.as_fd(), &noted).expect("it is there");
+            assert_eq!(*noted.0.lock().expect("nobody panics"), [synced, 0]);
+        }
+        files.table().flag(place, RENAMED);
+        files.sync_folder(place, &noted).expect("it is there");
+        files.sync_name(place, file.as_fd(), &noted).expect("it is there");
+        assert_eq!(*noted.0.lock().expect("nobody panics"), [2, 1], "its name is durable already");
     }
 }

@@ -18,9 +18,10 @@ use nix::sys::stat::fstat;
 use super::backing::AnyLog;
 use super::kept::Bring;
 use super::replay::Report;
-use super::run::{Ended, Plain, Run, RunError, Setup, TICK};
+use super::run::{Ended, Plain, Run, Setup, TICK};
+use super::run_error::RunError;
 use super::set::{Files, FilesError, Real, Sync};
-use super::table::{HELD, Locked, Place, REAL};
+use super::table::{GONE, HELD, Locked, Place, REAL};
 use crate::live::inode::{size, which_of};
 use crate::live::thread;
 
@@ -222,18 +223,25 @@ impl OwnFiles {
         files.admit()?;
         let changed = |done| if done { Changed::Done } else { Changed::Failed };
         let file = open.file.as_fd();
-        let Some(locked) = files.lock(open.place, file, false)? else {
+        let mut locked = files.lock(open.place, file, false)?;
+        // It has left the set with the name that the log had, and came back by another of its names.
+        if locked.is_none()
+            && let Some(place) = files.find(file)?.filter(|place| files.table().flags(*place) & GONE == 0)
+        {
+            locked = files.lock(place, file, false)?;
+        }
+        let Some(locked) = locked else {
             let _left = self.of_left();
             return Ok(changed(real())); // It has no name any more, and nothing to come back to.
         };
-        if files.table().flags(open.place) & REAL != 0 {
+        if files.table().flags(locked.place) & REAL != 0 {
             return Ok(changed(real()));
         }
         record(files, &locked, file)?;
         let done = real();
         if done {
             locked.end()
-        } else if keeps && self.run.kept().has(open.place) {
+        } else if keeps && self.run.kept().has(locked.place) {
             // What the file has does not tell what is kept of it.
             files.table().fail(Errno::EIO as u64);
             return Err(FilesError::System(Errno::EIO));

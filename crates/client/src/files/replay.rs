@@ -12,20 +12,17 @@ use tidewater_wire::vendor::{FileBind, FileChange, FileChangeKind, FileRecord};
 
 use super::Backing;
 use super::delta::Recorded;
+use super::entries::read;
 use super::handle::is_same;
 pub use super::report::{Fate, FileReport, ReplayError, Report, Rules};
-use super::touch::Touch;
+use super::touch::{Refused, Touch};
+use crate::Entry;
 use crate::live::Level;
-use crate::{Entry, Records};
 
 /// Files that a log may name.
 pub(super) const BINDS_MAX: usize = 1 << 20;
 /// Names of one file that are tried.
 const NAMES_MAX: usize = 64;
-/// Bytes that are read at once.
-const WINDOW: usize = 4 << 20;
-/// Bytes that are read at once for a record that does not fit, at most: ours have 64 KiB.
-const WINDOW_MAX: usize = 64 << 20;
 /// Files that are open at once.
 const OPEN_MAX: usize = 256;
 
@@ -45,6 +42,8 @@ struct Known {
     fate: Option<Fate>,
     /// Where it was found.
     found: Option<PathBuf>,
+    /// Where it was found and must not be changed.
+    found_refused: Option<PathBuf>,
     /// What deltas go by.
     recorded: Recorded,
     /// Of the changes that the system refused the one that would have begun first, and where.
@@ -99,6 +98,8 @@ struct Found {
 /// [`ReplayError`]. Unless [`Rules::forget`] is set, nothing is touched when a file is missing or refused.
 pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, ReplayError> {
     let to = log.tail();
+    // A ring that was cut just now would say that there is nothing.
+    log.is_there()?;
     let from = log.room(lane)?.readable.min(to);
     let touch = Touch::new(rules, &log.writers()?);
     let mut report = Report { from, to, others: touch.others().to_vec(), ..Report::default() };
@@ -145,57 +146,8 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
 }
 
 fn told(file: Known) -> FileReport {
-    let path = file.found.or_else(|| file.names.last().cloned()).unwrap_or_default();
+    let path = file.found.or(file.found_refused).or_else(|| file.names.last().cloned()).unwrap_or_default();
     FileReport { path, fate: file.fate.unwrap_or(Fate::Left), records: file.records, bytes: file.bytes }
-}
-
-/// Every entry of the log between two offsets, in order.
-fn read(
-    log: &impl Backing,
-    from: u64,
-    to: u64,
-    mut each: impl FnMut(Entry<'_>) -> Result<(), ReplayError>,
-) -> Result<(), ReplayError> {
-    let mut at = from;
-    let mut window = WINDOW;
-    let mut bytes = Vec::new();
-    while at < to {
-        let len = (to - at).min(window as u64) as usize;
-        bytes.resize(len, 0);
-        log.read(at, &mut bytes)?;
-        let is_last = at + len as u64 == to;
-        let mut next = at;
-        for entry in Records::new(&bytes, at) {
-            // A place that is passed over at the window's end may be the begin of a record that goes on behind it.
-            let end = match entry {
-                Entry::Record { lsn, payload, .. } => {
-                    lsn + tidewater_wire::vendor::RecordHeader::span(payload.len() as u64)
-                }
-                Entry::Void { lsn, bytes } => lsn + bytes,
-                Entry::Skipped { to, .. } => to,
-            };
-            if end > at + len as u64 && !is_last {
-                break;
-            }
-            each(entry)?;
-            next = end.min(to);
-        }
-        if is_last {
-            break;
-        }
-        if next == at && window < WINDOW_MAX {
-            window *= 4; // A record that is larger.
-        } else {
-            if next == at {
-                // Or bytes that only look like the begin of one.
-                next = (at + 1).next_multiple_of(tidewater_wire::vendor::RECORD_ALIGN);
-                each(Entry::Skipped { from: at, to: next, damage: crate::Damage::Header })?;
-            }
-            window = WINDOW;
-        }
-        at = next;
-    }
-    Ok(())
 }
 
 fn of_file(entry: Entry<'_>) -> Option<(u64, FileRecord<'_>)> {
@@ -320,7 +272,15 @@ fn look(file: &mut Known, touch: &Touch<'_>) -> Fate {
                 return Fate::UpToDate;
             }
             Ok(None) => {}
-            Err(why) => refused = refused.or(Some(Fate::Refused(why))),
+            // It was removed by its last name: what is left of an older one, where a loss of power took a rename back,
+            // goes as well.
+            Err(Refused::OutsideOfSet) if file.gone => {}
+            Err(why) => {
+                if refused.is_none() {
+                    file.found_refused = Some(name.clone());
+                    refused = Some(Fate::Refused(why.to_string()));
+                }
+            }
         }
     }
     match refused {
@@ -420,8 +380,8 @@ fn zero(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
 pub(super) mod tests {
     use super::*;
     use crate::files::backing::Room;
-    use crate::files::identify;
     use crate::files::set::Journal;
+    use crate::files::{Globs, identify};
     use crate::live::{LiveError, Written};
     use nix::errno::Errno;
     use nix::libc;
@@ -633,6 +593,43 @@ pub(super) mod tests {
                 std::fs::remove_file(&path).expect("it is there");
             }
         }
+    }
+
+    #[test]
+    fn an_older_name_outside_of_the_set_stops_nothing_unless_the_file_is_there_by_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rules = |dry| {
+            let globs = Globs::new(&["*.log".to_owned()], &folder.path().canonicalize().expect("it is there"));
+            Rules { globs: Some(globs.expect("a pattern")), dry, ..Rules::default() }
+        };
+        let log_of = |gone: bool| {
+            let (before, file) = new_file(folder.path(), "tmp.1");
+            let after = before.with_file_name("a.log");
+            let log = Memory::default();
+            log.say_run(1);
+            log.say_bind(1, &file, &before);
+            log.say_bind(1, &file, &after);
+            log.say(FileChangeKind::Write, 1, 0, &[b"bytes"]);
+            if gone {
+                log.say(FileChangeKind::Gone, 1, 0, &[]);
+            }
+            (log, before, after)
+        };
+        let (log, before, _) = log_of(true);
+        // A loss of power took back rename and removal.
+        for is_there in [true, false] {
+            let report = recover(&log, 0, &rules(true)).expect("it was removed");
+            assert_eq!(report.files[0].fate, Fate::Removed, "{is_there}");
+            let _ = std::fs::remove_file(&before);
+        }
+        let (log, before, after) = log_of(false);
+        let error = recover(&log, 0, &rules(false)).expect_err("it is by a name that is not of the set");
+        let ReplayError::Refused(report) = error else { panic!("{error}") };
+        let Fate::Refused(why) = &report.files[0].fate else { panic!("{report:?}") };
+        assert!(why.contains("rename it back, or recover without --log") && report.files[0].path == before, "{why}");
+        std::fs::rename(&before, &after).expect("it is there");
+        recover(&log, 0, &rules(false)).expect("it is of the set again");
+        assert_eq!(std::fs::read(&after).expect("it is there"), b"bytes");
     }
 
     #[test]

@@ -2,15 +2,14 @@
 //! the program has ended.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -21,10 +20,12 @@ use super::backing::{AnyLog, Backing, Room};
 use super::handle::{identify, is_same};
 use super::held::Held;
 use super::kept::Kept;
-use super::replay::{ReplayError, Report, Rules, recover};
-use super::set::{Files, FilesError, Real, sync_folder};
+use super::replay::{Report, Rules, recover};
+use super::run_error::RunError;
+use super::set::{Files, FilesError, Real, number_of, sync_folder};
 use super::table::{Counter, FILES_MAX, GONE, PathBytes, Place, Table};
-use super::{Globs, hand_over};
+use super::unrecorded::Seen;
+use super::{Globs, PATIENCE, hand_over};
 use crate::live::{Level, LiveError, Log, Options};
 
 /// Files are synced and the log is trimmed this often while something is written.
@@ -44,8 +45,6 @@ const CROWD: usize = FILES_MAX / 2;
 const CROWD_DUE: usize = FILES_MAX - FILES_MAX / 8;
 /// In rings that are smaller nothing is left: they are full before files are synced.
 const LEFT_MIN: u64 = 4 << 20;
-/// How long an append waits for a ring that is full.
-const FULL: Duration = Duration::from_secs(20);
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -62,60 +61,6 @@ pub struct Setup {
     pub owners: Vec<u32>,
     /// Go on where recovery misses a file.
     pub forget: bool,
-}
-
-/// Why a run could not begin, or go on.
-#[derive(Debug)]
-pub enum RunError {
-    /// The log.
-    Log(LiveError),
-    /// Recovery.
-    Replay(ReplayError),
-    /// A file of the set.
-    File {
-        /// Which; empty: none in particular.
-        path: PathBuf,
-        /// Why.
-        error: FilesError,
-    },
-    /// The log's pages are another lane's, too, and it keeps them.
-    Held,
-    /// The system refused something else.
-    System {
-        /// What.
-        what: &'static str,
-        /// Why.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Log(error) => error.fmt(f),
-            RunError::Replay(error) => error.fmt(f),
-            RunError::File { path, error } if path.as_os_str().is_empty() => error.fmt(f),
-            RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
-            RunError::Held => f.write_str(
-                "the log is full of another lane's bytes: `tidewater recover` or `tidewater drain` its lane, or give the device a larger log (fast.log_size)",
-            ),
-            RunError::System { what, error } => write!(f, "can't {what}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<LiveError> for RunError {
-    fn from(error: LiveError) -> RunError {
-        RunError::Log(error)
-    }
-}
-
-impl From<FilesError> for RunError {
-    fn from(error: FilesError) -> RunError {
-        RunError::File { path: PathBuf::new(), error }
-    }
 }
 
 fn file_error(path: &Path) -> impl Fn(FilesError) -> RunError {
@@ -175,6 +120,10 @@ pub struct Run<J = Log> {
     lane: u8,
     kept: Kept,
     held: Held,
+    /// Files are held against what their records say: no layer keeps anything of them.
+    looks: bool,
+    /// What is to be said.
+    notes: Mutex<Vec<String>>,
     /// Where the log ended when the run began.
     begin: u64,
     state: Mutex<State>,
@@ -200,7 +149,10 @@ struct State {
 }
 
 fn ring(setup: &Setup) -> Result<Log, LiveError> {
-    Log::open(&setup.target, Options { lane: setup.lane, full: FULL, ..Options::default() })
+    // All waits are as long as that of a sync: a device that stands still for a while (a snapshot, a machine that
+    // moves) ends no run.
+    let options = Options { lane: setup.lane, full: PATIENCE, timeout: PATIENCE, ..Options::default() };
+    Log::open(&setup.target, options)
 }
 
 impl Run {
@@ -209,7 +161,9 @@ impl Run {
     /// # Errors
     /// [`RunError`]: nothing is begun.
     pub fn start(setup: &Setup) -> Result<(Run, Report), RunError> {
-        Run::over(setup, ring(setup)?)
+        let (mut run, report) = Run::over(setup, ring(setup)?)?;
+        run.looks = true;
+        Ok((run, report))
     }
 
     /// Answers the program's processes, one after another, until the listener fails. For a thread of its own.
@@ -272,7 +226,9 @@ impl<J: Backing> Run<J> {
         };
         let globs = setup.globs.clone();
         let (lane, kept, held, state) = (setup.lane, Kept::default(), Held::default(), Mutex::new(state));
-        let run = Run { files, table: file, listener, name, globs, lane, kept, held, begin, state };
+        let notes = Mutex::default();
+        let run =
+            Run { files, table: file, listener, name, globs, lane, kept, held, looks: false, notes, begin, state };
         run.say_session()?;
         run.admit(&run.room()?);
         Ok((run, report))
@@ -344,10 +300,10 @@ impl<J: Backing> Run<J> {
             && !matches!(error, RunError::Held)
         {
             let number = match error {
-                RunError::Log(error) => error.errno(),
-                _ => libc::EIO,
+                RunError::Log(error) => number_of(error),
+                _ => libc::EIO as u64,
             };
-            self.files.table().fail(number.unsigned_abs().into());
+            self.files.table().fail(number);
         }
         done
     }
@@ -477,6 +433,9 @@ impl<J: Backing> Run<J> {
             let rests =
                 self.ready(place, file.as_fd(), (!last).then_some((&bind, &name))).map_err(file_error(&path))?;
             Plain.sync(file.as_fd()).map_err(FilesError::System).map_err(file_error(&path))?;
+            if self.looks && !last {
+                self.look_at(place, file.as_fd(), &path).map_err(file_error(&path))?;
+            }
             if rests && is_crowded {
                 self.files.give_way(place, file.as_fd()).map_err(file_error(&path))?;
             }
@@ -504,6 +463,39 @@ impl<J: Backing> Run<J> {
         (state.checked, state.trimmed, state.at) = (log.end(), until, Instant::now());
         state.checkpoints += 1;
         Ok(done)
+    }
+
+    /// Whether a file that was just synced has bytes that no record has: then recovery must not bring older ones back
+    /// over them.
+    fn look_at(&self, place: Place, file: BorrowedFd<'_>, path: &Path) -> Result<(), FilesError> {
+        if self.files.look_at(place, file, false)? == Seen::Unrecorded {
+            self.files.leave(place, file, true, &Plain)?;
+            self.notes().push(format!(
+                "{}: a process that is not seen has written it (a static program, or one that is not of the run): \
+                 it is synced by itself from now on",
+                path.display()
+            ));
+        }
+        Ok(())
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Vec<String>> {
+        self.notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What is to be said since the last time.
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.notes())
+    }
+
+    /// The log set.
+    pub fn globs(&self) -> &Globs {
+        &self.globs
+    }
+
+    /// Whether a file is on the log, or was made real; by its device and inode.
+    pub fn knows(&self, device: u64, inode: u64) -> bool {
+        self.files.table().find(device, inode).is_some()
     }
 
     /// Before a file is synced. Whoever recorded a change of it before has made it once its lock was free. What is told again of it, if anything, makes what was

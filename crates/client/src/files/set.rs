@@ -15,15 +15,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::stat::fstat;
 use nix::sys::uio::pread;
-use tidewater_wire::vendor::{FILE_PATH_BYTES_MAX, FileChange, FileChangeKind};
+use tidewater_wire::vendor::{FileChange, FileChangeKind};
 
 use super::PATIENCE;
 use super::compare::{same, same_at_end};
 use super::delta::{Bases, KEPT_MIN};
-use super::handle::{identify, is_same, is_same_there};
-use super::table::{Counter, GONE, HELD, Locked, Place, REAL, SYNCS, Table};
+use super::table::{Counter, Locked, Place, REAL, Table};
 use crate::live::inode::size;
 use crate::live::{Level, LiveError, Written};
 
@@ -62,6 +60,7 @@ impl fmt::Display for FilesError {
             FilesError::Log(error) => error.fmt(f),
             FilesError::Failed(number) => match Errno::from_raw(*number as i32) {
                 Errno::EPIPE => f.write_str("the device has gone"),
+                errno if number & OF_STORE != 0 => LiveError::Store { errno }.fmt(f),
                 errno => write!(f, "the log has failed: {}", errno.desc()),
             },
             FilesError::System(errno) => f.write_str(errno.desc()),
@@ -92,9 +91,6 @@ pub const COPY_SMALL: usize = 512;
 /// Zeroes at the end of what is written that are worth a record of their own.
 pub(super) const ZEROES_MIN: usize = 512;
 
-/// How long a file waits for a place in the table: two checkpoints, and their syncs.
-const PLACE: Duration = Duration::from_secs(5);
-
 /// A file that something real is to be done with.
 pub trait Real {
     /// `fsync`.
@@ -102,6 +98,27 @@ pub trait Real {
     /// # Errors
     /// Those of the system.
     fn sync(&self, file: BorrowedFd<'_>) -> Result<(), Errno>;
+}
+
+/// In the number of what has failed: it is the device's backing store that has.
+const OF_STORE: u64 = 1 << 32;
+
+/// What has failed, as it is kept in the table.
+pub(super) fn number_of(error: &LiveError) -> u64 {
+    let number = error.errno().unsigned_abs().into();
+    if let LiveError::Store { .. } = error { number | OF_STORE } else { number }
+}
+
+impl FilesError {
+    /// What a call of a program ends with.
+    pub fn errno(&self) -> Errno {
+        match self {
+            FilesError::System(errno) | FilesError::Log(LiveError::Store { errno }) => *errno,
+            FilesError::Failed(number) if number & OF_STORE != 0 => Errno::from_raw(*number as i32),
+            FilesError::TooMany => Errno::ENFILE,
+            FilesError::Log(_) | FilesError::Failed(_) => Errno::EIO,
+        }
+    }
 }
 
 /// The files of a run, and where their changes go.
@@ -138,7 +155,7 @@ impl<J: Journal> Files<J> {
     /// An error of the log is one for good, and for all.
     pub(super) fn for_good<T>(&self, result: Result<T, LiveError>) -> Result<T, FilesError> {
         result.map_err(|error| {
-            self.table.fail(error.errno().unsigned_abs().into());
+            self.table.fail(number_of(&error));
             FilesError::Log(error)
         })
     }
@@ -229,6 +246,7 @@ impl<J: Journal> Files<J> {
     #[inline]
     pub fn write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         self.table.count(Counter::Written, bytes.len() as u64);
+        locked.reaches(offset.saturating_add(bytes.len() as u64));
         self.put_bytes(locked, offset, bytes)
     }
 
@@ -238,6 +256,7 @@ impl<J: Journal> Files<J> {
     /// The log's.
     pub fn write_unshared(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         self.table.count(Counter::Written, bytes.len() as u64);
+        locked.reaches(offset.saturating_add(bytes.len() as u64));
         self.put_stable(locked, offset, bytes)
     }
 
@@ -259,6 +278,7 @@ impl<J: Journal> Files<J> {
         // Whoever writes the same place again, most often writes little that is new (PostgreSQL: the page of its log that fills).
         let again = locked.last().filter(|(from, until)| (*from..*until).contains(&offset));
         locked.begin(offset, to);
+        locked.reaches(to);
         let known = again.map_or(offset, |(_, until)| until.min(to));
         for (part, at) in bytes.chunks(COPY).zip((offset..).step_by(COPY)) {
             match known.saturating_sub(at) {
@@ -343,6 +363,7 @@ impl<J: Journal> Files<J> {
     /// # Errors
     /// The log's.
     pub fn truncate(&self, locked: &Locked<'_>, len: u64) -> Result<(), FilesError> {
+        locked.has_length(len);
         self.put(FileChange { len, ..change(FileChangeKind::Truncate, locked.place) }, &[]).map(drop)
     }
 
@@ -354,145 +375,12 @@ impl<J: Journal> Files<J> {
         self.put(FileChange { offset, len, ..change(FileChangeKind::Zero, locked.place) }, &[]).map(drop)
     }
 
-    /// A file comes into the set: what it is now is made durable by itself, and from here on its changes are recorded. `path`: absolute, without
-    /// symbolic links. `None`: it has no name any more.
-    ///
-    /// # Errors
-    /// The log's, those of the system, and too many files.
-    pub fn enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
-        self.check()?;
-        self.admit()?;
-        let start = Instant::now();
-        loop {
-            match self.try_enter(file, path, real) {
-                // Checkpoints make room: of what nobody changes.
-                Err(FilesError::TooMany) if self.check().is_ok() && start.elapsed() < PLACE => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                done => return done,
-            }
-        }
-    }
-
-    fn try_enter(&self, file: BorrowedFd<'_>, path: &[u8], real: &impl Real) -> Result<Option<Place>, FilesError> {
-        let all = self.for_good(self.table.lock_all())?;
-        let about = fstat(file)?;
-        if about.st_nlink == 0 {
-            return Ok(None);
-        }
-        let is = identify(file)?;
-        if let Some(place) = self.table.find(about.st_dev, about.st_ino) {
-            if is_same(&is, &self.table.bind(place)) && self.table.flags(place) & GONE == 0 {
-                // Another of its names, or renamed by who does not say so: by its last one it may not be found any more. Looked at without its lock, which a
-                // program that opens it within a signal handler may have.
-                let is_at = self.table.path(place).as_bytes() == path;
-                drop(all);
-                if !is_at {
-                    self.name(place, path, true)?;
-                }
-                return Ok(Some(place));
-            }
-            self.table.remove(place); // Another file had the inode, or it was to go and stayed.
-        }
-        if !(1..=FILE_PATH_BYTES_MAX).contains(&path.len()) {
-            return Err(FilesError::System(Errno::ENAMETOOLONG));
-        }
-        let place = self.table.reserve().ok_or(FilesError::TooMany)?;
-        real.sync(file)?;
-        sync_folder(path, real)?;
-        let bind = self.table.set_path(place, &is, path);
-        self.put(change(FileChangeKind::Bind, place), &[&bind.to_bytes(), path])?;
-        self.table.publish(place, about.st_dev, about.st_ino);
-        drop(all);
-        self.table.count(Counter::Entered, 1);
-        Ok(Some(place))
-    }
-
     /// Says under what a program runs, or that all files are synced up to an offset.
     ///
     /// # Errors
     /// The log's.
     pub fn say(&self, kind: FileChangeKind, offset: u64, data: &[&[u8]]) -> Result<Written, FilesError> {
         self.put(FileChange { kind, offset, ..FileChange::default() }, data)
-    }
-
-    /// What happens to a file from now on is not recorded. `stays`: its name is of the set, and it is not taken in again; its syncs are real.
-    ///
-    /// # Errors
-    /// The log's, and those of the system.
-    pub fn leave(&self, place: Place, file: BorrowedFd<'_>, stays: bool, real: &impl Real) -> Result<(), FilesError> {
-        if self.table.flags(place) & REAL != 0 && stays {
-            return Ok(());
-        }
-        let Some(_locked) = self.lock(place, file, false)? else { return Ok(()) };
-        if self.table.flags(place) & REAL == 0 {
-            real.sync(file)?;
-            self.left(place)?;
-        }
-        if stays {
-            self.table.flag(place, REAL);
-        } else {
-            self.table.remove(place);
-        }
-        Ok(())
-    }
-
-    /// Gives the place of a file to another, if nobody has changed it since [`Locked::rests`], and it was synced since: what is written to it next brings it back. Whoever
-    /// makes something else durable by then waits for the log.
-    ///
-    /// # Errors
-    /// The log's, and those of the system.
-    pub(super) fn give_way(&self, place: Place, file: BorrowedFd<'_>) -> Result<(), FilesError> {
-        let Some(locked) = self.lock(place, file, false)? else { return Ok(()) };
-        // A program that gets the descriptor by execve(2) learns from the place alone that its writes are syncs.
-        if locked.is_idle() && self.table.flags(place) & (REAL | GONE | HELD | SYNCS) == 0 {
-            self.put(change(FileChangeKind::Leave, place), &[])?;
-            self.table.remove(place);
-        }
-        Ok(())
-    }
-
-    /// A file that was synced for real, and whose lock is held, is not replayed any more.
-    ///
-    /// # Errors
-    /// The log's.
-    pub(super) fn left(&self, place: Place) -> Result<(), FilesError> {
-        let left = self.put(change(FileChangeKind::Leave, place), &[])?;
-        // Its next bytes are durable whenever the system likes: the record has to be first.
-        self.for_good(self.journal.wait(left.end, self.table.outside()))?;
-        self.table.count(Counter::Left, 1);
-        Ok(())
-    }
-
-    /// The place of a file, if it is of the set, or was and has no name any more.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn find(&self, file: BorrowedFd<'_>) -> Result<Option<Place>, FilesError> {
-        let about = fstat(file)?;
-        let Some(place) = self.table.find(about.st_dev, about.st_ino) else { return Ok(None) };
-        let is = identify(file)?;
-        // Its device is the place's.
-        Ok(is_same_there(&is, &self.table.bind(place)).then_some(place))
-    }
-
-    /// The last name of a file of the set is about to be removed. It is said first, and has come as far as names may: else recovery would miss a file that
-    /// was removed on purpose, and refuse.
-    ///
-    /// # Errors
-    /// The log's: the file is not to be removed.
-    pub fn going(&self, place: Place) -> Result<(), FilesError> {
-        if let Some(_locked) = self.for_good(self.table.lock(place, false))? {
-            // The flag first: a checkpoint that says the file's name again from now on says this again, too.
-            self.went(place);
-            self.put(change(FileChangeKind::Gone, place), &[])?;
-        }
-        self.order()
-    }
-
-    /// It was removed.
-    pub fn went(&self, place: Place) {
-        self.table.flag(place, GONE);
     }
 
     /// A sync of a file of the set: waits for everything that is on the log.

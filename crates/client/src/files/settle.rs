@@ -60,8 +60,8 @@ impl<J: Journal> Files<J> {
         identify(file).is_ok_and(|is| is_same(&is, &self.table().bind(place)))
     }
 
-    /// A file whose lock is held, by the name that the log has. `None`: it is not there.
-    fn by_name(&self, place: Place) -> Option<File> {
+    /// A file of the set, by the name that the log has. `None`: it is not there.
+    pub fn by_name(&self, place: Place) -> Option<File> {
         let path = self.table().path(place);
         let mut how = OpenOptions::new();
         let file = how.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(OsStr::from_bytes(path.as_bytes()));

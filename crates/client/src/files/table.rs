@@ -12,16 +12,17 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tidewater_wire::vendor::{DELTA_BASES, FILE_PATH_BYTES_MAX, FileBind};
 
+use super::unrecorded::now_ns;
 use crate::live::memory::Mapping;
 use crate::live::{Level, LiveError, owner};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEFILE");
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 /// Files that are on the log at once, at most.
 pub const FILES_MAX: usize = 1024;
 const HEAD: u64 = 4096;
 /// An entry: words, the file, more words, its path.
-const ENTRY: u64 = 320 + FILE_PATH_BYTES_MAX as u64;
+const ENTRY: u64 = 384 + FILE_PATH_BYTES_MAX as u64;
 const BYTES: u64 = HEAD + FILES_MAX as u64 * ENTRY;
 
 /// Words of the head.
@@ -76,7 +77,11 @@ mod word {
     pub(super) const BIND: u64 = 64;
     pub(super) const LAST: u64 = 256;
     pub(super) const BASES: u64 = 272;
-    pub(super) const PATH: u64 = 320;
+    pub(super) const SIZE: u64 = 320;
+    pub(super) const LOW: u64 = 328;
+    pub(super) const HIGH: u64 = 336;
+    pub(super) const CHECKED: u64 = 344;
+    pub(super) const PATH: u64 = 384;
 }
 
 /// A descriptor of the file was opened with O_SYNC or O_DSYNC, and went to a program that can't tell.
@@ -89,6 +94,14 @@ pub const REAL: u64 = 4;
 pub const GONE: u64 = 8;
 /// A layer changes the file by a number that it was given: the file stays.
 pub(super) const HELD: u64 = 16;
+/// It was renamed within the set, and no sync has made that durable since.
+pub const RENAMED: u64 = 32;
+/// It has bytes that no record has: the next sync makes it real.
+pub(super) const UNRECORDED: u64 = 64;
+/// Its file system stamps changes by the system's clock.
+pub(super) const TIMED: u64 = 128;
+/// It does not, or in other steps: its change times tell nothing.
+pub(super) const UNTIMED: u64 = 256;
 
 /// In the end of what is about to change, which is below it: a signal handler has changed the file meanwhile.
 const INTERRUPTED: u64 = 1 << 63;
@@ -129,6 +142,19 @@ pub struct Locked<'t> {
     /// Which.
     pub place: Place,
     nested: bool,
+}
+
+/// What a file is by its records. Instants are nanoseconds of the system's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Known {
+    /// Its length.
+    pub size: u64,
+    /// Its bytes changed last at this instant or later: they had when it was looked at.
+    pub low_ns: u64,
+    /// The last recorded change was over at this instant.
+    pub high_ns: u64,
+    /// It was looked at last at this instant.
+    pub checked_ns: u64,
 }
 
 /// Why a run's files can't be put on the log any more; kept in one word.
@@ -367,6 +393,42 @@ impl Table {
         bind
     }
 
+    /// Whether a change of a file is under way, or was when its process died.
+    pub(super) fn is_changing(&self, place: Place) -> bool {
+        self.load(place.entry, word::PENDING + 8) != 0
+    }
+
+    /// Device and inode of an entry.
+    pub(super) fn which(&self, place: Place) -> (u64, u64) {
+        (self.load(place.entry, word::DEVICE), self.load(place.entry, word::INODE))
+    }
+
+    /// What a file is by its records.
+    #[inline]
+    pub(super) fn known(&self, place: Place) -> Known {
+        let load = |word| self.load(place.entry, word);
+        Known {
+            size: load(word::SIZE),
+            low_ns: load(word::LOW),
+            high_ns: load(word::HIGH),
+            checked_ns: load(word::CHECKED),
+        }
+    }
+
+    /// A file was looked at: its bytes had changed last at `changed_ns`.
+    pub(super) fn was_looked_at(&self, place: Place, changed_ns: u64, now_ns: u64) {
+        self.word(place.entry, word::LOW).store(changed_ns, Ordering::Release);
+        self.word(place.entry, word::CHECKED).store(now_ns, Ordering::Release);
+    }
+
+    /// What a file is when it comes into the set, or once it is settled.
+    pub(super) fn set_known(&self, place: Place, known: Known) {
+        self.word(place.entry, word::SIZE).store(known.size, Ordering::Release);
+        self.word(place.entry, word::LOW).store(known.low_ns, Ordering::Release);
+        self.word(place.entry, word::HIGH).store(known.high_ns, Ordering::Release);
+        self.word(place.entry, word::CHECKED).store(known.checked_ns, Ordering::Release);
+    }
+
     /// A place for a file, under the lock of the table: `None`, all are in use. It counts once [`Table::publish`] has said so.
     pub fn reserve(&self) -> Option<Place> {
         let used = self.get(Word::Used).min(FILES_MAX as u64) as u16;
@@ -493,6 +555,17 @@ impl Locked<'_> {
         self.table.load(self.place.entry, word::CHANGED) == 0
     }
 
+    /// A recorded change reaches to here: the file is at least that long.
+    #[inline]
+    pub fn reaches(&self, end: u64) {
+        self.table.word(self.place.entry, word::SIZE).fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// A recorded change gives the file a length.
+    pub fn has_length(&self, len: u64) {
+        self.table.word(self.place.entry, word::SIZE).store(len, Ordering::Release);
+    }
+
     /// From now on it counts whether the file is changed. Returns whether nothing has changed it since the last time.
     pub fn rests(&self) -> bool {
         self.table.word(self.place.entry, word::CHANGED).swap(0, Ordering::AcqRel) == 0
@@ -564,6 +637,8 @@ impl Locked<'_> {
     #[inline]
     pub fn end(&self) {
         if !self.nested {
+            // The system has stamped it by now.
+            self.table.word(self.place.entry, word::HIGH).store(now_ns(), Ordering::Release);
             self.table.word(self.place.entry, word::PENDING + 8).store(0, Ordering::Release);
         }
     }

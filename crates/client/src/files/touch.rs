@@ -4,6 +4,7 @@
 //! must not be his. So a file has to belong to each user who can have written the log, root apart; it has to be the caller's, or, for root, its folder's
 //! owner's; and what is looked at is what is opened.
 
+use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -45,6 +46,39 @@ pub(super) struct Opened {
     folder: OwnedFd,
 }
 
+/// What a name of the log leads to.
+enum Found {
+    /// The file.
+    Opened(Opened),
+    /// The file, by a name that is not of the set.
+    Outside,
+    /// Nothing, or another.
+    Nothing,
+}
+
+/// Why a file that is there must not be changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Refused {
+    /// Its name is not of the set that was given.
+    OutsideOfSet,
+    /// In words.
+    Why(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::OutsideOfSet => f.write_str(
+                "the file is there by this name, which is not of the log set (--log): \
+                 rename it back, or recover without --log",
+            ),
+            Refused::Why(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
 impl Opened {
     /// Syncs the file, and its name.
     pub(super) fn sync(&self) -> io::Result<()> {
@@ -75,10 +109,20 @@ impl<'r> Touch<'r> {
     ///
     /// # Errors
     /// Why it must not be changed, in words, or what the system said.
-    pub(super) fn open(&self, name: &Path, bind: &FileBind) -> Result<Option<Opened>, String> {
-        if self.globs.is_some_and(|globs| !globs.matches(name.as_os_str().as_bytes())) {
-            return Err("it is not of the log set (--log)".into());
+    pub(super) fn open(&self, name: &Path, bind: &FileBind) -> Result<Option<Opened>, Refused> {
+        let is_of_set = self.globs.is_none_or(|globs| globs.matches(name.as_os_str().as_bytes()));
+        // By a name outside of the set it is only looked for: the log has such names of files that came into the set by
+        // a rename.
+        match self.try_open(name, bind, is_of_set) {
+            Err(_) if !is_of_set => Ok(None),
+            Ok(Found::Outside) => Err(Refused::OutsideOfSet),
+            Ok(Found::Opened(opened)) => Ok(Some(opened)),
+            Ok(Found::Nothing) => Ok(None),
+            Err(why) => Err(Refused::Why(why)),
         }
+    }
+
+    fn try_open(&self, name: &Path, bind: &FileBind, is_of_set: bool) -> Result<Found, String> {
         // A set is one of names: `..` leads out of it.
         let (Some(parent), Some(last), true) = (name.parent(), name.file_name(), is_plain(name)) else {
             return Err("its name is no absolute path without `.` and `..`".into());
@@ -94,7 +138,7 @@ impl<'r> Touch<'r> {
         });
         let (folder, path) = match in_folder {
             Ok(both) => both,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(Found::Nothing),
             Err(Errno::ELOOP) => return Err("a symbolic link stands in its way, and none is followed".into()),
             Err(errno) => return Err(errno.desc().into()),
         };
@@ -107,7 +151,10 @@ impl<'r> Touch<'r> {
             return Err("it is no regular file".into());
         }
         if !is_same_there(&identify(path.as_fd()).map_err(system)?, bind) {
-            return Ok(None);
+            return Ok(Found::Nothing);
+        }
+        if !is_of_set {
+            return Ok(Found::Outside);
         }
         if is_of_the_kernel(&path).map_err(system)? {
             return Err("it is one of the system's own (proc, sys), and no place for bytes".into());
@@ -121,7 +168,7 @@ impl<'r> Touch<'r> {
             .open(format!("/proc/self/fd/{}", path.as_raw_fd()))
             .map_err(|error| self.not_opened(name, &about, &error))?;
         let found = identify(file.as_fd()).map_err(system)?;
-        Ok(is_same(&found, bind).then_some(Opened { file, folder }))
+        Ok(if is_same(&found, bind) { Found::Opened(Opened { file, folder }) } else { Found::Nothing })
     }
 
     /// Whether a file may be changed, by what it is and by its folder's owner.

@@ -74,6 +74,12 @@ pub enum LiveError {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// The device's backing store takes nothing more: see to its disk, and start the device again. What is in the ring
+    /// stays.
+    Store {
+        /// The error of the device's system call.
+        errno: Errno,
+    },
     /// The ring of logical pages is full: trim the log.
     Untrimmed,
     /// More than the ring has.
@@ -154,7 +160,7 @@ impl LiveError {
             LiveError::Unreachable { error, .. } | LiveError::Refused { error, .. } => {
                 error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
             }
-            LiveError::System { errno, .. } | LiveError::Window { errno, .. } => *errno,
+            LiveError::System { errno, .. } | LiveError::Window { errno, .. } | LiveError::Store { errno } => *errno,
             LiveError::Broken | LiveError::Ring(_) | LiveError::Status { .. } | LiveError::Malformed { .. } => {
                 Errno::EIO
             }
@@ -184,6 +190,12 @@ impl fmt::Display for LiveError {
             LiveError::Malformed { what } => write!(f, "the device is not in order: {what}"),
             LiveError::System { what, errno } => write!(f, "can't {what}: {errno}"),
             LiveError::Full { waited } => write!(f, "the ring is full, and stayed so for {waited:?}"),
+            LiveError::Store { errno } => write!(
+                f,
+                "the device's image can't be written: {}; see to its disk, and start the device again: \
+                 what is in the ring stays",
+                errno.desc()
+            ),
             LiveError::Untrimmed => f.write_str("the ring of logical pages is full: trim the log"),
             LiveError::TooLarge { bytes, most } => write!(f, "{bytes} bytes never fit into a ring of {most}"),
             LiveError::Writers => f.write_str("the lane has no slot for another writer"),

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::stat::{fstat, lstat};
-use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, StatxTimestamp, statx};
 
 /// Bytes of a file.
 ///
@@ -19,6 +19,35 @@ pub fn size(file: BorrowedFd<'_>) -> Result<u64, Errno> {
         Some(about) => Ok(about.stx_size),
         None => Ok(fstat(file)?.st_size as u64),
     }
+}
+
+/// What a file is, and when its bytes changed last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamped {
+    /// Which it is.
+    pub which: Which,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When its bytes changed last, and when anything of it did, in nanoseconds of the system's clock; `None`: not
+    /// asked.
+    pub changed_ns: Option<(u64, u64)>,
+}
+
+/// Length of a file, and with `times` its stamps. See above what it costs to ask for these.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn stamped(file: BorrowedFd<'_>, times: bool) -> Result<Stamped, Errno> {
+    let ns = |seconds: i64, ns: i64| (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(ns as u64);
+    let more = if times { StatxFlags::MTIME | StatxFlags::CTIME } else { StatxFlags::empty() };
+    if let Some(about) = ask(file, StatxFlags::SIZE | StatxFlags::INO | more) {
+        let stamp = |time: &StatxTimestamp| ns(time.tv_sec, time.tv_nsec.into());
+        let changed_ns = times.then(|| (stamp(&about.stx_mtime), stamp(&about.stx_ctime)));
+        return Ok(Stamped { which: device_and_inode(&about), size: about.stx_size, changed_ns });
+    }
+    let about = fstat(file)?;
+    let both = (ns(about.st_mtime, about.st_mtime_nsec), ns(about.st_ctime, about.st_ctime_nsec));
+    Ok(Stamped { which: (about.st_dev, about.st_ino), size: about.st_size as u64, changed_ns: times.then_some(both) })
 }
 
 /// Names that a file has.

@@ -12,10 +12,11 @@ use tidewater_wire::vendor::RingLanePage;
 use tidewater_wire::vfio_user::region;
 
 use super::copy::{Copy, Disk, System};
+use super::cut;
 use super::device::{self, Device, connect};
 use super::error::LiveError;
 use super::event::Watcher;
-use super::level::{Level, Options, Status, Written};
+use super::level::{Level, Options, Written};
 use super::memory::{WriteBack, fence};
 use super::owner;
 use super::ring::{Recovered, Ring};
@@ -51,12 +52,12 @@ pub struct Shared {
 pub struct Log {
     /// Where the device is; `None`: another process has the connection.
     socket: Option<PathBuf>,
-    options: Options,
-    level: Level,
+    pub(super) options: Options,
+    pub(super) level: Level,
     pub(super) write_back: WriteBack,
     pub(super) ring: Ring,
     /// Where what is waited for at DESTAGED is written; `None`: the device does it.
-    copy: Option<Copy>,
+    pub(super) copy: Option<Copy>,
     /// Everything that is not an append.
     device: Mutex<Device>,
     doorbell: Option<OwnedFd>,
@@ -306,6 +307,7 @@ impl Log {
     /// # Errors
     /// `Gone`; in a process that has joined, `Joined`.
     pub fn is_there(&self) -> Result<(), LiveError> {
+        cut::check()?;
         self.device()?.run(|device| if device.socket()?.is_gone() { Err(LiveError::Gone) } else { Ok(()) })
     }
 
@@ -470,6 +472,7 @@ impl Log {
     #[inline]
     pub(super) fn take(&self, slot: usize, bytes: u64, align: u64) -> Result<Reserved, LiveError> {
         if !self.ring.is_current() {
+            cut::check()?;
             return Err(LiveError::Stale);
         }
         let limit = self.limit.load(Ordering::Relaxed);
@@ -528,6 +531,7 @@ impl Log {
                 continue;
             }
             self.check_stream()?;
+            self.check_store()?;
             if turns.is_multiple_of(64) {
                 self.tell(RingLanePage::TAIL_OFFSET, self.ring.tail())?;
             }
@@ -545,11 +549,17 @@ impl Log {
     }
 
     fn check_stream(&self) -> Result<(), LiveError> {
+        cut::check()?;
         match () {
             () if !self.ring.is_current() || !self.ring.is_open() => Err(LiveError::Stale),
             () if self.ring.is_broken() => Err(LiveError::Broken),
             () => Ok(()),
         }
+    }
+
+    /// Whether the device can still take anything: where its disk is full, it never will, until it is served again.
+    fn check_store(&self) -> Result<(), LiveError> {
+        self.ring.store_error().map_or(Ok(()), |errno| Err(LiveError::Store { errno }))
     }
 
     /// Makes what a writer stored by the caches outlive a loss of power before it is visible, where that is asked for.
@@ -629,7 +639,7 @@ impl Log {
     }
 
     /// Waits until the device has everything before a stream offset, which is in the ring, on its backing store, and has synced it.
-    fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
+    pub(super) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
         let start = Instant::now();
         // The device may have died with what it was told: it is told again now and then.
         let mut tell_at = start;
@@ -645,6 +655,7 @@ impl Log {
                 return Ok(());
             }
             self.check_stream()?;
+            self.check_store()?;
             let now = Instant::now();
             if now - start >= timeout {
                 return Err(LiveError::TimedOut { at, wanted: end });
@@ -686,7 +697,7 @@ impl Log {
             turns += 1;
             pause(turns);
         }
-        Ok(())
+        cut::check()
     }
 
     /// Copies bytes that are still in the ring. False: they are not, or were overwritten meanwhile.
@@ -710,70 +721,6 @@ impl Log {
                 Err(LiveError::Released { offset: at })
             }
             Err(error) => Err(error),
-        }
-    }
-
-    /// Whether the ring has a copy that is in use: who waits for DESTAGED writes that, and needs no device.
-    pub fn has_copy(&self) -> bool {
-        self.copy.is_some() && self.ring.unsaved().load(Ordering::Acquire) == 0
-    }
-
-    /// Lets the device leave as many bytes before the tail in the ring, half a ring at most, for as long as nobody waits for them: they may be of no use before
-    /// it takes them ([`Log::skip`]). A crash of the machine takes them, where the ring does not survive one and has no copy.
-    pub fn leave(&self, bytes: u64) {
-        self.ring.left().store(bytes, Ordering::Relaxed);
-    }
-
-    /// The log before this offset is not needed any more, and what the device has not taken of it, it need not: its stream goes on there. When this
-    /// returns, that is safe. [`Log::trim`] releases what it has taken.
-    ///
-    /// # Errors
-    /// As [`Log::wait`] at DESTAGED.
-    pub fn skip(&self, offset: u64) -> Result<(), LiveError> {
-        let offset = offset.min(self.ring.tail());
-        self.ring.unneeded().fetch_max(offset, Ordering::AcqRel);
-        self.wait_device(offset, self.options.timeout)
-    }
-
-    /// The log before this offset is not needed any more.
-    ///
-    /// # Errors
-    /// `Gone`, `Joined`, or what the device says.
-    pub fn trim(&self, offset: u64) -> Result<(), LiveError> {
-        let (function, lane) = (self.ring.header().function, self.ring.lane());
-        if self.copy.is_some() && self.ring.synced() < offset {
-            // What the device has not taken can't be trimmed, and DESTAGED does not tell that it has.
-            self.wait_device(offset.min(self.ring.tail()), self.options.timeout)?;
-        }
-        self.device()?.run(|device| device.nvme()?.trim(function, lane, offset))
-    }
-
-    /// Bytes of the ring.
-    pub fn ring_bytes(&self) -> u64 {
-        self.ring.size()
-    }
-
-    /// How it is doing. The device is asked, who may take 30 seconds to answer when it is stopped.
-    pub fn status(&self) -> Status {
-        let function = self.ring.header().function;
-        let ask = |mut device: MutexGuard<'_, Device>| device.run(|device| device.nvme()?.fast_status(function));
-        let device = self.device().and_then(ask).ok().map(Box::new);
-        let ring_survives = match (self.ring.header().persistent, self.ring.survives()) {
-            (true, _) => "a crash of this process and of the device's; a loss of power, once lines are written back",
-            (false, _) => "a crash of this process and of the device's; no loss of power, and no crash of the machine",
-        };
-        Status {
-            ring_bytes: self.ring.size(),
-            reserved: self.ring.reserved(),
-            ring: self.ring.tail(),
-            taken: self.ring.taken(),
-            destaged: self.ring.synced().max(self.ring.saved().load(Ordering::Acquire)),
-            open: self.ring.is_open(),
-            broken: self.ring.is_broken(),
-            ring_survives,
-            level: self.level,
-            destaged_survives: "crashes and a loss of power, as far as the disk below the image keeps what a sync promises",
-            device,
         }
     }
 }

@@ -15,7 +15,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use tidewater_base::checksum::crc32c_append;
 use tidewater_wire::vendor::RecordHeader;
 
-use super::stores;
+use super::{cut, stores};
 
 /// What makes stores outlive a loss of power, where the memory itself does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,6 +118,7 @@ impl Mapping {
         let place = place_for_huge_pages(offset as usize, length);
         // SAFETY: the kernel chooses an address where nothing is mapped, the one that is proposed or another, so that no memory of this process changes.
         let base = unsafe { mmap(place, length, protection, flags, file, offset)? };
+        cut::mapped(base.as_ptr().addr(), length.get());
         Ok(Mapping {
             base: base.cast(),
             len: length.get(),
@@ -401,6 +402,7 @@ fn place_for_huge_pages(offset: usize, length: NonZeroUsize) -> Option<NonZeroUs
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        cut::unmapped(self.base.as_ptr().addr());
         // SAFETY: `base` and `len` are what mmap gave, and no access outlives `self`.
         let _ = unsafe { munmap(self.base.cast(), self.len) };
     }

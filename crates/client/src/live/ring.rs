@@ -280,6 +280,13 @@ impl Ring {
         self.flags() >> (8 * (RingPage::BROKEN_OFFSET - 8) + usize::from(self.lane)) & 1 == 1
     }
 
+    /// The number of the system's error after which the device's backing store takes nothing more.
+    pub(super) fn store_error(&self) -> Option<Errno> {
+        const WORD: usize = RingPage::STORE_ERROR_OFFSET / 8 * 8;
+        let number = self.device.load(WORD as u64) >> (8 * (RingPage::STORE_ERROR_OFFSET - WORD));
+        (number != 0).then(|| Errno::from_raw(number as u32 as i32))
+    }
+
     /// Rings outlive the device's process in the drive.
     pub(super) fn survives(&self) -> bool {
         self.device.load(16) & 0xff == 1

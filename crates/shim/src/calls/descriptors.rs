@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::libc::{self, FILE, off_t};
 use tidewater_client::files::ASKS;
 
-use super::give;
+use super::{give, refused};
 use crate::descriptors::{self, DSYNC, Kind, SYNC};
 use crate::{process, real};
 
@@ -102,7 +102,17 @@ macro_rules! freopen {
             // SAFETY: the caller's.
             unsafe {
                 closes(stream);
-                real::freopen(path, mode, stream)
+                let stream = real::freopen(path, mode, stream);
+                if !stream.is_null()
+                    && process::is_armed()
+                    && refused::writes(mode)
+                    && let Err(errno) = refused::streams(stream)
+                {
+                    real::fclose(stream);
+                    errno.set();
+                    return std::ptr::null_mut();
+                }
+                stream
             }
         }
     )*};

@@ -8,8 +8,11 @@
 mod begin;
 mod children;
 pub mod descriptors;
+mod mapped;
 mod names;
 pub mod open;
+mod printed;
+mod raw;
 mod refused;
 mod rewrite;
 mod sync;

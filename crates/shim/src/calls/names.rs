@@ -7,7 +7,7 @@ use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc;
-use tidewater_client::files::{FilesError, Place};
+use tidewater_client::files::{FilesError, Place, RENAMED};
 
 use super::{give, is_file, open, stat};
 use crate::descriptors::{self, Kind};
@@ -89,14 +89,14 @@ pub unsafe fn find(path: *const c_char) -> Result<Option<Place>, Errno> {
 ///
 /// # Safety
 /// `path` ends with a zero byte.
-unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathText) -> Result<(), Errno> {
+unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathText) -> Result<Option<Place>, Errno> {
     let files = process::files()?;
     // SAFETY: the caller's.
     let file = unsafe { open_file(folder, path) }?;
     let about = stat(file.0)?;
     let failed = |error: FilesError| refuse(&error);
     let place = files.enter(process::borrow(file.0), old.as_bytes(), &NextLibrary).map_err(failed)?;
-    let Some(place) = place else { return Ok(()) };
+    let Some(place) = place else { return Ok(None) };
     files.name(place, new.as_bytes(), true).map_err(failed)?;
     // This process may have it open.
     for fd in 0..highest() {
@@ -111,7 +111,7 @@ unsafe fn enter(folder: c_int, path: *const c_char, old: &PathText, new: &PathTe
             }
         }
     }
-    Ok(())
+    Ok(Some(place))
 }
 
 /// A number above those of descriptors that are open, as a rule; the lowest that is free tells.
@@ -150,21 +150,33 @@ unsafe fn loses_name(place: Place, folder: c_int, path: *const c_char) -> Result
     files.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(|error| refuse(&error))
 }
 
+/// What a rename brings about in the set.
+enum Moves {
+    /// Nothing.
+    Nothing,
+    /// A file of it has another name.
+    Within(Place),
+    /// A file comes into it.
+    In(Place),
+    /// Files below a folder have another path.
+    Folder,
+}
+
 /// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits for the log.
 ///
 /// # Safety
 /// Both paths end with a zero byte.
-unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> Result<(), Errno> {
+unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const c_char) -> Result<Moves, Errno> {
     // SAFETY: the caller's.
-    let Some(about) = (unsafe { look(from, old) }) else { return Ok(()) };
+    let Some(about) = (unsafe { look(from, old) }) else { return Ok(Moves::Nothing) };
     // SAFETY: the caller's.
     let names = unsafe { paths::of_name(from, old).zip(paths::of_name(to, new)) };
     let Some((before, after)) = names else {
-        return process::order();
+        return process::order().map(|()| Moves::Nothing);
     };
     let matches = process::matches(after.as_bytes());
     if about.st_mode & libc::S_IFMT == libc::S_IFDIR {
-        return move_folder(&before, &after);
+        return move_folder(&before, &after).map(|()| Moves::Folder);
     }
     let failed = |error: FilesError| refuse(&error);
     // SAFETY: the caller's.
@@ -172,20 +184,47 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
         Some(place) if matches => {
             process::files()?.name(place, after.as_bytes(), true).map_err(failed)?;
             // It has come as far as names may before the name is there: else recovery would look for the file by one that it has not any more.
-            process::order()
+            process::order().map(|()| Moves::Within(place))
         }
         Some(place) => {
             process::order()?;
             // SAFETY: the caller's.
             let file = unsafe { open_file(from, old) }?;
-            process::files()?.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(failed)
+            process::files()?.leave(place, process::borrow(file.0), false, &NextLibrary).map_err(failed)?;
+            Ok(Moves::Nothing)
         }
         None if matches && is_file(&about) => {
             process::order()?;
             // SAFETY: the caller's.
-            unsafe { enter(from, old, &before, &after) }
+            Ok(unsafe { enter(from, old, &before, &after) }?.map_or(Moves::Nothing, Moves::In))
         }
-        None => process::order(),
+        None => process::order().map(|()| Moves::Nothing),
+    }
+}
+
+/// A rename was done. The next sync of a file makes its new name durable, as a file system does; and one that came into
+/// the set has it at once: recovery would find it by a name that is not of the set.
+///
+/// # Safety
+/// The path ends with a zero byte.
+unsafe fn after_rename(moves: Moves, to: c_int, new: *const c_char) {
+    let Ok(files) = process::files() else { return };
+    match moves {
+        Moves::Nothing => {}
+        Moves::Within(place) => files.table().flag(place, RENAMED),
+        Moves::In(place) => {
+            files.table().flag(place, RENAMED);
+            // Should it fail, the next sync of the file tries again, and says so.
+            let _ = files.sync_folder(place, &NextLibrary);
+        }
+        Moves::Folder => {
+            // SAFETY: the caller's.
+            let Some(folder) = (unsafe { paths::of_name(to, new) }) else { return };
+            let is_below =
+                |path: &[u8]| path.strip_prefix(folder.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
+            let below = files.table().entries().filter(|place| is_below(files.table().path(*place).as_bytes()));
+            below.for_each(|place| files.table().flag(place, RENAMED));
+        }
     }
 }
 
@@ -232,21 +271,30 @@ unsafe fn renamed(
     }
     let _whole = process::whole();
     // SAFETY: the caller's.
+    let is_same = unsafe { look(from, old).zip(look(to, new)) }
+        .is_some_and(|(one, other)| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino));
+    if is_same {
+        // Two names of one file: both stay (rename(2)).
+        return match process::order() {
+            Ok(()) => call(),
+            Err(errno) => give(Err(errno)),
+        };
+    }
+    // SAFETY: the caller's.
     let ready = unsafe { before_rename(from, old, to, new) };
     let ready = match ready {
-        Ok(()) if flags & libc::RENAME_EXCHANGE != 0 => {
+        Ok(moves) if flags & libc::RENAME_EXCHANGE != 0 => {
             // SAFETY: the caller's.
-            unsafe { before_rename(to, new, from, old) }
+            unsafe { before_rename(to, new, from, old) }.map(|back| (moves, back))
         }
-        ready => ready,
+        ready => ready.map(|moves| (moves, Moves::Nothing)),
     };
     // What had the new name loses it.
-    let ready = ready.and_then(|()| {
+    let ready = ready.and_then(|moves| {
         // SAFETY: the caller's.
-        let (Some(about), Some(source)) = (unsafe { look(to, new) }, unsafe { look(from, old) }) else { return Ok(()) };
-        let is_same = (about.st_dev, about.st_ino) == (source.st_dev, source.st_ino);
-        if is_same || flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0 {
-            return Ok(());
+        let Some(about) = (unsafe { look(to, new) }) else { return Ok(moves) };
+        if flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0 {
+            return Ok(moves);
         }
         // SAFETY: the caller's.
         match unsafe { member(to, new, &about) }? {
@@ -254,9 +302,20 @@ unsafe fn renamed(
             Some(place) if about.st_nlink > 1 => unsafe { loses_name(place, to, new) },
             place => may_be_missing(place),
         }
+        .map(|()| moves)
     });
     match ready {
-        Ok(()) => call(),
+        Ok((moves, back)) => {
+            let done = call();
+            if done == 0 {
+                // SAFETY: the caller's.
+                unsafe {
+                    after_rename(moves, to, new);
+                    after_rename(back, from, old);
+                }
+            }
+            done
+        }
         Err(errno) => give(Err(errno)),
     }
 }
@@ -310,7 +369,7 @@ unsafe fn linked((to, new): (c_int, *const c_char), call: impl FnOnce() -> c_int
             Some(place) => process::files()?.name(place, after.as_bytes(), true).map_err(|error| refuse(&error)),
             // By its new name, which is made durable: it may have no other (O_TMPFILE).
             // SAFETY: the caller's.
-            None => unsafe { enter(to, new, &after, &after) },
+            None => unsafe { enter(to, new, &after, &after) }.map(drop),
         }
     })();
     match result {

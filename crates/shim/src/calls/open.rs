@@ -49,9 +49,11 @@ fn place(fd: c_int, about: &libc::stat) -> Result<Option<Place>, Errno> {
         return Ok(None);
     }
     let Some(path) = process::path_of(fd) else { return Ok(None) };
-    if !process::matches(path.as_bytes()) || was_removed(&path, about) {
-        // It has other names, by one of which it may be of the set.
-        return Ok(if about.st_nlink > 1 { find(fd).filter(|place| !is_gone(*place)) } else { None });
+    let was_removed = was_removed(&path, about);
+    if was_removed || !process::matches(path.as_bytes()) {
+        // By another of its names it may be of the set. A name that is gone is none of those that it has.
+        let own = if was_removed { 0 } else { 1 };
+        return Ok(if about.st_nlink > own { find(fd).filter(|place| !is_gone(*place)) } else { None });
     }
     if !descriptors::fits(fd) {
         return Err(Errno::EMFILE);
@@ -66,12 +68,14 @@ fn is_gone(place: Place) -> bool {
 
 /// Whether the name by which a file was opened is not there any more, which the system adds to it (proc(5)), and which a name may really end with.
 fn was_removed(path: &PathText, about: &libc::stat) -> bool {
+    if !path.as_bytes().ends_with(b" (deleted)") {
+        return false;
+    }
     let mut name = *path;
     name.push(b"\0");
-    path.as_bytes().ends_with(b" (deleted)")
-        // SAFETY: it ends with a zero byte.
-        && unsafe { names::look(libc::AT_FDCWD, name.as_bytes().as_ptr().cast()) }
-            .is_none_or(|found| (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino))
+    // SAFETY: it ends with a zero byte.
+    unsafe { names::look(libc::AT_FDCWD, name.as_bytes().as_ptr().cast()) }
+        .is_none_or(|found| (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino))
 }
 
 /// The place of a descriptor's file, which had this one: the same while it is of the set; else the one that it has now, which it comes into if it has a name there.
@@ -96,7 +100,7 @@ pub fn take_up(fd: c_int, flags: c_int) {
 }
 
 /// Does the call, and finds out what came of it.
-fn opened(flags: c_int, call: impl Fn(c_int) -> c_int) -> c_int {
+pub fn opened(flags: c_int, call: impl Fn(c_int) -> c_int) -> c_int {
     if !process::is_armed() {
         return call(flags);
     }
@@ -224,6 +228,17 @@ pub fn again(fd: c_int, of: Of) -> Result<Option<Of>, Errno> {
 pub fn find(fd: c_int) -> Option<Place> {
     stat(fd).ok().filter(is_file)?;
     process::files().ok()?.find(process::borrow(fd)).ok()?
+}
+
+/// A file that had left the set was written beside the log. Should another descriptor have brought it back meanwhile,
+/// it has bytes that no record has.
+#[cold]
+pub fn was_passed_by(fd: c_int) {
+    if let Some(place) = find(fd)
+        && let Ok(files) = process::files()
+    {
+        files.was_passed_by(place);
+    }
 }
 
 /// From now on what happens to the file is not recorded, and its syncs are real.

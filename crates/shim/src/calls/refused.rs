@@ -1,19 +1,19 @@
 //! What can't be recorded: bytes that reach a file without a call, or by a call that no library stands before. Files become real, rings are refused.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
 use nix::errno::Errno;
 use nix::libc::{self, FILE, aiocb, off_t, sigevent, size_t, ssize_t};
 
-use super::{give, open};
+use super::{give, mapped, open};
 use crate::descriptors::{self, Kind};
 use crate::process::{self, Tell, tell};
 use crate::real;
 
 /// Before a call that changes a file of the set in a way that can't be recorded, or another file each of whose writes is a sync.
-fn before(fd: c_int, why: &str) -> Result<(), Errno> {
+pub fn before(fd: c_int, why: &str) -> Result<(), Errno> {
     match descriptors::kind(fd) {
         Kind::File(of) => {
             // It may move the descriptor.
@@ -32,13 +32,22 @@ macro_rules! mmap {
         pub unsafe extern "C" fn $name(
             at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t,
         ) -> *mut c_void {
+            // SAFETY: the caller's.
+            let mapped = unsafe { real::mmap(at, len, protection, flags, fd, offset) };
             let is_shared = matches!(flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
-            if fd >= 0 && is_shared && protection & libc::PROT_WRITE != 0 && let Err(errno) = before(fd, "it is mapped for writing") {
+            if mapped == libc::MAP_FAILED || fd < 0 || !is_shared {
+                return mapped;
+            }
+            // Once it is there: one that the system refuses, as MAP_SYNC on most file systems, changes nothing.
+            if protection & libc::PROT_WRITE == 0 {
+                mapped::note(fd, mapped.addr(), len);
+            } else if let Err(errno) = before(fd, "it is mapped for writing") {
+                // SAFETY: what was mapped just now, and not handed out yet.
+                unsafe { libc::munmap(mapped, len) };
                 errno.set();
                 return libc::MAP_FAILED;
             }
-            // SAFETY: the caller's.
-            unsafe { real::mmap(at, len, protection, flags, fd, offset) }
+            mapped
         }
     )*};
 }
@@ -93,12 +102,57 @@ pub unsafe extern "C" fn splice(
     }
 }
 
+/// Whether a stream of this mode (fopen(3)) writes.
+///
+/// # Safety
+/// It is null, or ends with a zero byte.
+pub unsafe fn writes(mode: *const c_char) -> bool {
+    // SAFETY: the caller's.
+    !mode.is_null() && unsafe { CStr::from_ptr(mode) }.to_bytes().iter().any(|one| b"wa+".contains(one))
+}
+
+/// A stream was opened, within the C library, which writes there. `false`: it is refused.
+///
+/// # Safety
+/// The stream is open.
+pub unsafe fn streams(stream: *mut FILE) -> Result<(), Errno> {
+    let errno = Errno::last();
+    // SAFETY: the caller's.
+    let fd = unsafe { libc::fileno(stream) };
+    if let Some(place) = open::find(fd) {
+        open::make_real(place, fd, "a stream (fopen) writes it")?;
+    }
+    errno.set();
+    Ok(())
+}
+
+macro_rules! fopen {
+    ($($name:ident)*) => {$(
+        /// `fopen(3)`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
+            // SAFETY: the caller's.
+            unsafe {
+                let stream = real::$name(path, mode);
+                if !stream.is_null() && process::is_armed() && writes(mode) && let Err(errno) = streams(stream) {
+                    real::fclose(stream);
+                    errno.set();
+                    return ptr::null_mut();
+                }
+                stream
+            }
+        }
+    )*};
+}
+fopen!(fopen fopen64);
+
 /// `fdopen(3)`: a stream writes within the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the caller's: it ends with a zero byte.
-    let writes = !mode.is_null() && unsafe { CStr::from_ptr(mode) }.to_bytes().iter().any(|one| b"wa+".contains(one));
-    if writes && let Err(errno) = before(fd, "a stream (fdopen) writes it") {
+    // SAFETY: the caller's.
+    if unsafe { writes(mode) }
+        && let Err(errno) = before(fd, "a stream (fdopen) writes it")
+    {
         errno.set();
         return ptr::null_mut();
     }
@@ -141,40 +195,8 @@ macro_rules! lio_listio {
 }
 lio_listio!(lio_listio lio_listio64);
 
-fn no_uring() {
+pub fn no_uring() {
     tell(Tell::Uring, format_args!("io_uring writes past the log: it is refused (ENOSYS)"));
-}
-
-/// `syscall(2)`: the ring of io_uring is refused, what closes descriptors is known, and everything else passed on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: c_long,
-    b: c_long,
-    c: c_long,
-    d: c_long,
-    e: c_long,
-    f: c_long,
-) -> c_long {
-    if number == libc::SYS_io_uring_setup && process::is_armed() {
-        no_uring();
-        return give(Err(Errno::ENOSYS));
-    }
-    // SAFETY: the caller's.
-    unsafe {
-        match number {
-            libc::SYS_close => return super::descriptors::close(a as c_int).into(),
-            libc::SYS_dup3 => return super::descriptors::dup3(a as c_int, b as c_int, c as c_int).into(),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_dup2 => return super::descriptors::dup2(a as c_int, b as c_int).into(),
-            libc::SYS_close_range => {
-                return super::descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into();
-            }
-            _ => {}
-        }
-    }
-    // SAFETY: the caller's; a system call has six arguments at most.
-    unsafe { real::syscall(number, a, b, c, d, e, f) }
 }
 
 macro_rules! io_uring {

@@ -41,6 +41,7 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
         let bytes = unsafe { slice::from_raw_parts(from, len) };
         let file = process::borrow(fd);
         let refuse = |error: FilesError| process::refuse(&error);
+        files.look_before(locked, file, begin).map_err(refuse)?;
         let done = match files.write_kept(locked, begin, bytes, real).map_err(refuse)? {
             Some(done) => done,
             // SAFETY: the caller's.
@@ -58,6 +59,7 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
         };
         let errno = Errno::last();
         if usize::try_from(done) == Ok(len) && !locked.was_interrupted() && descriptors::is(fd, locked.place) {
+            files.look_behind(locked, file).map_err(refuse)?;
             locked.end_known(begin, begin + len as u64);
         } else {
             files.settle(locked, file).map_err(refuse)?;

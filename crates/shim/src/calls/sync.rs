@@ -5,34 +5,66 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use nix::errno::Errno;
 use nix::libc::{self, aiocb, off_t, size_t};
-use tidewater_client::files::{Place, Sync};
+use tidewater_client::files::{FilesError, Place, Seen, Sync};
 
 use super::{give, open};
 use crate::descriptors::{self, Kind};
-use crate::{process, real};
+use crate::process;
+use crate::real::{self, NextLibrary};
+
+/// Why a file is synced by itself that a call has passed by.
+const PASSED_BY: &str = "it has bytes that no call wrote which is seen (a static program, or a system call of its own)";
+
+/// Has a sync of a file in the set answered from the log, if that has all of it. `None`: the descriptor is another
+/// file's by now.
+fn answered(place: Place, fd: c_int) -> Result<Option<Sync>, Errno> {
+    let (files, file) = (process::files()?, process::borrow(fd));
+    let refuse = |error: FilesError| process::refuse(&error);
+    match files.look_at(place, file, process::holds(place)).map_err(refuse)? {
+        Seen::Recorded => {}
+        Seen::Another => return Ok(None),
+        Seen::Unrecorded => open::make_real(place, fd, PASSED_BY)?,
+        // What it is written next brings it back.
+        Seen::Unknown => files.leave(place, file, false, &NextLibrary).map_err(refuse)?,
+    }
+    files.sync_name(place, file, &NextLibrary).map_err(refuse)?;
+    files.sync(place).map_err(refuse).map(Some)
+}
 
 /// What is left to do.
 fn prepare(fd: c_int) -> Result<Sync, Errno> {
+    if fd < 0 {
+        return Ok(Sync::Real);
+    }
     let _whole = process::whole();
-    let files = process::files()?;
-    let wait = |place: Place| files.sync(place).map_err(|error| process::refuse(&error));
     match descriptors::kind(fd) {
-        Kind::Own => Err(Errno::EBADF),
-        Kind::File(of) => wait(of.place),
-        Kind::Other | Kind::Synced => {
-            let Some(place) = open::find(fd) else {
+        Kind::Own => return Err(Errno::EBADF),
+        Kind::File(of) => {
+            // One that has left the set may have come back by another descriptor, as another.
+            let is_there = process::files()?.table().is(of.place);
+            if let Some(place) = if is_there { Some(of.place) } else { open::find(fd) }
+                && let Some(sync) = answered(place, fd)?
+            {
+                return Ok(sync);
+            }
+            if !is_there {
                 process::order()?;
                 return Ok(Sync::Real);
-            };
-            // SAFETY: a descriptor, open or not.
-            let flags = unsafe { real::fcntl(fd, libc::F_GETFL, std::ptr::null_mut()) };
-            if flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
-                // Written to without a record, since it was opened before the file came into the set.
-                open::make_real(place, fd, "it is written by a descriptor from before it was on the log")?;
             }
-            wait(place)
         }
+        Kind::Other | Kind::Synced => {}
     }
+    let Some(place) = open::find(fd) else {
+        process::order()?;
+        return Ok(Sync::Real);
+    };
+    // SAFETY: a descriptor, open or not.
+    let flags = unsafe { real::fcntl(fd, libc::F_GETFL, std::ptr::null_mut()) };
+    if flags >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
+        // Written to without a record, since it was opened before the file came into the set.
+        open::make_real(place, fd, "it is written by a descriptor from before it was on the log")?;
+    }
+    Ok(answered(place, fd)?.unwrap_or(Sync::Real))
 }
 
 fn sync_by(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {

@@ -39,6 +39,7 @@ fn change<T>(
             let (result, complete) = call(Some(locked));
             let errno = Errno::last();
             if complete && !locked.was_interrupted() && descriptors::is(fd, locked.place) {
+                files.look_behind(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
                 locked.end();
             } else {
                 files.settle(locked, process::borrow(fd)).map_err(|error| process::refuse(&error))?;
@@ -57,7 +58,13 @@ fn change<T>(
     }
     match (done, parts) {
         (Ok(Some(result)), _) => Ok(Ok(result)),
-        (Ok(None), Some((_, call))) => Err(move || call(None).0),
+        (Ok(None), Some((_, call))) => Err(move || {
+            let done = call(None).0;
+            let errno = Errno::last();
+            super::open::was_passed_by(fd);
+            errno.set();
+            done
+        }),
         (Ok(None), None) => Ok(Err(Errno::EIO)),
         (Err(errno), _) => Ok(Err(errno)),
     }
@@ -138,6 +145,7 @@ unsafe fn write_parts(
                 None => seek(fd, libc::SEEK_CUR)?,
             },
         };
+        files.look_before(locked, process::borrow(fd), at).map_err(|error| process::refuse(&error))?;
         locked.begin(at, at.saturating_add(bytes as u64));
         let mut left = bytes;
         for part in parts {
@@ -256,6 +264,7 @@ pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
     };
     let record = |files: &Files<Log>, locked: &Locked<'_>, _: Of| {
         let size = size(fd)?;
+        files.look_before(locked, process::borrow(fd), size).map_err(|error| process::refuse(&error))?;
         locked.begin(len.min(size), len.max(size));
         files.truncate(locked, len).map_err(|error| process::refuse(&error))
     };
@@ -312,9 +321,10 @@ fn allocate(of: Of, fd: c_int, mode: c_int, offset: off_t, len: off_t, call: imp
     let record = |files: &Files<Log>, locked: &Locked<'_>, _: Of| {
         let size = size(fd)?;
         let grows = mode & (KEEP_SIZE | PUNCH_HOLE) == 0 && end > size;
-        if zeroes || grows {
-            locked.begin(if zeroes { from.min(size) } else { size }, end.max(size));
-        }
+        files.look_before(locked, process::borrow(fd), size).map_err(|error| process::refuse(&error))?;
+        // Also where it only takes room: that stamps the file.
+        let to = if zeroes || grows { end.max(size) } else { size };
+        locked.begin(if zeroes { from.min(size) } else { size }, to);
         if grows {
             files.truncate(locked, end).map_err(|error| process::refuse(&error))?;
         }

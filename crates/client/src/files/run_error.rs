@@ -1,0 +1,63 @@
+//! Why a run could not begin, or go on.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::replay::ReplayError;
+use super::set::FilesError;
+use crate::live::LiveError;
+
+/// Why a run could not begin, or go on.
+#[derive(Debug)]
+pub enum RunError {
+    /// The log.
+    Log(LiveError),
+    /// Recovery.
+    Replay(ReplayError),
+    /// A file of the set.
+    File {
+        /// Which; empty: none in particular.
+        path: PathBuf,
+        /// Why.
+        error: FilesError,
+    },
+    /// The log's pages are another lane's, too, and it keeps them.
+    Held,
+    /// The system refused something else.
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Log(error) => error.fmt(f),
+            RunError::Replay(error) => error.fmt(f),
+            RunError::File { path, error } if path.as_os_str().is_empty() => error.fmt(f),
+            RunError::File { path, error } => write!(f, "{}: {error}", path.display()),
+            RunError::Held => f.write_str(
+                "the log is full of another lane's bytes: `tidewater recover` or `tidewater drain` its lane, or give the device a larger log (fast.log_size)",
+            ),
+            RunError::System { what, error } => write!(f, "can't {what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<LiveError> for RunError {
+    fn from(error: LiveError) -> RunError {
+        RunError::Log(error)
+    }
+}
+
+impl From<FilesError> for RunError {
+    fn from(error: FilesError) -> RunError {
+        RunError::File { path: PathBuf::new(), error }
+    }
+}

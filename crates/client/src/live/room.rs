@@ -1,0 +1,78 @@
+//! Room: what of a log is not needed any more, and how the log is doing.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+use super::cut;
+use super::device::Device;
+use super::error::LiveError;
+use super::level::Status;
+use super::log::Log;
+
+impl Log {
+    /// Whether the ring has a copy that is in use: who waits for DESTAGED writes that, and needs no device.
+    pub fn has_copy(&self) -> bool {
+        self.copy.is_some() && self.ring.unsaved().load(Ordering::Acquire) == 0
+    }
+
+    /// Lets the device leave as many bytes before the tail in the ring, half a ring at most, for as long as nobody
+    /// waits for them: they may be of no use before it takes them ([`Log::skip`]). A crash of the machine takes them,
+    /// where the ring does not survive one and has no copy.
+    pub fn leave(&self, bytes: u64) {
+        self.ring.left().store(bytes, Ordering::Relaxed);
+    }
+
+    /// The log before this offset is not needed any more, and what the device has not taken of it, it need not: its
+    /// stream goes on there. When this returns, that is safe. [`Log::trim`] releases what it has taken.
+    ///
+    /// # Errors
+    /// As [`Log::wait`] at DESTAGED.
+    pub fn skip(&self, offset: u64) -> Result<(), LiveError> {
+        let offset = offset.min(self.ring.tail());
+        self.ring.unneeded().fetch_max(offset, Ordering::AcqRel);
+        self.wait_device(offset, self.options.timeout)
+    }
+
+    /// The log before this offset is not needed any more.
+    ///
+    /// # Errors
+    /// `Gone`, `Joined`, or what the device says.
+    pub fn trim(&self, offset: u64) -> Result<(), LiveError> {
+        cut::check()?;
+        let (function, lane) = (self.ring.header().function, self.ring.lane());
+        if self.copy.is_some() && self.ring.synced() < offset {
+            // What the device has not taken can't be trimmed, and DESTAGED does not tell that it has.
+            self.wait_device(offset.min(self.ring.tail()), self.options.timeout)?;
+        }
+        self.device()?.run(|device| device.nvme()?.trim(function, lane, offset))
+    }
+
+    /// Bytes of the ring.
+    pub fn ring_bytes(&self) -> u64 {
+        self.ring.size()
+    }
+
+    /// How it is doing. The device is asked, who may take 30 seconds to answer when it is stopped.
+    pub fn status(&self) -> Status {
+        let function = self.ring.header().function;
+        let ask = |mut device: MutexGuard<'_, Device>| device.run(|device| device.nvme()?.fast_status(function));
+        let device = self.device().and_then(ask).ok().map(Box::new);
+        let ring_survives = match (self.ring.header().persistent, self.ring.survives()) {
+            (true, _) => "a crash of this process and of the device's; a loss of power, once lines are written back",
+            (false, _) => "a crash of this process and of the device's; no loss of power, and no crash of the machine",
+        };
+        Status {
+            ring_bytes: self.ring.size(),
+            reserved: self.ring.reserved(),
+            ring: self.ring.tail(),
+            taken: self.ring.taken(),
+            destaged: self.ring.synced().max(self.ring.saved().load(Ordering::Acquire)),
+            open: self.ring.is_open(),
+            broken: self.ring.is_broken(),
+            ring_survives,
+            level: self.level,
+            destaged_survives: "crashes and a loss of power, as far as the disk below the image keeps what a sync promises",
+            device,
+        }
+    }
+}
