@@ -148,7 +148,7 @@ pub struct Model {
     pub processes: Vec<[Option<usize>; SLOTS]>,
     /// Which of them are known to be of a file in the set, when it is in it. One from before another process brought
     /// the file there is not: what is written by it is found at the next sync or trim, and until then a crash may undo
-    /// it (ADR 33).
+    /// it (ADR 34).
     known: Vec<[bool; SLOTS]>,
 }
 
