@@ -478,3 +478,46 @@ fn ctrl_c_leaves_a_partial_record_that_says_so() {
     assert_eq!(at(&run, "partial"), &Value::Bool(true));
     assert!(at(&run, "requests").as_u64().is_some_and(|requests| requests > 0));
 }
+
+/// Jobs in the shapes that fio's own examples have: each runs, or is refused in words that name the key.
+#[test]
+fn jobs_in_the_shapes_of_fios_examples_run_or_are_refused_in_words() {
+    let folder = folder();
+    for (at, (job, requests)) in [
+        ("[a] ; one\nrw=randread\nbs=4k\t# small\nsize=4m\nioengine=libaio\ndirect=1\niodepth=16\n", 1_024),
+        ("[global]\nstonewall=0\nrw=write\nbs=64k\nsize=4m\n[a]\nstonewall\n[b]\noffset=4m\n", 128),
+        ("[a]\nrw=randwrite\nbs=4k\nsize=1m\nverify=crc32c\nverify_fatal=1\n", 512),
+        ("[a]\nrw=trimwrite\nbs=4k\nsize=1m\n", 512),
+        ("[a]\nrw=randread:8\nbssplit=4k/50:8k/50\nblockalign=4k\nnorandommap\nsize=4m\nnumber_ios=300\n", 300),
+        ("[a]\nrw=write:4k\nbs=4k\nsize=1m\n", 256),
+        (
+            "[a]\nrw=randrw\nrwmixread=70\nbs=4k,8k\nsize=4m\nnumber_ios=200\nrandom_distribution=zoned:60/10:40/90\n",
+            200,
+        ),
+        ("[a]\nrw=randwrite\nbs=4k\nsize=25%\nnumjobs=4\noffset_increment=25%\nnumber_ios=50\n", 200),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        write(&folder, "job.fio", job);
+        let text = run_well(folder.path(), &["replay", "--job", "job.fio", "--capacity", "64MiB", "--json", "-"]);
+        assert_eq!(at_requests(&text), requests, "{at}: {job}");
+    }
+    for (job, words) in [
+        ("[a]\nrw=read\n[b]\nstonewall\nrw=write\n", "put the phases into files of their own"),
+        ("[a]\nioengine=net\nhostname=x\n", "\"net\" does not read and write the blocks"),
+        ("[a]\nzonemode=zbd\nrw=write\n", "zoned devices are not modelled"),
+        ("[a]\nrw=write\nsize=1g\n", "the job reaches up to 1 GiB"),
+        ("[a]\nrw=read\nthinktime=100\n", "use rate or rate_iops"),
+        ("[a]\nrw=read\niodpeth=4\n", "did you mean \"iodepth\"?"),
+    ] {
+        write(&folder, "job.fio", job);
+        let replay = ["replay", "--job", "job.fio", "--capacity", "64MiB", "--json", "run.json"];
+        let message = run_refused(folder.path(), &replay);
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+fn at_requests(text: &str) -> u64 {
+    at(&record(text), "requests").as_u64().expect("a count")
+}

@@ -1,4 +1,5 @@
-//! fio's keys: those that shape the requests, those that change none, and those that are refused with what to do instead.
+//! fio's keys: those that shape the requests, those that change none, and those that are refused with what to do
+//! instead.
 
 /// Keys that shape the requests; a second name follows where fio has one.
 const KEYS: [&str; 42] = [
@@ -69,8 +70,8 @@ const IGNORED: &str = "
 /// The same, by how they begin.
 const IGNORED_PREFIXES: [&str; 6] = ["verify_", "write_", "log_", "iodepth_batch", "iodepth_low", "output"];
 
-/// Keys of fio that would change the requests, and that we do not have: the values at which they ask for nothing, and what to do
-/// instead of the others.
+/// Keys of fio that would change the requests, and that we do not have: the values at which they ask for nothing, and
+/// what to do instead of the others.
 const UNSUPPORTED: [(&str, &[&str], &str); 48] = [
     ("wait_for", &[""], PHASES),
     ("ramp_time", &["0", "0s"], "warm up with the options of replay instead"),

@@ -2,8 +2,8 @@
 
 use super::{Access, BlockSizes, Distribution, Order, Zone, units};
 
-/// `rw`: what, in which order, and what follows a colon: bytes that a sequential thread passes over between two requests, or
-/// requests that a random one makes in sequence from each place.
+/// `rw`: what, in which order, and what follows a colon: bytes that a sequential thread passes over between two
+/// requests, or requests that a random one makes in sequence from each place.
 pub(super) fn access(value: &str) -> Result<(Access, Order), String> {
     let (name, more) = value.split_once(':').map_or((value, None), |(name, more)| (name, Some(more)));
     let (access, random) = match name {
@@ -119,8 +119,8 @@ fn filled(part: &str, what: &str, given: &[Option<f64>]) -> Result<Vec<f64>, Str
     Ok(given.iter().map(|share| share.unwrap_or(rest)).collect())
 }
 
-/// Values for reads, writes and trims from one to three, as fio fills them: the last one given serves the rest, and an empty one
-/// leaves what was there.
+/// Values for reads, writes and trims from one to three, as fio fills them: the last one given serves the rest, and an
+/// empty one leaves what was there.
 pub(super) fn three<T: Clone>(
     value: &str,
     before: &[T; 3],
