@@ -370,7 +370,7 @@ mod tests {
         }
     }
 
-    /// The whole lines before the damage are good, and it is told why there are no more.
+    /// The whole lines before the damage are good, and the reason why there are no more is given.
     #[test]
     fn damaged_compressed_bytes_give_their_whole_lines_and_the_reason() {
         let text: Vec<u8> =

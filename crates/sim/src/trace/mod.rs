@@ -82,7 +82,7 @@ pub struct TraceRequest {
 /// A trace that is being read.
 pub struct Trace {
     file: String,
-    /// What it is read from, to begin anew; the format is told.
+    /// What it is read from, to begin anew, with its format.
     from: (Input, Options),
     reader: Reader,
     devices: Devices,
