@@ -154,6 +154,39 @@ fn a_queue_that_comes_back_waits_for_what_it_left() {
     assert_eq!(mock.lost, 20, "each of those writes has failed");
 }
 
+/// The subsystem has not said yet that nothing of the queue is left: Connect is neither refused nor answered before.
+#[test]
+fn a_connect_waits_for_what_the_queue_has_left() {
+    let mut target = tidewater_serve::nvme_tcp::Target::bind(options()).unwrap();
+    let mut mock = crate::mock::Mock::new(8);
+    let address = target.addresses()[0];
+    let host = std::thread::spawn(move || {
+        let (admin, id) = Raw::admin(address, PLAIN);
+        let connect = || {
+            let mut raw = Raw::initialized(address, PLAIN);
+            raw.send(&Pdu::CapsuleCmd(connect_command(1)), &connect_data(id).to_bytes());
+            raw
+        };
+        let mut old = connect();
+        assert_eq!(old.response().status, Status::SUCCESS);
+        drop(old);
+        (admin, connect())
+    });
+    let now = tidewater_base::Instant::ZERO;
+    let begin = std::time::Instant::now();
+    // Connect, Property Set, Connect, Connect.
+    while target.statistics().commands < 4 || !host.is_finished() {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{:?}", target.statistics());
+        target.poll(now, &mut mock);
+        target.flush();
+    }
+    let (_admin, mut new) = host.join().unwrap();
+    mock.work(&mut target);
+    target.poll(now, &mut mock);
+    target.flush();
+    assert_eq!(new.response().status, Status::SUCCESS);
+}
+
 #[test]
 fn a_property_command_may_have_the_identifier_of_an_event_request() {
     let served = Served::start(options(), 8);
