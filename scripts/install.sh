@@ -29,7 +29,10 @@ install -m 644 $here/man/*.3 "$to/share/man/man3/"
 # Each function has a page of its name.
 grep -o 'tidewater_[a-z_]*(' $here/include/tidewater.h | tr -d '(' | sort -u | while read -r name; do
     page=tidewater.3
-    case $name in tidewater_files_*) page=tidewater_files.3 ;; esac
+    case $name in
+    tidewater_files_*) page=tidewater_files.3 ;;
+    tidewater_window_* | tidewater_ba_*) page=tidewater_window.3 ;;
+    esac
     echo ".so man3/$page" >"$to/share/man/man3/$name.3"
 done
 

@@ -72,6 +72,36 @@ fn c_hears_of_a_full_log_a_lane_that_is_taken_and_a_broken_stream() {
     assert_eq!(said(&mut run), "ok\n");
 }
 
+/// A device with a byte window.
+fn with_window(folder: &Path) -> Device {
+    let set = ["memory.ba.kind=dram", "memory.ba.size=128KiB", "memory.ba.survives=by-capacitors"];
+    let set = set.into_iter().chain(["window.size=128KiB", "window.memory=ba"]).flat_map(|set| ["--set", set]);
+    Device::start(folder, &set.collect::<Vec<_>>())
+}
+
+#[test]
+fn c_pins_stores_syncs_and_flushes_in_the_byte_window() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = with_window(folder.path());
+    let program = compile("tests/window.c", folder.path(), false);
+    assert_eq!(said(Command::new(program).arg(device.target())), "ok\n");
+}
+
+#[test]
+fn the_example_of_the_byte_window_appends_to_a_block() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let device = with_window(folder.path());
+    let program = compile("examples/window.c", folder.path(), false);
+    let append = |lines: &[&str]| said(Command::new(&program).args([&device.target(), "4096"]).args(lines));
+    let pinned = "4096 bytes from block 4096 on are pinned\n";
+    assert_eq!(append(&["one", "two"]), format!("{pinned}committed: one\ncommitted: two\n"));
+    // What fits behind it, to the byte, shows where it went on.
+    let rest = "x".repeat(4096 - 8 - 1);
+    assert_eq!(append(&[&rest]), format!("{pinned}committed: {rest}\n"));
+    let full = Command::new(&program).args([&device.target(), "4096", "more"]).output().expect("it runs");
+    assert!(!full.status.success() && String::from_utf8_lossy(&full.stderr).contains("the block is full"), "{full:?}");
+}
+
 #[test]
 fn it_links_statically_and_the_same_holds() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -96,7 +126,8 @@ fn what_is_installed_is_whole_and_a_program_asks_for_its_version() {
     let names = said(Command::new("nm").args(["-D", "--defined-only"]).arg(lib.join("libtidewater.so")));
     let names: Vec<&str> = names.lines().filter_map(|line| line.split(' ').nth(2)).collect();
     assert!(names.len() >= 20 && names.iter().all(|name| name.starts_with("tidewater_")), "{names:?}");
-    for page in ["tidewater.3", "tidewater_append.3", "tidewater_eventfd.3"] {
+    for page in ["tidewater.3", "tidewater_append.3", "tidewater_eventfd.3", "tidewater_window.3", "tidewater_ba_pin.3"]
+    {
         assert!(installed().prefix.join("share/man/man3").join(page).is_file(), "{page}");
     }
 }

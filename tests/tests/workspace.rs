@@ -75,6 +75,7 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ),
     ("crates/capi/src/lib.rs", "the functions that C programs call: their names, and the pointers that those give"),
     ("crates/capi/src/files.rs", "as lib.rs, of the files on a log"),
+    ("crates/capi/src/window.rs", "as lib.rs, of the byte window"),
     (
         "crates/client/src/files/handle.rs",
         "system calls that no library wraps: which file a descriptor stands for, so that it is known again after a reboot",

@@ -43,6 +43,9 @@
 // Bytes that are no record: raw ones, or damage.
 #define TIDEWATER_SKIPPED 3
 
+// Wherever in the buffer there is room: the offset of tidewater_ba_pin.
+#define TIDEWATER_ANYWHERE -1
+
 // The files of this process on a log. Threads share it; a fork does not.
 struct tidewater_files;
 
@@ -51,6 +54,9 @@ struct tidewater_log;
 
 // A record that is being filled. One thread has it at a time.
 struct tidewater_record;
+
+// The byte window of a drive, for blocks of one namespace. Threads share it; a fork does not.
+struct tidewater_window;
 
 // How a log is opened. tidewater_options_init sets the defaults.
 struct tidewater_options {
@@ -144,6 +150,20 @@ typedef bool (*tidewater_real)(void *with);
 
 // As tidewater_real, of bytes that are to be written from where they lie.
 typedef bool (*tidewater_real_write)(void *with, const void *bytes, size_t len);
+
+// An entry of the window's mapping table.
+struct tidewater_entry_info {
+  // Its first byte in the window.
+  int64_t offset;
+  // Its bytes.
+  int64_t bytes;
+  // The first logical block that it pins.
+  uint64_t lba;
+  // The namespace of that block.
+  uint32_t nsid;
+  // Not 0: a flush of it was cut short, and it can only be flushed.
+  int flush_begun;
+};
 
 #ifdef __cplusplus
 extern "C" {
@@ -342,6 +362,53 @@ int tidewater_files_sync(const struct tidewater_files *files,
 
 // To be called before any other file is synced, renamed or truncated: waits until the log survives whatever that survives. 0, or -1 and errno, for good.
 int tidewater_files_order(const struct tidewater_files *files);
+
+// Opens the byte window of the drive at "vfio-user:SOCKET" or "pci:ADDRESS", for blocks of a namespace. Returns NULL and
+// sets errno when that fails. ENOTSUP: the drive has no byte window; EBUSY: another process has the device.
+struct tidewater_window *tidewater_window_open(const char *target,
+                                               uint32_t nsid);
+
+// Closes a window. Entries stay pinned. No other call may be using it. NULL is allowed.
+void tidewater_window_close(struct tidewater_window *window);
+
+// Bytes of a logical block. -1 and errno: it is not known.
+int64_t tidewater_window_block_bytes(const struct tidewater_window *window);
+
+// BA_PIN: pins logical blocks as entry `eid`, at a byte of the buffer or TIDEWATER_ANYWHERE. Both are whole logical pages (4 KiB). Returns the
+// bytes that are pinned. -1 and errno: none are. EEXIST: the entry, the place or one of the blocks is pinned already; ENOSPC: the buffer or
+// the table is full; ERANGE: the range is none.
+int64_t tidewater_ba_pin(const struct tidewater_window *window,
+                         uint16_t eid,
+                         int64_t offset,
+                         uint64_t lba,
+                         uint32_t blocks);
+
+// Stores bytes into an entry from its byte `at` on. They are safe after tidewater_ba_sync. 0; -1 and errno. ERANGE: they end past it.
+int tidewater_ba_store(const struct tidewater_window *window,
+                       uint16_t eid,
+                       int64_t at,
+                       const void *buf,
+                       size_t len);
+
+// Loads bytes of an entry from its byte `at` on, one register after the other. 0; -1 and errno.
+int tidewater_ba_load(const struct tidewater_window *window, uint16_t eid, int64_t at, void *buf, size_t len);
+
+// BA_SYNC: all that was stored into an entry survives what the window's memory survives. 0; -1 and errno. EIO: the device could not make it
+// safe.
+int tidewater_ba_sync(const struct tidewater_window *window,
+                      uint16_t eid);
+
+// BA_FLUSH: writes an entry to its blocks, and ends it. 0; -1 and errno: it is still pinned.
+int tidewater_ba_flush(const struct tidewater_window *window, uint16_t eid);
+
+// Ends an entry without writing it: its blocks are what they were. 0; -1 and errno: it is still pinned.
+int tidewater_ba_unpin(const struct tidewater_window *window, uint16_t eid);
+
+// BA_READ_DMA: brings bytes of an entry from its byte `at` on by DMA. 0; -1 and errno.
+int tidewater_ba_read_dma(const struct tidewater_window *window, uint16_t eid, int64_t at, void *buf, size_t len);
+
+// BA_GET_ENTRY_INFO: asks the device for an entry. 0; -1 and errno. ENOENT: there is none of that identifier.
+int tidewater_ba_get_entry_info(const struct tidewater_window *window, uint16_t eid, struct tidewater_entry_info *info);
 
 #ifdef __cplusplus
 }  // extern "C"

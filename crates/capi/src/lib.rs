@@ -5,6 +5,7 @@
 
 mod files;
 mod report;
+mod window;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};

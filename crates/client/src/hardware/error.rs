@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use nix::errno::Errno;
 use tidewater_wire::nvme::Status;
 use tidewater_wire::vendor::{LayoutError, status};
 
@@ -43,6 +44,43 @@ pub enum HardwareError {
     Fast(Error),
     /// The byte window refused.
     Window(WindowError),
+}
+
+impl HardwareError {
+    /// The error as a number of the system: EEXIST entry, place or blocks pinned already, ENOENT no such entry, EBUSY in use, ENOSPC buffer or table
+    /// full, ERANGE a range that is none, EROFS write protected, ENOTSUP what the drive or this machine has not, EIO else.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            HardwareError::Target(_) => Errno::EINVAL,
+            HardwareError::File { error, .. } => error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
+            HardwareError::Lacking(_) | HardwareError::NoWindow => Errno::EOPNOTSUPP,
+            HardwareError::Served(error) => return error.errno(),
+            HardwareError::Window(WindowError::OutOfRange) => Errno::ERANGE,
+            HardwareError::Window(WindowError::Refused(refused)) | HardwareError::Status { status: refused, .. } => {
+                errno_of(*refused)
+            }
+            HardwareError::Carrier(_)
+            | HardwareError::Malformed(_)
+            | HardwareError::Fast(_)
+            | HardwareError::Window(WindowError::Malformed) => Errno::EIO,
+        };
+        errno as i32
+    }
+}
+
+fn errno_of(refused: Status) -> Errno {
+    let numbers: &[(&[Status], Errno)] = &[
+        (&[status::ENTRY_EXISTS, status::BUFFER_OVERLAP, status::LBA_OVERLAP], Errno::EEXIST),
+        (&[status::ENTRY_UNKNOWN], Errno::ENOENT),
+        (&[status::ENTRY_BUSY, status::BUSY, status::LBA_PINNED, status::FLUSH_BEGUN], Errno::EBUSY),
+        (&[status::BUFFER_FULL, status::TABLE_FULL], Errno::ENOSPC),
+        (&[status::WINDOW_RANGE, Status::LBA_OUT_OF_RANGE], Errno::ERANGE),
+        (&[status::WINDOW_ABSENT], Errno::EOPNOTSUPP),
+        (&[Status::NAMESPACE_WRITE_PROTECTED], Errno::EROFS),
+        (&[Status::INVALID_FIELD, Status::INVALID_NAMESPACE], Errno::EINVAL),
+    ];
+    let found = numbers.iter().find(|(statuses, _)| statuses.iter().any(|known| known.same_code(refused)));
+    found.map_or(Errno::EIO, |(_, errno)| *errno)
 }
 
 impl fmt::Display for HardwareError {
