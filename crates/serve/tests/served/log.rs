@@ -508,7 +508,7 @@ fn what_a_barrier_covers_outlives_the_process() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let served = served(tiny_log(Timing::None, true), folder.path());
-    let job = format!("none:{}", folder.path().display());
+    let job = format!("none:1ms:{}", folder.path().display());
     let mut rng = Rng::new(8, b"barriers");
     // For each word what it may hold: the value that a barrier covered, and all since.
     let mut may: Vec<Vec<u64>> = vec![vec![0]; 4096];
