@@ -363,10 +363,9 @@ int tidewater_files_sync(const struct tidewater_files *files,
 // To be called before any other file is synced, renamed or truncated: waits until the log survives whatever that survives. 0, or -1 and errno, for good.
 int tidewater_files_order(const struct tidewater_files *files);
 
-// Opens the byte window of the drive at "vfio-user:SOCKET" or "pci:ADDRESS", for blocks of a namespace. Returns NULL and
-// sets errno when that fails. ENOTSUP: the drive has no byte window; EBUSY: another process has the device.
-struct tidewater_window *tidewater_window_open(const char *target,
-                                               uint32_t nsid);
+// Opens the byte window of the drive at "vfio-user:SOCKET" or "pci:ADDRESS", for blocks of a namespace. Returns NULL
+// and sets errno when that fails. ENOTSUP: the drive has no byte window; EBUSY: another process has the device.
+struct tidewater_window *tidewater_window_open(const char *target, uint32_t nsid);
 
 // Closes a window. Entries stay pinned. No other call may be using it. NULL is allowed.
 void tidewater_window_close(struct tidewater_window *window);
@@ -374,29 +373,25 @@ void tidewater_window_close(struct tidewater_window *window);
 // Bytes of a logical block. -1 and errno: it is not known.
 int64_t tidewater_window_block_bytes(const struct tidewater_window *window);
 
-// BA_PIN: pins logical blocks as entry `eid`, at a byte of the buffer or TIDEWATER_ANYWHERE. Both are whole logical pages (4 KiB). Returns the
-// bytes that are pinned. -1 and errno: none are. EEXIST: the entry, the place or one of the blocks is pinned already; ENOSPC: the buffer or
-// the table is full; ERANGE: the range is none.
+// BA_PIN: pins logical blocks as entry `eid`, at a byte of the buffer or TIDEWATER_ANYWHERE. Both are whole logical
+// pages (4 KiB). Returns the bytes that are pinned. -1 and errno: none are. EEXIST: the entry, the place or one of the
+// blocks is pinned already; ENOSPC: the buffer or the table is full; ERANGE: the range is none.
 int64_t tidewater_ba_pin(const struct tidewater_window *window,
                          uint16_t eid,
                          int64_t offset,
                          uint64_t lba,
                          uint32_t blocks);
 
-// Stores bytes into an entry from its byte `at` on. They are safe after tidewater_ba_sync. 0; -1 and errno. ERANGE: they end past it.
-int tidewater_ba_store(const struct tidewater_window *window,
-                       uint16_t eid,
-                       int64_t at,
-                       const void *buf,
-                       size_t len);
+// Stores bytes into an entry from its byte `at` on. They are safe after tidewater_ba_sync. 0; -1 and errno. ERANGE:
+// they end past it.
+int tidewater_ba_store(const struct tidewater_window *window, uint16_t eid, int64_t at, const void *buf, size_t len);
 
 // Loads bytes of an entry from its byte `at` on, one register after the other. 0; -1 and errno.
 int tidewater_ba_load(const struct tidewater_window *window, uint16_t eid, int64_t at, void *buf, size_t len);
 
-// BA_SYNC: all that was stored into an entry survives what the window's memory survives. 0; -1 and errno. EIO: the device could not make it
-// safe.
-int tidewater_ba_sync(const struct tidewater_window *window,
-                      uint16_t eid);
+// BA_SYNC: all that was stored into an entry survives what the window's memory survives. 0; -1 and errno. EIO: the
+// device could not make it safe.
+int tidewater_ba_sync(const struct tidewater_window *window, uint16_t eid);
 
 // BA_FLUSH: writes an entry to its blocks, and ends it. 0; -1 and errno: it is still pinned.
 int tidewater_ba_flush(const struct tidewater_window *window, uint16_t eid);

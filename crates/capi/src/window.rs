@@ -133,8 +133,8 @@ unsafe fn bytes_mut<'b>(buf: *mut c_void, len: usize) -> Result<&'b mut [u8], Fa
     }
 }
 
-/// Opens the byte window of the drive at "vfio-user:SOCKET" or "pci:ADDRESS", for blocks of a namespace. Returns NULL and
-/// sets errno when that fails. ENOTSUP: the drive has no byte window; EBUSY: another process has the device.
+/// Opens the byte window of the drive at "vfio-user:SOCKET" or "pci:ADDRESS", for blocks of a namespace. Returns NULL
+/// and sets errno when that fails. ENOTSUP: the drive has no byte window; EBUSY: another process has the device.
 ///
 /// # Safety
 /// `target` is a string.
@@ -178,9 +178,9 @@ pub unsafe extern "C" fn tidewater_window_block_bytes(window: *const tidewater_w
     run(-1, || Ok(unsafe { state(window)? }.window().block_bytes().into()))
 }
 
-/// BA_PIN: pins logical blocks as entry `eid`, at a byte of the buffer or TIDEWATER_ANYWHERE. Both are whole logical pages (4 KiB). Returns the
-/// bytes that are pinned. -1 and errno: none are. EEXIST: the entry, the place or one of the blocks is pinned already; ENOSPC: the buffer or
-/// the table is full; ERANGE: the range is none.
+/// BA_PIN: pins logical blocks as entry `eid`, at a byte of the buffer or TIDEWATER_ANYWHERE. Both are whole logical
+/// pages (4 KiB). Returns the bytes that are pinned. -1 and errno: none are. EEXIST: the entry, the place or one of the
+/// blocks is pinned already; ENOSPC: the buffer or the table is full; ERANGE: the range is none.
 ///
 /// # Safety
 /// `window` is open.
@@ -206,7 +206,8 @@ pub unsafe extern "C" fn tidewater_ba_pin(
     })
 }
 
-/// Stores bytes into an entry from its byte `at` on. They are safe after tidewater_ba_sync. 0; -1 and errno. ERANGE: they end past it.
+/// Stores bytes into an entry from its byte `at` on. They are safe after tidewater_ba_sync. 0; -1 and errno. ERANGE:
+/// they end past it.
 ///
 /// # Safety
 /// `window` is open; `buf` has `len` bytes.
@@ -246,8 +247,8 @@ pub unsafe extern "C" fn tidewater_ba_load(
     })
 }
 
-/// BA_SYNC: all that was stored into an entry survives what the window's memory survives. 0; -1 and errno. EIO: the device could not make it
-/// safe.
+/// BA_SYNC: all that was stored into an entry survives what the window's memory survives. 0; -1 and errno. EIO: the
+/// device could not make it safe.
 ///
 /// # Safety
 /// `window` is open.

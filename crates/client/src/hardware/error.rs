@@ -47,8 +47,9 @@ pub enum HardwareError {
 }
 
 impl HardwareError {
-    /// The error as a number of the system: EEXIST entry, place or blocks pinned already, ENOENT no such entry, EBUSY in use, ENOSPC buffer or table
-    /// full, ERANGE a range that is none, EROFS write protected, ENOTSUP what the drive or this machine has not, EIO else.
+    /// The error as a number of the system: EEXIST entry, place or blocks pinned already, ENOENT no such entry, EBUSY
+    /// in use, ENOSPC buffer or table full, ERANGE a range that is none, EROFS write protected, ENOTSUP what the drive
+    /// or this machine has not, EIO else.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             HardwareError::Target(_) => Errno::EINVAL,
