@@ -276,7 +276,7 @@ fn broken_rules_of_the_log_are_noticed() {
     let kept = kept_log_campaigns(424..425, 400, 8).into_iter().map(|campaign| Campaign { live_on: 0, ..campaign });
     for (flaw, campaigns) in [
         (Flaw::AnyControlBlock, of(40..60)),
-        (Flaw::ReuseBeforeErase, of(120..140)),
+        (Flaw::ReuseBeforeErase, of(260..280)),
         (Flaw::OverwriteUnsynced, close),
         (Flaw::ReplaceUnsynced, kept.collect()),
         (Flaw::BeginUnsynced, log_campaigns(40..60, 160, 100)),

@@ -522,9 +522,3 @@ fn torture_the_window_crashes_at_every_write() {
     println!("{all:?}");
     assert!(all.crashes > 50_000, "{all:?}");
 }
-
-#[test]
-fn zz_seed() {
-    let all = run_all(137..138, 2, 200, 3, false).unwrap_or_else(|error| panic!("{error}"));
-    println!("{all:?}");
-}

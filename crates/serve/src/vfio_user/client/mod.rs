@@ -5,13 +5,14 @@
 pub mod nvme;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use tidewater_wire::vfio_user::{
     Area, DeviceInfo, DmaAccess, DmaMap, DmaUnmap, Header, IrqAction, IrqData, IrqIndex, IrqInfo, MAJOR, MINOR,
     RegionAccess, RegionInfo, SetIrqs, Version, command, parse_areas, region_info_flag,
@@ -194,6 +195,16 @@ impl Client {
                 readable(&[self.stream.as_fd()], Some(time))?;
                 Ok(None)
             }
+        }
+    }
+
+    /// Whether the server has closed the connection. A client whose doorbells are mapped sends nothing that would fail.
+    pub fn is_closed(&self) -> bool {
+        let mut byte = [0];
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        match recv(self.stream.as_raw_fd(), &mut byte, flags) {
+            Ok(bytes) => bytes == 0,
+            Err(error) => !matches!(error, Errno::EAGAIN | Errno::EINTR),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Sections are those of the NVM Express Base Specification, revision 1.4.
 
+use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ const ADMIN_ENTRIES: u16 = 32;
 const BUS_BASE: u64 = 1 << 32;
 /// How long questions for memory are listened to, before the driver looks for a completion again.
 const ANSWER_TIME: Duration = Duration::from_micros(100);
+/// How often a wait for a completion looks whether the server is still there.
+const LOOK_TIME: Duration = Duration::from_millis(20);
 /// How long an admin command may take.
 const ADMIN_TIME: Duration = Duration::from_secs(10);
 
@@ -288,14 +291,22 @@ impl QueuePair {
             return Err(NvmeError::Memory);
         }
         self.ring()?;
-        let until = Instant::now() + time;
+        let mut now = Instant::now();
+        let (until, mut look_at) = (now + time, now + LOOK_TIME);
         loop {
             if let Some(cqe) = self.poll() {
                 self.ring()?;
                 return if cqe.status == Status::SUCCESS { Ok(cqe) } else { Err(NvmeError::Status(cqe.status)) };
             }
-            if Instant::now() > until {
+            now = Instant::now();
+            if now > until {
                 return Err(NvmeError::Timeout("a completion"));
+            }
+            if now > look_at {
+                look_at = now + LOOK_TIME;
+                if lock(&self.doorbells.client).is_closed() {
+                    return Err(ClientError::Io(io::ErrorKind::ConnectionReset.into()).into());
+                }
             }
             if self.doorbells.answers {
                 lock(&self.doorbells.client).serve_memory(ANSWER_TIME)?;
