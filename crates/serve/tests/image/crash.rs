@@ -273,7 +273,7 @@ fn broken_rules_of_the_log_are_noticed() {
     // It takes a ring's worth that is stored between two syncs, and a crash there.
     let close: Vec<Campaign> = log_campaigns(326..327, 400, 8);
     // A sync for what the host keeps, and then one for what follows in the same sector behind a page.
-    let kept = kept_log_campaigns(424..425, 400, 8).into_iter().map(|campaign| Campaign { live_on: 0, ..campaign });
+    let kept = kept_log_campaigns(511..512, 400, 8).into_iter().map(|campaign| Campaign { live_on: 0, ..campaign });
     for (flaw, campaigns) in [
         (Flaw::AnyControlBlock, of(40..60)),
         (Flaw::ReuseBeforeErase, of(260..280)),
