@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidewater_tests::databases::process::{descendants, kill_tree};
 use tidewater_tests::databases::{Database, Place};
-use tidewater_tests::root;
-
-/// A page takes a newcomer five minutes: the machine has no thoughts to think.
-const TIME_MAX: Duration = Duration::from_secs(120);
+use tidewater_tests::{PATIENCE, root};
 
 /// The commands of a page: its indented lines.
 fn commands(text: &str) -> Vec<&str> {
@@ -50,9 +47,9 @@ pub fn check(database: &dyn Database, name: &str, binaries: &Path, folder: &Path
         if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
             break status;
         }
-        if begin.elapsed() > TIME_MAX {
+        if begin.elapsed() > PATIENCE {
             let running = descendants(&[child.id()]);
-            late = Some(format!("it waits after {TIME_MAX:?}, for {running:?}"));
+            late = Some(format!("it waits after {PATIENCE:?}, for {running:?}"));
             kill_tree(&[child.id()]);
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -12,9 +12,9 @@ use tidewater_tests::{Build, binary};
 use crate::machine::{Machine, tethered};
 
 /// How long the served device may take until it listens: it may have an image to recover.
-const START_MAX: Duration = Duration::from_secs(120);
+const START_MAX: Duration = tidewater_tests::PATIENCE;
 /// How long it may take to end in order.
-const STOP_MAX: Duration = Duration::from_secs(60);
+const STOP_MAX: Duration = tidewater_tests::PATIENCE;
 
 /// The NQN of the kit's guests (`scripts/guest-kit.sh`): the only one that may connect over NVMe/TCP.
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:6b8d1f7a-7c3e-4d5e-9a51-0c1f6f2d9c11";

@@ -16,8 +16,8 @@ use crate::scenarios::{Scenario, Step};
 /// Lines of a console that a failure shows; the rest is in the file.
 const CONSOLE_LINES: usize = 150;
 /// How long a guest may take to start, and to switch off: far beyond what it needs.
-const START_MAX: Duration = Duration::from_secs(120);
-const END_MAX: Duration = Duration::from_secs(60);
+const START_MAX: Duration = tidewater_tests::PATIENCE;
+const END_MAX: Duration = tidewater_tests::PATIENCE;
 
 /// What a guest's kernel says that ran into an instruction of its own while another processor was changing it.
 const HALF_CHANGED: &str = "Oops: int3";

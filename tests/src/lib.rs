@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 pub mod block;
 pub mod capi;
@@ -13,6 +14,9 @@ pub mod forged;
 pub mod html;
 pub mod ring;
 pub mod spy;
+
+/// The one limit for everything that a test waits for, on any machine: only a hang reaches it.
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The root of the checkout.
 pub fn root() -> PathBuf {

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -138,7 +138,7 @@ fn recover(folder: &Path) -> Output {
         let done = command.args(["recover", "--device", DEVICE]).output().expect("it starts");
         // The last of its processes may just be ending.
         let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
-        if !is_busy || start.elapsed() > Duration::from_secs(20) {
+        if !is_busy || start.elapsed() > tidewater_tests::PATIENCE {
             return done;
         }
     }
@@ -252,7 +252,7 @@ fn a_file_that_came_from_outside_of_the_set_and_was_removed_stops_no_recovery() 
             command.args([name, "--device", DEVICE, "--log", "set/*"]).args(rest);
             let done = command.output().expect("it starts");
             let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
-            if !is_busy || start.elapsed() > Duration::from_secs(60) {
+            if !is_busy || start.elapsed() > tidewater_tests::PATIENCE {
                 break done;
             }
         };

@@ -159,12 +159,15 @@ fn the_guide_works_as_it_is_written() {
             continue;
         }
         if block.contains("tidewater serve") {
-            let child =
-                shell.stdout(Stdio::null()).stderr(Stdio::null()).process_group_of_its_own().spawn().expect("bash");
-            served = Some(Served(child));
+            let errors = std::fs::File::create(folder.path().join("errors")).expect("the folder is writable");
+            let child = shell.stdout(Stdio::null()).stderr(errors).process_group_of_its_own().spawn().expect("bash");
+            let served = served.insert(Served(child));
             let start = Instant::now();
             while !folder.path().join("vfio.sock").exists() {
-                assert!(start.elapsed() < Duration::from_secs(60), "it does not serve");
+                let errors = || std::fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
+                let ended = served.0.try_wait().expect("it is our child");
+                assert!(ended.is_none(), "it has ended with {ended:?}: {}", errors());
+                assert!(start.elapsed() < tidewater_tests::PATIENCE, "it does not serve: {}", errors());
                 std::thread::sleep(Duration::from_millis(10));
             }
         } else {

@@ -9,12 +9,9 @@ use tidewater_base::{Duration, Rng};
 use tidewater_client::hardware::{Device, HardwareError, Queue};
 use tidewater_client::live::LiveError;
 use tidewater_client::{End, Entry, Error, Patience, Records};
-use tidewater_tests::{ring, run, run_well};
+use tidewater_tests::{PATIENCE, ring, run, run_well};
 use tidewater_wire::nvme::Sqe;
 use tidewater_wire::vendor::status;
-
-/// How long a device may take to hear of a client that has gone.
-const TIME: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// A device that serves NVMe/TCP too.
 struct Served {
@@ -46,7 +43,7 @@ impl Served {
         let start = Instant::now();
         loop {
             match Device::open(&self.device.target()) {
-                Err(HardwareError::Served(LiveError::Taken)) if start.elapsed() < TIME => {
+                Err(HardwareError::Served(LiveError::Taken)) if start.elapsed() < PATIENCE => {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
                 device => return device.expect("nobody else is attached"),
@@ -65,7 +62,7 @@ fn folder() -> TempDir {
 }
 
 fn patience() -> Patience {
-    Patience { timeout: Duration::from_ms(20_000), ..Patience::default() }
+    Patience { timeout: Duration::from_ms(PATIENCE.as_millis() as u64), ..Patience::default() }
 }
 
 fn bytes(rng: &mut Rng, most: u64) -> Vec<u8> {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use tidewater_client::live::{Level, LiveError, Log, Options, Shared};
 use tidewater_client::{End, Entry, Records};
+use tidewater_tests::PATIENCE;
 use tidewater_tests::ring::{Device, RING};
 
-const TIME: Duration = Duration::from_secs(20);
 /// Room for all that a test appends.
 const ROOM: [&str; 6] =
     ["--set", "fast.log_size=64MiB", "--set", "nand.blocks_per_plane=256", "--set", "memory.dram.size=4MiB"];
@@ -20,7 +20,7 @@ const ROOM: [&str; 6] =
 const LAST: u64 = 1 << 48;
 
 fn options() -> Options {
-    Options { level: Some(Level::Ring), full: TIME, timeout: TIME, ..Options::default() }
+    Options { level: Some(Level::Ring), full: PATIENCE, timeout: PATIENCE, ..Options::default() }
 }
 
 /// A payload that tells which it is: up to a quarter of the ring.
@@ -76,7 +76,7 @@ fn child_that_shares() {
         begun.fill(0, &[0xee; 500]);
         out.write_all(&[1; 24]).expect("there is room");
         loop {
-            std::thread::sleep(TIME);
+            std::thread::sleep(PATIENCE);
         }
     }
     let out = std::sync::Mutex::new(out);
@@ -96,7 +96,7 @@ fn child_that_shares() {
                         _ if i % 2 == 0 => Level::Ring,
                         _ => continue,
                     };
-                    log.wait(written.end, level, TIME).expect("nobody is in the way");
+                    log.wait(written.end, level, PATIENCE).expect("nobody is in the way");
                 }
             });
         }
@@ -106,7 +106,7 @@ fn child_that_shares() {
 /// All records from the begin of the log to `end`, which is at RING: numbers by their places; and how many void ones there are.
 fn records(log: &Log, end: u64) -> (Vec<(u64, u64)>, usize) {
     let mut bytes = vec![0; end as usize];
-    log.x_pread(0, &mut bytes, TIME).expect("all of it is there");
+    log.x_pread(0, &mut bytes, PATIENCE).expect("all of it is there");
     let (mut found, mut voids) = (Vec::new(), 0);
     let mut records = Records::new(&bytes, 0);
     for entry in records.by_ref() {
@@ -128,7 +128,10 @@ fn wait_until_told(folder: &Path, child: u64, lines: usize) {
     let start = Instant::now();
     while told(folder, child).len() < lines {
         let failed = std::fs::read_to_string(folder.join(format!("failed-{child}"))).unwrap_or_default();
-        assert!(start.elapsed() < TIME, "child {child} appends nothing: the credit is stuck, or it failed: {failed}");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "child {child} appends nothing: the credit is stuck, or it failed: {failed}"
+        );
         std::thread::sleep(Duration::from_micros(200));
     }
 }
@@ -181,7 +184,7 @@ fn torture(rounds: u64, seed: u64, more: &[&str]) {
     }
     // The handle here waits for nobody who is dead.
     let written = log.append(&[&payload(LAST)]).expect("there is room");
-    log.wait(written.end, Level::Destaged, TIME).expect("the credit is not stuck");
+    log.wait(written.end, Level::Destaged, PATIENCE).expect("the credit is not stuck");
     assert_eq!((log.tail(), log.end()), (written.end, written.end));
     let (mut found, mut voids) = records(&log, written.end);
     let mut _next = None;
@@ -254,10 +257,10 @@ fn a_lane_is_busy_as_long_as_anybody_has_it_and_goes_on_with_what_they_left() {
     assert!(matches!(open(), Err(LiveError::Busy { lane: 0 })));
     // By the doorbell, without a connection: sooner than the device looks by itself.
     let written = joined.append(&[&payload(LAST)]).expect("there is room");
-    joined.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+    joined.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
     for error in [
         joined.trim(0).expect_err("it has no connection"),
-        joined.x_pread(0, &mut [0; 9], TIME).expect_err("nor flash"),
+        joined.x_pread(0, &mut [0; 9], PATIENCE).expect_err("nor flash"),
     ] {
         assert!(matches!(error, LiveError::Joined | LiveError::Released { .. }), "{error}");
     }
@@ -286,14 +289,14 @@ fn a_device_that_starts_anew_serves_those_who_share_and_one_of_another_generatio
     let first = joined.append(&[b"first"]).expect("there is room");
     device.kill();
     let second = joined.append(&[b"second"]).expect("the ring is there");
-    joined.wait(second.end, Level::Ring, TIME).expect("nobody else is needed");
+    joined.wait(second.end, Level::Ring, PATIENCE).expect("nobody else is needed");
     let _device = Device::start(folder.path(), &ROOM);
     // Its doorbell is another one; it looks at what is wanted by itself.
-    joined.wait(second.end, Level::Destaged, TIME).expect("it takes what the ring holds");
+    joined.wait(second.end, Level::Destaged, PATIENCE).expect("it takes what the ring holds");
     let found = log.reattach().expect("it serves");
     assert_eq!((found.tail, found.is_new), (second.end, false));
     let mut bytes = vec![0; (second.end - first.lsn) as usize];
-    log.x_pread(first.lsn, &mut bytes, TIME).expect("all of it is there");
+    log.x_pread(first.lsn, &mut bytes, PATIENCE).expect("all of it is there");
     let payloads: Vec<&[u8]> = Records::new(&bytes, first.lsn)
         .filter_map(|entry| if let Entry::Record { payload, .. } = entry { Some(payload) } else { None })
         .collect();

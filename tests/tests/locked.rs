@@ -73,7 +73,7 @@ fn locks_of_a_file_outlive_what_the_library_does_with_it() {
     let begin = Instant::now();
     let mut at = 10;
     while files.run().so_far().checkpoints < 2 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "nothing is synced");
+        assert!(begin.elapsed() < tidewater_tests::PATIENCE, "nothing is synced");
         write(&files, number, &file, at, b"more");
         at += 4;
         std::thread::sleep(Duration::from_millis(10));

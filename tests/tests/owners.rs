@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
 use tidewater_tests::forged::{bind, forge, session, write};
@@ -102,7 +102,7 @@ impl Trial {
             let done = self.command(user, &[&["recover"], more].concat()).output().expect("it starts");
             // The last of a run's processes may just be ending.
             let is_busy = text(&done.stderr).contains("one program at a time");
-            if !is_busy || start.elapsed() > Duration::from_secs(20) {
+            if !is_busy || start.elapsed() > tidewater_tests::PATIENCE {
                 return done;
             }
         }

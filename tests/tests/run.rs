@@ -382,7 +382,7 @@ fn what_cannot_be_run_is_refused_in_words_before_anything_happens() {
     let start = Instant::now();
     let said = loop {
         let said = refused(&["--log", "x", "--quiet"], &["false"]);
-        if said.contains(BUSY) || start.elapsed() > Duration::from_secs(20) {
+        if said.contains(BUSY) || start.elapsed() > tidewater_tests::PATIENCE {
             break said;
         }
     };
@@ -496,7 +496,7 @@ fn what_cannot_be_recorded_is_said_and_real_and_a_lost_name_stops_recovery() {
         let start = Instant::now();
         loop {
             let done = recover(folder.path(), more);
-            if !text(&done.stderr).contains(BUSY) || start.elapsed() > Duration::from_secs(20) {
+            if !text(&done.stderr).contains(BUSY) || start.elapsed() > tidewater_tests::PATIENCE {
                 return done;
             }
         }
@@ -560,7 +560,7 @@ os.kill(os.getppid(), 9)";
     let start = Instant::now();
     let done = loop {
         let done = recover(folder.path(), &[]);
-        if !text(&done.stderr).contains(BUSY) || start.elapsed() > Duration::from_secs(20) {
+        if !text(&done.stderr).contains(BUSY) || start.elapsed() > tidewater_tests::PATIENCE {
             break done;
         }
     };

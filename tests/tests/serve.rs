@@ -18,8 +18,6 @@ use tidewater_wire::vfio_user::region;
 
 /// Bytes of a block of the namespaces that are written here.
 const BLOCK: usize = 4_096;
-/// How long a drive may take to end.
-const STOP_MAX: Duration = Duration::from_secs(60);
 /// What every server here is told.
 const PLAIN: [&str; 7] =
     ["serve", "--set", "serve.timing=none", "--control", "control.sock", "--namespaces", "rest:4k"];
@@ -100,7 +98,7 @@ impl Served {
     fn end(mut self) -> (ExitStatus, String) {
         let told = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill starts");
         assert!(told.success());
-        let until = Instant::now() + STOP_MAX;
+        let until = Instant::now() + tidewater_tests::PATIENCE;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("it is our child") {
                 break status;

@@ -74,7 +74,7 @@ impl Served {
 /// Attaches. Another test of this process may be between fork and exec of its device, which has a copy of the last connection until then: so long that one has
 /// not ended, and the next is turned away.
 fn attached<T, E>(attach: impl Fn() -> Result<T, E>, is_gone: impl Fn(&E) -> bool) -> Result<T, E> {
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + tidewater_tests::PATIENCE;
     loop {
         match attach() {
             Err(error) if is_gone(&error) && Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
@@ -421,7 +421,7 @@ fn files_on_a_log_in_the_window_are_recovered_by_hand() {
         loop {
             let done = tidewater_tests::run(folder.path(), &[&[verb, "--device", &target], more].concat());
             let is_busy = String::from_utf8_lossy(&done.stderr).contains("one program at a time");
-            if !is_busy || start.elapsed() > Duration::from_secs(20) {
+            if !is_busy || start.elapsed() > tidewater_tests::PATIENCE {
                 return (done.status.success(), String::from_utf8_lossy(&done.stdout).into_owned());
             }
         }

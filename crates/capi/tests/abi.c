@@ -28,7 +28,8 @@ static struct tidewater_log *open_log(const char *target, int level, struct tide
     options.level = level;
     struct tidewater_log *log;
     /* A client that has just gone may still be there for a moment. */
-    for (int i = 0; (log = tidewater_open(target, &options, found)) == NULL && (errno == EPIPE || errno == EBUSY) && i < 500; i++)
+    for (int i = 0; (log = tidewater_open(target, &options, found)) == NULL && (errno == EPIPE || errno == EBUSY)
+         && i < PATIENCE_MS / 10; i++)
         usleep(10000);
     return log;
 }
@@ -54,7 +55,8 @@ static void arguments(const char *target) {
     tidewater_options_init(&options);
     options.lane = 9;
     struct tidewater_log *log = NULL;
-    for (int i = 0; (log = tidewater_open(target, &options, NULL)) == NULL && errno == EPIPE && i < 500; i++)
+    for (int i = 0; (log = tidewater_open(target, &options, NULL)) == NULL && errno == EPIPE
+         && i < PATIENCE_MS / 10; i++)
         usleep(10000);
     CHECK(log == NULL && errno == ENODEV);
     FAILS(tidewater_append(NULL, "a", 1, NULL) == -1, EINVAL);
@@ -126,7 +128,7 @@ static void writing(struct tidewater_log *log) {
     CHECK(tidewater_wait(log, end, TIDEWATER_RING, 0) == 0 && tidewater_wait(log, end, TIDEWATER_DESTAGED, 0) == 0);
     CHECK(close(event) == 0 && close(destaged) == 0);
     FAILS(tidewater_eventfd(log, end, TIDEWATER_REMOTE_DESTAGED) == -1, ENOTSUP);
-    CHECK(tidewater_wait(log, end, TIDEWATER_RING, 10000) == 0);
+    CHECK(tidewater_wait(log, end, TIDEWATER_RING, PATIENCE_MS) == 0);
     FAILS(tidewater_wait(log, end, TIDEWATER_REMOTE_RING, 0) == -1, ENOTSUP);
     FAILS(tidewater_wait(log, -1, TIDEWATER_RING, 0) == -1, EINVAL);
     int64_t raw = tidewater_x_pwrite(log, "raw", 3, &end);
@@ -134,7 +136,7 @@ static void writing(struct tidewater_log *log) {
 
     static char bytes[1 << 16];
     CHECK(end - first < (int64_t)sizeof bytes);
-    CHECK(tidewater_x_pread(log, bytes, (size_t)(end - first), first, 1000) == end - first);
+    CHECK(tidewater_x_pread(log, bytes, (size_t)(end - first), first, PATIENCE_MS) == end - first);
     int records = 0, voids = 0;
     struct tidewater_entry entry;
     for (int64_t lsn = first; tidewater_next(bytes + (lsn - first), (size_t)(end - lsn), lsn, &entry) == 1; lsn = entry.end) {
@@ -149,7 +151,7 @@ static void writing(struct tidewater_log *log) {
     CHECK(records == 6 && voids == 1);
     FAILS(tidewater_next(bytes, sizeof bytes, -1, &entry) == -1, EINVAL);
     FAILS(tidewater_next(bytes, sizeof bytes, (1LL << 44) + 64, &entry) == -1, EINVAL);
-    CHECK(tidewater_x_pread(log, bytes, 3, raw, 1000) == 3 && memcmp(bytes, "raw", 3) == 0);
+    CHECK(tidewater_x_pread(log, bytes, 3, raw, PATIENCE_MS) == 3 && memcmp(bytes, "raw", 3) == 0);
     FAILS(tidewater_x_pread(log, bytes, 3, end, 1) == -1, ETIMEDOUT);
     CHECK(tidewater_x_pread(log, bytes, 4, raw, 1) == 3);
 
@@ -167,7 +169,7 @@ static void writing(struct tidewater_log *log) {
     while (result >= 0);
     FAILS(tidewater_append(log, large, 2000, NULL) == -1, EAGAIN);
     CHECK(tidewater_x_free(record) > 0 && tidewater_append(log, large, 2000, &end) >= 0);
-    CHECK(tidewater_wait(log, end, TIDEWATER_DESTAGED, 10000) == 0 && tidewater_trim(log, end) == 0);
+    CHECK(tidewater_wait(log, end, TIDEWATER_DESTAGED, PATIENCE_MS) == 0 && tidewater_trim(log, end) == 0);
     free(large);
     CHECK(tidewater_status(log, &status) == 0);
     if (status.oldest > 0)
@@ -183,7 +185,7 @@ static void *append_many(void *argument) {
     struct job *job = argument;
     for (int i = 0; i < 500; i++) {
         int64_t end, lsn = tidewater_append(job->log, &job->number, sizeof job->number, &end);
-        CHECK(lsn >= 0 && tidewater_wait(job->log, end, TIDEWATER_RING, 10000) == 0);
+        CHECK(lsn >= 0 && tidewater_wait(job->log, end, TIDEWATER_RING, PATIENCE_MS) == 0);
     }
     /* Messages are each thread's own. */
     FAILS(tidewater_append(job->log, NULL, 1, NULL) == -1, EINVAL);
@@ -196,7 +198,7 @@ static void count(struct tidewater_log *log, int64_t from, int *counts, int writ
     CHECK(tidewater_status(log, &status) == 0);
     size_t len = (size_t)(status.ring - from);
     char *bytes = malloc(len);
-    CHECK(tidewater_x_pread(log, bytes, len, from, 10000) == (ssize_t)len);
+    CHECK(tidewater_x_pread(log, bytes, len, from, PATIENCE_MS) == (ssize_t)len);
     struct tidewater_entry entry;
     memset(counts, 0, sizeof *counts * (size_t)writers);
     for (int64_t lsn = from; tidewater_next(bytes + (lsn - from), len - (size_t)(lsn - from), lsn, &entry) == 1; lsn = entry.end) {
@@ -283,7 +285,8 @@ static struct tidewater_files *open_files(const char *target) {
     options.level = TIDEWATER_RING;
     options.lane = 1;
     struct tidewater_files *files;
-    for (int i = 0; (files = tidewater_files_open(target, &options)) == NULL && (errno == EPIPE || errno == EBUSY) && i < 500; i++)
+    for (int i = 0; (files = tidewater_files_open(target, &options)) == NULL && (errno == EPIPE || errno == EBUSY)
+         && i < PATIENCE_MS / 10; i++)
         usleep(10000);
     CHECK(files != NULL);
     return files;
@@ -359,13 +362,14 @@ static void death(struct tidewater_log *log, pid_t device) {
     int64_t last = end, result;
     while ((result = tidewater_append(log, large, sizeof large, &end)) >= 0)
         last = end;
-    CHECK(errno == EPIPE && tidewater_wait(log, last, TIDEWATER_RING, 1000) == 0);
+    CHECK(errno == EPIPE && tidewater_wait(log, last, TIDEWATER_RING, PATIENCE_MS) == 0);
     puts("killed");
     fflush(stdout);
     CHECK(getchar() == '\n');
     struct tidewater_recovered found;
     CHECK(tidewater_reattach(log, &found) == 0 && found.tail == last && !found.is_new);
-    CHECK(tidewater_append(log, "after", 5, &end) == last && tidewater_wait(log, end, TIDEWATER_DESTAGED, 10000) == 0);
+    CHECK(tidewater_append(log, "after", 5, &end) == last
+          && tidewater_wait(log, end, TIDEWATER_DESTAGED, PATIENCE_MS) == 0);
 }
 
 int main(int argc, char **argv) {

@@ -5,6 +5,9 @@
 #include <string.h>
 #include <tidewater.h>
 
+/* Milliseconds that anything is waited for at most, on any machine: only a hang takes as long. */
+#define PATIENCE_MS 600000
+
 #define CHECK(what)                                                                                                    \
     do {                                                                                                               \
         if (!(what)) {                                                                                                 \

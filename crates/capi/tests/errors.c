@@ -22,7 +22,8 @@ static struct tidewater_log *open_log(const char *target) {
     options.level = TIDEWATER_RING;
     options.full_ms = 300;
     struct tidewater_log *log;
-    for (int i = 0; (log = tidewater_open(target, &options, NULL)) == NULL && errno == EPIPE && i < 500; i++)
+    for (int i = 0; (log = tidewater_open(target, &options, NULL)) == NULL && errno == EPIPE
+         && i < PATIENCE_MS / 10; i++)
         usleep(10000);
     return log;
 }
@@ -36,9 +37,9 @@ static void full(struct tidewater_log *log) {
     CHECK(tidewater_append(log, payload, sizeof payload, NULL) == -1 && errno == ENOSPC);
     CHECK(last > 0 && tidewater_trim(log, last / 2) == 0);
     /* What was in the ring gets out of it, and then this gets in. */
-    for (int i = 0; (result = tidewater_append(log, payload, sizeof payload, &end)) == -1 && i < 50; i++)
+    for (int i = 0; (result = tidewater_append(log, payload, sizeof payload, &end)) == -1 && i < PATIENCE_MS / 300; i++)
         CHECK(errno == ENOSPC || errno == EAGAIN);
-    CHECK(result >= last && tidewater_wait(log, end, TIDEWATER_DESTAGED, 10000) == 0);
+    CHECK(result >= last && tidewater_wait(log, end, TIDEWATER_DESTAGED, PATIENCE_MS) == 0);
 }
 
 int main(int argc, char **argv) {
@@ -61,14 +62,15 @@ int main(int argc, char **argv) {
 
     /* A tail that no writer can have published: the device marks the stream broken, and that is for good. */
     int64_t end;
-    CHECK(tidewater_append(log, "whole", 5, &end) >= 0 && tidewater_wait(log, end, TIDEWATER_DESTAGED, 10000) == 0);
+    CHECK(tidewater_append(log, "whole", 5, &end) >= 0
+          && tidewater_wait(log, end, TIDEWATER_DESTAGED, PATIENCE_MS) == 0);
     int64_t tail = end + atoll(argv[5]) + 1;
     CHECK(pwrite(ring, &tail, sizeof tail, atoll(argv[4])) == sizeof tail);
     struct tidewater_status status;
-    for (int i = 0; tidewater_status(log, &status) == 0 && !status.broken && i < 1000; i++)
+    for (int i = 0; tidewater_status(log, &status) == 0 && !status.broken && i < PATIENCE_MS / 10; i++)
         usleep(10000);
     CHECK(status.broken);
-    CHECK(tidewater_wait(log, end + 1000000, TIDEWATER_DESTAGED, 10000) == -1 && errno == EIO);
+    CHECK(tidewater_wait(log, end + 1000000, TIDEWATER_DESTAGED, PATIENCE_MS) == -1 && errno == EIO);
     /* A writer hears of it at the latest when the ring is full of what nobody takes. */
     while (tidewater_append(log, payload, sizeof payload, NULL) >= 0) {
     }

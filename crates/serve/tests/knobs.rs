@@ -7,7 +7,7 @@ mod support;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use support::{BLOCK, Drive, Host, TIME, blocks_of, setup, tiny};
+use support::{BLOCK, Drive, Host, PATIENCE, blocks_of, setup, tiny};
 use tempfile::TempDir;
 use tidewater_core::profile::{Access, Doorbells, Interrupts, Profile, Timing};
 use tidewater_serve::engine::Backing;
@@ -81,7 +81,7 @@ fn doorbells_are_mapped_polled_or_trapped() {
         assert_eq!(host.pair.messages() > messages, doorbells == Doorbells::Trapped);
         // While nothing happens: one goes to sleep again and again, or never.
         let (sleeps, time) = drive.sleeps_and_time();
-        let until = Instant::now() + TIME;
+        let until = Instant::now() + PATIENCE;
         loop {
             let (more, longer) = drive.sleeps_and_time();
             if doorbells == Doorbells::Polled {
@@ -124,8 +124,8 @@ fn interrupts_are_of_the_kind_that_was_asked_for() {
         host.nvme.client().set_events(index, &[event.as_fd()]).expect("descriptors");
         let mut pair = host.nvme.queue_pair(8, Some(0)).expect("a queue pair");
         let _ = event.read();
-        pair.run(&Sqe::flush(1).with_nsid(1), TIME).expect("a flush");
-        let until = Instant::now() + TIME;
+        pair.run(&Sqe::flush(1).with_nsid(1), PATIENCE).expect("a flush");
+        let until = Instant::now() + PATIENCE;
         while event.read().is_err() {
             assert!(Instant::now() < until, "{kind:?}: no interrupt");
         }

@@ -1,5 +1,8 @@
 //! A whole drive, firmware and image, behind the NVMe/TCP target: what our own initiator sees of it.
 
+#[path = "served/limit.rs"]
+mod limit;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -8,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use limit::PATIENCE;
 use tidewater_core::profile::{Profile, Timing, builtin};
 use tidewater_serve::engine::{Backing, Event, NamespaceSetup, SERVE_TIME, Server, Setup, TcpSetup};
 use tidewater_serve::nvme_tcp::initiator::{Controller, Error, Host, Queue, Transfer, discover};
@@ -22,7 +27,7 @@ const BLOCK: usize = 4_096;
 
 fn host() -> Host {
     let name = Nqn::new("nqn.2026-01.io.example:host").unwrap();
-    Host { time_out: Duration::from_secs(20), ..Host::new(name, [3; 16]) }
+    Host { time_out: PATIENCE, ..Host::new(name, [3; 16]) }
 }
 
 /// A drive that is served on a thread.
@@ -81,7 +86,7 @@ impl Drive {
             let server = Server::start(setup, &mut said).unwrap();
             server.run(&mut said).unwrap();
         });
-        let (address, name) = told.recv_timeout(Duration::from_secs(60)).expect("the drive is ready within a minute");
+        let (address, name) = told.recv_timeout(PATIENCE).expect("the drive is ready");
         Drive { address, subsystem: Nqn::new(&name).unwrap(), stop, thread: Some(thread) }
     }
 
@@ -236,14 +241,13 @@ fn hosts_that_leave_in_the_middle_free_their_controllers() {
     let drive = Drive::start(tiny(), Backing::Memory, folder.path());
     // More than there are controllers for.
     for round in 0..40_u64 {
-        let mut tries = 0;
+        let begin = Instant::now();
         let mut controller = loop {
             match Controller::connect(drive.address, &host(), &drive.subsystem) {
                 Ok(controller) => break controller,
-                Err(Error::Status(..)) if tries < 200 => std::thread::sleep(Duration::from_millis(10)),
+                Err(Error::Status(..)) if begin.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
                 Err(error) => panic!("{error}"),
             }
-            tries += 1;
         };
         controller.enable().unwrap();
         let mut queue = controller.queue(1, 32).unwrap();
@@ -312,7 +316,7 @@ impl Raw {
 
     /// Waits for CSTS.RDY.
     fn is_ready(&mut self, ready: bool) -> bool {
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             if self.property(0x7777, property::CSTS) & 1 == u64::from(ready) {
                 return true;
@@ -333,7 +337,7 @@ fn an_identifier_that_is_used_again_behind_a_reset_keeps_nothing_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let drive = Drive::start(tiny(), Backing::Memory, folder.path());
     let stream = TcpStream::connect(drive.address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut raw = Raw(stream);
     let ask = IcReq { alignment: 0, header_digest: false, data_digest: false, r2t_max_zero_based: 0 };
     raw.send(&[(Pdu::IcReq(ask), &[])]);
@@ -458,7 +462,7 @@ fn a_log_is_appended_to_and_read_over_a_connection() {
         let data = log[offset..offset + bytes].to_vec();
         queue.call(append.emit(0), Transfer::Out(data)).unwrap().good().unwrap();
         offset += bytes;
-        let wait = IoCommand::WaitCredit { lane: 0, offset: offset as u64, timeout_ns: 5_000_000_000 };
+        let wait = IoCommand::WaitCredit { lane: 0, offset: offset as u64, timeout_ns: PATIENCE.as_nanos() as u64 };
         queue.call(wait.emit(0), Transfer::None).unwrap().good().unwrap();
     }
     let stale = IoCommand::Append { lane: 0, epoch: tidewater_wire::vendor::Epoch(epoch.0 + 256), offset: 0, bytes: 4 };

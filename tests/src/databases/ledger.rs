@@ -124,7 +124,7 @@ impl Ledger {
     pub fn wait(&self, more: u64, time: Duration) -> bool {
         let (begin, before) = (Instant::now(), self.acknowledged());
         while self.acknowledged() < before + more {
-            if begin.elapsed() > Duration::from_secs(30) {
+            if begin.elapsed() > crate::PATIENCE {
                 return false;
             }
             std::thread::sleep(Duration::from_micros(200));

@@ -18,13 +18,9 @@ pub mod rocksdb;
 pub mod sqlite;
 pub mod witness;
 
+use crate::PATIENCE;
 pub use ledger::{Contents, Ledger, Row, Verdict};
 use process::User;
-
-/// How long a server may take until it answers: it may have a log to recover.
-pub const START_MAX: Duration = Duration::from_secs(60);
-/// How long it may take to end in order.
-pub const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// What a commit of the database waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,7 +305,7 @@ pub(crate) fn patiently<T>(
         if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
             return Err(format!("{name} ended with {status}: {}", place.said(name)));
         }
-        if begin.elapsed() > START_MAX {
+        if begin.elapsed() > PATIENCE {
             process::kill_tree(&[child.id()]);
             let _ = child.wait();
             return Err(format!("{name} does not answer ({why}): {}", place.said(name)));
@@ -325,7 +321,7 @@ pub(crate) fn ended_well(child: &mut Child, place: &Place, name: &str) -> Result
         match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => return Err(format!("{name} ended with {status}: {}", place.said(name))),
-            None if begin.elapsed() > STOP_MAX => {
+            None if begin.elapsed() > PATIENCE => {
                 process::kill_tree(&[child.id()]);
                 let _ = child.wait();
                 return Err(format!("{name} does not end: {}", place.said(name)));

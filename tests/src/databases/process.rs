@@ -112,7 +112,7 @@ pub fn gone(processes: &[u32]) {
         }
     };
     while processes.iter().any(lives) {
-        assert!(begin.elapsed() < Duration::from_secs(30), "processes {processes:?} outlive SIGKILL");
+        assert!(begin.elapsed() < crate::PATIENCE, "processes {processes:?} outlive SIGKILL");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

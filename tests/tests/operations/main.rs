@@ -26,7 +26,7 @@ use model::{Call, Model, Name, Operation};
 const DEVICE: &str = "vfio-user:../f0.sock";
 const WAITS: &[&str] = &["--set", "fast.on_wrap=wait-for-trim"];
 /// What is there once everything has been done.
-const TIME: Duration = Duration::from_secs(120);
+const TIME: Duration = tidewater_tests::PATIENCE;
 
 /// What happens to a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

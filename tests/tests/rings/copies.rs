@@ -6,7 +6,9 @@ use nix::sys::signal::Signal;
 use tidewater_client::live::{Level, LiveError, Log, Options};
 use tidewater_tests::ring::{Device, RING};
 
-use super::{COPY, TIME, folder, numbers, payload, ring_level, signal};
+use tidewater_tests::PATIENCE;
+
+use super::{COPY, folder, numbers, payload, ring_level, signal};
 
 #[test]
 fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() {
@@ -24,11 +26,11 @@ fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() 
         while end - begin < RING / 2 {
             let written = log.append(&[&payload(number)]).expect("there is room");
             if number % 3 != 0 {
-                log.wait(written.end, Level::Destaged, Duration::from_secs(5)).expect("nobody else is needed");
+                log.wait(written.end, Level::Destaged, PATIENCE).expect("nobody else is needed");
             }
             (number, end) = (number + 1, written.end);
         }
-        log.wait(end, Level::Destaged, Duration::from_secs(5)).expect("nobody else is needed");
+        log.wait(end, Level::Destaged, PATIENCE).expect("nobody else is needed");
         drop(log);
         device = device.restart_without_ring(COPY);
         let errors = device.errors();
@@ -38,7 +40,7 @@ fn what_a_copy_has_is_destaged_without_the_device_and_goes_into_the_next_ring() 
         assert_eq!(numbers(&log, begin, end), ((first..number).collect(), 0), "{round}");
         // The next round goes on behind what the device has taken, too.
         let written = log.append(&[&payload(number)]).expect("there is room");
-        log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+        log.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
         log.trim(begin).expect("the device has it");
         (number, begin) = (number + 1, written.end);
     }
@@ -49,7 +51,7 @@ fn threads_that_wait_for_destaged_share_the_copy_and_all_of_it_comes_back() {
     const THREADS: u64 = 4;
     let folder = folder();
     let device = Device::start(folder.path(), COPY);
-    let log = Log::open(&device.target(), Options { full: TIME, ..ring_level() }).expect("it lends its ring");
+    let log = Log::open(&device.target(), Options { full: PATIENCE, ..ring_level() }).expect("it lends its ring");
     let ends = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
@@ -58,7 +60,7 @@ fn threads_that_wait_for_destaged_share_the_copy_and_all_of_it_comes_back() {
                     (0..250)
                         .map(|i| {
                             let written = log.append(&[&payload(thread * 250 + i)]).expect("there is room");
-                            log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+                            log.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
                             written.end
                         })
                         .max()
@@ -85,11 +87,11 @@ fn a_copy_that_is_another_one_is_not_relied_on() {
     let device = Device::start(folder.path(), COPY);
     let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
     let append = |number: u64| log.append(&[&payload(number)]).expect("there is room").end;
-    log.wait(append(0), Level::Destaged, TIME).expect("it is synced");
+    log.wait(append(0), Level::Destaged, PATIENCE).expect("it is synced");
     device.kill();
     // What only the old copy has is not lost: the ring is there, and the device syncs it.
     let last = append(1);
-    log.wait(last, Level::Destaged, TIME).expect("nobody else is needed");
+    log.wait(last, Level::Destaged, PATIENCE).expect("nobody else is needed");
     std::fs::remove_file(folder.path().join("copy")).expect("it was there");
     let device = Device::start(folder.path(), COPY);
     log.reconnect().expect("the ring is the same");
@@ -97,14 +99,14 @@ fn a_copy_that_is_another_one_is_not_relied_on() {
     let wait = log.wait(append(2), Level::Destaged, Duration::from_millis(30));
     assert!(matches!(wait, Err(LiveError::TimedOut { .. })), "the device has to do it: {wait:?}");
     signal(&device, Signal::SIGCONT);
-    log.wait(append(3), Level::Destaged, TIME).expect("it is synced");
+    log.wait(append(3), Level::Destaged, PATIENCE).expect("it is synced");
     drop(log);
     // A device without a copy is no worse than it was.
     device.kill();
     let device = Device::start(folder.path(), &[]);
     let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
     assert_eq!(numbers(&log, 0, last), (vec![0, 1], 0));
-    log.wait(log.append(&[&payload(4)]).expect("there is room").end, Level::Destaged, TIME).expect("it is synced");
+    log.wait(log.append(&[&payload(4)]).expect("there is room").end, Level::Destaged, PATIENCE).expect("it is synced");
     drop(log);
     device.kill();
     // Another drive's is refused, in words.

@@ -15,11 +15,10 @@ use tidewater_client::live::{Level, LiveError, Log, Options, WriteBack};
 use tidewater_client::{End, Entry, Records};
 use tidewater_serve::vfio_user::client::Client;
 use tidewater_tests::ring::{Device, RING};
-use tidewater_tests::{run, run_well};
+use tidewater_tests::{PATIENCE, run, run_well};
 use tidewater_wire::vendor::{ControlPage, LanePage, RING_FILE_BAR2, RingLanePage};
 use tidewater_wire::vfio_user::region;
 
-const TIME: Duration = Duration::from_secs(20);
 /// What has the ring's copy on a disk.
 const COPY: &[&str] = &["--ring-copy", "copy"];
 
@@ -45,7 +44,7 @@ fn payload(number: u64) -> Vec<u8> {
 /// The numbers of the records of the log between two offsets, each of which must be whole; and how many void ones are between them.
 fn numbers(log: &Log, from: u64, to: u64) -> (Vec<u64>, usize) {
     let mut bytes = vec![0; (to - from) as usize];
-    log.x_pread(from, &mut bytes, TIME).unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
+    log.x_pread(from, &mut bytes, PATIENCE).unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
     let (mut numbers, mut voids) = (Vec::new(), 0);
     let mut records = Records::new(&bytes, from);
     for entry in records.by_ref() {
@@ -90,14 +89,14 @@ fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
     for number in 1..6_000 {
         last = writer.append(&payload(number)).expect("the device makes room");
     }
-    log.wait(last.end, Level::Destaged, TIME).expect("it is synced");
+    log.wait(last.end, Level::Destaged, PATIENCE).expect("it is synced");
     let status = log.status();
     assert!(status.destaged >= last.end && status.ring == last.end && status.open && !status.broken, "{status:?}");
     let from = log.status().device.expect("it is there").lane[0].readable;
     assert!(from > 0 && last.end - from > 4 * RING, "the log's ring of pages has wrapped: {from} {}", last.end);
     // Reading may begin inside of a record: the first whole one is found.
     let mut bytes = vec![0; (last.end - from) as usize];
-    log.x_pread(from, &mut bytes, TIME).expect("all of it is there");
+    log.x_pread(from, &mut bytes, PATIENCE).expect("all of it is there");
     let found: Vec<u64> = Records::new(&bytes, from)
         .filter_map(|entry| match entry {
             Entry::Record { payload, .. } => Some(u64::from_le_bytes(payload[..8].try_into().expect("8 bytes"))),
@@ -107,14 +106,14 @@ fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
     let expected: Vec<u64> = (6_000 - found.len() as u64..6_000).collect();
     assert_eq!(found, expected);
     assert!(
-        matches!(log.x_pread(0, &mut bytes[..64], TIME), Err(LiveError::Released { .. })),
+        matches!(log.x_pread(0, &mut bytes[..64], PATIENCE), Err(LiveError::Released { .. })),
         "the oldest is overwritten"
     );
     log.trim(last.end).expect("it is trimmed");
     assert!(log.status().device.expect("it is there").lane[0].readable > from);
     let too_long = writer.append(&vec![0; RING as usize]).expect_err("more than a ring");
     assert_eq!(too_long.errno(), nix::errno::Errno::EINVAL as i32);
-    let remote = log.wait(last.end, Level::RemoteRing, TIME).expect_err("there are no replicas");
+    let remote = log.wait(last.end, Level::RemoteRing, PATIENCE).expect_err("there are no replicas");
     assert!(remote.to_string().contains("not available"), "{remote}");
 }
 
@@ -135,7 +134,7 @@ fn stream_of(write_back: WriteBack) -> Vec<u8> {
             }
             let written = log.append(&[one, two, three]).expect("there is room");
             let mut bytes = vec![0; written.end as usize - stream.len()];
-            log.x_pread(stream.len() as u64, &mut bytes, TIME).expect("it is in the ring");
+            log.x_pread(stream.len() as u64, &mut bytes, PATIENCE).expect("it is in the ring");
             let mut records = Records::new(&bytes, stream.len() as u64);
             let found = records.find_map(|entry| match entry {
                 Entry::Record { lsn, payload, .. } => Some((lsn, payload.to_vec())),
@@ -177,7 +176,7 @@ fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
         let error = loop {
             match writer.append(&payload(number)) {
                 Ok(written) => {
-                    log.wait(written.end, Level::Ring, TIME).expect("one writer has nobody to wait for");
+                    log.wait(written.end, Level::Ring, PATIENCE).expect("one writer has nobody to wait for");
                     (number, credited) = (number + 1, written.end);
                 }
                 Err(error) => break error,
@@ -191,12 +190,12 @@ fn a_device_that_is_killed_loses_nothing_and_its_client_goes_on_meanwhile() {
         device = Device::start(folder.path(), &[]);
         let found = log.reattach().expect("the next device takes the ring up");
         assert_eq!((found.tail, found.is_new), (credited, false));
-        log.wait(credited, Level::Destaged, TIME).expect("it takes what the ring holds");
+        log.wait(credited, Level::Destaged, PATIENCE).expect("it takes what the ring holds");
         let readable = log.status().device.expect("it is there").lane[0].readable;
         let (found, voids) = {
             let start = from.max(readable);
             let mut bytes = vec![0; (credited - start) as usize];
-            log.x_pread(start, &mut bytes, TIME).expect("all of it is there");
+            log.x_pread(start, &mut bytes, PATIENCE).expect("all of it is there");
             let mut found = Vec::new();
             let mut voids = 0;
             for entry in Records::new(&bytes, start) {
@@ -233,7 +232,7 @@ fn child_that_appends() {
                 for i in 0.. {
                     let number = i * 4 + thread;
                     let written = writer.append(&payload(number)).expect("the device makes room");
-                    log.wait(written.end, Level::Ring, TIME).expect("others finish too");
+                    log.wait(written.end, Level::Ring, PATIENCE).expect("others finish too");
                     let mut line = [0; 24];
                     line[..8].copy_from_slice(&number.to_le_bytes());
                     line[8..16].copy_from_slice(&written.lsn.to_le_bytes());
@@ -260,7 +259,7 @@ fn a_client_that_is_killed_amid_its_records_leaves_those_that_it_was_told_of() {
             .expect("it starts");
         let start = Instant::now();
         while std::fs::metadata(folder.path().join("appended")).map_or(0, |about| about.len()) < 24 * 50 {
-            assert!(start.elapsed() < TIME, "it appends nothing");
+            assert!(start.elapsed() < PATIENCE, "it appends nothing");
             std::thread::sleep(Duration::from_millis(2));
         }
         std::thread::sleep(Duration::from_millis(3 * round));
@@ -286,7 +285,7 @@ fn a_client_that_is_killed_amid_its_records_leaves_those_that_it_was_told_of() {
         numbers(&log, first.expect("some are there"), tail);
         let next = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
         assert_eq!(next.lsn, tail);
-        log.wait(next.end, Level::Destaged, TIME).expect("nothing is in the way");
+        log.wait(next.end, Level::Destaged, PATIENCE).expect("nothing is in the way");
     }
 }
 
@@ -300,7 +299,7 @@ fn opened_after_another(target: &str) -> Log {
     loop {
         match Log::open(target, ring_level()) {
             Ok(log) => return log,
-            Err(error) => assert!(start.elapsed() < TIME, "{error}"),
+            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -318,7 +317,7 @@ fn a_record_that_is_given_up_is_a_void_one_and_what_is_behind_it_stays() {
     let waited = log.wait(behind.end, Level::Ring, Duration::from_millis(5)).expect_err("a record before it is open");
     assert_eq!(waited.errno(), nix::errno::Errno::ETIMEDOUT as i32);
     drop(begun);
-    log.wait(behind.end, Level::Ring, TIME).expect("nothing is before it any more");
+    log.wait(behind.end, Level::Ring, PATIENCE).expect("nothing is before it any more");
     assert_eq!(numbers(&log, begins, behind.end), (vec![5], 1));
     let mut begun = log.begin(payload(6).len() as u32).expect("there is room");
     begun.fill(0, &payload(6)[..20]);
@@ -329,9 +328,9 @@ fn a_record_that_is_given_up_is_a_void_one_and_what_is_behind_it_stays() {
     let raw = one.x_pwrite(b"raw bytes").expect("there is room");
     let next = one.append(&payload(7)).expect("there is room");
     assert_eq!((raw.lsn, next.lsn), (written.end, written.end + 64));
-    log.wait(next.end, Level::Destaged, TIME).expect("it is synced");
+    log.wait(next.end, Level::Destaged, PATIENCE).expect("it is synced");
     let mut bytes = [0; 9];
-    log.x_pread(raw.lsn, &mut bytes, TIME).expect("it is there");
+    log.x_pread(raw.lsn, &mut bytes, PATIENCE).expect("it is there");
     assert_eq!(&bytes, b"raw bytes");
 }
 
@@ -353,12 +352,12 @@ fn a_hole_of_a_dead_writer_is_sealed() {
     let (log, found) = loop {
         match Log::open_telling(&device.target(), ring_level()) {
             Ok(opened) => break opened,
-            Err(error) => assert!(start.elapsed() < TIME, "{error}"),
+            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(2));
     };
     assert_eq!((found.tail, found.records, found.sealed), (behind.end, 1, 1));
-    log.wait(behind.end, Level::Destaged, TIME).expect("it is synced");
+    log.wait(behind.end, Level::Destaged, PATIENCE).expect("it is synced");
     assert_eq!(numbers(&log, begins, behind.end), (vec![9], 1));
 }
 
@@ -376,7 +375,7 @@ fn a_lane_that_breaks_its_credit_is_marked_and_no_other() {
     let two = Log::open(&target, ring_level()).expect("it lends its ring, too");
     let mut writer = one.writer().expect("a slot");
     let written = writer.append(&payload(1)).expect("there is room");
-    one.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+    one.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
     // A tail that falls is no change; one beyond the ring breaks the stream.
     set_word(folder.path(), 0, LanePage::TAIL_OFFSET, 1);
     std::thread::sleep(Duration::from_millis(50));
@@ -384,16 +383,16 @@ fn a_lane_that_breaks_its_credit_is_marked_and_no_other() {
     set_word(folder.path(), 0, LanePage::TAIL_OFFSET, written.end + RING + 1);
     let start = Instant::now();
     while !one.status().broken {
-        assert!(start.elapsed() < TIME, "nobody looks");
+        assert!(start.elapsed() < PATIENCE, "nobody looks");
         std::thread::sleep(Duration::from_millis(1));
     }
     let status = one.status().device.expect("it is there").status;
     assert!(status.is_broken(0) && !status.is_broken(1), "{status}");
-    let error = one.wait(u64::MAX, Level::Destaged, TIME).expect_err("the stream is broken");
+    let error = one.wait(u64::MAX, Level::Destaged, PATIENCE).expect_err("the stream is broken");
     assert_eq!(error.errno(), nix::errno::Errno::EIO as i32);
     // The other function goes on, and so does the other lane of this one.
     let written = two.writer().expect("a slot").append(&payload(2)).expect("there is room");
-    two.wait(written.end, Level::Destaged, TIME).expect("it is another function's");
+    two.wait(written.end, Level::Destaged, PATIENCE).expect("it is another function's");
     assert!(!two.status().broken);
     drop(writer);
     drop(one);
@@ -401,11 +400,11 @@ fn a_lane_that_breaks_its_credit_is_marked_and_no_other() {
     let lane1 = loop {
         match Log::open(&device.target(), Options { lane: 1, ..ring_level() }) {
             Ok(log) => break log,
-            Err(error) => assert!(start.elapsed() < TIME, "{error}"),
+            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
         }
     };
     let written = lane1.writer().expect("a slot").append(&payload(3)).expect("there is room");
-    lane1.wait(written.end, Level::Destaged, TIME).expect("it is another lane");
+    lane1.wait(written.end, Level::Destaged, PATIENCE).expect("it is another lane");
 }
 
 #[test]
@@ -414,14 +413,14 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
     let device = Device::start(folder.path(), &[]);
     let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
     let written = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
-    log.wait(written.end, Level::Destaged, TIME).expect("it is synced");
+    log.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
     let whole = std::fs::read(folder.path().join("ring")).expect("it is a file");
     // Truncated under the device: it goes on, without the ring. (The client's process would end when it touches the ring: it does not.)
     let file = OpenOptions::new().write(true).open(folder.path().join("ring")).expect("it is a file");
     file.set_len(8192).expect("its owner may");
     let start = Instant::now();
     while !device.errors().contains("was truncated") {
-        assert!(start.elapsed() < TIME, "nobody looks: {}", device.errors());
+        assert!(start.elapsed() < PATIENCE, "nobody looks: {}", device.errors());
         std::thread::sleep(Duration::from_millis(5));
     }
     std::mem::forget(log);
@@ -470,13 +469,13 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
 fn a_place_of_a_persistent_ring_is_used_again_once_its_copy_is_synced() {
     let folder = folder();
     let device = Device::start(folder.path(), &["--ring-persistent"]);
-    let options = Options { level: Some(Level::Ring), full: TIME, ..Options::default() };
+    let options = Options { level: Some(Level::Ring), full: PATIENCE, ..Options::default() };
     let mut log = Log::open(&device.target(), options).unwrap();
     let mut writer = log.writer().unwrap();
     let mut end = 0;
     for number in 0..1500 {
         end = writer.append(&payload(number)).unwrap().end;
-        log.wait(end, Level::Ring, TIME).unwrap();
+        log.wait(end, Level::Ring, PATIENCE).unwrap();
         // A loss of power now leaves the ring, and of the image what was synced: nobody asked for a sync, and none of these bytes is missing.
         let synced = log.status().destaged;
         assert!(
@@ -493,7 +492,7 @@ fn a_place_of_a_persistent_ring_is_used_again_once_its_copy_is_synced() {
     let mut writer = log.writer().unwrap();
     for number in 1500..1600 {
         end = writer.append(&payload(number)).unwrap().end;
-        log.wait(end, Level::Ring, TIME).unwrap();
+        log.wait(end, Level::Ring, PATIENCE).unwrap();
         assert!(log.status().destaged + RING >= end);
     }
     drop(device);
@@ -534,7 +533,7 @@ fn what_is_left_in_a_ring_and_not_needed_is_never_taken_and_the_stream_goes_on()
         }
         // What somebody waits for is taken all the same.
         let tail = log.tail();
-        log.wait(tail, Level::Destaged, TIME).expect("it is synced");
+        log.wait(tail, Level::Destaged, PATIENCE).expect("it is synced");
         let left = numbers(&log, skipped, tail).0;
         drop(log);
         let device = if arguments == COPY {
@@ -576,7 +575,7 @@ fn a_device_that_stops_for_a_while_has_not_gone_and_nobody_waits_longer_than_the
         assert!(asks.join().expect("it asks"), "it answers late");
     });
     let end = log.append(&[&payload(2)]).expect("there is room again").end;
-    log.wait(end, Level::Destaged, TIME).expect("it is synced");
+    log.wait(end, Level::Destaged, PATIENCE).expect("it is synced");
 }
 
 #[test]
@@ -596,7 +595,7 @@ fn every_process_hears_that_a_log_is_to_be_trimmed() {
     assert!(matches!(again, LiveError::Untrimmed), "{again}");
     log.trim(log.tail() / 2).expect("the device has it");
     let end = joined.append(&[&[7; 2000]]).expect("there is room again").end;
-    log.wait(end, Level::Destaged, TIME).expect("it is synced");
+    log.wait(end, Level::Destaged, PATIENCE).expect("it is synced");
 }
 
 #[test]
@@ -607,7 +606,7 @@ fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
         let device = Device::start(folder.path(), &["--set", &memory]);
         let mut log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
         let synced = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
-        log.wait(synced.end, Level::Destaged, TIME).expect("it is synced");
+        log.wait(synced.end, Level::Destaged, PATIENCE).expect("it is synced");
         run_well(folder.path(), &["fault", "power-cut", "--off", "20ms", "--control", "control.sock"]);
         let start = Instant::now();
         let error = loop {
@@ -625,7 +624,7 @@ fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
         assert_eq!(found.is_new, !survives);
         assert!(found.tail >= synced.end, "{found:?}");
         let next = log.writer().expect("a slot").append(&payload(3)).expect("there is room");
-        log.wait(next.end, Level::Destaged, TIME).expect("it is synced");
+        log.wait(next.end, Level::Destaged, PATIENCE).expect("it is synced");
         assert_eq!(numbers(&log, synced.lsn, synced.end), (vec![1], 0));
     }
 }
@@ -633,7 +632,7 @@ fn a_loss_of_power_inside_leaves_the_ring_as_its_memory_is() {
 #[test]
 fn a_drive_that_is_not_paced_lets_nobody_wait_for_its_flash() {
     let folder = folder();
-    // Paced, the model takes a second for each few pages, of which there are dozens.
+    // Paced, the model takes a second for each few pages, of which there are dozens: more than 20 s.
     let device = Device::start(folder.path(), &["--set", "nand.program_time=1s", "--set", "fast.energy=100"]);
     let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
     let mut writer = log.writer().expect("a slot");
@@ -641,7 +640,7 @@ fn a_drive_that_is_not_paced_lets_nobody_wait_for_its_flash() {
     for number in 0..4_000 {
         writer.append(&payload(number)).expect("the device makes room");
     }
-    assert!(log.status().ring > 20 * RING && start.elapsed() < TIME, "{:?}", start.elapsed());
+    assert!(log.status().ring > 20 * RING && start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 /// The one seam (rule 3 of the design): the same stores, each a message or none, leave the same log.
@@ -670,7 +669,7 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
                 match Client::connect(&socket) {
                     Ok(client) => break client,
                     // The one before has just gone.
-                    Err(error) => assert!(start.elapsed() < TIME, "{error}"),
+                    Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
                 }
             };
             let credit_at = ControlPage::lane_offset(0) as u64;
@@ -690,16 +689,16 @@ fn a_store_trace_leaves_the_same_bytes_and_tail_trapped_and_mapped() {
             let start = Instant::now();
             while credit < at {
                 credit = client.read_u64(region::BAR2, credit_at).expect("it is there");
-                assert!(start.elapsed() < TIME, "{credit} of {at}");
+                assert!(start.elapsed() < PATIENCE, "{credit} of {at}");
             }
         }
         // Killed, both of them.
         let device = Device::start(folder.path(), &room);
         let log = Log::open(&device.target(), ring_level()).expect("it lends its ring");
         let tail = log.status().ring;
-        log.wait(tail, Level::Destaged, TIME).expect("it is synced");
+        log.wait(tail, Level::Destaged, PATIENCE).expect("it is synced");
         let mut bytes = vec![0; tail as usize];
-        log.x_pread(0, &mut bytes, TIME).expect("all of it is there");
+        log.x_pread(0, &mut bytes, PATIENCE).expect("all of it is there");
         bytes
     };
     let (trapped, mapped) = (left(false), left(true));
@@ -717,7 +716,7 @@ fn a_run_with_a_mapped_ring_is_the_same_run_again() {
     for number in 0..600 {
         end = writer.append(&payload(number)).expect("the device makes room").end;
     }
-    log.wait(end, Level::Destaged, TIME).expect("it is synced");
+    log.wait(end, Level::Destaged, PATIENCE).expect("it is synced");
     drop(writer);
     drop(log);
     run_well(folder.path(), &["status", "--control", "control.sock"]);

@@ -2,6 +2,7 @@
 //! gets in and goes on.
 
 use crate::hostile::{roomy, still_works};
+use crate::limit::PATIENCE;
 use crate::mock::{BLOCK, Mock, Served, VENDOR_SILENT, host, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use std::time::Instant;
@@ -11,9 +12,6 @@ use tidewater_serve::nvme_tcp::{Options, Target};
 use tidewater_wire::fabrics::{self, CONTROLLER_ANY, Connect, ConnectData, DISCOVERY_NQN, DataPointer, Fabrics};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::nvme_tcp::Pdu;
-
-/// How long anything here may take on a busy machine.
-const TIME: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn name(text: &str) -> fabrics::Nqn {
     crate::mock::nqn(&format!("nqn.2026-01.io.example:{text}"))
@@ -70,7 +68,7 @@ impl Bench {
         let host = std::thread::spawn(move || host(address));
         let begin = Instant::now();
         while !host.is_finished() {
-            assert!(begin.elapsed() < TIME, "{:?}", self.target.statistics());
+            assert!(begin.elapsed() < PATIENCE, "{:?}", self.target.statistics());
             self.turn();
         }
         host.join().unwrap()
@@ -304,7 +302,7 @@ fn a_host_that_takes_a_little_now_and_then_is_given_up() {
     });
     let begin = Instant::now();
     while bench.target.statistics().commands < 18 {
-        assert!(begin.elapsed() < TIME, "{:?}", bench.target.statistics());
+        assert!(begin.elapsed() < PATIENCE, "{:?}", bench.target.statistics());
         bench.turn();
     }
     for _ in 0..10 {

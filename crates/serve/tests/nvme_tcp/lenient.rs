@@ -2,6 +2,7 @@
 //! again, no name.
 
 use crate::hostile::still_works;
+use crate::limit::PATIENCE;
 use crate::mock::{ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_SILENT, host, nqn, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use tidewater_serve::nvme_tcp::initiator::{Controller, Transfer, discover};
@@ -176,7 +177,7 @@ fn a_connect_waits_for_what_the_queue_has_left() {
     let begin = std::time::Instant::now();
     // Connect, Property Set, Connect, Connect.
     while target.statistics().commands < 4 || !host.is_finished() {
-        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{:?}", target.statistics());
+        assert!(begin.elapsed() < PATIENCE, "{:?}", target.statistics());
         target.poll(now, &mut mock);
         target.flush();
     }
@@ -250,7 +251,7 @@ fn a_tls_hello_is_named_once_in_a_while() {
         hosts.push(raw);
         let now = tidewater_base::Instant::ZERO + tidewater_base::Duration::from_ms(1_000 * seconds);
         while target.statistics().fatal < hosts.len() as u64 {
-            assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", target.statistics());
+            assert!(start.elapsed() < PATIENCE, "{:?}", target.statistics());
             target.poll(now, &mut mock);
             target.flush();
         }

@@ -1,5 +1,6 @@
 //! Both sides as they should be: every way of moving data, in every framing, and ends of every kind.
 
+use crate::limit::PATIENCE;
 use crate::mock::{
     ASYNC_EVENT_REQUEST, BLOCK, SUBSYSTEM, Served, VENDOR_READ_BACKWARDS, VENDOR_READ_FAILS, VENDOR_RESETS,
     VENDOR_SILENT, host, nqn, options, subsystem,
@@ -35,11 +36,11 @@ fn read(queue: &mut Queue, block: u64, blocks: usize) -> Vec<u8> {
     queue.call(sqe, Transfer::In((blocks * BLOCK) as u32)).unwrap().good().unwrap().data
 }
 
-/// Until it holds, or ten seconds.
+/// Until it holds.
 fn eventually(mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < until, "it does not come to hold within ten seconds");
+        assert!(Instant::now() < until, "it does not come to hold");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -3,6 +3,8 @@
 mod crowds;
 mod hostile;
 mod lenient;
+#[path = "../served/limit.rs"]
+mod limit;
 mod loopback;
 mod mock;
 mod patience;

@@ -1,5 +1,6 @@
 //! A subsystem that is only what a target can see of one: registers, an array of blocks, and a bit of Identify.
 
+use crate::limit::PATIENCE;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub fn subsystem() -> Nqn {
 }
 
 pub fn host() -> Host {
-    Host { time_out: std::time::Duration::from_secs(10), ..Host::new(nqn("nqn.2026-01.io.example:host"), [7; 16]) }
+    Host { time_out: PATIENCE, ..Host::new(nqn("nqn.2026-01.io.example:host"), [7; 16]) }
 }
 
 pub fn options() -> Options {

@@ -1,6 +1,7 @@
 //! Hosts that keep the target waiting, or come in numbers: each that has nothing to wait for is given up, and the others go on.
 
 use crate::hostile::{roomy, still_works};
+use crate::limit::PATIENCE;
 use crate::mock::{BLOCK, Mock, Served, host, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
 use nix::sys::resource::{Resource, setrlimit};
@@ -109,7 +110,7 @@ fn half_a_handshake_half_a_pdu_and_half_a_transfer_come_to_an_end() {
     for (i, (_, raw)) in patient.iter_mut().enumerate() {
         assert_eq!(raw.receive(), Reply::End, "{i}");
     }
-    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     // Whoever is in the middle of nothing stays.
     std::thread::sleep(Duration::from_millis(2_500));
     let (_admin, mut quiet) = quiet;

@@ -1,9 +1,9 @@
 //! A host that sends whatever it likes, byte by byte.
 
+use crate::limit::PATIENCE;
 use crate::mock::{nqn, subsystem};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 use tidewater_wire::fabrics::{
     CONTROLLER_ANY, Connect, ConnectData, DataPointer, Fabrics, PropertySet, Response, property,
 };
@@ -46,8 +46,8 @@ impl Raw {
     fn over(stream: TcpStream) -> Raw {
         stream.set_nodelay(true).unwrap();
         // Whatever takes longer is a hang.
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Raw { stream, framing: Framing::default() }
     }
 

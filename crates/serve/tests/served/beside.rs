@@ -1,6 +1,6 @@
 //! A remote host that does not send what it is asked for, beside another one and beside a function of vfio-user.
 
-use crate::support::{BLOCK, Drive, Host, TIME, setup, tiny};
+use crate::support::{BLOCK, Drive, Host, PATIENCE, setup, tiny};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ use tidewater_wire::nvme_tcp::{CommonHeader, DataPdu, Framing, IcReq, Pdu, Recei
 const READS: u32 = 300;
 /// Bytes of a write that the hostile host does not send.
 const WITHHELD: u32 = 4_096;
+/// How long the hostile host keeps still before it is given up: what a read must not wait for.
+const STILL: Duration = Duration::from_secs(30);
 
 /// One queue of a host that sends PDUs as it likes.
 struct Raw(TcpStream);
@@ -25,7 +27,7 @@ impl Raw {
     fn connect(address: SocketAddr, subsystem: &Nqn, controller: u16, queue: u16) -> (Raw, u16) {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(TIME)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut raw = Raw(stream);
         let ask = IcReq { alignment: 0, header_digest: false, data_digest: false, r2t_max_zero_based: 0 };
         raw.send(&Pdu::IcReq(ask), &[]);
@@ -155,7 +157,7 @@ fn a_host_that_withholds_data_stops_no_other() {
         let subsystem = Nqn::new(&name).unwrap();
         let mut function = Host::attach(&drive, 0);
         let remote = initiator::Host {
-            time_out: TIME,
+            time_out: PATIENCE,
             ..initiator::Host::new(Nqn::new("nqn.2026-01.io.example:good").unwrap(), [3; 16])
         };
         let mut controller = Controller::connect(address, &remote, &subsystem).unwrap();
@@ -176,7 +178,7 @@ fn a_host_that_withholds_data_stops_no_other() {
             );
         }
         let longest = beside.0.1.max(beside.1.1);
-        assert!(longest < TIME / 2, "a read took {longest:?}");
+        assert!(longest < STILL / 2, "a read took {longest:?}");
         drop(hostile);
         drop((queue, controller, function));
         drive.stop();

@@ -1,6 +1,6 @@
 //! Doorbells in memory, queues in the controller's memory, and many queue pairs.
 
-use crate::support::{BLOCK, Drive, Host, TIME, blocks_of, setup, tiny};
+use crate::support::{BLOCK, Drive, Host, PATIENCE, blocks_of, setup, tiny};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidewater_base::Rng;
@@ -37,7 +37,7 @@ fn rounds(number: u64, seed: u64, doorbells: Doorbells) {
             std::hint::spin_loop();
         }
         let begin = Instant::now();
-        host.pair.run(&sqe, TIME).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        host.pair.run(&sqe, PATIENCE).unwrap_or_else(|error| panic!("round {round}: {error}"));
         match begin.elapsed().as_millis() {
             50..185 => slow += 1,
             185.. => late += 1,
@@ -95,9 +95,9 @@ fn many_queues(shadow: bool) {
                     let data = blocks_of(first, 8, id << 32 | round);
                     buffer.write(0, &data);
                     let len = data.len() as u64;
-                    pair.run(&buffer.attach(Sqe::write(1, first, 7).with_nsid(1), len), TIME).expect("a write");
+                    pair.run(&buffer.attach(Sqe::write(1, first, 7).with_nsid(1), len), PATIENCE).expect("a write");
                     buffer.write(0, &vec![0; data.len()]);
-                    pair.run(&buffer.attach(Sqe::read(2, first, 7).with_nsid(1), len), TIME).expect("a read");
+                    pair.run(&buffer.attach(Sqe::read(2, first, 7).with_nsid(1), len), PATIENCE).expect("a read");
                     let mut found = vec![0; data.len()];
                     buffer.read(0, &mut found);
                     assert!(found == data, "queue {id}, round {round}");
@@ -146,7 +146,7 @@ fn doorbells_that_only_messages_reach_are_heard() {
                     assert!(host.pair.submit(&read.with_dword(0, read.dwords()[0] & 0xFFFF | cid << 16)));
                 }
                 host.pair.ring().expect("doorbells");
-                let until = Instant::now() + TIME;
+                let until = Instant::now() + PATIENCE;
                 let mut taken = 0;
                 while taken < 50 {
                     assert!(Instant::now() < until, "{taken} of 50 commands");
@@ -178,7 +178,7 @@ fn full_queues_are_worked_off() {
             host.pair.ring().expect("a doorbell");
             let begin = Instant::now();
             while !under_way.is_empty() {
-                assert!(begin.elapsed() < TIME, "{} commands are missing", under_way.len());
+                assert!(begin.elapsed() < PATIENCE, "{} commands are missing", under_way.len());
                 while let Some(cqe) = host.pair.poll() {
                     assert!(cqe.status.is_success(), "{cqe:?}");
                     let place = under_way.iter().position(|cid| *cid == cqe.cid).expect("completed once");
@@ -242,7 +242,7 @@ fn queues_in_the_controllers_memory_work() {
                     assert!(cqe.status.is_success() && u64::from(cqe.cid) == round, "{cqe:?}");
                     break;
                 }
-                assert!(begin.elapsed() < TIME, "no completion in round {round}");
+                assert!(begin.elapsed() < PATIENCE, "no completion in round {round}");
             }
             client.write(region::BAR0, doorbell(2, 1), &next.to_le_bytes()).expect("a doorbell");
             drop(client);
@@ -260,7 +260,7 @@ fn a_queue_pair_can_go_to_another_thread() {
     let mut pair: QueuePair = pair;
     for _ in 0..20 {
         pair = std::thread::spawn(move || {
-            pair.run(&Sqe::flush(1).with_nsid(1), TIME).expect("a flush");
+            pair.run(&Sqe::flush(1).with_nsid(1), PATIENCE).expect("a flush");
             pair
         })
         .join()

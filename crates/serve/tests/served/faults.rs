@@ -1,6 +1,6 @@
 //! Faults that the user injects through the control socket, and what the device tells of itself.
 
-use crate::support::{BLOCK, Drive, Host, TIME, blocks_of, setup, tiny};
+use crate::support::{BLOCK, Drive, Host, PATIENCE, blocks_of, setup, tiny};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -78,10 +78,7 @@ fn a_completion_that_is_delayed_comes_when_it_was_asked_to() {
             let begin = Instant::now();
             host.read(0, BLOCK);
             let took = begin.elapsed();
-            assert!(took >= delay && took < delay + Duration::from_secs(5), "{timing:?}, {delay:?}: {took:?}");
-            let begin = Instant::now();
-            host.read(0, BLOCK);
-            assert!(begin.elapsed() < delay.max(Duration::from_secs(2)));
+            assert!(took >= delay && took < PATIENCE, "{timing:?}, {delay:?}: {took:?}");
         }
     }
 }
@@ -104,7 +101,7 @@ fn a_delayed_completion_comes_while_others_go_on() {
             if let Some(cqe) = slow.poll() {
                 break cqe;
             }
-            assert!(begin.elapsed() < TIME, "{timing:?}: {others} others, and never the delayed one");
+            assert!(begin.elapsed() < PATIENCE, "{timing:?}: {others} others, and never the delayed one");
             host.run(Sqe::flush(1)).expect("a flush");
             others += 1;
         };
@@ -125,13 +122,14 @@ fn completions_are_lost_and_come_twice() {
             assert!(host.pair.submit(&Sqe::flush(cid).with_nsid(1)));
         }
         host.pair.ring().expect("a doorbell");
-        let come = poll_for(&mut host.pair, TIME).expect("the third");
+        let come = poll_for(&mut host.pair, PATIENCE).expect("the third");
         assert_eq!(come.cid, 52);
         assert!(poll_for(&mut host.pair, Duration::from_millis(50)).is_none());
         drive.ask(&Request::FaultDuplicate { function: 0, count: 1 });
         assert!(host.pair.submit(&Sqe::flush(53).with_nsid(1)));
         host.pair.ring().expect("a doorbell");
-        let twice = [poll_for(&mut host.pair, TIME), poll_for(&mut host.pair, TIME)].map(|cqe| cqe.expect("twice").cid);
+        let twice =
+            [poll_for(&mut host.pair, PATIENCE), poll_for(&mut host.pair, PATIENCE)].map(|cqe| cqe.expect("twice").cid);
         assert_eq!(twice, [53, 53]);
         assert!(poll_for(&mut host.pair, Duration::from_millis(50)).is_none());
         host.pair.ring().expect("a doorbell");
@@ -150,7 +148,7 @@ fn after_a_fatal_status_nothing_completes_until_a_reset() {
         let (mut host, mut other) = (Host::attach(&drive, 0), Host::attach(&drive, 1));
         host.write(0, &blocks_of(0, 8, 3));
         drive.ask(&Request::FaultFatal { function: 0 });
-        let until = Instant::now() + TIME;
+        let until = Instant::now() + PATIENCE;
         while host.register(offset::CSTS).expect("CSTS") & 2 == 0 {
             assert!(Instant::now() < until, "CSTS.CFS is not set");
         }
@@ -224,7 +222,7 @@ fn a_stuck_shutdown_does_not_keep_the_device_from_ending() {
         }
         let begin = Instant::now();
         drive.stop();
-        assert!(begin.elapsed() < TIME);
+        assert!(begin.elapsed() < PATIENCE);
     }
 }
 
@@ -236,7 +234,7 @@ fn a_link_that_is_lost_takes_the_client_away_and_no_data() {
     for round in 0..10 {
         host.write(round * 8, &blocks_of(round * 8, 8, round + 1));
         drive.ask(&Request::LinkLoss { function: 0 });
-        let until = Instant::now() + TIME;
+        let until = Instant::now() + PATIENCE;
         while host.register(offset::CSTS).is_ok() {
             assert!(Instant::now() < until, "the client is still there");
         }
@@ -248,7 +246,7 @@ fn a_link_that_is_lost_takes_the_client_away_and_no_data() {
     }
     assert!(drive.try_ask(&Request::LinkLoss { function: 2 }).expect_err("no function").contains("no function 2"));
     drop(other);
-    let until = Instant::now() + TIME;
+    let until = Instant::now() + PATIENCE;
     while drive.count("attached_functions") != 1 {
         assert!(Instant::now() < until);
     }

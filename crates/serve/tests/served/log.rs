@@ -1,7 +1,7 @@
 //! The fast side's log over the ends of a drive: stopped, killed, and without power. What was acknowledged is there, byte for byte, and the
 //! log goes on behind it.
 
-use crate::support::{BLOCK, Drive, Host, TIME, serve_in_child, setup, spawn_server};
+use crate::support::{BLOCK, Drive, Host, PATIENCE, serve_in_child, setup, spawn_server};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use std::io::Read;
@@ -269,7 +269,7 @@ fn kills(test: &str, timing: Timing, partial_after: &str, seed: u64, lives: u64)
             });
             let begin = Instant::now();
             while store(&mut host.nvme.client(), &mut known, &mut rng, 50).is_ok() {
-                assert!(begin.elapsed() < TIME, "it does not die");
+                assert!(begin.elapsed() < PATIENCE, "it does not die");
             }
         });
         let status = process.wait().expect("it has ended");
@@ -340,7 +340,7 @@ fn store_and_wait(host: &mut Host, known: &mut Known) -> Cqe {
         if let Some(cqe) = host.pair.poll() {
             return cqe;
         }
-        assert!(begin.elapsed() < TIME, "the wait does not end");
+        assert!(begin.elapsed() < PATIENCE, "the wait does not end");
     }
 }
 
@@ -485,7 +485,7 @@ fn a_sanitize_leaves_nothing_in_a_persistent_memory_region() {
         );
         host.set_register(offset::PMRCTL, 0);
         host.nvme.admin(sanitize).expect("it begins");
-        let until = Instant::now() + TIME;
+        let until = Instant::now() + PATIENCE;
         // Reads are refused for as long as it runs.
         while host.try_read(0, BLOCK).is_err() {
             assert!(Instant::now() < until, "it does not end");

@@ -1,6 +1,6 @@
 //! The log of the fast side, read with block commands.
 
-use crate::support::{BLOCK, Drive, Host, TIME, setup, tiny};
+use crate::support::{BLOCK, Drive, Host, PATIENCE, setup, tiny};
 use std::time::Instant;
 use tidewater_core::profile::Timing;
 use tidewater_core::subsystem::namespaces::NAMESPACES_MAX;
@@ -38,7 +38,7 @@ fn what_is_destaged_is_a_namespace_that_only_reads() {
 
     host.nsid = NAMESPACES_MAX + 1;
     assert_eq!(host.blocks() as usize * BLOCK, 1 << 20);
-    let until = Instant::now() + TIME;
+    let until = Instant::now() + PATIENCE;
     // A page that has waited long enough goes before it is full: how many there are depends on the machine.
     let mut read = Vec::new();
     for number in 0u64.. {

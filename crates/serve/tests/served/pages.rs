@@ -1,6 +1,6 @@
 //! Doorbells that a host stores into the mapped page of BAR0.
 
-use crate::support::{BLOCK, Drive, Host, TIME, blocks_of, setup, tiny};
+use crate::support::{BLOCK, Drive, Host, PATIENCE, blocks_of, setup, tiny};
 use std::time::Instant;
 use tempfile::TempDir;
 use tidewater_core::profile::Timing;
@@ -36,7 +36,7 @@ fn errors(host: &mut Host) -> u64 {
 }
 
 fn wait_for_errors(host: &mut Host, count: u64) {
-    let until = Instant::now() + TIME;
+    let until = Instant::now() + PATIENCE;
     loop {
         let found = errors(host);
         assert!(found <= count, "{found} errors, for {count} doorbells that were wrong");
@@ -63,7 +63,7 @@ fn a_page_holds_nothing_of_queues_that_are_gone() {
     let Host { mut nvme, mut pair, buffer, .. } = host;
     let sqe = buffer.attach(Sqe::read(1, 0, 0).with_nsid(1), BLOCK as u64);
     for round in 0..10 {
-        pair.run(&sqe, TIME).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        pair.run(&sqe, PATIENCE).unwrap_or_else(|error| panic!("round {round}: {error}"));
         let words = [false, true].map(|completion| page.load_u32(doorbell(1, completion)));
         assert_eq!(words, [Some(1); 2], "round {round}");
         nvme.delete(pair).expect("it is deleted");
@@ -143,6 +143,6 @@ fn messages_and_mapped_doorbells_keep_their_order() {
         let client = |value: u16| host.nvme.client().write(region::CONFIG, 4, &value.to_le_bytes()).expect("a message");
         client(2);
         client(6);
-        host.pair.run(&sqe, TIME).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        host.pair.run(&sqe, PATIENCE).unwrap_or_else(|error| panic!("round {round}: {error}"));
     }
 }

@@ -1,6 +1,9 @@
 //! A device that is served on a thread of this process, and a host that drives it.
 #![allow(dead_code, reason = "each of the tests that use this uses a part of it")]
 
+#[path = "limit.rs"]
+mod limit;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -18,8 +21,8 @@ use tidewater_serve::vfio_user::client::{Client, ClientError};
 use tidewater_wire::nvme::{Cqe, DsmRange, Sqe};
 use tidewater_wire::vfio_user::region;
 
-/// How long a host waits for a command: long, for busy machines.
-pub const TIME: Duration = Duration::from_secs(20);
+pub use limit::PATIENCE;
+
 /// Bytes of a block of the namespaces made here.
 pub const BLOCK: usize = 512;
 /// Bytes of the largest transfer of the small drive.
@@ -80,7 +83,7 @@ impl Drive {
         });
         let mut notes = Vec::new();
         let ready = loop {
-            match told.recv_timeout(Duration::from_secs(60)) {
+            match told.recv_timeout(PATIENCE) {
                 Ok(Event::Ready(ready)) => break ready,
                 Ok(event) => notes.push(format!("{event:?}")),
                 Err(_) => panic!("it is not served: {:?}", thread.join().expect("no panic")),
@@ -104,7 +107,7 @@ impl Drive {
 
     /// The client of a function.
     pub fn client(&self, function: usize) -> Client {
-        let until = Instant::now() + TIME;
+        let until = Instant::now() + PATIENCE;
         loop {
             match Client::connect(&self.ready.vfio_user[function]) {
                 Ok(client) => return client,
@@ -135,7 +138,7 @@ impl Drive {
 
     /// Waits until it is in this state.
     pub fn wait_for(&self, state: &str) {
-        let until = Instant::now() + TIME;
+        let until = Instant::now() + PATIENCE;
         while self.ask(&Request::Status)["state"] != state {
             assert!(Instant::now() < until, "it is not {state}: {:?}", self.ask(&Request::Status));
             std::thread::sleep(Duration::from_millis(1));
@@ -208,7 +211,7 @@ impl Host {
     }
 
     pub fn run(&mut self, sqe: Sqe) -> Result<Cqe, NvmeError> {
-        self.pair.run(&sqe.with_nsid(self.nsid), TIME)
+        self.pair.run(&sqe.with_nsid(self.nsid), PATIENCE)
     }
 
     /// Runs a command with `len` bytes of the buffer as its data.

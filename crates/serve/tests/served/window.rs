@@ -1,6 +1,6 @@
 //! The byte window of a served drive: its commands and stores, and what is left of it over stops, kills and losses of power.
 
-use crate::support::{BLOCK, Drive, Host, TIME, setup};
+use crate::support::{BLOCK, Drive, Host, PATIENCE, setup};
 use crate::support::{kill_after, spawn_server};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -556,7 +556,7 @@ fn kills(test: &str, timing: Timing, seed: u64, lives: u64) {
         kill_after(&mut process, Duration::from_micros(rng.below(30_000)), || {
             let begin = Instant::now();
             while model.step(&mut host, &mut rng).is_ok() {
-                assert!(begin.elapsed() < TIME, "it does not die");
+                assert!(begin.elapsed() < PATIENCE, "it does not die");
             }
         });
         let status = process.wait().expect("it has ended");
@@ -705,7 +705,7 @@ fn a_drive_with_both_byte_sides_keeps_both_over_stops_and_power_cuts() {
             window[at..at + 8].copy_from_slice(&(round << 32 | step).to_le_bytes());
             host.nvme.client().write(region::BAR2, BOTH + at as u64, &window[at..at + 8]).expect("a store");
             let credit = ControlPage::lane_offset(0) as u64;
-            let until = Instant::now() + TIME;
+            let until = Instant::now() + PATIENCE;
             while host.nvme.client().read_u64(region::BAR2, credit).expect("credit") < stored {
                 assert!(Instant::now() < until, "{stored} bytes are not credited");
             }

@@ -10,7 +10,7 @@ use tidewater_serve::engine::Backing;
 use tidewater_wire::nvme::register::offset as register;
 use tidewater_wire::vfio_user::{DmaAccess, DmaMap, Header, RegionAccess, Version, command, region};
 
-use crate::drive::{BLOCK, Drive, Host, setup, tiny};
+use crate::drive::{BLOCK, Drive, Host, PATIENCE, setup, tiny};
 use crate::support::Raw;
 
 /// Reads in a measurement.
@@ -119,7 +119,7 @@ fn keeps_its_share(hostile: Hostile) {
     profile.host.outstanding_max = 256;
     let drive = Drive::start(&setup(profile, folder.path(), Backing::Memory, 2));
     let mut host = Host::attach(&drive, 1);
-    let (alone, _) = measure(&mut host, Duration::from_secs(60));
+    let (alone, _) = measure(&mut host, PATIENCE);
     let (stop, asked) = (AtomicBool::new(false), AtomicU32::new(0));
     let most = 6 * alone + Duration::from_secs(5);
     std::thread::scope(|scope| {
@@ -128,7 +128,7 @@ fn keeps_its_share(hostile: Hostile) {
                 hostile.stay(&drive, &stop, &asked);
             }
         });
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         while asked.load(Ordering::Relaxed) == 0 {
             assert!(Instant::now() < until, "the device has not asked for memory");
             std::thread::yield_now();
@@ -140,7 +140,7 @@ fn keeps_its_share(hostile: Hostile) {
         while asked.load(Ordering::Relaxed) < first + 4 {
             longest = longest.max(measure(&mut host, most).1);
             rounds += 1;
-            assert!(begin.elapsed() < Duration::from_secs(60), "it is not asked any more");
+            assert!(begin.elapsed() < PATIENCE, "it is not asked any more");
         }
         stop.store(true, Ordering::Relaxed);
         let share = begin.elapsed() / rounds;

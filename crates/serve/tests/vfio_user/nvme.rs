@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tidewater_serve::vfio_user::client::Client;
@@ -10,10 +10,9 @@ use tidewater_serve::vfio_user::client::nvme::{Nvme, NvmeError, QueuePair};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vfio_user::{IrqIndex, region};
 
+use crate::drive::PATIENCE;
 use crate::support::eventually;
 use crate::trial::{BLOCKS, Trial, VECTORS};
-
-const TIME: Duration = Duration::from_secs(5);
 
 fn start(trial: &Trial) -> Nvme {
     let client = Client::connect(&trial.path()).expect("a client");
@@ -29,16 +28,17 @@ fn exercise(nvme: &mut Nvme, pair: &mut QueuePair) {
         out.write(0, &data);
         let slba = round * 9;
         let zero_based = (blocks - 1) as u16;
-        pair.run(&out.attach(Sqe::write(round as u16, slba, zero_based), blocks * 4096), TIME).expect("a write");
-        let cqe =
-            pair.run(&back.attach(Sqe::read(!round as u16, slba, zero_based), blocks * 4096), TIME).expect("a read");
+        pair.run(&out.attach(Sqe::write(round as u16, slba, zero_based), blocks * 4096), PATIENCE).expect("a write");
+        let cqe = pair
+            .run(&back.attach(Sqe::read(!round as u16, slba, zero_based), blocks * 4096), PATIENCE)
+            .expect("a read");
         assert_eq!((cqe.cid, cqe.sq_id), (!round as u16, pair.id()));
         let mut read = vec![0; data.len()];
         back.read(0, &mut read);
         assert_eq!(read, data, "round {round}");
     }
-    pair.run(&Sqe::flush(1), TIME).expect("a flush");
-    let beyond = pair.run(&back.attach(Sqe::read(2, BLOCKS, 0), 4096), TIME);
+    pair.run(&Sqe::flush(1), PATIENCE).expect("a flush");
+    let beyond = pair.run(&back.attach(Sqe::read(2, BLOCKS, 0), 4096), PATIENCE);
     assert!(matches!(beyond, Err(NvmeError::Status(Status::LBA_OUT_OF_RANGE))), "{beyond:?}");
 }
 
@@ -83,7 +83,7 @@ fn an_engine_that_sleeps_is_woken_by_a_doorbell() {
     for _ in 0..3 {
         eventually("the engine's sleep", || trial.sleeping.load(Ordering::SeqCst));
         let before = pair.messages();
-        pair.run(&Sqe::flush(7), TIME).expect("a flush");
+        pair.run(&Sqe::flush(7), PATIENCE).expect("a flush");
         assert!(pair.messages() > before, "it was woken by a message");
     }
 }
@@ -107,9 +107,9 @@ fn completions_raise_the_interrupt_of_their_queue() {
     nvme.client().set_events(IrqIndex::MsiX, &fds).expect("descriptors");
     let mut pair = nvme.queue_pair(16, Some(3)).expect("a queue pair");
     for _ in 0..5 {
-        pair.run(&Sqe::flush(1), TIME).expect("a flush");
+        pair.run(&Sqe::flush(1), PATIENCE).expect("a flush");
     }
-    let until = Instant::now() + TIME;
+    let until = Instant::now() + PATIENCE;
     let mut count = 0;
     while count < 5 {
         assert!(Instant::now() < until, "{count} interrupts");
@@ -125,12 +125,12 @@ fn the_next_driver_finds_the_data_of_the_last() {
         let mut nvme = start(&trial);
         let data = nvme.buffer(4096).expect("memory");
         let mut pair = nvme.queue_pair(8, None).expect("a queue pair");
-        pair.run(&data.attach(Sqe::read(1, 5, 0), 4096), TIME).expect("a read");
+        pair.run(&data.attach(Sqe::read(1, 5, 0), 4096), PATIENCE).expect("a read");
         let mut byte = [0];
         data.read(4095, &mut byte);
         assert_eq!(byte, [round]);
         data.write(4095, &[round + 1]);
-        pair.run(&data.attach(Sqe::write(2, 5, 0), 4096), TIME).expect("a write");
+        pair.run(&data.attach(Sqe::write(2, 5, 0), 4096), PATIENCE).expect("a write");
         // It goes without a word.
     }
 }
@@ -196,7 +196,7 @@ fn what_the_transport_alone_carries() {
                 assert_eq!(cqe.status, Status::SUCCESS);
                 done += 1;
             }
-            assert!(begin.elapsed() < Duration::from_secs(60), "{done} of {total}");
+            assert!(begin.elapsed() < PATIENCE, "{done} of {total}");
         }
         let rate = f64::from(total) / begin.elapsed().as_secs_f64();
         println!("{rate:.0} reads of 4 KiB per second, {} messages, mapped: {mapped}", pair.messages());

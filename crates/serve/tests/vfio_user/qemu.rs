@@ -4,12 +4,13 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidewater_serve::vfio_user::{DmaError, Reached};
 use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 
+use crate::drive::PATIENCE;
 use crate::trial::Trial;
 
 /// Where the function is on the bus: device 4.
@@ -113,7 +114,7 @@ impl Machine {
 
     /// Waits until a word of memory is as it should be.
     fn wait(&mut self, what: &str, at: u64, is: impl Fn(u32) -> bool) {
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + PATIENCE;
         loop {
             let value = self.readl(at);
             if is(value) {
@@ -190,7 +191,7 @@ fn qemu_drives_the_function_and_its_interrupts() {
         // A machine reset takes everything back to the start.
         machine.ask("outb 0xcf9 2");
         machine.ask("outb 0xcf9 6");
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + PATIENCE;
         while machine.config_read(4) & 6 != 0 {
             assert!(Instant::now() < until, "the machine does not reset");
         }
@@ -210,7 +211,7 @@ fn qemu_that_shares_no_memory_is_asked_for_it_by_messages() {
     let mut bytes = [0; 4];
     assert_eq!(trial.memory.read(DATA, &mut bytes), Err(DmaError::ByMessage { address: DATA }));
     let connection = trial.connection.lock().expect("no test panics with the lock").clone().expect("a connection");
-    let time = Duration::from_secs(5);
+    let time = PATIENCE;
     connection.read(DATA, &mut bytes, time).expect("its memory");
     assert_eq!(&bytes, b"tide");
     let pattern: Vec<u8> = (0..3_000_000u32).map(|at| (at % 253) as u8).collect();

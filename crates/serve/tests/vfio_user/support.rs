@@ -17,6 +17,8 @@ use tidewater_serve::vfio_user::{
 };
 use tidewater_wire::vfio_user::{Area, Header, Version, command, region};
 
+use crate::drive::PATIENCE;
+
 /// Bytes of BAR0 of the plain function.
 pub const BAR0_SIZE: u64 = 0x4000;
 /// Bytes of BAR2, all of them shared.
@@ -132,7 +134,7 @@ impl Bench {
 
     /// The connection, once the function knows of it.
     pub fn connection(&self) -> Arc<Connection> {
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + PATIENCE;
         loop {
             let connection = self.plain.connection.lock().expect("no test panics with the lock").clone();
             if let Some(connection) = connection {
@@ -144,12 +146,12 @@ impl Bench {
     }
 }
 
-/// Waits for something, for five seconds.
+/// Waits for something.
 pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + PATIENCE;
     while !is() {
         assert!(Instant::now() < until, "{what} did not happen");
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -160,7 +162,7 @@ impl Raw {
     /// Connected, without a version.
     pub fn connect(bench: &Bench) -> Raw {
         let stream = UnixStream::connect(&bench.path).expect("the server listens");
-        stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         Raw(stream)
     }
 

@@ -15,6 +15,8 @@ use tidewater_wire::nvme::{Cqe, Sqe, Status};
 use tidewater_wire::pci::{ConfigSpace, Options};
 use tidewater_wire::vfio_user::region;
 
+use crate::drive::PATIENCE;
+
 /// MSI-X vectors.
 pub const VECTORS: u16 = 5;
 /// Bytes of a block.
@@ -52,7 +54,7 @@ impl Trial {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options { vectors: VECTORS, msi: true, ..Options::default() };
         let waker = Arc::new(Waker::new().expect("a waker"));
-        let (slot, mailbox) = mailbox(Arc::clone(&waker), 64, Duration::from_secs(2));
+        let (slot, mailbox) = mailbox(Arc::clone(&waker), 64, PATIENCE);
         let pci = Pci::new(&options, slot);
         let memory = Arc::new(memory);
         let size = ConfigSpace::new(&options).bar_bytes(0);
