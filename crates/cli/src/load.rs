@@ -6,7 +6,7 @@ use crate::trace;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tidewater_base::Duration;
-use tidewater_core::ftl;
+use tidewater_core::device;
 use tidewater_core::profile::Profile;
 use tidewater_report::record::{self, WorkloadKind};
 use tidewater_report::units;
@@ -118,7 +118,7 @@ fn open_traces(inputs: &[Input], given: &args::Load, profile: &Profile) -> Resul
     if let Some(all) = extent
         && usable(profile).is_none()
         && !reader.compact
-        && ftl::plan(profile, all).is_err()
+        && device::plan(profile, all).is_err()
     {
         reader.compact = true;
         (traces, extent) = read_all(inputs, &reader)?;
@@ -231,7 +231,7 @@ fn open_job(spec: &JobSpec, text: &str, given: &args::Load, profile: &Profile, s
 fn usable(profile: &Profile) -> Option<u64> {
     match (profile.drive.capacity, profile.nand.blocks_per_plane) {
         (0, 0) => None,
-        (0, _) => ftl::plan(profile, 0).ok().map(|plan| plan.units * u64::from(profile.ftl.unit_size)),
+        (0, _) => device::plan(profile, 0).ok().map(|plan| plan.units * u64::from(profile.ftl.unit_size)),
         (capacity, _) => Some(capacity),
     }
 }

@@ -3,10 +3,10 @@
 //! The rooms, as data flows: [`host`] (queues and commands), [`buffer`] (write buffer, read cache), [`ftl`] (where pages
 //! go), [`flash`] (when dies and channels work), over a `tidewater_nand::Medium`. [`device`] wires them together, and
 //! [`drive`] is the one loop that runs a device, under any clock.
+mod block;
 pub mod buffer;
-mod commands;
+pub mod content;
 pub mod cost;
-mod destage;
 pub mod device;
 pub mod drive;
 pub mod events;
@@ -15,11 +15,13 @@ pub mod flash;
 pub mod ftl;
 pub mod host;
 pub mod host_memory;
+pub mod layout;
 pub mod memory;
+pub mod owner;
 pub mod power;
 pub mod profile;
+pub mod saved;
 pub mod subsystem;
-mod translate;
 pub mod window;
 
 pub use device::{Device, Input, Options, Output, SetupError};

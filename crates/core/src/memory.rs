@@ -26,6 +26,12 @@ impl Use {
     pub const ALL: [Use; 6] =
         [Use::WriteBuffer, Use::ReadCache, Use::MapCache, Use::FastRing, Use::IntakeQueue, Use::BaBuffer];
 
+    /// Whether it goes over the link unit by unit where its memory is the host's. Others are modelled by a latency and a
+    /// bandwidth there.
+    pub const fn is_carried(self) -> bool {
+        matches!(self, Use::WriteBuffer | Use::ReadCache | Use::MapCache)
+    }
+
     /// What it needs of its memory.
     pub const fn needs(self) -> Needs {
         match self {
@@ -478,7 +484,7 @@ fn place_one(
         notes.push(Note { placed, downgrade: false, text });
     }
     if memory.kind == MemoryKind::Host {
-        let text = if crate::host_memory::carries(placed) {
+        let text = if placed.is_carried() {
             format!(
                 "[memory.{name}] is there only while the host lends it; until then the drive does without. Which unit of it is good the \
                  drive knows from a directory in memory of its own, which no [memory] is charged for"

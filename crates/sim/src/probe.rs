@@ -3,7 +3,8 @@
 
 use crate::host_memory::{LentMemory, settle};
 use tidewater_base::{Duration, Instant};
-use tidewater_core::device::{Input, Output, PAST};
+use tidewater_core::content::PAST;
+use tidewater_core::device::{Input, Output};
 use tidewater_core::host::Submission;
 use tidewater_core::profile::{MemoryKind, Profile};
 use tidewater_core::{Device, Options};

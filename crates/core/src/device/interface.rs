@@ -1,9 +1,9 @@
-//! What crosses the border of a device: inputs, outputs, and where content is.
+//! What crosses the border of a device: inputs and outputs.
 
+use crate::content::Whereabouts;
 use crate::fast::{Content, LogPage, Place};
 use crate::host::{Completion, Submission};
 use crate::host_memory::{Access, Answer, Lending, Ticket};
-use tidewater_nand::Block;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::Epoch;
@@ -221,54 +221,4 @@ pub enum Output {
         /// Where the bytes of a data frame are.
         from: Option<Place>,
     },
-}
-
-/// Where the content of a logical page is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
-    /// Nowhere: never written, or deallocated. It reads as zeroes.
-    Zeroes,
-    /// Lost to a flash error; a read of it fails.
-    Lost,
-    /// In the write buffer.
-    Buffered {
-        /// Its version.
-        version: u64,
-    },
-    /// In the controller's memory, on its way to flash.
-    Staged {
-        /// Its version.
-        version: u64,
-    },
-    /// In host memory, where a read of it found it good.
-    Host {
-        /// Its version.
-        version: u64,
-        /// The access that found it ([`Access::serial`]).
-        serial: u64,
-    },
-    /// On flash.
-    Flash {
-        /// Its version.
-        version: u64,
-        /// The block.
-        at: Block,
-        /// The page of the block.
-        page: u32,
-        /// The unit of the page.
-        unit: u32,
-    },
-}
-
-impl Whereabouts {
-    /// The version that is there.
-    pub fn version(self) -> Option<u64> {
-        match self {
-            Whereabouts::Zeroes | Whereabouts::Lost => None,
-            Whereabouts::Buffered { version }
-            | Whereabouts::Staged { version }
-            | Whereabouts::Host { version, .. }
-            | Whereabouts::Flash { version, .. } => Some(version),
-        }
-    }
 }

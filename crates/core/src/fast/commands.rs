@@ -1,10 +1,10 @@
 //! Commands of the fast side: vendor specific ones (`wire::vendor`), and the log pages that tell how it is doing. A front end
 //! brings each with its data, as a capsule, and carries the reply.
 
-use super::flow::LOG_OWNER;
 use super::{Content, Fast, Function, Lane, Setup, bar, pages::LbaRing, status};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane as event_lane};
+use crate::owner::Owner;
 use tidewater_base::Duration;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Sqe, Status};
@@ -17,8 +17,6 @@ use tidewater_wire::vendor::{
 const TIME_MAX_NS: u64 = 50 * 86_400 * 1_000_000_000;
 /// Commands that may wait at once, in equal shares of the functions; one more is told to come again.
 const WAITS_MAX: usize = 256;
-/// Set beside [`LOG_OWNER`] in the owner of a flash read for Read Log; the wait's place is in the bits below.
-pub(crate) const LOG_READ: u32 = LOG_OWNER | 1 << 30;
 /// Get Log Page (NVMe Base 1.4, 5.14).
 const GET_LOG_PAGE: u8 = 0x02;
 /// Invalid Log Page (figure 126).
@@ -311,7 +309,7 @@ impl<M: Medium> Device<M> {
             lpns.push(f.log.lpn(number));
             at = page.end();
         }
-        let owner = LOG_READ | place as u32;
+        let owner = Owner::LogRead(place as u32);
         let (reads, failed) = match self.ftl.read(self.now, &mut self.events, lpns.into_iter(), owner) {
             Ok(reads) => (reads, false),
             Err(reads) => (reads, true),
@@ -323,8 +321,7 @@ impl<M: Medium> Device<M> {
     }
 
     /// A flash read for Read Log is done.
-    pub(crate) fn on_log_read(&mut self, owner: u32, uncorrectable: bool) {
-        let place = (owner & !LOG_READ) as usize;
+    pub(crate) fn on_log_read(&mut self, place: usize, uncorrectable: bool) {
         if let What::Flash { reads, failed, .. } = &mut self.fast.waits[place].what {
             *reads -= 1;
             *failed |= uncorrectable;

@@ -4,28 +4,16 @@ use super::transport::{self, Transport};
 use super::{Content, ControlBlock, Fast, Function, LbaRing, LogPage, LogRemains, Refusal, bar};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane as event_lane};
+use crate::owner::{LOG_NUMBER_BITS, Owner};
 use crate::profile::{OnWrap, Release};
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
 use tidewater_wire::vendor::LANES_MAX;
 
-/// Set in the owner of a unit that is a page of the log: function in bits 26 to 29, page number in the bits below.
-pub(crate) const LOG_OWNER: u32 = 1 << 31;
-const NUMBER_BITS: u32 = 26;
-
-fn owner(function: usize, number: u64) -> u32 {
-    LOG_OWNER | (function as u32) << NUMBER_BITS | number as u32 & ((1 << NUMBER_BITS) - 1)
-}
-
-/// The function whose page an owner stands for.
-fn function_of(owner: u32) -> usize {
-    (owner >> NUMBER_BITS & 0xf) as usize
-}
-
-/// The number of the page that an owner stands for: the first with its low bits that is not settled.
-fn page_number(log: &LbaRing, owner: u32) -> u64 {
-    let low = (1u64 << NUMBER_BITS) - 1;
-    log.settled() + (u64::from(owner).wrapping_sub(log.settled()) & low)
+/// The number of the page of which an owner keeps the low bits: the first with these bits that is not settled.
+fn page_number(log: &LbaRing, number: u32) -> u64 {
+    let low = (1u64 << LOG_NUMBER_BITS) - 1;
+    log.settled() + (u64::from(number).wrapping_sub(log.settled()) & low)
 }
 
 impl<M: Medium> Device<M> {
@@ -215,7 +203,8 @@ impl<M: Medium> Device<M> {
         let (lpn, epoch) = (f.log.lpn(number), f.epoch());
         // Nobody waits for the bytes to leave the memory, but they take its bandwidth.
         self.memories[self.fast.port].read_behind(self.now, len);
-        page.sequence = self.ftl.write_log(self.now, &mut self.events, lpn, page.version(), owner(function, number));
+        page.sequence =
+            self.ftl.write_log(self.now, &mut self.events, lpn, page.version(), Owner::log_page(function, number));
         let f = &mut self.fast.functions[function];
         f.log.set_sequence(number, page.sequence);
         if self.options.stamps {
@@ -282,10 +271,11 @@ impl<M: Medium> Device<M> {
             return;
         }
         let mut touched = 0u32;
-        for &owner in self.ftl.owners_of_row(row) {
-            let function = function_of(owner);
+        for owner in self.ftl.owners_of_row(row) {
+            let Owner::Log { function, number } = owner else { continue };
+            let function = usize::from(function);
             let Function { log, lanes, .. } = &mut self.fast.functions[function];
-            log.load(page_number(log, owner), |page| lanes[usize::from(page.lane)].free_until(page.end()));
+            log.load(page_number(log, number), |page| lanes[usize::from(page.lane)].free_until(page.end()));
             touched |= 1 << function;
         }
         for function in (0..self.fast.functions.len()).filter(|f| touched >> f & 1 == 1) {
@@ -294,10 +284,9 @@ impl<M: Medium> Device<M> {
     }
 
     /// A page of the log is on flash.
-    pub(crate) fn on_page_destaged(&mut self, owner: u32) {
-        let function = function_of(owner);
+    pub(crate) fn on_page_destaged(&mut self, function: usize, number: u32) {
         let Function { log, lanes, .. } = &mut self.fast.functions[function];
-        let number = page_number(log, owner);
+        let number = page_number(log, number);
         let before = log.settled();
         log.finish(number, |page| {
             if page.len == 0 {
@@ -312,8 +301,8 @@ impl<M: Medium> Device<M> {
     }
 
     /// A page of the log could not be written: no block is left.
-    pub(crate) fn on_page_rejected(&mut self, owner: u32) {
-        self.fail_destage(function_of(owner));
+    pub(crate) fn on_page_rejected(&mut self, function: usize) {
+        self.fail_destage(function);
     }
 
     /// What a function takes finds no place any more: it takes nothing.
@@ -325,9 +314,9 @@ impl<M: Medium> Device<M> {
     }
 
     /// A page of the log whose program failed is written elsewhere.
-    pub(crate) fn on_page_rewritten(&mut self, owner: u32) {
-        let f = &mut self.fast.functions[function_of(owner)];
-        let number = page_number(&f.log, owner);
+    pub(crate) fn on_page_rewritten(&mut self, function: usize, number: u32) {
+        let f = &mut self.fast.functions[function];
+        let number = page_number(&f.log, number);
         if let Some(page) = f.log.in_flight(number) {
             f.lanes[usize::from(page.lane)].statistics.rewritten_pages += 1;
         }
@@ -411,8 +400,8 @@ impl<M: Medium> Device<M> {
             self.ftl.on_done(self.now, &mut self.events, source.kind(), done);
         }
         while let Some(owner) = self.ftl.take_acknowledged() {
-            if owner & LOG_OWNER != 0 {
-                self.on_page_destaged(owner);
+            if let Owner::Log { function, number } = owner {
+                self.on_page_destaged(function.into(), number);
             }
         }
     }

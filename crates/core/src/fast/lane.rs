@@ -2,6 +2,7 @@
 
 use super::pages::OFFSET_END;
 use super::window::Window;
+use crate::content::Content;
 use std::collections::VecDeque;
 use tidewater_base::Instant;
 
@@ -28,31 +29,6 @@ pub enum Refusal {
     BeyondCredit,
     /// There is no such lane, or the address is in no ring.
     Nowhere,
-}
-
-/// The content of a store: bytes, or only how many when none are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content<'a> {
-    /// The bytes.
-    Bytes(&'a [u8]),
-    /// So many bytes.
-    Absent(u32),
-}
-
-impl Content<'_> {
-    /// How many bytes.
-    #[inline]
-    pub fn len(&self) -> u32 {
-        match self {
-            Content::Bytes(bytes) => bytes.len() as u32,
-            Content::Absent(len) => *len,
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// Bytes under their stream offsets, as far as the last `capacity` of them. Without capacity nothing is kept.

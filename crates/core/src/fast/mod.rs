@@ -15,14 +15,12 @@ mod status;
 pub mod transport;
 mod window;
 
-pub use lane::{Content, Lane, LaneStatistics, Refusal};
+pub use crate::content::Content;
+pub use lane::{Lane, LaneStatistics, Refusal};
 pub use pages::{LbaRing, LogPage, OFFSET_END, PAGE_HEADER};
 pub use saved::{BLOCK_BYTES_MAX, LogRemains};
 
 pub use commands::Place;
-
-pub(crate) use commands::LOG_READ;
-pub(crate) use flow::LOG_OWNER;
 
 use crate::profile::{FastProfile, OnWrap, Profile};
 use tidewater_base::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! The transport of a function, tied to its log, to time and to the device's outputs.
 
 use super::commands::Place;
-use super::lane::Content;
 use super::pages::{LbaRing, OFFSET_END};
 use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transport, flag};
 use super::{Flaw, Function, Lane};
+use crate::content::Content;
 use crate::device::{Device, Output};
 use crate::events::{Event, lane as event_lane};
 use tidewater_base::{Duration, Instant};

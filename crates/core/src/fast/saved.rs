@@ -3,7 +3,7 @@
 use super::transport::{Config, Persistent};
 use super::{ControlBlock, Function, Lane, OFFSET_END, Setup};
 use crate::profile::{FastProfile, OnWrap};
-use crate::subsystem::saved::{Fields, Kind, StateError};
+use crate::saved::{Fields, Kind, StateError};
 use tidewater_base::Duration;
 use tidewater_wire::replication::{Group, Start};
 use tidewater_wire::vendor::{Epoch, LANES_MAX, Role};
@@ -304,7 +304,7 @@ mod tests {
         let bytes = block.to_bytes();
         assert!(bytes.len() <= BLOCK_BYTES_MAX, "{}", bytes.len());
         assert_eq!(ControlBlock::from_bytes(&bytes), Ok(block));
-        crate::subsystem::saved::try_damage(&bytes, ControlBlock::from_bytes);
+        crate::saved::try_damage(&bytes, ControlBlock::from_bytes);
     }
 
     /// Checksums keep mistakes out, not people.

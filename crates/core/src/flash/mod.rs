@@ -12,11 +12,12 @@ mod source;
 mod start;
 mod statistics;
 
-pub use source::{Kind, SOURCES, Source};
+pub use crate::events::Kind;
+pub use source::{SOURCES, Source};
 pub use statistics::{DieTime, FlashStatistics};
 
 use crate::events::EventQueue;
-use crate::ftl::Layout;
+use crate::layout::Layout;
 use crate::profile::{DestagePriority, Profile};
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::{Config, Medium};
@@ -50,8 +51,8 @@ pub struct Operation {
     pub units: u64,
     /// How many these are.
     pub unit_count: u8,
-    /// Whose it is; the meaning belongs to the source.
-    pub owner: u32,
+    /// Of a host read: its [`Owner`](crate::owner::Owner), packed. Of other sources: what the translation layer calls it by.
+    pub tag: u32,
     /// The units whose pages ECC gave up on.
     pub uncorrectable: u64,
     suspensions: u32,
@@ -138,7 +139,7 @@ impl Flash {
         superblock: u32,
         row: u32,
         units: u64,
-        owner: u32,
+        tag: u32,
     ) {
         if self.log_only && source != Source::Destage {
             return;
@@ -151,7 +152,7 @@ impl Flash {
             row,
             units,
             unit_count: count_units(units) as u8,
-            owner,
+            tag,
             uncorrectable: 0,
             suspensions: 0,
             sensed: false,

@@ -1,15 +1,6 @@
 //! Where flash work comes from, and so what it does.
 
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Units of one row to the controller.
-    Read,
-    /// A whole row from the controller.
-    Program,
-    /// A superblock.
-    Erase,
-}
+use crate::events::Kind;
 
 /// Where flash work comes from. Each source has a queue on every die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::die::{Cell, Die};
 use super::source::{READS, URGENT};
 use super::{CLASSES, FIRST, FlashStatistics, Kind, NONE, Operation, SLC_KIND, SOURCES, Source};
 use crate::events::{Event, EventQueue, lane};
-use crate::ftl::Layout;
+use crate::layout::Layout;
 use std::collections::VecDeque;
 use std::hint::cold_path;
 use tidewater_base::{Duration, Instant};

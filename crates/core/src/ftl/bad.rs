@@ -1,10 +1,11 @@
 //! Blocks that turn bad: rows that failed are written elsewhere, blocks are replaced, and in the end the drive goes
 //! read-only.
 
-use super::write::{NO_OWNER, NOWHERE};
+use super::write::NOWHERE;
 use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
+use crate::owner::Owner;
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand, Origin};
 
@@ -52,12 +53,13 @@ impl<M: Medium> Ftl<M> {
         let mut mapping_row = NONE;
         for unit in 0..failed.count {
             let at = (row * self.layout.units_per_row + unit) as usize;
-            let (lpn, owner) = (self.row_lpns[at], if failed.owned { self.row_owners[at] } else { NO_OWNER });
+            let lpn = self.row_lpns[at];
+            let owner = if failed.owned { Owner::unpack(self.row_owners[at]) } else { Owner::None };
             if lpn == Nand::NO_LPN {
                 continue;
             }
-            if failed.stream == Stream::Log && owner != NO_OWNER {
-                self.rewritten.push(owner);
+            if failed.stream == Stream::Log && owner != Owner::None {
+                self.rewritten.push(owner.pack());
             }
             let stamp = if self.stamps { self.row_stamps[at] } else { (0, 0) };
             let ppn = self.layout.ppn(failed.superblock, failed.row, unit);
@@ -67,8 +69,8 @@ impl<M: Medium> Ftl<M> {
                 if is_current {
                     self.lose(lpn, ppn);
                 }
-                if owner != NO_OWNER {
-                    self.rejected.push(owner);
+                if owner != Owner::None {
+                    self.rejected.push(owner.pack());
                 }
                 continue;
             };
@@ -156,13 +158,13 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Puts a unit that was overtaken into a row: it is on flash for recovery to find, but not current.
-    fn put_overtaken(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: u32) -> bool {
+    fn put_overtaken(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: Owner) -> bool {
         let r = &mut self.rows[row as usize];
         let at = (row * self.layout.units_per_row + r.count) as usize;
         r.count += 1;
         let full = r.count == self.layout.units_per_row;
         self.row_lpns[at] = lpn;
-        if owner != NO_OWNER {
+        if owner != Owner::None {
             self.set_owner(row, at, owner);
         }
         self.row_previous[at] = NOWHERE;

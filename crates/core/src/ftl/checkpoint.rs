@@ -3,7 +3,7 @@
 //! A *segment* is as much of the map as a row holds. Every `checkpoint_interval` rows of data the next segment is
 //! written, round and round. Map superblocks are a ring: when every segment in the oldest has a newer image, it is erased.
 
-use super::layout::map_superblocks_of;
+use super::sizing::map_superblocks_of;
 use super::write::{LOST, NOWHERE};
 use super::{Entry, Ftl, State, Stream};
 use crate::events::EventQueue;

@@ -1,8 +1,9 @@
 //! Garbage collection and static wear levelling: within a die, a row at a time.
 
-use super::{DieSpace, Entry, Ftl, Layout, NOT_A_CANDIDATE, State, Stream};
+use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::{NONE, Operation, Source, count_units};
+use crate::layout::Layout;
 use crate::profile::GcVictim;
 use std::cmp::Reverse;
 use tidewater_base::Instant;

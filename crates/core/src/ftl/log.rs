@@ -3,6 +3,7 @@
 
 use super::{Ftl, NONE, Stream};
 use crate::events::EventQueue;
+use crate::owner::Owner;
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
 
@@ -32,7 +33,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Puts a page of the log into the open row; [`Ftl::can_write_log`] must have said yes. `owner` is acknowledged once
     /// it is programmed. Returns the page's write sequence, which no other page ever has.
-    pub fn write_log(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: u32) -> u64 {
+    pub fn write_log(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: Owner) -> u64 {
         self.write_sequence += 1;
         self.statistics.log += 1;
         self.host_clock += 1;
@@ -51,10 +52,11 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// The owners of the units in a row that is under way.
-    pub fn owners_of_row(&self, row: u32) -> &[u32] {
+    pub fn owners_of_row(&self, row: u32) -> impl Iterator<Item = Owner> {
         let first = (row * self.layout.units_per_row) as usize;
         let r = &self.rows[row as usize];
-        if r.owned { &self.row_owners[first..first + r.count as usize] } else { &[] }
+        let owners = if r.owned { &self.row_owners[first..first + r.count as usize] } else { &[] };
+        owners.iter().map(|&bits| Owner::unpack(bits))
     }
 
     /// From now on only the log is written, on stored energy, into whatever is erased.

@@ -19,7 +19,6 @@ mod collect;
 mod dies;
 mod done;
 mod hybrid;
-mod layout;
 mod log;
 mod map;
 mod map_cache;
@@ -27,12 +26,12 @@ mod outstanding;
 mod precondition;
 mod read;
 mod recover;
+mod sizing;
 mod slc;
 mod staged;
 mod write;
 
 pub use hybrid::LOG_BLOCKS_MIN;
-pub use layout::{Layout, Plan, plan};
 use map::ValidBits;
 pub use map::{Entry, Map};
 pub(crate) use map_cache::LentWork;
@@ -40,10 +39,12 @@ pub use map_cache::{ENTRY_BYTES, LookUp, MapCache, MapStatistics};
 pub use precondition::Precondition;
 pub use precondition::write_amplification;
 pub use recover::{Flaw, RecoveryReport};
+pub use sizing::{Plan, Reserved, plan};
 pub use slc::{SlcFill, slc_reserve, slc_rows};
-pub use write::NO_OWNER;
 
 use crate::flash::{Flash, NONE};
+use crate::layout::Layout;
+use crate::owner::Owner;
 use crate::profile::{FtlProfile, Profile};
 use checkpoint::Checkpoint;
 use dies::DieSet;
@@ -366,7 +367,7 @@ impl<M: Medium> Ftl<M> {
             starved: false,
         };
         // What is kept back for a dump is reserve like any other; collection goes on with what it has always had.
-        let dump = layout::dump_reserve(profile);
+        let dump = sizing::dump_reserve(profile, plan.reserved.dump_pages);
         let (gc_start, gc_reserve) = (profile.ftl.gc_start + dump, profile.ftl.gc_reserve + dump);
         let mapping_pages = map_cache::mapping_pages(profile, plan.units) as u32;
         let mut ftl = Ftl {
@@ -418,8 +419,8 @@ impl<M: Medium> Ftl<M> {
             log_ready: DieSet::new(dies),
             next_log_die: 0,
             emergency: false,
-            log_reserve: layout::log_reserve(profile),
-            data_units: units - crate::window::reserved_pages(profile) as u32,
+            log_reserve: sizing::log_reserve(profile),
+            data_units: units - plan.reserved.pages as u32,
             row_sequence: 0,
             write_sequence: 0,
             host_clock: 0,
@@ -525,13 +526,13 @@ impl<M: Medium> Ftl<M> {
 
     /// Takes the owners whose units were programmed since the last call.
     #[inline]
-    pub fn take_acknowledged(&mut self) -> Option<u32> {
-        self.acknowledged.pop()
+    pub fn take_acknowledged(&mut self) -> Option<Owner> {
+        self.acknowledged.pop().map(Owner::unpack)
     }
 
     /// Takes the owners of log pages that were written again since the last call.
-    pub fn take_rewritten(&mut self) -> Option<u32> {
-        self.rewritten.pop()
+    pub fn take_rewritten(&mut self) -> Option<Owner> {
+        self.rewritten.pop().map(Owner::unpack)
     }
 
     /// The write sequence of the newest unit.
@@ -546,8 +547,8 @@ impl<M: Medium> Ftl<M> {
     }
 
     /// Takes the owners whose units could not be programmed since the last call.
-    pub fn take_rejected(&mut self) -> Option<u32> {
-        self.rejected.pop()
+    pub fn take_rejected(&mut self) -> Option<Owner> {
+        self.rejected.pop().map(Owner::unpack)
     }
 
     /// Whether a superblock is one of the mapping pages'.
@@ -641,7 +642,7 @@ impl<M: Medium> Ftl<M> {
             return self.log_share(hybrid);
         }
         let reserve = self.layout.dies
-            * (layout::reserve_per_die(&self.profile) + self.log_reserve + self.mapping_pool)
+            * (sizing::reserve_per_die(&self.profile) + self.log_reserve + self.mapping_pool)
             + self.map_superblocks();
         let reserve = reserve + self.dies.iter().map(|d| d.kept).sum::<u32>();
         let data = self.good_superblocks.saturating_sub(reserve) * self.layout.units_per_superblock;

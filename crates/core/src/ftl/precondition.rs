@@ -3,6 +3,7 @@
 use super::{Entry, Ftl, NOT_A_CANDIDATE, State, Stream};
 use crate::events::EventQueue;
 use crate::flash::NONE;
+use crate::owner::Owner;
 use std::ops::Range;
 use std::sync::Arc;
 use tidewater_base::{Instant, Rng};
@@ -91,7 +92,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Charges the flash read of a page that was written before the run but has no place of its own: a unit of its die is
     /// read in its stead. False: nothing on that die was ever programmed.
-    pub fn read_past(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, owner: u32) -> bool {
+    pub fn read_past(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, owner: Owner) -> bool {
         let die = lpn / self.layout.units_per_row % self.layout.dies;
         let first = die * self.layout.superblocks_per_die;
         let on_die = first..first + self.layout.superblocks_per_die;

@@ -1,9 +1,10 @@
 //! Where logical pages are, and reading them.
 
 use super::{Entry, Ftl};
-use crate::device::Whereabouts;
+use crate::content::Whereabouts;
 use crate::events::EventQueue;
 use crate::flash::{NONE, Source};
+use crate::owner::Owner;
 use tidewater_base::Instant;
 use tidewater_nand::{Block, Medium, Origin, Place, Stamp};
 
@@ -26,7 +27,7 @@ impl<M: Medium> Ftl<M> {
         now: Instant,
         events: &mut EventQueue,
         lpns: impl Iterator<Item = u32>,
-        owner: u32,
+        owner: Owner,
     ) -> Result<u32, u32> {
         let (mut queued, mut lost) = (0, false);
         // The operation that the next unit may join.
@@ -67,14 +68,14 @@ impl<M: Medium> Ftl<M> {
         superblock: u32,
         row: u32,
         units: u64,
-        owner: u32,
+        owner: Owner,
     ) {
         let die = self.layout.die_of(superblock);
         if self.slc.is_some() {
             self.statistics.slc_reads += u64::from(self.is_slc(superblock));
             self.touch_slc(now, events);
         }
-        self.flash.enqueue(now, events, Source::HostRead, die, superblock, row, units, owner);
+        self.flash.enqueue(now, events, Source::HostRead, die, superblock, row, units, owner.pack());
     }
 
     /// Where a logical page is now; needs a medium that keeps stamps.

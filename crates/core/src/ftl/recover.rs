@@ -560,8 +560,9 @@ const _: () = assert!(Nand::NO_LPN == u32::MAX);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::plan;
     use crate::events::Event;
-    use crate::ftl::{NO_OWNER, plan};
+    use crate::owner::Owner;
     use tidewater_nand::Cell;
 
     /// A translation layer of four dies with blocks of four pages, which writes no checkpoints to speak of.
@@ -613,7 +614,7 @@ mod tests {
 
         fn write(&mut self, lpn: u32) {
             assert!(self.ftl.can_write());
-            self.ftl.write(self.now, &mut self.events, lpn, 1, NO_OWNER);
+            self.ftl.write(self.now, &mut self.events, lpn, 1, Owner::None);
             self.flush();
         }
 

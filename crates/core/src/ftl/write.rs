@@ -4,12 +4,10 @@ use super::slc::SLC_INDEX;
 use super::{DieSpace, Entry, Ftl, NOT_A_CANDIDATE, Row, State, Stream, Superblock};
 use crate::events::{Event, EventQueue, lane};
 use crate::flash::{NONE, Operation, Source};
+use crate::owner::Owner;
 use std::cmp::Reverse;
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand, Origin, Page, PageHeader, PageKind};
-
-/// Nobody waits for this unit.
-pub const NO_OWNER: u32 = u32::MAX;
 
 /// Where a unit was before it was put into a row, when it was nowhere.
 pub(super) const NOWHERE: u32 = u32::MAX;
@@ -56,7 +54,7 @@ impl<M: Medium> Ftl<M> {
     /// Puts a host unit into the open row; [`Ftl::can_write`] must have said yes. `owner` is acknowledged once the unit
     /// is programmed.
     #[inline(always)]
-    pub fn write(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: u32) {
+    pub fn write(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: Owner) {
         self.write_sequence += 1;
         self.statistics.host += 1;
         self.host_clock += 1;
@@ -65,7 +63,7 @@ impl<M: Medium> Ftl<M> {
             return self.write_to_log(now, events, lpn, stamp, owner);
         }
         let row = self.host_row;
-        if owner != NO_OWNER && !self.rows[row as usize].timed {
+        if owner != Owner::None && !self.rows[row as usize].timed {
             self.rows[row as usize].timed = true;
             let generation = self.rows[row as usize].generation;
             events.push(now + self.profile.fill_timeout, lane::SUSPEND, Event::Fill { row, generation });
@@ -78,7 +76,7 @@ impl<M: Medium> Ftl<M> {
 
     /// Puts a unit into a row and moves its map entry. True: the row is full.
     #[inline(always)]
-    pub(super) fn put(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: u32) -> bool {
+    pub(super) fn put(&mut self, row: u32, lpn: u32, stamp: (u64, u64), owner: Owner) -> bool {
         let r = &mut self.rows[row as usize];
         let (unit, number, stream) = (r.count, r.number, r.stream);
         let collected = stream == Stream::Collected;
@@ -88,7 +86,7 @@ impl<M: Medium> Ftl<M> {
         let ppn = self.layout.ppn(superblock, r.row, unit);
         let at = (row * self.layout.units_per_row + unit) as usize;
         self.row_lpns[at] = lpn;
-        if owner != NO_OWNER {
+        if owner != Owner::None {
             self.set_owner(row, at, owner);
         }
         if self.stamps {
@@ -121,12 +119,12 @@ impl<M: Medium> Ftl<M> {
 
     /// Somebody waits for this unit of a row.
     #[inline(never)]
-    pub(super) fn set_owner(&mut self, row: u32, at: usize, owner: u32) {
+    pub(super) fn set_owner(&mut self, row: u32, at: usize, owner: Owner) {
         if !std::mem::replace(&mut self.rows[row as usize].owned, true) {
             let first = (row * self.layout.units_per_row) as usize;
-            self.row_owners[first..first + self.layout.units_per_row as usize].fill(NO_OWNER);
+            self.row_owners[first..first + self.layout.units_per_row as usize].fill(Owner::None.pack());
         }
-        self.row_owners[at] = owner;
+        self.row_owners[at] = owner.pack();
     }
 
     /// Opens a row for host data on the next die that can take one.
@@ -210,7 +208,7 @@ impl<M: Medium> Ftl<M> {
     fn add_row(&mut self) -> u32 {
         let units = self.layout.units_per_row as usize;
         self.row_lpns.resize(self.row_lpns.len() + units, Nand::NO_LPN);
-        self.row_owners.resize(self.row_owners.len() + units, NO_OWNER);
+        self.row_owners.resize(self.row_owners.len() + units, Owner::None.pack());
         self.row_previous.resize(self.row_previous.len() + units, NOWHERE);
         if self.stamps {
             self.row_stamps.resize(self.row_stamps.len() + units, (0, 0));
@@ -340,7 +338,7 @@ impl<M: Medium> Ftl<M> {
     /// A row's program is done: applies it to the medium, acknowledges its owners, and lets go of what it replaced.
     #[inline(never)]
     pub(super) fn on_programmed<const SINGLE: bool>(&mut self, now: Instant, events: &mut EventQueue, operation: u32) {
-        let &Operation { die, superblock, owner: row, .. } = self.flash.operation(operation);
+        let &Operation { die, superblock, tag: row, .. } = self.flash.operation(operation);
         let &Superblock { state, rows, failed, .. } = &self.superblocks[superblock as usize];
         let failed = failed || !self.program_planes::<SINGLE>(die, superblock, row);
         let programmed = &mut self.programmed[superblock as usize];
@@ -363,7 +361,7 @@ impl<M: Medium> Ftl<M> {
         if owned && !failed {
             let first = (row * self.layout.row_units::<SINGLE>()) as usize;
             let owners = self.row_owners[first..first + count as usize].iter();
-            self.acknowledged.extend(owners.filter(|&&owner| owner != NO_OWNER));
+            self.acknowledged.extend(owners.filter(|&&owner| owner != Owner::None.pack()));
         }
         match stream {
             Stream::Collected => self.dies[die as usize].collected.finish(number),

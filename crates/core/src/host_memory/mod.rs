@@ -38,10 +38,6 @@ use tidewater_base::{Duration, Instant};
 pub const HEADER: u32 = 40;
 /// Bytes that one read request asks for at most: Max_Read_Request_Size as it is after a reset (PCI Express Base 3.0, 7.8.4).
 pub const READ_REQUEST_MAX: u64 = 512;
-/// Whether a use of host memory goes over the link unit by unit, as this room carries it. Others are modelled by a latency and a bandwidth.
-pub const fn carries(used: Use) -> bool {
-    matches!(used, Use::WriteBuffer | Use::ReadCache | Use::MapCache)
-}
 
 /// Names an access under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -195,7 +191,7 @@ pub struct HostMemoryStatistics {
 /// itself.
 pub fn wanted(profile: &Profile) -> u64 {
     let Ok(placement) = crate::memory::place(profile) else { return 0 };
-    let placed = Use::ALL.into_iter().filter(|&used| carries(used)).filter_map(|used| placement.of(used));
+    let placed = Use::ALL.into_iter().filter(|&used| used.is_carried()).filter_map(|used| placement.of(used));
     placed.filter(|placed| placed.memory.kind == MemoryKind::Host).map(|placed| placed.size).sum()
 }
 
@@ -278,7 +274,7 @@ impl HostMemory {
     pub(crate) fn new(profile: &Profile, placement: &Placement, now: Instant) -> HostMemory {
         let mut regions = Vec::new();
         let (mut first, mut memory) = (0, None);
-        for used in Use::ALL.into_iter().filter(|&used| carries(used)) {
+        for used in Use::ALL.into_iter().filter(|&used| used.is_carried()) {
             let Some(placed) = placement.of(used).filter(|placed| placed.memory.kind == MemoryKind::Host) else {
                 continue;
             };

@@ -1,9 +1,11 @@
 //! What the drive's own uses keep in host memory: which page is in which unit, and what reads have found there.
 
 use super::{Answer, Done, HostMemory, Lending, Outcome, State, Ticket, Wires};
-use crate::device::{Device, Output, Whereabouts};
+use crate::content::Whereabouts;
+use crate::device::{Device, Output};
 use crate::ftl::{Entry, LentWork, LookUp};
 use crate::memory::Use;
+use crate::owner::Owner;
 use std::collections::BTreeMap;
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
@@ -293,7 +295,7 @@ impl<M: Medium> Device<M> {
     /// A page that was not good in host memory is read from flash.
     fn refetch(&mut self, slot: u16, lpn: u32) {
         self.host_memory.statistics.refetches += 1;
-        let read = self.ftl.read(self.now, &mut self.events, std::iter::once(lpn), slot.into());
+        let read = self.ftl.read(self.now, &mut self.events, std::iter::once(lpn), Owner::Command(slot));
         let work = &mut self.work[usize::from(slot)];
         work.pending += *read.as_ref().unwrap_or_else(|queued| queued);
         if read.is_err() {

@@ -1,6 +1,5 @@
 //! What is wrong with a profile, where, and what would do.
 
-use crate::memory::PlacementError;
 use std::fmt;
 
 /// A profile, or a setting, that does not do.
@@ -57,11 +56,11 @@ pub enum Problem {
     /// Two values cannot stand together.
     Conflict(String),
     /// A use does not fit the memory it is placed on.
-    Placement(PlacementError),
+    Placement(String),
 }
 
 impl ProfileError {
-    pub(super) fn new(key: impl Into<String>, problem: Problem) -> ProfileError {
+    pub(crate) fn new(key: impl Into<String>, problem: Problem) -> ProfileError {
         ProfileError { file: None, at: None, key: Some(key.into()), problem: Box::new(problem) }
     }
 }
@@ -83,8 +82,7 @@ impl fmt::Display for ProfileError {
         }
         let meant = match &*self.problem {
             Problem::Syntax(message) => return write!(f, "{message}"),
-            Problem::Missing(text) | Problem::Conflict(text) => return f.write_str(text),
-            Problem::Placement(error) => return write!(f, "{error}"),
+            Problem::Missing(text) | Problem::Conflict(text) | Problem::Placement(text) => return f.write_str(text),
             Problem::UnknownSection { meant } => {
                 f.write_str("there is no such section")?;
                 meant
@@ -113,14 +111,7 @@ impl fmt::Display for ProfileError {
     }
 }
 
-impl std::error::Error for ProfileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &*self.problem {
-            Problem::Placement(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for ProfileError {}
 
 /// A promise that a profile makes weaker than a reader may expect, or a setting that has no effect, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! A profile: everything that makes one drive differ from another. Sections are named as the rooms of the firmware.
 
 mod builtin;
-mod check;
 mod error;
 mod generic;
 mod keys;

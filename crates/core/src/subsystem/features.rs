@@ -2,8 +2,8 @@
 
 use super::interface::{Segment, Transport};
 use super::namespaces::Namespaces;
-use super::saved::{Kind, StateError};
 use super::smart::{TEMPERATURE_K, WARNING_K};
+use crate::saved::{Kind, StateError};
 use std::collections::BTreeMap;
 use tidewater_base::Instant;
 use tidewater_wire::nvme::feature::{

@@ -1,7 +1,7 @@
 use super::features::*;
 use super::interface::Transport;
 use super::namespaces::{Geometry, Initial, Namespaces};
-use super::saved;
+use crate::saved;
 use proptest::prelude::*;
 use tidewater_base::Instant;
 use tidewater_wire::nvme::feature::{self, Capabilities, HmbDescriptor, HostMemoryBuffer, Timestamp};

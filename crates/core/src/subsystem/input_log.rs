@@ -5,7 +5,7 @@
 //! checks: how many outputs there were since the last, and a checksum over them.
 
 use super::{Fault, Input, MoveError, Output, Slot, StoreFault, Token};
-use crate::fast::Content;
+use crate::content::Content;
 use crate::host_memory::{Answer, HostFault, Stamp, Ticket};
 use crate::memory::Use;
 use tidewater_base::{Duration, Instant};

@@ -3,7 +3,7 @@
 //! Nothing here moves payload. The subsystem says *from where to where* bytes go ([`Output::Fetch`], [`Output::Taken`],
 //! [`Output::Data`]); whoever drives the loop holds them, moves them, and answers with [`Input::Moved`].
 
-use crate::device::Whereabouts;
+use crate::content::Whereabouts;
 use crate::fast::{Content, Place};
 use crate::host_memory::{Access, Answer, HostFault, Ticket};
 use tidewater_base::Duration;

@@ -31,7 +31,6 @@ mod pointers;
 mod post;
 mod queues;
 pub mod sanitize;
-pub mod saved;
 pub mod self_test;
 mod share;
 mod slots;

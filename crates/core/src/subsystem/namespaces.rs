@@ -6,7 +6,7 @@
 //!
 //! Behind them all lie the logs of the fast side, one for each function: namespaces that its controller reads and nobody writes.
 
-use super::saved::{Kind, StateError};
+use crate::saved::{Kind, StateError};
 use tidewater_base::rng::Rng;
 use tidewater_wire::nvme::feature::Protection;
 use tidewater_wire::nvme::{FormatNvm, NSID_ALL, NamespaceManagement, SecureErase, Status};

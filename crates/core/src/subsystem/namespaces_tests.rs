@@ -1,5 +1,5 @@
 use super::namespaces::*;
-use super::saved::{self, StateError};
+use crate::saved::{self, StateError};
 use proptest::prelude::*;
 use tidewater_wire::nvme::feature::Protection;
 use tidewater_wire::nvme::{FormatNvm, NSID_ALL, NamespaceManagement, SecureErase, Status};

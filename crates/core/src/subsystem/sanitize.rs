@@ -3,7 +3,7 @@
 //! Block Erase alone is offered. An overwrite through a translation layer leaves copies where it does not reach, and nothing is
 //! encrypted, so that no key can be thrown away. Deallocation can't be avoided (NDI): erased blocks hold nothing.
 
-use super::saved::{Kind, StateError};
+use crate::saved::{Kind, StateError};
 use tidewater_wire::nvme::log::{SanitizeLog, sanitize_status};
 use tidewater_wire::nvme::{AdminCommand, Event, Sanitize as Wanted, SanitizeAction, Status, log_page};
 
@@ -265,7 +265,7 @@ impl Sanitize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subsystem::saved;
+    use crate::saved;
     use tidewater_wire::nvme::{GetLogPage, Sqe, admin_opcode};
 
     fn wanted(cdw10: u32) -> Wanted {

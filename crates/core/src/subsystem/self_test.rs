@@ -4,7 +4,7 @@
 //! What it examines is what the firmware can know of itself: that the flash still takes writes and has spare blocks left (segment
 //! 2 of section 8.11, "SMART check"). It neither reads nor writes user data.
 
-use super::saved::{Kind, StateError};
+use crate::saved::{Kind, StateError};
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::nvme::log::{SelfTestLog, SelfTestResult, self_test};
 use tidewater_wire::nvme::{NSID_ALL, SelfTestAction, Status};
@@ -210,7 +210,7 @@ impl SelfTest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subsystem::saved;
+    use crate::saved;
 
     fn at(ms: u64) -> Instant {
         Instant::from_ns(ms * 1_000_000)

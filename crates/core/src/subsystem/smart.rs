@@ -1,7 +1,7 @@
 //! SMART / Health Information (NVM Express 1.4, section 5.14.1.2): counters that count what happened.
 
-use super::saved::{Kind, StateError};
 use crate::ftl::Ftl;
+use crate::saved::{Kind, StateError};
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::Status;
@@ -279,7 +279,7 @@ impl Smart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subsystem::saved;
+    use crate::saved;
 
     const NEW: Flash = Flash { used_percent: 0, spares: 40, read_only: false, backup_failed: false };
 

@@ -3,11 +3,11 @@
 use super::features::{Features, Limits};
 use super::namespaces::{Geometry, Namespaces};
 use super::sanitize::Sanitize;
-use super::saved::{Kind, StateError};
 use super::self_test::SelfTest;
 use super::smart::{Flash, Smart};
 use super::{Options, Transport};
 use crate::device::{Device, SetupError};
+use crate::saved::{Kind, StateError};
 use tidewater_base::Instant;
 use tidewater_base::checksum::crc32c;
 use tidewater_nand::Medium;

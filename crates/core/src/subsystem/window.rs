@@ -8,7 +8,8 @@ use super::logs::Has;
 use super::namespaces::{Extent, Namespace};
 use super::slots::{Stage, Work};
 use super::{Bar2, Output, Slot, Subsystem};
-use crate::device::{self, Whereabouts};
+use crate::content::Whereabouts;
+use crate::device;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{GetLogPage, NSID_ALL, Sqe, Status};
 use tidewater_wire::vendor::{

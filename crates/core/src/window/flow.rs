@@ -4,18 +4,16 @@
 //! `[window] page_time`, one after the other, whoever they are for. Flash and memory work beside it.
 
 use super::EntryState;
-use crate::device::{Device, Output, PAST, Whereabouts};
+use crate::content::Content;
+use crate::content::{PAST, Whereabouts};
+use crate::device::{Device, Output};
 use crate::events::{Event, lane};
-use crate::fast::Content;
+use crate::owner::Owner;
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::Status;
 use tidewater_wire::vendor::status as vendor_status;
 
-/// Set in the owner of a flash operation of the window; the place of the entry is in the low bits.
-pub(crate) const OWNER: u32 = 1 << 29;
-/// Beside [`OWNER`]: a page of a dump that is brought back.
-pub(super) const OWNER_RESTORE: u32 = 1 << 8;
 /// As the place of an event: a command, by its place among them.
 pub(super) const COMMAND: u32 = 1 << 16;
 /// The oldest load.
@@ -247,12 +245,12 @@ impl<M: Medium> Device<M> {
         let mut read = 0;
         let buffered = self.write_buffer.contains(lpn);
         if self.options.premap && !buffered && self.ftl.map().is_virgin(lpn) && !self.ftl.premap(lpn, PAST) {
-            read += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, OWNER | place as u32));
+            read += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, Owner::Window(place as u8)));
             self.ftl.wake_collection(self.now, &mut self.events);
         }
         if !buffered {
             let lpns = std::iter::once(lpn);
-            read += match self.ftl.read(self.now, &mut self.events, lpns, OWNER | place as u32) {
+            read += match self.ftl.read(self.now, &mut self.events, lpns, Owner::Window(place as u8)) {
                 Ok(queued) => queued,
                 Err(queued) => {
                     self.window.jobs[place].status = Status::UNRECOVERED_READ_ERROR;
@@ -305,7 +303,7 @@ impl<M: Medium> Device<M> {
         self.window.jobs[place].ready_at = self.window.jobs[place].ready_at.max(read);
         self.uncache(lpn);
         self.is_stuck &= !self.write_buffer.remove(lpn);
-        self.ftl.write(self.now, &mut self.events, lpn, tag, OWNER | place as u32);
+        self.ftl.write(self.now, &mut self.events, lpn, tag, Owner::Window(place as u8));
         if self.options.stamps {
             let offset = u64::from(entry.page + next) << self.unit_shift;
             self.outputs.push_back(Output::WindowStore { lpn, version: tag, offset });
@@ -337,14 +335,11 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// A flash read for the window is done.
-    pub(crate) fn on_window_read(&mut self, owner: u32, failed: bool) {
+    /// A flash read is done: for the entry at this place, or (`None`) for the restore of a dump.
+    pub(crate) fn on_window_read(&mut self, place: Option<usize>, failed: bool) {
         let unit = 1u64 << self.unit_shift;
         let there = self.memories[self.window.port].write(self.now, unit);
-        if owner & OWNER_RESTORE != 0 {
-            return self.on_restore_read(failed);
-        }
-        let place = (owner & 0xff) as usize;
+        let Some(place) = place else { return self.on_restore_read(failed) };
         let job = &mut self.window.jobs[place];
         job.pending -= 1;
         job.ready_at = job.ready_at.max(there);
@@ -354,9 +349,8 @@ impl<M: Medium> Device<M> {
         self.maybe_end_job(place);
     }
 
-    /// A page of an entry is on flash, or could not be written.
-    pub(crate) fn on_window_programmed(&mut self, owner: u32, failed: bool) {
-        let place = (owner & 0xff) as usize;
+    /// A page of the entry at this place is on flash, or could not be written.
+    pub(crate) fn on_window_programmed(&mut self, place: usize, failed: bool) {
         let job = &mut self.window.jobs[place];
         if job.kind != Kind::Flush {
             return; // Only one that was broken on purpose has ended before.

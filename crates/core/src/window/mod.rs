@@ -223,11 +223,6 @@ pub fn dump_area_pages(profile: &Profile) -> u64 {
     if profile.window.is_enabled() { profile.window.size / u64::from(profile.ftl.unit_size.max(1)) + 1 } else { 0 }
 }
 
-/// Logical pages behind the usable capacity: LBA rings of the fast side, then two areas for dumps.
-pub fn reserved_pages(profile: &Profile) -> u64 {
-    fast::log_pages(profile) + 2 * dump_area_pages(profile)
-}
-
 /// Joules that dumping a full buffer takes at most.
 pub fn energy_needed(profile: &Profile) -> f64 {
     let window = &profile.window;

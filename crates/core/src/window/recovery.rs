@@ -7,20 +7,17 @@
 //! before anything else is done: later it would be of the past. There are two areas, so that a power loss until then finds
 //! one of them untouched.
 
-use super::flow::{OWNER, OWNER_RESTORE, RESTORE};
+use super::flow::RESTORE;
 use super::{EntryState, Flaw, Kept, Window, dump_area_pages};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane};
-use crate::fast::LOG_OWNER;
 use crate::flash::Source;
 use crate::ftl::Entry as MapEntry;
+use crate::owner::Owner;
 use crate::profile::Survives;
 use std::hint::cold_path;
 use tidewater_nand::Medium;
 use tidewater_wire::vendor::{DumpEntry, DumpTable, WINDOW_ENTRIES_MAX};
-
-/// The owner of pages of a dump.
-const DUMP_OWNER: u32 = 1 << 28;
 
 /// A page whose bytes nobody had taken when the power failed, or that a dump has written since, for whoever keeps payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,10 +174,10 @@ impl<M: Medium> Device<M> {
             outcome.events += 1;
             let mut failed = false;
             while let Some(owner) = self.ftl.take_acknowledged() {
-                pending -= u32::from(owner == DUMP_OWNER);
+                pending -= u32::from(owner == Owner::Dump);
             }
             while let Some(owner) = self.ftl.take_rejected() {
-                failed |= owner == DUMP_OWNER;
+                failed |= owner == Owner::Dump;
             }
             if failed {
                 break;
@@ -193,7 +190,7 @@ impl<M: Medium> Device<M> {
     }
 
     fn dump_page(&mut self, lpn: u32, generation: u64, bytes: Box<[u8]>, outcome: &mut Outcome) {
-        self.ftl.write_log(self.now, &mut self.events, lpn, generation, DUMP_OWNER);
+        self.ftl.write_log(self.now, &mut self.events, lpn, generation, Owner::Dump);
         outcome.pages.push(Dumped { lpn, version: generation, bytes });
     }
 
@@ -289,7 +286,7 @@ impl<M: Medium> Device<M> {
 
     /// Reads a page of the dump.
     fn ask_for_dumped(&mut self, lpn: u32) {
-        let read = self.ftl.read(self.now, &mut self.events, std::iter::once(lpn), OWNER | OWNER_RESTORE);
+        let read = self.ftl.read(self.now, &mut self.events, std::iter::once(lpn), Owner::WindowRestore);
         let place = self.ftl.locate(lpn);
         let restoring = self.restoring();
         match read {
@@ -442,11 +439,5 @@ impl<M: Medium> Device<M> {
         self.restoring().phase = Phase::Clearing(mark);
         self.ftl.wake_collection(self.now, &mut self.events);
         self.go_on_restoring();
-    }
-
-    /// Whether the owner of a flash operation is an entry of the window.
-    #[inline]
-    pub(crate) fn is_window_owner(owner: u32) -> bool {
-        owner & (LOG_OWNER | OWNER) == OWNER
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use tidewater_base::{Duration, Instant};
-use tidewater_core::device::{Device, Input, Options, Output, Whereabouts};
+use tidewater_core::content::Whereabouts;
+use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::fast::Content;
 use tidewater_core::host::Submission;
 use tidewater_core::power::Remains;

@@ -14,7 +14,7 @@ use crate::trace::TraceWriter;
 use std::collections::VecDeque;
 use std::io;
 use tidewater_base::Instant;
-use tidewater_core::device::Whereabouts;
+use tidewater_core::content::Whereabouts;
 use tidewater_core::drive::{Machine as _, World as Surroundings};
 use tidewater_core::fast::Content;
 use tidewater_core::profile::Timing;

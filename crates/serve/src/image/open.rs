@@ -7,10 +7,9 @@ use super::storage::{FileStorage, MemoryStorage, NewFile, Storage, random_bytes}
 use super::store::{Image, ImageOptions};
 use std::io;
 use std::path::Path;
-use tidewater_core::device::resolve;
+use tidewater_core::device::{reserved, resolve};
 use tidewater_core::ftl::{Plan, Precondition};
 use tidewater_core::profile::Profile;
-use tidewater_core::window::reserved_pages;
 use tidewater_core::{Device, Identity, Options, Remains};
 use tidewater_nand::{Medium, Nand, Recorder};
 
@@ -274,6 +273,7 @@ impl Image {
                 units: superblock.units,
                 superblocks_per_die: superblock.superblocks_per_die,
                 blocks_per_plane: superblock.geometry.blocks_per_plane,
+                reserved: reserved(&stored),
             },
             unit_size: superblock.geometry.unit_size,
         };
@@ -292,7 +292,7 @@ impl Image {
         let synced = image.read_state()?;
         image.read_blocks()?;
         let Restored { nand, epoch, version_max, report } =
-            image.restore(&config, &identity, reserved_pages(&profile), synced)?;
+            image.restore(&config, &identity, identity.plan.reserved.pages, synced)?;
         image.epoch = epoch.max(synced);
         image.settle()?;
         let log = image.open_logs(&profile.fast)?;
@@ -424,7 +424,7 @@ fn check_given(name: &str, stored: &Profile, given: &Profile, identity: &Identit
         }
     }
     let (_, plan) = resolve(given, &identity.options)?;
-    let Plan { units, superblocks_per_die, blocks_per_plane } = identity.plan;
+    let Plan { units, superblocks_per_die, blocks_per_plane, .. } = identity.plan;
     if units != plan.units {
         return Err(wrong("usable units", units.to_string(), plan.units.to_string()));
     }

@@ -8,7 +8,7 @@
 use super::pool::{Held, Pool, Table};
 use super::store::Image;
 use std::collections::VecDeque;
-use tidewater_core::device::{PAST, Whereabouts};
+use tidewater_core::content::{PAST, Whereabouts};
 use tidewater_core::subsystem::{MoveError, Slot, StoreFault, Unit};
 use tidewater_nand::{Change, Changes, Nand, Origin, PageHeader, PageKind, Place, StoredUnit};
 use tidewater_wire::vendor;

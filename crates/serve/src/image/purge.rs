@@ -6,7 +6,7 @@ use super::payload::Payload;
 use super::store::Image;
 use std::collections::HashMap;
 use tidewater_core::Device;
-use tidewater_core::device::Whereabouts;
+use tidewater_core::content::Whereabouts;
 use tidewater_core::subsystem::StoreFault;
 use tidewater_nand::{Medium, PageKind, Place};
 

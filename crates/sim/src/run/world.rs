@@ -661,7 +661,7 @@ impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
         }
         self.refresh();
         // A replay knows no content: all writes store the same, so a compare finds what it expects.
-        Some(Input::Submit { queue, submission: Submission { sqe, tag: tidewater_core::device::PAST, ranges } })
+        Some(Input::Submit { queue, submission: Submission { sqe, tag: tidewater_core::content::PAST, ranges } })
     }
 
     fn refused(&mut self, submission: Submission) {

@@ -316,10 +316,10 @@ impl<M: Medium> Ftl<M> {
                 self.lose(lpn, ppn);
             }
         }
-        if operation.owner == super::reclaim::MOVE {
+        if operation.tag == super::reclaim::MOVE {
             return self.on_victim_read(now, events, operation);
         }
-        let (slot, row) = ((operation.owner / WINDOW) as usize, operation.owner % WINDOW);
+        let (slot, row) = ((operation.tag / WINDOW) as usize, operation.tag % WINDOW);
         self.hybrid().merges[slot].reads[row as usize] -= 1;
         self.advance_merge(now, events, slot);
     }

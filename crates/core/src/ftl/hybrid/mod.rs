@@ -29,9 +29,11 @@ mod reclaim;
 #[cfg(test)]
 mod tests;
 
-use super::{Entry, Ftl, Layout, NOT_A_CANDIDATE, State, Stream, ValidBits};
+use super::{Entry, Ftl, NOT_A_CANDIDATE, State, Stream, ValidBits};
 use crate::events::{Event, EventQueue, lane};
 use crate::flash::NONE;
+use crate::layout::Layout;
+use crate::owner::Owner;
 use crate::profile::{FtlProfile, Mapping, Profile};
 use isolation::Isolation;
 use merge::Merge;
@@ -315,7 +317,7 @@ impl<M: Medium> Ftl<M> {
         events: &mut EventQueue,
         lpn: u32,
         stamp: (u64, u64),
-        owner: u32,
+        owner: Owner,
     ) {
         let per_block = self.layout.units_per_superblock;
         let (block, page) = (lpn / per_block, lpn % per_block);
@@ -329,7 +331,7 @@ impl<M: Medium> Ftl<M> {
             self.retire_sequential(now, events);
         }
         let row = if page == 0 || continues { self.sequential_row(block) } else { self.random_row() };
-        if owner != super::NO_OWNER && !self.rows[row as usize].timed {
+        if owner != Owner::None && !self.rows[row as usize].timed {
             self.rows[row as usize].timed = true;
             let generation = self.rows[row as usize].generation;
             events.push(now + self.profile.fill_timeout, lane::SUSPEND, Event::Fill { row, generation });

@@ -8,7 +8,9 @@
 use super::{Ftl, Hybrid};
 use crate::events::EventQueue;
 use crate::flash::{NONE, Operation, Source};
-use crate::ftl::{Layout, NO_OWNER, NOT_A_CANDIDATE, State, ValidBits};
+use crate::ftl::{NOT_A_CANDIDATE, State, ValidBits};
+use crate::layout::Layout;
+use crate::owner::Owner;
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Origin};
 
@@ -255,7 +257,7 @@ impl<M: Medium> Ftl<M> {
                     bits.set(to);
                 }
             }
-            let full = self.put(row, lpn, stamp, NO_OWNER);
+            let full = self.put(row, lpn, stamp, Owner::None);
             self.set_origin(row, Origin::Copy(self.place_of(ppn)));
             if full {
                 self.submit(now, events, row);

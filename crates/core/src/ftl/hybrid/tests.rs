@@ -1,6 +1,8 @@
 use super::Role;
+use crate::device::plan;
 use crate::events::{Event, EventQueue};
-use crate::ftl::{Ftl, NOT_A_CANDIDATE, Plan, Precondition, plan};
+use crate::ftl::{Ftl, NOT_A_CANDIDATE, Plan, Precondition};
+use crate::owner::Owner;
 use crate::profile::{Mapping, Profile};
 use tidewater_base::{Instant, Rng};
 use tidewater_nand::{Block, Cell, Fault, FaultPlan, FaultyNand, Medium, Nand, Stamps};
@@ -95,7 +97,7 @@ impl Drive {
         }
         while let Some(owner) = self.ftl.take_acknowledged() {
             let history = self.truth.iter_mut().find_map(|h| {
-                let at = h.states.iter().position(|&s| s == Some(u64::from(owner)))?;
+                let at = h.states.iter().position(|&s| s == Some(u64::from(owner.pack())))?;
                 Some((h, at))
             });
             // None: the page was believed anew since.
@@ -113,7 +115,7 @@ impl Drive {
         }
         self.version += 1;
         self.truth[lpn as usize].states.push(Some(self.version.into()));
-        self.ftl.write(self.now, &mut self.events, lpn, self.version.into(), self.version);
+        self.ftl.write(self.now, &mut self.events, lpn, self.version.into(), Owner::unpack(self.version));
     }
 
     fn deallocate(&mut self, first: u32, count: u32) {

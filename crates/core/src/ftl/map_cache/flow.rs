@@ -3,8 +3,8 @@
 use super::{LookUp, MapCache, MapStatistics, lent};
 use crate::events::EventQueue;
 use crate::flash::{Operation, Source};
-use crate::ftl::write::NO_OWNER;
 use crate::ftl::{Entry, Ftl, NONE};
+use crate::owner::Owner;
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
 
@@ -134,7 +134,7 @@ impl<M: Medium> Ftl<M> {
     pub(in crate::ftl) fn on_map_read(&mut self, now: Instant, events: &mut EventQueue, operation: &Operation) {
         let sequence = self.complete_through() + 1;
         let Some(cache) = &mut self.map_cache else { return };
-        let request = operation.owner;
+        let request = operation.tag;
         if request & lent::HOME != 0 {
             cache.come_home(request & !lent::HOME);
             return self.move_map_pages(now, events);
@@ -252,7 +252,7 @@ impl<M: Medium> Ftl<M> {
             cache.leaves(slot);
             cache.statistics.written += 1;
             self.write_sequence += 1;
-            self.put(row, lpn, (self.write_sequence, self.write_sequence), NO_OWNER);
+            self.put(row, lpn, (self.write_sequence, self.write_sequence), Owner::None);
             if self.stamps {
                 let mut images = std::mem::take(&mut self.rows[row as usize].images);
                 self.add_image(lpn, &mut images);

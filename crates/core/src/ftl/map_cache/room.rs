@@ -6,8 +6,8 @@
 
 use crate::events::EventQueue;
 use crate::flash::{Operation, Source};
-use crate::ftl::write::NO_OWNER;
 use crate::ftl::{Entry, Ftl, NONE, NOT_A_CANDIDATE, State, Stream};
+use crate::owner::Owner;
 use crate::profile::Profile;
 use tidewater_base::Instant;
 use tidewater_nand::{Medium, Nand, Origin};
@@ -301,7 +301,7 @@ impl<M: Medium> Ftl<M> {
                 }
                 break;
             };
-            let full = self.put(row, lpn, stamp, NO_OWNER);
+            let full = self.put(row, lpn, stamp, Owner::None);
             self.set_origin(row, Origin::Copy(place));
             if self.stamps {
                 self.carry_image(&images, unit, row);

@@ -10,7 +10,7 @@ mod resets;
 mod window;
 
 use super::*;
-use crate::device::Whereabouts;
+use crate::content::Whereabouts;
 use crate::host_memory::{Answer, Operation, Stamp};
 use crate::profile::{Profile, builtin};
 use std::collections::HashMap;

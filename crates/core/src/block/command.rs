@@ -1,11 +1,12 @@
 //! What each NVMe command does, step by step, from the command pipeline to its completion.
 
 use crate::buffer::Run;
-use crate::device::{Device, Output, PAST, Whereabouts};
+use crate::content::{PAST, Whereabouts};
+use crate::device::{Device, Output};
 use crate::events::{Event, lane};
-use crate::fast::LOG_OWNER;
 use crate::ftl::Entry;
 use crate::host::{Permit, Slot};
+use crate::owner::Owner;
 use std::hint::cold_path;
 use tidewater_base::Instant;
 use tidewater_nand::Medium;
@@ -183,7 +184,7 @@ impl<M: Medium> Device<M> {
             }
             !(in_buffer || in_cache)
         });
-        let read = self.ftl.read(self.now, &mut self.events, wanted, u32::from(slot));
+        let read = self.ftl.read(self.now, &mut self.events, wanted, Owner::Command(slot));
         let past = past + if self.host_uses.cache { self.read_host_hits(slot) } else { 0 };
         let work = &mut self.work[slot as usize];
         work.step = Step::Read;
@@ -225,7 +226,7 @@ impl<M: Medium> Device<M> {
         let mut queued = 0;
         for lpn in first..end.min(self.ftl.data_units()) {
             if self.ftl.map().is_virgin(lpn) && !self.write_buffer.contains(lpn) && !self.ftl.premap(lpn, PAST) {
-                queued += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, slot.into()));
+                queued += u32::from(self.ftl.read_past(self.now, &mut self.events, lpn, Owner::Command(slot)));
             }
         }
         self.ftl.wake_collection(self.now, &mut self.events);
@@ -323,7 +324,7 @@ impl<M: Medium> Device<M> {
         if self.options.premap {
             past = first.into_iter().chain(last).map(|lpn| self.premap(slot, lpn, lpn + 1)).sum();
         }
-        let read = self.ftl.read(self.now, &mut self.events, first.into_iter().chain(last), u32::from(slot));
+        let read = self.ftl.read(self.now, &mut self.events, first.into_iter().chain(last), Owner::Command(slot));
         let work = &mut self.work[slot as usize];
         work.step = Step::Merge;
         work.pending = past + read.unwrap_or_else(|queued| queued);
@@ -427,7 +428,7 @@ impl<M: Medium> Device<M> {
         self.uncache(lpn);
         self.write_buffer.remove(lpn);
         self.work[slot as usize].pending += 1;
-        self.ftl.write(self.now, &mut self.events, lpn, version, u32::from(slot));
+        self.ftl.write(self.now, &mut self.events, lpn, version, Owner::Command(slot));
         true
     }
 
@@ -572,7 +573,9 @@ impl<M: Medium> Device<M> {
     #[inline(never)]
     fn go_on_logging(&mut self) {
         while let Some(owner) = self.ftl.take_rewritten() {
-            self.on_page_rewritten(owner);
+            if let Owner::Log { function, number } = owner {
+                self.on_page_rewritten(function.into(), number);
+            }
         }
         self.go_on_destaging();
     }
@@ -581,16 +584,7 @@ impl<M: Medium> Device<M> {
     #[inline(never)]
     fn answer_waiting(&mut self) {
         while let Some(owner) = self.ftl.take_rejected() {
-            if owner & LOG_OWNER != 0 {
-                self.on_page_rejected(owner);
-                continue;
-            }
-            if Self::is_window_owner(owner) {
-                self.on_window_programmed(owner, true);
-                continue;
-            }
-            self.work[owner as usize].status = Status::WRITE_FAULT;
-            self.on_unit_programmed(owner as u16);
+            self.on_owner_programmed(owner, true);
         }
         if !self.flushing.is_empty() {
             if self.ftl.flash.outstanding() == 0 {

@@ -2,12 +2,11 @@
 //! as flash takes it.
 
 use crate::buffer::Part;
-use crate::device::{Device, PAST};
-use crate::ftl::{Entry, NO_OWNER};
+use crate::content::PAST;
+use crate::device::Device;
+use crate::ftl::Entry;
+use crate::owner::Owner;
 use tidewater_nand::Medium;
-
-/// The owner of flash reads of pages that are written beside dirty ones of their block: no command has this slot.
-pub(crate) const PADDING_READ: u32 = 1 << 16;
 
 impl<M: Medium> Device<M> {
     /// Moves pages from the write buffer towards flash. False: nothing has moved, because flash can't take any now or has
@@ -40,7 +39,7 @@ impl<M: Medium> Device<M> {
             let copy = if page.part == Part::Dirty { None } else { Some(self.flash_version(page.lpn)) };
             let version = self.write_buffer.take_leaving(copy != Some(None));
             if let Some(version) = copy.unwrap_or(Some(version)) {
-                self.ftl.write(self.now, &mut self.events, page.lpn, version, NO_OWNER);
+                self.ftl.write(self.now, &mut self.events, page.lpn, version, Owner::None);
             }
         }
         moved
@@ -82,7 +81,7 @@ impl<M: Medium> Device<M> {
         self.write_buffer.trim_leaving(|page| page.part == Part::Dirty || matches!(map.get(page.lpn), Entry::At(_)));
         let padding = self.write_buffer.leaving().iter().filter(|page| page.part == Part::Padding);
         let wanted = padding.clone().count() as u64;
-        let read = self.ftl.read(self.now, &mut self.events, padding.map(|page| page.lpn), PADDING_READ);
+        let read = self.ftl.read(self.now, &mut self.events, padding.map(|page| page.lpn), Owner::Padding);
         self.padding_reads += read.expect("lost pages are left out");
         self.write_buffer.statistics.padding_reads += wanted;
         if wanted > 0 {
@@ -95,7 +94,7 @@ impl<M: Medium> Device<M> {
         for i in 0..self.write_buffer.leaving().len() {
             let page = self.write_buffer.leaving()[i];
             if page.part == Part::Padding && self.ftl.map().is_virgin(page.lpn) && !self.ftl.premap(page.lpn, PAST) {
-                let queued = self.ftl.read_past(self.now, &mut self.events, page.lpn, PADDING_READ);
+                let queued = self.ftl.read_past(self.now, &mut self.events, page.lpn, Owner::Padding);
                 self.padding_reads += u32::from(queued);
                 self.write_buffer.statistics.padding_reads += u64::from(queued);
             }

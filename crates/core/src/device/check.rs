@@ -1,9 +1,9 @@
-//! Whether the values of a profile can stand together.
+//! Whether the values of a profile can stand together: each room is asked what it needs.
 
-use super::error::{Downgrade, Problem, ProfileError};
-use super::{Arbitration, Mapping, MemoryKind, MemoryProfile, Profile, QueuePriority, Survives};
 use crate::ftl::LOG_BLOCKS_MIN;
 use crate::memory;
+use crate::profile::{Arbitration, Downgrade, Mapping, MemoryKind, MemoryProfile, Problem, Profile, ProfileError};
+use crate::profile::{QueuePriority, Survives};
 use tidewater_base::units::{format_bytes, format_share};
 use tidewater_nand::Cell;
 
@@ -62,7 +62,7 @@ impl Profile {
                     format!("{}memory", key_of(*placed))
                 }
             };
-            ProfileError::new(key, Problem::Placement(error))
+            ProfileError::new(key, Problem::Placement(error.to_string()))
         })?;
         let mut downgrades: Vec<Downgrade> = placement
             .notes()
@@ -362,7 +362,7 @@ impl Profile {
             });
         }
         if ftl.mapping != Mapping::Page {
-            return Ok(()); // What it holds back is counted over all dies: `crate::ftl::plan` says whether that fits.
+            return Ok(()); // What it holds back is counted over all dies: `plan` says whether that fits.
         }
         // One superblock open for the host, one for collection, and one to be collected.
         let spares = (f64::from(nand.blocks_per_plane) * ftl.spare_blocks).ceil() as u32;

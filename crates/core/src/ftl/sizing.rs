@@ -1,178 +1,14 @@
-//! Where units lie: superblocks, rows and units, the bits of a physical unit number, and the replacement of bad blocks.
-//!
-//! A *superblock* is one block of every plane of one die: they are programmed and erased together. A *row* is one page of
-//! each of its planes, the unit of programming. A *unit* is what one map entry covers.
+//! How much flash a drive needs for a capacity, and what of it is kept back.
 
 use crate::profile::{FtlProfile, Mapping, Profile};
-use tidewater_nand::{Block, Medium};
 
-/// The shape of the physical address space, and which blocks stand in for bad ones.
-#[derive(Clone, Debug)]
-pub struct Layout {
-    /// Units in a page.
-    pub units_per_page: u32,
-    /// Units in a row.
-    pub units_per_row: u32,
-    /// Rows in a superblock.
-    pub rows: u32,
-    /// Units in a superblock.
-    pub units_per_superblock: u32,
-    /// Superblocks on a die.
-    pub superblocks_per_die: u32,
-    /// Dies.
-    pub dies: u32,
-    planes: u32,
-    /// Die by superblock: a look-up takes less than a division.
-    dies_of: Vec<u16>,
-    row_shift: u32,
-    superblock_shift: u32,
-    /// Physical block by superblock and plane; [`Layout::NO_BLOCK`] where a plane has none left.
-    blocks: Vec<u32>,
-    /// Good blocks in reserve, by die and plane.
-    spares: Vec<Vec<u32>>,
-}
-
-impl Layout {
-    /// No physical block stands behind this plane of the superblock.
-    pub const NO_BLOCK: u32 = u32::MAX;
-
-    /// Lays `superblocks_per_die` superblocks over the good blocks of `medium`; the rest are spares.
-    pub fn new<M: Medium>(medium: &M, unit_size: u32, superblocks_per_die: u32) -> Layout {
-        let config = medium.config();
-        let units_per_page = config.page_size / unit_size;
-        let units_per_row = units_per_page * config.planes;
-        let rows = config.pages_per_block;
-        let row_shift = units_per_row.next_power_of_two().trailing_zeros();
-        let superblock_shift = row_shift + rows.next_power_of_two().trailing_zeros();
-        let dies = config.dies();
-        let mut blocks = vec![Layout::NO_BLOCK; (dies * superblocks_per_die * config.planes) as usize];
-        let mut spares = Vec::with_capacity((dies * config.planes) as usize);
-        for die in 0..dies {
-            for plane in 0..config.planes {
-                let mut good =
-                    (0..config.blocks_per_plane).filter(|&block| !medium.is_bad(Block { die, plane, block }));
-                for (i, block) in good.by_ref().take(superblocks_per_die as usize).enumerate() {
-                    let superblock = die * superblocks_per_die + i as u32;
-                    blocks[(superblock * config.planes + plane) as usize] = block;
-                }
-                // Taken from the end, so that the first spare is the lowest block.
-                let mut rest: Vec<u32> = good.collect();
-                rest.reverse();
-                spares.push(rest);
-            }
-        }
-        Layout {
-            units_per_page,
-            units_per_row,
-            rows,
-            units_per_superblock: rows * units_per_row,
-            superblocks_per_die,
-            dies,
-            planes: config.planes,
-            dies_of: (0..dies * superblocks_per_die).map(|s| (s / superblocks_per_die.max(1)) as u16).collect(),
-            row_shift,
-            superblock_shift,
-            blocks,
-            spares,
-        }
-    }
-
-    /// Superblocks on the drive.
-    pub fn superblocks(&self) -> u32 {
-        self.dies * self.superblocks_per_die
-    }
-
-    /// Planes of a die.
-    pub fn planes(&self) -> u32 {
-        self.planes
-    }
-
-    /// Whether rows hold one unit each. What is done row by row is then done for each unit, and the ways that most rows take are
-    /// compiled for it once more (`SINGLE`): nothing is counted or looked through there.
-    #[inline]
-    pub(super) fn has_single_rows(&self) -> bool {
-        self.units_per_row == 1
-    }
-
-    /// Units in a row, to code that was chosen by [`Layout::has_single_rows`].
-    #[inline(always)]
-    pub(super) fn row_units<const SINGLE: bool>(&self) -> u32 {
-        debug_assert_eq!(SINGLE, self.has_single_rows());
-        if SINGLE { 1 } else { self.units_per_row }
-    }
-
-    /// The die of a superblock.
-    #[inline]
-    pub fn die_of(&self, superblock: u32) -> u32 {
-        u32::from(self.dies_of[superblock as usize])
-    }
-
-    /// The number of a unit.
-    #[inline]
-    pub fn ppn(&self, superblock: u32, row: u32, unit: u32) -> u32 {
-        superblock << self.superblock_shift | row << self.row_shift | unit
-    }
-
-    /// The superblock of a unit.
-    #[inline]
-    pub fn superblock_of(&self, ppn: u32) -> u32 {
-        ppn >> self.superblock_shift
-    }
-
-    /// The row of a unit within its superblock.
-    #[inline]
-    pub fn row_of(&self, ppn: u32) -> u32 {
-        ppn >> self.row_shift & ((1 << (self.superblock_shift - self.row_shift)) - 1)
-    }
-
-    /// A unit's place in its row.
-    #[inline]
-    pub fn unit_of(&self, ppn: u32) -> u32 {
-        ppn & ((1 << self.row_shift) - 1)
-    }
-
-    /// The numbers that units can have: one past the largest.
-    pub fn address_space(&self) -> u64 {
-        u64::from(self.superblocks()) << self.superblock_shift
-    }
-
-    /// The physical block behind one plane of a superblock.
-    #[inline]
-    pub fn block(&self, superblock: u32, plane: u32) -> Block {
-        self.block_on(self.die_of(superblock), superblock, plane)
-    }
-
-    /// As [`Layout::block`], for a superblock whose die is known.
-    #[inline]
-    pub fn block_on(&self, die: u32, superblock: u32, plane: u32) -> Block {
-        Block { die, plane, block: self.blocks[(superblock * self.planes + plane) as usize] }
-    }
-
-    /// Whether every plane of a superblock has a block.
-    pub fn is_whole(&self, superblock: u32) -> bool {
-        (0..self.planes).all(|p| self.blocks[(superblock * self.planes + p) as usize] != Layout::NO_BLOCK)
-    }
-
-    /// Replaces a bad block by a spare of the same plane, without a word to anyone. False: no spare is left.
-    pub fn replace(&mut self, superblock: u32, plane: u32) -> bool {
-        let die = self.die_of(superblock);
-        let spare = self.spares[(die * self.planes + plane) as usize].pop();
-        self.blocks[(superblock * self.planes + plane) as usize] = spare.unwrap_or(Layout::NO_BLOCK);
-        spare.is_some()
-    }
-
-    pub(super) fn set_block(&mut self, superblock: u32, plane: u32, block: u32) {
-        self.blocks[(superblock * self.planes + plane) as usize] = block;
-    }
-
-    pub(super) fn set_spares(&mut self, die: u32, plane: u32, spares: Vec<u32>) {
-        self.spares[(die * self.planes + plane) as usize] = spares;
-    }
-
-    /// Spare blocks left on the drive.
-    pub fn spares(&self) -> usize {
-        self.spares.iter().map(Vec::len).sum()
-    }
+/// Logical pages behind the usable capacity, which other rooms have a use for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// All of them: the LBA rings of the fast side, and two areas for dumps.
+    pub pages: u64,
+    /// Those of one dump of the byte window, which erased flash is kept for.
+    pub dump_pages: u64,
 }
 
 /// What a drive of `capacity` bytes needs: see [`plan`].
@@ -184,6 +20,8 @@ pub struct Plan {
     pub superblocks_per_die: u32,
     /// Blocks in a plane, spares included.
     pub blocks_per_plane: u32,
+    /// Pages behind the usable capacity.
+    pub reserved: Reserved,
 }
 
 /// Superblocks of a die that hold no host data at rest, rounded up: collection keeps about as many free as it starts at,
@@ -198,10 +36,10 @@ pub(super) fn log_reserve(profile: &Profile) -> u32 {
 }
 
 /// Superblocks of a die that are kept erased for the byte window's dump, besides what collection works with.
-pub(super) fn dump_reserve(profile: &Profile) -> u32 {
+pub(super) fn dump_reserve(profile: &Profile, dump_pages: u64) -> u32 {
     let nand = &profile.nand;
     let units_per_superblock = nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size);
-    let pages = crate::window::dump_area_pages(profile).div_ceil(nand.dies().into());
+    let pages = dump_pages.div_ceil(nand.dies().into());
     pages.div_ceil(units_per_superblock.max(1).into()) as u32
 }
 
@@ -232,20 +70,21 @@ pub(super) fn map_superblocks_of(segments: u64, rows: u32) -> u64 {
 ///
 /// # Errors
 /// In words, when the capacity does not fit the blocks, or the address space 32 bits.
-pub fn plan(profile: &Profile, capacity: u64) -> Result<Plan, String> {
-    plan_within(profile, capacity, true)
+pub fn plan(profile: &Profile, capacity: u64, reserved: Reserved) -> Result<Plan, String> {
+    plan_within(profile, capacity, reserved, true)
 }
 
 /// As [`plan`]; without `explain`, a drive with more units than can be mapped is refused without words.
-fn plan_within(profile: &Profile, capacity: u64, explain: bool) -> Result<Plan, String> {
+fn plan_within(profile: &Profile, capacity: u64, reserved: Reserved, explain: bool) -> Result<Plan, String> {
     let nand = &profile.nand;
     let unit = u64::from(profile.ftl.unit_size);
     let dies = u64::from(nand.dies());
     let per_superblock = u64::from(nand.pages_per_block * nand.planes * (nand.page_size / profile.ftl.unit_size));
     let slc = super::slc_reserve(profile);
+    let dump = dump_reserve(profile, reserved.dump_pages);
     let reserve_of = |units: u64| {
         let mapping = super::map_cache::pool_per_die(profile, units);
-        u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump_reserve(profile) + slc + mapping) * dies
+        u64::from(reserve_per_die(&profile.ftl) + log_reserve(profile) + dump + slc + mapping) * dies
     };
     let held_back = u64::from(super::hybrid::superblocks_beside(&profile.ftl));
     let spares = |blocks: u64| (blocks as f64 * profile.ftl.spare_blocks).ceil() as u64;
@@ -313,13 +152,13 @@ fn plan_within(profile: &Profile, capacity: u64, explain: bool) -> Result<Plan, 
         * u64::from((nand.planes * (nand.page_size / profile.ftl.unit_size)).next_power_of_two());
     if blocks * dies * per_superblock_address >= u64::from(u32::MAX) - 1 || units >= u64::from(u32::MAX) - 1 {
         let flash = blocks * dies * per_superblock * unit;
-        return Err(if explain { too_many_units(profile, capacity, flash) } else { String::new() });
+        return Err(if explain { too_many_units(profile, capacity, reserved, flash) } else { String::new() });
     }
-    Ok(Plan { units, superblocks_per_die: superblocks_per_die as u32, blocks_per_plane: blocks as u32 })
+    Ok(Plan { units, superblocks_per_die: superblocks_per_die as u32, blocks_per_plane: blocks as u32, reserved })
 }
 
 /// Why `flash` bytes cannot be mapped, how much can, and by which unit it could be done.
-fn too_many_units(profile: &Profile, capacity: u64, flash: u64) -> String {
+fn too_many_units(profile: &Profile, capacity: u64, reserved: Reserved, flash: u64) -> String {
     let size = |bytes: u64| match bytes {
         0..GIB => format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64),
         GIB..TIB => format!("{:.1} GiB", bytes as f64 / GIB as f64),
@@ -334,7 +173,11 @@ fn too_many_units(profile: &Profile, capacity: u64, flash: u64) -> String {
         let (mut low, mut high) = (0, capacity / GIB);
         while low < high {
             let middle = (low + high).div_ceil(2);
-            if plan_within(&with(unit_size), middle * GIB, false).is_ok() { low = middle } else { high = middle - 1 }
+            if plan_within(&with(unit_size), middle * GIB, reserved, false).is_ok() {
+                low = middle
+            } else {
+                high = middle - 1
+            }
         }
         low * GIB
     };
@@ -342,7 +185,7 @@ fn too_many_units(profile: &Profile, capacity: u64, flash: u64) -> String {
     let kib = |bytes: u32| tidewater_base::units::format_bytes(bytes.into());
     let why = format!("{} of flash in units of {} need more than 32-bit map entries", size(flash), kib(unit));
     let larger = (1..).map(|doublings| unit << doublings).take_while(|&larger| larger <= page);
-    let mut enough = larger.filter(|&larger| plan_within(&with(larger), capacity, false).is_ok());
+    let mut enough = larger.filter(|&larger| plan_within(&with(larger), capacity, reserved, false).is_ok());
     let most = match largest(unit) {
         0 => String::new(),
         most => format!(" (they map a capacity of at most {})", size(most)),
@@ -370,7 +213,7 @@ mod tests {
         let said = |settings: &[(&str, &str)], capacity: u64| {
             let mut profile = Profile::generic();
             settings.iter().for_each(|(key, value)| profile.set(key, value).unwrap());
-            plan(&profile, capacity).map(|plan| plan.units).unwrap_err()
+            plan(&profile, capacity, Reserved::default()).map(|plan| plan.units).unwrap_err()
         };
         let larger = said(&[], 20 * TIB);
         assert!(
@@ -381,13 +224,13 @@ mod tests {
         // What is advised does.
         let mut profile = Profile::generic();
         profile.set("ftl.unit_size", "8KiB").unwrap();
-        assert!(plan(&profile, 20 * TIB).is_ok());
+        assert!(plan(&profile, 20 * TIB, Reserved::default()).is_ok());
         let none = said(&[("ftl.unit_size", "8KiB")], 70 * TIB);
         let most = none.split("; use a capacity of at most ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
         profile.set("ftl.unit_size", "16KiB").unwrap();
         let most = most.parse::<f64>().unwrap();
-        assert!(plan(&profile, ((most - 0.1) * TIB as f64) as u64).is_ok(), "{none}");
-        assert!(plan(&profile, ((most + 0.2) * TIB as f64) as u64).is_err(), "{none}");
+        assert!(plan(&profile, ((most - 0.1) * TIB as f64) as u64, Reserved::default()).is_ok(), "{none}");
+        assert!(plan(&profile, ((most + 0.2) * TIB as f64) as u64, Reserved::default()).is_err(), "{none}");
         let blocks = said(&[("nand.blocks_per_plane", "1048576")], TIB);
         assert!(blocks.ends_with("; give it fewer blocks") || blocks.contains("unit_size ="), "{blocks}");
         assert!(said(&[], 0).ends_with("; give it a size, as in --set drive.capacity=64GiB"));

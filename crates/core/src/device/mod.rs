@@ -3,20 +3,23 @@
 //! Sans-IO: [`Device::handle`] takes what happens outside and the time, [`Device::poll`] gives what the device has to
 //! say, [`Device::deadline`] tells when it wants to be woken. One thing happens at a time.
 
+mod check;
 mod interface;
+mod plan;
+mod route;
 
-pub use interface::{Input, Output, Whereabouts};
+pub use interface::{Input, Output};
+pub use plan::{plan, reserved, resolve};
 
+use crate::block::Work;
 use crate::buffer::{Buffer, Setting};
-use crate::commands::Work;
+use crate::content::{PAST, Whereabouts};
 use crate::cost::{Link, Rate, SharedServer, lane_bytes_per_second};
-use crate::destage::PADDING_READ;
-use crate::events::{Event, EventQueue, LANE_PLACES, lane};
-use crate::fast::{self, Fast, LOG_OWNER, LOG_READ, LogRemains};
-use crate::flash::{Kind, Operation, Source};
-use crate::ftl::{Ftl, Plan, Precondition, plan};
+use crate::events::{Event, EventQueue, Kind, LANE_PLACES, lane};
+use crate::fast::{self, Fast, LogRemains};
+use crate::ftl::{Ftl, Plan, Precondition};
 use crate::host::{Completion, Host, Namespace, Permit, Submission};
-use crate::host_memory::{self, HostMemory, HostUses};
+use crate::host_memory::{HostMemory, HostUses};
 use crate::memory::{Note, Placed, Use, place};
 use crate::profile::{MemoryKind, MemoryProfile, Profile};
 use crate::window::{self, Window};
@@ -59,9 +62,6 @@ impl Default for Options {
         }
     }
 }
-
-/// The version of content that was on the drive before the run.
-pub const PAST: u64 = 0;
 
 /// A memory that serves pages: latency overlaps, bandwidth does not.
 #[derive(Clone, Debug)]
@@ -247,7 +247,7 @@ impl<M: Medium> Device<M> {
         let mut port = |used| {
             // Host memory has its own way there, over the link.
             let lent = |placed: &Placed| placed.memory.kind == MemoryKind::Host;
-            let placed = placement.of(used).filter(|placed| !(lent(placed) && host_memory::carries(used)));
+            let placed = placement.of(used).filter(|placed| !(lent(placed) && used.is_carried()));
             let Some(placed) = placed else { return usize::MAX };
             names.iter().position(|&n| n == placed.memory.name).unwrap_or_else(|| {
                 names.push(&placed.memory.name);
@@ -444,7 +444,7 @@ impl<M: Medium> Device<M> {
             Event::Complete { slot } => self.complete(slot as u16),
             Event::Bus { channel, inward: true } => {
                 if let Some(row) = self.ftl.flash.on_loaded(self.now, &mut self.events, channel) {
-                    self.on_log_row_loaded(self.ftl.flash.operation(row).owner);
+                    self.on_log_row_loaded(self.ftl.flash.operation(row).tag);
                 }
             }
             Event::Bus { channel, inward: false } => {
@@ -478,47 +478,6 @@ impl<M: Medium> Device<M> {
         if let Some(done) = self.ftl.on_cell(self.now, &mut self.events, die, generation, kind) {
             self.on_own_done(kind, done);
         }
-    }
-
-    /// A read has brought what it was to bring.
-    #[inline(always)]
-    fn on_flash_read(&mut self, done: u32) {
-        let &Operation { source, owner, uncorrectable, .. } = self.ftl.flash.operation(done);
-        match source {
-            Source::HostRead if owner & LOG_READ == LOG_READ => self.on_log_read(owner, uncorrectable != 0),
-            Source::HostRead if Self::is_window_owner(owner) => self.on_window_read(owner, uncorrectable != 0),
-            Source::HostRead if owner == PADDING_READ => self.on_padding_read(uncorrectable != 0),
-            Source::HostRead => {
-                self.on_read_done(owner as u16, uncorrectable != 0);
-                if self.ftl.flash.outstanding() == 0 {
-                    self.after_flash(); // No program or erase will come to do it.
-                }
-            }
-            _ => self.on_own_done(Kind::Read, done),
-        }
-    }
-
-    /// An operation of this kind that no host command waits for is done.
-    #[inline(always)]
-    fn on_own_done(&mut self, kind: Kind, done: u32) {
-        let recovering = self.ftl.is_recovering();
-        self.ftl.on_done(self.now, &mut self.events, kind, done);
-        while let Some(owner) = self.ftl.take_acknowledged() {
-            if owner & LOG_OWNER != 0 {
-                self.on_page_destaged(owner);
-            } else if Self::is_window_owner(owner) {
-                self.on_window_programmed(owner, false);
-            } else {
-                self.on_unit_programmed(owner as u16);
-            }
-        }
-        if recovering && !self.ftl.is_recovering() {
-            self.take_back();
-        }
-        if self.translates {
-            self.charge_map_cache();
-        }
-        self.after_flash();
     }
 
     /// Takes commands as far as permits allow, into the command pipeline.
@@ -700,24 +659,4 @@ impl<M: Medium> Device<M> {
             self.events.next_at()
         ) + &self.ftl.map_cache().map_or_else(String::new, |cache| cache.describe())
     }
-}
-
-/// Checks a profile and sizes its flash.
-///
-/// # Errors
-/// In words.
-pub fn resolve(profile: &Profile, options: &Options) -> Result<(Profile, Plan), SetupError> {
-    profile.check().map_err(|e| SetupError(e.to_string()))?;
-    let mut profile = profile.clone();
-    let capacity = if options.capacity > 0 { options.capacity } else { profile.drive.capacity };
-    let reserved = window::reserved_pages(&profile);
-    let bytes = reserved * u64::from(profile.ftl.unit_size);
-    let plan = plan(&profile, if capacity > 0 { capacity + bytes } else { 0 }).map_err(SetupError)?;
-    if plan.units <= reserved {
-        return Err(SetupError(format!(
-            "[fast] log_size and [window] size leave no usable capacity: LBA rings and dumps take {bytes} bytes of flash"
-        )));
-    }
-    profile.nand.blocks_per_plane = plan.blocks_per_plane;
-    Ok((profile, plan))
 }

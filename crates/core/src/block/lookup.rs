@@ -1,8 +1,7 @@
 //! What a command does before it reads flash: it finds the map entries of its pages. Where the whole map is at hand that
 //! takes no time and this file is not used; else each entry costs an access to the mapping cache's memory, or a flash read.
 
-use crate::commands::Action;
-use crate::commands::Step;
+use super::{Action, Step};
 use crate::device::Device;
 use crate::events::{Event, lane};
 use crate::ftl::{ENTRY_BYTES, LookUp};
