@@ -104,7 +104,7 @@ pub enum Event {
     },
     /// Something of the byte window is due.
     Window {
-        /// What: see `window::flow`.
+        /// What: see `window::jobs`.
         place: u32,
         /// The place's generation when this was scheduled.
         generation: u32,

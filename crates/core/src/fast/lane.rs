@@ -1,7 +1,7 @@
 //! A lane: one writer's stream, from the intake queue through the ring to its pages.
 
 use super::pages::OFFSET_END;
-use super::window::Window;
+use super::reassembly::Window;
 use crate::content::Content;
 use std::collections::VecDeque;
 use tidewater_base::Instant;

@@ -2,18 +2,18 @@
 //! survives a power loss, are acknowledged by a credit counter, and are destaged in order to a ring of logical pages.
 //!
 //! The way of the data: [`bar`] (what an address means), [`Lane`] (queue, ring, credit), [`LbaRing`] (pages). What happens
-//! when, is in `flow`: it ties them to the device's memories, to flash and to time. ADR 7 has the reasons.
+//! when, is in `intake`: it ties them to the device's memories, to flash and to time. ADR 7 has the reasons.
 
 pub mod bar;
 mod commands;
-mod flow;
+mod intake;
 mod lane;
 mod pages;
+mod reassembly;
 mod replication;
 mod saved;
 mod status;
 pub mod transport;
-mod window;
 
 pub use crate::content::Content;
 pub use lane::{Lane, LaneStatistics, Refusal};

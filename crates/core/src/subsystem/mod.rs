@@ -7,6 +7,7 @@
 mod admin;
 mod admin_data;
 mod admin_queues;
+mod complete;
 mod controller;
 mod events;
 mod faults;
@@ -17,6 +18,7 @@ mod fetch;
 mod host_memory;
 pub mod identify;
 pub mod input_log;
+mod inspect;
 mod interface;
 mod io;
 mod lifecycle;
@@ -25,10 +27,8 @@ pub mod namespaces;
 #[cfg(test)]
 mod namespaces_tests;
 mod options;
-mod outlook;
 mod own;
 mod pointers;
-mod post;
 mod queues;
 pub mod sanitize;
 pub mod self_test;

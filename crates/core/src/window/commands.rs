@@ -1,7 +1,7 @@
 //! What the host asks of the window: commands of this vendor (`wire::vendor`). A front end brings each with its data, and
 //! carries the reply.
 
-use super::flow::{COMMAND, Job, Kind};
+use super::jobs::{COMMAND, Job, Kind};
 use super::{COMMANDS_MAX, EntryState};
 use crate::device::Device;
 use crate::events::{Event, lane};

@@ -1,13 +1,13 @@
 //! The byte window of 2B-SSD (Bae et al., ISCA 2018): ranges of logical blocks are pinned into a buffer that the host stores
 //! into through BAR2, and flushed back.
 //!
-//! [`Table`] is the mapping table with its address translation unit; `commands` what the host asks for; `flow` what happens
+//! [`Table`] is the mapping table with its address translation unit; `commands` what the host asks for; `jobs` what happens
 //! when, between buffer, flash and link; `gate` what becomes of block commands that touch pinned blocks; `recovery` the dump
 //! on stored energy and the way back from it; `kept` what a process that ends leaves of the buffer. ADR 12 has the reasons.
 
 mod commands;
-mod flow;
 mod gate;
+mod jobs;
 mod kept;
 mod recovery;
 mod table;
@@ -66,7 +66,7 @@ pub struct Window {
     /// Block commands that may wait at once.
     held_max: usize,
     /// What is under way for each place of the table.
-    jobs: Vec<flow::Job>,
+    jobs: Vec<jobs::Job>,
     /// Commands between pipeline and execution, or before their completion.
     commands: Vec<Option<commands::Pending>>,
     /// The firmware's core, which moves pages between buffer and flash.
@@ -120,7 +120,7 @@ impl Window {
             changes: 0,
             kept: None,
             held_max: (profile.host.outstanding_max as usize / 2).max(1),
-            jobs: vec![flow::Job::default(); entries as usize],
+            jobs: vec![jobs::Job::default(); entries as usize],
             commands: Vec::new(),
             engine: Server::default(),
             loads: VecDeque::new(),

@@ -7,7 +7,7 @@
 //! before anything else is done: later it would be of the past. There are two areas, so that a power loss until then finds
 //! one of them untouched.
 
-use super::flow::RESTORE;
+use super::jobs::RESTORE;
 use super::{EntryState, Flaw, Kept, Window, dump_area_pages};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane};
@@ -102,7 +102,7 @@ impl Window {
             return None;
         }
         let mut left = self.clone();
-        left.jobs.fill(super::flow::Job::default());
+        left.jobs.fill(super::jobs::Job::default());
         left.commands.clear();
         left.loads.clear();
         left.held.clear();

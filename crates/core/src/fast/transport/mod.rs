@@ -43,16 +43,16 @@
 //!
 //! **Only stable bytes travel**: below the host's floor and persistent, so that what a peer has can't change here any more.
 
-mod flow;
 mod follower;
 mod interface;
+mod mirror;
 mod promotion;
 mod send;
 mod status;
 
-use flow::{Flow, Peer};
 use follower::Follower;
 pub use interface::{Command, CommandError, Config, Event, LocalLog, PageRef, Persistent, Source, Transmit};
+use mirror::{Flow, Peer};
 use promotion::Candidate;
 pub use status::{PeerStatus, Role, Status, flag};
 use tidewater_base::Instant;

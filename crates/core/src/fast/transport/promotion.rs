@@ -1,6 +1,6 @@
 //! Promotion: a candidate proposes an epoch, collects acceptors, takes over the best log among theirs, and becomes primary.
 
-use super::flow::back_off;
+use super::mirror::back_off;
 use super::{CommandError, Flaw, LocalLog, Role, Transport, flag};
 use tidewater_base::{Duration, Instant};
 use tidewater_wire::replication::{Accepted, Epoch, Group, History, LANES_MAX, MEMBERS_MAX, Mode, Reason};

@@ -1,6 +1,6 @@
 //! What is sent next.
 
-use super::flow::back_off;
+use super::mirror::back_off;
 use super::promotion::Phase;
 use super::{Flaw, LocalLog, Source, Transmit, Transport};
 use tidewater_base::Instant;

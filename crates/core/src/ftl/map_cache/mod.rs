@@ -2,15 +2,15 @@
 //!
 //! The map is cut into *mapping pages*, each of which takes a unit of flash and is a logical page itself, behind all others:
 //! where it lies is an entry of the *directory*, which is always at hand. This file is the book-keeping: which mapping page
-//! is in which place of the cache, which is wanted and by whom, which has changed. `flow` moves pages between it and flash,
+//! is in which place of the cache, which is wanted and by whom, which has changed. `load` moves pages between it and flash,
 //! `room` keeps their superblocks, and `lent` those of its places that are in memory of the host.
 //!
 //! What a mapping page says is in the simulator's own table; the cache decides what an access costs.
 //!
 //! [ADR 14]: ../../../../../docs/adr/0014-mapping-cache.md
 
-mod flow;
 mod lent;
+mod load;
 mod recover;
 mod room;
 #[cfg(test)]
