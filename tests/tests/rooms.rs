@@ -43,8 +43,8 @@ const DEVICE_METHODS: &[&str] = &[
     "host_memory/uses.rs",
     "power/mod.rs",
     "window/commands.rs",
-    "window/jobs.rs",
     "window/gate.rs",
+    "window/jobs.rs",
     "window/recovery.rs",
 ];
 
