@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidewater_tests::rust_files;
+use tidewater_tests::{root, rust_files};
 
 const CORE: &str = "crates/core/src/";
 
@@ -131,4 +131,30 @@ fn methods_of_the_device_stay_where_they_are_allowed() {
     let found: Vec<_> = files.iter().filter(|(path, code)| room_of(path) != "device" && has(code)).collect();
     let found: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(found, DEVICE_METHODS, "files outside crates/core/src/device with methods of `Device`");
+}
+
+/// The rows of the table "Where is …?": file and item.
+fn whereabouts(text: &str) -> Vec<(&str, &str)> {
+    let section = text.split("## Where is …?").nth(1).unwrap_or_default().split("### Where tests are").next();
+    let rows = section.unwrap_or_default().lines().filter(|line| line.starts_with("| ") && line.contains(".rs`"));
+    let rows = rows.filter_map(|row| {
+        let mut cells = row.split('|').skip(2).map(|cell| cell.trim().trim_matches('`'));
+        Some((cells.next()?, cells.next()?))
+    });
+    rows.collect()
+}
+
+#[test]
+fn what_newcomers_look_for_is_where_the_architecture_says() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let rows = whereabouts(&text);
+    assert!(rows.len() >= 40, "{} questions", rows.len());
+    let is_there = |(file, item): &&(&str, &str)| {
+        let code = std::fs::read_to_string(root().join("crates").join(file)).unwrap_or_default();
+        product(&code)
+            .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+            .any(|word| item.ends_with(word) && !word.is_empty())
+    };
+    let gone: Vec<_> = rows.iter().filter(|row| !is_there(row)).collect();
+    assert!(gone.is_empty(), "ARCHITECTURE.md, \"Where is …?\", names what is not there: {gone:#?}");
 }
