@@ -7,7 +7,7 @@ use super::courier::{Age, Done, Far, Then, Way};
 use super::port::{Port, Reached};
 use super::served::Served;
 use super::world::{Pending, World, command_of, id_of};
-use tidewater_core::device::Whereabouts;
+use tidewater_core::content::Whereabouts;
 use tidewater_core::fast::{PAGE_HEADER, Place};
 use tidewater_core::subsystem::{Input, LogPiece, MoveError, Outstanding, Segment, Segments, Slot, Unit};
 
