@@ -82,10 +82,10 @@ template <typename Call>
 struct Change {
   explicit Change(Call real) : real(std::move(real)) {}
 
-  static bool Real(void* with) {
+  static int Real(void* with) {
     auto* change = static_cast<Change*>(with);
     change->status = change->real();
-    return change->status.ok();
+    return change->status.ok() ? 1 : 0;
   }
 
   Call real;
@@ -200,7 +200,7 @@ class LogFile : public FSWritableFileOwnerWrapper {
     return failed_.ok();
   }
 
-  static bool Bring(void* with) { return static_cast<LogFile*>(with)->Brought(); }
+  static int Bring(void* with) { return static_cast<LogFile*>(with)->Brought() ? 1 : 0; }
 
   IOStatus Leave() {
     if (number_ < 0) return IOStatus::OK();

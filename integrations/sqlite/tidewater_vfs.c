@@ -200,7 +200,7 @@ typedef struct {
 	int status;
 } Change;
 
-static bool really_write(void *with)
+static int really_write(void *with)
 {
 	Change *change = with;
 	change->status =
@@ -208,7 +208,7 @@ static bool really_write(void *with)
 	return change->status == SQLITE_OK;
 }
 
-static bool really_truncate(void *with)
+static int really_truncate(void *with)
 {
 	Change *change = with;
 	change->status = real(change->file)->pMethods->xTruncate(real(change->file), change->offset);
@@ -223,13 +223,13 @@ static int put(sqlite3_file *file, const void *from, int bytes, sqlite3_int64 of
 	return change.status;
 }
 
-static bool really_write_frame(void *with, const void *frame, size_t bytes)
+static int really_write_frame(void *with, const void *frame, size_t bytes)
 {
 	Change *change = with;
 	unsigned char *at = mapping_find(&((File *)change->file)->mapping, change->offset, bytes);
 	if (at) {
 		memcpy(at, frame, bytes);
-		return true;
+		return 1;
 	}
 	change->from = frame;
 	change->bytes = (int)bytes;
@@ -666,7 +666,7 @@ typedef struct {
 	int status;
 } Removal;
 
-static bool really_delete(void *with)
+static int really_delete(void *with)
 {
 	Removal *removal = with;
 	removal->status = below->xDelete(below, removal->name, removal->sync_directory);

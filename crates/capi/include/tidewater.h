@@ -144,12 +144,13 @@ struct tidewater_shared {
   uint64_t generation;
 };
 
-// Does to the file itself what was put on the log. Returns whether all of it was done. It is called by the thread that changes the file, while nobody
-// else can change it; it must not call functions of this library.
-typedef bool (*tidewater_real)(void *with);
+// Does to the file itself what was put on the log. Returns whether all of it was done: any value but 0, or 0 where it
+// was not. It is called by the thread that changes the file, while no other can change it; it must not call functions
+// of this library.
+typedef int (*tidewater_real)(void *with);
 
 // As tidewater_real, of bytes that are to be written from where they lie.
-typedef bool (*tidewater_real_write)(void *with, const void *bytes, size_t len);
+typedef int (*tidewater_real_write)(void *with, const void *bytes, size_t len);
 
 // An entry of the window's mapping table.
 struct tidewater_entry_info {
@@ -303,9 +304,10 @@ int64_t tidewater_files_enter_locked(const struct tidewater_files *files,
 int tidewater_files_leave(const struct tidewater_files *files,
                           int64_t number);
 
-// Writes bytes to a file: puts them on the log, then calls `real`. Nobody may store into `buf` until this returns. Returns 0; 1 when `real` returned
-// false: then the log has what the file has now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is
-// not known to the log, and nothing is promised any more.
+// Writes bytes to a file: puts them on the log, then calls `real`. Nobody may store into `buf` until this returns.
+// Returns 0; 1 when `real` returned 0: then the log has what the file has now; -1 and errno when the log could not
+// take them: then `real` was not called, or what the file has is not known to the log, and nothing is promised any
+// more.
 int tidewater_files_write(const struct tidewater_files *files,
                           int64_t number,
                           const void *buf,
@@ -323,9 +325,10 @@ int tidewater_files_write_frame(const struct tidewater_files *files,
                                 tidewater_real_write real,
                                 void *with);
 
-// From now on the layer may keep for a while what it is told to write, instead of writing it: `bring` writes what it has kept, and returns whether all of
-// it was. It is called as `real` is, by any thread, before the file is synced, gets another length or is left, and by tidewater_files_catch_up. A
-// process that dies leaves what it kept on the log, for whoever opens that next. 0, or -1 and errno.
+// From now on the layer may keep for a while what it is told to write, instead of writing it: `bring` writes what it
+// has kept, and returns any value but 0 where all of it was written. It is called as `real` is, by any thread, before
+// the file is synced, gets another length or is left, and by tidewater_files_catch_up. A process that dies leaves what
+// it kept on the log, for the process that opens that next. 0, or -1 and errno.
 int tidewater_files_keep(const struct tidewater_files *files,
                          int64_t number,
                          tidewater_real bring,

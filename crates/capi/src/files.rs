@@ -18,13 +18,14 @@ pub struct tidewater_files {
     files: OwnFiles,
 }
 
-/// Does to the file itself what was put on the log. Returns whether all of it was done. It is called by the thread that changes the file, while nobody
-/// else can change it; it must not call functions of this library.
-pub type tidewater_real = Option<unsafe extern "C" fn(with: *mut c_void) -> bool>;
+/// Does to the file itself what was put on the log. Returns whether all of it was done: any value but 0, or 0 where it
+/// was not. It is called by the thread that changes the file, while no other can change it; it must not call functions
+/// of this library.
+pub type tidewater_real = Option<unsafe extern "C" fn(with: *mut c_void) -> c_int>;
 
 /// As tidewater_real, of bytes that are to be written from where they lie.
 pub type tidewater_real_write =
-    Option<unsafe extern "C" fn(with: *mut c_void, bytes: *const c_void, len: usize) -> bool>;
+    Option<unsafe extern "C" fn(with: *mut c_void, bytes: *const c_void, len: usize) -> c_int>;
 
 fn files_error(error: &FilesError) -> Failure {
     let errno = match error {
@@ -77,7 +78,7 @@ unsafe fn text<'t>(text: *const c_char, why: &'static str) -> Result<&'t CStr, F
 unsafe fn calls(real: tidewater_real, with: *mut c_void) -> Result<impl Fn() -> bool, Failure> {
     let real = real.ok_or(Failure::Call("the function to call is NULL"))?;
     // SAFETY: the caller's.
-    Ok(move || unsafe { real(with) })
+    Ok(move || unsafe { real(with) != 0 })
 }
 
 /// A call that the caller lets any thread make.
@@ -191,9 +192,10 @@ pub unsafe extern "C" fn tidewater_files_leave(files: *const tidewater_files, nu
     })
 }
 
-/// Writes bytes to a file: puts them on the log, then calls `real`. Nobody may store into `buf` until this returns. Returns 0; 1 when `real` returned
-/// false: then the log has what the file has now; -1 and errno when the log could not take them: then `real` was not called, or what the file has is
-/// not known to the log, and nothing is promised any more.
+/// Writes bytes to a file: puts them on the log, then calls `real`. Nobody may store into `buf` until this returns.
+/// Returns 0; 1 when `real` returned 0: then the log has what the file has now; -1 and errno when the log could not
+/// take them: then `real` was not called, or what the file has is not known to the log, and nothing is promised any
+/// more.
 ///
 /// # Safety
 /// `files` is open; `buf` has `len` bytes; `real` may be called with `with`.
@@ -240,14 +242,15 @@ pub unsafe extern "C" fn tidewater_files_write_frame(
         let real = real.ok_or(Failure::Call("the function to call is NULL"))?;
         let offset = u64::try_from(offset).map_err(|_| Failure::Call("offset is less than 0"))?;
         // SAFETY: the caller's.
-        let real = |bytes: &[u8]| unsafe { real(with, bytes.as_ptr().cast(), bytes.len()) };
+        let real = |bytes: &[u8]| unsafe { real(with, bytes.as_ptr().cast(), bytes.len()) != 0 };
         done(files.write_frame(number_of(number)?, offset, parts, real))
     })
 }
 
-/// From now on the layer may keep for a while what it is told to write, instead of writing it: `bring` writes what it has kept, and returns whether all of
-/// it was. It is called as `real` is, by any thread, before the file is synced, gets another length or is left, and by tidewater_files_catch_up. A
-/// process that dies leaves what it kept on the log, for whoever opens that next. 0, or -1 and errno.
+/// From now on the layer may keep for a while what it is told to write, instead of writing it: `bring` writes what it
+/// has kept, and returns any value but 0 where all of it was written. It is called as `real` is, by any thread, before
+/// the file is synced, gets another length or is left, and by tidewater_files_catch_up. A process that dies leaves what
+/// it kept on the log, for the process that opens that next. 0, or -1 and errno.
 ///
 /// # Safety
 /// `files` is open; `bring` may be called with `with`, by any thread, until the number is given back and until `files` is closed.

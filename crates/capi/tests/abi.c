@@ -264,15 +264,15 @@ static void threads_and_forks(struct tidewater_log *log) {
 
 static const char *file_path;
 
-static bool really_write(void *with) {
+static int really_write(void *with) {
     const char *text = with;
     int fd = open(file_path, O_WRONLY | O_APPEND);
-    bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    int done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     close(fd);
     return done;
 }
 
-static bool really_write_frame(void *with, const void *bytes, size_t len) {
+static int really_write_frame(void *with, const void *bytes, size_t len) {
     char text[32] = "";
     CHECK(with != NULL && len < sizeof text);
     memcpy(text, bytes, len);
