@@ -280,7 +280,7 @@ fn broken_rules_of_the_log_are_noticed() {
         (Flaw::OverwriteUnsynced, close),
         (Flaw::ReplaceUnsynced, kept.collect()),
         (Flaw::BeginUnsynced, log_campaigns(40..60, 160, 100)),
-        (Flaw::ReleaseUnsynced, log_campaigns(314..315, 400, 8)),
+        (Flaw::ReleaseUnsynced, log_campaigns(337..338, 400, 8)),
     ] {
         let noticed = campaigns.into_iter().enumerate().find_map(|(i, campaign): (usize, Campaign)| {
             let broken = Campaign { flaw: Some(flaw), ..campaign };
