@@ -48,6 +48,7 @@ fn every_real_trace_replays() {
         n if n.contains("64B.mqsim") => Some(Format::Mqsim64),
         n if n.contains("mqsim_") => Some(Format::Mqsim),
         n if n.contains("disksim") => Some(Format::Disksim),
+        n if n.starts_with("tencent") => Some(Format::Tencent),
         _ => None,
     };
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)

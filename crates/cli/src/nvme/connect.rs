@@ -172,7 +172,7 @@ pub fn refused(what: &str, status: Status) -> Failure {
     if status.same_code(Status::OPERATION_DENIED) {
         failure.help("remote hosts get pages of this vendor from `tidewater serve --allow-destructive` alone")
     } else if status.same_code(Status::INVALID_LOG_PAGE) {
-        failure.help("this drive has no such page")
+        failure.help("this drive has no such page; those of the fast side need one (--set fast.size=64KiB)")
     } else if status.same_code(vendor::status::NOT_SET_UP) {
         failure.help("serve a drive with a fast side (--set fast.size=64KiB), or let a host set it up")
     } else {
