@@ -51,7 +51,7 @@ pub enum Whereabouts {
     Host {
         /// Its version.
         version: u64,
-        /// The access that found it ([`Access::serial`]).
+        /// The access that found it ([`Access::serial`](crate::host_memory::Access::serial)).
         serial: u64,
     },
     /// On flash.
