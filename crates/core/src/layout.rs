@@ -1,7 +1,7 @@
 //! Where units lie: superblocks, rows and units, the bits of a physical unit number, and the replacement of bad blocks.
 //!
-//! A *superblock* is one block of every plane of one die: they are programmed and erased together. A *row* is one page of
-//! each of its planes, the unit of programming. A *unit* is what one map entry covers.
+//! A *superblock* is one block of every plane of one die: they are programmed and erased together. A *row* is one page
+//! of each of its planes, the unit of programming. A *unit* is what one map entry covers.
 
 use tidewater_nand::{Block, Medium};
 
@@ -86,8 +86,8 @@ impl Layout {
         self.planes
     }
 
-    /// Whether rows hold one unit each. What is done row by row is then done for each unit, and the ways that most rows take are
-    /// compiled for it once more (`SINGLE`): nothing is counted or looked through there.
+    /// Whether rows hold one unit each. What is done row by row is then done for each unit, and the ways that most rows
+    /// take are compiled for it once more (`SINGLE`): nothing is counted or looked through there.
     #[inline]
     pub(crate) fn has_single_rows(&self) -> bool {
         self.units_per_row == 1

@@ -26,8 +26,8 @@ impl Use {
     pub const ALL: [Use; 6] =
         [Use::WriteBuffer, Use::ReadCache, Use::MapCache, Use::FastRing, Use::IntakeQueue, Use::BaBuffer];
 
-    /// Whether it goes over the link unit by unit where its memory is the host's. Others are modelled by a latency and a
-    /// bandwidth there.
+    /// Whether it goes over the link unit by unit where its memory is the host's. Others are modelled by a latency and
+    /// a bandwidth there.
     pub const fn is_carried(self) -> bool {
         matches!(self, Use::WriteBuffer | Use::ReadCache | Use::MapCache)
     }
@@ -209,8 +209,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Where a use lives. `None`: the drive does without. The mapping cache has no place where the whole map is at hand;
-    /// [`Placement::notes`] says so.
+    /// Where a use lives. `None`: the drive does without. The mapping cache has no place where the whole map is at
+    /// hand; [`Placement::notes`] says so.
     pub fn of(&self, used: Use) -> Option<&Placed> {
         match used {
             Use::WriteBuffer => self.write_buffer.as_ref(),

@@ -291,8 +291,8 @@ fn rounds(seeds: impl Iterator<Item = u64>, unseen: bool) {
 
 #[test]
 fn files_are_what_their_operations_made_of_them_over_crashes() {
-    // Writes that are not seen run in `make torture` alone: on an idle machine about one run of two finds older bytes over
-    // one (seeds 6 and 72), and which rule of ADR 34 lets it through is not found yet.
+    // Writes that are not seen run in `make torture` alone: on an idle machine about one run of two finds older bytes
+    // over one (seeds 6 and 72), and which rule of ADR 34 lets it through is not found yet.
     rounds(0..120, false);
 }
 

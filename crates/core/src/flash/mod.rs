@@ -1,11 +1,13 @@
 //! The scheduler between all sources of flash work and the channels and dies.
 //!
-//! Every die has a queue for each class of priority; every [`Source`] is in one class, where the oldest goes first. A die's
-//! array and its channel's bus are busy separately: a read occupies the array, then the bus; a program the bus, then the
-//! array. With cache commands a second register lets the two overlap. Host reads may suspend programs and erases.
+//! Every die has a queue for each class of priority; every [`Source`] is in one class, where the oldest goes first. A
+//! die's array and its channel's bus are busy separately: a read occupies the array, then the bus; a program the bus,
+//! then the array. With cache commands a second register lets the two overlap. Host reads may suspend programs and
+//! erases.
 //!
-//! Two idealisations: with cache commands a row may be loaded while data that was read is still leaving, as on dies with a
-//! register for each direction; and reads go first for as long as they come, so an overload of reads stalls writes.
+//! Two idealisations: with cache commands a row may be loaded while data that was read is still leaving, as on dies
+//! with a register for each direction; and reads go first for as long as they come, so an overload of reads stalls
+//! writes.
 
 mod die;
 mod source;
@@ -31,7 +33,8 @@ pub const NONE: u32 = u32::MAX;
 
 /// Priority classes, at most.
 const CLASSES: usize = 4;
-/// The class of reads that somebody waits for, where they go first (`read_priority`, without which nothing is suspended).
+/// The class of reads that somebody waits for, where they go first (`read_priority`, without which nothing is
+/// suspended).
 const FIRST: u32 = 1;
 /// The kind of pages in single-level mode, behind those that a cell may have.
 const SLC_KIND: usize = 3;
@@ -51,7 +54,8 @@ pub struct Operation {
     pub units: u64,
     /// How many these are.
     pub unit_count: u8,
-    /// Of a host read: its [`Owner`](crate::owner::Owner), packed. Of other sources: what the translation layer calls it by.
+    /// Of a host read: its [`Owner`](crate::owner::Owner), packed. Of other sources: what the translation layer calls
+    /// it by.
     pub tag: u32,
     /// The units whose pages ECC gave up on.
     pub uncorrectable: u64,
@@ -250,7 +254,8 @@ impl Flash {
         }
     }
 
-    /// An operation that [`Flash::on_loaded`], [`Flash::on_unloaded`] or [`Flash::on_cell`] has named: until another is queued, which may take its place.
+    /// An operation that [`Flash::on_loaded`], [`Flash::on_unloaded`] or [`Flash::on_cell`] has named: until another is
+    /// queued, which may take its place.
     #[inline]
     pub fn operation(&self, id: u32) -> &Operation {
         &self.shared.operations[id as usize]
@@ -318,7 +323,8 @@ impl Flash {
         self.shared.channels.iter_mut().for_each(|c| c.busy = Duration::ZERO);
     }
 
-    /// A bus transfer to a die has ended: a row is in its register now, and will be programmed. Returns its number if it is one of the log.
+    /// A bus transfer to a die has ended: a row is in its register now, and will be programmed. Returns its number if
+    /// it is one of the log.
     #[inline(always)]
     pub fn on_loaded(&mut self, now: Instant, events: &mut EventQueue, channel: u32) -> Option<u32> {
         let shared = &mut self.shared;
@@ -353,7 +359,8 @@ impl Flash {
         id
     }
 
-    /// A die's array finished an operation of this kind. Returns the number of the program or erase that took effect just now; the caller applies it.
+    /// A die's array finished an operation of this kind. Returns the number of the program or erase that took effect
+    /// just now; the caller applies it.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "what an event tells, and what the medium has to do with it")]
     pub fn on_cell<M: Medium>(

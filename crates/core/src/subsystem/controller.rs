@@ -45,8 +45,8 @@ impl Fixed {
             mqes: (options.queue_entries - 1) as u16,
             cqr: true,
             timeout: READY_TIMEOUT,
-            // A host learns of such a reset by the link, which an emulated function does not lose: its next command would wait
-            // for the driver's time-out, and one guest would take the drive from all others.
+            // A host learns of such a reset by the link, which an emulated function does not lose: its next command
+            // would wait for the driver's time-out, and one guest would take the drive from all others.
             subsystem_reset: false,
             nvm_command_set: true,
             pmr: pcie && options.pmr > 0,

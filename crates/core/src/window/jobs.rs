@@ -4,8 +4,7 @@
 //! `[window] page_time`, one after the other, whoever they are for. Flash and memory work beside it.
 
 use super::EntryState;
-use crate::content::Content;
-use crate::content::{PAST, Whereabouts};
+use crate::content::{Content, PAST, Whereabouts};
 use crate::device::{Device, Output};
 use crate::events::{Event, lane};
 use crate::owner::Owner;

@@ -1,9 +1,10 @@
-//! The byte window of 2B-SSD (Bae et al., ISCA 2018): ranges of logical blocks are pinned into a buffer that the host stores
-//! into through BAR2, and flushed back.
+//! The byte window of 2B-SSD (Bae et al., ISCA 2018): ranges of logical blocks are pinned into a buffer that the host
+//! stores into through BAR2, and flushed back.
 //!
-//! [`Table`] is the mapping table with its address translation unit; `commands` what the host asks for; `jobs` what happens
-//! when, between buffer, flash and link; `gate` what becomes of block commands that touch pinned blocks; `recovery` the dump
-//! on stored energy and the way back from it; `kept` what a process that ends leaves of the buffer. ADR 12 has the reasons.
+//! [`Table`] is the mapping table with its address translation unit; `commands` what the host asks for; `jobs` what
+//! happens when, between buffer, flash and link; `gate` what becomes of block commands that touch pinned blocks;
+//! `recovery` the dump on stored energy and the way back from it; `kept` what a process that ends leaves of the buffer.
+//! ADR 12 has the reasons.
 
 mod commands;
 mod gate;

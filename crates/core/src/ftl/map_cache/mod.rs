@@ -1,9 +1,9 @@
 //! The mapping cache: which pages of the map are at hand, where most of it lies on flash ([ADR 14]).
 //!
-//! The map is cut into *mapping pages*, each of which takes a unit of flash and is a logical page itself, behind all others:
-//! where it lies is an entry of the *directory*, which is always at hand. This file is the book-keeping: which mapping page
-//! is in which place of the cache, which is wanted and by whom, which has changed. `load` moves pages between it and flash,
-//! `room` keeps their superblocks, and `lent` those of its places that are in memory of the host.
+//! The map is cut into *mapping pages*, each of which takes a unit of flash and is a logical page itself, behind all
+//! others: where it lies is an entry of the *directory*, which is always at hand. This file is the book-keeping: which
+//! mapping page is in which place of the cache, which is wanted and by whom, which has changed. `load` moves pages
+//! between it and flash, `room` keeps their superblocks, and `lent` those of its places that are in memory of the host.
 //!
 //! What a mapping page says is in the simulator's own table; the cache decides what an access costs.
 //!
@@ -413,7 +413,8 @@ impl MapCache {
             return;
         }
         self.slots[slot as usize].changed = sequence;
-        // The oldest of the list holds the floor of recovery: a page that had to wait for its place was changed before others.
+        // The oldest of the list holds the floor of recovery: a page that had to wait for its place was changed before
+        // others.
         let mut older = self.changes.newest;
         while let Some(s) = self.slots.get(older as usize).filter(|s| s.changed > sequence) {
             older = s.change_links.older;
@@ -427,8 +428,8 @@ impl MapCache {
         }
     }
 
-    /// A place for another page: a free one, or that of a page which need not be programmed first, of those that were used
-    /// longest ago.
+    /// A place for another page: a free one, or that of a page which need not be programmed first, of those that were
+    /// used longest ago.
     fn take_slot(&mut self) -> Option<u32> {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
