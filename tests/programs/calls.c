@@ -26,6 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tick.h"
+
 enum { ANSWERS = 9 };
 
 static void say(const char *what, long answer) {
@@ -456,17 +458,6 @@ static void renamed_in_and_removed(void) {
     SAY(unlink("set/a"));
     SAY(write(other, "acknowledged", 12));
     SAY(fsync(other));
-}
-
-// Files are stamped with the last tick of this clock: what is done in one may look like what was done before it in the
-// same.
-static void next_tick(void) {
-    struct timespec before, now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &before);
-    do {
-        usleep(500);
-        clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    } while (before.tv_sec == now.tv_sec && before.tv_nsec == now.tv_nsec);
 }
 
 static void printed(void) {

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tick.h"
+
 enum { ANSWERS = 9, SLOTS = 16, LINES = 4096, MOST = 1 << 16 };
 
 static unsigned char bytes[MOST];
@@ -48,17 +50,6 @@ static int flags_of(const char *letters) {
         case 'd': flags |= O_DSYNC; break;
         }
     return flags;
-}
-
-// Files are stamped with the last tick of this clock: what is done in one may look like what was done before it in the
-// same.
-static void next_tick(void) {
-    struct timespec before, now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &before);
-    do {
-        usleep(500);
-        clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    } while (before.tv_sec == now.tv_sec && before.tv_nsec == now.tv_nsec);
 }
 
 // By a process of its own, whose environment is empty.

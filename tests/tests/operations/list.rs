@@ -78,17 +78,14 @@ fn draw_call(rng: &mut Rng, model: &Model, process: usize) -> Option<Call> {
 }
 
 impl List {
-    /// Of so many operations; `unseen`: with writes that the preload library does not see.
-    pub fn new(seed: u64, count: usize, unseen: bool) -> List {
+    /// Of so many operations.
+    pub fn new(seed: u64, count: usize) -> List {
         let mut rng = Rng::new(seed, b"operations");
         let mut list = List { operations: Vec::new(), models: vec![Model::new()] };
         while list.operations.len() < count {
             let model = &list.models[list.operations.len()];
             let process = draw(&mut rng, model.processes.len());
             let Some(call) = draw_call(&mut rng, model, process) else { continue };
-            if !unseen && matches!(call, Call::Unseen { .. }) {
-                continue;
-            }
             let operation = Operation { process, call };
             let mut next = model.clone();
             next.apply(list.operations.len(), &operation);

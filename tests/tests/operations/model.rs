@@ -119,11 +119,17 @@ impl File {
         self.states.last().map_or(&[], |(_, bytes)| bytes)
     }
 
-    /// What it may hold after a loss of power: what it held when it was synced last, or later. `None`: it was not.
-    pub fn kept(&self) -> Option<impl Iterator<Item = &[u8]>> {
-        let synced = self.synced?;
+    /// Whether it may hold these bytes after a loss of power: what it held when it was synced last, or later. Of a write
+    /// that no sync came behind a beginning may be there, as on any disk: large ones are several records.
+    pub fn may_be(&self, is: &[u8]) -> bool {
+        let Some(synced) = self.synced else { return true };
         let first = self.states.iter().rposition(|(after, _)| *after <= synced).unwrap_or(0);
-        Some(self.states[first..].iter().map(|(_, bytes)| bytes.as_slice()))
+        let begun = |two: &[(usize, Vec<u8>)]| {
+            let (old, new) = (&two[0].1, &two[1].1);
+            let at = is.iter().zip(new).take_while(|(one, other)| one == other).count();
+            new.len() >= old.len() && is.len() == at.max(old.len()) && is[at..] == old[at.min(old.len())..]
+        };
+        self.states[first..].iter().any(|(_, bytes)| bytes == is) || self.states[first..].windows(2).any(begun)
     }
 }
 
@@ -267,4 +273,18 @@ impl Model {
         let is = self.opened(process, slot);
         if is.appends { self.files[is.file].bytes().len() } else { is.offset }
     }
+}
+
+#[test]
+fn what_a_loss_of_power_may_leave_is_from_the_last_sync_on() {
+    let states =
+        [b"".to_vec(), b"abcdef".to_vec(), b"aBCDefgh".to_vec(), b"aB".to_vec()].into_iter().enumerate().collect();
+    let file = File { states, synced: Some(1) };
+    for may in ["abcdef", "aBcdef", "aBCDef", "aBCDefg", "aBCDefgh", "aB"] {
+        assert!(file.may_be(may.as_bytes()), "{may}");
+    }
+    for may_not in ["", "abc", "abCdef", "abcdefgh", "aBCD", "aBCDefgx", "a"] {
+        assert!(!file.may_be(may_not.as_bytes()), "{may_not}");
+    }
+    assert!(File { synced: None, ..file }.may_be(b"x"), "it was never synced");
 }
