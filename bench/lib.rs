@@ -26,7 +26,8 @@ pub fn villars(settings: &[(&str, &str)]) -> Profile {
     profile
 }
 
-/// A drive with one namespace of blocks of `1 << block_shift` bytes, whose sockets are in `folder`. It is changed to what else is wanted.
+/// A drive with one namespace of blocks of `1 << block_shift` bytes, whose sockets are in `folder`. It is changed to
+/// what else is wanted.
 pub fn setup(profile: Profile, backing: Backing, bytes: u64, block_shift: u8, folder: &Path) -> Setup {
     Setup {
         profile,

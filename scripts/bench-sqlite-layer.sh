@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Commits per second of SQLite's shell through the VFS (integrations/sqlite), by the ring and by the byte window, beside its own flush and none.
+# Commits per second of SQLite's shell through the VFS (integrations/sqlite), by the ring and by the byte window, beside
+# its own flush and none.
 #
 #   PREFIX=/usr/local scripts/bench-sqlite-layer.sh [COMMITS [ROUNDS]]
 #
-# It needs what `make install` brings, SQLite's shell, and `tidewater` (TIDEWATER_BINARY, or on the PATH). Databases and the drive's image are in TMPDIR; the ring is in memory.
+# It needs what `make install` brings, SQLite's shell, and `tidewater` (TIDEWATER_BINARY, or on the PATH). Databases and
+# the drive's image are in TMPDIR; the ring is in memory.
 set -euo pipefail
 
 commits=${1:-2000}

@@ -3,9 +3,10 @@
 #
 #   scripts/databases.sh [--rounds N] [--seed N] [--list] [NAME...]
 #
-# It installs nothing. Of a database that isn't there it prints `SKIPPED (n): what to install`, and ends well. NAME is a part
-# of a cell's name: postgresql, ring/power, sqlite/destaged/device. Its files are in a folder under TIDEWATER_SCRATCH (default:
-# /tmp), which it removes unless a cell failed. TIDEWATER_BINARY names another build to judge.
+# It installs nothing. Of a database that isn't there it prints `SKIPPED (n): what to install`, and ends well. NAME is a
+# part of a cell's name: postgresql, ring/power, sqlite/destaged/device. Its files are in a folder under
+# TIDEWATER_SCRATCH (default: /tmp), which it removes unless a cell failed. TIDEWATER_BINARY names another build to
+# judge.
 set -euo pipefail
 # shellcheck source=scripts/toolchain.sh
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"

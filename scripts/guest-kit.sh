@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds what the guest tests boot: QEMU, a Linux kernel, and a root file system with nvme-cli, fio, mkfs and a shell. All of it
-# is unpacked from Debian packages into one folder; nothing is installed, and no root is needed.
+# Builds what the guest tests boot: QEMU, a Linux kernel, and a root file system with nvme-cli, fio, mkfs and a shell.
+# All of it is unpacked from Debian packages into one folder; nothing is installed, and no root is needed.
 #
 #   scripts/guest-kit.sh [DIR]     DIR is target/guest-kit unless told; about 100 MB are fetched, and 1.5 GB are needed
 #
-# The packages come from the Debian mirror that this machine's apt uses, whatever release the machine itself runs. Done again only
-# when this script has changed. Ends with 3, and one line that says why, where the packages can't be had.
+# The packages come from the Debian mirror that this machine's apt uses, whatever release the machine itself runs. Done
+# again only when this script has changed. Ends with 3, and one line that says why, where the packages can't be had.
 #
 # In DIR afterwards: `qemu` (a script), `vmlinux`, `initrd`, `root.img`, `busybox`, `versions`.
 set -euo pipefail
@@ -14,8 +14,8 @@ set -euo pipefail
 
 kit=$(realpath -m "${1:-${CARGO_TARGET_DIR:-$root/target}/guest-kit}")
 
-# The release whose packages are used, and where newer ones are taken from: vfio-user-pci needs QEMU 10.1, and queues in the
-# controller memory buffer need a kernel with CONFIG_PCI_P2PDMA.
+# The release whose packages are used, and where newer ones are taken from: vfio-user-pci needs QEMU 10.1, and queues in
+# the controller memory buffer need a kernel with CONFIG_PCI_P2PDMA.
 release=trixie
 newer=trixie-backports
 host_packages=(qemu-system-x86)
@@ -75,7 +75,8 @@ mapfile -t guest_files < <(files_of "${guest_packages[@]}")
 [ "${#host_files[@]}" -gt 0 ] && [ "${#guest_files[@]}" -gt 0 ] || unavailable "the mirror lacks packages of the guest"
 apt-get "${apt[@]}" -y -qq -t "$newer" --download-only install "${host_packages[@]}" "${guest_packages[@]}" >"$kit/apt/log/download" 2>&1 ||
     unavailable "packages could not be fetched: $(tail -n 1 "$kit/apt/log/download")"
-# Newer kernels come as several packages, all with the version in their names; what else they need is for installing them.
+# Newer kernels come as several packages, all with the version in their names; what else they need is for installing
+# them.
 mapfile -t kernel_parts < <(apt-cache "${apt[@]}" depends "$kernel" | awk -v version="$version" '/ Depends: / && index($2, version) { print $2 }' |
     sort -u)
 (cd "$kit/apt/cache/archives" && apt-get "${apt[@]}" -qq download -t "$newer" "$kernel" "${kernel_parts[@]}") >"$kit/apt/log/kernel" 2>&1 ||
@@ -153,8 +154,8 @@ of_guest depmod -b "$kit/guest" "$version" 2>"$kit/depmod"
 modules=usr/lib/modules/$version
 [ -s "$modules/modules.dep" ] && [ -s "$modules/modules.dep.bin" ]
 
-# The guest's first program mounts, then asks on the second serial line what to run. All else is told by the folder of jobs (/dev/vdb, a
-# cpio archive), which is read only then: a guest can be saved before, and serve any job.
+# The guest's first program mounts, then asks on the second serial line what to run. All else is told by the folder of
+# jobs (/dev/vdb, a cpio archive), which is read only then: a guest can be saved before, and serve any job.
 cat >usr/sbin/guest <<'START'
 #!/bin/bash
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb

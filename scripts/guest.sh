@@ -3,8 +3,8 @@
 #
 #   scripts/guest.sh [--device emulated|tidewater] [--long] [--list] [NAME...]
 #
-# Where the guest's packages can't be had it prints `SKIPPED (n): why` and ends well. TIDEWATER_GUEST_KIT names a kit that
-# scripts/guest-kit.sh has made elsewhere.
+# Where the guest's packages can't be had it prints `SKIPPED (n): why` and ends well. TIDEWATER_GUEST_KIT names a kit
+# that scripts/guest-kit.sh has made elsewhere.
 set -euo pipefail
 # shellcheck source=scripts/toolchain.sh
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"

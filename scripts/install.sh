@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs the C library: header, shared and static library, pkg-config file and manual pages; the library that `tidewater run` preloads; and the layers for
-# SQLite and RocksDB, as far as what they are compiled with is there, else their sources alone. PREFIX says where (/usr/local), DESTDIR what stands before
-# it while a package is built, CAPI_PROFILE how it is compiled (abi: as a release, but a panic is an error and no abort).
+# Installs the C library: header, shared and static library, pkg-config file and manual pages; the library that
+# `tidewater run` preloads; and the layers for SQLite and RocksDB, as far as what they are compiled with is there, else
+# their sources alone. PREFIX says where (/usr/local), DESTDIR what stands before it while a package is built,
+# CAPI_PROFILE how it is compiled (abi: as a release, but a panic is an error and no abort).
 set -euo pipefail
 # shellcheck source=scripts/toolchain.sh
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"

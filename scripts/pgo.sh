@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds with the compiler's knowledge of where the time goes (profile-guided optimization): an instrumented build runs a few
-# million requests, and the real build is laid out after what they did. Takes two release builds; gains about a tenth.
+# Builds with the compiler's knowledge of where the time goes (profile-guided optimization): an instrumented build runs
+# a few million requests, and the real build is laid out after what they did. Takes two release builds; gains about a
+# tenth.
 #
 #   scripts/pgo.sh                   the binary, in target/pgo/release/tidewater
 #   scripts/pgo.sh bench [CASES]     the speed of whole drives, measured with such a build

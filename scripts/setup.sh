@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that all the project needs is there. Says first what it is going to do; does nothing when nothing is missing.
+# Makes sure that all the project needs is there. Says first what it is going to do; does nothing when nothing is
+# missing.
 #
 #   scripts/setup.sh             a C compiler (zstd is C) and the pinned Rust toolchain
 #   scripts/setup.sh --browser   also Chromium, for the one test that opens a report in a browser

@@ -2,8 +2,8 @@
 # Runs every test of the workspace, then says what was skipped and why. Arguments, such as `--package tidewater-core`,
 # choose others: they go to `cargo test` in place of `--workspace`.
 #
-# A test that lacks something (the shared traces, a browser) prints `SKIPPED (n): what is missing`, where n is the number
-# of cases it left out. Those lines are added up at the end: nothing is skipped in silence.
+# A test that lacks something (the shared traces, a browser) prints `SKIPPED (n): what is missing`, where n is the
+# number of cases it left out. Those lines are added up at the end: nothing is skipped in silence.
 set -euo pipefail
 # shellcheck source=scripts/toolchain.sh
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"

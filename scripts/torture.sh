@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The long runs: every test that is marked `#[ignore]`, optimized, with assertions and overflow checks on. Arguments filter by name.
+# The long runs: every test that is marked `#[ignore]`, optimized, with assertions and overflow checks on. Arguments
+# filter by name.
 set -euo pipefail
 # shellcheck source=scripts/toolchain.sh
 . "$(dirname "${BASH_SOURCE[0]}")/toolchain.sh"

@@ -1,8 +1,9 @@
 //! What a simulated 64-byte append costs, through intake, credit and destage: processor time per append, one thread.
 //!
 //! The client stores lines as long as its credit lasts and then waits for more, as `x_pwrite` does; the drive runs at
-//! speeds that let it keep up. Then what a real one takes, in a ring that is mapped from a served device. These are measurements, not tests:
-//! nothing fails for being slow. `simulated` or `live` as an argument measures one of them alone.
+//! speeds that let it keep up. Then what a real one takes, in a ring that is mapped from a served device. These are
+//! measurements, not tests: nothing fails for being slow. `simulated` or `live` as an argument measures one of them
+//! alone.
 
 #[path = "append/live.rs"]
 mod live;

@@ -1,8 +1,10 @@
-//! What a page access costs in the write buffer, and how much memory a policy needs for each page: every policy, a buffer of
-//! 64 MiB with pages of 4 KiB and blocks of 64 pages, beside a read cache of 24 MiB. One thread, processor time.
+//! What a page access costs in the write buffer, and how much memory a policy needs for each page: every policy, a
+//! buffer of 64 MiB with pages of 4 KiB and blocks of 64 pages, beside a read cache of 24 MiB. One thread, processor
+//! time.
 //!
-//! `cargo bench -p tidewater-bench --bench buffers` runs all, with a name after `--` one policy. `--threshold` compares the fixed
-//! thresholds of `cbm` with its dynamic one instead. These are measurements, not tests: nothing fails for being slow.
+//! `cargo bench -p tidewater-bench --bench buffers` runs all, with a name after `--` one policy. `--threshold` compares
+//! the fixed thresholds of `cbm` with its dynamic one instead. These are measurements, not tests: nothing fails for
+//! being slow.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;

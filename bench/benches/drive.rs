@@ -1,8 +1,8 @@
 //! How fast a whole drive is simulated: requests per second of processor time, on profile `generic`, one thread.
 //!
 //! `make bench` runs all cases, `make bench ARGS='-- reads'` those whose names contain a word. `--instructions` counts
-//! instructions per request with callgrind instead: they repeat where seconds do not. These are measurements, not tests:
-//! nothing fails for being slow.
+//! instructions per request with callgrind instead: they repeat where seconds do not. These are measurements, not
+//! tests: nothing fails for being slow.
 
 use std::process::Command;
 use tidewater_core::ftl::Precondition;
@@ -22,7 +22,8 @@ struct Case {
     what: &'static str,
 }
 
-/// The log that a hybrid drive has by default, 7 % of its flash. The profile `slc-cbm` has one that suits traces of half a GiB.
+/// The log that a hybrid drive has by default, 7 % of its flash. The profile `slc-cbm` has one that suits traces of
+/// half a GiB.
 const LOG_OF_THE_DEFAULTS: &[(&str, &str)] =
     &[("ftl.log_blocks", "0"), ("ftl.log_write_points", "0"), ("ftl.merges_max", "4")];
 
@@ -187,9 +188,9 @@ fn peak_mib() -> f64 {
     line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<f64>().ok()).map_or(0.0, |kib| kib / 1024.0)
 }
 
-/// What a simulator whose events carry one unit each would have as events: a command's own (of a read, that it leaves the pipeline
-/// and that it completes; of a write, that its data has come, too), and for each unit that is programmed or read its time on the
-/// channel and in the array. An event of this one carries up to a row of units.
+/// What a simulator whose events carry one unit each would have as events: a command's own (of a read, that it leaves
+/// the pipeline and that it completes; of a write, that its data has come, too), and for each unit that is programmed
+/// or read its time on the channel and in the array. An event of this one carries up to a row of units.
 fn steps(record: &Record) -> f64 {
     let requests = |operation: &str| record.requests_by_operation.get(operation).copied().unwrap_or(0);
     let flash = &record.flash;

@@ -1,6 +1,6 @@
-//! A served drive: 4 KiB reads per second through one vfio-user queue pair and over NVMe/TCP, and sequential bandwidth beside
-//! memcpy's. Memory backing, `timing = "none"`, a client that polls on the other core. Measurements, not tests. One of `random`,
-//! `sequential` and `tcp` as an argument measures that alone.
+//! A served drive: 4 KiB reads per second through one vfio-user queue pair and over NVMe/TCP, and sequential bandwidth
+//! beside memcpy's. Memory backing, `timing = "none"`, a client that polls on the other core. Measurements, not tests.
+//! One of `random`, `sequential` and `tcp` as an argument measures that alone.
 
 use std::path::Path;
 use std::process::Command;
@@ -46,7 +46,8 @@ type Round = (f64, [f64; 4]);
 struct Reached {
     /// Random 4 KiB reads per second, at depth 32 and 1.
     random: [f64; 2],
-    /// Sequential 128 KiB reads by depth: bytes per second, and that beside a copy to where they go, which took place just before.
+    /// Sequential 128 KiB reads by depth: bytes per second, and that beside a copy to where they go, which took place
+    /// just before.
     sequential: Vec<(u16, f64, f64)>,
     /// That copy, in bytes per second.
     memcpy: f64,

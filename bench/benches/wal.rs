@@ -1,8 +1,11 @@
-//! What a commit costs a write-ahead log that is shaped as PostgreSQL's: on a file, in the ring of a served drive, and in its byte window.
+//! What a commit costs a write-ahead log that is shaped as PostgreSQL's: on a file, in the ring of a served drive, and
+//! in its byte window.
 //!
-//! It is no PostgreSQL: a log alone, without tables, locks, or a parser. Clients insert a record into pages of 8 KiB and commit; who commits writes, under one lock, all pages
-//! from the one that the last write ended in, whole, and syncs; whoever waited for the lock finds that done, or does it for all who came meanwhile (`XLogFlush`,
-//! `XLogWrite` of PostgreSQL's xlog.c). A file's segments are of 16 MiB, filled with zeroes beforehand, and recycled. Measurements, not tests.
+//! It is no PostgreSQL: a log alone, without tables, locks, or a parser. Clients insert a record into pages of 8 KiB
+//! and commit; who commits writes, under one lock, all pages from the one that the last write ended in, whole, and
+//! syncs; whoever waited for the lock finds that done, or does it for all who came meanwhile (`XLogFlush`, `XLogWrite`
+//! of PostgreSQL's xlog.c). A file's segments are of 16 MiB, filled with zeroes beforehand, and recycled. Measurements,
+//! not tests.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -21,7 +24,8 @@ const PAGE_HEADER: u64 = 24;
 const SEGMENT: u64 = 16 << 20;
 /// Segments that are recycled.
 const SEGMENTS: u64 = 2;
-/// Pages that are not written yet, at most: PostgreSQL's wal_buffers on a machine with more than 512 MiB of shared buffers.
+/// Pages that are not written yet, at most: PostgreSQL's wal_buffers on a machine with more than 512 MiB of shared
+/// buffers.
 const BUFFERS: u64 = 16 << 20;
 /// Bytes that a transaction logs: an assumption, about those of a transaction of `pgbench -N` without full pages.
 const RECORD: u64 = 400;

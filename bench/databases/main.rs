@@ -1,8 +1,9 @@
 //! What commits cost PostgreSQL, Redis, SQLite and RocksDB: with their own flushes, with none, with empty
 //! ones, and on Tidewater at each level.
 //!
-//! `make bench-databases` (`scripts/bench-databases.sh`). Each mode runs every workload in each round, the modes in turns, so that what else
-//! the machine does meets all of them; medians of the rounds count, of rates and of ratios. Measurements, not tests.
+//! `make bench-databases` (`scripts/bench-databases.sh`). Each mode runs every workload in each round, the modes in
+//! turns, so that what else the machine does meets all of them; medians of the rounds count, of rates and of ratios.
+//! Measurements, not tests.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -40,8 +40,8 @@ fn of(group: &BTreeMap<Mode, Vec<f64>>, mode: Mode) -> f64 {
     group.get(&mode).map_or(f64::NAN, |values| median(values))
 }
 
-/// How many times as fast a mode is as another, over the rounds, in each of which both were measured within a minute: the machine's
-/// own pace, which changes by a third, meets both of them more alike than it does two medians.
+/// How many times as fast a mode is as another, over the rounds, in each of which both were measured within a minute:
+/// the machine's own pace, which changes by a third, meets both of them more alike than it does two medians.
 struct Ratio {
     median: f64,
     /// The least and the greatest of the rounds.

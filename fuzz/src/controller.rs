@@ -1,5 +1,5 @@
-//! Controllers, in front of a tiny host: registers, queues in its memory, admin and I/O commands, faults, resets. Whatever it
-//! does, everything ends, and after a reset the controller gets ready.
+//! Controllers, in front of a tiny host: registers, queues in its memory, admin and I/O commands, faults, resets.
+//! Whatever it does, everything ends, and after a reset the controller gets ready.
 
 use std::collections::HashMap;
 
@@ -24,12 +24,14 @@ const ENTRIES: u16 = 16;
 const QUEUES_AT: u64 = 0x1000;
 /// Queues that it makes, the admin queue included.
 const QUEUES: u16 = 3;
-/// Where the list of the memory that it lends is, and which pages these are: those for data too, so that anything happens to them.
+/// Where the list of the memory that it lends is, and which pages these are: those for data too, so that anything
+/// happens to them.
 const LENT_LIST: u64 = 0xA000;
 const LENT_PAGES: u64 = 64;
 /// What it does in one input, at most.
 const STEPS_MAX: usize = 200;
-/// Events of the drive between two steps, at most: some commands take their time, and background work may go on for ever.
+/// Events of the drive between two steps, at most: some commands take their time, and background work may go on for
+/// ever.
 const EVENTS_MAX: u32 = 2_000;
 
 struct Host {
@@ -45,7 +47,8 @@ struct Host {
     syncs_fail: bool,
 }
 
-/// A drive of a few MiB: plain, with a fast side and a byte window, or one whose read cache and mapping cache are in memory that the host lends.
+/// A drive of a few MiB: plain, with a fast side and a byte window, or one whose read cache and mapping cache are in
+/// memory that the host lends.
 fn profile(kind: u8) -> Profile {
     match kind % 3 {
         0 => builtin("tiny").expect("there is a profile of this name"),
@@ -181,7 +184,8 @@ impl Host {
         }
     }
 
-    /// Lends memory, or wants it back. `how`: bit 0 lends, bit 1 says that it is the memory of before, bits 2 to 7 say how much.
+    /// Lends memory, or wants it back. `how`: bit 0 lends, bit 1 says that it is the memory of before, bits 2 to 7 say
+    /// how much.
     fn lend(&mut self, how: u8) {
         let pages = u32::from(how >> 2).min(LENT_PAGES as u32) + 1;
         let at = LENT_LIST as usize;
@@ -193,7 +197,8 @@ impl Host {
         self.run(EVENTS_MAX);
     }
 
-    /// What the drive finds in the memory that is lent. It may have changed since, be what was there before, or have gone.
+    /// What the drive finds in the memory that is lent. It may have changed since, be what was there before, or have
+    /// gone.
     fn host_memory(&mut self, access: &Access) -> Answer {
         match access.operation {
             Operation::Write { content } => {

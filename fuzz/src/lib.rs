@@ -1,7 +1,7 @@
 //! What is fuzzed: one function for each target, which takes any bytes and must neither panic nor hang.
 //!
-//! `fuzz_targets/` hands them to libFuzzer, and `tests/tests/fuzz.rs` runs the same functions over seeds and mutations of them in
-//! plain `cargo test`, which needs no other toolchain.
+//! `fuzz_targets/` hands them to libFuzzer, and `tests/tests/fuzz.rs` runs the same functions over seeds and mutations
+//! of them in plain `cargo test`, which needs no other toolchain.
 
 mod controller;
 mod files;

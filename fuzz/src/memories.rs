@@ -1,5 +1,5 @@
-//! An image with memories behind its pages: a fast side's control blocks and rings, and a byte window's table and sectors; and changes of them that
-//! bring the right checksums.
+//! An image with memories behind its pages: a fast side's control blocks and rings, and a byte window's table and
+//! sectors; and changes of them that bring the right checksums.
 
 use super::reader::Reader;
 use tidewater_core::device::{Input, Output};

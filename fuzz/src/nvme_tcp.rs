@@ -153,7 +153,8 @@ impl Bench {
         stream
     }
 
-    /// Sends bytes, in pieces of at most `piece`, and throws away what comes back. False: the target has closed the connection.
+    /// Sends bytes, in pieces of at most `piece`, and throws away what comes back. False: the target has closed the
+    /// connection.
     fn send(&mut self, stream: &mut TcpStream, mut bytes: &[u8], piece: usize) -> bool {
         let mut scratch = [0; 4_096];
         while !bytes.is_empty() {

@@ -1,16 +1,18 @@
 // RocksDB on a served drive's fast side: a FileSystem over the default one, found by its URI.
 //
-// What RocksDB writes to its write-ahead log goes into the log of the device first, and to the file a good piece at a time: when 64 KiB have come together,
-// when somebody reads it through this FileSystem, and before the device's log is trimmed. A sync of the log waits for the device's log instead of the disk. A sync, rename or removal of anything else first waits until all of the log before it is on the backing
-// store: otherwise a crash of the machine could leave a table or a manifest ahead of the log.
+// What RocksDB writes to its write-ahead log goes into the log of the device first, and to the file a good piece at a
+// time: when 64 KiB have come together, when somebody reads it through this FileSystem, and before the device's log is
+// trimmed. A sync of the log waits for the device's log instead of the disk. A sync, rename or removal of anything else
+// first waits until all of the log before it is on the backing store: otherwise a crash of the machine could leave a
+// table or a manifest ahead of the log.
 //
-//     LD_PRELOAD=libtidewater_rocksdb.so db_bench --fs_uri=tidewater://vfio-user:/run/tidewater/vfio.sock --benchmarks=fillsync
-//     TIDEWATER_LEVEL=ring TIDEWATER_LANE=0 TIDEWATER_KEEP=65536 ...
+//     LD_PRELOAD=libtidewater_rocksdb.so db_bench --fs_uri=tidewater://vfio-user:/run/tidewater/vfio.sock
+//     --benchmarks=fillsync TIDEWATER_LEVEL=ring TIDEWATER_LANE=0 TIDEWATER_KEEP=65536 ...
 //
 // With TIDEWATER_KEEP=0 each write goes to the file at once, too, for other processes that read it meanwhile.
 //
-// A program of your own links the library, or loads it with dlopen, and asks `Env::CreateFromUri` for the URI. Before the first file is
-// opened, what an earlier process left in the log is applied to the files.
+// A program of your own links the library, or loads it with dlopen, and asks `Env::CreateFromUri` for the URI. Before
+// the first file is opened, what an earlier process left in the log is applied to the files.
 
 #include <tidewater.h>
 
@@ -92,7 +94,8 @@ struct Change {
   IOStatus status;
 };
 
-// A file of the write-ahead log. Whatever is below `Write` and `Truncate`, and `Bring`, is under the library's lock of the file.
+// A file of the write-ahead log. Whatever is below `Write` and `Truncate`, and `Bring`, is under the library's lock of
+// the file.
 class LogFile : public FSWritableFileOwnerWrapper {
  public:
   LogFile(std::unique_ptr<FSWritableFile>&& file, std::shared_ptr<Log> log, int64_t number, uint64_t size)
@@ -144,7 +147,8 @@ class LogFile : public FSWritableFileOwnerWrapper {
 
   uint64_t GetFileSize(const IOOptions&, IODebugContext*) override { return size_; }
 
-  // A file that RocksDB closes has its bytes in the page cache and in the device's log, which keeps them until they are synced.
+  // A file that RocksDB closes has its bytes in the page cache and in the device's log, which keeps them until they are
+  // synced.
   IOStatus Close(const IOOptions& options, IODebugContext* dbg) override {
     const IOStatus left = Leave();
     const IOStatus status = target()->Close(options, dbg);
@@ -190,8 +194,8 @@ class LogFile : public FSWritableFileOwnerWrapper {
     return check ? target()->Append(data, options, *check, dbg) : target()->Append(data, options, dbg);
   }
 
-  // Whether the file has all that was kept. Once it could not be written it is not tried again: how much of it is there is not known, and the device's
-  // log has all of it.
+  // Whether the file has all that was kept. Once it could not be written it is not tried again: how much of it is there
+  // is not known, and the device's log has all of it.
   bool Brought() {
     if (failed_.ok() && !kept_.empty()) {
       failed_ = target()->Append(Slice(kept_), IOOptions(), nullptr);

@@ -19,7 +19,8 @@ pub enum How {
     Unflushed,
     /// By the database's own flushes.
     Flushed,
-    /// By `tidewater run` or a layer, whose ring is kept over a loss of power at `Ring`, and lost with its device at `Destaged`.
+    /// By `tidewater run` or a layer, whose ring is kept over a loss of power at `Ring`, and lost with its device at
+    /// `Destaged`.
     Tidewater(Level),
 }
 
@@ -131,8 +132,8 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Databases of which no control lost anything. One may lose nothing by chance, when all was just synced by a checkpoint of the database's own: SQLite's take
-/// longer than what comes between them.
+/// Databases of which no control lost anything. One may lose nothing by chance, when all was just synced by a
+/// checkpoint of the database's own: SQLite's take longer than what comes between them.
 pub fn blind(outcomes: &[Outcome]) -> Vec<&'static str> {
     let mut names: Vec<&str> = outcomes.iter().filter(|one| one.controls[1] > 1).map(|one| one.database).collect();
     names.dedup();
@@ -336,7 +337,8 @@ impl Bench<'_> {
         self.database.start(&self.place, flush, Around { witness: Some(self.witness), device, preload: None })
     }
 
-    /// Starts it, loads it, and has the event happen. Nothing runs afterwards but, where only the database was killed, the device.
+    /// Starts it, loads it, and has the event happen. Nothing runs afterwards but, where only the database was killed,
+    /// the device.
     fn crash(&mut self, moment: &Moment) -> Result<(), String> {
         let mut server = self.start()?;
         let mut device = self.device.take();

@@ -1,4 +1,5 @@
-//! The pages for newcomers, `docs/guide/NAME.md` and `docs/guide/NAME-TOPIC.md`: each of their commands is run, in order, as it stands there.
+//! The pages for newcomers, `docs/guide/NAME.md` and `docs/guide/NAME-TOPIC.md`: each of their commands is run, in
+//! order, as it stands there.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

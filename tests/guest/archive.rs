@@ -27,7 +27,8 @@ impl Archive {
         self.entries += 1;
         let len = u32::try_from(content.len()).expect("a job's file is small");
         let name_len = u32::try_from(name.len() + 1).expect("names are short");
-        // inode, mode, user, group, links, time, length, device (2), special device (2), length of the name, checksum (unused).
+        // inode, mode, user, group, links, time, length, device (2), special device (2), length of the name, checksum
+        // (unused).
         let fields = [self.entries, mode, 0, 0, 1, 0, len, 0, 0, 0, 0, name_len, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
@@ -66,7 +67,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds a folder with all that is in it, but for what version control keeps; a link becomes the file that it leads to.
+    /// Adds a folder with all that is in it, but for what version control keeps; a link becomes the file that it leads
+    /// to.
     pub fn folder(&mut self, folder: &Path, name: &str) -> io::Result<()> {
         self.entry(name, FOLDER, &[]);
         let mut found = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;

@@ -34,6 +34,7 @@ credit() { echo $((0x$(bar "$pci/resource2" r64 $((control + 128))))); }
 # Bytes of the stream up to an offset are on the device for good.
 credited() { [ "$(credit)" -ge "$1" ]; }
 
-# The client library on this function (`pci:`), by the command that uses it: with the libraries that it was built against.
+# The client library on this function (`pci:`), by the command that uses it: with the libraries that it was built
+# against.
 target=pci:$(basename "$pci")
 tidewater() { /run/guest/ld-linux-x86-64.so.2 --library-path /run/guest /run/guest/tidewater "$@"; }

@@ -54,7 +54,8 @@ pub struct Setup {
     pub settings: &'static [&'static str],
     /// Namespaces, in MiB each.
     pub namespaces: &'static [u64],
-    /// An emulated device has a controller memory buffer and a persistent memory region: a served one as its profile says.
+    /// An emulated device has a controller memory buffer and a persistent memory region: a served one as its profile
+    /// says.
     pub memory_buffers: bool,
     /// As a target of NVMe/TCP, and not as a PCI function.
     pub tcp: bool,

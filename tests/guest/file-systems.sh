@@ -25,7 +25,8 @@ mount_file_system() {
     case $1 in
         ext4) mount -t ext4 $disk /mnt ;;
         xfs) mount -t xfs $disk /mnt ;;
-        # Data goes through the journal too. The super block remembers the journal by a number that may be another disk's now.
+        # Data goes through the journal too. The super block remembers the journal by a number that may be another
+        # disk's now.
         journal) mount -t ext4 -o "data=journal,journal_path=$journal_disk" $disk /mnt ;;
     esac
 }

@@ -1,7 +1,7 @@
 //! What a job reports, and whether that is all it should have.
 //!
-//! The guest's lines, on its second serial line (`tests/guest/README.md`): `ok NAME`, `not ok NAME: why`, `skip NAME: why`, `absent NAME`,
-//! `note TEXT`, `keep TEXT`, `ask WORD...`, `end`. NAME may be followed by ` (TURN)`.
+//! The guest's lines, on its second serial line (`tests/guest/README.md`): `ok NAME`, `not ok NAME: why`, `skip NAME:
+//! why`, `absent NAME`, `note TEXT`, `keep TEXT`, `ask WORD...`, `end`. NAME may be followed by ` (TURN)`.
 
 use std::collections::BTreeSet;
 

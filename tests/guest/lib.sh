@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What jobs are written with. Each check has a literal name, which the harness looks for in the job's text: one that is never
-# reported fails the run. `on=WORD` in front of checks in a loop says which turn it is: it is put behind the name.
+# What jobs are written with. Each check has a literal name, which the harness looks for in the job's text: one that is
+# never reported fails the run. `on=WORD` in front of checks in a loop says which turn it is: it is put behind the name.
 
 on=
 # The device under test as the harness names it: `emulated` (QEMU's own) or `tidewater`.
@@ -22,7 +22,8 @@ skip() { say "skip $1${on:+ ($on)}: $2"; }
 # not_here NAME: the job's arguments don't ask for this check; neither counted nor said.
 not_here() { say "absent $1"; }
 
-# check NAME COMMAND...: the command ends well. Its output goes to the console, and the last line of a bad end to the harness.
+# check NAME COMMAND...: the command ends well. Its output goes to the console, and the last line of a bad end to the
+# harness.
 check() {
     local name=$1 status
     shift
@@ -73,8 +74,8 @@ ask() {
 
 # kernel_may_say PATTERN: in this job the kernel may say such lines at the level of a warning or above.
 kernel_may_say() { kernel_allowed+=("$1"); }
-# Warnings and worse. Of what was said before the first program ran, only what is about devices: an emulated machine's clocks and
-# processors give a kernel reasons of its own to complain.
+# Warnings and worse. Of what was said before the first program ran, only what is about devices: an emulated machine's
+# clocks and processors give a kernel reasons of its own to complain.
 kernel_complaints() {
     dmesg -r | awk '
         /Run \/init as init process/ { started = 1 }
@@ -100,8 +101,8 @@ finish() {
     busybox poweroff -f
 }
 
-# disk_of NSID: the block device of a namespace of the first controller. The kernel numbers disks as it finds them, which need not be
-# in the order of namespaces.
+# disk_of NSID: the block device of a namespace of the first controller. The kernel numbers disks as it finds them,
+# which need not be in the order of namespaces.
 disk_of() {
     local file
     for file in /sys/block/nvme0n*/nsid; do

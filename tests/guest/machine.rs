@@ -11,8 +11,8 @@ use crate::archive::Archive;
 /// Memory of a guest, in MiB.
 const MEMORY_MIB: u32 = 1024;
 
-/// A machine that is busy, or was stopped for a while, makes emulated timers late and processors stand still: no reason for a kernel to
-/// panic, or to complain.
+/// A machine that is busy, or was stopped for a while, makes emulated timers late and processors stand still: no reason
+/// for a kernel to panic, or to complain.
 const BUSY: &str = "no_timer_check nosoftlockup rcupdate.rcu_cpu_stall_suppress=1";
 
 /// What `scripts/guest-kit.sh` made.
@@ -93,7 +93,8 @@ impl Machine {
 
         let console = folder.join(format!("{name}.console"));
         let file = |part: &str| kit.folder.join(part).display().to_string();
-        // Shared memory, or a vfio-user server gets no descriptors of it. iomem=relaxed: BARs of a bound device can be mapped.
+        // Shared memory, or a vfio-user server gets no descriptors of it. iomem=relaxed: BARs of a bound device can be
+        // mapped.
         let mut command = tethered(&kit.folder.join("qemu"));
         command
             .args(["-accel", "tcg,thread=multi", "-machine", "q35,memory-backend=memory", "-cpu", "max", "-smp", "2"])
@@ -143,7 +144,8 @@ impl Machine {
         }
     }
 
-    /// Waits for the machine to switch itself off; kills it when it doesn't. Returns whether it did, by itself and well.
+    /// Waits for the machine to switch itself off; kills it when it doesn't. Returns whether it did, by itself and
+    /// well.
     pub fn end(mut self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         loop {

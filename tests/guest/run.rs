@@ -56,7 +56,8 @@ fn compile(source: &Path, folder: &Path) -> Result<PathBuf, String> {
     if status.success() { Ok(program) } else { Err(format!("cc can't compile {}", source.display())) }
 }
 
-/// The `tidewater` command for a guest: without what only debuggers read, and with its libraries and their loader, because a guest may have others.
+/// The `tidewater` command for a guest: without what only debuggers read, and with its libraries and their loader,
+/// because a guest may have others.
 fn tool(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let built = binary(Build::Same);
     let program = folder.join("tidewater");
@@ -188,7 +189,8 @@ impl Runner {
         let ended = loop {
             let line = match machine.hear(deadline) {
                 Heard::Line(line) => line,
-                // QEMU's own processors now and then run into an instruction that the guest's kernel is just changing, before it has looked for a drive.
+                // QEMU's own processors now and then run into an instruction that the guest's kernel is just changing,
+                // before it has looked for a drive.
                 Heard::Gone
                     if take(&mut again) && last == "nothing" && machine.console(usize::MAX).contains(HALF_CHANGED) =>
                 {

@@ -24,7 +24,8 @@ pub struct Scenario {
     pub long: bool,
     /// Seconds after which a guest is given up, beyond its start.
     pub time_max_s: u64,
-    /// A folder that the guest gets: a variable of the environment that names it, and where else it may be, beside the checkout.
+    /// A folder that the guest gets: a variable of the environment that names it, and where else it may be, beside the
+    /// checkout.
     pub folder: Option<(&'static str, &'static str)>,
     /// The guest gets the `tidewater` command, with the libraries that it needs.
     pub tool: bool,

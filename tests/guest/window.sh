@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# The byte window's commands (docs/reference/vendor.md), and where it is. Sourced behind `bars.sh`, which says what a mapped BAR holds.
+# The byte window's commands (docs/reference/vendor.md), and where it is. Sourced behind `bars.sh`, which says what a
+# mapped BAR holds.
 
 # window_place: of log page Window, where it is in BAR2, and its bytes.
 window_place() { window=$(number /tmp/log0xc3 16 8) window_bytes=$(number /tmp/log0xc3 24 8); }

@@ -1,5 +1,6 @@
-// Calls on files that few programs make. Each is done by name, as a program does it without knowing of any log, and says what it was answered: the answers and the
-// files have to be the same under `tidewater run`, and the files also after a loss of power behind the last sync.
+// Calls on files that few programs make. Each is done by name, as a program does it without knowing of any log, and
+// says what it was answered: the answers and the files have to be the same under `tidewater run`, and the files also
+// after a loss of power behind the last sync.
 //
 //   calls NAME    in a folder with a folder `set`; with CALLS_STAY it does not end
 //   calls gone    waits until the log has failed, and then syncs what is not on it
@@ -348,7 +349,8 @@ static void borrowed(void) {
     SAY(write(opened("set/b", O_WRONLY | O_DSYNC), "promised", 8));
 }
 
-// A descriptor that is closed amid a write by it, and one whose number is another file's by then: by a signal handler here, and elsewhere by another thread.
+// A descriptor that is closed amid a write by it, and one whose number is another file's by then: by a signal handler
+// here, and elsewhere by another thread.
 static void closes(int number) {
     (void)number;
     close(appended);
@@ -375,7 +377,8 @@ static void closed_amid(void (*handler)(int)) {
 static void closed_amid_a_write(void) { closed_amid(closes); }
 static void given_away_amid_a_write(void) { closed_amid(closes_for_another); }
 
-// A program that becomes another amid a write: by a signal handler here, and elsewhere by one thread while another writes.
+// A program that becomes another amid a write: by a signal handler here, and elsewhere by one thread while another
+// writes.
 static void replaces_itself(int number) {
     (void)number;
     char *line[] = {"calls", "replaced", NULL};

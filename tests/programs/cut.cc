@@ -1,6 +1,7 @@
 // Cuts RocksDB's write-ahead logs in each way that RocksDB has: cut FOLDER [FILESYSTEM-URI]
 //
-// Its own file system refuses to cut a file by its name, as of version 7.8: what that answers is said. On another one it does not end behind `done`.
+// Its own file system refuses to cut a file by its name, as of version 7.8: what that answers is said. On another one
+// it does not end behind `done`.
 #include <cstdlib>
 #include <iostream>
 #include <memory>

@@ -1,9 +1,10 @@
-// Writes to files in every way that the C library has, and says which syncs were done. What it does follows from a seed, so that a second run without files
-// knows what every file must hold after every step.
+// Writes to files in every way that the C library has, and says which syncs were done. What it does follows from a
+// seed, so that a second run without files knows what every file must hold after every step.
 //
-//   files run FOLDER SEED FILES STEPS    each file has a thread, every other one in a process of its own; prints "FILE STEP" after each sync
-//   files slowly FOLDER       renames a file, which takes a while, and writes it by a descriptor from before and by one from then, which is synced
-//   files check FOLDER SEED FILE STEP STEPS   the file must be as after a step from STEP on, the step behind it done in part
+//   files run FOLDER SEED FILES STEPS    each file has a thread, every other one in a process of its own; prints "FILE
+//   STEP" after each sync files slowly FOLDER       renames a file, which takes a while, and writes it by a descriptor
+//   from before and by one from then, which is synced files check FOLDER SEED FILE STEP STEPS   the file must be as
+//   after a step from STEP on, the step behind it done in part
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-// A library that stands below the shim and beside the supervisor: what is really synced is copied into a folder, by inode and birth:
-// an inode that is used again is another file's. After a "loss of power" each file
-// gets back what was copied last, or nothing. Renames take SPY_RENAMES milliseconds. With SPY_RAISES a write is interrupted by SIGUSR1.
+// A library that stands below the shim and beside the supervisor: what is really synced is copied into a folder, by
+// inode and birth: an inode that is used again is another file's. After a "loss of power" each file gets back what was
+// copied last, or nothing. Renames take SPY_RENAMES milliseconds. With SPY_RAISES a write is interrupted by SIGUSR1.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-// Waits until the system stamps changes of files with a later instant than this one. It stamps them by the coarse clock,
-// which moves by ticks, and a tick that comes late moves it to an instant that is past.
+// Waits until the system stamps changes of files with a later instant than this one. It stamps them by the coarse
+// clock, which moves by ticks, and a tick that comes late moves it to an instant that is past.
 #include <time.h>
 #include <unistd.h>
 

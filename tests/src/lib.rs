@@ -24,13 +24,14 @@ pub fn root() -> PathBuf {
     tests.parent().expect("the tests package lies in the checkout").to_path_buf()
 }
 
-/// Says that `cases` cases were left out and why. `make test` adds these lines up, so that nothing is skipped in silence.
+/// Says that `cases` cases were left out and why. `make test` adds these lines up, so that nothing is skipped in
+/// silence.
 pub fn skipped(cases: usize, why: &str) {
     println!("SKIPPED ({cases}): {why}");
 }
 
-/// Every file of the checkout that is, or with the next commit could be, under version control, relative to [`root`]. In
-/// an unpacked archive without `.git`: every file outside `target` and hidden folders.
+/// Every file of the checkout that is, or with the next commit could be, under version control, relative to [`root`].
+/// In an unpacked archive without `.git`: every file outside `target` and hidden folders.
 pub fn files() -> Vec<PathBuf> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

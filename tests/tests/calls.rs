@@ -1,4 +1,5 @@
-//! Calls that few programs make, under `tidewater run`: answers and files are those without it, and the files also after everybody died and the power went.
+//! Calls that few programs make, under `tidewater run`: answers and files are those without it, and the files also
+//! after everybody died and the power went.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -90,7 +91,8 @@ impl Trial {
         command
     }
 
-    /// What the program was answered on the log, its files then, and what they are once everybody was killed, the power went, and the log was applied.
+    /// What the program was answered on the log, its files then, and what they are once everybody was killed, the power
+    /// went, and the log was applied.
     fn on_log(&self, name: &str) -> (Done, BTreeMap<String, Vec<u8>>) {
         let (folder, shadow) = (self.fresh("under"), self.fresh("shadow"));
         let device = Device::start(self.folder.path(), WAITS);
@@ -336,7 +338,8 @@ fn a_file_that_only_its_maker_may_write_is_on_the_log_with_each_write_synced() {
     same(&["made_unwritable"]);
 }
 
-/// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody waited for.
+/// A ring of which the device leaves what comes where it is, until somebody waits: with the power goes all that nobody
+/// waited for.
 #[test]
 fn a_file_has_no_name_before_the_log_has_it_for_good() {
     const LARGE: [&str; 10] = [

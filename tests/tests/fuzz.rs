@@ -39,8 +39,9 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             let shown = profile::names().filter_map(profile::builtin).map(|profile| profile.show().into_bytes());
             files("profiles", "toml").into_iter().chain(shown).collect()
         }
-        // As they are; changes of a good one, with a forged checksum; one that is cut; good ones. The same of one with memories, and each part of these (the
-        // list, control blocks, rings, the window's table and sectors) changed with the right checksum.
+        // As they are; changes of a good one, with a forged checksum; one that is cut; good ones. The same of one with
+        // memories, and each part of these (the list, control blocks, rings, the window's table and sectors) changed
+        // with the right checksum.
         "images" => {
             let change = |how: u8, at: u32| [&[how][..], &at.to_le_bytes()[..3], &[3, 1, 2, 3, 4]].concat();
             let kinds = [change(1, 8), change(2, 40), change(2, 4_096), change(1, 9_000), change(3, 0)];
@@ -135,13 +136,15 @@ fn delta_record() -> Vec<u8> {
     record
 }
 
-/// Each kind of drive (its first byte), and operations: bringing the controller up, queues, lending memory, then commands and stores.
+/// Each kind of drive (its first byte), and operations: bringing the controller up, queues, lending memory, then
+/// commands and stores.
 fn controller_seeds() -> Vec<Vec<u8>> {
     let up = vec![1, 2, 0, 2, 1];
     let command = |opcode: u8, nsid: u8, queue: u8, dwords: [u8; 6]| {
         [&[3, opcode, 0, 1, 0, nsid, 0, 0][..], &dwords, &[queue]].concat()
     };
-    // Identify, Set Features, Get Log Page, Format, Sanitize, Namespace Management, Self-test; Read, Write, Flush, and others.
+    // Identify, Set Features, Get Log Page, Format, Sanitize, Namespace Management, Self-test; Read, Write, Flush, and
+    // others.
     let admin: Vec<u8> = [0x06, 0x09, 0x0A, 0x02, 0x80, 0x84, 0x0D, 0x14, 0xC1, 0xC2]
         .into_iter()
         .flat_map(|opcode| [command(opcode, 1, 0, [1, 0, 0, 0, 0, 0]), vec![8, 200]].concat())

@@ -1,5 +1,5 @@
-//! The fast side and the byte window as a program reaches them on hardware (`tidewater_client::hardware`): here on a served function, with the verbs of the
-//! command line over both of its carriers.
+//! The fast side and the byte window as a program reaches them on hardware (`tidewater_client::hardware`): here on a
+//! served function, with the verbs of the command line over both of its carriers.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! What a layer keeps of files that are on the log: it is in the file before that is synced, read, cut or closed, and what a process that died had kept comes
-//! back from the log.
+//! What a layer keeps of files that are on the log: it is in the file before that is synced, read, cut or closed, and
+//! what a process that died had kept comes back from the log.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -162,7 +162,8 @@ fn what_cannot_be_brought_stays_on_the_log_and_nothing_is_promised_any_more() {
     }
 }
 
-/// A layer ends as if it were killed, and what the page cache had of its file is lost. Whoever opens the log next brings it back.
+/// A layer ends as if it were killed, and what the page cache had of its file is lost. Whoever opens the log next
+/// brings it back.
 fn comes_back(device: &Device, path: &Path, then: impl FnOnce(&Layer)) -> Vec<u8> {
     let layer = Layer::new(device, path);
     layer.write(0, b"one ").expect("there is room");

@@ -1,4 +1,5 @@
-//! Processes that share a lane: they write at once by inherited descriptors, die at any moment, and nothing that was appended is lost.
+//! Processes that share a lane: they write at once by inherited descriptors, die at any moment, and nothing that was
+//! appended is lost.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -103,7 +104,8 @@ fn child_that_shares() {
     });
 }
 
-/// All records from the begin of the log to `end`, which is at RING: numbers by their places; and how many void ones there are.
+/// All records from the begin of the log to `end`, which is at RING: numbers by their places; and how many void ones
+/// there are.
 fn records(log: &Log, end: u64) -> (Vec<(u64, u64)>, usize) {
     let mut bytes = vec![0; end as usize];
     log.x_pread(0, &mut bytes, PATIENCE).expect("all of it is there");

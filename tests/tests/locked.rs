@@ -1,5 +1,5 @@
-//! A file that this process has locked, and that is on the log: whatever the library does with it, the locks stay. The system gives them up where a process closes
-//! any descriptor of a file.
+//! A file that this process has locked, and that is on the log: whatever the library does with it, the locks stay. The
+//! system gives them up where a process closes any descriptor of a file.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -1,4 +1,5 @@
-//! `tidewater run`, `recover`, `drain`: files of unmodified programs on a log, over deaths of everybody, and over what a log may say.
+//! `tidewater run`, `recover`, `drain`: files of unmodified programs on a log, over deaths of everybody, and over what
+//! a log may say.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -148,8 +149,8 @@ enum Death {
     Both,
 }
 
-/// One round: a program is started, something dies at some moment, the power goes, and the files are recovered. How many syncs were promised, and whether
-/// promises were broken before it.
+/// One round: a program is started, something dies at some moment, the power goes, and the files are recovered. How
+/// many syncs were promised, and whether promises were broken before it.
 fn round(trial: &Trial, seed: u64, death: Death, after: Duration) -> (usize, bool) {
     let mut device = Some(device(trial.path()));
     let mut child = trial.start(seed, STEPS);
@@ -288,8 +289,8 @@ fn a_program_that_ends_well_leaves_its_files_and_an_empty_log() {
     drop(device);
 }
 
-/// The supervisor looks for a file where it will be, and does not find it yet. All of its descriptors come back to the log: a sync by one of them promises what
-/// another has written.
+/// The supervisor looks for a file where it will be, and does not find it yet. All of its descriptors come back to the
+/// log: a sync by one of them promises what another has written.
 #[test]
 fn a_file_that_is_looked_for_while_it_is_renamed_comes_back_with_all_of_its_descriptors() {
     let Some(trial) = Trial::new() else { return };
@@ -533,7 +534,8 @@ fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
     assert!(!output.status.success() && errors.contains("tidewater recover"), "{errors}");
 }
 
-/// Files that a program has written and closed, or leaves alone, are in nobody's way: PostgreSQL may keep any number of segments of its log.
+/// Files that a program has written and closed, or leaves alone, are in nobody's way: PostgreSQL may keep any number of
+/// segments of its log.
 #[test]
 fn more_files_than_a_run_has_places_for_come_onto_the_log_one_after_another() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a temporary folder");

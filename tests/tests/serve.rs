@@ -135,7 +135,8 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// Runs `tidewater`, expects that it ends with `status`, a message with all of `words`, and nothing else; returns the help.
+/// Runs `tidewater`, expects that it ends with `status`, a message with all of `words`, and nothing else; returns the
+/// help.
 fn refusal(folder: &Path, arguments: &[&str], status: i32, words: &[&str]) -> String {
     let output = run(folder, arguments);
     let said = String::from_utf8(output.stderr).expect("messages are UTF-8");

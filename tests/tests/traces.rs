@@ -1,5 +1,5 @@
-//! The public traces beside the checkout: each replays, and `trace info` agrees with the table in their README. Where the
-//! folder is absent this prints SKIPPED; synthesized equivalents are in `sim`.
+//! The public traces beside the checkout: each replays, and `trace info` agrees with the table in their README. Where
+//! the folder is absent this prints SKIPPED; synthesized equivalents are in `sim`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
-//! A log in the byte window of a served drive (`tidewater_client::hardware::WindowLog`): what a sync confirmed is there after the end of any process, and after a loss of
-//! the machine's power, which is modelled by setting the image back to what was synced.
+//! A log in the byte window of a served drive (`tidewater_client::hardware::WindowLog`): what a sync confirmed is there
+//! after the end of any process, and after a loss of the machine's power, which is modelled by setting the image back
+//! to what was synced.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -71,8 +72,8 @@ impl Served {
     }
 }
 
-/// Attaches. Another test of this process may be between fork and exec of its device, which has a copy of the last connection until then: so long that one has
-/// not ended, and the next is turned away.
+/// Attaches. Another test of this process may be between fork and exec of its device, which has a copy of the last
+/// connection until then: so long that one has not ended, and the next is turned away.
 fn attached<T, E>(attach: impl Fn() -> Result<T, E>, is_gone: impl Fn(&E) -> bool) -> Result<T, E> {
     let until = Instant::now() + tidewater_tests::PATIENCE;
     loop {
@@ -313,7 +314,8 @@ enum Ends {
     Power,
 }
 
-/// Has a writer commit for a while, ends what is to end, and looks for all that it told. Returns how many commits there were, and how many of them are lost.
+/// Has a writer commit for a while, ends what is to end, and looks for all that it told. Returns how many commits there
+/// were, and how many of them are lost.
 fn round(folder: &Path, witness: &Witness, shadows: &Path, life: u64, ends: Ends, mode: &str) -> (usize, usize) {
     let drive = folder.join("drive");
     let _ = std::fs::remove_file(folder.join("told"));
@@ -442,7 +444,8 @@ fn files_on_a_log_in_the_window_are_recovered_by_hand() {
     left().expect("a log");
 }
 
-/// The witness takes back what no sync has confirmed: a store into the window alone is gone, one that a `BA_SYNC` followed is not.
+/// The witness takes back what no sync has confirmed: a store into the window alone is gone, one that a `BA_SYNC`
+/// followed is not.
 #[test]
 fn a_loss_of_power_takes_what_was_not_synced() {
     let (folder, other) = (folder(), self::folder());

@@ -1,4 +1,5 @@
-//! The rules of the house that no compiler checks: who may depend on whom, under which licences, and what a file may hold.
+//! The rules of the house that no compiler checks: who may depend on whom, under which licences, and what a file may
+//! hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -216,8 +217,8 @@ fn crates_depend_in_one_direction() {
     assert_eq!(against_direction(&broken).len(), 2);
 }
 
-/// Is an SPDX expression satisfied by the licences in `allowed`? AND needs both sides, OR needs one. Old manifests write
-/// OR as `/`.
+/// Is an SPDX expression satisfied by the licences in `allowed`? AND needs both sides, OR needs one. Old manifests
+/// write OR as `/`.
 fn licence_allowed(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut tokens = spaced.split_whitespace().peekable();

@@ -1,6 +1,8 @@
-//! Appends to a ring that is mapped from a served device: what `append` and `x_fsync` at RING take, beside PMDK's `pmemlog_append` in the same run.
+//! Appends to a ring that is mapped from a served device: what `append` and `x_fsync` at RING take, beside PMDK's
+//! `pmemlog_append` in the same run.
 //!
-//! Bursts that fit into half of the ring, after which the device catches up: a log's commits, not its bandwidth, which is told apart.
+//! Bursts that fit into half of the ring, after which the device catches up: a log's commits, not its bandwidth, which
+//! is told apart.
 
 use std::path::Path;
 use std::process::Command;
@@ -85,7 +87,8 @@ fn catch_up(log: &Log) {
     log.wait(end, Level::Destaged, TIME).expect("it is destaged");
 }
 
-/// Appends per second of so many threads, each with an `x_fsync`: in a burst, or until the ring has been filled several times.
+/// Appends per second of so many threads, each with an `x_fsync`: in a burst, or until the ring has been filled several
+/// times.
 fn together(log: &Log, threads: u64, bytes: u64) -> f64 {
     let each = bytes / threads / 128;
     let start = Instant::now();

@@ -1,7 +1,7 @@
 //! Large tables of numbers and bytes, zeroed, in huge pages where the system has them.
 //!
-//! A random access to a table of tens of megabytes misses not only the caches but the translation look-aside buffer too,
-//! and then waits for a walk through four levels of page tables. With huge pages it does not.
+//! A random access to a table of tens of megabytes misses not only the caches but the translation look-aside buffer
+//! too, and then waits for a walk through four levels of page tables. With huge pages it does not.
 
 use memmap2::MmapMut;
 use std::fmt;
@@ -87,7 +87,8 @@ impl fmt::Debug for Bytes {
 /// Bytes of a number.
 const SIZE: usize = size_of::<u32>();
 
-/// A table of `u32`, all zero at first. Memory is taken as it is touched: a page, or with `huge` a huge page, at a time.
+/// A table of `u32`, all zero at first. Memory is taken as it is touched: a page, or with `huge` a huge page, at a
+/// time.
 #[derive(Clone, Default)]
 pub struct Table(Bytes);
 
@@ -115,8 +116,8 @@ impl Table {
         self.as_bytes().is_empty()
     }
 
-    // Numbers are read and written as four bytes, which is one instruction: to see the memory as a slice of numbers would
-    // take a check of alignment and length at each access.
+    // Numbers are read and written as four bytes, which is one instruction: to see the memory as a slice of numbers
+    // would take a check of alignment and length at each access.
     /// The number at `index`; `None` beyond the end.
     #[inline]
     pub fn get(&self, index: usize) -> Option<u32> {

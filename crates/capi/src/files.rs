@@ -1,4 +1,5 @@
-//! Files on a log, for layers that are told what is written: `tidewater_files(3)` describes what is here; `tidewater.h` has it too.
+//! Files on a log, for layers that are told what is written: `tidewater_files(3)` describes what is here; `tidewater.h`
+//! has it too.
 #![allow(unsafe_code, non_camel_case_types)]
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
@@ -103,13 +104,14 @@ fn done(changed: Result<Changed, FilesError>) -> Result<c_int, Failure> {
     }
 }
 
-/// Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process left in it. While it is open, the
-/// files are synced in the background and the log is trimmed behind them. Of the options `lane` and `level` count. Returns NULL and sets errno
-/// when that fails; EBUSY: another process has the device, or writes the lane.
+/// Opens the lane at "vfio-user:SOCKET" for files of this process, and applies to its files what an earlier process
+/// left in it. While it is open, the files are synced in the background and the log is trimmed behind them. Of the
+/// options `lane` and `level` count. Returns NULL and sets errno when that fails; EBUSY: another process has the
+/// device, or writes the lane.
 ///
-/// "window:LBA+BLOCKS:TARGET", TARGET being "vfio-user:SOCKET" or "pci:ADDRESS": the log lies in these blocks of namespace 1 of a drive with a byte
-/// window, and syncs are BA_SYNCs. ENOTSUP: the window's memory survives nothing, or the level is not TIDEWATER_DESTAGED; EEXIST: the blocks
-/// hold something else.
+/// "window:LBA+BLOCKS:TARGET", TARGET being "vfio-user:SOCKET" or "pci:ADDRESS": the log lies in these blocks of
+/// namespace 1 of a drive with a byte window, and syncs are BA_SYNCs. ENOTSUP: the window's memory survives nothing, or
+/// the level is not TIDEWATER_DESTAGED; EEXIST: the blocks hold something else.
 ///
 /// # Safety
 /// `target` is a string; `options` points to a structure, or is NULL: the defaults.
@@ -131,8 +133,9 @@ pub unsafe extern "C" fn tidewater_files_open(
     })
 }
 
-/// Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and whoever opens it next applies it. In both cases
-/// the handle is gone. NULL is allowed. A child of a fork closes its copy of the handle, and no more: files and log are its parent's.
+/// Syncs all files, empties the log and closes it. 0, or -1 and errno: the log keeps what it has, and whoever opens it
+/// next applies it. In both cases the handle is gone. NULL is allowed. A child of a fork closes its copy of the handle,
+/// and no more: files and log are its parent's.
 ///
 /// # Safety
 /// `files` is of tidewater_files_open, no other call is using it, and it is not used again.
@@ -148,8 +151,8 @@ pub unsafe extern "C" fn tidewater_files_close(files: *mut tidewater_files) -> c
     })
 }
 
-/// A file of this name, which exists, is about to be written to: what it is now is made durable, and its changes are told from here on. Returns the
-/// number by which they are told, or -1 and errno.
+/// A file of this name, which exists, is about to be written to: what it is now is made durable, and its changes are
+/// told from here on. Returns the number by which they are told, or -1 and errno.
 ///
 /// # Safety
 /// `files` is open; `path` is a string.
@@ -163,8 +166,9 @@ pub unsafe extern "C" fn tidewater_files_enter(files: *const tidewater_files, pa
     })
 }
 
-/// As tidewater_files_enter, of a file that the process may have locked by fcntl(2), such as a database: the library opens it once, and closes it with the
-/// log. For where a process closes any descriptor of a file, the system gives up all its locks of it.
+/// As tidewater_files_enter, of a file that the process may have locked by fcntl(2), such as a database: the library
+/// opens it once, and closes it with the log. For where a process closes any descriptor of a file, the system gives up
+/// all its locks of it.
 ///
 /// # Safety
 /// `files` is open; `path` is a string.
@@ -178,8 +182,8 @@ pub unsafe extern "C" fn tidewater_files_enter_locked(files: *const tidewater_fi
     })
 }
 
-/// Nothing is told by this number any more, which another file may get; what is kept of the file goes to it first. The log keeps what it has of the file
-/// until that is synced. 0, or -1 and errno.
+/// Nothing is told by this number any more, which another file may get; what is kept of the file goes to it first. The
+/// log keeps what it has of the file until that is synced. 0, or -1 and errno.
 ///
 /// # Safety
 /// `files` is open.
@@ -217,8 +221,9 @@ pub unsafe extern "C" fn tidewater_files_write(
     })
 }
 
-/// As tidewater_files_write, of the bytes of two parts that lie in the file one after the other, such as a head and its page. `real` is called with all of
-/// them, where they lie one after the other: so the layer need not put them together.
+/// As tidewater_files_write, of the bytes of two parts that lie in the file one after the other, such as a head and its
+/// page. `real` is called with all of them, where they lie one after the other: so the layer need not put them
+/// together.
 ///
 /// # Safety
 /// `files` is open; `frame` are two parts, each with its bytes; `real` may be called with `with`.
@@ -253,7 +258,8 @@ pub unsafe extern "C" fn tidewater_files_write_frame(
 /// it kept on the log, for the process that opens that next. 0, or -1 and errno.
 ///
 /// # Safety
-/// `files` is open; `bring` may be called with `with`, by any thread, until the number is given back and until `files` is closed.
+/// `files` is open; `bring` may be called with `with`, by any thread, until the number is given back and until `files`
+/// is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidewater_files_keep(
     files: *const tidewater_files,
@@ -269,7 +275,8 @@ pub unsafe extern "C" fn tidewater_files_keep(
     })
 }
 
-/// What is kept of a file goes to it, -1: of all files: to be called before somebody reads it. 0, or -1 and errno: it could not, and the log alone has it.
+/// What is kept of a file goes to it, -1: of all files: to be called before somebody reads it. 0, or -1 and errno: it
+/// could not, and the log alone has it.
 ///
 /// # Safety
 /// `files` is open.
@@ -303,7 +310,8 @@ pub unsafe extern "C" fn tidewater_files_truncate(
     })
 }
 
-/// Removes a file by its name, of the log or not: says so on the log, which must come first, then calls `real`. Returns as tidewater_files_write.
+/// Removes a file by its name, of the log or not: says so on the log, which must come first, then calls `real`. Returns
+/// as tidewater_files_write.
 ///
 /// # Safety
 /// `files` is open; `path` is a string; `real` may be called with `with`.
@@ -321,8 +329,8 @@ pub unsafe extern "C" fn tidewater_files_remove(
     })
 }
 
-/// Gives a file or a folder another name, be it of the log or not: says so on the log, which must come first, then calls `real`. What is kept of the file goes to it
-/// before. Returns as tidewater_files_write.
+/// Gives a file or a folder another name, be it of the log or not: says so on the log, which must come first, then
+/// calls `real`. What is kept of the file goes to it before. Returns as tidewater_files_write.
 ///
 /// # Safety
 /// `files` is open; `from` and `to` are strings; `real` may be called with `with`.
@@ -343,7 +351,8 @@ pub unsafe extern "C" fn tidewater_files_rename(
     })
 }
 
-/// Waits until all that was written so far, to any file of the log, is at the log's level: instead of a sync of the file. 0, or -1 and errno, for good.
+/// Waits until all that was written so far, to any file of the log, is at the log's level: instead of a sync of the
+/// file. 0, or -1 and errno, for good.
 ///
 /// # Safety
 /// `files` is open.
@@ -356,7 +365,8 @@ pub unsafe extern "C" fn tidewater_files_sync(files: *const tidewater_files, num
     })
 }
 
-/// To be called before any other file is synced, renamed or truncated: waits until the log survives whatever that survives. 0, or -1 and errno, for good.
+/// To be called before any other file is synced, renamed or truncated: waits until the log survives whatever that
+/// survives. 0, or -1 and errno, for good.
 ///
 /// # Safety
 /// `files` is open.

@@ -1,6 +1,7 @@
 //! The client library for C: `tidewater.h` is made from this file, and `tidewater(3)` describes it.
 //!
-//! Comments here are those of the header. Every function checks its pointers for NULL, says -1 or NULL and sets `errno` when it fails, and lets no panic out.
+//! Comments here are those of the header. Every function checks its pointers for NULL, says -1 or NULL and sets `errno`
+//! when it fails, and lets no panic out.
 #![allow(unsafe_code, non_camel_case_types)]
 
 mod files;
@@ -17,9 +18,11 @@ use report::{Failure, run};
 use tidewater_client::live::{Begun, Level, Log, Options, Recovered, Shared, WriteBack};
 use tidewater_client::{Entry, Records};
 
-/// The level that a log has unless another is asked for: RING where the ring's memory survives a loss of power, DESTAGED elsewhere.
+/// The level that a log has unless another is asked for: RING where the ring's memory survives a loss of power,
+/// DESTAGED elsewhere.
 pub const TIDEWATER_DEFAULT: c_int = 0;
-/// In the ring: survives a crash of this process and of the device's; a loss of power only where the ring's memory does.
+/// In the ring: survives a crash of this process and of the device's; a loss of power only where the ring's memory
+/// does.
 pub const TIDEWATER_RING: c_int = 1;
 /// On the backing store, and synced: survives a loss of power, as far as the disk below keeps what it promises.
 pub const TIDEWATER_DESTAGED: c_int = 2;
@@ -247,11 +250,12 @@ pub unsafe extern "C" fn tidewater_options_init(options: *mut tidewater_options)
     unsafe { put(options, defaults) };
 }
 
-/// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY: another process has the device, or writes
-/// the lane.
+/// Opens the log at "vfio-user:SOCKET", and takes up its stream. Returns NULL and sets errno when that fails; EBUSY:
+/// another process has the device, or writes the lane.
 ///
 /// # Safety
-/// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and nobody wants to know.
+/// `target` is a string; `options` and `recovered` point to structures, or are NULL: the defaults, and nobody wants to
+/// know.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidewater_open(
     target: *const c_char,
@@ -272,8 +276,8 @@ pub unsafe extern "C" fn tidewater_open(
     })
 }
 
-/// Closes a log. What was appended stays where it is. No other call may be using it; records that were begun and not ended keep it until they are.
-/// NULL is allowed.
+/// Closes a log. What was appended stays where it is. No other call may be using it; records that were begun and not
+/// ended keep it until they are. NULL is allowed.
 ///
 /// # Safety
 /// `log` is of tidewater_open or tidewater_join, and is not used again.
@@ -288,8 +292,8 @@ pub unsafe extern "C" fn tidewater_close(log: *mut tidewater_log) {
     });
 }
 
-/// Appends one record. Returns its log sequence number, and where it ends in *end (unless that is NULL): what to wait for. -1 and errno: nothing was
-/// appended. EAGAIN: the ring is full, and stayed so. ENOSPC: trim the log.
+/// Appends one record. Returns its log sequence number, and where it ends in *end (unless that is NULL): what to wait
+/// for. -1 and errno: nothing was appended. EAGAIN: the ring is full, and stayed so. ENOSPC: trim the log.
 ///
 /// # Safety
 /// `log` is open; `buf` has `len` bytes; `end` is a place, or NULL.
@@ -353,7 +357,8 @@ pub unsafe extern "C" fn tidewater_appendv(
     })
 }
 
-/// Writes bytes at the end of the stream, as they are, without a record around them. Returns where they begin, and their end in *end; -1 and errno.
+/// Writes bytes at the end of the stream, as they are, without a record around them. Returns where they begin, and
+/// their end in *end; -1 and errno.
 ///
 /// # Safety
 /// As tidewater_append.
@@ -374,8 +379,8 @@ pub unsafe extern "C" fn tidewater_x_pwrite(
     })
 }
 
-/// Waits until all that was appended before, by anybody who has the lane, is at the log's level. Returns where that ends; -1 and errno, as
-/// tidewater_wait.
+/// Waits until all that was appended before, by anybody who has the lane, is at the log's level. Returns where that
+/// ends; -1 and errno, as tidewater_wait.
 ///
 /// # Safety
 /// `log` is open.
@@ -385,9 +390,10 @@ pub unsafe extern "C" fn tidewater_x_fsync(log: *const tidewater_log) -> i64 {
     run(-1, || Ok(unsafe { self::log(log)? }.x_fsync()? as i64))
 }
 
-/// Waits until everything before `end` is at a level, at most so many milliseconds; negative: as long as it takes. Returns 0; -1 and errno. ETIMEDOUT:
-/// it is not known how it ended; the same may be waited for again. EPIPE: the device has gone. ESTALE: the stream goes on elsewhere. EIO: it is broken,
-/// and stays so. ENOTSUP: nothing offers the level.
+/// Waits until everything before `end` is at a level, at most so many milliseconds; negative: as long as it takes.
+/// Returns 0; -1 and errno. ETIMEDOUT: it is not known how it ended; the same may be waited for again. EPIPE: the
+/// device has gone. ESTALE: the stream goes on elsewhere. EIO: it is broken, and stays so. ENOTSUP: nothing offers the
+/// level.
 ///
 /// # Safety
 /// `log` is open.
@@ -402,8 +408,9 @@ pub unsafe extern "C" fn tidewater_wait(log: *const tidewater_log, end: i64, lev
     })
 }
 
-/// A descriptor that becomes readable, and stays so, when everything before `end` is at a level or never will be: tidewater_wait with no time tells at
-/// once which. For poll, epoll and io_uring; close it when it is of no more use. -1 and errno.
+/// A descriptor that becomes readable, and stays so, when everything before `end` is at a level or never will be:
+/// tidewater_wait with no time tells at once which. For poll, epoll and io_uring; close it when it is of no more use.
+/// -1 and errno.
 ///
 /// # Safety
 /// `log` is open.
@@ -417,8 +424,9 @@ pub unsafe extern "C" fn tidewater_eventfd(log: *const tidewater_log, end: i64, 
     })
 }
 
-/// Reads the log from `at` on, until `len` bytes are there or the time is over. Returns how many came; -1 and errno. ENXIO: they were trimmed or
-/// overwritten. ETIMEDOUT: none came. ENOTSUP: only flash has them, and the process that opened the log has the connection.
+/// Reads the log from `at` on, until `len` bytes are there or the time is over. Returns how many came; -1 and errno.
+/// ENXIO: they were trimmed or overwritten. ETIMEDOUT: none came. ENOTSUP: only flash has them, and the process that
+/// opened the log has the connection.
 ///
 /// # Safety
 /// `log` is open; `buf` has room for `len` bytes.
@@ -453,8 +461,8 @@ pub unsafe extern "C" fn tidewater_x_pread(
     })
 }
 
-/// Finds the next entry in bytes that were read from `lsn` on. Returns 1, and the entry; 0: there is no whole one any more. The next search goes on at
-/// entry->end.
+/// Finds the next entry in bytes that were read from `lsn` on. Returns 1, and the entry; 0: there is no whole one any
+/// more. The next search goes on at entry->end.
 ///
 /// # Safety
 /// `buf` has `len` bytes; `entry` is a place.
@@ -493,8 +501,8 @@ pub unsafe extern "C" fn tidewater_next(
     })
 }
 
-/// Reserves room for a record of so many bytes, which is filled piece by piece: by nobody but this process. Returns NULL and errno as tidewater_append.
-/// While it is open, nothing behind it comes to any level.
+/// Reserves room for a record of so many bytes, which is filled piece by piece: by nobody but this process. Returns
+/// NULL and errno as tidewater_append. While it is open, nothing behind it comes to any level.
 ///
 /// # Safety
 /// `log` is open; `lsn` is a place for the record's log sequence number, or NULL.
@@ -643,8 +651,9 @@ pub unsafe extern "C" fn tidewater_survives(log: *const tidewater_log, level: c_
     })
 }
 
-/// Connects anew, after EPIPE, while other threads and processes use the log. All below recovered->tail is in the ring, or where the device took it to.
-/// Returns 0; -1 and errno. ESTALE: the stream goes on elsewhere; close the log and open it again, which tells where.
+/// Connects anew, after EPIPE, while other threads and processes use the log. All below recovered->tail is in the ring,
+/// or where the device took it to. Returns 0; -1 and errno. ESTALE: the stream goes on elsewhere; close the log and
+/// open it again, which tells where.
 ///
 /// # Safety
 /// `log` is open; `recovered` is a place, or NULL.
@@ -659,7 +668,8 @@ pub unsafe extern "C" fn tidewater_reattach(log: *const tidewater_log, recovered
     })
 }
 
-/// Descriptors by which another process joins the lane: they are the caller's to hand on, and to close. Returns 0; -1 and errno.
+/// Descriptors by which another process joins the lane: they are the caller's to hand on, and to close. Returns 0; -1
+/// and errno.
 ///
 /// # Safety
 /// `log` is open; `shared` is a place.
@@ -680,10 +690,12 @@ pub unsafe extern "C" fn tidewater_share(log: *const tidewater_log, shared: *mut
     })
 }
 
-/// Joins a lane that another process shares. The descriptors are the log's from now on, and are closed when this fails. NULL and errno.
+/// Joins a lane that another process shares. The descriptors are the log's from now on, and are closed when this fails.
+/// NULL and errno.
 ///
 /// # Safety
-/// `shared` points to a structure whose descriptors are the caller's; `options` does too, or is NULL. Its lane does not count.
+/// `shared` points to a structure whose descriptors are the caller's; `options` does too, or is NULL. Its lane does not
+/// count.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidewater_join(
     shared: *const tidewater_shared,

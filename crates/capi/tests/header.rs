@@ -1,4 +1,5 @@
-//! `include/tidewater.h` is what the source says: `UPDATE_HEADER=1 cargo test -p tidewater-capi header` writes it. The manual pages name all of it.
+//! `include/tidewater.h` is what the source says: `UPDATE_HEADER=1 cargo test -p tidewater-capi header` writes it. The
+//! manual pages name all of it.
 
 use std::path::Path;
 

@@ -56,8 +56,9 @@ pub enum Command {
     Trace(TraceCommand),
     /// Write a database's log to one side of a drive or the other, and compare
     ///
-    /// Runs workers whose transactions append to one log, with group commit, on a drive with a fast side. The log goes to the
-    /// fast side, to the conventional side, to the host's own persistent memory, or nowhere: one line of a table for each.
+    /// Runs workers whose transactions append to one log, with group commit, on a drive with a fast side. The log goes
+    /// to the fast side, to the conventional side, to the host's own persistent memory, or nowhere: one line of a table
+    /// for each.
     #[command(after_help = examples::LOG)]
     Log(Log),
     /// Run the experiments of papers, and hold the result against what the paper says
@@ -65,14 +66,14 @@ pub enum Command {
     Experiment(ExperimentCommand),
     /// Find what a drive hides by timing requests: read cache, write buffer, mapping cache, and whose memory they are
     ///
-    /// Probes a simulated drive, a block device or a file. What only reads runs on any target; what writes or deallocates runs on
-    /// a simulated drive, and on a real one only when it is told that all data on it may be lost.
+    /// Probes a simulated drive, a block device or a file. What only reads runs on any target; what writes or
+    /// deallocates runs on a simulated drive, and on a real one only when it is told that all data on it may be lost.
     #[command(after_help = examples::PROBE)]
     Probe(Probe),
     /// Serve the drive as a real NVMe device, to virtual machines and remote hosts
     ///
-    /// The same firmware as in simulation, with real bytes in an image file: a virtual machine attaches it as a PCIe device by
-    /// vfio-user, a remote host by NVMe/TCP.
+    /// The same firmware as in simulation, with real bytes in an image file: a virtual machine attaches it as a PCIe
+    /// device by vfio-user, a remote host by NVMe/TCP.
     #[command(after_help = examples::SERVE)]
     Serve(Box<served::Serve>),
     /// Tell how a served device is doing
@@ -95,16 +96,18 @@ pub enum Command {
     Rerun(served::Rerun),
     /// Run an unmodified program with its log files on a served device's fast side
     ///
-    /// Starts CMD with a library preloaded: what it writes to files of the log set goes into the device's ring and, by the normal call, into the file's
-    /// page cache; its syncs of these files become waits for the log. Recovers first what an earlier run left. When CMD and all that it started have
-    /// ended, every byte is in its file, synced, and the log is empty. Signals are passed on, and the exit status is CMD's.
+    /// Starts CMD with a library preloaded: what it writes to files of the log set goes into the device's ring and, by
+    /// the normal call, into the file's page cache; its syncs of these files become waits for the log. Recovers first
+    /// what an earlier run left. When CMD and all that it started have ended, every byte is in its file, synced, and
+    /// the log is empty. Signals are passed on, and the exit status is CMD's.
     #[command(after_help = examples::RUN)]
     Run(files::Run),
     /// Bring files up to date from the log of a program that crashed
     ///
-    /// Replays what `tidewater run` left on a device onto the files, syncs them, and empties the log. Doing it twice does no harm. No symbolic link is
-    /// followed, and no file is touched that is not the one that was written, or not yours. Root touches files that belong to whom their folder does; from a log whose
-    /// ring or device is another user's, only files of that user, unless --allow-owner says whose.
+    /// Replays what `tidewater run` left on a device onto the files, syncs them, and empties the log. Doing it twice
+    /// does no harm. No symbolic link is followed, and no file is touched that is not the one that was written, or not
+    /// yours. Root touches files that belong to whom their folder does; from a log whose ring or device is another
+    /// user's, only files of that user, unless --allow-owner says whose.
     #[command(after_help = examples::RECOVER)]
     Recover(files::Recover),
     /// Leave the log safely: every byte in its file, and nothing on the device
@@ -112,9 +115,10 @@ pub enum Command {
     Drain(files::Drain),
     /// Make a page or a table from records of earlier runs
     ///
-    /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report, several
-    /// become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are printed; the document of
-    /// `probe --json` becomes its page or its verdicts, and that of `log --json` its page or its table.
+    /// Reads records that `replay --json` or `compare --json` wrote. One record becomes its summary or its report,
+    /// several become a comparison. Documents that `experiment run --json` wrote become one page, or their checks are
+    /// printed; the document of `probe --json` becomes its page or its verdicts, and that of `log --json` its page or
+    /// its table.
     #[command(after_help = examples::REPORT)]
     Report(Report),
     /// Print the completions for a shell
@@ -193,7 +197,8 @@ pub struct Log {
     /// Write the figures as JSON, one object for each side; - is standard output, which then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
-    /// Write one page of HTML that needs nothing else: latencies by side, and how the log on the fast side stood at the end
+    /// Write one page of HTML that needs nothing else: latencies by side, and how the log on the fast side stood at the
+    /// end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub report: Option<PathBuf>,
 }
@@ -222,8 +227,8 @@ pub struct Compare {
     /// Write all records as one JSON array of {label, record}; - is standard output, which then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
-    /// Write a line for each run as CSV: what varies, and every figure with its unit in the column's name; - is standard
-    /// output, which then gets nothing else
+    /// Write a line for each run as CSV: what varies, and every figure with its unit in the column's name; - is
+    /// standard output, which then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub csv: Option<PathBuf>,
     /// Write the comparison as one self-contained HTML page
@@ -382,8 +387,8 @@ pub enum TraceCommand {
         /// Where to write it; - is standard output
         #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
         out: PathBuf,
-        /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, .csv is refused, others
-        /// are mqsim
+        /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, .csv is
+        /// refused, others are mqsim
         #[arg(long, value_name = "FORMAT", value_parser = output_formats(), ignore_case = true)]
         to: Option<OutputFormat>,
         /// The file or device that a fio log names
@@ -404,15 +409,16 @@ pub struct Synth {
     /// Where to write it; - is standard output
     #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub out: PathBuf,
-    /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, .csv is refused, others
-    /// are mqsim
+    /// The format to write; without it by the end of OUT's name: .iolog and .fio are fio3, .spc is spc, .csv is
+    /// refused, others are mqsim
     #[arg(long, value_name = "FORMAT", value_parser = output_formats(), ignore_case = true)]
     pub to: Option<OutputFormat>,
     /// Begin with the statistics of a published workload (financial, msnfs, exchange, camwebdev), or of a trace
     ///
-    /// The names are those of the table in the CBM paper (MSST 2014), and so are mean size, write share, sequential share and
-    /// interval. Writes: financial 18 % (as in UMass Financial2, which mostly reads; the write-heavy Financial1 is another trace),
-    /// msnfs 33 %, exchange 72 %, camwebdev 99 %. Footprint, length and locality are not in the table, and are assumptions.
+    /// The names are those of the table in the CBM paper (MSST 2014), and so are mean size, write share, sequential
+    /// share and interval. Writes: financial 18 % (as in UMass Financial2, which mostly reads; the write-heavy
+    /// Financial1 is another trace), msnfs 33 %, exchange 72 %, camwebdev 99 %. Footprint, length and locality are not
+    /// in the table, and are assumptions.
     #[arg(long, value_name = "NAME|TRACE", value_hint = ValueHint::FilePath)]
     pub like: Option<PathBuf>,
     /// The format of the trace that --like names
@@ -439,8 +445,8 @@ pub struct Synth {
     /// Exponent of the Zipf distribution of popularity, 0 (uniform) to 3 [default: 0.9]
     #[arg(long, value_name = "THETA")]
     pub skew: Option<f64>,
-    /// Share of requests that begin where a recent one of their kind began, in percent of those that are neither sequential
-    /// nor to new places [default: 0]
+    /// Share of requests that begin where a recent one of their kind began, in percent of those that are neither
+    /// sequential nor to new places [default: 0]
     #[arg(long, value_name = "PERCENT")]
     pub again_percent: Option<f64>,
     /// Share of requests that begin where a recent one of their kind ended, in percent of the same [default: 0]
@@ -480,12 +486,12 @@ pub struct ExperimentRun {
     /// Seed of every random choice: the same seed gives the same result
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// A folder of public block traces, for the experiments that take some (cbm/real, cbm/sanity): what is not in it is skipped
-    /// and counted. Without it, the folder that TIDEWATER_TRACES in the environment names
+    /// A folder of public block traces, for the experiments that take some (cbm/real, cbm/sanity): what is not in it is
+    /// skipped and counted. Without it, the folder that TIDEWATER_TRACES in the environment names
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub traces: Option<PathBuf>,
-    /// Write raw rows, checks and figures as JSON, of several experiments as one array; - is standard output, which then gets
-    /// nothing else
+    /// Write raw rows, checks and figures as JSON, of several experiments as one array; - is standard output, which
+    /// then gets nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
     /// Write one self-contained HTML page with all figures, the paper beside ours
@@ -496,7 +502,8 @@ pub struct ExperimentRun {
 /// `tidewater probe`.
 #[derive(Debug, Args)]
 pub struct Probe {
-    /// The drive: a name from `tidewater profile list` or a TOML file is simulated; a block device or any other file is real
+    /// The drive: a name from `tidewater profile list` or a TOML file is simulated; a block device or any other file is
+    /// real
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub target: PathBuf,
     /// The stages to run, separated by commas; without it all that the target allows
@@ -508,8 +515,8 @@ pub struct Probe {
     /// Say what would be done, and do nothing
     #[arg(long, conflicts_with_all = ["json", "report"])]
     pub plan: bool,
-    /// Allow stages that write or deallocate on a real target: ALL DATA ON IT IS LOST. A device that is mounted, partitioned or
-    /// otherwise in use is refused all the same
+    /// Allow stages that write or deallocate on a real target: ALL DATA ON IT IS LOST. A device that is mounted,
+    /// partitioned or otherwise in use is refused all the same
     #[arg(long, value_name = "CONFIRMATION", value_parser = ["DATA-LOSS-CONFIRMED"])]
     pub destroy: Option<String>,
     /// Seed of every random choice: of a simulated drive, the same seed gives the same result
@@ -524,8 +531,8 @@ pub struct Probe {
     /// The state the simulated drive begins in [default: filled]
     #[arg(long, value_name = "STATE", value_parser = values::PreconditionParser, hide_possible_values = true, help_heading = "Simulated drive")]
     pub precondition: Option<Precondition>,
-    /// Write what was found and what it rests on as JSON, anew after each stage; - is standard output, which then gets nothing
-    /// else
+    /// Write what was found and what it rests on as JSON, anew after each stage; - is standard output, which then gets
+    /// nothing else
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Results")]
     pub json: Option<PathBuf>,
     /// Write one self-contained HTML page with the plots
@@ -541,7 +548,8 @@ fn stages() -> PossibleValuesParser {
 /// `tidewater report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// Records that `replay --json` or `compare --json` wrote, documents of `experiment run --json`, or one of `probe --json` or `log --json`
+    /// Records that `replay --json` or `compare --json` wrote, documents of `experiment run --json`, or one of `probe
+    /// --json` or `log --json`
     #[arg(value_name = "RECORD", required = true, value_hint = ValueHint::FilePath)]
     pub records: Vec<PathBuf>,
     /// Write one self-contained HTML page; - is standard output. Without it, the summary or table is printed

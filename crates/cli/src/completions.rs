@@ -49,7 +49,8 @@ impl Words {
         Words { vary: options.chain(set.iter().copied()).collect(), set, profiles }
     }
 
-    /// The command whose arguments offer these words. Only scripts are made from it: it would refuse what is none of them.
+    /// The command whose arguments offer these words. Only scripts are made from it: it would refuse what is none of
+    /// them.
     fn offered_by(&self, command: clap::Command) -> clap::Command {
         let command = command.mut_args(|argument| {
             let name = argument.get_value_names().and_then(|names| names.first()).map(ToString::to_string);

@@ -1,5 +1,6 @@
-//! Every command line that users are shown, as far as it can be carried out without a file, a device or time: it parses, and
-//! what the command checks before it begins (profiles, settings, jobs, what a new drive needs) has nothing against it.
+//! Every command line that users are shown, as far as it can be carried out without a file, a device or time: it
+//! parses, and what the command checks before it begins (profiles, settings, jobs, what a new drive needs) has nothing
+//! against it.
 
 use crate::args::{Cli, Command, ProfileCommand, Setting};
 use crate::failure::Failure;

@@ -117,8 +117,8 @@ pub fn without_number(text: &str) -> String {
     }
 }
 
-/// Text from a file or a command line on a terminal: control characters could move its cursor, line feeds could look like
-/// messages of ours.
+/// Text from a file or a command line on a terminal: control characters could move its cursor, line feeds could look
+/// like messages of ours.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// A second signal within this time is the first one again: `timeout` sends one to the program and one to its group, and a
-/// terminal's goes to a whole group that may pass it on. Nobody presses Ctrl-C twice so fast.
+/// A second signal within this time is the first one again: `timeout` sends one to the program and one to its group,
+/// and a terminal's goes to a whole group that may pass it on. Nobody presses Ctrl-C twice so fast.
 const SAME_SIGNAL: Duration = Duration::from_millis(200);
 
 /// Runs, and series of runs, that are going on and can end early.

@@ -139,8 +139,8 @@ pub fn place(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| not_there_yet(path))
 }
 
-/// Where a file will be that is not there yet: as for one that is, in the folder that is meant, and behind the links that lead to it. So
-/// one place has one name, however it is spelled.
+/// Where a file will be that is not there yet: as for one that is, in the folder that is meant, and behind the links
+/// that lead to it. So one place has one name, however it is spelled.
 fn not_there_yet(path: &Path) -> PathBuf {
     /// As many as the system follows (path_resolution(7)).
     const LINKS_MAX: usize = 40;
@@ -286,8 +286,8 @@ impl Drop for Unfinished {
 /// A result on its way to a place: what a reader is told before its name, the place, and how it is written.
 pub type Delivery<'a> = (String, &'a Target, Box<dyn FnOnce() -> Result<(), Failure> + 'a>);
 
-/// Hands the results of a run over: the summary is printed first, and every file is tried, so that one that cannot be written
-/// costs nobody what a long run has found. Where one of them goes to standard output, that holds nothing else.
+/// Hands the results of a run over: the summary is printed first, and every file is tried, so that one that cannot be
+/// written costs nobody what a long run has found. Where one of them goes to standard output, that holds nothing else.
 ///
 /// # Errors
 /// When one cannot be written; of several, all are told.

@@ -109,8 +109,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// What a text says that it is, whatever its version and however it is laid out: whoever reads it says which version it has to be.
-    /// The schema of a run's record is a number.
+    /// What a text says that it is, whatever its version and however it is laid out: whoever reads it says which
+    /// version it has to be. The schema of a run's record is a number.
     fn of(text: &str) -> Kind {
         const FIELD: &str = "\"schema\"";
         let values = text.split(FIELD).skip(1).filter_map(|rest| rest.trim_start().strip_prefix(':'));

@@ -36,7 +36,8 @@ pub fn serve(serve: &Serve) -> Result<(), Failure> {
     output::print(&end.to_string())
 }
 
-/// What the command line asks for, checked as far as it can be before anything is made; and what its reader should know.
+/// What the command line asks for, checked as far as it can be before anything is made; and what its reader should
+/// know.
 ///
 /// # Errors
 /// What cannot be served.

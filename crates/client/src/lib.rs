@@ -1,5 +1,6 @@
 //! The host side of a two-sided drive, sans-IO: how a database writes its log to the fast side, waits for credit and
-//! reads the log back, and how it stores into blocks that are pinned in the byte window. Simulation and the real client run the same algorithms.
+//! reads the log back, and how it stores into blocks that are pinned in the byte window. Simulation and the real client
+//! run the same algorithms.
 //!
 //! A [`Lane`] holds what all operations of one writer share: the bytes written, the credit last seen, the open regions.
 //! An [`Operation`] says what to do next ([`Action`]) and is told how that went ([`Answer`]). Whoever drives it owns
@@ -50,9 +51,9 @@
 //! | `x_abort` (ours) | [`Abort`] |
 //! | `append` (ours) | [`Pwrite::append`], read back by [`Records`] |
 //!
-//! With the feature `live`, the module of that name is a log on a device that is served: [`writers`] on a mapped ring; and `files` puts the files of an
-//! unmodified program on it. With the feature `hardware`, that module carries all of these out on a drive's BARs and commands, a function of this machine
-//! among them.
+//! With the feature `live`, the module of that name is a log on a device that is served: [`writers`] on a mapped ring;
+//! and `files` puts the files of an unmodified program on it. With the feature `hardware`, that module carries all of
+//! these out on a drive's BARs and commands, a function of this machine among them.
 //!
 //! The byte window (2B-SSD) has calls of its own, driven alike: a [`WindowCall`] pins, stores, syncs, flushes and reads
 //! (`examples/window.rs`).

@@ -1,9 +1,9 @@
-//! The calls of 2B-SSD (its section on the API): `BA_PIN`, stores, `BA_SYNC`, `BA_FLUSH`, `BA_READ_DMA`, `BA_GET_ENTRY_INFO`, and
-//! letting go of an entry without flushing it.
+//! The calls of 2B-SSD (its section on the API): `BA_PIN`, stores, `BA_SYNC`, `BA_FLUSH`, `BA_READ_DMA`,
+//! `BA_GET_ENTRY_INFO`, and letting go of an entry without flushing it.
 //!
-//! A [`WindowEntry`] is what a host knows of an entry. A [`WindowCall`] says what to do next ([`WindowAction`]); whoever drives it
-//! owns the device and the bytes. Where there are BARs, stores and syncs are stores, flushes of cache lines, a fence and a
-//! load; else they are commands.
+//! A [`WindowEntry`] is what a host knows of an entry. A [`WindowCall`] says what to do next ([`WindowAction`]);
+//! whoever drives it owns the device and the bytes. Where there are BARs, stores and syncs are stores, flushes of cache
+//! lines, a fence and a load; else they are commands.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -51,8 +51,8 @@ pub enum WindowAction {
     },
     /// Let all stores before leave the host before anything after (`mfence`).
     Fence,
-    /// The write-verify read: load no byte from here. It may not pass the stores before it, so when it comes back they are in
-    /// the buffer. Answered by [`WindowAnswer::Verified`].
+    /// The write-verify read: load no byte from here. It may not pass the stores before it, so when it comes back they
+    /// are in the buffer. Answered by [`WindowAnswer::Verified`].
     Verify {
         /// Byte of the window.
         offset: u64,
@@ -150,8 +150,8 @@ impl WindowCall {
         WindowCall { outcome: Err(error), ..WindowCall::of([]) }
     }
 
-    /// `BA_PIN(eid, offset, lba, length)`: `blocks` logical blocks of `block_bytes` from `lba` on. `offset`: first byte in the
-    /// buffer; `None`: the device chooses.
+    /// `BA_PIN(eid, offset, lba, length)`: `blocks` logical blocks of `block_bytes` from `lba` on. `offset`: first byte
+    /// in the buffer; `None`: the device chooses.
     pub fn pin(name: u16, offset: Option<u64>, lba: u64, blocks: u32, block_bytes: u32) -> WindowCall {
         let command = WindowCommand::Pin { entry: name, offset: offset.unwrap_or(ANYWHERE), lba, blocks };
         let bytes = u64::from(blocks) * u64::from(block_bytes);
@@ -173,7 +173,8 @@ impl WindowCall {
         WindowCall::command(WindowCommand::EntryInfo { entry: name }, 0..EntryInfo::SIZE)
     }
 
-    /// Stores a buffer of `bytes` into an entry, from its byte `at` on. What is stored is safe after [`WindowCall::sync`].
+    /// Stores a buffer of `bytes` into an entry, from its byte `at` on. What is stored is safe after
+    /// [`WindowCall::sync`].
     pub fn write(carrier: Carrier, entry: &WindowEntry, at: u64, bytes: usize) -> WindowCall {
         if at.checked_add(bytes as u64).is_none_or(|end| end > entry.bytes) || bytes == 0 {
             return WindowCall::refused(WindowError::OutOfRange);
@@ -190,8 +191,8 @@ impl WindowCall {
         }
     }
 
-    /// `BA_SYNC(eid)`, of `length` bytes from the entry's byte `at` on: flushes the cache lines, fences, and reads no byte of
-    /// the device, which comes back when the stores before it are there.
+    /// `BA_SYNC(eid)`, of `length` bytes from the entry's byte `at` on: flushes the cache lines, fences, and reads no
+    /// byte of the device, which comes back when the stores before it are there.
     pub fn sync(carrier: Carrier, entry: &WindowEntry, at: u64, length: u64) -> WindowCall {
         if at.checked_add(length).is_none_or(|end| end > entry.bytes) {
             return WindowCall::refused(WindowError::OutOfRange);

@@ -1,12 +1,15 @@
-//! Many writers of one lane without a lock: each takes the next bytes of the stream, fills them, and the credit goes on over all that is filled.
+//! Many writers of one lane without a lock: each takes the next bytes of the stream, fills them, and the credit goes on
+//! over all that is filled.
 //!
 //! A writer owns a slot. Before it reserves, it stores there where what it will get begins; so whoever
-//! computes the credit knows that nothing below the least of all slots is being written. Reserving is one compare-and-swap, publishing one
-//! maximum. A writer that is held up keeps the credit at its bytes, and stops nobody from writing behind them.
+//! computes the credit knows that nothing below the least of all slots is being written. Reserving is one
+//! compare-and-swap, publishing one maximum. A writer that is held up keeps the credit at its bytes, and stops nobody
+//! from writing behind them.
 //!
-//! The words may lie in memory that other processes share, each of which writes (ADR 18). A process may die between any two stores here, and what it
-//! had reserved must be known to the byte, since what lies behind is others': its slot tells from where. Whether the swap came about, and up to
-//! where, tells the word itself, which names the slot; and whoever swaps next notes it in that slot before.
+//! The words may lie in memory that other processes share, each of which writes (ADR 18). A process may die between any
+//! two stores here, and what it had reserved must be known to the byte, since what lies behind is others': its slot
+//! tells from where. Whether the swap came about, and up to where, tells the word itself, which names the slot; and
+//! whoever swaps next notes it in that slot before.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -117,7 +120,8 @@ impl<'a> Writers<'a> {
         self.slot(slot).owner.store(0, Ordering::Release);
     }
 
-    /// Reserves `bytes`, 1 or more, at the next multiple of `align` (1, or [`RECORD_ALIGN`]), if they end at `limit` or before. The slot is the caller's.
+    /// Reserves `bytes`, 1 or more, at the next multiple of `align` (1, or [`RECORD_ALIGN`]), if they end at `limit` or
+    /// before. The slot is the caller's.
     ///
     /// # Errors
     /// [`Full`]: nothing is reserved.
@@ -160,7 +164,8 @@ impl<'a> Writers<'a> {
         }
     }
 
-    /// The writer of a slot has filled what it had, or had nothing: the credit goes on as far as others let it. Returns it.
+    /// The writer of a slot has filled what it had, or had nothing: the credit goes on as far as others let it. Returns
+    /// it.
     ///
     /// Everything that the writer stored must be ordered before (a fence, where its stores were not ordinary ones).
     #[inline(always)]
@@ -187,8 +192,8 @@ impl<'a> Writers<'a> {
             } else {
                 fence(Ordering::SeqCst);
             }
-            // Two who publish at once may each have seen the other's slot as it was: from here on what this thread stored is seen by all, so that one of
-            // the two sees both.
+            // Two who publish at once may each have seen the other's slot as it was: from here on what this thread
+            // stored is seen by all, so that one of the two sees both.
             settled = true;
         }
     }
@@ -202,9 +207,9 @@ impl<'a> Writers<'a> {
         used.iter().fold(reserved, |least, slot| least.min(slot[0].load(Ordering::SeqCst)))
     }
 
-    /// Takes the slot of an owner that is no more. `None`: somebody else has. Else what is left of it, if anything: bytes that nobody else writes,
-    /// and that the caller fills before it publishes and releases the slot. Until then the credit stays before them, and should the caller die
-    /// amid it, the next one does it again.
+    /// Takes the slot of an owner that is no more. `None`: somebody else has. Else what is left of it, if anything:
+    /// bytes that nobody else writes, and that the caller fills before it publishes and releases the slot. Until then
+    /// the credit stays before them, and should the caller die amid it, the next one does it again.
     pub fn take_over(&self, at: usize, dead: u64, owner: u64) -> Option<Option<Reserved>> {
         let slot = self.slot(at);
         slot.owner.compare_exchange(dead, owner, Ordering::SeqCst, Ordering::Relaxed).ok()?;

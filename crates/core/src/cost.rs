@@ -45,8 +45,9 @@ impl Server {
     }
 }
 
-/// A resource that bursts of two classes share turn by turn: what somebody waits for, and what goes on behind it. While there
-/// is work of both, each gets every other turn; so a long transfer in the background slows others down and does not stop them.
+/// A resource that bursts of two classes share turn by turn: what somebody waits for, and what goes on behind it. While
+/// there is work of both, each gets every other turn; so a long transfer in the background slows others down and does
+/// not stop them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedServer {
     free_at: Instant,
@@ -137,7 +138,8 @@ impl Link {
     }
 }
 
-/// Bytes per second of one lane after line coding: 8b/10b to generation 2, 128b/130b from 3 (PCI Express Base 5.0, 4.2).
+/// Bytes per second of one lane after line coding: 8b/10b to generation 2, 128b/130b from 3 (PCI Express Base 5.0,
+/// 4.2).
 pub fn lane_bytes_per_second(generation: u32) -> u64 {
     match generation {
         0 | 1 => 250_000_000,

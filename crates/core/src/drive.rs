@@ -1,5 +1,5 @@
-//! The one drive loop, generic over the clock: under a virtual clock it simulates, under the wall clock it serves. What it
-//! runs is a [`Machine`]: one device, or several that are linked.
+//! The one drive loop, generic over the clock: under a virtual clock it simulates, under the wall clock it serves. What
+//! it runs is a [`Machine`]: one device, or several that are linked.
 
 use crate::device::{Device, Input, Output};
 use crate::host::Submission;
@@ -61,8 +61,9 @@ pub trait Machine {
     fn deadline(&self) -> Option<Instant>;
 }
 
-// What most commands go through, from here to their completion and back to the world, is always inlined, and what few do is
-// not (and said to be cold): left to itself the compiler stops half-way, and a sixth of the instructions save and restore registers.
+// What most commands go through, from here to their completion and back to the world, is always inlined, and what few
+// do is not (and said to be cold): left to itself the compiler stops half-way, and a sixth of the instructions save and
+// restore registers.
 impl<M: Medium> Machine for Device<M> {
     type Input<'a> = Input<'a>;
     type Output = Output;
@@ -130,8 +131,8 @@ pub fn drive<D: Machine>(machine: &mut D, clock: &mut impl Clock, world: &mut im
             return End::Stopped;
         }
         let world_at = world.next_at();
-        // What is due inside goes before what arrives at the same instant. Until the machine has something to say the world
-        // need not be asked again, but now and then: it may want to stop a machine that never says anything.
+        // What is due inside goes before what arrives at the same instant. Until the machine has something to say the
+        // world need not be asked again, but now and then: it may want to stop a machine that never says anything.
         for _ in 0..EVENTS_AT_ONCE {
             let machine_at = machine.deadline().unwrap_or(Instant::NEVER);
             let next = machine_at.min(world_at);

@@ -1,8 +1,8 @@
 //! The firmware of a drive: sans-IO, bounded, deterministic. It does no I/O, reads no clock and starts no thread.
 //!
-//! The rooms, as data flows: [`host`] (queues and commands), [`buffer`] (write buffer, read cache), [`ftl`] (where pages
-//! go), [`flash`] (when dies and channels work), over a `tidewater_nand::Medium`. [`device`] wires them together, and
-//! [`drive`] is the one loop that runs a device, under any clock.
+//! The rooms, as data flows: [`host`] (queues and commands), [`buffer`] (write buffer, read cache), [`ftl`] (where
+//! pages go), [`flash`] (when dies and channels work), over a `tidewater_nand::Medium`. [`device`] wires them together,
+//! and [`drive`] is the one loop that runs a device, under any clock.
 mod block;
 pub mod buffer;
 pub mod content;

@@ -1,5 +1,5 @@
-//! State that outlives a power cut, as bytes: each kind with a magic number, a version, its length and a CRC-32C, so that what is
-//! damaged, foreign or newer is told apart. All integers are little-endian.
+//! State that outlives a power cut, as bytes: each kind with a magic number, a version, its length and a CRC-32C, so
+//! that what is damaged, foreign or newer is told apart. All integers are little-endian.
 
 use std::fmt;
 use tidewater_base::checksum::crc32c;

@@ -191,9 +191,9 @@ impl Nand {
         }
     }
 
-    /// An array that has lived, without its pages: `factory_bad` tells its factory-bad blocks, and `seed` places errors from
-    /// now on. Pages come back by [`Medium::preset`] and [`Medium::tear_program`], wear by [`Medium::set_erase_count`], and
-    /// at last grown bad blocks by [`Nand::mark_bad`].
+    /// An array that has lived, without its pages: `factory_bad` tells its factory-bad blocks, and `seed` places errors
+    /// from now on. Pages come back by [`Medium::preset`] and [`Medium::tear_program`], wear by
+    /// [`Medium::set_erase_count`], and at last grown bad blocks by [`Nand::mark_bad`].
     pub fn restored(config: &Config, unit_size: u32, seed: u64, factory_bad: impl Fn(Block) -> bool) -> Nand {
         let mut nand = Nand::new(config, unit_size, Stamps::Full, seed);
         for (index, block) in nand.blocks.iter_mut().enumerate() {
@@ -205,7 +205,8 @@ impl Nand {
         nand
     }
 
-    /// The block has turned bad in a life before: it must not be programmed again. One that is bad already stays as it is.
+    /// The block has turned bad in a life before: it must not be programmed again. One that is bad already stays as it
+    /// is.
     pub fn mark_bad(&mut self, at: Block) {
         let index = self.index(at);
         let block = &mut self.blocks[index];

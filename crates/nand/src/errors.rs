@@ -7,8 +7,9 @@ use tidewater_base::rng::probability_threshold;
 /// The model ends at this multiple of the endurance: a block that is more worn errs no more often.
 const ENDURANCES: u32 = 4;
 
-/// Probability thresholds (of 2^64) that a page fails ECC, by erase count and retry. Near the end of life a few erases in a
-/// thousand make the retries a tenth more, so every erase count has its own; they are worked out as wear gets there.
+/// Probability thresholds (of 2^64) that a page fails ECC, by erase count and retry. Near the end of life a few erases
+/// in a thousand make the retries a tenth more, so every erase count has its own; they are worked out as wear gets
+/// there.
 #[derive(Clone, Debug)]
 pub(crate) struct ErrorModel {
     thresholds: Arc<Vec<u64>>,
@@ -81,8 +82,8 @@ impl ErrorModel {
     }
 }
 
-/// P(X > k) for a Poisson variable, the limit of the binomial for many bits with few errors. Tails that Chernoff's bound
-/// puts below 10^-18 are given as 0.
+/// P(X > k) for a Poisson variable, the limit of the binomial for many bits with few errors. Tails that Chernoff's
+/// bound puts below 10^-18 are given as 0.
 fn poisson_tail(mean: f64, k: u32) -> f64 {
     let n = f64::from(k) + 1.0;
     if mean <= 0.0 || n > mean && -mean + n - n * (n / mean).ln() < -41.5 {
@@ -139,8 +140,8 @@ mod tests {
         }
     }
 
-    /// Wear once was looked up in steps of 1/64 of the endurance: an endurance below that was taken for 64, and an erase
-    /// before a step found an eighth of the retries.
+    /// Wear once was looked up in steps of 1/64 of the endurance: an endurance below that was taken for 64, and an
+    /// erase before a step found an eighth of the retries.
     #[test]
     fn a_block_has_the_error_rate_of_its_erase_count() {
         for endurance in [1, 16, 64, 100, 3_000, 100_000] {

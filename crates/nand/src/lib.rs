@@ -50,8 +50,8 @@ pub trait Medium: Clone {
     /// Reads a page from the array: how many retries ECC needed, or that it gave up.
     fn read(&mut self, at: Block, page: u32) -> Read;
 
-    /// Whether no page would need a retry if it were read now: then whoever only wants to know that need not ask page by
-    /// page, which takes a look at several tables.
+    /// Whether no page would need a retry if it were read now: then whoever only wants to know that need not ask page
+    /// by page, which takes a look at several tables.
     fn reads_cleanly(&self) -> bool {
         false
     }

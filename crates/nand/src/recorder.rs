@@ -21,8 +21,8 @@ pub enum Change {
         /// What the firmware itself wrote.
         own_payload: Option<Arc<[u32]>>,
     },
-    /// A program failed: the page can't be read, and the block is bad from now on. The planes of one row share `header`'s
-    /// `program_sequence`, and are told of one after another.
+    /// A program failed: the page can't be read, and the block is bad from now on. The planes of one row share
+    /// `header`'s `program_sequence`, and are told of one after another.
     Failed {
         /// The block.
         at: Block,
@@ -98,8 +98,9 @@ impl Changes {
 
 /// A medium whose changes are told to its owner.
 ///
-/// A clone is a copy of the flash, not of the line to whoever keeps the payload: it has nothing queued, and records nothing.
-/// So a device can be cloned to try something out, and what the clone does never reaches the store of the original.
+/// A clone is a copy of the flash, not of the line to whoever keeps the payload: it has nothing queued, and records
+/// nothing. So a device can be cloned to try something out, and what the clone does never reaches the store of the
+/// original.
 #[derive(Debug)]
 pub struct Recorder<M> {
     inner: M,

@@ -1,9 +1,9 @@
-//! Finds what a drive hides by timing requests: its read cache, its write buffer, the reach of its mapping cache, whose memory
-//! each of them is, and how its flash is striped.
+//! Finds what a drive hides by timing requests: its read cache, its write buffer, the reach of its mapping cache, whose
+//! memory each of them is, and how its flash is striped.
 //!
-//! The algorithms are those of "HMB in DRAM-less NVMe SSDs" (PLOS ONE 15(3), 2020), made to decide by themselves: where the
-//! paper sweeps a size and a reader looks at the plot, the probe brackets the knee, bisects, repeats in random order, and tests
-//! what it sees against chance. It says that it cannot tell rather than guess.
+//! The algorithms are those of "HMB in DRAM-less NVMe SSDs" (PLOS ONE 15(3), 2020), made to decide by themselves: where
+//! the paper sweeps a size and a reader looks at the plot, the probe brackets the knee, bisects, repeats in random
+//! order, and tests what it sees against chance. It says that it cannot tell rather than guess.
 //!
 //! This crate does no I/O and reads no clock: it asks a [`Target`] for timed requests. A simulated drive and a real one
 //! implement it outside.

@@ -1,14 +1,16 @@
-//! How much of the map is at hand (the paper's figure 9: read one place of each of d sections of the drive, and again, and see from
-//! which d on it is slow).
+//! How much of the map is at hand (the paper's figure 9: read one place of each of d sections of the drive, and again,
+//! and see from which d on it is slow).
 //!
-//! The second pass reads another page of the same part of the map: what is found then is the map's entry and not the data.
+//! The second pass reads another page of the same part of the map: what is found then is the map's entry and not the
+//! data.
 
 use crate::search::{Knee, Trial, knee};
 use crate::session::{Session, Stop};
 use crate::stat::{chance_of_below, median};
 use crate::target::Request;
 
-/// From a place to one nearby: not in the same flash page, in the same part of the map. 4 KiB of map cover 4 MiB of data.
+/// From a place to one nearby: not in the same flash page, in the same part of the map. 4 KiB of map cover 4 MiB of
+/// data.
 const NEARBY: u64 = 64 << 10;
 /// Pairs of a place and one nearby, to see whether look-ups make a difference.
 const PAIRS: u64 = 96;
@@ -109,8 +111,8 @@ fn reference(session: &mut Session<'_>) -> Result<f64, Stop> {
     Ok(median(&session.latencies(&near)?[1..]))
 }
 
-/// How far from a place its look-up still helps. Places begin at multiples of a large power of two, at which units of the map
-/// begin as well if they are powers of two; if they are not, the edge is not sharp, and is not told.
+/// How far from a place its look-up still helps. Places begin at multiples of a large power of two, at which units of
+/// the map begin as well if they are powers of two; if they are not, the edge is not sharp, and is not told.
 fn unit(session: &mut Session<'_>, limit: f64, found: &mut Found) -> Result<(), Stop> {
     let capacity = session.about.capacity;
     let most = (capacity / 32).next_power_of_two();
@@ -121,7 +123,8 @@ fn unit(session: &mut Session<'_>, limit: f64, found: &mut Found) -> Result<(), 
         let align = (4 * distance).next_power_of_two().max(16 << 20).min(most);
         let (mut pairs, mut helped) = (0, 0);
         for _ in 0..6 * UNIT_PAIRS {
-            // Away from the pair: with much of the map at hand, what lies at the distance would often be there by chance.
+            // Away from the pair: with much of the map at hand, what lies at the distance would often be there by
+            // chance.
             let first = place(session, capacity - distance - NEARBY, align);
             let (from, to) = (first.saturating_sub(capacity / 16), first + distance + capacity / 16);
             let rest = capacity.saturating_sub(NEARBY + (to - from)).max(NEARBY);

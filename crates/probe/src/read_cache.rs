@@ -1,4 +1,5 @@
-//! How much data is read again without flash (the paper's figure 4: read, read again, and see from which size on it is slow).
+//! How much data is read again without flash (the paper's figure 4: read, read again, and see from which size on it is
+//! slow).
 
 use crate::search::{Knee, Trial, knee};
 use crate::session::{Session, Stop};
@@ -79,8 +80,8 @@ fn calibrate(session: &mut Session<'_>) -> Result<Option<Twice>, Stop> {
     Ok(Some((hits, misses)))
 }
 
-/// Reads `pages` that were not read for long, then again in the same order: a cache that is too small for all of them has let go
-/// of each before its turn comes.
+/// Reads `pages` that were not read for long, then again in the same order: a cache that is too small for all of them
+/// has let go of each before its turn comes.
 fn trial(session: &mut Session<'_>, pages: u64, limit: f64) -> Result<Option<Trial>, Stop> {
     let page = session.page();
     let around = (REFERENCES + 1) * APART;

@@ -14,7 +14,8 @@ pub struct Options {
     pub stages: Vec<String>,
     /// The version that the record names.
     pub version: String,
-    /// The largest cache or buffer that is looked for, in bytes. The paper fills 512 MB, the most that its drives may borrow.
+    /// The largest cache or buffer that is looked for, in bytes. The paper fills 512 MB, the most that its drives may
+    /// borrow.
     pub largest_cache: u64,
 }
 
@@ -84,8 +85,8 @@ impl Watch for Unwatched {
     fn stage_done(&mut self, _: &ProbeRecord) {}
 }
 
-/// Probes `target`. What is known when the target fails, or when somebody asks for the end, is in the record, which then says
-/// so; nothing is known of a target below [`CAPACITY_MIN`].
+/// Probes `target`. What is known when the target fails, or when somebody asks for the end, is in the record, which
+/// then says so; nothing is known of a target below [`CAPACITY_MIN`].
 pub fn run(target: &mut dyn Target, options: &Options, watch: &mut dyn Watch) -> ProbeRecord {
     let about = target.about();
     let mut record = ProbeRecord {

@@ -1,5 +1,5 @@
-//! From which size on something no longer holds: bracketed by doubling, then by halving what is between, each size tried until
-//! most trials agree, both ends of the bracket verified at the end.
+//! From which size on something no longer holds: bracketed by doubling, then by halving what is between, each size
+//! tried until most trials agree, both ends of the bracket verified at the end.
 
 use crate::session::{Session, Stop};
 use crate::stat::{chance_of_below, step};
@@ -53,8 +53,8 @@ pub(crate) fn knee(
     mut trial: impl FnMut(&mut Session<'_>, u64) -> Result<Option<Trial>, Stop>,
 ) -> Result<Knee, Stop> {
     let mut knee = once(session, most, &mut trial)?;
-    // A vote that noise has turned leads to a place that is none, and so does another one at random: a search that its own verification
-    // contradicts is made anew.
+    // A vote that noise has turned leads to a place that is none, and so does another one at random: a search that its
+    // own verification contradicts is made anew.
     for _ in 1..SEARCHES {
         if knee.cannot.is_none() {
             break;
@@ -132,8 +132,8 @@ fn holds(
     Ok(Some(votes > 0))
 }
 
-/// Both ends of the bracket once more: they must differ beyond chance, each as it was; and all that was measured must have its
-/// step there.
+/// Both ends of the bracket once more: they must differ beyond chance, each as it was; and all that was measured must
+/// have its step there.
 fn verify(
     session: &mut Session<'_>,
     (low, high): (u64, u64),

@@ -142,8 +142,8 @@ impl<'a> Session<'a> {
         self.recent_bytes = 0;
     }
 
-    /// A region of `bytes` that was not touched for long, beginning at a multiple of `align`. None when the target is too small
-    /// for it.
+    /// A region of `bytes` that was not touched for long, beginning at a multiple of `align`. None when the target is
+    /// too small for it.
     pub(crate) fn fresh(&mut self, bytes: u64, align: u64) -> Option<u64> {
         let first = self.window.0.next_multiple_of(align);
         let room = self.window.1.checked_sub(first)?;
@@ -165,8 +165,8 @@ impl<'a> Session<'a> {
         Some(start)
     }
 
-    /// The numbers below `n`, in groups of `group` that follow each other, the groups in random order: a drive that reads ahead
-    /// gains little, and what is in one unit of a cache is asked for together.
+    /// The numbers below `n`, in groups of `group` that follow each other, the groups in random order: a drive that
+    /// reads ahead gains little, and what is in one unit of a cache is asked for together.
     pub(crate) fn shuffled(&mut self, n: u64, group: u64) -> Vec<u64> {
         let mut groups: Vec<u64> = (0..n.div_ceil(group)).collect();
         for i in (1..groups.len()).rev() {

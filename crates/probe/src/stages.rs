@@ -466,7 +466,8 @@ fn without(
     Ok(())
 }
 
-/// The mapping cache with half of the host's memory: one size says whose memory it is, a second one that it is for the map.
+/// The mapping cache with half of the host's memory: one size says whose memory it is, a second one that it is for the
+/// map.
 fn resized(session: &mut Session<'_>, stage: &mut Stage, lent: u64, with: &Seen) -> Result<(), Stop> {
     let what = ask::MAP_GROWTH;
     session.progress(0.8);

@@ -17,8 +17,8 @@ pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The chance that `lower` is as far below `upper` as it is if both came from one distribution: a permutation test of the sum of
-/// ranks. 1/2000 is the least that it can tell. 1 when one of them is empty.
+/// The chance that `lower` is as far below `upper` as it is if both came from one distribution: a permutation test of
+/// the sum of ranks. 1/2000 is the least that it can tell. 1 when one of them is empty.
 pub fn chance_of_below(lower: &[f64], upper: &[f64], rng: &mut Rng) -> f64 {
     if lower.is_empty() || upper.is_empty() {
         return 1.0;
@@ -60,8 +60,8 @@ pub struct Step {
     pub chance: f64,
 }
 
-/// The best fit of two levels to `values`, by the sum of absolute deviations from the medians, which outliers hardly move. Each
-/// level has at least `least` values. `None` for fewer than two such levels.
+/// The best fit of two levels to `values`, by the sum of absolute deviations from the medians, which outliers hardly
+/// move. Each level has at least `least` values. `None` for fewer than two such levels.
 pub fn step(values: &[f64], least: usize, rng: &mut Rng) -> Option<Step> {
     let least = least.max(1);
     if values.len() < 2 * least {

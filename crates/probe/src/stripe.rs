@@ -1,8 +1,8 @@
-//! How data is spread over flash: two reads at once take longer when one die has to serve both (after Kim et al., ICCD 2011, and
-//! Kim, Seo et al. 2012, whose clustered pages these are).
+//! How data is spread over flash: two reads at once take longer when one die has to serve both (after Kim et al., ICCD
+//! 2011, and Kim, Seo et al. 2012, whose clustered pages these are).
 //!
-//! Of a drive that was written in order, two places less than a page apart share a die; from the next page on they do not, until
-//! all dies have had their turn.
+//! Of a drive that was written in order, two places less than a page apart share a die; from the next page on they do
+//! not, until all dies have had their turn.
 
 use crate::session::{Session, Stop};
 use crate::stat::{chance_of_below, median, quantile};
@@ -39,8 +39,8 @@ pub(crate) struct Found {
 pub(crate) fn measure(session: &mut Session<'_>) -> Result<Found, Stop> {
     let mut found = Found::default();
     let read = session.page();
-    // The reference of two dies: places at random, most of which do not share one. Of one die: the same place twice would be cached;
-    // a page and the one behind it.
+    // The reference of two dies: places at random, most of which do not share one. Of one die: the same place twice
+    // would be cached; a page and the one behind it.
     let near = pairs(session, read, 4 * PAIRS)?;
     let mut far = Vec::new();
     for _ in 0..4 * PAIRS {
@@ -140,8 +140,8 @@ fn pair_at_random(session: &mut Session<'_>) -> Result<Option<f64>, Stop> {
     both(session, start, start + distance).map(Some)
 }
 
-/// Two reads at once: seconds from the end of the first to the end of the second. On one die it is what the second takes there; on
-/// two, what pages of different kinds differ by.
+/// Two reads at once: seconds from the end of the first to the end of the second. On one die it is what the second
+/// takes there; on two, what pages of different kinds differ by.
 fn both(session: &mut Session<'_>, a: u64, b: u64) -> Result<f64, Stop> {
     let read = session.page();
     let times = session.send(&[Request::read(a, read), Request::read(b, read)], 2)?;

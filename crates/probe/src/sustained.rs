@@ -1,12 +1,13 @@
-//! How a drive writes when it goes on for long: where its speed falls on an empty drive (a cache of flash in single-level mode is full), and
-//! where it falls on a full one (it has to collect before it can write).
+//! How a drive writes when it goes on for long: where its speed falls on an empty drive (a cache of flash in
+//! single-level mode is full), and where it falls on a full one (it has to collect before it can write).
 
 use crate::session::{Session, Stop};
 use crate::stat::{Step, median, step};
 use crate::target::{Request, Timed};
 use tidewater_base::Duration;
 
-/// Bytes of a request of the first part, in order, and of the second, at random places; less where the target takes less.
+/// Bytes of a request of the first part, in order, and of the second, at random places; less where the target takes
+/// less.
 const IN_ORDER: u64 = 64 << 10;
 const AT_RANDOM: u64 = 16 << 10;
 /// Requests at once.
@@ -17,7 +18,8 @@ const PIECES: u64 = 512;
 const FALLS: f64 = 0.75;
 /// Pieces after a fall that must have been seen, and pieces between two looks.
 const AFTER: usize = 12;
-/// Values without a fall that say that there is none: of fewer, two levels at one end are not beyond chance, whatever they are.
+/// Values without a fall that say that there is none: of fewer, two levels at one end are not beyond chance, whatever
+/// they are.
 pub(crate) const PIECES_MIN: usize = 2 * AFTER;
 /// A chance below this is none.
 const CHANCE: f64 = 0.01;
@@ -55,8 +57,8 @@ pub(crate) struct Found {
     pub full: Part,
 }
 
-/// Writes the whole drive, deallocated before, in order; then at random until it is slower. Nothing that was on it is left. Falls
-/// before `buffered` bytes are those of the write buffer.
+/// Writes the whole drive, deallocated before, in order; then at random until it is slower. Nothing that was on it is
+/// left. Falls before `buffered` bytes are those of the write buffer.
 pub(crate) fn measure(session: &mut Session<'_>, buffered: u64) -> Result<Found, Stop> {
     // The largest power of two, so that requests fill pieces and the target.
     let largest = 1 << session.about.largest.ilog2();

@@ -23,7 +23,8 @@ pub struct Request {
     pub op: Op,
     /// Where, in bytes, a multiple of [`About::block`].
     pub offset: u64,
-    /// How much, in bytes, a multiple of [`About::block`]; of reads and writes at most [`About::largest`]. 0 of a flush.
+    /// How much, in bytes, a multiple of [`About::block`]; of reads and writes at most [`About::largest`]. 0 of a
+    /// flush.
     pub length: u64,
 }
 
@@ -136,7 +137,8 @@ pub trait Target {
     /// What it is.
     fn about(&self) -> About;
 
-    /// Does all of `requests`, at most `depth` at once, each begun in order; `timed` gets one entry for each, in their order.
+    /// Does all of `requests`, at most `depth` at once, each begun in order; `timed` gets one entry for each, in their
+    /// order.
     ///
     /// # Errors
     /// When a request fails, or the target is of a kind that cannot do it.

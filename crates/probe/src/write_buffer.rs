@@ -1,8 +1,8 @@
-//! How much the drive takes before it makes the host wait for flash (the paper's figure 7: fill, flush, and see from which size on
-//! a write is slow).
+//! How much the drive takes before it makes the host wait for flash (the paper's figure 7: fill, flush, and see from
+//! which size on a write is slow).
 //!
-//! Instead of one request of each size, a burst of small ones goes to an empty buffer: the one that has to wait tells its size. What the
-//! flash drains meanwhile is measured at several rates, and taken off.
+//! Instead of one request of each size, a burst of small ones goes to an empty buffer: the one that has to wait tells
+//! its size. What the flash drains meanwhile is measured at several rates, and taken off.
 
 use crate::session::{Session, Stop};
 use crate::stat::{chance_of_below, median};
@@ -21,7 +21,8 @@ const FIRST: u64 = 256 << 10;
 const WAITS: f64 = 4.0;
 /// A wait that takes less than the usual one by this factor is not one for flash.
 const SHORT: f64 = 4.0;
-/// A change that is more likely than none by less than this, as a natural logarithm, is none: one in 10,000 by chance at one place.
+/// A change that is more likely than none by less than this, as a natural logarithm, is none: one in 10,000 by chance
+/// at one place.
 const GAIN: f64 = 9.0;
 /// The same for what follows the first hold-up: one in 50 by chance.
 const GOES_ON: f64 = 4.0;
@@ -73,8 +74,9 @@ pub(crate) struct Found {
     pub read: f64,
 }
 
-/// Looks for a write buffer of at most `most` bytes, [`FIRST`] at least. A part of the drive is deallocated first, overwritten by the bursts, and written
-/// anew at the end: so nothing has to be collected while they run, and it is left full.
+/// Looks for a write buffer of at most `most` bytes, [`FIRST`] at least. A part of the drive is deallocated first,
+/// overwritten by the bursts, and written anew at the end: so nothing has to be collected while they run, and it is
+/// left full.
 pub(crate) fn measure(session: &mut Session<'_>, most: u64) -> Result<Found, Stop> {
     let capacity = session.about.capacity;
     let part = (capacity / 2).min(PART_MAX) / PIECE * PIECE;
@@ -187,18 +189,18 @@ fn bursts(
     let middle = |i: usize| median(&of(i).collect::<Vec<_>>());
     found.course = (0..n).map(|i| ((i as u64 * request) as f64, middle(i))).collect();
     found.base = base;
-    // Where the drive's memory is busy with a group of pages that leaves at once, it holds up what is under way for a while, but not for as
-    // long as flash does: what counts is near to what waiting takes at the end of the bursts.
+    // Where the drive's memory is busy with a group of pages that leaves at once, it holds up what is under way for a
+    // while, but not for as long as flash does: what counts is near to what waiting takes at the end of the bursts.
     let late: Vec<f64> =
         courses.iter().flat_map(|course| &course[n - n / 4..]).copied().filter(|time| *time > WAITS * base).collect();
     let limit = if late.is_empty() { WAITS * base } else { (median(&late) / SHORT).max(WAITS * base) };
-    // Something else on the host holds requests up too, but now and then; a full buffer does so again and again. Of all bursts
-    // together, how many had to wait at each place.
+    // Something else on the host holds requests up too, but now and then; a full buffer does so again and again. Of all
+    // bursts together, how many had to wait at each place.
     let waits = |course: &[f64]| course.iter().map(|time| u32::from(*time > limit)).collect::<Vec<_>>();
     let mut together = vec![0; n];
     courses.iter().for_each(|course| together.iter_mut().zip(waits(course)).for_each(|(sum, one)| *sum += one));
-    // A group of pages that leaves the buffer's memory at once holds up what is under way, and is over: near the end of a burst that looks
-    // like an edge. So enough of the burst must follow that it would show.
+    // A group of pages that leaves the buffer's memory at once holds up what is under way, and is over: near the end of
+    // a burst that looks like an edge. So enough of the burst must follow that it would show.
     let follows = (n / 8).max(2 * depth as usize);
     let clear = |change: &Change| change.gain > GAIN && change.after > change.before + 0.05 && n - change.at >= follows;
     let Some(change) = denser(&together, count as u32).filter(clear) else { return Ok(None) };
@@ -209,8 +211,8 @@ fn bursts(
         courses.iter().filter_map(|course| denser(&waits(course), 1).filter(clear)).map(|one| one.at).collect();
     alone.sort_unstable();
     let (at, range) = match alone[..] {
-        // What the drive does besides (an erase, a part of the map that is written) lets it take less, and nothing lets it take more:
-        // the largest but one, as a single burst may be mistaken.
+        // What the drive does besides (an erase, a part of the map that is written) lets it take less, and nothing lets
+        // it take more: the largest but one, as a single burst may be mistaken.
         [.., second, _] if 3 * alone.len() > 2 * count => (second, (alone[alone.len() / 2], second)),
         _ => (change.at, (change.at, change.at)),
     };
@@ -263,15 +265,15 @@ fn denser(events: &[u32], most: u32) -> Option<Change> {
     best
 }
 
-/// Whether events are denser after a change even without the first `skip` places after it: a buffer that is full stays so, while what
-/// holds up the requests that are under way once is over with them.
+/// Whether events are denser after a change even without the first `skip` places after it: a buffer that is full stays
+/// so, while what holds up the requests that are under way once is over with them.
 fn goes_on(events: &[u32], most: u32, at: usize, skip: usize) -> bool {
     let rest = (at + skip).min(events.len());
     denser_by(&events[..at], &events[rest..], most) > GOES_ON
 }
 
-/// By how much it is more likely that the second part has a share of events of its own, a higher one, than that both have the same, as
-/// a natural logarithm; 0 when the second share is the lower one.
+/// By how much it is more likely that the second part has a share of events of its own, a higher one, than that both
+/// have the same, as a natural logarithm; 0 when the second share is the lower one.
 fn denser_by(first: &[u32], second: &[u32], most: u32) -> f64 {
     let sum = |part: &[u32]| (f64::from(part.iter().sum::<u32>()), (part.len() * most as usize) as f64);
     let ((a, a_of), (b, b_of)) = (sum(first), sum(second));
@@ -289,8 +291,9 @@ fn likelihood(events: f64, places: f64) -> f64 {
 
 /// What may have left by the time the fastest burst waits, in bytes, from bursts at several rates.
 ///
-/// What leaves does so in time: a burst that takes longer finds more room. Flash gives nothing back before its first program has ended, and
-/// does not get slower after that: so at most as much has left as the least difference to a slower one says for all of the time.
+/// What leaves does so in time: a burst that takes longer finds more room. Flash gives nothing back before its first
+/// program has ended, and does not get slower after that: so at most as much has left as the least difference to a
+/// slower one says for all of the time.
 fn left_meanwhile(fast: &Burst, slower: &[Burst]) -> f64 {
     let time = |one: &Burst| one.taken / one.before;
     let most = fast.after * time(fast);
@@ -301,7 +304,8 @@ fn left_meanwhile(fast: &Burst, slower: &[Burst]) -> f64 {
     slower.iter().map(drained).fold(most, f64::min)
 }
 
-/// What would be taken by a buffer that nothing leaves meanwhile: between none and the most of what may have left cannot be told.
+/// What would be taken by a buffer that nothing leaves meanwhile: between none and the most of what may have left
+/// cannot be told.
 fn conclude(session: &mut Session<'_>, fast: Option<Burst>, slower: &[Burst], found: &mut Found) {
     let Some(fast) = fast else {
         found.cannot = Some("a faster burst does not have to wait where a slower one had to".into());
@@ -347,7 +351,8 @@ mod tests {
 
     #[test]
     fn a_hold_up_that_is_over_at_once_does_not_go_on() {
-        // Five bursts, eight requests at once: all that are under way at 100 are held up, once, or from there on every other.
+        // Five bursts, eight requests at once: all that are under way at 100 are held up, once, or from there on every
+        // other.
         let once: Vec<u32> = (0..200).map(|i| if (100..108).contains(&i) { 5 } else { 0 }).collect();
         let full: Vec<u32> = (0..200).map(|i| if i >= 100 && i % 2 == 0 { 5 } else { 0 }).collect();
         for (events, goes) in [(once, false), (full, true)] {
@@ -369,7 +374,8 @@ mod tests {
             after: 1e8,
             gain: 20.0,
         };
-        // 1 MiB at 1 GB/s takes 1 ms. Nothing more was taken in the 2 ms of the next burst, and much more in the 9 ms of the slowest.
+        // 1 MiB at 1 GB/s takes 1 ms. Nothing more was taken in the 2 ms of the next burst, and much more in the 9 ms
+        // of the slowest.
         let mib = f64::from(1 << 20);
         let (fast, middle, slow) = (burst(8, mib, 1e9), burst(2, mib, 5e8), burst(1, 1.5 * mib, 1.7e8));
         assert_eq!(left_meanwhile(&fast, &[middle, slow]), 0.0);

@@ -114,7 +114,8 @@ impl Layout {
 }
 
 impl Formatter for Layout {
-    /// serde_json calls this for numbers that are not finite. Absent options are skipped, so it stands for nothing else.
+    /// serde_json calls this for numbers that are not finite. Absent options are skipped, so it stands for nothing
+    /// else.
     fn write_null<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
         writer.write_all(b"0.0")
     }

@@ -3,7 +3,8 @@
 //! [`record`] is the run record: one JSON document with every figure of a run and all that reproduces it. The rest
 //! reads records and nothing else, so a page can be made from a record years later, on another machine: [`summary()`]
 //! for the terminal, [`page()`] for one HTML page, [`compare`] for several records side by side. [`experiment`] is the
-//! same for experiments of papers: a document, its text and its page; [`probe`] for drives that were probed, [`log`] for logs.
+//! same for experiments of papers: a document, its text and its page; [`probe`] for drives that were probed, [`log`]
+//! for logs.
 
 pub mod compare;
 pub mod experiment;

@@ -2,7 +2,8 @@
 //!
 //! Its JSON form is described by `docs/reference/record.schema.json` and `docs/reference/record.md`; a test keeps the
 //! three together. Every number has its unit in its name. Figures of something that did not happen (the latency of
-//! reads in a run without reads) are zero with a count of zero, or absent from a map; a number is never NaN or infinite.
+//! reads in a run without reads) are zero with a count of zero, or absent from a map; a number is never NaN or
+//! infinite.
 
 mod json;
 
@@ -71,9 +72,10 @@ pub struct Record {
     /// Units programmed, whatever their reason, per unit of the host's that left the write buffer for flash
     /// (`flash.units_host`); 0 if none did. What the buffer absorbs is on neither side.
     pub write_amplification: f64,
-    /// Bytes programmed into flash, whatever their reason, per byte that write commands of the host brought (`bytes_written`):
-    /// below 1 where the write buffer absorbs more than the drive adds. Write zeroes and deallocations bring no bytes; what
-    /// they make the drive program counts. Absent if the host wrote nothing, and in records of older builds.
+    /// Bytes programmed into flash, whatever their reason, per byte that write commands of the host brought
+    /// (`bytes_written`): below 1 where the write buffer absorbs more than the drive adds. Write zeroes and
+    /// deallocations bring no bytes; what they make the drive program counts. Absent if the host wrote nothing, and in
+    /// records of older builds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash_written_per_host_byte: Option<f64>,
     /// What was asked of the flash.
@@ -362,8 +364,8 @@ pub struct Latency {
     pub cdf: Vec<(f64, f64)>,
 }
 
-/// The run over virtual time, in intervals of one length; the run may end within the last, whose rates are then of what there
-/// is of it: from its start to `simulated_seconds`.
+/// The run over virtual time, in intervals of one length; the run may end within the last, whose rates are then of what
+/// there is of it: from its start to `simulated_seconds`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimeSeries {

@@ -1,7 +1,7 @@
 //! The drive under the wall clock: the same firmware as in simulation, with real bytes, real hosts and real time.
 //!
-//! [`image`] keeps what is on flash in a file, [`vfio_user`] and [`nvme_tcp`] carry hosts, and [`engine`] runs them together on
-//! one thread: it is the world of the one drive loop.
+//! [`image`] keeps what is on flash in a file, [`vfio_user`] and [`nvme_tcp`] carry hosts, and [`engine`] runs them
+//! together on one thread: it is the world of the one drive loop.
 #![deny(unsafe_code)]
 
 pub mod control;

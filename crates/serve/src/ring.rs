@@ -1,8 +1,8 @@
 //! The file of a mapped ring (ADR 13): memory that a client stores into, and that outlives both processes.
 //!
-//! The device never touches a mapping of it. Whoever may open the file may truncate it, and an access would end this process then (SIGBUS); reads
-//! and writes by system calls end with an error. Its own page is mapped all the same, since the address is how clients that wait for a word of it
-//! are woken. Everything that is read is untrusted.
+//! The device never touches a mapping of it. Whoever may open the file may truncate it, and an access would end this
+//! process then (SIGBUS); reads and writes by system calls end with an error. Its own page is mapped all the same,
+//! since the address is how clients that wait for a word of it are woken. Everything that is read is untrusted.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -92,7 +92,8 @@ impl Said {
     }
 }
 
-/// Reads until it is the same twice: the kernel copies bytes, and no word of it was caught half-written then. `None`: its writer changes it all the time.
+/// Reads until it is the same twice: the kernel copies bytes, and no word of it was caught half-written then. `None`:
+/// its writer changes it all the time.
 fn twice<T: PartialEq>(read: impl Fn() -> Result<T, Lost>) -> Result<Option<T>, Lost> {
     let mut before = read()?;
     for _ in 0..READS_MAX {
@@ -172,8 +173,8 @@ pub(crate) fn own(path: &Path, file: &File, option: &str) -> Result<(), RingErro
     })
 }
 
-/// Makes a file that is whole before it has its name: `fill` writes it. Somebody else's file is not replaced, and what an earlier attempt left is not
-/// taken.
+/// Makes a file that is whole before it has its name: `fill` writes it. Somebody else's file is not replaced, and what
+/// an earlier attempt left is not taken.
 pub(crate) fn make(
     path: &Path,
     option: &str,
@@ -213,7 +214,8 @@ pub(crate) fn lend(path: &Path, file: &File) -> Result<Arc<File>, RingError> {
 }
 
 impl RingFile {
-    /// Opens the ring at `path`, or makes one. The shape's lanes are 1 to 16, and its rings a power of two of at least a page: else it says so.
+    /// Opens the ring at `path`, or makes one. The shape's lanes are 1 to 16, and its rings a power of two of at least
+    /// a page: else it says so.
     ///
     /// # Errors
     /// [`RingError`]: what is there is not this ring, is damaged, or belongs to somebody else. Nothing is changed then.
@@ -293,8 +295,8 @@ impl RingFile {
             generation: [1; _],
         };
         let file = make(path, OPTION, |file| {
-            // Room is taken now: a store into a mapping of a full disk would end the client (SIGBUS). And written: the system maps pages that hold
-            // something many at a time, and others one by one, in the way of clients.
+            // Room is taken now: a store into a mapping of a full disk would end the client (SIGBUS). And written: the
+            // system maps pages that hold something many at a time, and others one by one, in the way of clients.
             nix::fcntl::posix_fallocate(file, 0, header.file_bytes as i64).map_err(|error| wrong(path, error))?;
             fill(file, 0, header.file_bytes).map_err(|error| wrong(path, error))?;
             file.write_all_at(&header.to_bytes(), 0).map_err(|error| wrong(path, error))
@@ -345,7 +347,8 @@ impl RingFile {
         lanes.map(|lane| (bar::lane_page_address(lane) + RingLanePage::WANTED_OFFSET as u64, 8)).collect()
     }
 
-    /// What the header says holds from now on: the ring is of this boot of the machine. Until then, another start finds it as this one did.
+    /// What the header says holds from now on: the ring is of this boot of the machine. Until then, another start finds
+    /// it as this one did.
     ///
     /// # Errors
     /// [`Lost`].
@@ -368,8 +371,8 @@ impl RingFile {
         Ok(self.header.generation[lane])
     }
 
-    /// Has a lane's ring hold bytes from a stream offset on, as if its client had published them in this generation: after a crash of the machine took
-    /// what was there.
+    /// Has a lane's ring hold bytes from a stream offset on, as if its client had published them in this generation:
+    /// after a crash of the machine took what was there.
     ///
     /// # Errors
     /// [`Lost`].
@@ -441,7 +444,8 @@ impl RingFile {
         self.file.read_exact_at(rest, begin).map_err(|_| Lost)
     }
 
-    /// Where a lane's ring begins in the file, where in it a stream offset is, and how many of so many bytes lie before its end.
+    /// Where a lane's ring begins in the file, where in it a stream offset is, and how many of so many bytes lie before
+    /// its end.
     fn parts(&self, lane: usize, offset: u64, len: usize) -> (u64, u64, usize) {
         let size = self.header.ring_bytes;
         let within = offset % size;

@@ -1,7 +1,9 @@
-//! The copy of a mapped ring on a disk (ADR 26): clients write and sync it, so that what they wait for at DESTAGED needs no other process.
+//! The copy of a mapped ring on a disk (ADR 26): clients write and sync it, so that what they wait for at DESTAGED
+//! needs no other process.
 //!
-//! The device makes it, says whose sectors count, and reads it once: after a crash of the machine, when the ring is gone. What follows then on the end
-//! of the drive's own log goes into the new ring, as if its client had just published it. Everything that is read is untrusted.
+//! The device makes it, says whose sectors count, and reads it once: after a crash of the machine, when the ring is
+//! gone. What follows then on the end of the drive's own log goes into the new ring, as if its client had just
+//! published it. Everything that is read is untrusted.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +33,8 @@ impl RingCopy {
     /// Opens the copy at `path`, or makes one: `true`, it was made.
     ///
     /// # Errors
-    /// [`RingError`]: what is there is not this ring's, is damaged, or belongs to somebody else. Nothing is changed then.
+    /// [`RingError`]: what is there is not this ring's, is damaged, or belongs to somebody else. Nothing is changed
+    /// then.
     pub fn open(path: &Path, shape: &Shape) -> Result<(RingCopy, bool), RingError> {
         let file = match options().open(path) {
             Ok(file) => file,
@@ -67,7 +70,8 @@ impl RingCopy {
         let header = RingCopyHeader { function, lanes, ring_bytes, drive, generation: [0; _] };
         let failed = |error: io::Error| wrong(path, error);
         let file = make(path, OPTION, |file| {
-            // Written, and not only allocated: a sync of bytes that have their place is one of them alone, and not of the file system's journal, too.
+            // Written, and not only allocated: a sync of bytes that have their place is one of them alone, and not of
+            // the file system's journal, too.
             fill(file, 0, file_bytes(shape)).map_err(failed)?;
             file.write_all_at(&header.to_bytes(), 0).map_err(failed)?;
             file.sync_all().map_err(failed)
@@ -113,8 +117,8 @@ impl RingCopy {
         self.file.sync_data().map_err(|_| Lost)
     }
 
-    /// What a lane's stream held from an offset on, and nothing behind it any more: sectors that were written and never synced may be there without
-    /// those before them, and must not count when the stream comes to them again.
+    /// What a lane's stream held from an offset on, and nothing behind it any more: sectors that were written and never
+    /// synced may be there without those before them, and must not count when the stream comes to them again.
     ///
     /// # Errors
     /// [`Lost`].

@@ -1,5 +1,5 @@
-//! Where sockets live, and who may come: a directory that only its owner enters, sockets that only its owner opens, and peers
-//! whose user is checked.
+//! Where sockets live, and who may come: a directory that only its owner enters, sockets that only its owner opens, and
+//! peers whose user is checked.
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fs;

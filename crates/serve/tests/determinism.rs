@@ -106,8 +106,8 @@ fn header(log: &[u8]) -> usize {
     MAGIC.len() + 4 + len as usize
 }
 
-/// Any damage gives an error, a shorter run, or a run in which all is the same; never a panic. A change of what the device says is
-/// always noticed: the checks are over all outputs.
+/// Any damage gives an error, a shorter run, or a run in which all is the same; never a panic. A change of what the
+/// device says is always noticed: the checks are over all outputs.
 #[test]
 fn a_log_with_another_byte_is_noticed() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -161,7 +161,8 @@ enum Kind {
     Command,
 }
 
-/// Where entries begin that matter, a part of all, the last of them left out: nothing that is said behind it is compared.
+/// Where entries begin that matter, a part of all, the last of them left out: nothing that is said behind it is
+/// compared.
 fn places(log: &[u8]) -> Vec<(usize, Kind)> {
     let from = header(log);
     let mut kinds = Vec::new();

@@ -1,5 +1,5 @@
-//! The keys of `[serve]`: each, turned, does what it says, and nothing happens where it is not turned. The keys of the model are
-//! turned in `crates/sim/tests/knobs`.
+//! The keys of `[serve]`: each, turned, does what it says, and nothing happens where it is not turned. The keys of the
+//! model are turned in `crates/sim/tests/knobs`.
 
 #[path = "served/support.rs"]
 mod support;

@@ -1,8 +1,9 @@
-//! Which descriptors are of files in the set, and where some of them stand. Each process has its own table; a fork copies it, and a program that is started
-//! finds out anew.
+//! Which descriptors are of files in the set, and where some of them stand. Each process has its own table; a fork
+//! copies it, and a program that is started finds out anew.
 //!
-//! Where a descriptor stands is a question to the system, a sixth of what a short write takes. It is known without one where nobody else can move it: it was opened
-//! only for writing, and close-on-exec, has no copy, and the process has not forked since.
+//! Where a descriptor stands is a question to the system, a sixth of what a short write takes. It is known without one
+//! where nobody else can move it: it was opened only for writing, and close-on-exec, has no copy, and the process has
+//! not forked since.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,8 @@ use tidewater_client::files::Place;
 
 use crate::memory;
 
-/// Descriptors that can be of the set: as many as a process may have by default at most (`fs.nr_open` is higher, and nobody's default).
+/// Descriptors that can be of the set: as many as a process may have by default at most (`fs.nr_open` is higher, and
+/// nobody's default).
 pub const DESCRIPTORS: usize = 1 << 16;
 
 /// Opened with O_SYNC: each write is a sync.
@@ -31,13 +33,14 @@ const SYNCED: u64 = u64::MAX - 1;
 
 static TABLE: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
-/// Where descriptors stand: [`FORKS`] when it was opened, if nobody else can move it, else 0; below that, in so many bits, the offset at which this process left it and
-/// one more, or 0: not known.
+/// Where descriptors stand: [`FORKS`] when it was opened, if nobody else can move it, else 0; below that, in so many
+/// bits, the offset at which this process left it and one more, or 0: not known.
 static STANDS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 const OFFSET_BITS: u32 = 44;
 const OFFSETS: u64 = 1 << OFFSET_BITS;
 
-/// How often this process has begun or ended to fork, and one more. Whatever was open before has another process that can move it.
+/// How often this process has begun or ended to fork, and one more. Whatever was open before has another process that
+/// can move it.
 static FORKS: AtomicU64 = AtomicU64::new(1);
 /// From so many on no more is counted, and nothing known.
 const FORKS_MAX: u64 = (1 << (u64::BITS - OFFSET_BITS)) - 1;
@@ -110,8 +113,8 @@ pub fn fits(fd: i32) -> bool {
     slot(fd).is_some()
 }
 
-/// Says what a descriptor is from now on, which is none of the shim's own. A child that borrows its parent's memory says nothing: it will soon be another
-/// program.
+/// Says what a descriptor is from now on, which is none of the shim's own. A child that borrows its parent's memory
+/// says nothing: it will soon be another program.
 #[inline]
 pub fn set(fd: i32, kind: Kind) {
     let Some(slot) = slot(fd) else { return };
@@ -145,7 +148,8 @@ fn stand(fd: i32) -> Option<&'static AtomicU64> {
     usize::try_from(fd).ok().and_then(|fd| STANDS.get(fd))
 }
 
-/// A descriptor that was opened just now, and that nobody else can move. A child that borrows its parent's memory says nothing.
+/// A descriptor that was opened just now, and that nobody else can move. A child that borrows its parent's memory says
+/// nothing.
 pub fn alone(fd: i32) {
     if !memory::is_borrowed()
         && let Some((stand, forks)) = stand(fd).zip(forks())
@@ -175,7 +179,8 @@ pub fn left(fd: i32) -> Option<u64> {
     (word & (OFFSETS - 1)).checked_sub(1)
 }
 
-/// A descriptor has been moved by a write: to there, or it is not known where to. Whoever says so has the lock of its file.
+/// A descriptor has been moved by a write: to there, or it is not known where to. Whoever says so has the lock of its
+/// file.
 #[inline]
 pub fn moved(fd: i32, to: Option<u64>) {
     let Some(stand) = stand(fd) else { return };

@@ -1,4 +1,5 @@
-//! Memory that tells processes apart: a page that a fork empties, and that a child which borrows its parent's memory (vfork) finds full.
+//! Memory that tells processes apart: a page that a fork empties, and that a child which borrows its parent's memory
+//! (vfork) finds full.
 #![allow(unsafe_code)]
 
 use std::ptr;

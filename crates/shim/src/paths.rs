@@ -25,7 +25,8 @@ pub fn of(fd: c_int) -> Option<PathText> {
     (!path.is_cut() && path.as_bytes().first() == Some(&b'/')).then_some(path)
 }
 
-/// Where a folder is, of a process that may open nothing more: a name that is not known to the log is not found after a crash.
+/// Where a folder is, of a process that may open nothing more: a name that is not known to the log is not found after a
+/// crash.
 fn without_descriptor(folder: c_int, path: &[u8]) -> Option<PathText> {
     let mut name = PathText::new();
     if folder != libc::AT_FDCWD && path.first() != Some(&b'/') {
@@ -35,15 +36,16 @@ fn without_descriptor(folder: c_int, path: &[u8]) -> Option<PathText> {
     name.push(b"\0");
     let mut found = PathText::new();
     let to = found.buffer();
-    // SAFETY: the name ends with a zero byte, and as many bytes are there as a path has at most, with its end (PATH_MAX).
+    // SAFETY: the name ends with a zero byte, and as many bytes are there as a path has at most, with its end
+    // (PATH_MAX).
     let is_there = unsafe { !libc::realpath(name.as_bytes().as_ptr().cast(), to.as_mut_ptr().cast()).is_null() };
     let len = to.iter().position(|byte| *byte == 0)?;
     found.filled(len);
     (is_there && !name.is_cut()).then_some(found)
 }
 
-/// The path of a name in a folder, whether there is anything or not: that of what the name is in, and its last part. `None`: no such folder, or no last
-/// part.
+/// The path of a name in a folder, whether there is anything or not: that of what the name is in, and its last part.
+/// `None`: no such folder, or no last part.
 ///
 /// # Safety
 /// `path` is null, or ends with a zero byte.

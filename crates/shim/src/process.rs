@@ -1,4 +1,5 @@
-//! What this process has of the run: patterns from the environment, and, from the first call on that needs it, the ring and the table of files.
+//! What this process has of the run: patterns from the environment, and, from the first call on that needs it, the ring
+//! and the table of files.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -34,7 +35,8 @@ static ASKING: AtomicU32 = AtomicU32::new(0);
 static TOLD: AtomicU8 = AtomicU8::new(0);
 
 thread_local! {
-    /// The entry whose lock this thread has, and one more; 0: none. A signal handler that interrupted it must not wait for itself.
+    /// The entry whose lock this thread has, and one more; 0: none. A signal handler that interrupted it must not wait
+    /// for itself.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -190,10 +192,12 @@ pub fn tell(what: Tell, text: std::fmt::Arguments<'_>) {
     errno.set();
 }
 
-/// Writes something of the shim's own. Where nobody reads it any more, the signal that says so (SIGPIPE, to the thread that writes) is not for the program.
+/// Writes something of the shim's own. Where nobody reads it any more, the signal that says so (SIGPIPE, to the thread
+/// that writes) is not for the program.
 fn without_signal(write: impl FnOnce() -> isize) {
     let none = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: sets of signals are plain bits, of which none is a value; the calls read and fill those that they are given.
+    // SAFETY: sets of signals are plain bits, of which none is a value; the calls read and fill those that they are
+    // given.
     unsafe {
         let (mut pipe, mut pending, mut before) = (none.assume_init(), none.assume_init(), none.assume_init());
         libc::sigaddset(&raw mut pipe, libc::SIGPIPE);
@@ -224,7 +228,8 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// While this lives, the thread is not cancelled (pthread_cancel(3)): it would leave a lock of the run taken, and its process lives on.
+/// While this lives, the thread is not cancelled (pthread_cancel(3)): it would leave a lock of the run taken, and its
+/// process lives on.
 #[must_use]
 pub struct Whole(c_int);
 
@@ -289,7 +294,8 @@ pub fn under_lock<T>(
 /// A descriptor of the program's, for as long as a call takes.
 pub fn borrow<'a>(fd: c_int) -> BorrowedFd<'a> {
     assert!(fd >= 0, "descriptors that are open");
-    // SAFETY: the program gave it to a call that is under way; if it closes it meanwhile, that is its own mistake, as with the C library.
+    // SAFETY: the program gave it to a call that is under way; if it closes it meanwhile, that is its own mistake, as
+    // with the C library.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 

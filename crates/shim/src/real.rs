@@ -1,4 +1,5 @@
-//! The calls that the shim stands in front of, as the next library has them (`dlsym`), never as raw system calls: whoever stands below is asked too.
+//! The calls that the shim stands in front of, as the next library has them (`dlsym`), never as raw system calls:
+//! whoever stands below is asked too.
 #![allow(unsafe_code)]
 #![allow(clippy::unused_unit, reason = "the macro asks for a type, which `sync` has none of")]
 #![allow(non_snake_case, reason = "`_Fork` is its name")]
@@ -62,8 +63,8 @@ macro_rules! next {
                 Errno::ENOSYS.set();
                 return $missing;
             }
-            // SAFETY: the C library's function of this name has these parameters; those that it takes as variable ones are passed alike on the
-            // architectures that Linux runs on.
+            // SAFETY: the C library's function of this name has these parameters; those that it takes as variable ones
+            // are passed alike on the architectures that Linux runs on.
             let next: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(at) };
             // SAFETY: the caller's.
             unsafe { next($($argument),*) }

@@ -1,4 +1,5 @@
-//! Text without memory of the heap: whoever calls may be within a signal handler, or in a child of a process with threads.
+//! Text without memory of the heap: whoever calls may be within a signal handler, or in a child of a process with
+//! threads.
 
 use std::fmt;
 

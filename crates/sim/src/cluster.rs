@@ -15,8 +15,8 @@ use tidewater_core::power::Remains;
 use tidewater_nand::Medium;
 use tidewater_wire::replication::{Body, FRAME_BYTES_MAX, Frame};
 
-/// The bytes of log pages on flash, under the sequences of their stamps. A sequence is given again only when the page that
-/// had it was lost with the power.
+/// The bytes of log pages on flash, under the sequences of their stamps. A sequence is given again only when the page
+/// that had it was lost with the power.
 #[derive(Clone, Debug, Default)]
 pub struct LogBytes(HashMap<u64, Rc<[u8]>>);
 
@@ -77,8 +77,9 @@ pub struct LinkModel {
 }
 
 impl Default for LinkModel {
-    /// PCIe 3.0 x8 through a non-transparent bridge, as X-SSD's servers are linked: no loss, 256-byte TLPs with 24 bytes of
-    /// framing and header, and a latency of about a microsecond (Dolphin's PXH830 tells 0.54 us from memory to memory).
+    /// PCIe 3.0 x8 through a non-transparent bridge, as X-SSD's servers are linked: no loss, 256-byte TLPs with 24
+    /// bytes of framing and header, and a latency of about a microsecond (Dolphin's PXH830 tells 0.54 us from memory to
+    /// memory).
     fn default() -> LinkModel {
         LinkModel {
             latency: Duration::from_ns(540),
@@ -96,8 +97,8 @@ impl Default for LinkModel {
 /// How frames travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// As stores through a non-transparent bridge, as in X-SSD: log bytes go to the peer's ring window, and a counter to its
-    /// shadow copy, 8 bytes each. The address says what they are. Other frames go as they are.
+    /// As stores through a non-transparent bridge, as in X-SSD: log bytes go to the peer's ring window, and a counter
+    /// to its shadow copy, 8 bytes each. The address says what they are. Other frames go as they are.
     Ntb,
     /// As the frames that `wire::replication` lays out.
     Frames,

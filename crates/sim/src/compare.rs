@@ -75,9 +75,9 @@ pub fn variants(
         .collect()
 }
 
-/// Runs every variant on the requests that `source` opens for it, on up to `threads` threads. The records come in the order of
-/// the variants, and do not depend on the number of threads. When a run is cancelled, its record is marked as partial, and
-/// those that had not begun are left out.
+/// Runs every variant on the requests that `source` opens for it, on up to `threads` threads. The records come in the
+/// order of the variants, and do not depend on the number of threads. When a run is cancelled, its record is marked as
+/// partial, and those that had not begun are left out.
 ///
 /// # Errors
 /// The first variant, in their order, whose run failed.

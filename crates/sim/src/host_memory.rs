@@ -1,10 +1,11 @@
-//! The memory that a simulated host lends to its drive (host memory buffer): it keeps the stamp of each unit instead of its
-//! bytes, answers the drive's accesses, and does what a [`HostFaultPlan`] says.
+//! The memory that a simulated host lends to its drive (host memory buffer): it keeps the stamp of each unit instead of
+//! its bytes, answers the drive's accesses, and does what a [`HostFaultPlan`] says.
 //!
-//! [`LentMemory`] is for whoever drives a device event by event: hand it each [`Output::HostMemory`] by [`LentMemory::take`], and hand the
-//! device what [`LentMemory::input`] gives when [`LentMemory::next_at`] has come. [`Lent`] is the same as middleware around
-//! any world of the drive loop. [`LentMemory::lend`], [`LentMemory::withdraw`] and [`LentMemory::take_away`] do at run time what Set
-//! Features does to a served drive; [`settle`] does one of them between two requests and waits until it is done.
+//! [`LentMemory`] is for whoever drives a device event by event: hand it each [`Output::HostMemory`] by
+//! [`LentMemory::take`], and hand the device what [`LentMemory::input`] gives when [`LentMemory::next_at`] has come.
+//! [`Lent`] is the same as middleware around any world of the drive loop. [`LentMemory::lend`],
+//! [`LentMemory::withdraw`] and [`LentMemory::take_away`] do at run time what Set Features does to a served drive;
+//! [`settle`] does one of them between two requests and waits until it is done.
 
 use std::collections::BTreeMap;
 use tidewater_base::Instant;
@@ -52,8 +53,8 @@ impl LentMemory {
         LentMemory { plan, ..LentMemory::default() }
     }
 
-    /// A host that lends what the profile says from `now` on, if the drive has use for it. As Linux does, it lends nothing where that is
-    /// less than the drive's least.
+    /// A host that lends what the profile says from `now` on, if the drive has use for it. As Linux does, it lends
+    /// nothing where that is less than the drive's least.
     pub fn of_profile(profile: &Profile, device: &Device<impl Medium>, now: Instant) -> LentMemory {
         let mut host = LentMemory::default();
         let wanted = device.host_memory().wanted();
@@ -64,7 +65,8 @@ impl LentMemory {
         host
     }
 
-    /// Bytes that a host that lends memory has for a drive that has use for `wanted`. A drive takes no less than its least.
+    /// Bytes that a host that lends memory has for a drive that has use for `wanted`. A drive takes no less than its
+    /// least.
     pub(crate) fn offer(profile: &Profile, wanted: u64) -> u64 {
         if profile.hmb.size > 0 { profile.hmb.size } else { wanted }
     }
@@ -249,8 +251,8 @@ impl<M: Medium, W: World<Device<M>>> World<Device<M>> for Lent<'_, W> {
     }
 }
 
-/// Gives a drive that serves nothing so much host memory, from the instant `now` on: 0 takes it back in order, another size than
-/// before does that first. Returns when that is done; the drive's own work goes on meanwhile.
+/// Gives a drive that serves nothing so much host memory, from the instant `now` on: 0 takes it back in order, another
+/// size than before does that first. Returns when that is done; the drive's own work goes on meanwhile.
 ///
 /// # Errors
 /// What the drive said that is not about host memory: it was serving after all.

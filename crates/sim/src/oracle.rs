@@ -3,8 +3,8 @@
 //! It is told what the host submitted and what the host saw completed, in that order, and says which content a page may
 //! have: now, for a read; or after a power loss. It knows nothing of how the device works.
 //!
-//! A change (a write, a deallocation, a write of zeroes) *overtakes* another change of the same page when it was submitted
-//! after the other had completed. Changes that were under way together have no order: either may come last.
+//! A change (a write, a deallocation, a write of zeroes) *overtakes* another change of the same page when it was
+//! submitted after the other had completed. Changes that were under way together have no order: either may come last.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! A simulated drive as the target of a probe: requests are timed by the virtual clock, and its host lends memory where the profile
-//! says so.
+//! A simulated drive as the target of a probe: requests are timed by the virtual clock, and its host lends memory where
+//! the profile says so.
 
 use crate::host_memory::{LentMemory, settle};
 use tidewater_base::{Duration, Instant};
@@ -32,8 +32,8 @@ pub struct SimulatedDrive {
 }
 
 impl SimulatedDrive {
-    /// A new drive that `options` describe: to be probed it should have a past ([`Options::precondition`]), because reading what
-    /// was never written costs no flash.
+    /// A new drive that `options` describe: to be probed it should have a past ([`Options::precondition`]), because
+    /// reading what was never written costs no flash.
     ///
     /// # Errors
     /// In words, when there can be no such drive.
@@ -209,7 +209,8 @@ impl Target for SimulatedDrive {
 
     fn host_memory(&self) -> HostMemory {
         match self.device.host_memory().wanted() {
-            // What is modelled by a latency alone cannot be taken back: to say that it is the drive's own would be wrong.
+            // What is modelled by a latency alone cannot be taken back: to say that it is the drive's own would be
+            // wrong.
             0 if self.device.profile().memories.iter().any(|memory| memory.kind == MemoryKind::Host) => {
                 HostMemory::Cannot(
                     "the simulated host cannot take back what this drive has placed on host memory".into(),

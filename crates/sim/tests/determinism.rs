@@ -1,8 +1,10 @@
-//! The same seed and inputs give the same record, less real time: on two runs, on any machine, at any optimization level.
+//! The same seed and inputs give the same record, less real time: on two runs, on any machine, at any optimization
+//! level.
 //!
-//! The figures of three small runs are committed in `determinism/`, with a checksum over the whole record. Whatever profile
-//! the tests are built with, debug or release, is held to them. A change of the firmware's behaviour changes them:
-//! `UPDATE_GOLDEN=1 cargo test -p tidewater-sim --test determinism` writes them anew, for a look at the difference.
+//! The figures of three small runs are committed in `determinism/`, with a checksum over the whole record. Whatever
+//! profile the tests are built with, debug or release, is held to them. A change of the firmware's behaviour changes
+//! them: `UPDATE_GOLDEN=1 cargo test -p tidewater-sim --test determinism` writes them anew, for a look at the
+//! difference.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -211,8 +211,8 @@ fn a_ring_in_the_data_buffers_memory_slows_both() {
     assert!(together > apart, "{together:?} with the ring in the same memory, {apart:?} without");
 }
 
-/// What the primary of a quorum group is asked to wait for is gone when it has been deposed, and its successor's bytes are in its place when it
-/// is primary again.
+/// What the primary of a quorum group is asked to wait for is gone when it has been deposed, and its successor's bytes
+/// are in its place when it is primary again.
 #[test]
 fn a_wait_for_credit_does_not_outlive_the_epoch_that_it_began_in() {
     let profile = profile(&[]);
@@ -270,8 +270,8 @@ fn a_wait_for_credit_does_not_outlive_the_epoch_that_it_began_in() {
     assert!(waited.is_some_and(|status| status.same_code(status::DEPOSED_EPOCH)), "{waited:?}");
 }
 
-/// The epoch is the host's to choose: it is what writers are told to go by. One that another node would make, or that is not above what the device knows, is
-/// refused, and so is a promotion that somebody else's higher one has overtaken.
+/// The epoch is the host's to choose: it is what writers are told to go by. One that another node would make, or that
+/// is not above what the device knows, is refused, and so is a promotion that somebody else's higher one has overtaken.
 #[test]
 fn a_promotion_is_to_the_epoch_that_was_asked_for() {
     let profile = profile(&[]);

@@ -1,5 +1,5 @@
-//! Memory that the host lends: what is placed on it is used, nothing that happens to it makes data wrong, and a drive without it
-//! works.
+//! Memory that the host lends: what is placed on it is used, nothing that happens to it makes data wrong, and a drive
+//! without it works.
 
 use tidewater_core::device::{Device, Input, Options, Output};
 use tidewater_core::host::Submission;
@@ -96,7 +96,8 @@ fn a_write_buffer_on_host_memory_is_written_through_whatever_its_policy() {
     }
 }
 
-/// A small drive with 256 mapping pages of 16 entries, four of them in its own memory and the others where the host lends room.
+/// A small drive with 256 mapping pages of 16 entries, four of them in its own memory and the others where the host
+/// lends room.
 fn mapped_on_host(settings: &[(&str, &str)]) -> Profile {
     let mine = [
         ("buffer.read_policy", "none"),

@@ -1,5 +1,5 @@
-//! The three failures of the X-SSD paper's section 7.1, told apart by the status register within bounded time: a destage
-//! failed, data does not reach a peer, a counter update does not come back.
+//! The three failures of the X-SSD paper's section 7.1, told apart by the status register within bounded time: a
+//! destage failed, data does not reach a peer, a counter update does not come back.
 
 use tidewater_base::{Duration, Instant};
 use tidewater_core::device::{Device, Input, Options, Output};
@@ -15,7 +15,8 @@ const STALL: Duration = Duration::from_ms(1);
 /// Signs of life come this often; the status is right no later than one of them after the time-out.
 const KEEP_ALIVE: Duration = Duration::from_us(100);
 const NODES: u8 = 3;
-/// The client stores a line this often: slow enough that a lazy primary's ring of pages holds what a peer misses in a test.
+/// The client stores a line this often: slow enough that a lazy primary's ring of pages holds what a peer misses in a
+/// test.
 const PACE: Duration = Duration::from_us(2);
 
 fn profile() -> Profile {

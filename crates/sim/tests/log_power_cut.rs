@@ -1,5 +1,5 @@
-//! The power fails after every event of a run with log traffic, links fail, and primaries are replaced: what was credited
-//! comes back, gap-free and in order, on as many nodes as the mode of replication promises.
+//! The power fails after every event of a run with log traffic, links fail, and primaries are replaced: what was
+//! credited comes back, gap-free and in order, on as many nodes as the mode of replication promises.
 //!
 //! `docs/internals/power-loss.md` tells what is promised and what these campaigns do.
 

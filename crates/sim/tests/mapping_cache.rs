@@ -130,6 +130,7 @@ fn writes_and_collection_go_on_with_a_cache_of_any_size() {
             }
         }
     }
-    // Where all are at hand, only checkpoints program them. Fewer at hand need not mean more programs: changes wait for each other.
+    // Where all are at hand, only checkpoints program them. Fewer at hand need not mean more programs: changes wait for
+    // each other.
     assert!(written[..3].iter().all(|&more| more > 4 * written[3]) && written[3] > 0, "{written:?}");
 }

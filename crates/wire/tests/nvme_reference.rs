@@ -1,4 +1,5 @@
-//! `docs/reference/nvme.md` lists what the code has: every opcode, log page, feature and named status, no more and no less.
+//! `docs/reference/nvme.md` lists what the code has: every opcode, log page, feature and named status, no more and no
+//! less.
 
 use tidewater_wire::nvme::{Status, admin_opcode, feature, log_page, opcode};
 

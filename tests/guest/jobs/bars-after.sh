@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# After drive and guest were killed: what was stored into the persistent memory region is there, and the log ends no earlier than its
-# credit said.
+# After drive and guest were killed: what was stored into the persistent memory region is there, and the log ends no
+# earlier than its credit said.
 
 for name in log-credit log-page client-kept client-goes-on; do differs emulated $name "QEMU's controller has no fast side"; done
 

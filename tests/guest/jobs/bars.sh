@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What is behind the base address registers, mapped through sysfs: registers, the controller memory buffer with the driver's
-# queues, the persistent memory region, and the fast side.
+# What is behind the base address registers, mapped through sysfs: registers, the controller memory buffer with the
+# driver's queues, the persistent memory region, and the fast side.
 
 kernel_may_say "resetting controller"
 
@@ -60,7 +60,8 @@ check pmr-ready enable_pmr
 pmr_holds() { bar "$pci/resource4" get 0x2000 4096 | cmp - /tmp/page; }
 pmr_store() {
     bar "$pci/resource4" put 0x2000 /tmp/page || return 1
-    # A read of PMRSTS is the barrier behind which it is persistent (CAP.PMRS, PMRCAP.PMRWBM bit 1); error bits stay zero.
+    # A read of PMRSTS is the barrier behind which it is persistent (CAP.PMRS, PMRCAP.PMRWBM bit 1); error bits stay
+    # zero.
     [ $(($(pmr_status) & 0xff)) = 0 ] && pmr_holds
 }
 check pmr-store pmr_store
@@ -91,8 +92,8 @@ fast_append() {
 check fast-store fast_append resource2
 check fast-combined fast_append resource2_wc
 check fast-credit credited 8192
-# Destaged to the ring of logical pages, where the block side reads it: in each page a header (64 bytes, docs/reference/vendor.md), then as
-# much as had been stored when the oldest of it had waited long enough.
+# Destaged to the ring of logical pages, where the block side reads it: in each page a header (64 bytes,
+# docs/reference/vendor.md), then as much as had been stored when the oldest of it had waited long enough.
 oldest() { log_page 0xc0 1664 && number /tmp/log0xc0 40 8; }
 on_flash() {
     local page end
@@ -125,7 +126,8 @@ trim_log() {
 check fast-trim trim_log
 check fast-unknown refused nvme admin-passthru /dev/nvme0 --opcode=0xc1 --cdw10=16 --cdw12=9 --data-len=64 --write --input-file=/dev/zero
 
-# --- the same by the client library: bytes by credit through the combined mapping, several queues long, and back from flash ---
+# --- the same by the client library: bytes by credit through the combined mapping, several queues long, and back from
+# flash ---
 client_status() { tidewater nvme fast-status "$target" --json >/tmp/status && [ "$(jq '.lane[0].credit' /tmp/status)" = "$(credit)" ]; }
 check client-status client_status
 head -c 100000 /dev/urandom >/tmp/long

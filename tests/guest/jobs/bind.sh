@@ -44,7 +44,8 @@ check effects-log shows 'ACS6 .*Identify' nvme effects-log /dev/nvme0
 check changed-ns-log nvme changed-ns-list-log /dev/nvme0
 check self-test-log nvme self-test-log /dev/nvme0
 check log-beyond refused nvme get-log /dev/nvme0 -i 0x6f -l 512
-# A log page of the vendor's: this profile has no fast side, and so no such page. Job `bars` reads it where there is one.
+# A log page of the vendor's: this profile has no fast side, and so no such page. Job `bars` reads it where there is
+# one.
 no_fast_side() {
     nvme get-log /dev/nvme0 -i 0xc0 -l 1664 2>&1 | tee /tmp/shown
     grep -q '(0x6109)' /tmp/shown

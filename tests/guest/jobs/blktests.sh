@@ -1,12 +1,13 @@
 # shellcheck shell=bash
-# Those tests of blktests' block and nvme groups that run on a given device (TEST_DEVS): each passes, or what it needs is missing
-# here and said.
+# Those tests of blktests' block and nvme groups that run on a given device (TEST_DEVS): each passes, or what it needs
+# is missing here and said.
 #
 #   /run/guest/blktests    a checkout of blktests; src/dio-offsets built
 
 kernel_may_say "nvme|I/O error|Buffer I/O|critical|pcieport|pci |pciehp|Call Trace|dd: |run blktests"
 
-# All that test a given device. Those of the second list may lack something here, and then blktests says what; the others have to pass.
+# All that test a given device. Those of the second list may lack something here, and then blktests says what; the
+# others have to pass.
 tests=(block/003 block/004 block/005 block/008 block/011 block/012 block/019 block/042
     nvme/032 nvme/033 nvme/034 nvme/035 nvme/036 nvme/037 nvme/046 nvme/049 nvme/053)
 may_lack=(block/007 block/036 block/041 block/043 nvme/039 nvme/050 nvme/059 nvme/064 nvme/066 nvme/067)

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What people who write drivers want to see: faults that the device is told to have, and what the kernel's driver makes of them. The
-# guest runs with nvme_core.io_timeout=3, so that a lost completion is missed soon.
+# What people who write drivers want to see: faults that the device is told to have, and what the kernel's driver makes
+# of them. The guest runs with nvme_core.io_timeout=3, so that a lost completion is missed soon.
 
 kernel_may_say "resetting controller|I/O tag .* timeout|timeout, (aborting|completion polled|reset|disable)|Abort status|Abort (cmd|command)"
 kernel_may_say "(I/O|critical medium|critical target|protection) error, dev nvme0(c0)?n|Buffer I/O error on dev nvme0n|nvme0(c0)?n1: I/O Cmd|nvme0: .* error"

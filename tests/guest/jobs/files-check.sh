@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# After a cut: every file of which an earlier guest said that it was synced is whole, and the file system is clean once its
-# journal was replayed.
+# After a cut: every file of which an earlier guest said that it was synced is whole, and the file system is clean once
+# its journal was replayed.
 #
 #   files-check FS
 

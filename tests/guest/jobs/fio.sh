@@ -30,8 +30,8 @@ trims() {
     fio "${common[@]}" --name=trims --rw=randtrimwrite --bs=64k --ioengine=libaio --iodepth=1 --numjobs=2 \
         --size="$((mib / 2))m" --offset_increment="${part}m" --fsync=64
 }
-# Random ranges of random data are written, discarded or zeroed, and the same is done to a file in memory. Discards are of whole
-# granules: of a part of one a drive may keep what was there (NPDG, section 5.15.2.1), and ours does.
+# Random ranges of random data are written, discarded or zeroed, and the same is done to a file in memory. Discards are
+# of whole granules: of a part of one a drive may keep what was there (NPDG, section 5.15.2.1), and ours does.
 mirrored() {
     local block=$1 file=/tmp/mirror first count turn granule
     granule=$(cat /sys/block/nvme0n1/queue/discard_granularity)

@@ -53,7 +53,8 @@ check reset nvme reset /dev/nvme0
 check reset-live wait_for 30 is_live
 check reset-under-load reset_under_load
 check reset-keeps still_there
-# A guest learns of a reset of the subsystem by the link alone, so there is none; the next command does not wait for a time-out.
+# A guest learns of a reset of the subsystem by the link alone, so there is none; the next command does not wait for a
+# time-out.
 check subsystem-reset refused nvme subsystem-reset /dev/nvme0
 check subsystem-reset-live is_live
 check subsystem-reset-responds timeout 10 nvme id-ctrl /dev/nvme0

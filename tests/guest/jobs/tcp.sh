@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# The kernel's initiator attaches a target over NVMe/TCP: of the device under test, which listens on the host's loopback; or,
-# where that has none, the kernel's own target in this guest, over the emulated drive.
+# The kernel's initiator attaches a target over NVMe/TCP: of the device under test, which listens on the host's
+# loopback; or, where that has none, the kernel's own target in this guest, over the emulated drive.
 #
 # /run/guest/target: address, port, and name of the subsystem.
 

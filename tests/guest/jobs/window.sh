@@ -43,7 +43,8 @@ check flush order 0x94 --cdw12=1
 flushed() { dd if="$disk" bs=4096 skip=5 count=2 iflag=direct status=none | cmp - <(cat /tmp/page /tmp/reversed); }
 check flushed flushed
 
-# --- the same by the client library: stores through the combined mapping, a sync that ends with a load, reads by loads and by DMA ---
+# --- the same by the client library: stores through the combined mapping, a sync that ends with a load, reads by loads
+# and by DMA ---
 blocks=$((4096 / $(blockdev --getss "$disk")))
 client_pin() {
     tidewater window pin "$target" --entry 4 --lba $((20 * blocks)) --blocks $((4 * blocks)) --at 65536 --json >/tmp/pinned || return 1

@@ -6,7 +6,8 @@ use std::process::{Child, Stdio};
 
 use super::{Place, process, witness::Witness};
 
-/// The drive: the board of the X-SSD paper with a ring in its DRAM, as fast as this machine is. A small ring wraps around often.
+/// The drive: the board of the X-SSD paper with a ring in its DRAM, as fast as this machine is. A small ring wraps
+/// around often.
 pub const SETTINGS: &[&str] = &[
     "serve.timing=none",
     "fast.memory=fast-dram",

@@ -87,7 +87,8 @@ impl Ledger {
         self.acknowledged.iter().map(|one| one.load(Ordering::Acquire)).sum()
     }
 
-    /// Has every writer commit on a connection of its own while `moment` goes on, which ends the database or asks to end. Returns what `moment` does.
+    /// Has every writer commit on a connection of its own while `moment` goes on, which ends the database or asks to
+    /// end. Returns what `moment` does.
     ///
     /// # Errors
     /// A connection can't be had.

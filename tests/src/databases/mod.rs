@@ -1,5 +1,6 @@
-//! Databases as a distribution ships them, started in a folder of their own, loaded with commits that are recorded when they
-//! are acknowledged, and read back: shared by the crash campaigns (`make test-databases`) and by `make bench-databases`.
+//! Databases as a distribution ships them, started in a folder of their own, loaded with commits that are recorded when
+//! they are acknowledged, and read back: shared by the crash campaigns (`make test-databases`) and by `make
+//! bench-databases`.
 //!
 //! Nothing of a database is changed. Every server listens on a socket in its folder and nowhere else.
 
@@ -99,7 +100,8 @@ impl Place {
         self.folder.join("device")
     }
 
-    /// A program that runs here, as the place's user, with nothing on its standard input; what it says is added to `NAME.log`.
+    /// A program that runs here, as the place's user, with nothing on its standard input; what it says is added to
+    /// `NAME.log`.
     ///
     /// # Errors
     /// The log can't be opened.
@@ -263,7 +265,8 @@ pub trait Server: Send {
 
 /// A connection.
 pub trait Client: Send {
-    /// Commits number `number` of `writer`: two rows, and a counter that is set. Returns when the database says that it is done.
+    /// Commits number `number` of `writer`: two rows, and a counter that is set. Returns when the database says that it
+    /// is done.
     ///
     /// # Errors
     /// It isn't known whether it is.

@@ -13,8 +13,8 @@ use super::{Around, Client, Database, Flush, Place, Server, ended_well, patientl
 
 /// PostgreSQL, of the newest version that is installed.
 pub struct PostgreSql {
-    /// Segments of 1 MB and a buffer of 4 MB: a second of load then comes to new and recycled segments, to pages that leave the buffer, and to
-    /// checkpoints. Else its settings are as shipped.
+    /// Segments of 1 MB and a buffer of 4 MB: a second of load then comes to new and recycled segments, to pages that
+    /// leave the buffer, and to checkpoints. Else its settings are as shipped.
     pub small: bool,
 }
 

@@ -17,7 +17,8 @@ pub struct User {
 }
 
 impl User {
-    /// The user of this name, where we are root and so can become it; `None` where we are not, and so run all ourselves.
+    /// The user of this name, where we are root and so can become it; `None` where we are not, and so run all
+    /// ourselves.
     ///
     /// # Errors
     /// We are root, and there is no such user.
@@ -83,8 +84,8 @@ pub fn kill_tree(roots: &[u32]) {
     gone(&all);
 }
 
-/// Makes this process the parent of what its children leave behind, so that [`gone`] can see them off: PostgreSQL takes a process that has ended and
-/// was waited for by nobody for a server that runs.
+/// Makes this process the parent of what its children leave behind, so that [`gone`] can see them off: PostgreSQL takes
+/// a process that has ended and was waited for by nobody for a server that runs.
 ///
 /// # Errors
 /// The system's.

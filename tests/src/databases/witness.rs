@@ -75,7 +75,8 @@ impl Witness {
         self.call("keep", shadows, roots).map(|_| ())
     }
 
-    /// The loss of power, once every process is gone: sets every file below these folders, in place, to what was synced last.
+    /// The loss of power, once every process is gone: sets every file below these folders, in place, to what was synced
+    /// last.
     ///
     /// # Errors
     /// What the file system says.

@@ -1,5 +1,5 @@
-//! SQLite's VFS and RocksDB's FileSystem on a served drive: their logs go to the device, and what SQLite committed comes back from there when the process
-//! is killed and its files lose what was never synced.
+//! SQLite's VFS and RocksDB's FileSystem on a served drive: their logs go to the device, and what SQLite committed
+//! comes back from there when the process is killed and its files lose what was never synced.
 
 mod rocksdb;
 
@@ -156,7 +156,8 @@ fn what_sqlite_committed_comes_back_from_the_device() {
     assert_eq!(after.trim(), "201");
 }
 
-/// The same with the log in the byte window, over a loss of the machine's power: the drive's image, too, is what was synced of it.
+/// The same with the log in the byte window, over a loss of the machine's power: the drive's image, too, is what was
+/// synced of it.
 #[test]
 fn what_sqlite_committed_comes_back_from_the_window() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -207,7 +208,8 @@ fn what_sqlite_committed_comes_back_from_the_window() {
     }
     assert_eq!(shell.ask("SELECT sum(length(b)) FROM u;"), "3000000");
     shell.kill();
-    // The device goes alone, and SQLite with it: the file has what the page cache has, and the log may tell more of it again.
+    // The device goes alone, and SQLite with it: the file has what the page cache has, and the log may tell more of it
+    // again.
     device.kill();
     let device = start();
     let mut shell = Shell::start(folder.path(), &layer);
@@ -224,7 +226,8 @@ fn what_sqlite_committed_comes_back_from_the_window() {
 /// The bytes of a frame's head in a write-ahead log, and of a page.
 const FRAME: [u64; 2] = [24, 4096];
 
-/// A head is held back for its page: what the log gets is a frame as one record, and what others find is what SQLite has written, whatever it does next.
+/// A head is held back for its page: what the log gets is a frame as one record, and what others find is what SQLite
+/// has written, whatever it does next.
 #[test]
 fn a_frame_of_sqlites_log_is_one_record_and_others_find_it_at_once() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -258,7 +261,8 @@ fn a_frame_of_sqlites_log_is_one_record_and_others_find_it_at_once() {
                 said(Command::new("sqlite3").current_dir(folder.path()).args(["my.db", "SELECT count(*) FROM t"]));
             assert_eq!(other.trim(), "20");
         }
-        // What it rolls back is written over, and a page that it changes twice within a transaction is read from the log.
+        // What it rolls back is written over, and a page that it changes twice within a transaction is read from the
+        // log.
         shell.ask("PRAGMA cache_size = 10; BEGIN; INSERT INTO t SELECT a + 100, zeroblob(3000) FROM t; UPDATE t SET b = a WHERE a >= 100; ROLLBACK;");
         shell.ask("BEGIN; INSERT INTO t SELECT a + 100, zeroblob(3000) FROM t; UPDATE t SET b = hex(a) WHERE a >= 100; COMMIT;");
         assert_eq!(shell.ask("SELECT count(*), sum(b = hex(a)) FROM t;"), "40|20");
@@ -348,8 +352,8 @@ fn a_log_that_begins_anew_is_written_by_stores_and_may_be_cut_meanwhile() {
     }
 }
 
-/// A head that is written anew, since a page of its transaction was written over in the log, has no page behind it. Where the index is in no shared memory, nothing
-/// tells of the commit then.
+/// A head that is written anew, since a page of its transaction was written over in the log, has no page behind it.
+/// Where the index is in no shared memory, nothing tells of the commit then.
 #[test]
 fn what_sqlite_committed_over_a_page_of_its_own_is_there_when_it_is_killed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -446,7 +450,8 @@ fn a_database_on_the_log_stays_locked_and_is_written_by_the_log_alone() {
     shell.kill();
 }
 
-/// A process has one log: a database that asks for another, or for more than it promises, does not get what it did not ask for.
+/// A process has one log: a database that asks for another, or for more than it promises, does not get what it did not
+/// ask for.
 #[test]
 fn a_database_that_asks_for_another_log_than_its_process_has_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -484,7 +489,8 @@ fn a_database_that_asks_for_another_log_than_its_process_has_is_refused() {
     drop(device);
 }
 
-/// Where the VFS below has no index in shared memory (unix-none), SQLite hears that there is none, and calls nothing that is not there.
+/// Where the VFS below has no index in shared memory (unix-none), SQLite hears that there is none, and calls nothing
+/// that is not there.
 #[test]
 fn a_vfs_below_without_shared_memory_has_no_write_ahead_log() {
     let folder = tempfile::tempdir().expect("a temporary folder");

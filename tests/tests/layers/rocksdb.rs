@@ -105,7 +105,8 @@ impl Drop for Rocks {
     }
 }
 
-/// Commits, kills RocksDB and the device, takes all files and the image back to what was synced, and looks for the commits.
+/// Commits, kills RocksDB and the device, takes all files and the image back to what was synced, and looks for the
+/// commits.
 fn rocksdb_is_killed(how: &str, settings: &[&str], ring: bool) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let here = folder.path();
@@ -220,7 +221,8 @@ fn what_the_layer_keeps_of_rocksdbs_log_is_there_for_its_readers_and_after_a_cra
     rocks.kill();
 }
 
-/// Whatever cuts a log is on the device's: by an open file and by its name, of what the layer keeps and of what is in the file.
+/// Whatever cuts a log is on the device's: by an open file and by its name, of what the layer keeps and of what is in
+/// the file.
 #[test]
 fn rocksdbs_logs_are_as_long_after_a_crash_as_they_were_cut_to() {
     let folder = tempfile::tempdir().expect("a temporary folder");

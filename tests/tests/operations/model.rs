@@ -119,8 +119,8 @@ impl File {
         self.states.last().map_or(&[], |(_, bytes)| bytes)
     }
 
-    /// Whether it may hold these bytes after a loss of power: what it held when it was synced last, or later. Of a write
-    /// that no sync came behind a beginning may be there, as on any disk: large ones are several records.
+    /// Whether it may hold these bytes after a loss of power: what it held when it was synced last, or later. Of a
+    /// write that no sync came behind a beginning may be there, as on any disk: large ones are several records.
     pub fn may_be(&self, is: &[u8]) -> bool {
         let Some(synced) = self.synced else { return true };
         let first = self.states.iter().rposition(|(after, _)| *after <= synced).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! Rings that clients map: appends without anybody in their path, over deaths of device and client, and over what a file may have become.
+//! Rings that clients map: appends without anybody in their path, over deaths of device and client, and over what a
+//! file may have become.
 
 mod copies;
 
@@ -41,7 +42,8 @@ fn payload(number: u64) -> Vec<u8> {
     number.to_le_bytes().into_iter().chain((0..len - 8).map(|at| (number as usize * 31 + at) as u8)).collect()
 }
 
-/// The numbers of the records of the log between two offsets, each of which must be whole; and how many void ones are between them.
+/// The numbers of the records of the log between two offsets, each of which must be whole; and how many void ones are
+/// between them.
 fn numbers(log: &Log, from: u64, to: u64) -> (Vec<u64>, usize) {
     let mut bytes = vec![0; (to - from) as usize];
     log.x_pread(from, &mut bytes, PATIENCE).unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
@@ -117,7 +119,8 @@ fn records_come_back_from_ring_and_flash_and_the_log_is_trimmed() {
     assert!(remote.to_string().contains("not available"), "{remote}");
 }
 
-/// Appends records of sizes around lines in parts cut anywhere, with raw bytes between them now and then, twice around the ring; the stream's bytes.
+/// Appends records of sizes around lines in parts cut anywhere, with raw bytes between them now and then, twice around
+/// the ring; the stream's bytes.
 fn stream_of(write_back: WriteBack) -> Vec<u8> {
     let folder = folder();
     let device = Device::start(folder.path(), &[]);
@@ -415,7 +418,8 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
     let written = log.writer().expect("a slot").append(&payload(1)).expect("there is room");
     log.wait(written.end, Level::Destaged, PATIENCE).expect("it is synced");
     let whole = std::fs::read(folder.path().join("ring")).expect("it is a file");
-    // Truncated under the device: it goes on, without the ring. (The client's process would end when it touches the ring: it does not.)
+    // Truncated under the device: it goes on, without the ring. (The client's process would end when it touches the
+    // ring: it does not.)
     let file = OpenOptions::new().write(true).open(folder.path().join("ring")).expect("it is a file");
     file.set_len(8192).expect("its owner may");
     let start = Instant::now();
@@ -442,7 +446,8 @@ fn what_is_no_ring_of_this_drive_is_refused_and_a_ring_that_is_truncated_ends_in
     std::fs::write(folder.path().join("ring"), &whole).expect("it is writable");
     set_word(folder.path(), 0, LanePage::TAIL_OFFSET, 1 << 40);
     refused(&["lane 0 was filled up to 1099511627776", "move the ring away"]);
-    // Nothing was lost by all that: as it was, it is taken up. (Another file, whose lane the handle above does not hold.)
+    // Nothing was lost by all that: as it was, it is taken up. (Another file, whose lane the handle above does not
+    // hold.)
     std::fs::remove_file(folder.path().join("ring")).expect("it is there");
     let mut options = OpenOptions::new();
     let mut file = options.create_new(true).write(true).mode(0o600).open(folder.path().join("ring")).expect("a folder");
@@ -476,7 +481,8 @@ fn a_place_of_a_persistent_ring_is_used_again_once_its_copy_is_synced() {
     for number in 0..1500 {
         end = writer.append(&payload(number)).unwrap().end;
         log.wait(end, Level::Ring, PATIENCE).unwrap();
-        // A loss of power now leaves the ring, and of the image what was synced: nobody asked for a sync, and none of these bytes is missing.
+        // A loss of power now leaves the ring, and of the image what was synced: nobody asked for a sync, and none of
+        // these bytes is missing.
         let synced = log.status().destaged;
         assert!(
             synced + RING >= end,

@@ -1,6 +1,6 @@
 //! The examples at the end of each help page. A test runs every line through the parser, and
-//! through what the command checks before it begins. A line that is longer than help is wide ends with a backslash where it
-//! goes on, so that it can be copied.
+//! through what the command checks before it begins. A line that is longer than help is wide ends with a backslash
+//! where it goes on, so that it can be copied.
 
 pub(super) const TIDEWATER: &str = "\
 Examples:

@@ -17,7 +17,9 @@ pub struct LaneOf {
 /// Whose files recovery may change.
 #[derive(Clone, Debug, Args)]
 pub struct Owners {
-    /// Change files of this user and of no other, a name or a number, whoever can have written the log; may be given several times [default: yours; where the log's ring or device is another user's, only that user's; where it is root's, those that you may]
+    /// Change files of this user and of no other, a name or a number, whoever can have written the log; may be given
+    /// several times [default: yours; where the log's ring or device is another user's, only that user's; where it is
+    /// root's, those that you may]
     #[arg(long = "allow-owner", value_name = "USER", value_parser = user, help_heading = "Log")]
     pub allowed: Vec<u32>,
 }
@@ -36,7 +38,8 @@ fn user(text: &str) -> Result<u32, String> {
 /// What a sync waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LevelName {
-    /// In the ring: survives a crash of the program and of the device; a loss of power only where the ring's memory does
+    /// In the ring: survives a crash of the program and of the device; a loss of power only where the ring's memory
+    /// does
     Ring,
     /// On the device's backing store, synced: survives a loss of power
     Destaged,
@@ -48,7 +51,8 @@ pub struct Run {
     /// The device.
     #[command(flatten)]
     pub log: LaneOf,
-    /// Files that go on the log, such as 'pg_wal/*'; may be given several times. `*` and `?` stand within a name, `**` for folders too
+    /// Files that go on the log, such as 'pg_wal/*'; may be given several times. `*` and `?` stand within a name, `**`
+    /// for folders too
     #[arg(long = "log", value_name = "GLOB", required = true, help_heading = "Log")]
     pub globs: Vec<String>,
     /// What their syncs wait for [default: ring where the ring's memory survives a loss of power, else destaged]

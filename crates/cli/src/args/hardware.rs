@@ -7,7 +7,8 @@ use std::path::PathBuf;
 /// The drive that is meant.
 #[derive(Debug, Args)]
 pub struct Reached {
-    /// The drive: pci:ADDRESS (a function of this machine or guest), vfio-user:SOCKET (when nothing else is attached there) or tcp:HOST:PORT
+    /// The drive: pci:ADDRESS (a function of this machine or guest), vfio-user:SOCKET (when nothing else is attached
+    /// there) or tcp:HOST:PORT
     #[arg(value_name = "TARGET")]
     pub target: String,
     /// This host's name, where the server allows only some (by NVMe/TCP)

@@ -1,4 +1,5 @@
-//! The commands about a device that is served: serving it, asking how it is, breaking it on purpose, reading what it says.
+//! The commands about a device that is served: serving it, asking how it is, breaking it on purpose, reading what it
+//! says.
 
 use super::{Setting, examples, values};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
@@ -10,7 +11,8 @@ use tidewater_base::Duration;
 /// `tidewater serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The drive: a name from `tidewater profile list`, or a TOML file [default: that of the image; of a new one, generic]
+    /// The drive: a name from `tidewater profile list`, or a TOML file [default: that of the image; of a new one,
+    /// generic]
     #[arg(long, value_name = "PROFILE", value_hint = ValueHint::FilePath, help_heading = "Drive")]
     pub profile: Option<PathBuf>,
     /// Change one setting of the profile, such as serve.timing=none; may be given several times
@@ -22,7 +24,8 @@ pub struct Serve {
     /// Usable size of a new drive, such as 64GiB; an image that is there has its own
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Drive")]
     pub size: Option<u64>,
-    /// Namespaces of a new drive: sizes, separated by commas, each with :4k or :512 for its blocks (else as in the profile), the last may be `rest`
+    /// Namespaces of a new drive: sizes, separated by commas, each with :4k or :512 for its blocks (else as in the
+    /// profile), the last may be `rest`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "rest", help_heading = "Drive")]
     pub namespaces: Vec<NamespaceSize>,
     /// Seed of a new drive: bad blocks, identifiers
@@ -46,7 +49,8 @@ pub struct Serve {
     /// Directory for sockets (mode 0700) [default: $XDG_RUNTIME_DIR/tidewater, or /run/tidewater for root]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Running")]
     pub runtime_dir: Option<PathBuf>,
-    /// The control socket, for `tidewater fault` and `tidewater status` [default: control.sock in the runtime directory]
+    /// The control socket, for `tidewater fault` and `tidewater status` [default: control.sock in the runtime
+    /// directory]
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub control: Option<PathBuf>,
     /// Prometheus metrics at this loopback address, such as 127.0.0.1:9464
@@ -62,14 +66,15 @@ pub struct Serve {
     /// Log everything that comes in, to run it again under the virtual clock (`tidewater rerun`); only for a new drive
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Running")]
     pub input_log: Option<PathBuf>,
-    /// Let clients map the fast side's rings: this file holds the ring of function 0, FILE.n that of function n. It is made when it is not there,
-    /// outlives the device, and is taken up by the next
+    /// Let clients map the fast side's rings: this file holds the ring of function 0, FILE.n that of function n. It is
+    /// made when it is not there, outlives the device, and is taken up by the next
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "vfio_user", help_heading = "Hosts")]
     pub ring: Option<PathBuf>,
     /// The ring's file lies in memory that survives a loss of power (a DAX file system)
     #[arg(long, requires = "ring", help_heading = "Hosts")]
     pub ring_persistent: bool,
-    /// Keep a copy of the ring in this file, on a disk: clients write and sync it, so that DESTAGED needs no other process. FILE.n for function n
+    /// Keep a copy of the ring in this file, on a disk: clients write and sync it, so that DESTAGED needs no other
+    /// process. FILE.n for function n
     #[arg(
         long,
         value_name = "FILE",
@@ -250,7 +255,8 @@ pub struct Nvme {
     /// What to read
     #[arg(value_enum, value_name = "WHAT")]
     pub what: NvmeWhat,
-    /// The device: vfio-user:SOCKET (when nothing else is attached there), tcp:HOST:PORT, or pci:ADDRESS of a function of this machine or guest
+    /// The device: vfio-user:SOCKET (when nothing else is attached there), tcp:HOST:PORT, or pci:ADDRESS of a function
+    /// of this machine or guest
     #[arg(value_name = "TARGET")]
     pub target: String,
     /// Namespace, for id-ns

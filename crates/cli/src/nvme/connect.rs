@@ -182,7 +182,8 @@ pub fn refused(what: &str, status: Status) -> Failure {
 
 fn by_vfio_user(path: &Path) -> Result<Device, Failure> {
     let name = path.display();
-    // Somebody else who is attached there is not disturbed: the server closes the newer connection before it has said anything.
+    // Somebody else who is attached there is not disturbed: the server closes the newer connection before it has said
+    // anything.
     let client = Client::connect(path).map_err(|error| match error {
         ClientError::Io(error)
             if matches!(

@@ -1,4 +1,5 @@
-//! What the pages say, under the names that nvme-cli gives their fields. Fields that only tell of what is not there are left out.
+//! What the pages say, under the names that nvme-cli gives their fields. Fields that only tell of what is not there are
+//! left out.
 
 use super::table::Table;
 use tidewater_base::units::format_bytes;

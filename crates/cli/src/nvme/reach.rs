@@ -1,4 +1,5 @@
-//! A drive whose fast side and byte window are used: `pci:` and `vfio-user:` as the client library has them, `tcp:` by the initiator.
+//! A drive whose fast side and byte window are used: `pci:` and `vfio-user:` as the client library has them, `tcp:` by
+//! the initiator.
 
 use super::connect::{self, Target, by_tcp, told};
 use crate::args::hardware::Reached;

@@ -35,8 +35,8 @@ impl Disk {
     /// Opens what is at `path`; to be written to only if `destroy` says that its data may be lost.
     ///
     /// # Errors
-    /// When it is neither a file nor a block device, cannot be opened past the page cache, or is in use although its data may
-    /// be lost.
+    /// When it is neither a file nor a block device, cannot be opened past the page cache, or is in use although its
+    /// data may be lost.
     pub fn open(path: &Path, destroy: bool) -> Result<Disk, Failure> {
         let name = path.display().to_string();
         let wrong = |why: &str| Failure::usage(format_args!("{name}: {why}"));
@@ -166,9 +166,10 @@ fn partition_table(file: &File) -> std::io::Result<bool> {
     Ok(is_partitioned(start))
 }
 
-/// Whether the first two blocks, of 512 or 4,096 bytes, are those of a disk with partitions: a GUID table's header is in the second block; a
-/// master boot record ends with 55h AAh and has an entry with a type, a first block and blocks. Code in front of a file system ends like
-/// that too, but seldom has such an entry: then the answer errs on the safe side.
+/// Whether the first two blocks, of 512 or 4,096 bytes, are those of a disk with partitions: a GUID table's header is
+/// in the second block; a master boot record ends with 55h AAh and has an entry with a type, a first block and blocks.
+/// Code in front of a file system ends like that too, but seldom has such an entry: then the answer errs on the safe
+/// side.
 fn is_partitioned(start: &[u8]) -> bool {
     let guid = [512, ALIGN].iter().any(|&at| start.get(at..at + 8) == Some(b"EFI PART"));
     let record = start.get(510..512) == Some(&[0x55, 0xaa])

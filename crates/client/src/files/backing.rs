@@ -1,4 +1,5 @@
-//! The logs that files can be on: the ring of a served device's fast side, and a range of blocks in a drive's byte window.
+//! The logs that files can be on: the ring of a served device's fast side, and a range of blocks in a drive's byte
+//! window.
 
 use std::fmt;
 

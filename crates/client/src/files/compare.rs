@@ -24,8 +24,9 @@ pub(super) fn same_at_end(one: &[u8], other: &[u8]) -> usize {
     steps * STEP + one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count()
 }
 
-/// The runs of bytes in which two of a length differ, in order, each begun and ended by a byte that does. A run has no more bytes alike in a row than `gap` and
-/// those of two words, and between two are `gap` at least. `then` may change what it is told of. `None`: it wanted no more.
+/// The runs of bytes in which two of a length differ, in order, each begun and ended by a byte that does. A run has no
+/// more bytes alike in a row than `gap` and those of two words, and between two are `gap` at least. `then` may change
+/// what it is told of. `None`: it wanted no more.
 #[inline]
 pub(super) fn each_difference(
     one: &mut [u8],
@@ -107,7 +108,8 @@ fn differing_by_avx2(one: &Block, other: &Block) -> u64 {
     !alike
 }
 
-/// A run of whole words, the first and the last of which differ, without what is alike at its ends and what is behind the end of all bytes.
+/// A run of whole words, the first and the last of which differ, without what is alike at its ends and what is behind
+/// the end of all bytes.
 #[inline(always)]
 fn cut(one: &[u8], other: &[u8], run: Range<usize>) -> Range<usize> {
     let differs = |at: usize| {
@@ -147,7 +149,8 @@ fn count_by_avx2(one: &[[u8; STEP]], other: &[[u8; STEP]]) -> usize {
     count(one, other)
 }
 
-/// Steps that two begin with alike. The C library's comparison is a call for each; this is a few instructions on as many bytes as the processor takes.
+/// Steps that two begin with alike. The C library's comparison is a call for each; this is a few instructions on as
+/// many bytes as the processor takes.
 #[inline(always)]
 fn count(one: &[[u8; STEP]], other: &[[u8; STEP]]) -> usize {
     const LANES: usize = 4;

@@ -1,12 +1,14 @@
 //! Deltas: bytes that are written much like some before are recorded by what differs (ADR 29).
 //!
-//! SQLite appends a page of 4 KiB to its log for each commit, of which some 150 bytes are not as in the commit before. A process keeps what it recorded last
-//! of a file, under the numbers that the records say ([`DELTA_BASES`]), and compares what comes with that. Nothing depends on what the *file* has: a delta goes
-//! by the bytes of a record, which replay has as well.
+//! SQLite appends a page of 4 KiB to its log for each commit, of which some 150 bytes are not as in the commit before.
+//! A process keeps what it recorded last of a file, under the numbers that the records say ([`DELTA_BASES`]), and
+//! compares what comes with that. Nothing depends on what the *file* has: a delta goes by the bytes of a record, which
+//! replay has as well.
 //!
-//! What a record goes by has to be what replay finds under the number. So the table tells for each number of a file whose record is the newest: another process
-//! that took the number ends it for this one, and so does an owner of the lock that died ([`super::Files::settle`]). And no record goes by one that may be
-//! trimmed before it ([`super::Table::begin_anew`]).
+//! What a record goes by has to be what replay finds under the number. So the table tells for each number of a file
+//! whose record is the newest: another process that took the number ends it for this one, and so does an owner of the
+//! lock that died ([`super::Files::settle`]). And no record goes by one that may be trimmed before it
+//! ([`super::Table::begin_anew`]).
 
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard};
@@ -34,7 +36,8 @@ const TRIES: u32 = 16;
 /// Those, and records that were written without a look since, after which it is tried again.
 const REST: u32 = 256;
 
-/// Bytes that are written to one place, in two parts, of which the second or the first may be empty: a head and what it is of, such as a page.
+/// Bytes that are written to one place, in two parts, of which the second or the first may be empty: a head and what it
+/// is of, such as a page.
 pub(super) type Parts<'p> = [&'p [u8]; 2];
 
 fn len(parts: Parts<'_>) -> usize {
@@ -50,7 +53,8 @@ pub(super) struct Bases(Vec<Mutex<Set>>);
 pub(super) struct Set {
     place: Place,
     bases: [Base; DELTA_BASES],
-    /// Taken here and not where something is kept: a write may come from a signal handler, which must not ask for memory.
+    /// Taken here and not where something is kept: a write may come from a signal handler, which must not ask for
+    /// memory.
     bytes: Vec<u8>,
     /// A record, while it is put together.
     record: Vec<u8>,
@@ -70,8 +74,9 @@ struct Base {
     samples: Samples,
 }
 
-/// Words at places of the longer part of some bytes, by which they are told from others. Of 32 bits: every processor compares several of these at a time. None at its
-/// begin: pages of a kind begin alike, and a new one that is like none would be compared.
+/// Words at places of the longer part of some bytes, by which they are told from others. Of 32 bits: every processor
+/// compares several of these at a time. None at its begin: pages of a kind begin alike, and a new one that is like none
+/// would be compared.
 type Samples = [u32; SAMPLES];
 
 fn samples([head, body]: Parts<'_>) -> Samples {
@@ -101,7 +106,8 @@ impl Bases {
 
     /// What is kept of a file whose lock is held. `None`: nothing can be. Another file's is not kept any longer.
     fn of(&self, place: Place) -> Option<MutexGuard<'_, Set>> {
-        // It is held by a thread that this process does not have, by one that changes another file, or by this one amid a signal.
+        // It is held by a thread that this process does not have, by one that changes another file, or by this one amid
+        // a signal.
         let mut set = self.0[usize::from(place.entry) % SETS].try_lock().ok()?;
         if set.place != place {
             (set.place, set.bases, set.next, set.useless) = (place, Default::default(), 0, 0);
@@ -132,7 +138,8 @@ impl Set {
         (count as usize > SAMPLES / 2).then_some(number)
     }
 
-    /// Puts together the record of bytes that are like those under a number, which become them. `None`: it is not worth it, and under the number is anything.
+    /// Puts together the record of bytes that are like those under a number, which become them. `None`: it is not worth
+    /// it, and under the number is anything.
     fn delta(&mut self, number: usize, change: &FileChange, parts: Parts<'_>) -> Option<&[u8]> {
         let base = &mut self.bases[number];
         let lsn = std::mem::take(&mut base.lsn);
@@ -171,9 +178,10 @@ impl Set {
 }
 
 impl<J: Journal> Files<J> {
-    /// Records that bytes are about to be written to a place of which nothing is known to be in the file, and has them written by `real`, which is told them where
-    /// they are kept for the next, and nobody else can reach them. So they are copied once, and what others store into `bytes` meanwhile is in the
-    /// record and in the file, or in neither. Notes itself what will change. `None`: it is not a write for this, and nothing has been done.
+    /// Records that bytes are about to be written to a place of which nothing is known to be in the file, and has them
+    /// written by `real`, which is told them where they are kept for the next, and nobody else can reach them. So they
+    /// are copied once, and what others store into `bytes` meanwhile is in the record and in the file, or in neither.
+    /// Notes itself what will change. `None`: it is not a write for this, and nothing has been done.
     ///
     /// # Errors
     /// The log's.
@@ -191,7 +199,8 @@ impl<J: Journal> Files<J> {
         if is_one { self.write_frame(locked, offset, [bytes, &[]], real) } else { Ok(None) }
     }
 
-    /// As [`Files::write_kept`], of bytes in two parts, which come to lie one after the other. All of them are recorded, as far as they are not as before.
+    /// As [`Files::write_kept`], of bytes in two parts, which come to lie one after the other. All of them are
+    /// recorded, as far as they are not as before.
     ///
     /// # Errors
     /// The log's.
@@ -214,7 +223,8 @@ impl<J: Journal> Files<J> {
         Ok(Some(real(set.kept(number, bytes))))
     }
 
-    /// Records at most [`COPY`] bytes: by what differs, if they are much like what was recorded before. From [`KEPT_MIN`] on nobody else may reach them.
+    /// Records at most [`COPY`] bytes: by what differs, if they are much like what was recorded before. From
+    /// [`KEPT_MIN`] on nobody else may reach them.
     pub(super) fn put_write(&self, locked: &Locked<'_>, offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         if bytes.len() < KEPT_MIN {
             return self.put_small(&change(locked, FileChangeKind::Write, 0, offset, bytes.len()), bytes);
@@ -260,7 +270,8 @@ impl<J: Journal> Files<J> {
     }
 }
 
-/// Copies bytes that others may go on storing into: what is made of the copy is made of it, and not of what they are by then.
+/// Copies bytes that others may go on storing into: what is made of the copy is made of it, and not of what they are by
+/// then.
 fn take(to: &mut [u8], from: &[u8]) {
     to.copy_from_slice(from);
     compiler_fence(Ordering::SeqCst);
@@ -284,7 +295,8 @@ struct Record {
 }
 
 impl Recorded {
-    /// Takes up what a record says of bytes. `false`: it goes by some that the log does not have. `keep`: the bytes are needed, too.
+    /// Takes up what a record says of bytes. `false`: it goes by some that the log does not have. `keep`: the bytes are
+    /// needed, too.
     pub fn take_up(&mut self, lsn: u64, record: &FileRecord<'_>, keep: bool) -> bool {
         match *record {
             FileRecord::Write { bytes, base: base @ 1.., .. } => {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// Patterns, one of which a path has to match. `*` and `?` stand for characters of one name, `**` for names too, `[abc]` for one of these.
+/// Patterns, one of which a path has to match. `*` and `?` stand for characters of one name, `**` for names too,
+/// `[abc]` for one of these.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Globs {
     patterns: Vec<String>,
@@ -30,11 +31,12 @@ impl std::error::Error for GlobError {}
 const BYTES_MAX: usize = 16 << 10;
 
 impl Globs {
-    /// Takes patterns as a user gives them: relative ones begin at `here`, and what comes before the first special character is resolved as far as it
-    /// exists, since the system tells paths without symbolic links.
+    /// Takes patterns as a user gives them: relative ones begin at `here`, and what comes before the first special
+    /// character is resolved as far as it exists, since the system tells paths without symbolic links.
     ///
     /// # Errors
-    /// [`GlobError`]: a pattern that is empty, has a zero byte or a line feed, an unfinished bracket, `..` behind a special character, or is too long.
+    /// [`GlobError`]: a pattern that is empty, has a zero byte or a line feed, an unfinished bracket, `..` behind a
+    /// special character, or is too long.
     pub fn new(patterns: &[String], here: &Path) -> Result<Globs, GlobError> {
         let mut all = Vec::new();
         for pattern in patterns {
@@ -155,7 +157,8 @@ fn in_set(set: &[u8], byte: u8) -> bool {
     byte != b'/' && found != inverse
 }
 
-/// Goes back to the last star only, and to the last double star when that is of no use: the time is a product of lengths.
+/// Goes back to the last star only, and to the last double star when that is of no use: the time is a product of
+/// lengths.
 fn matches(pattern: &[u8], path: &[u8]) -> bool {
     let (mut p, mut s) = (0, 0);
     // Where to go on after a star that takes one byte more: in the pattern, in the path.

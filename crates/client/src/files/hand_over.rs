@@ -1,5 +1,5 @@
-//! How the processes of a run get its ring: from a socket of the supervisor's, which answers its own descendants and nobody else. Descriptors are
-//! close-on-exec, and a program that was started by another asks anew.
+//! How the processes of a run get its ring: from a socket of the supervisor's, which answers its own descendants and
+//! nobody else. Descriptors are close-on-exec, and a program that was started by another asks anew.
 
 use std::io;
 use std::io::{IoSlice, IoSliceMut};

@@ -55,7 +55,8 @@ pub fn identify(file: BorrowedFd<'_>) -> Result<FileBind, Errno> {
     }
     let mut handle = Handle { bytes: FILE_HANDLE_BYTES_MAX as u32, kind: 0, handle: [0; FILE_HANDLE_BYTES_MAX / 8] };
     let mut mount = 0;
-    // SAFETY: `Handle` begins as `struct file_handle` does (open_by_handle_at(2)), and has as many bytes behind as it says.
+    // SAFETY: `Handle` begins as `struct file_handle` does (open_by_handle_at(2)), and has as many bytes behind as it
+    // says.
     let told = unsafe {
         libc::name_to_handle_at(fd, c"".as_ptr(), (&raw mut handle).cast(), &raw mut mount, libc::AT_EMPTY_PATH)
     };
@@ -71,7 +72,8 @@ pub fn is_same(one: &FileBind, other: &FileBind) -> bool {
     one.file_system == other.file_system && is_same_there(one, other)
 }
 
-/// As [`is_same`], of files that are known to be of one file system: a descriptor that is a path alone (O_PATH) does not tell which that is.
+/// As [`is_same`], of files that are known to be of one file system: a descriptor that is a path alone (O_PATH) does
+/// not tell which that is.
 pub fn is_same_there(one: &FileBind, other: &FileBind) -> bool {
     let key = |bind: &FileBind| FileBind { path_bytes: 0, file_system: [0; 16], ..*bind };
     key(one) == key(other)

@@ -1,5 +1,6 @@
-//! Files that this process may have locks of (fcntl(2), F_SETLK). The system gives all of them up when the process closes *any* descriptor of the file, be it one
-//! that a library had opened to sync it. So such a file is opened once, and closed with the log.
+//! Files that this process may have locks of (fcntl(2), F_SETLK). The system gives all of them up when the process
+//! closes *any* descriptor of the file, be it one that a library had opened to sync it. So such a file is opened once,
+//! and closed with the log.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! What layers keep of files for a while, instead of writing it at once: it is on the log, and goes to the file before that is synced, and so before
-//! the log is trimmed.
+//! What layers keep of files for a while, instead of writing it at once: it is on the log, and goes to the file before
+//! that is synced, and so before the log is trimmed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

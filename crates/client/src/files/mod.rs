@@ -1,5 +1,5 @@
-//! Files on a log (ADR 19): what an unmodified program writes to some of its files goes into a lane as records, beside the page cache, and its syncs
-//! become waits for the log. After a crash the records are replayed onto the files.
+//! Files on a log (ADR 19): what an unmodified program writes to some of its files goes into a lane as records, beside
+//! the page cache, and its syncs become waits for the log. After a crash the records are replayed onto the files.
 //!
 //! - [`Globs`]: which files;
 //! - [`Table`]: what the processes of a run share;

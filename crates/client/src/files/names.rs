@@ -1,4 +1,5 @@
-//! What the log says of a file's names: an id stands for a file, which replay looks for by the paths that were said last.
+//! What the log says of a file's names: an id stands for a file, which replay looks for by the paths that were said
+//! last.
 
 use std::os::fd::BorrowedFd;
 
@@ -35,8 +36,8 @@ impl<J: Journal> Files<J> {
         self.say_name(locked.place, &bind, &path)
     }
 
-    /// As [`Files::say_again`], from what the table had: the id may have been given up since, and records of it be behind what is trimmed. Whatever they say, the
-    /// file was synced when it left.
+    /// As [`Files::say_again`], from what the table had: the id may have been given up since, and records of it be
+    /// behind what is trimmed. Whatever they say, the file was synced when it left.
     ///
     /// # Errors
     /// The log's.

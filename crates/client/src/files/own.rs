@@ -1,4 +1,5 @@
-//! Files of this process on a log, without a preload: for programs whose writes go through a layer that can be told, such as a VFS.
+//! Files of this process on a log, without a preload: for programs whose writes go through a layer that can be told,
+//! such as a VFS.
 
 use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
@@ -34,7 +35,8 @@ pub enum Changed {
     Failed,
 }
 
-/// A file that is written to, with a descriptor of this process's own: its length is asked by it, and what a change has left is read back.
+/// A file that is written to, with a descriptor of this process's own: its length is asked by it, and what a change has
+/// left is read back.
 #[derive(Debug)]
 struct Open {
     file: Arc<File>,
@@ -50,7 +52,8 @@ pub struct OwnFiles {
     left: Mutex<()>,
     over: Arc<AtomicBool>,
     keeper: Option<JoinHandle<()>>,
-    /// The process that opened them. A child of a fork has no thread that looks after them, and a log that is not its own.
+    /// The process that opened them. A child of a fork has no thread that looks after them, and a log that is not its
+    /// own.
     owner: u32,
 }
 
@@ -66,8 +69,8 @@ impl Real for Bringing<'_> {
 }
 
 impl OwnFiles {
-    /// Opens the log, applies what an earlier process left in it to its files, and looks after it in a thread: it syncs the files in the background and
-    /// trims the log behind them.
+    /// Opens the log, applies what an earlier process left in it to its files, and looks after it in a thread: it syncs
+    /// the files in the background and trims the log behind them.
     ///
     /// # Errors
     /// As [`Run::start`].
@@ -111,7 +114,8 @@ impl OwnFiles {
         self.opened().get(number).cloned().flatten().ok_or(FilesError::System(Errno::EBADF))
     }
 
-    /// A file that was opened or created is about to be written to: from here on its changes are told. What it is now is made durable.
+    /// A file that was opened or created is about to be written to: from here on its changes are told. What it is now
+    /// is made durable.
     ///
     /// # Errors
     /// The log's, and those of the system.
@@ -125,8 +129,9 @@ impl OwnFiles {
         self.entered(file, &path)
     }
 
-    /// As [`OwnFiles::enter`], of a file that this process may have locks of (fcntl(2), F_SETLK), such as a database itself. The system gives up a process's locks of a
-    /// file when any descriptor of it is closed: so the file is opened once, and closed when the log is.
+    /// As [`OwnFiles::enter`], of a file that this process may have locks of (fcntl(2), F_SETLK), such as a database
+    /// itself. The system gives up a process's locks of a file when any descriptor of it is closed: so the file is
+    /// opened once, and closed when the log is.
     ///
     /// # Errors
     /// As [`OwnFiles::enter`].
@@ -158,7 +163,8 @@ impl OwnFiles {
         Ok(number)
     }
 
-    /// Nothing is written to a file any more by this number; what is kept of it goes to it. What the log has of it stays there until it is synced.
+    /// Nothing is written to a file any more by this number; what is kept of it goes to it. What the log has of it
+    /// stays there until it is synced.
     ///
     /// # Errors
     /// `EBADF`, and as [`OwnFiles::catch_up`].
@@ -173,8 +179,9 @@ impl OwnFiles {
         brought
     }
 
-    /// From now on the layer may keep what it is told to write instead of writing it: `bring` writes what it has kept. It is called under the file's lock, as
-    /// the real calls are, by any thread: before the file is synced, gets another length, or is closed, and by [`OwnFiles::catch_up`].
+    /// From now on the layer may keep what it is told to write instead of writing it: `bring` writes what it has kept.
+    /// It is called under the file's lock, as the real calls are, by any thread: before the file is synced, gets
+    /// another length, or is closed, and by [`OwnFiles::catch_up`].
     ///
     /// # Errors
     /// `EBADF`.
@@ -196,8 +203,8 @@ impl OwnFiles {
         opened.iter().filter(|open| self.run.kept().has(open.place)).try_for_each(|open| self.bring(open, || ()))
     }
 
-    /// What is kept of a file goes to it, and then something else is done, both under its lock. This is done, too, where the log has failed: what programs see
-    /// of their files is to be right until the end.
+    /// What is kept of a file goes to it, and then something else is done, both under its lock. This is done, too,
+    /// where the log has failed: what programs see of their files is to be right until the end.
     fn bring(&self, open: &Open, then: impl FnOnce()) -> Result<(), FilesError> {
         let locked = self.files().lock(open.place, open.file.as_fd(), false);
         let _left = matches!(locked, Ok(None)).then(|| self.of_left());
@@ -210,8 +217,8 @@ impl OwnFiles {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes a file: `record` puts the change on the log, `real` makes it, and returns whether all of it was done. `keeps`: something may be kept of the file by
-    /// then.
+    /// Changes a file: `record` puts the change on the log, `real` makes it, and returns whether all of it was done.
+    /// `keeps`: something may be kept of the file by then.
     fn change(
         &self,
         number: usize,
@@ -251,8 +258,8 @@ impl OwnFiles {
         Ok(changed(done))
     }
 
-    /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written, or kept ([`OwnFiles::keep`]). Nobody stores into them
-    /// meanwhile.
+    /// Writes bytes to a file: on the log, then by `real`, which returns whether all of them were written, or kept
+    /// ([`OwnFiles::keep`]). Nobody stores into them meanwhile.
     ///
     /// # Errors
     /// The log's: nothing was written. `EIO`, for good: it was not, and something of the file is kept.
@@ -270,8 +277,8 @@ impl OwnFiles {
         self.change(number, true, record, real)
     }
 
-    /// As [`OwnFiles::write`], of bytes in two parts, which lie in the file one after the other, such as a head and its page. They are told to `real` as one,
-    /// from where it may write them.
+    /// As [`OwnFiles::write`], of bytes in two parts, which lie in the file one after the other, such as a head and its
+    /// page. They are told to `real` as one, from where it may write them.
     ///
     /// # Errors
     /// As [`OwnFiles::write`].
@@ -335,7 +342,8 @@ impl OwnFiles {
         self.run.held().find(path).or_else(open)
     }
 
-    /// Before a file loses a name. `Some`: it is the last one of a file of the log. One that has others leaves the set, unless the log knows it by another.
+    /// Before a file loses a name. `Some`: it is the last one of a file of the log. One that has others leaves the set,
+    /// unless the log knows it by another.
     fn loses_name(&self, file: &File, path: &Path) -> Result<Option<Place>, FilesError> {
         let files = self.files();
         let (Some(place), names) = (files.find(file.as_fd())?, fstat(file)?.st_nlink) else { return Ok(None) };
@@ -361,7 +369,8 @@ impl OwnFiles {
         Ok(())
     }
 
-    /// Gives a file or a folder another name, be it of the log or not, by `real`, which returns whether it did. What is kept of it goes to it first.
+    /// Gives a file or a folder another name, be it of the log or not, by `real`, which returns whether it did. What is
+    /// kept of it goes to it first.
     ///
     /// # Errors
     /// The log's: nothing was renamed.
@@ -407,7 +416,8 @@ impl OwnFiles {
         }
     }
 
-    /// Before anything else may become durable (a sync, a rename, a removal of another file), what is on the log has to be.
+    /// Before anything else may become durable (a sync, a rename, a removal of another file), what is on the log has to
+    /// be.
     ///
     /// # Errors
     /// As [`OwnFiles::sync`].

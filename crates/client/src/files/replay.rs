@@ -1,5 +1,5 @@
-//! From the log back to the files. What a log says is taken for what a stranger may have written: nothing is followed, nothing is touched whose
-//! identity or owner is another, and what could not be done is said.
+//! From the log back to the files. What a log says is taken for what a stranger may have written: nothing is followed,
+//! nothing is touched whose identity or owner is another, and what could not be done is said.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -55,8 +55,9 @@ impl Known {
         ReplayError::File { path: self.found.clone().unwrap_or_default(), error }
     }
 
-    /// Takes up what became of a change that begins at a place, or gave the file a length (`cut`). What the system refuses it refused the program, too: behind
-    /// that the log says where the file ended, and what would have come behind it is of no use. Any other change behind it tells that the file had it.
+    /// Takes up what became of a change that begins at a place, or gave the file a length (`cut`). What the system
+    /// refuses it refused the program, too: behind that the log says where the file ended, and what would have come
+    /// behind it is of no use. Any other change behind it tells that the file had it.
     fn applied(&mut self, done: std::io::Result<()>, from: u64, cut: Option<u64>) -> Result<(), ReplayError> {
         match done {
             Err(error) => {
@@ -78,8 +79,8 @@ impl Known {
     }
 }
 
-/// The run that is said first. Records before that are its own: a checkpoint trims up to where the log ended when it began, and others write while it
-/// says again which run it is.
+/// The run that is said first. Records before that are its own: a checkpoint trims up to where the log ended when it
+/// began, and others write while it says again which run it is.
 const FIRST: u32 = 1;
 
 /// Everything the first passes find.
@@ -133,7 +134,8 @@ pub fn recover(log: &impl Backing, lane: u8, rules: &Rules) -> Result<Report, Re
             let head = FileChange { kind: FileChangeKind::Synced, offset: to, ..FileChange::default() };
             let end = log.append(&[&head.to_bytes()])?.end;
             log.wait(end, Level::Destaged)?;
-            // With the mark itself: a page that is kept would be in the way of other lanes. Where it still can be read, so can the mark.
+            // With the mark itself: a page that is kept would be in the way of other lanes. Where it still can be read,
+            // so can the mark.
             log.trim(end)?;
         }
     }
@@ -183,8 +185,8 @@ fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Resul
     };
     report.records += 1;
     match record {
-        // Older than the last sync of all files: what still matters was said again. A run before this one may have had the same ids, and what it said last
-        // is still there where a loss of power has taken its trim back.
+        // Older than the last sync of all files: what still matters was said again. A run before this one may have had
+        // the same ids, and what it said last is still there where a loss of power has taken its trim back.
         FileRecord::Bind { .. } | FileRecord::Leave { .. } | FileRecord::Gone { .. } if lsn < found.synced => {}
         FileRecord::Session { session, .. } => {
             if found.runs.len() >= BINDS_MAX {
@@ -201,7 +203,8 @@ fn first_pass(found: &mut Found, report: &mut Report, entry: Entry<'_>) -> Resul
             if file.names.is_empty() {
                 file.bind = bind;
             }
-            // An id is one file's: a record that says otherwise is forged or ours by mistake, and its path leads nowhere.
+            // An id is one file's: a record that says otherwise is forged or ours by mistake, and its path leads
+            // nowhere.
             if is_same(&file.bind, &bind) {
                 file.names.retain(|name| *name != path);
                 if file.names.len() == NAMES_MAX {

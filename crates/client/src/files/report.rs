@@ -12,7 +12,8 @@ use crate::live::LiveError;
 pub struct Rules {
     /// Only files of this set; `None`: of any, as far as they are the caller's.
     pub globs: Option<Globs>,
-    /// Only files of these users, whoever can have written the log. Empty: of any, but only of [`Report::others`] where there are such.
+    /// Only files of these users, whoever can have written the log. Empty: of any, but only of [`Report::others`] where
+    /// there are such.
     pub owners: Vec<u32>,
     /// Go on where a file is missing or refused: what the log has for it is lost.
     pub forget: bool,

@@ -1,5 +1,5 @@
-//! What `tidewater run` does beside the program: it recovers first, hands the ring over, trims the log behind files that are synced, and drains it when
-//! the program has ended.
+//! What `tidewater run` does beside the program: it recovers first, hands the ring over, trims the log behind files
+//! that are synced, and drains it when the program has ended.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -34,13 +34,16 @@ const EVERY: Duration = Duration::from_secs(1);
 pub const TICK: Duration = Duration::from_millis(20);
 /// And while nothing is written.
 const TICK_IDLE: Duration = Duration::from_millis(200);
-/// The device is asked this often how full its log is; before that only when the log has come a good part of the way to where that matters.
+/// The device is asked this often how full its log is; before that only when the log has come a good part of the way to
+/// where that matters.
 const ASK: Duration = Duration::from_millis(200);
-/// Files are synced as well once such a part of the ring was filled since the last time, where what it holds is left in it: half of that.
+/// Files are synced as well once such a part of the ring was filled since the last time, where what it holds is left in
+/// it: half of that.
 const FILLED_PARTS: u64 = 4;
 /// But no more often: else files were synced for nearly each write of a program that fills a small ring.
 const FILLED_EVERY: Duration = Duration::from_millis(50);
-/// From so many files on, those that nobody changes give way to others at a checkpoint; and from so many on one is due where nothing else is.
+/// From so many files on, those that nobody changes give way to others at a checkpoint; and from so many on one is due
+/// where nothing else is.
 const CROWD: usize = FILES_MAX / 2;
 const CROWD_DUE: usize = FILES_MAX - FILES_MAX / 8;
 /// In rings that are smaller nothing is left: they are full before files are synced.
@@ -49,7 +52,8 @@ const LEFT_MIN: u64 = 4 << 20;
 /// What is run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The device: vfio-user:SOCKET. For the files of one process ([`super::OwnFiles`]) also a log in a byte window: window:LBA+BLOCKS:TARGET.
+    /// The device: vfio-user:SOCKET. For the files of one process ([`super::OwnFiles`]) also a log in a byte window:
+    /// window:LBA+BLOCKS:TARGET.
     pub target: String,
     /// The lane.
     pub lane: u8,
@@ -142,7 +146,8 @@ struct State {
     ask_at: u64,
     checkpoints: u64,
     trimmed: u64,
-    /// How many syncs outside of the set had waited for the log when that was looked at last, and since when it has been as many.
+    /// How many syncs outside of the set had waited for the log when that was looked at last, and since when it has
+    /// been as many.
     ordered: (u64, Instant),
     /// That a trim was of no use.
     told: bool,
@@ -358,22 +363,25 @@ impl<J: Backing> Run<J> {
         Ok(Some(done))
     }
 
-    /// Lets the device leave in the ring what it holds: files are synced before that is much, and nothing of it is needed then. `false`: it does not, since
-    /// the ring is too small, or since programs sync files outside of the set and wait until the device has taken all of the log before.
+    /// Lets the device leave in the ring what it holds: files are synced before that is much, and nothing of it is
+    /// needed then. `false`: it does not, since the ring is too small, or since programs sync files outside of the set
+    /// and wait until the device has taken all of the log before.
     fn leave(&self, state: &mut State) -> bool {
         let log = self.files.journal();
         let ordered = self.files.table().counted(Counter::Ordered);
         if ordered != state.ordered.0 {
             state.ordered = (ordered, state.looked);
         }
-        // Where the ring survives a loss of power they wait for nothing but the ring, and where it has a copy they write that.
+        // Where the ring survives a loss of power they wait for nothing but the ring, and where it has a copy they
+        // write that.
         let waits = self.files.table().outside() != Level::Ring && !log.has_copy() && state.ordered.1.elapsed() < EVERY;
         let leaves = log.ring_bytes() >= LEFT_MIN && !waits;
         log.leave(if leaves { log.ring_bytes() } else { 0 });
         leaves
     }
 
-    /// Says how far programs may go: half of what is free, as lanes share it, is for what is under way and for the next checkpoint.
+    /// Says how far programs may go: half of what is free, as lanes share it, is for what is under way and for the next
+    /// checkpoint.
     fn admit(&self, room: &Room) {
         let free = (room.bytes / 2).saturating_sub(room.used);
         let share = free / u64::from(room.lanes.max(1));
@@ -451,13 +459,15 @@ impl<J: Backing> Run<J> {
         if last {
             log.leave(0);
         } else {
-            // The names above are behind it: what can be read from there on tells all by itself, be the mark there or not.
+            // The names above are behind it: what can be read from there on tells all by itself, be the mark there or
+            // not.
             log.skip(from)?;
         }
         let until = if last { log.end() } else { from };
         let synced = self.files.say(FileChangeKind::Synced, until, &[])?;
         log.wait(synced.end, Level::Destaged)?;
-        // With the mark itself, in the end: a page that is kept would be in the way of other lanes. Where it still can be read, so can the mark.
+        // With the mark itself, in the end: a page that is kept would be in the way of other lanes. Where it still can
+        // be read, so can the mark.
         let until = if last { synced.end } else { until };
         log.trim(until)?;
         (state.checked, state.trimmed, state.at) = (log.end(), until, Instant::now());
@@ -498,8 +508,9 @@ impl<J: Backing> Run<J> {
         self.files.table().find(device, inode).is_some()
     }
 
-    /// Before a file is synced. Whoever recorded a change of it before has made it once its lock was free. What is told again of it, if anything, makes what was
-    /// said before superfluous. Returns whether nobody has changed it since the last time.
+    /// Before a file is synced. Whoever recorded a change of it before has made it once its lock was free. What is told
+    /// again of it, if anything, makes what was said before superfluous. Returns whether nobody has changed it since
+    /// the last time.
     fn ready(
         &self,
         place: Place,
@@ -518,8 +529,9 @@ impl<J: Backing> Run<J> {
         }
     }
 
-    /// A file that is not where it was: removed, moved by somebody else, or just being renamed. Its bytes are made durable with all of its file system's, and
-    /// replay leaves it alone: where it still is written to, it comes into the set again as another.
+    /// A file that is not where it was: removed, moved by somebody else, or just being renamed. Its bytes are made
+    /// durable with all of its file system's, and replay leaves it alone: where it still is written to, it comes into
+    /// the set again as another.
     fn lost(&self, place: Place, bind: &FileBind, name: &PathBytes) -> Result<(), RunError> {
         let table = self.files.table();
         // Said anew, both: records of it may be behind what is trimmed, and what was said before is not.
@@ -590,7 +602,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
 
-    /// A file leaves the set, or is real, after a checkpoint has chosen where the log will begin, and before it comes to the file.
+    /// A file leaves the set, or is real, after a checkpoint has chosen where the log will begin, and before it comes
+    /// to the file.
     #[test]
     fn a_file_that_leaves_amid_a_checkpoint_is_named_behind_it_and_left_alone_by_replay() {
         for stays in [true, false] {

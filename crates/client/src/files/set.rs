@@ -1,10 +1,11 @@
-//! Each change of a file in the set: first its record, then the real call, both under the file's lock, so that the order in the ring is that of the
-//! page cache.
+//! Each change of a file in the set: first its record, then the real call, both under the file's lock, so that the
+//! order in the ring is that of the page cache.
 //!
-//! What keeps the promise is one sentence: **under its lock, a file is what its records say**. A real call that failed or was short, and an owner of
-//! the lock that died amid a change, leave a file of which that is not known; so the bytes in question are read back and recorded anew
-//! ([`Files::settle`]). Only then may a later write leave out what it does not change ([`Files::write_stable`]), and only where the system was given the
-//! very bytes that were recorded: programs go on storing into what they write.
+//! What keeps the promise is one sentence: **under its lock, a file is what its records say**. A real call that failed
+//! or was short, and an owner of the lock that died amid a change, leave a file of which that is not known; so the
+//! bytes in question are read back and recorded anew ([`Files::settle`]). Only then may a later write leave out what it
+//! does not change ([`Files::write_stable`]), and only where the system was given the very bytes that were recorded:
+//! programs go on storing into what they write.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -177,7 +178,8 @@ impl<J: Journal> Files<J> {
         self.put_parts(&[&head, one, other])
     }
 
-    /// Appends a record of a few bytes, fewer than [`KEPT_MIN`], from a copy: who else reaches them may go on storing into them.
+    /// Appends a record of a few bytes, fewer than [`KEPT_MIN`], from a copy: who else reaches them may go on storing
+    /// into them.
     #[inline]
     pub(super) fn put_small(&self, change: &FileChange, bytes: &[u8]) -> Result<(), FilesError> {
         // Most are small, and a large place takes longer to make than they to copy.
@@ -204,7 +206,8 @@ impl<J: Journal> Files<J> {
         Ok(written)
     }
 
-    /// Waits while the log is so full that only the supervisor, who trims it, may append. Before a lock is taken: the supervisor needs it.
+    /// Waits while the log is so full that only the supervisor, who trims it, may append. Before a lock is taken: the
+    /// supervisor needs it.
     ///
     /// # Errors
     /// What has failed; the log is full when it takes too long.
@@ -226,7 +229,8 @@ impl<J: Journal> Files<J> {
         Ok(())
     }
 
-    /// Takes a file's lock. A file that a dead process was changing is settled first. `None`: the file has left the set.
+    /// Takes a file's lock. A file that a dead process was changing is settled first. `None`: the file has left the
+    /// set.
     ///
     /// # Errors
     /// The log's, and those of reading the file.
@@ -260,8 +264,9 @@ impl<J: Journal> Files<J> {
         self.put_stable(locked, offset, bytes)
     }
 
-    /// As [`Files::write`], of bytes that nobody else can reach, and that go to the file from where they are: what the file has already since the last
-    /// change is left out, and so are zeroes at the end of each [`COPY`] of them. Notes itself what will change.
+    /// As [`Files::write`], of bytes that nobody else can reach, and that go to the file from where they are: what the
+    /// file has already since the last change is left out, and so are zeroes at the end of each [`COPY`] of them. Notes
+    /// itself what will change.
     ///
     /// # Errors
     /// The log's.
@@ -275,7 +280,8 @@ impl<J: Journal> Files<J> {
     ) -> Result<(), FilesError> {
         self.table.count(Counter::Written, bytes.len() as u64);
         let to = offset.saturating_add(bytes.len() as u64);
-        // Whoever writes the same place again, most often writes little that is new (PostgreSQL: the page of its log that fills).
+        // Whoever writes the same place again, most often writes little that is new (PostgreSQL: the page of its log
+        // that fills).
         let again = locked.last().filter(|(from, until)| (*from..*until).contains(&offset));
         locked.begin(offset, to);
         locked.reaches(to);
@@ -343,7 +349,8 @@ impl<J: Journal> Files<J> {
         Ok(())
     }
 
-    /// Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes that go into it.
+    /// Databases store into a buffer while another of their processes writes it: the record's checksum is of the bytes
+    /// that go into it.
     pub(super) fn put_bytes(&self, locked: &Locked<'_>, mut offset: u64, bytes: &[u8]) -> Result<(), FilesError> {
         if bytes.len() < KEPT_MIN.min(self.table.chunk()) {
             return self.put_write(locked, offset, bytes); // Which copies them itself.
@@ -399,7 +406,8 @@ impl<J: Journal> Files<J> {
         Ok(Sync::Waited)
     }
 
-    /// Before something outside of the set may become durable, what is on the log has to be: else data could be ahead of its log.
+    /// Before something outside of the set may become durable, what is on the log has to be: else data could be ahead
+    /// of its log.
     ///
     /// # Errors
     /// The log's, and what failed before.

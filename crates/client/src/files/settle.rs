@@ -16,8 +16,9 @@ use super::table::{Locked, Place};
 use crate::live::inode::size;
 
 impl<J: Journal> Files<J> {
-    /// Records what the file has where a change was pending: it failed, was short, a signal handler changed the file amid it, or its process died. Within a
-    /// signal handler that is left to the change that was interrupted, and where the file is not to be had, to whoever takes its lock next.
+    /// Records what the file has where a change was pending: it failed, was short, a signal handler changed the file
+    /// amid it, or its process died. Within a signal handler that is left to the change that was interrupted, and where
+    /// the file is not to be had, to whoever takes its lock next.
     ///
     /// # Errors
     /// The log's, and those of reading the file.
@@ -69,8 +70,8 @@ impl<J: Journal> Files<J> {
     }
 
     fn read_back(&self, locked: &Locked<'_>, file: BorrowedFd<'_>, from: u64, to: u64) -> Result<(), FilesError> {
-        // Its own descriptor may be for writing alone, or past the page cache. Else it is read by that: where another one is closed, the system gives up the
-        // process's locks of the file (fcntl(2)).
+        // Its own descriptor may be for writing alone, or past the page cache. Else it is read by that: where another
+        // one is closed, the system gives up the process's locks of the file (fcntl(2)).
         let flags = rustix::fs::fcntl_getfl(file).map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
         let other = if flags.contains(OFlags::WRONLY) || flags.contains(OFlags::DIRECT) {
             Some(File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| system(&error))?)

@@ -1,8 +1,9 @@
 //! The table that a run's processes share: which files are on the log, and a lock for each.
 //!
-//! It lies in memory that the supervisor made and nobody can truncate. Everything in it is an atomic word, or bytes that are only touched under
-//! the lock of their entry. A lock tells its owner, so that the next one takes it over from a process that has died; what that one was about to
-//! change is noted beside it, and is recorded anew ([`super::Files`]).
+//! It lies in memory that the supervisor made and nobody can truncate. Everything in it is an atomic word, or bytes
+//! that are only touched under the lock of their entry. A lock tells its owner, so that the next one takes it over from
+//! a process that has died; what that one was about to change is noted beside it, and is recorded anew
+//! ([`super::Files`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -197,8 +198,8 @@ impl Table {
         Ok(table)
     }
 
-    /// Gives back the locks that this process has taken as another program, before it became this one (execve(2)): what was about to change is still pending. For
-    /// who has just joined, and has no locks yet.
+    /// Gives back the locks that this process has taken as another program, before it became this one (execve(2)): what
+    /// was about to change is still pending. For who has just joined, and has no locks yet.
     ///
     /// # Errors
     /// As [`Table::lock`].
@@ -261,7 +262,8 @@ impl Table {
         }
     }
 
-    /// Where the log may end before a change begins: behind it, programs wait for a trim. What is under way may pass it by some pieces.
+    /// Where the log may end before a change begins: behind it, programs wait for a trim. What is under way may pass it
+    /// by some pieces.
     #[inline]
     pub fn limit(&self) -> u64 {
         self.get(Word::Limit)
@@ -273,8 +275,8 @@ impl Table {
         self.set(Word::Limit, limit);
     }
 
-    /// A checkpoint is about to choose where the log will be trimmed: no delta goes by an earlier record any more, once this has returned. Every lock is taken
-    /// once, since whoever has one may not have seen the word.
+    /// A checkpoint is about to choose where the log will be trimmed: no delta goes by an earlier record any more, once
+    /// this has returned. Every lock is taken once, since whoever has one may not have seen the word.
     ///
     /// # Errors
     /// As [`Table::lock`].
@@ -429,7 +431,8 @@ impl Table {
         self.word(place.entry, word::CHECKED).store(known.checked_ns, Ordering::Release);
     }
 
-    /// A place for a file, under the lock of the table: `None`, all are in use. It counts once [`Table::publish`] has said so.
+    /// A place for a file, under the lock of the table: `None`, all are in use. It counts once [`Table::publish`] has
+    /// said so.
     pub fn reserve(&self) -> Option<Place> {
         let used = self.get(Word::Used).min(FILES_MAX as u64) as u16;
         let free = |entry: &u16| self.load(*entry, word::ID) == 0;
@@ -461,8 +464,8 @@ impl Table {
         let _ = id.compare_exchange(place.id.into(), 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Takes a file's lock. `held`: this thread has it already, within a signal handler that interrupted it: it goes on without. `None`: the file has
-    /// left.
+    /// Takes a file's lock. `held`: this thread has it already, within a signal handler that interrupted it: it goes on
+    /// without. `None`: the file has left.
     ///
     /// # Errors
     /// When the system does not tell who this process is.
@@ -571,8 +574,8 @@ impl Locked<'_> {
         self.table.word(self.place.entry, word::CHANGED).swap(0, Ordering::AcqRel) == 0
     }
 
-    /// Whether a signal handler has changed the file amid this change: its record is behind this one's, and its bytes may have come before, or where these were
-    /// meant to go.
+    /// Whether a signal handler has changed the file amid this change: its record is behind this one's, and its bytes
+    /// may have come before, or where these were meant to go.
     #[inline]
     pub fn was_interrupted(&self) -> bool {
         !self.nested && self.table.load(self.place.entry, word::PENDING + 8) & INTERRUPTED != 0
@@ -584,8 +587,8 @@ impl Locked<'_> {
         Some((load(0), load(8) & !INTERRUPTED)).filter(|(_, to)| *to != 0)
     }
 
-    /// The bytes that the last change has made what their records say. `None`: not known, since its process could go on storing into them until the system
-    /// had taken them.
+    /// The bytes that the last change has made what their records say. `None`: not known, since its process could go on
+    /// storing into them until the system had taken them.
     #[inline]
     pub fn last(&self) -> Option<(u64, u64)> {
         let load = |at| self.table.load(self.place.entry, word::LAST + at);

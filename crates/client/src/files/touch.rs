@@ -1,8 +1,9 @@
 //! Which files a log may change, and how they are opened.
 //!
-//! A log names its files by itself, so whoever can write it chooses them: any of which he can learn what it is, and that takes no more than a look at it. The caller's rights
-//! must not be his. So a file has to belong to each user who can have written the log, root apart; it has to be the caller's, or, for root, its folder's
-//! owner's; and what is looked at is what is opened.
+//! A log names its files by itself, so whoever can write it chooses them: any of which he can learn what it is, and
+//! that takes no more than a look at it. The caller's rights must not be his. So a file has to belong to each user who
+//! can have written the log, root apart; it has to be the caller's, or, for root, its folder's owner's; and what is
+//! looked at is what is opened.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -23,7 +24,8 @@ use super::Globs;
 use super::handle::{identify, is_same, is_same_there};
 use super::report::Rules;
 
-/// FUSE_SUPER_MAGIC (linux/magic.h), TMPFS_MAGIC, RAMFS_MAGIC: file systems that may not tell how many blocks they have.
+/// FUSE_SUPER_MAGIC (linux/magic.h), TMPFS_MAGIC, RAMFS_MAGIC: file systems that may not tell how many blocks they
+/// have.
 const UNCOUNTED: [i64; 3] = [0x6573_5546, 0x0102_1994, 0x8584_58f6];
 
 /// Bits of a set-group-ID program; the first alone is none.
@@ -83,7 +85,8 @@ impl Opened {
     /// Syncs the file, and its name.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()?;
-        // By what was opened: a name may have become one that never opens. Some file systems have no sync of folders, and need none.
+        // By what was opened: a name may have become one that never opens. Some file systems have no sync of folders,
+        // and need none.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let _ = openat(&self.folder, ".", flags, Mode::empty()).and_then(|folder| nix::unistd::fsync(&folder));
         Ok(())
@@ -223,8 +226,8 @@ fn is_plain(path: &Path) -> bool {
     names.is_some_and(|names| names.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b"..")))
 }
 
-/// Whether a file is of a file system that keeps none, and to which a write is an order (`/proc/PID/uid_map`): it belongs to the process's user, and counts as a
-/// regular file. Such file systems have no blocks.
+/// Whether a file is of a file system that keeps none, and to which a write is an order (`/proc/PID/uid_map`): it
+/// belongs to the process's user, and counts as a regular file. Such file systems have no blocks.
 fn is_of_the_kernel(file: &File) -> Result<bool, Errno> {
     let about = fstatfs(file)?;
     Ok(about.blocks() == 0 && !UNCOUNTED.iter().any(|kind| about.filesystem_type() == FsType(*kind)))

@@ -107,8 +107,8 @@ impl<'d> Fast<'d> {
         Instant::from_ns(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX / 1_000))
     }
 
-    /// `x_pwrite`: writes bytes at the end of the stream, as far as there is credit, and waits for more. Returns where they are. They are durable
-    /// after [`Fast::x_fsync`].
+    /// `x_pwrite`: writes bytes at the end of the stream, as far as there is credit, and waits for more. Returns where
+    /// they are. They are durable after [`Fast::x_fsync`].
     ///
     /// # Errors
     /// [`HardwareError::Fast`], or that the device could not be reached.

@@ -1,4 +1,5 @@
-//! A drive's fast side and byte window, reached as hardware is: stores into its BARs, commands through whatever carries them.
+//! A drive's fast side and byte window, reached as hardware is: stores into its BARs, commands through whatever carries
+//! them.
 //!
 //! ```no_run
 //! use tidewater_client::Patience;
@@ -25,7 +26,8 @@
 //!
 //! A [`WindowLog`] is a write-ahead log in the window: its end is pinned, a commit is a `BA_SYNC`.
 //!
-//! The algorithms are those of simulation ([`crate::Pwrite`], [`crate::Fsync`], [`crate::Pread`], [`crate::WindowCall`]); this module carries out what they say.
+//! The algorithms are those of simulation ([`crate::Pwrite`], [`crate::Fsync`], [`crate::Pread`],
+//! [`crate::WindowCall`]); this module carries out what they say.
 
 mod error;
 mod fast;
@@ -73,7 +75,8 @@ pub trait BarAccess {
     /// When the place is outside, or the function is gone.
     fn load(&mut self, offset: u64, to: &mut [u8]) -> Result<(), HardwareError>;
 
-    /// Stores bytes, through write-combining memory if there is any. It is posted: what a function does not take, it drops.
+    /// Stores bytes, through write-combining memory if there is any. It is posted: what a function does not take, it
+    /// drops.
     ///
     /// # Errors
     /// As [`BarAccess::load`], as far as this side can tell.
@@ -91,14 +94,15 @@ pub trait BarAccess {
 
 /// How commands, and bytes where there is a BAR, reach a controller that is enabled.
 pub trait Path {
-    /// Runs a command, whatever its status. Its data are all of `data`, [`DATA_MAX`] bytes at most; bits 1:0 of the opcode tell which way they go.
+    /// Runs a command, whatever its status. Its data are all of `data`, [`DATA_MAX`] bytes at most; bits 1:0 of the
+    /// opcode tell which way they go.
     ///
     /// # Errors
     /// When it could not be run.
     fn command(&mut self, queue: Queue, sqe: &Sqe, data: &mut [u8]) -> Result<Completion, HardwareError>;
 
-    /// Begins a command without data, of which one at a time is under way. `None`: [`Path::poll`] tells when it ends; else it has ended already, because
-    /// this carrier waits for each.
+    /// Begins a command without data, of which one at a time is under way. `None`: [`Path::poll`] tells when it ends;
+    /// else it has ended already, because this carrier waits for each.
     ///
     /// # Errors
     /// As [`Path::command`].

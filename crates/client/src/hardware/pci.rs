@@ -1,4 +1,5 @@
-//! A PCI function of the machine that this runs on: sysfs lets its BAR be mapped, and the kernel's NVMe driver passes commands on.
+//! A PCI function of the machine that this runs on: sysfs lets its BAR be mapped, and the kernel's NVMe driver passes
+//! commands on.
 
 use std::fs::{self, File};
 use std::io;
@@ -60,7 +61,8 @@ fn names(folder: &FilePath, prefix: &str) -> Vec<String> {
     names
 }
 
-/// The device file of a namespace that sysfs shows below its controller: `nvme0n1`, or `nvme0c2n1`, a path to `nvme0n1`.
+/// The device file of a namespace that sysfs shows below its controller: `nvme0n1`, or `nvme0c2n1`, a path to
+/// `nvme0n1`.
 fn device_file(shown: &str) -> Option<PathBuf> {
     let rest = shown.strip_prefix("nvme")?;
     let (instance, namespace) = rest.split_once('n')?;
@@ -109,7 +111,8 @@ impl Function {
 
 impl MappedBar {
     fn open(folder: &FilePath) -> Result<MappedBar, HardwareError> {
-        // The combining mapping first: where the kernel gives one place one memory type only, that of the first one stays.
+        // The combining mapping first: where the kernel gives one place one memory type only, that of the first one
+        // stays.
         let combining = folder.join("resource2_wc");
         let combining = if combining.exists() { Some(map(&combining)?) } else { None };
         let plain = map(&folder.join("resource2"))?;

@@ -1,6 +1,7 @@
 //! What reaches a function of this machine: mappings of its BARs, and the kernel's passthrough of commands.
 //!
-//! A BAR is not memory: every access is one of a width that is meant, in the order that is written here, and never repeated or left out.
+//! A BAR is not memory: every access is one of a width that is meant, in the order that is written here, and never
+//! repeated or left out.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -42,11 +43,13 @@ impl Bar {
         self.len as u64
     }
 
-    /// Where `len` bytes at `offset` are. Asserts that all of them are inside: what a device says of its BARs is checked before.
+    /// Where `len` bytes at `offset` are. Asserts that all of them are inside: what a device says of its BARs is
+    /// checked before.
     fn at(&self, offset: u64, len: usize) -> *mut u8 {
         let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
         assert!(inside, "bytes {offset} and {len} more of {}", self.len);
-        // SAFETY: `offset` is at most `len`, which fits an isize (`map`), so this stays in the mapping or one behind it.
+        // SAFETY: `offset` is at most `len`, which fits an isize (`map`), so this stays in the mapping or one behind
+        // it.
         unsafe { self.base.as_ptr().add(offset as usize) }
     }
 
@@ -55,7 +58,8 @@ impl Bar {
         let from = self.at(offset, to.len());
         let mut at = 0;
         while at < to.len() {
-            // SAFETY: `from` and the bytes behind it are inside (`at`), and the word is aligned: a mapping begins at a page.
+            // SAFETY: `from` and the bytes behind it are inside (`at`), and the word is aligned: a mapping begins at a
+            // page.
             at += unsafe {
                 let from = from.add(at);
                 if (offset + at as u64).is_multiple_of(8) && to.len() - at >= 8 {
@@ -108,7 +112,8 @@ impl Bar {
         {
             let mut line = offset & !63;
             while line < offset + len {
-                // SAFETY: CLFLUSH is part of SSE2, which x86-64 has; it takes any address that can be read, and changes no memory.
+                // SAFETY: CLFLUSH is part of SSE2, which x86-64 has; it takes any address that can be read, and changes
+                // no memory.
                 unsafe { std::arch::x86_64::_mm_clflush(self.at(line, 1)) };
                 line += 64;
             }
@@ -160,8 +165,8 @@ mod ioctl {
     nix::ioctl_readwrite!(io, b'N', 0x43, Passthrough);
 }
 
-/// Gives a command to the kernel's driver: an admin command to a controller's file, or an I/O command to a namespace's. The command's data are all of
-/// `data`; which way they go, the kernel takes from the opcode.
+/// Gives a command to the kernel's driver: an admin command to a controller's file, or an I/O command to a namespace's.
+/// The command's data are all of `data`; which way they go, the kernel takes from the opcode.
 pub(super) fn pass(file: &File, admin: bool, sqe: &Sqe, data: &mut [u8], time_ms: u32) -> Result<Completion, Errno> {
     let words = sqe.dwords();
     let mut command = Passthrough {
@@ -175,8 +180,8 @@ pub(super) fn pass(file: &File, admin: bool, sqe: &Sqe, data: &mut [u8], time_ms
         timeout_ms: time_ms,
         ..Passthrough::default()
     };
-    // SAFETY: the structure is that of the kernel's header (its size is checked below), `address` and `data_bytes` name bytes that this call alone
-    // borrows, and the kernel is through with them when it returns.
+    // SAFETY: the structure is that of the kernel's header (its size is checked below), `address` and `data_bytes` name
+    // bytes that this call alone borrows, and the kernel is through with them when it returns.
     let status = unsafe {
         match admin {
             true => ioctl::admin(file.as_raw_fd(), &mut command)?,

@@ -97,8 +97,9 @@ impl<'d> Window<'d> {
         self.call(WindowCall::sync(self.at.carrier, entry, at, length), &mut []).map(drop)
     }
 
-    /// `BA_SYNC` of parts of entries, each from a byte on, whose read looks at what it brings: a device that can't make stores safe answers with ones.
-    /// `stored`, 64 bytes at most and not all ones, is what `entry` has from its byte `at` on. Returns whether the device has it.
+    /// `BA_SYNC` of parts of entries, each from a byte on, whose read looks at what it brings: a device that can't make
+    /// stores safe answers with ones. `stored`, 64 bytes at most and not all ones, is what `entry` has from its byte
+    /// `at` on. Returns whether the device has it.
     ///
     /// # Errors
     /// As [`Window::pin`].
@@ -130,8 +131,8 @@ impl<'d> Window<'d> {
         }
     }
 
-    /// Begins to pin ([`Window::pin`]) or to flush, as `command` says, and does not wait where the carrier lets it go on meanwhile. `None`: it is under
-    /// way, and [`Window::poll`] tells when it ends; one at a time.
+    /// Begins to pin ([`Window::pin`]) or to flush, as `command` says, and does not wait where the carrier lets it go
+    /// on meanwhile. `None`: it is under way, and [`Window::poll`] tells when it ends; one at a time.
     ///
     /// # Errors
     /// As [`Window::pin`].
@@ -187,7 +188,8 @@ impl<'d> Window<'d> {
         self.call(WindowCall::unpin(entry), &mut []).map(drop)
     }
 
-    /// Pieces that one command moves, and where in the entry each begins. One piece even of nothing, which is refused as such.
+    /// Pieces that one command moves, and where in the entry each begins. One piece even of nothing, which is refused
+    /// as such.
     fn pieces(&self, bytes: usize, at: u64) -> impl Iterator<Item = (std::ops::Range<usize>, u64)> + use<> {
         (0..bytes.max(1))
             .step_by(DATA_MAX)

@@ -1,9 +1,11 @@
-//! A log in the byte window: 2B-SSD's write-ahead log. It lives in a range of logical blocks, of which the end of the log is pinned: appends are stores,
-//! a commit is a `BA_SYNC`, and what is filled is flushed to its blocks, where block commands read it.
+//! A log in the byte window: 2B-SSD's write-ahead log. It lives in a range of logical blocks, of which the end of the
+//! log is pinned: appends are stores, a commit is a `BA_SYNC`, and what is filled is flushed to its blocks, where block
+//! commands read it.
 //!
-//! Two segments of the range are pinned: while one is filled, the one before it is flushed, and the one behind it pinned (double buffering). Records are those of
-//! the fast side ([`crate::encode_record`]): each tells its stream offset and its writer's epoch, so that what an earlier turn of the range or
-//! an earlier writer has left is never taken for the log. Recovery reads from the head to the first place where no such record is. ADR 23 says why.
+//! Two segments of the range are pinned: while one is filled, the one before it is flushed, and the one behind it
+//! pinned (double buffering). Records are those of the fast side ([`crate::encode_record`]): each tells its stream
+//! offset and its writer's epoch, so that what an earlier turn of the range or an earlier writer has left is never
+//! taken for the log. Recovery reads from the head to the first place where no such record is. ADR 23 says why.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -102,14 +104,15 @@ struct Drive {
     syncs: u64,
 }
 
-/// A log in the byte window. Threads share it: while one syncs, what others append gathers, and the next sync covers all of it.
+/// A log in the byte window. Threads share it: while one syncs, what others append gathers, and the next sync covers
+/// all of it.
 pub struct WindowLog {
     stage: Mutex<Stage>,
     drive: Mutex<Drive>,
     /// A sync is under way.
     syncing: Mutex<bool>,
-    /// One has ended. Whoever waits looks again, with no lock that the next one holds: else the thread that has just synced, and commits
-    /// again, would keep the others from seeing that they are done.
+    /// One has ended. Whoever waits looks again, with no lock that the next one holds: else the thread that has just
+    /// synced, and commits again, would keep the others from seeing that they are done.
     ended: Condvar,
     synced: AtomicU64,
     broken: AtomicBool,
@@ -151,7 +154,8 @@ impl From<HardwareError> for LiveError {
 }
 
 impl LogPlace {
-    /// Splits `window:LBA+BLOCKS:TARGET` into the place, in namespace 1 and with the entries 0 and 1, and the target. `None`: it is no such text.
+    /// Splits `window:LBA+BLOCKS:TARGET` into the place, in namespace 1 and with the entries 0 and 1, and the target.
+    /// `None`: it is no such text.
     pub fn parse(text: &str) -> Option<(LogPlace, &str)> {
         let (range, target) = text.strip_prefix("window:")?.split_once(':')?;
         let (lba, blocks) = range.split_once('+')?;
@@ -377,8 +381,9 @@ impl Drive {
         Ok(())
     }
 
-    /// Where the log ends that begins at `head`: at the first place where no record of it is. Records of an earlier turn of the range tell another stream
-    /// offset, and those that a writer stored behind its end, and that were lost in between, an epoch that is too old.
+    /// Where the log ends that begins at `head`: at the first place where no record of it is. Records of an earlier
+    /// turn of the range tell another stream offset, and those that a writer stored behind its end, and that were lost
+    /// in between, an epoch that is too old.
     fn find_tail(&mut self, head: u64) -> Result<u64, LiveError> {
         let capacity = self.segment * self.segments;
         let (mut tail, mut epoch) = (head, Epoch::ZERO);
@@ -414,12 +419,13 @@ impl WindowLog {
         WindowLog::over(Device::open(device)?, place)
     }
 
-    /// Opens the log in a range of a device's blocks: one writer at a time. A range that holds nothing but zeroes becomes an empty log. What an
-    /// earlier writer left pinned is flushed, and the end is looked for.
+    /// Opens the log in a range of a device's blocks: one writer at a time. A range that holds nothing but zeroes
+    /// becomes an empty log. What an earlier writer left pinned is flushed, and the end is looked for.
     ///
     /// # Errors
-    /// [`LiveError::Window`]: the device has no byte window; its memory survives nothing (ENOTSUP); the range holds something else (EEXIST) or is too small (EINVAL); the
-    /// entries are somebody else's (EBUSY). Else what the device said.
+    /// [`LiveError::Window`]: the device has no byte window; its memory survives nothing (ENOTSUP); the range holds
+    /// something else (EEXIST) or is too small (EINVAL); the entries are somebody else's (EBUSY). Else what the device
+    /// said.
     pub fn over(mut device: Device, place: LogPlace) -> Result<WindowLog, LiveError> {
         let about = device.window_status()?;
         if about.bytes == 0 {
@@ -581,7 +587,8 @@ impl WindowLog {
     /// Appends a record, whose payload are the parts one after another. It is safe after [`WindowLog::sync`].
     ///
     /// # Errors
-    /// [`LiveError::TooLarge`] for more than a segment, [`LiveError::Untrimmed`] when the range is full; else what the device said: for good.
+    /// [`LiveError::TooLarge`] for more than a segment, [`LiveError::Untrimmed`] when the range is full; else what the
+    /// device said: for good.
     pub fn append(&self, parts: &[&[u8]]) -> Result<Written, LiveError> {
         let length = parts.iter().map(|part| part.len() as u64).sum();
         let span = RecordHeader::span(length);
@@ -629,7 +636,8 @@ impl WindowLog {
         drive.store()
     }
 
-    /// `BA_SYNC`: waits until everything before a stream offset is safe; all that was appended meanwhile becomes so with it.
+    /// `BA_SYNC`: waits until everything before a stream offset is safe; all that was appended meanwhile becomes so
+    /// with it.
     ///
     /// # Errors
     /// What the device said: for good.
@@ -724,7 +732,8 @@ impl WindowLog {
         // A head past what is safe would be the end of a log that an older writer's records follow.
         self.sync(offset)?;
         self.drive(|drive| {
-            // Another thread may have come further meanwhile: what it released is written over already, perhaps, and a head before that finds no log.
+            // Another thread may have come further meanwhile: what it released is written over already, perhaps, and a
+            // head before that finds no log.
             if self.head() < offset {
                 drive.write_head(offset)?;
                 self.staged().head = offset;

@@ -1,7 +1,8 @@
-//! The ring's copy on a disk (ADR 26): whoever waits for DESTAGED writes and syncs it, and no other process is in the path.
+//! The ring's copy on a disk (ADR 26): whoever waits for DESTAGED writes and syncs it, and no other process is in the
+//! path.
 //!
-//! One at a time does so, for all whose bytes are in the ring by then; others wait for it, and then go on or do the same. The lock is a word of the lane's
-//! page: that of a process that died is taken over.
+//! One at a time does so, for all whose bytes are in the ring by then; others wait for it, and then go on or do the
+//! same. The lock is a word of the lane's page: that of a process that died is taken over.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +19,8 @@ use super::ring::Ring;
 
 /// How long the copy may be somebody else's before they are looked at: the dead do not give it back.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long before the device is asked instead: whoever writes the copy was stopped, or is this very thread, amid a signal.
+/// How long before the device is asked instead: whoever writes the copy was stopped, or is this very thread, amid a
+/// signal.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Sectors that are written at once, at most.
 const AT_ONCE: usize = 512;
@@ -78,7 +80,8 @@ impl Copy {
         matches!((identity(&self.file), identity(other)), (Ok(one), Ok(other)) if one == other)
     }
 
-    /// Has everything before a stream offset in the copy, and synced: what is below is in the ring already. `false`: the device has to do it.
+    /// Has everything before a stream offset in the copy, and synced: what is below is in the ring already. `false`:
+    /// the device has to do it.
     ///
     /// # Errors
     /// `Ring`: this process can't tell who it is.

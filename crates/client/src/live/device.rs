@@ -43,8 +43,8 @@ impl Device {
         }
     }
 
-    /// An operation after which a device that has gone is known to have. So has one that did not answer, or not what it was asked: answers that come later would be
-    /// taken for those of what it is asked next.
+    /// An operation after which a device that has gone is known to have. So has one that did not answer, or not what it
+    /// was asked: answers that come later would be taken for those of what it is asked next.
     pub(super) fn run<T>(
         &mut self,
         operation: impl FnOnce(&mut Device) -> Result<T, LiveError>,
@@ -58,8 +58,8 @@ impl Device {
 }
 
 impl Log {
-    /// Who can have written what the log says, beside whom they have shared it with: the owner of the ring's file, and the user of the device, from which comes
-    /// what is not in the ring.
+    /// Who can have written what the log says, beside whom they have shared it with: the owner of the ring's file, and
+    /// the user of the device, from which comes what is not in the ring.
     ///
     /// # Errors
     /// `Gone`, `Joined`, or that the ring's file can't be looked at.
@@ -77,14 +77,15 @@ pub(super) fn connect(path: &Path) -> Result<(Socket, Mappable), LiveError> {
 
 /// The ring's copy on a disk, which a device lends whose ring's header says that there is one.
 ///
-/// The description is this handle's own: an error of the disk is told to each description once, and not to another lane instead.
+/// The description is this handle's own: an error of the disk is told to each description once, and not to another lane
+/// instead.
 pub(super) fn copy(socket: &mut Socket) -> Result<Option<OwnedFd>, LiveError> {
     let lent = socket.mappable(region::RING_COPY)?;
     lent.map(|lent| reopen(&lent.file).map(|file| past_the_cache(file.into()))).transpose()
 }
 
-/// Has the copy written past the page cache where its file system takes single sectors so: a sync is left with the flush then, and seldom has an inode to write
-/// in front of it.
+/// Has the copy written past the page cache where its file system takes single sectors so: a sync is left with the
+/// flush then, and seldom has an inode to write in front of it.
 fn past_the_cache(file: OwnedFd) -> OwnedFd {
     if takes_direct(file.as_fd(), COPY_SECTOR as u32, CopyBuffer::ALIGN as u32)
         && let Ok(flags) = fcntl(&file, FcntlArg::F_GETFL)

@@ -108,7 +108,8 @@ pub enum LiveError {
         /// Where it was to come to.
         wanted: u64,
     },
-    /// The stream goes on elsewhere (a loss of power, a function that was set up anew): reattach, and see from which offset on.
+    /// The stream goes on elsewhere (a loss of power, a function that was set up anew): reattach, and see from which
+    /// offset on.
     Stale,
     /// The device marked the stream broken.
     Broken,
@@ -142,9 +143,9 @@ impl LiveError {
         move |errno| LiveError::System { what, errno }
     }
 
-    /// The error as a number of the system: EAGAIN ring full, ENOSPC untrimmed log, ENXIO bytes that are gone, ETIMEDOUT outcome unknown, EPIPE device
-    /// gone, EBUSY another client's, ESTALE the stream goes on elsewhere, EIO broken for good, ENOTSUP a level that nothing
-    /// offers, or what only the process that opened the log can do.
+    /// The error as a number of the system: EAGAIN ring full, ENOSPC untrimmed log, ENXIO bytes that are gone,
+    /// ETIMEDOUT outcome unknown, EPIPE device gone, EBUSY another client's, ESTALE the stream goes on elsewhere, EIO
+    /// broken for good, ENOTSUP a level that nothing offers, or what only the process that opened the log can do.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             LiveError::Full { .. } => Errno::EAGAIN,

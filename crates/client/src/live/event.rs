@@ -32,8 +32,9 @@ pub(super) struct Watcher {
 }
 
 impl Log {
-    /// An eventfd that becomes readable, and stays so, when everything before a stream offset is at a level, or never will be: then [`Log::wait`] tells
-    /// at once which. A thread of this process looks for all of them, about once a millisecond; who can wait in place gets there sooner.
+    /// An eventfd that becomes readable, and stays so, when everything before a stream offset is at a level, or never
+    /// will be: then [`Log::wait`] tells at once which. A thread of this process looks for all of them, about once a
+    /// millisecond; who can wait in place gets there sooner.
     ///
     /// # Errors
     /// `NotAvailable`; `System`: no more descriptors or threads.
@@ -56,7 +57,8 @@ impl Log {
         let mut watcher = match self.watcher.try_lock() {
             Ok(watcher) => watcher,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread is just here; in a child, it may be one that only the parent has. A thread more does no harm.
+            // Another thread is just here; in a child, it may be one that only the parent has. A thread more does no
+            // harm.
             Err(TryLockError::WouldBlock) => return start(self, waiting).map(drop),
         };
         let waiting = match watcher.as_ref().filter(|watcher| watcher.owner == me) {

@@ -1,7 +1,8 @@
 //! What is asked of a file amid a program's writes: its size, its names, or how it can be written, and nothing else.
 //!
-//! `fstat` tells the times as well. A system with fine-grained time stamps (Linux since 6.13) then gives the file's next change a stamp of its own, and all
-//! files whatever changes after it; each of them has its inode written anew by its next sync: another trip to the disk, in front of the flush.
+//! `fstat` tells the times as well. A system with fine-grained time stamps (Linux since 6.13) then gives the file's
+//! next change a stamp of its own, and all files whatever changes after it; each of them has its inode written anew by
+//! its next sync: another trip to the disk, in front of the flush.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -87,7 +88,8 @@ fn device_and_inode(about: &Statx) -> Which {
     (rustix::fs::makedev(about.stx_dev_major, about.stx_dev_minor), about.stx_ino)
 }
 
-/// Whether a file can be written past the page cache, in pieces of so many bytes, from memory that begins at a multiple of so many.
+/// Whether a file can be written past the page cache, in pieces of so many bytes, from memory that begins at a multiple
+/// of so many.
 pub(super) fn takes_direct(file: BorrowedFd<'_>, piece: u32, memory: u32) -> bool {
     let fits = |align: u32, of: u32| align != 0 && of.is_multiple_of(align);
     ask(file, StatxFlags::DIOALIGN)

@@ -10,9 +10,11 @@ use super::memory::WriteBack;
 /// How long bytes last that an operation has waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// In the ring: they survive the end of this process and of the device's; a loss of power only where the ring's memory does.
+    /// In the ring: they survive the end of this process and of the device's; a loss of power only where the ring's
+    /// memory does.
     Ring,
-    /// On the backing store, and synced: they survive a loss of power too, as far as the disk below keeps what it promises.
+    /// On the backing store, and synced: they survive a loss of power too, as far as the disk below keeps what it
+    /// promises.
     Destaged,
     /// In the rings of replicas. Not available yet.
     RemoteRing,
@@ -36,10 +38,11 @@ impl fmt::Display for Level {
 pub struct Options {
     /// The lane, 0 to 15.
     pub lane: u8,
-    /// What [`super::Log::x_fsync`] waits for. `None`: RING where the ring's memory survives a loss of power, and DESTAGED elsewhere: RING on memory that
-    /// survives none must be asked for.
+    /// What [`super::Log::x_fsync`] waits for. `None`: RING where the ring's memory survives a loss of power, and
+    /// DESTAGED elsewhere: RING on memory that survives none must be asked for.
     pub level: Option<Level>,
-    /// How stores get to memory. `None`: lines are written back where the ring's memory survives a loss of power, and not elsewhere.
+    /// How stores get to memory. `None`: lines are written back where the ring's memory survives a loss of power, and
+    /// not elsewhere.
     pub write_back: Option<WriteBack>,
     /// How long an append waits for a ring that is full.
     pub full: Duration,

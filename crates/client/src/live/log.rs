@@ -106,8 +106,8 @@ fn doorbell(socket: &mut Socket, lane: u8) -> Result<Option<OwnedFd>, LiveError>
 }
 
 impl Log {
-    /// Opens the log at `vfio-user:SOCKET`, and takes up its stream: what whoever wrote before had published is there, and whole records beyond it
-    /// are too; holes between them are sealed.
+    /// Opens the log at `vfio-user:SOCKET`, and takes up its stream: what whoever wrote before had published is there,
+    /// and whole records beyond it are too; holes between them are sealed.
     ///
     /// # Errors
     /// [`LiveError`]: foremost `Unreachable`, `NotMapped`, `Busy`, `NotAvailable`.
@@ -172,8 +172,8 @@ impl Log {
         Ok(log)
     }
 
-    /// What another process needs to write the same lane: descriptors to hand on, close-on-exec. Whoever has them, or mapped what they are of, has the
-    /// lane: the next [`Log::open`] of it is `Busy` until all have ended.
+    /// What another process needs to write the same lane: descriptors to hand on, close-on-exec. Whoever has them, or
+    /// mapped what they are of, has the lane: the next [`Log::open`] of it is `Busy` until all have ended.
     ///
     /// # Errors
     /// `System`: no more descriptors. `NotMapped`: the device has no doorbell.
@@ -191,10 +191,12 @@ impl Log {
         Ok(Shared { ring, doorbell, copy, lane: self.ring.lane(), generation: self.ring.generation })
     }
 
-    /// Writes a lane that another process has opened and shares, within one PID namespace. `options.lane` does not count.
+    /// Writes a lane that another process has opened and shares, within one PID namespace. `options.lane` does not
+    /// count.
     ///
     /// # Errors
-    /// `Stale`: the stream has gone on elsewhere since. `Ring`: the descriptor is none of a ring, or processes can't tell who has died. `NotAvailable`.
+    /// `Stale`: the stream has gone on elsewhere since. `Ring`: the descriptor is none of a ring, or processes can't
+    /// tell who has died. `NotAvailable`.
     pub fn join(shared: Shared, options: Options) -> Result<Log, LiveError> {
         Log::join_through(shared, options, &System)
     }
@@ -238,8 +240,9 @@ impl Log {
         self.ring.tail()
     }
 
-    /// Connects anew, after the device has gone or the stream was found stale, and returns where the stream goes on: all below is in the ring, or where
-    /// the device took it to. What was appended beyond is lost and may be appended again.
+    /// Connects anew, after the device has gone or the stream was found stale, and returns where the stream goes on:
+    /// all below is in the ring, or where the device took it to. What was appended beyond is lost and may be appended
+    /// again.
     ///
     /// # Errors
     /// As [`Log::open`]; `Busy` while other processes write a stream that is stale.
@@ -267,7 +270,8 @@ impl Log {
         Ok(recovered)
     }
 
-    /// As [`Log::reattach`], while other threads and processes use the handle. Only the same stream can be gone on with so.
+    /// As [`Log::reattach`], while other threads and processes use the handle. Only the same stream can be gone on with
+    /// so.
     ///
     /// # Errors
     /// `Stale`: it goes on elsewhere. Reattach, or close the handle and open another. `Joined`, `Gone`, `Unreachable`.
@@ -390,8 +394,9 @@ impl Log {
         Ok(Writer { claim: Claim { log: self, slot, owner } })
     }
 
-    /// Appends one record, whose payload is the parts one after another: header, payload, fill to the next multiple of 64. When this returns, the record is
-    /// whole; [`Log::wait`] tells when all before it are. For any thread of any process that has the log.
+    /// Appends one record, whose payload is the parts one after another: header, payload, fill to the next multiple of
+    /// 64. When this returns, the record is whole; [`Log::wait`] tells when all before it are. For any thread of any
+    /// process that has the log.
     ///
     /// # Errors
     /// `Full`, `Untrimmed`, `TooLarge`, `Writers`, `Stale`, `Broken`, `Gone`: nothing was written.
@@ -410,8 +415,8 @@ impl Log {
         self.write_raw(claim.slot, bytes)
     }
 
-    /// Reserves room for a record of so many bytes, which is filled piece by piece (`x_alloc`). Dropped before it is committed, it becomes a void record:
-    /// what others write behind it is not lost.
+    /// Reserves room for a record of so many bytes, which is filled piece by piece (`x_alloc`). Dropped before it is
+    /// committed, it becomes a void record: what others write behind it is not lost.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -419,8 +424,8 @@ impl Log {
         Begun::new(self.claim()?, bytes)
     }
 
-    /// Seals what writers have left that died, and lets the credit go on. Whoever waits does so by itself; a supervisor may do so when a child has
-    /// ended. Returns how many holes there were.
+    /// Seals what writers have left that died, and lets the credit go on. Whoever waits does so by itself; a supervisor
+    /// may do so when a child has ended. Returns how many holes there were.
     ///
     /// # Errors
     /// `Ring`: this process can't tell who has died.
@@ -445,7 +450,8 @@ impl Log {
         let _ = self.tell(RingLanePage::TAIL_OFFSET, self.ring.tail());
     }
 
-    /// Tells the device a word of the lane, if nobody else is just talking to it: whoever waits for what comes of it tells it again, and has a time of their own.
+    /// Tells the device a word of the lane, if nobody else is just talking to it: whoever waits for what comes of it
+    /// tells it again, and has a time of their own.
     fn tell(&self, offset: usize, word: u64) -> Result<(), LiveError> {
         if !self.is_home()? {
             self.ring_doorbell();
@@ -463,7 +469,8 @@ impl Log {
     /// The device looks at once, whoever is connected to it.
     fn ring_doorbell(&self) {
         if let Some(doorbell) = &self.doorbell {
-            // One that is full was rung already; that of a device that has gone is heard by nobody, and the next one looks by itself.
+            // One that is full was rung already; that of a device that has gone is heard by nobody, and the next one
+            // looks by itself.
             let _ = nix::unistd::write(doorbell, &1u64.to_ne_bytes());
         }
     }
@@ -490,8 +497,8 @@ impl Log {
         }
     }
 
-    /// Has the pages of what is reserved, and those behind, mapped into this process at once: a process that was forked has none of the ring's, and each
-    /// would cost it a fault.
+    /// Has the pages of what is reserved, and those behind, mapped into this process at once: a process that was forked
+    /// has none of the ring's, and each would cost it a fault.
     #[cold]
     fn map_in(&self, reserved: Reserved) {
         let begin = self.mapped.load(Ordering::Relaxed).max(reserved.from) / MAPPED_AT_ONCE * MAPPED_AT_ONCE;
@@ -571,7 +578,8 @@ impl Log {
         }
     }
 
-    /// Waits until all that was appended before, by anybody who has the lane, is at the handle's level. Returns where that ends.
+    /// Waits until all that was appended before, by anybody who has the lane, is at the handle's level. Returns where
+    /// that ends.
     ///
     /// # Errors
     /// As [`Log::wait`].
@@ -584,7 +592,8 @@ impl Log {
         Ok(end)
     }
 
-    /// Waits until everything before a stream offset is at a level, or the time is over: then it may be waited for again.
+    /// Waits until everything before a stream offset is at a level, or the time is over: then it may be waited for
+    /// again.
     ///
     /// # Errors
     /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; `NotAvailable` for replicas.
@@ -638,7 +647,8 @@ impl Log {
         self.wait_device(end, timeout)
     }
 
-    /// Waits until the device has everything before a stream offset, which is in the ring, on its backing store, and has synced it.
+    /// Waits until the device has everything before a stream offset, which is in the ring, on its backing store, and
+    /// has synced it.
     pub(super) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
         let start = Instant::now();
         // The device may have died with what it was told: it is told again now and then.
@@ -668,11 +678,12 @@ impl Log {
         }
     }
 
-    /// Reads the log from a stream offset on, until the buffer is full or the time is over: what is still in the ring from there, and what is not from
-    /// flash.
+    /// Reads the log from a stream offset on, until the buffer is full or the time is over: what is still in the ring
+    /// from there, and what is not from flash.
     ///
     /// # Errors
-    /// `Released`: the bytes were trimmed or overwritten; `NoMoreLog`: fewer came in time, and are in the buffer; `Gone`.
+    /// `Released`: the bytes were trimmed or overwritten; `NoMoreLog`: fewer came in time, and are in the buffer;
+    /// `Gone`.
     pub fn x_pread(&self, offset: u64, to: &mut [u8], timeout: Duration) -> Result<(), LiveError> {
         let start = Instant::now();
         let mut filled = 0;

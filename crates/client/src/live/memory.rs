@@ -26,7 +26,8 @@ pub enum WriteBack {
     Lines,
 }
 
-/// A shared mapping of part of a file. Offsets are bytes from its start; one that is not inside is a mistake of this crate (asserted).
+/// A shared mapping of part of a file. Offsets are bytes from its start; one that is not inside is a mistake of this
+/// crate (asserted).
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -82,15 +83,15 @@ fn line_writer() -> LineWriter {
     LineWriter::Unknown
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and stays until it is dropped. Nothing points into it but `base`; bytes are
-// copied by raw pointers, words are atomics.
+// SAFETY: the mapping belongs to the process, not to a thread, and stays until it is dropped. Nothing points into it
+// but `base`; bytes are copied by raw pointers, words are atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above: accesses from several threads are like those from the other process, which happen anyhow.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of `file` from `offset`, a multiple of the page size, so that huge pages of the file can be huge here. The file must be as long:
-    /// where it is truncated, an access ends the process.
+    /// Maps `len` bytes of `file` from `offset`, a multiple of the page size, so that huge pages of the file can be
+    /// huge here. The file must be as long: where it is truncated, an access ends the process.
     pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, len: u64, writable: bool) -> Result<Mapping, Errno> {
         let length = usize::try_from(len).ok().and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EINVAL)?;
@@ -116,7 +117,8 @@ impl Mapping {
     ) -> Result<Mapping, Errno> {
         let protection = if writable { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         let place = place_for_huge_pages(offset as usize, length);
-        // SAFETY: the kernel chooses an address where nothing is mapped, the one that is proposed or another, so that no memory of this process changes.
+        // SAFETY: the kernel chooses an address where nothing is mapped, the one that is proposed or another, so that
+        // no memory of this process changes.
         let base = unsafe { mmap(place, length, protection, flags, file, offset)? };
         cut::mapped(base.as_ptr().addr(), length.get());
         Ok(Mapping {
@@ -128,8 +130,8 @@ impl Mapping {
         })
     }
 
-    /// Has the file's pages here made huge ones, where it is of a file system in memory and there is room: each process that maps them then has one entry
-    /// for 512, and one fault. Whatever the system says, nothing else changes.
+    /// Has the file's pages here made huge ones, where it is of a file system in memory and there is room: each process
+    /// that maps them then has one entry for 512, and one fault. Whatever the system says, nothing else changes.
     pub(super) fn make_pages_huge(&self) {
         /// `madvise(2)`: Linux 6.1. Unlike other advice it does not ask how the file system was mounted.
         const MADV_COLLAPSE: nix::libc::c_int = 25;
@@ -152,7 +154,8 @@ impl Mapping {
         if !inside {
             self.outside(offset, len);
         }
-        // SAFETY: `offset` is at most `len`, which fits an isize (`new`), so this stays in the mapping or one behind it.
+        // SAFETY: `offset` is at most `len`, which fits an isize (`new`), so this stays in the mapping or one behind
+        // it.
         unsafe { self.base.as_ptr().add(offset as usize) }
     }
 
@@ -165,8 +168,8 @@ impl Mapping {
     #[inline]
     fn atomic(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "a word at {offset}");
-        // SAFETY: inside, aligned, since a mapping begins at a page, and there as long as `self`; every other access to it is atomic or by raw
-        // pointer.
+        // SAFETY: inside, aligned, since a mapping begins at a page, and there as long as `self`; every other access to
+        // it is atomic or by raw pointer.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
@@ -177,11 +180,13 @@ impl Mapping {
         self.atomic(offset)
     }
 
-    /// The words of its first page, line by line, which this process may change: they are checked once, and not each by itself.
+    /// The words of its first page, line by line, which this process may change: they are checked once, and not each by
+    /// itself.
     #[inline]
     pub(super) fn page(&self) -> &Page {
         assert!(self.writable && self.len >= size_of::<Page>(), "a page that is changed");
-        // SAFETY: inside, aligned, since a mapping begins at a page, and there as long as `self`; every other access to it is atomic or by raw pointer.
+        // SAFETY: inside, aligned, since a mapping begins at a page, and there as long as `self`; every other access to
+        // it is atomic or by raw pointer.
         unsafe { self.base.cast().as_ref() }
     }
 
@@ -200,8 +205,8 @@ impl Mapping {
         [words[0].load(Ordering::Acquire), words[1].load(Ordering::Acquire)]
     }
 
-    /// Sleeps while the low half of a word is this, until somebody wakes those who wait for it (FUTEX_WAKE of any process that has mapped the file), or the
-    /// time is over. Who is woken looks for themselves.
+    /// Sleeps while the low half of a word is this, until somebody wakes those who wait for it (FUTEX_WAKE of any
+    /// process that has mapped the file), or the time is over. Who is woken looks for themselves.
     ///
     /// # Errors
     /// What the system says when it could not even wait.
@@ -225,7 +230,8 @@ impl Mapping {
     /// Wakes whoever waits for a word, in any process that has mapped the file.
     pub(super) fn wake(&self, offset: u64) {
         let word: *const AtomicU64 = self.atomic(offset);
-        // SAFETY: an address of the mapping, which the kernel takes as the name of a place and neither reads nor writes.
+        // SAFETY: an address of the mapping, which the kernel takes as the name of a place and neither reads nor
+        // writes.
         let _ = unsafe { nix::libc::syscall(nix::libc::SYS_futex, word, nix::libc::FUTEX_WAKE, i32::MAX) };
     }
 
@@ -270,8 +276,9 @@ impl Mapping {
         self.write(offset, &header.to_bytes());
     }
 
-    /// Stores a whole record, to the end of its last line: by the caches, or past them. `header` makes the header of the payload's checksum. `None`: this
-    /// processor, or a payload as short as this, has no such way. Asserts that the record begins at a line.
+    /// Stores a whole record, to the end of its last line: by the caches, or past them. `header` makes the header of
+    /// the payload's checksum. `None`: this processor, or a payload as short as this, has no such way. Asserts that the
+    /// record begins at a line.
     #[inline]
     pub(super) fn write_record(
         &self,
@@ -285,8 +292,8 @@ impl Mapping {
             assert!(self.writable && offset.is_multiple_of(LINE as u64), "a record begins at a line that is changed");
             let to = self.at(offset, RecordHeader::span(payload.len() as u64) as usize);
             let header = |checksum| header(checksum).before_checksum();
-            // SAFETY: the processor has what it takes; `at` has checked all lines of the record, which begins at a line since the mapping begins at a page;
-            // otherwise as `write`.
+            // SAFETY: the processor has what it takes; `at` has checked all lines of the record, which begins at a line
+            // since the mapping begins at a page; otherwise as `write`.
             unsafe {
                 if past {
                     stores::store_past(to, payload, header);
@@ -320,8 +327,8 @@ impl Mapping {
             let to = self.at(offset, from.len());
             for (n, line) in lines.iter().enumerate() {
                 for part in 0..LINE / 16 {
-                    // SAFETY: the load is of 16 bytes of `line`, the store inside of what `at` has checked, at a multiple of 16, and the mapping is
-                    // writable; both are part of SSE2, which x86-64 has.
+                    // SAFETY: the load is of 16 bytes of `line`, the store inside of what `at` has checked, at a
+                    // multiple of 16, and the mapping is writable; both are part of SSE2, which x86-64 has.
                     unsafe {
                         let value = _mm_loadu_si128(line.as_ptr().cast::<__m128i>().add(part));
                         _mm_stream_si128(to.cast::<__m128i>().add(n * (LINE / 16) + part), value);
@@ -344,7 +351,8 @@ impl Mapping {
             let begin = self.at(offset, len as usize);
             let mut at = 0;
             while at < len as usize {
-                // SAFETY: a hint that changes nothing and faults nowhere; where PREFETCHW is not known it does nothing (AMD64 manual, volume 3).
+                // SAFETY: a hint that changes nothing and faults nowhere; where PREFETCHW is not known it does nothing
+                // (AMD64 manual, volume 3).
                 unsafe {
                     std::arch::asm!("prefetchw [{0}]", in(reg) begin.wrapping_add(at), options(nostack, preserves_flags, readonly))
                 };
@@ -364,7 +372,8 @@ impl Mapping {
             let mut at = offset & !63;
             while at < offset + len {
                 let line = self.at(at, 1);
-                // SAFETY: all three instructions take any address that can be read, change no memory, and are only used where CPUID has them.
+                // SAFETY: all three instructions take any address that can be read, change no memory, and are only used
+                // where CPUID has them.
                 unsafe {
                     match self.line_writer {
                         LineWriter::Clwb => {
@@ -383,8 +392,8 @@ impl Mapping {
     }
 }
 
-/// An address where as many bytes are free, as far into a huge page as the offset is. Until something is mapped there it is a proposal. `None`: what is to be
-/// mapped is less than a huge page.
+/// An address where as many bytes are free, as far into a huge page as the offset is. Until something is mapped there
+/// it is a proposal. `None`: what is to be mapped is less than a huge page.
 fn place_for_huge_pages(offset: usize, length: NonZeroUsize) -> Option<NonZeroUsize> {
     if length.get() < HUGE_PAGE {
         return None;
@@ -408,7 +417,8 @@ impl Drop for Mapping {
     }
 }
 
-/// A word of this process that is zero again in every process that it forks, however that is done. `None`: the system has no such memory.
+/// A word of this process that is zero again in every process that it forks, however that is done. `None`: the system
+/// has no such memory.
 pub(super) fn zeroed_by_fork() -> Option<&'static AtomicU64> {
     static WORD: OnceLock<Option<usize>> = OnceLock::new();
     let at = WORD.get_or_init(|| {

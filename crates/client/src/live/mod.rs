@@ -11,11 +11,12 @@
 //! # Ok::<(), tidewater_client::live::LiveError>(())
 //! ```
 //!
-//! The device serves rings with `tidewater serve --ring FILE`. A lane is one handle's at a time; its threads write without a lock, by [`Log::append`] or
-//! with a [`Writer`] each. Other processes write too, on both sides of a fork, or after [`Log::share`] and [`Log::join`]; one that dies amid a record
-//! keeps nobody: whoever waits finds it dead and seals what it left. The connection is that of the process that opened the log: in others, reads of what
-//! only flash has, trims and the device's status are [`LiveError::Joined`]. A ring's file that is truncated under a
-//! handle ends its process (SIGBUS), unless that has called [`survive_cut_rings`]: then it is an error.
+//! The device serves rings with `tidewater serve --ring FILE`. A lane is one handle's at a time; its threads write
+//! without a lock, by [`Log::append`] or with a [`Writer`] each. Other processes write too, on both sides of a fork, or
+//! after [`Log::share`] and [`Log::join`]; one that dies amid a record keeps nobody: whoever waits finds it dead and
+//! seals what it left. The connection is that of the process that opened the log: in others, reads of what only flash
+//! has, trims and the device's status are [`LiveError::Joined`]. A ring's file that is truncated under a handle ends
+//! its process (SIGBUS), unless that has called [`survive_cut_rings`]: then it is an error.
 
 #[cfg(target_endian = "big")]
 compile_error!("the words of a mapped ring are little-endian");

@@ -1,5 +1,5 @@
-//! The commands that a log needs (NVM Express Base Specification, revision 1.4): trim and status by the admin queue, reads of what is on flash by
-//! one I/O queue. One command at a time; whoever appends never comes here.
+//! The commands that a log needs (NVM Express Base Specification, revision 1.4): trim and status by the admin queue,
+//! reads of what is on flash by one I/O queue. One command at a time; whoever appends never comes here.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -140,7 +140,8 @@ impl Nvme {
             let sqe = Sqe::from_dwords([0; 16]).with_dword(0, opcode).with_dword(10, size).with_dword(11, cdw11);
             sqe.with_dword(6, (BUS + at) as u32).with_dword(7, ((BUS + at) >> 32) as u32)
         };
-        // Set Features, Number of Queues (5.21.1.7); Create I/O Completion Queue (5.3), Submission Queue (5.4): contiguous.
+        // Set Features, Number of Queues (5.21.1.7); Create I/O Completion Queue (5.3), Submission Queue (5.4):
+        // contiguous.
         let queues = Sqe::from_dwords([0; 16]).with_dword(0, 0x09).with_dword(10, 0x07);
         self.run(0, queues, "Set Features", TIME)?;
         self.run(0, make(0x05, cq, 1), "Create I/O Completion Queue", TIME)?;
@@ -154,8 +155,8 @@ impl Nvme {
     }
 
     #[cfg(feature = "hardware")]
-    /// Runs any command of the admin queue (0) or of the I/O queue (1), whatever its status, and moves its data, which way its opcode tells: at most
-    /// [`DATA_MAX`] bytes.
+    /// Runs any command of the admin queue (0) or of the I/O queue (1), whatever its status, and moves its data, which
+    /// way its opcode tells: at most [`DATA_MAX`] bytes.
     pub(crate) fn command(&mut self, queue: u16, sqe: Sqe, data: &mut [u8]) -> Result<Cqe, LiveError> {
         let len = data.len() as u64;
         assert!(len <= DATA_MAX, "{len} bytes do not fit");
@@ -310,7 +311,8 @@ impl Nvme {
         self.run(0, command.emit(0), "Trim Log", TIME).map(drop)
     }
 
-    /// Read Log: bytes on flash from a stream offset on, at most what fits; waits for the first of them. Returns where they begin.
+    /// Read Log: bytes on flash from a stream offset on, at most what fits; waits for the first of them. Returns where
+    /// they begin.
     pub(super) fn read_log(
         &mut self,
         lane: u8,

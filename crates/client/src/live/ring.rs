@@ -50,7 +50,8 @@ pub struct Recovered {
 /// A mapped ring, locked for this handle and those that share it.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// Its own description of the file: the lock is the handle's, and ends with the last process that has the descriptor or the mappings.
+    /// Its own description of the file: the lock is the handle's, and ends with the last process that has the
+    /// descriptor or the mappings.
     file: File,
     identity: (u64, u64),
     header: RingHeader,
@@ -75,8 +76,9 @@ fn identity(file: &File) -> Result<(u64, u64, u64), LiveError> {
 
 /// Another description of the file that came with the socket: its locks are not the device's.
 ///
-/// It is opened with this process's rights, which may be more than the device's: what the device itself can't write it can't lend, or a descriptor that is a
-/// path alone (O_PATH, for which nobody asks for rights) would have any file of this process's written.
+/// It is opened with this process's rights, which may be more than the device's: what the device itself can't write it
+/// can't lend, or a descriptor that is a path alone (O_PATH, for which nobody asks for rights) would have any file of
+/// this process's written.
 pub(super) fn reopen(lent: &OwnedFd) -> Result<File, LiveError> {
     let flags = fcntl(lent, FcntlArg::F_GETFL).map_err(LiveError::system("look at what the device lends"))?;
     let is_lendable = flags & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDWR;
@@ -379,8 +381,8 @@ impl Ring {
         owners.any(|of| of != 0 && of != me && !owner::is_dead(of))
     }
 
-    /// Seals what dead writers have left: a record that is whole stays, everything else becomes void. How many holes there were. Bytes are written
-    /// back as `settle` does it.
+    /// Seals what dead writers have left: a record that is whole stays, everything else becomes void. How many holes
+    /// there were. Bytes are written back as `settle` does it.
     pub(super) fn seal(&self, me: u64, settle: impl Fn(Reserved)) -> usize {
         let writers = self.writers();
         let mut sealed = 0;
@@ -471,8 +473,8 @@ impl Ring {
         bytes
     }
 
-    /// What the writer before left beyond its tail: whole records count, holes between them become void, and what follows is cut off. Nobody was
-    /// told of any of it.
+    /// What the writer before left beyond its tail: whole records count, holes between them become void, and what
+    /// follows is cut off. Nobody was told of any of it.
     fn recover(&self, taken: u64, recovered: &mut Recovered) -> Result<u64, LiveError> {
         let limit = (taken + self.size()).min(OFFSET_END);
         let (tail, reserve) = (self.tail(), self.reserved());
@@ -555,7 +557,8 @@ impl Ring {
         self.data.write_header(self.parts(header.lsn, RecordHeader::SIZE).0, header);
     }
 
-    /// Stores a whole record, to the end of its last line: by the caches, or past them. `None`: there is no such way for this one, and nothing is stored.
+    /// Stores a whole record, to the end of its last line: by the caches, or past them. `None`: there is no such way
+    /// for this one, and nothing is stored.
     #[inline]
     pub(super) fn write_record(
         &self,
@@ -604,16 +607,17 @@ impl Ring {
         self.data.fetch_ahead(at, first as u64);
     }
 
-    /// Loads from the ring's pages under a range of the stream, at each step and at the end. The system maps those around a page that is loaded from as well
-    /// (all of a huge page, or the 64 KiB that it lies in, where `fault_around_bytes` is as it comes), and around one that is stored to none.
+    /// Loads from the ring's pages under a range of the stream, at each step and at the end. The system maps those
+    /// around a page that is loaded from as well (all of a huge page, or the 64 KiB that it lies in, where
+    /// `fault_around_bytes` is as it comes), and around one that is stored to none.
     pub(super) fn touch(&self, begin: u64, end: u64, step: u64) {
         for at in (begin..end).step_by(step as usize).chain([end - 8]) {
             std::hint::black_box(self.data.load(self.parts(at, 8).0));
         }
     }
 
-    /// Has the processor look up the address of the page that as many bytes will go on to as went before `end`, if it is another than theirs. Stores past
-    /// the caches wait for that, and here it happens while a fence waits anyhow.
+    /// Has the processor look up the address of the page that as many bytes will go on to as went before `end`, if it
+    /// is another than theirs. Stores past the caches wait for that, and here it happens while a fence waits anyhow.
     #[inline]
     pub(super) fn reach_ahead(&self, end: u64, bytes: u64) {
         let next = end + bytes - 1;
@@ -640,7 +644,8 @@ mod tests {
     const RING: u64 = 4096;
     const GENERATION: u64 = 1;
 
-    /// A ring of one lane, of which the device has taken everything up to here, and which is a client's that has written as far.
+    /// A ring of one lane, of which the device has taken everything up to here, and which is a client's that has
+    /// written as far.
     fn ring(taken: u64) -> File {
         let file = tempfile::tempfile().expect("a file");
         let header = RingHeader {

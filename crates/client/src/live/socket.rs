@@ -20,8 +20,8 @@ use tidewater_wire::vfio_user::{
 
 use super::error::LiveError;
 
-/// How long a device may take for a reply, and for a command: what Linux gives an NVMe drive (`nvme_core.io_timeout`). A machine that is busy, and a disk that
-/// stalls, are no device that has gone: that closes the connection.
+/// How long a device may take for a reply, and for a command: what Linux gives an NVMe drive (`nvme_core.io_timeout`).
+/// A machine that is busy, and a disk that stalls, are no device that has gone: that closes the connection.
 pub(super) const REPLY_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
 /// How long it may take until it tells its version: what listens at the path may be no device.
 const GREETING_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
@@ -190,7 +190,8 @@ impl Socket {
         self.ask(command::REGION_WRITE, &[&access.to_bytes(), from], None).map(drop)
     }
 
-    /// Writes bytes of a region and asks for no reply, as a bus posts writes: a later read of the function is behind it, and tells when it has gone.
+    /// Writes bytes of a region and asks for no reply, as a bus posts writes: a later read of the function is behind
+    /// it, and tells when it has gone.
     pub(crate) fn post(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), LiveError> {
         let access = RegionAccess { offset, region, count: from.len() as u32 };
         self.id = self.id.wrapping_add(1);
@@ -207,7 +208,8 @@ impl Socket {
         self.ask(command::DMA_MAP, &[&map.to_bytes()], Some(file)).map(drop)
     }
 
-    /// As [`Socket::post`] of what is told again anyway: left out while a device that does not read has its socket full, since nobody has to wait for that.
+    /// As [`Socket::post`] of what is told again anyway: left out while a device that does not read has its socket
+    /// full, since nobody has to wait for that.
     pub(super) fn tell(&mut self, region: u32, offset: u64, from: &[u8]) -> Result<(), LiveError> {
         match self.poll(PollFlags::POLLOUT) {
             PollFlags::POLLOUT => self.post(region, offset, from),

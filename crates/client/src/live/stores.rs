@@ -1,8 +1,9 @@
 //! Stores of records by what the processor has for it: bytes are copied and their CRC-32C is computed in one go.
 //!
-//! A CRC of one chain takes three cycles for 8 bytes. Three chains over three parts of the bytes take one, and are put together by
-//! a carry-less multiplication each (V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011; P. Cawley,
-//! "Faster CRC32-C on x86"). While they are computed, the same bytes are on their way into the ring.
+//! A CRC of one chain takes three cycles for 8 bytes. Three chains over three parts of the bytes take one, and are put
+//! together by a carry-less multiplication each (V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using
+//! CRC32 Instruction", Intel 2011; P. Cawley, "Faster CRC32-C on x86"). While they are computed, the same bytes are on
+//! their way into the ring.
 #![allow(unsafe_code)]
 // Other processors have what `memory` does without it.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
@@ -16,8 +17,9 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// Words of 8 bytes in a chain at most: three of them are as good as 4 KiB.
 const CHAIN_MAX: usize = 170;
 
-/// For `n` words that follow a CRC: what to multiply it with, so that the CRC instruction makes of the product what the CRC is behind these words. It is
-/// x^(64 n - 33): the instruction multiplies by x^32, and the product of two values that are written backwards is one bit short.
+/// For `n` words that follow a CRC: what to multiply it with, so that the CRC instruction makes of the product what the
+/// CRC is behind these words. It is x^(64 n - 33): the instruction multiplies by x^32, and the product of two values
+/// that are written backwards is one bit short.
 static BEHIND: [u32; 2 * CHAIN_MAX + 2] = {
     let mut powers = [1; 2 * CHAIN_MAX + 2];
     let mut n = 1;
@@ -263,7 +265,8 @@ mod x86_64 {
         unsafe { !summed::<{ how::CACHED }>(bytes.as_ptr(), bytes.len(), !before, nothing) }
     }
 
-    /// Copies bytes by the caches. Returns the CRC-32C of those that follow others, whose CRC-32C is `before` (0 for none).
+    /// Copies bytes by the caches. Returns the CRC-32C of those that follow others, whose CRC-32C is `before` (0 for
+    /// none).
     ///
     /// # Safety
     /// The processor has SSE4.2 and PCLMULQDQ. As many bytes may be stored at `to`, and `bytes` are not there.
@@ -295,8 +298,8 @@ mod x86_64 {
         unsafe { to.cast::<[u64; 5]>().write_unaligned(words) };
     }
 
-    /// Stores a record by the caches: header, payload, and zeroes to the end of a line of 64 bytes. `header` makes what lies before the header's own checksum
-    /// of that of the payload.
+    /// Stores a record by the caches: header, payload, and zeroes to the end of a line of 64 bytes. `header` makes what
+    /// lies before the header's own checksum of that of the payload.
     ///
     /// # Safety
     /// The processor has SSE4.2 and PCLMULQDQ. All lines may be stored at `to`, and `payload` is not there.
@@ -316,17 +319,19 @@ mod x86_64 {
         }
     }
 
-    /// Stores a record past the caches: header, payload of 24 bytes or more, and zeroes to the end of a line of 64 bytes. `header` makes what lies before
-    /// the header's own checksum of that of the payload.
+    /// Stores a record past the caches: header, payload of 24 bytes or more, and zeroes to the end of a line of 64
+    /// bytes. `header` makes what lies before the header's own checksum of that of the payload.
     ///
     /// # Safety
-    /// The processor has SSE4.2 and PCLMULQDQ. All lines may be stored at `to`, a multiple of 64, and `payload` is not there, and is 24 bytes or more.
+    /// The processor has SSE4.2 and PCLMULQDQ. All lines may be stored at `to`, a multiple of 64, and `payload` is not
+    /// there, and is 24 bytes or more.
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     #[inline]
     pub(in super::super) unsafe fn store_past(to: *mut u8, payload: &[u8], header: impl FnOnce(u32) -> [u64; 4]) {
         const PAST: u8 = how::PAST;
         let (from, len) = (payload.as_ptr(), payload.len());
-        // SAFETY: offsets are below `len`, of which there are 24 or more; stores end with the line in which the payload does.
+        // SAFETY: offsets are below `len`, of which there are 24 or more; stores end with the line in which the payload
+        // does.
         unsafe {
             // Of the last line, what the payload fills, and zeroes.
             let whole = (len - FIRST) / 64 * 64;

@@ -5,8 +5,8 @@ use std::thread::{Builder, JoinHandle};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-/// Starts a thread that takes no signals. They are the program's: it may wait for one that it has blocked in all threads that it knows of (sigwait(3), signalfd(2)), and this
-/// one would end it.
+/// Starts a thread that takes no signals. They are the program's: it may wait for one that it has blocked in all
+/// threads that it knows of (sigwait(3), signalfd(2)), and this one would end it.
 ///
 /// # Errors
 /// What the system says.

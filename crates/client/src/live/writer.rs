@@ -15,7 +15,8 @@ use crate::writers::Reserved;
 /// Bytes that are fetched for the next record, at most: as many lines as processors have under way at once.
 const FETCH_AHEAD_MAX: u64 = 4096;
 
-/// Payloads in pieces of so many bytes at most are put together first: copying them once more costs less than storing them piece by piece.
+/// Payloads in pieces of so many bytes at most are put together first: copying them once more costs less than storing
+/// them piece by piece.
 const GATHERED_MAX: usize = 1024;
 
 /// A slot of this process, given back when this is dropped.
@@ -149,8 +150,8 @@ impl Log {
         gap > 0
     }
 
-    /// Stores bytes so that a fence makes them outlive a loss of power: whole lines past the caches, what shares its line with others by the caches, and
-    /// begins to write it back.
+    /// Stores bytes so that a fence makes them outlive a loss of power: whole lines past the caches, what shares its
+    /// line with others by the caches, and begins to write it back.
     fn store_past(&self, offset: u64, bytes: &[u8]) {
         let line = LINE as u64;
         let to_line = (offset.next_multiple_of(line) - offset).min(bytes.len() as u64) as usize;
@@ -286,7 +287,8 @@ impl<'l> Writer<'l> {
     }
 }
 
-/// A record that is being filled. It has a slot of its own, and belongs to the process that began it: in a child of it, nothing of it is stored.
+/// A record that is being filled. It has a slot of its own, and belongs to the process that began it: in a child of it,
+/// nothing of it is stored.
 #[derive(Debug)]
 pub struct Begun<'l> {
     claim: Claim<'l>,

@@ -309,8 +309,8 @@ impl<M: Medium> Device<M> {
         self.wait_turn(slot, Step::Write);
     }
 
-    /// Reads the pages that a command writes in part: its first, its last. True: they are at hand. False: it comes back when
-    /// they are, or has ended.
+    /// Reads the pages that a command writes in part: its first, its last. True: they are at hand. False: it comes back
+    /// when they are, or has ended.
     #[inline(never)]
     fn read_parts(&mut self, slot: u16, head: bool, tail: bool) -> bool {
         let &Work { next, end, .. } = &self.work[slot as usize];
@@ -463,7 +463,8 @@ impl<M: Medium> Device<M> {
             self.tell_taken(slot, lpn, previous);
             self.work[slot as usize].next += 1;
         }
-        // Without a volatile buffer in front, what has completed is durable, deallocations too; where one survives, these do as well.
+        // Without a volatile buffer in front, what has completed is durable, deallocations too; where one survives,
+        // these do as well.
         if fua && !self.buffer_survives || !self.write_buffer.is_enabled() {
             self.work[slot as usize].mark = self.ftl.begin_flush(self.now, &mut self.events);
             self.work[slot as usize].step = Step::Durable;
@@ -513,8 +514,9 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// A flush empties the write buffer, then waits for what is on its way to flash. Writes that come later wait behind it until
-    /// the buffer is empty. Where the buffer survives a power loss, so do rows on their way and deallocations that are not logged.
+    /// A flush empties the write buffer, then waits for what is on its way to flash. Writes that come later wait behind
+    /// it until the buffer is empty. Where the buffer survives a power loss, so do rows on their way and deallocations
+    /// that are not logged.
     fn drain(&mut self, slot: u16) -> bool {
         if self.buffer_survives {
             self.ftl.log_deallocations(self.now, &mut self.events);

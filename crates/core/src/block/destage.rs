@@ -1,5 +1,5 @@
-//! The way from the write buffer to flash: what leaves is chosen by the policy, completed by what goes along, and written
-//! as flash takes it.
+//! The way from the write buffer to flash: what leaves is chosen by the policy, completed by what goes along, and
+//! written as flash takes it.
 
 use crate::buffer::Part;
 use crate::content::PAST;
@@ -9,8 +9,8 @@ use crate::owner::Owner;
 use tidewater_nand::Medium;
 
 impl<M: Medium> Device<M> {
-    /// Moves pages from the write buffer towards flash. False: nothing has moved, because flash can't take any now or has
-    /// not yet given what goes along.
+    /// Moves pages from the write buffer towards flash. False: nothing has moved, because flash can't take any now or
+    /// has not yet given what goes along.
     #[inline(always)]
     pub(crate) fn destage(&mut self) -> bool {
         // Flash is asked after each of its operations, and most of the time it can't.
@@ -25,8 +25,8 @@ impl<M: Medium> Device<M> {
         if self.padding_reads > 0 {
             return false;
         }
-        // All entries are asked for before the first is needed: their latencies overlap. Under a policy with an outlook most were
-        // asked for when the row before this one left.
+        // All entries are asked for before the first is needed: their latencies overlap. Under a policy with an outlook
+        // most were asked for when the row before this one left.
         self.write_buffer.leaving().iter().for_each(|page| self.ftl.prefetch(page.lpn));
         self.write_buffer.leaving().iter().for_each(|page| self.ftl.prefetch_overwritten(page.lpn));
         self.write_buffer.outlook(self.write_buffer.leaving().len(), &mut |lpn| self.ftl.prefetch(lpn));
@@ -71,7 +71,8 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// Finds the clean pages that leave beside dirty ones: those that flash does not have are left out, and padding is read.
+    /// Finds the clean pages that leave beside dirty ones: those that flash does not have are left out, and padding is
+    /// read.
     #[inline(never)]
     fn complete_leaving(&mut self) {
         if self.options.premap {
@@ -136,8 +137,8 @@ impl<M: Medium> Device<M> {
         while self.wants_to_destage() && self.destage() {}
     }
 
-    /// Pages that were read from flash or found in the read cache, and now go to the host, are kept in case they are read
-    /// again.
+    /// Pages that were read from flash or found in the read cache, and now go to the host, are kept in case they are
+    /// read again.
     pub(crate) fn keep_pages(&mut self, first: u32, end: u32) {
         if self.read_cache.is_enabled() {
             let mut filled = 0u64;

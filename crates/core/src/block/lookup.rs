@@ -1,5 +1,6 @@
-//! What a command does before it reads flash: it finds the map entries of its pages. Where the whole map is at hand that
-//! takes no time and this file is not used; else each entry costs an access to the mapping cache's memory, or a flash read.
+//! What a command does before it reads flash: it finds the map entries of its pages. Where the whole map is at hand
+//! that takes no time and this file is not used; else each entry costs an access to the mapping cache's memory, or a
+//! flash read.
 
 use super::{Action, Step};
 use crate::device::Device;
@@ -8,8 +9,8 @@ use crate::ftl::{ENTRY_BYTES, LookUp};
 use tidewater_nand::Medium;
 
 impl<M: Medium> Device<M> {
-    /// Looks for the map entries of the pages that a command reads from flash, unless it has them: then, and where the whole
-    /// map is at hand, it says false, as when it needs none; else the command goes on when they are at hand.
+    /// Looks for the map entries of the pages that a command reads from flash, unless it has them: then, and where the
+    /// whole map is at hand, it says false, as when it needs none; else the command goes on when they are at hand.
     #[inline]
     pub(crate) fn translate(&mut self, slot: u16, lpns: impl Iterator<Item = u32>) -> bool {
         if !self.translates || self.work[slot as usize].step == Step::Translate {

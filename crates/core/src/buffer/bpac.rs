@@ -1,18 +1,19 @@
-//! `bpac`: pages that are written again in a list of pages, the others in clusters by block, with a border between the two that
-//! follows the workload (Wu, Eckart and He, *BPAC: an adaptive write buffer management scheme for flash-based solid state
-//! drives*, MSST 2010).
+//! `bpac`: pages that are written again in a list of pages, the others in clusters by block, with a border between the
+//! two that follows the workload (Wu, Eckart and He, *BPAC: an adaptive write buffer management scheme for flash-based
+//! solid state drives*, MSST 2010).
 
 use super::policy::{Policy, Run, Setting, Victim};
 use super::structure::{Blocks, Heap, List, Place};
 use std::cmp::Reverse;
 
-/// A page list for temporal locality and a block list of clusters for spatial locality. What is written first is in the page
-/// list; its least recent page moves to the cluster of its block when the list is longer than its share. A page of a cluster
-/// that is written again moves back. The cluster that has the most pages leaves; of equals, the one with the lowest number.
+/// A page list for temporal locality and a block list of clusters for spatial locality. What is written first is in the
+/// page list; its least recent page moves to the cluster of its block when the list is longer than its share. A page of
+/// a cluster that is written again moves back. The cluster that has the most pages leaves; of equals, the one with the
+/// lowest number.
 ///
-/// The share of the page list grows by a page when a cluster's page is written again (it was moved too early), and shrinks by a
-/// page when a write moves a page to a cluster that there is already (its block is one of spatial locality). O(log n) for a
-/// page.
+/// The share of the page list grows by a page when a cluster's page is written again (it was moved too early), and
+/// shrinks by a page when a write moves a page to a cluster that there is already (its block is one of spatial
+/// locality). O(log n) for a page.
 #[derive(Clone, Debug)]
 pub struct Bpac {
     /// All pages by block, those of the page list aside.

@@ -1,11 +1,11 @@
-//! `bplru`: blocks leave in the order of their last write, padded to whole blocks (Kim and Ahn, *BPLRU: a buffer management
-//! scheme for improving random writes in flash storage*, FAST 2008).
+//! `bplru`: blocks leave in the order of their last write, padded to whole blocks (Kim and Ahn, *BPLRU: a buffer
+//! management scheme for improving random writes in flash storage*, FAST 2008).
 
 use super::policy::{Part, Policy, Run, Setting, Victim};
 use super::structure::{Blocks, List};
 
-/// Block-level LRU with page padding and LRU compensation. O(1) for a page and the tree's O(log n); padding costs as many
-/// steps as a block has pages.
+/// Block-level LRU with page padding and LRU compensation. O(1) for a page and the tree's O(log n); padding costs as
+/// many steps as a block has pages.
 #[derive(Clone, Debug)]
 pub struct Bplru {
     blocks: Blocks,

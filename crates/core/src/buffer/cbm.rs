@@ -1,5 +1,5 @@
-//! `cbm`: a page region and a block region, which write and read cache together fill and empty (Wei, Chen and Yang, *CBM: a
-//! cooperative buffer management for SSD*, MSST 2014).
+//! `cbm`: a page region and a block region, which write and read cache together fill and empty (Wei, Chen and Yang,
+//! *CBM: a cooperative buffer management for SSD*, MSST 2014).
 
 mod threshold;
 
@@ -8,13 +8,14 @@ use super::structure::{Blocks, Heap, List, Place};
 use threshold::Threshold;
 
 /// The page region holds blocks that were written at random, its pages in LRU order; the block region holds blocks that
-/// were written sequentially, in the order of the *block popularity list*. A block is in one of them, with all its dirty
-/// pages.
+/// were written sequentially, in the order of the *block popularity list*. A block is in one of them, with all its
+/// dirty pages.
 ///
-/// - A new block goes to the page region. It migrates to the block region when its dirty pages reach the threshold, or when
-///   it is written sequentially: by a run of at least `cbm_sequential` bytes, in one command or in commands that follow
-///   each other.
-/// - A write makes its block more popular by one, but a page that follows the page before it, in the same block, does not.
+/// - A new block goes to the page region. It migrates to the block region when its dirty pages reach the threshold, or
+///   when it is written sequentially: by a run of at least `cbm_sequential` bytes, in one command or in commands that
+///   follow each other.
+/// - A write makes its block more popular by one, but a page that follows the page before it, in the same block, does
+///   not.
 /// - The least popular block of the block region leaves; of equals, the one that has the most dirty pages,
 ///   then the one with the lowest number. When the block
 ///   region is empty, the least recently written page of the page region leaves with its block's other pages.
@@ -37,7 +38,8 @@ pub struct Cbm {
     run: u32,
 }
 
-/// The block popularity list: the least popular first, then the most dirty pages. The mark of a block is its popularity.
+/// The block popularity list: the least popular first, then the most dirty pages. The mark of a block is its
+/// popularity.
 fn key<'a>(blocks: &'a Blocks) -> impl Fn(u32) -> Place<'a, u32> {
     |number| {
         let key = u32::from(blocks.mark(number)) << 16 | (u32::from(u16::MAX) - blocks.count(number));

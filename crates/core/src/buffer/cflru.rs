@@ -1,5 +1,5 @@
-//! `cflru`: one list of clean and dirty pages, from whose old end clean pages leave first (Park et al., *CFLRU: a replacement
-//! algorithm for flash memory*, CASES 2006).
+//! `cflru`: one list of clean and dirty pages, from whose old end clean pages leave first (Park et al., *CFLRU: a
+//! replacement algorithm for flash memory*, CASES 2006).
 
 use super::policy::{Policy, Run, Setting, Victim};
 use super::structure::{List, Pages};
@@ -11,8 +11,8 @@ struct State {
     old: bool,
 }
 
-/// LRU in two regions: the working region, and the oldest pages, the clean-first region (the *window*). Clean pages of the
-/// window leave before all others; dirty pages leave least recent first. O(1) for a page.
+/// LRU in two regions: the working region, and the oldest pages, the clean-first region (the *window*). Clean pages of
+/// the window leave before all others; dirty pages leave least recent first. O(1) for a page.
 #[derive(Clone, Debug)]
 pub struct Cflru {
     pages: Pages,

@@ -1,5 +1,5 @@
-//! What every policy must keep to, whatever its order: no dirty page is lost, capacity is kept, a flush empties, and a read
-//! finds the newest write. And a frame in which a policy's order is held against a naive model of it.
+//! What every policy must keep to, whatever its order: no dirty page is lost, capacity is kept, a flush empties, and a
+//! read finds the newest write. And a frame in which a policy's order is held against a naive model of it.
 
 use super::{Buffer, POLICIES, Part, Policy, Run, Setting, Victim};
 use crate::profile::Profile;
@@ -261,8 +261,8 @@ fn what_survived_a_power_loss_goes_back_even_into_a_smaller_buffer() {
     }
 }
 
-/// The same operations leave the same pages, and so does a copy of the buffer; also when it is read from in between, unless
-/// it holds what was read.
+/// The same operations leave the same pages, and so does a copy of the buffer; also when it is read from in between,
+/// unless it holds what was read.
 #[test]
 fn a_copy_goes_on_as_the_original() {
     for &name in POLICIES.iter().filter(|&&name| name != "none") {

@@ -1,12 +1,12 @@
-//! `fab`: the block that has the most pages leaves first, whole (Jo et al., *FAB: flash-aware buffer management policy for
-//! portable media players*, 2006).
+//! `fab`: the block that has the most pages leaves first, whole (Jo et al., *FAB: flash-aware buffer management policy
+//! for portable media players*, 2006).
 
 use super::policy::{Policy, Run, Setting, Victim};
 use super::structure::{Blocks, Heap};
 use std::cmp::Reverse;
 
-/// Blocks by how many pages they have; of equals, the one that was written least recently leaves. The block that is being
-/// written stays as long as there is another. O(log n) for a page.
+/// Blocks by how many pages they have; of equals, the one that was written least recently leaves. The block that is
+/// being written stays as long as there is another. O(log n) for a page.
 #[derive(Clone, Debug)]
 pub struct Fab {
     blocks: Blocks,

@@ -1,22 +1,22 @@
-//! `lb-clock`: blocks in a clock, of which the largest that was not used lately leaves (Debnath, Subramanya, Du and Lilja,
-//! *Large block CLOCK (LB-CLOCK): a write caching algorithm for solid state disks*, MASCOTS 2009).
+//! `lb-clock`: blocks in a clock, of which the largest that was not used lately leaves (Debnath, Subramanya, Du and
+//! Lilja, *Large block CLOCK (LB-CLOCK): a write caching algorithm for solid state disks*, MASCOTS 2009).
 
 use super::policy::{Policy, Run, Setting, Victim};
 use super::structure::{Blocks, Heap, List};
 use std::cmp::Reverse;
 
-/// Every block has a recency bit, set by each write. When there is no candidate, the hand goes round once: it clears bits that
-/// are set, and makes candidates of blocks whose bit is clear. The candidate that has the most pages leaves; of equals, the
-/// one that became a candidate first. A write to a candidate makes it a block like others again; a block written from its
-/// first page to its last becomes a candidate at once.
+/// Every block has a recency bit, set by each write. When there is no candidate, the hand goes round once: it clears
+/// bits that are set, and makes candidates of blocks whose bit is clear. The candidate that has the most pages leaves;
+/// of equals, the one that became a candidate first. A write to a candidate makes it a block like others again; a block
+/// written from its first page to its last becomes a candidate at once.
 ///
-/// O(log n) for a page. A round visits every block, but each write lets the hand change its block no more than twice, so
-/// that a round is paid for by the writes before it.
+/// O(log n) for a page. A round visits every block, but each write lets the hand change its block no more than twice,
+/// so that a round is paid for by the writes before it.
 #[derive(Clone, Debug)]
 pub struct LbClock {
     blocks: Blocks,
-    /// Blocks that are no candidates, in the order in which the hand meets them. Candidates keep here which they are, by
-    /// `count`.
+    /// Blocks that are no candidates, in the order in which the hand meets them. Candidates keep here which they are,
+    /// by `count`.
     clock: List,
     /// The recency bits.
     recent: Vec<bool>,

@@ -109,7 +109,8 @@ impl BufferStatistics {
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     commands: u32,
-    /// When waits ended less when they began, added up, in picoseconds: those that go on are in it by their begin alone.
+    /// When waits ended less when they began, added up, in picoseconds: those that go on are in it by their begin
+    /// alone.
     sum_ps: i128,
 }
 
@@ -197,8 +198,9 @@ impl Buffer {
         self.capacity
     }
 
-    /// There is room for another number of pages, at most as many as it was made with, because its memory was lent or taken back. A
-    /// read cache of no room keeps what it knows, and finds nothing; in a smaller one what is too much leaves with the next fill.
+    /// There is room for another number of pages, at most as many as it was made with, because its memory was lent or
+    /// taken back. A read cache of no room keeps what it knows, and finds nothing; in a smaller one what is too much
+    /// leaves with the next fill.
     pub(crate) fn set_capacity(&mut self, pages: usize) {
         self.capacity = pages;
     }
@@ -267,8 +269,8 @@ impl Buffer {
         hit
     }
 
-    /// A page is read that a write buffer may hold. Unless the policy keeps clean pages too, that is no use of the page that
-    /// it hears of: it orders writes.
+    /// A page is read that a write buffer may hold. Unless the policy keeps clean pages too, that is no use of the page
+    /// that it hears of: it orders writes.
     #[inline]
     pub fn read(&mut self, lpn: u32) -> bool {
         let found =
@@ -277,8 +279,8 @@ impl Buffer {
         found
     }
 
-    /// A page is written by a command that writes `run`. False: it is not held and there is no room; nothing has changed
-    /// but, maybe, what the policy thinks of it.
+    /// A page is written by a command that writes `run`. False: it is not held and there is no room; nothing has
+    /// changed but, maybe, what the policy thinks of it.
     #[inline(always)]
     pub fn write(&mut self, lpn: u32, version: u64, run: Run) -> bool {
         let room = self.held < self.capacity;

@@ -39,7 +39,8 @@ pub struct Leaving {
     pub part: Part,
 }
 
-/// Pages that leave the buffer together, in the order in which they go to flash. Until then they are in the buffer still.
+/// Pages that leave the buffer together, in the order in which they go to flash. Until then they are in the buffer
+/// still.
 #[derive(Clone, Debug, Default)]
 pub struct Victim {
     pages: Vec<Leaving>,
@@ -172,13 +173,13 @@ pub trait Policy: fmt::Debug + Send {
     fn read(&mut self, lpn: u32) -> bool {
         self.contains(lpn)
     }
-    /// The page is written by a command that writes `run`. When it is not held, it is taken in if there is `room`. False:
-    /// it was not held.
+    /// The page is written by a command that writes `run`. When it is not held, it is taken in if there is `room`.
+    /// False: it was not held.
     fn write(&mut self, lpn: u32, run: Run, room: bool) -> bool;
     /// Lets go of a page: false when it is not held.
     fn remove(&mut self, lpn: u32) -> bool;
-    /// Takes out the dirty pages that leave together next, at least one if any is held. Policies that know no blocks give
-    /// about `most`.
+    /// Takes out the dirty pages that leave together next, at least one if any is held. Policies that know no blocks
+    /// give about `most`.
     fn evict(&mut self, most: usize, victim: &mut Victim);
     /// Names up to `most` pages that would leave next as things stand, so that what their leaving needs can be fetched
     /// before. Nothing depends on it but speed: a policy that would have to search names none.

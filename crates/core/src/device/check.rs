@@ -7,7 +7,8 @@ use crate::profile::{QueuePriority, Survives};
 use tidewater_base::units::{format_bytes, format_share};
 use tidewater_nand::Cell;
 
-/// Blocks in a drive: each costs some bytes of the simulating machine's memory. A real drive of 30 TB has about 2 million.
+/// Blocks in a drive: each costs some bytes of the simulating machine's memory. A real drive of 30 TB has about 2
+/// million.
 const BLOCKS_MAX: u64 = 1 << 27;
 /// Raw bytes of flash in a drive.
 const RAW_BYTES_MAX: u64 = 1 << 50;

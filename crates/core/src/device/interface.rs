@@ -18,8 +18,8 @@ pub enum Input<'a> {
         /// The command.
         submission: Submission,
     },
-    /// The host has stored into a function's BAR2: one TLP. Posted: nothing is answered, and what can't be taken is dropped
-    /// and counted.
+    /// The host has stored into a function's BAR2: one TLP. Posted: nothing is answered, and what can't be taken is
+    /// dropped and counted.
     Store {
         /// The function.
         function: u8,
@@ -59,7 +59,8 @@ pub enum Input<'a> {
         /// Where its stream goes on.
         to: u64,
     },
-    /// The backing store takes nothing any more: what a lane has from an offset on outlives nothing, and is not credited.
+    /// The backing store takes nothing any more: what a lane has from an offset on outlives nothing, and is not
+    /// credited.
     Withhold {
         /// The function.
         function: u8,
@@ -131,8 +132,8 @@ pub enum Output {
         /// Where it is, and which version.
         place: Whereabouts,
     },
-    /// A page that a command writes counts from now on, in the order in which pages were taken; only when somebody keeps
-    /// payload.
+    /// A page that a command writes counts from now on, in the order in which pages were taken; only when somebody
+    /// keeps payload.
     Taken {
         /// The command's queue.
         queue: u16,
@@ -143,8 +144,8 @@ pub enum Output {
         /// Where it was until now: what a command does not write of a page stays as it is.
         previous: Whereabouts,
     },
-    /// A page of the log goes to flash: its bytes, which are in the ring until something else happens, are to be kept under
-    /// its sequence; only when stamps are kept.
+    /// A page of the log goes to flash: its bytes, which are in the ring until something else happens, are to be kept
+    /// under its sequence; only when stamps are kept.
     Store {
         /// The function.
         function: u8,
@@ -186,8 +187,9 @@ pub enum Output {
         /// Where they are.
         place: Whereabouts,
     },
-    /// A page of the byte window goes to flash: its bytes, which are in the buffer ([`Window::read`](crate::window::Window::read)) until something else
-    /// happens, are to be kept under its page and version; only when stamps are kept.
+    /// A page of the byte window goes to flash: its bytes, which are in the buffer
+    /// ([`Window::read`](crate::window::Window::read)) until something else happens, are to be kept under its page and
+    /// version; only when stamps are kept.
     WindowStore {
         /// The logical page.
         lpn: u32,
@@ -196,8 +198,8 @@ pub enum Output {
         /// Where its bytes begin in the buffer.
         offset: u64,
     },
-    /// Host memory is to be read or written: answered by [`Input::HostMemory`]. Accesses are carried out in the order in which they
-    /// are said.
+    /// Host memory is to be read or written: answered by [`Input::HostMemory`]. Accesses are carried out in the order
+    /// in which they are said.
     HostMemory(Access),
     /// Nothing of the drive's is in host memory any more: answers [`Lending::Withdraw`].
     HostMemoryFree,

@@ -37,11 +37,11 @@ pub struct Options {
     pub capacity: u64,
     /// Versions and sequences in every page: needed to cut the power and to check what reads return.
     pub stamps: bool,
-    /// Somebody keeps payload: [`Output::Taken`] tells of every page that is written. Needs stamps, and commands whose tags
-    /// are versions that never come again.
+    /// Somebody keeps payload: [`Output::Taken`] tells of every page that is written. Needs stamps, and commands whose
+    /// tags are versions that never come again.
     pub payload: bool,
-    /// The write buffer is taken as volatile, whatever the profile says of its memory: whoever keeps payload keeps that of
-    /// the buffer in ordinary memory. A flush then empties it to flash, and FUA goes through it.
+    /// The write buffer is taken as volatile, whatever the profile says of its memory: whoever keeps payload keeps that
+    /// of the buffer in ordinary memory. A flush then empties it to flash, and FUA goes through it.
     pub volatile_buffer: bool,
     /// Pages that are read before they were written were written before the run: they cost a flash read.
     pub premap: bool,
@@ -390,7 +390,8 @@ impl<M: Medium> Device<M> {
         Ok(())
     }
 
-    /// As [`Device::handle`] with [`Input::Timer`] at a time when [`Device::deadline`] has come, which is not asked again: it panics where nothing waits.
+    /// As [`Device::handle`] with [`Input::Timer`] at a time when [`Device::deadline`] has come, which is not asked
+    /// again: it panics where nothing waits.
     #[inline(always)]
     pub(crate) fn on_deadline(&mut self, now: Instant) {
         assert!(now >= self.now, "time runs backwards: {now:?} after {:?}", self.now);
@@ -430,7 +431,8 @@ impl<M: Medium> Device<M> {
         self.events.next_at()
     }
 
-    /// Whether anything is under way, beside bytes of the fast side that wait for a page to fill ([`Device::deadline`] counts those, too).
+    /// Whether anything is under way, beside bytes of the fast side that wait for a page to fill ([`Device::deadline`]
+    /// counts those, too).
     #[inline]
     pub fn has_work(&self) -> bool {
         self.events.len() > self.fast.waiting_to_destage()
@@ -557,7 +559,8 @@ impl<M: Medium> Device<M> {
         self.link_in.bytes()
     }
 
-    /// What crossed the port of the memory that a use lives in: the write buffer, the read cache, the fast side's ring or the BA-buffer.
+    /// What crossed the port of the memory that a use lives in: the write buffer, the read cache, the fast side's ring
+    /// or the BA-buffer.
     pub fn traffic(&self, used: Use) -> Option<Traffic> {
         let port = match used {
             Use::WriteBuffer => self.write_port,
@@ -580,7 +583,8 @@ impl<M: Medium> Device<M> {
         &self.ftl.medium
     }
 
-    /// Every version of a logical page that is in the controller's memory and may yet be read or programmed; needs stamps.
+    /// Every version of a logical page that is in the controller's memory and may yet be read or programmed; needs
+    /// stamps.
     pub fn unprogrammed(&self) -> impl Iterator<Item = (u32, u64)> {
         let buffered = self.write_buffer.contents().into_iter();
         buffered.chain(self.restored.iter().copied()).chain(self.ftl.unprogrammed())
@@ -629,8 +633,8 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// Deallocations that a loss of power would undo, the drive having no capacitor: first page and pages. One of no pages is that flash has
-    /// lost the page.
+    /// Deallocations that a loss of power would undo, the drive having no capacitor: first page and pages. One of no
+    /// pages is that flash has lost the page.
     pub fn staged_deallocations(&self) -> impl Iterator<Item = (u32, u32)> {
         self.ftl.staged_deallocations().into_iter().map(|(first, count, _)| (first, count))
     }

@@ -15,16 +15,16 @@ const HEAP: usize = LANES - 1;
 /// Lanes whose earliest head is kept together.
 const GROUP: usize = 4;
 
-/// The low bits of a key: the lane. Above them is when its head is due, in picoseconds since a base: one comparison of keys
-/// tells which lane goes first, and of one instant the lower.
+/// The low bits of a key: the lane. Above them is when its head is due, in picoseconds since a base: one comparison of
+/// keys tells which lane goes first, and of one instant the lower.
 const LANE_BITS: u32 = LANES.trailing_zeros();
 /// The key of a lane without events.
 const NEVER: u64 = u64::MAX;
 /// The key of the heap when its head is due so late (13 days after the base) that no key can tell.
 const FAR: u64 = NEVER - LANES as u64;
 
-/// Events that a lane of a device holds before it allocates again. Few, since a ring is used all around: what the usual depths
-/// need should stay in the nearest cache.
+/// Events that a lane of a device holds before it allocates again. Few, since a ring is used all around: what the usual
+/// depths need should stay in the nearest cache.
 pub const LANE_PLACES: usize = 64;
 
 /// What a queue holds: an event that is kept as 64 bits.
@@ -35,8 +35,8 @@ pub trait Packed: Copy {
     fn unpack(bits: u64) -> Self;
 }
 
-/// A first-in first-out ring that grows when it must. `VecDeque` takes twice the instructions for the few operations that
-/// every event needs.
+/// A first-in first-out ring that grows when it must. `VecDeque` takes twice the instructions for the few operations
+/// that every event needs.
 #[derive(Clone, Debug)]
 struct Lane {
     /// A power of two of them.
@@ -130,7 +130,8 @@ impl<E: Packed> EventQueue<E> {
         }
     }
 
-    /// Schedules `event` for `at`, which is not before what was taken last. `lane` groups events of one constant latency.
+    /// Schedules `event` for `at`, which is not before what was taken last. `lane` groups events of one constant
+    /// latency.
     // Always inlined: lane and kind are constants at nearly every call, and then a third of the instructions is left.
     #[inline(always)]
     pub fn push(&mut self, at: Instant, lane: usize, event: E) {

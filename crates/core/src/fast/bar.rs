@@ -1,5 +1,5 @@
-//! What lies where in a function's BAR2 (architecture, rule 2): the page that only the device writes, a page for each lane
-//! that the client writes, and the lanes' ring windows.
+//! What lies where in a function's BAR2 (architecture, rule 2): the page that only the device writes, a page for each
+//! lane that the client writes, and the lanes' ring windows.
 
 use super::Setup;
 use tidewater_wire::vendor::LANES_MAX;

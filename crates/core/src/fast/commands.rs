@@ -1,5 +1,5 @@
-//! Commands of the fast side: vendor specific ones (`wire::vendor`), and the log pages that tell how it is doing. A front end
-//! brings each with its data, as a capsule, and carries the reply.
+//! Commands of the fast side: vendor specific ones (`wire::vendor`), and the log pages that tell how it is doing. A
+//! front end brings each with its data, as a capsule, and carries the reply.
 
 use super::{Content, Fast, Function, Lane, Setup, bar, pages::LbaRing, status};
 use crate::device::{Device, Output};
@@ -230,8 +230,8 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// Forgets a command that waits for credit or for log bytes: there will be no reply. False: it does not wait, and its
-    /// reply comes soon.
+    /// Forgets a command that waits for credit or for log bytes: there will be no reply. False: it does not wait, and
+    /// its reply comes soon.
     pub fn cancel(&mut self, cid: u16) -> bool {
         let waits = |wait: &Wait| wait.cid == cid && matches!(wait.what, What::Credit | What::Bytes(_));
         let place = self.fast.waits.iter().position(waits);
@@ -251,7 +251,8 @@ impl<M: Medium> Device<M> {
     /// Ends a wait whose condition holds. False: it does not.
     fn try_end_wait(&mut self, place: usize) -> bool {
         let Wait { function, lane, offset, epoch, what, .. } = self.fast.waits[place];
-        // Whoever waits has stored its bytes in the epoch that it began in. In another they may have been cut, and be somebody else's.
+        // Whoever waits has stored its bytes in the epoch that it began in. In another they may have been cut, and be
+        // somebody else's.
         if what == What::Credit
             && let Err(status) = self.may_write(function, epoch)
         {

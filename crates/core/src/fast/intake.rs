@@ -71,8 +71,9 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// A mapped client has no use for what it stored before `to`, and nobody has said what that is: its stream goes on there, and nothing of it is destaged.
-    /// As a trim, and exact: no page holds bytes on both sides. A stream with peers, with regions, or that has come as far, stays as it is.
+    /// A mapped client has no use for what it stored before `to`, and nobody has said what that is: its stream goes on
+    /// there, and nothing of it is destaged. As a trim, and exact: no page holds bytes on both sides. A stream with
+    /// peers, with regions, or that has come as far, stays as it is.
     pub(crate) fn skip_log(&mut self, function: usize, lane: usize, to: u64) {
         let recovering = self.ftl.is_recovering();
         let functions = &mut self.fast.functions;
@@ -152,7 +153,8 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// Puts log bytes into pages: full ones, and with `partial` what is left of a lane too once it has waited long enough.
+    /// Puts log bytes into pages: full ones, and with `partial` what is left of a lane too once it has waited long
+    /// enough.
     pub(super) fn destage_log(&mut self, function: usize, partial: bool) {
         let payload = u64::from(self.fast.payload);
         let f = &self.fast.functions[function];
@@ -265,8 +267,8 @@ impl<M: Medium> Device<M> {
 
     /// A row of the log is in its die's register.
     pub(crate) fn on_log_row_loaded(&mut self, row: u32) {
-        // Whoever keeps payload keeps that of the rings, too, and has no copy of a die's register: there bytes stay in the ring until
-        // they are on flash.
+        // Whoever keeps payload keeps that of the rings, too, and has no copy of a die's register: there bytes stay in
+        // the ring until they are on flash.
         if self.profile.fast.release != Release::Transferred || self.options.payload {
             return;
         }
@@ -322,8 +324,8 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// The host has no use for a lane's log before this offset: pages of which nothing is needed any more, and nothing of
-    /// the pages before them, are let go of.
+    /// The host has no use for a lane's log before this offset: pages of which nothing is needed any more, and nothing
+    /// of the pages before them, are let go of.
     pub fn trim_log(&mut self, function: usize, lane: usize, offset: u64) {
         let Some(f) = self.fast.functions.get_mut(function) else { return };
         let Some(trimmed) = f.trimmed.get_mut(lane) else { return };
@@ -412,8 +414,8 @@ impl<M: Medium> Device<M> {
         sources.iter().map(|&source| self.ftl.flash.statistics().operations_of(source)).sum()
     }
 
-    /// Recovery has brought the map back: the log's pages are found again where the control blocks say, and what was in rings is
-    /// there again.
+    /// Recovery has brought the map back: the log's pages are found again where the control blocks say, and what was in
+    /// rings is there again.
     pub(crate) fn take_back_log(&mut self, log: Vec<Vec<LogRemains>>) {
         for (function, stored) in log.into_iter().enumerate() {
             let (mut found, mut released) = (None, 0);
@@ -439,7 +441,8 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// What the log's pages hold, by their stamps. A page that flash has lost holds nothing: whoever reads on finds the gap.
+    /// What the log's pages hold, by their stamps. A page that flash has lost holds nothing: whoever reads on finds the
+    /// gap.
     fn find_log_pages(&self, block: &ControlBlock) -> Vec<LogPage> {
         let (first, count, _) = block.range;
         let pages = (block.head..block.settled).map(|number| {
@@ -459,7 +462,8 @@ impl<M: Medium> Device<M> {
         pages.collect()
     }
 
-    /// `fell_back`: a newer control block is there, of whose pages some are not, and those before this number were released when it was written.
+    /// `fell_back`: a newer control block is there, of whose pages some are not, and those before this number were
+    /// released when it was written.
     fn take_back_function(
         &mut self,
         function: usize,
@@ -470,9 +474,10 @@ impl<M: Medium> Device<M> {
         let (first, count, reserve) = block.range;
         let mut head = block.head;
         if self.options.payload {
-            // Where what was stored last is lost, an older control block counts, and its first pages may have been trimmed since, and
-            // their places used again. Pages are released in their order: with one that was, all before it were, though flash may have some. One
-            // that flash has lost tells nothing of those before it, unless a newer control block is there.
+            // Where what was stored last is lost, an older control block counts, and its first pages may have been
+            // trimmed since, and their places used again. Pages are released in their order: with one that was, all
+            // before it were, though flash may have some. One that flash has lost tells nothing of those before it,
+            // unless a newer control block is there.
             let was_released = |(i, page): (usize, &LogPage)| {
                 let lpn = first + ((head + i as u64) % u64::from(count)) as u32;
                 page.sequence == 0 && (fell_back.is_some() || !self.ftl.is_lost(lpn))
@@ -518,13 +523,14 @@ impl<M: Medium> Device<M> {
     }
 }
 
-/// Whether a lane's log may go on at `to` behind a page that ends at `end`: there, or at what nobody wants anything before.
+/// Whether a lane's log may go on at `to` behind a page that ends at `end`: there, or at what nobody wants anything
+/// before.
 fn leads_to(end: u64, to: u64, trimmed: u64) -> bool {
     end == to || end < to && to <= trimmed
 }
 
-/// Whether all pages are there that a control block names beyond those of an older one and beyond those that were `released` since, and lead to where it
-/// says that each lane ends.
+/// Whether all pages are there that a control block names beyond those of an older one and beyond those that were
+/// `released` since, and lead to where it says that each lane ends.
 fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, released: u64) -> bool {
     let same = block.range == older.range && block.setup == older.setup;
     let safe = if same { older.settled } else { 0 };
@@ -533,8 +539,8 @@ fn is_whole(block: &ControlBlock, pages: &[LogPage], older: &ControlBlock, relea
     if !block.cuts.is_empty() {
         return pages[known..].iter().all(|page| page.sequence > 0);
     }
-    // Each lane goes on where the older block says, unless pages between them were released. Pages of a life that a crash has taken back may still be in
-    // the places of those that are lost, and follow each other as well.
+    // Each lane goes on where the older block says, unless pages between them were released. Pages of a life that a
+    // crash has taken back may still be in the places of those that are lost, and follow each other as well.
     let follows = same && released.max(block.head) <= safe;
     let mut ends: Vec<Option<u64>> = older.ends.iter().map(|&end| follows.then_some(end)).collect();
     ends.resize(block.ends.len(), None);

@@ -160,7 +160,8 @@ impl Lane {
         }
     }
 
-    /// A new lane finds in its ring what was released and not on flash when its predecessor ended, as far as there is room.
+    /// A new lane finds in its ring what was released and not on flash when its predecessor ended, as far as there is
+    /// room.
     pub(super) fn take_back(&mut self, now: Instant, bytes: &[u8]) {
         debug_assert!(self.is_idle() && self.persisted == self.start);
         let room = self.ring_size.min(OFFSET_END.saturating_sub(self.start));
@@ -221,7 +222,8 @@ impl Lane {
         self.released().min(self.replicated)
     }
 
-    /// The end of what has left the ring, whose room is free again: it is on flash, or in registers of dies on its way there.
+    /// The end of what has left the ring, whose room is free again: it is on flash, or in registers of dies on its way
+    /// there.
     pub fn freed(&self) -> u64 {
         self.freed
     }
@@ -247,7 +249,8 @@ impl Lane {
         offset > self.withheld
     }
 
-    /// Takes the end of the client's released regions. It never falls, but from [`u64::MAX`], which is no use of regions.
+    /// Takes the end of the client's released regions. It never falls, but from [`u64::MAX`], which is no use of
+    /// regions.
     pub(crate) fn set_floor(&mut self, floor: u64) {
         if self.floor == u64::MAX || floor > self.floor {
             self.floor = floor.max(self.released());
@@ -265,8 +268,8 @@ impl Lane {
         self.admit(offset, len)
     }
 
-    /// As [`Lane::locate`], for bytes that come with their stream offset. Bytes that were released stay as they are, also
-    /// before they are credited: pages and peers may have them.
+    /// As [`Lane::locate`], for bytes that come with their stream offset. Bytes that were released stay as they are,
+    /// also before they are credited: pages and peers may have them.
     ///
     /// # Errors
     /// As there.
@@ -303,8 +306,8 @@ impl Lane {
         fits
     }
 
-    /// A mapped client has stored up to `tail`, and `content` is what it stored since it last said so. False: it has not
-    /// kept to its credit, and the stream is broken.
+    /// A mapped client has stored up to `tail`, and `content` is what it stored since it last said so. False: it has
+    /// not kept to its credit, and the stream is broken.
     pub(crate) fn announce(&mut self, tail: u64, content: Content<'_>) -> bool {
         let offset = tail.wrapping_sub(content.len().into());
         let kept_to_it = offset == self.arrived && tail <= (self.credit() + self.queue_size).min(OFFSET_END);
@@ -359,8 +362,8 @@ impl Lane {
         }
     }
 
-    /// Bytes of an open region are written again: they count as there only when the new ones are, or the region could be
-    /// released with the old ones.
+    /// Bytes of an open region are written again: they count as there only when the new ones are, or the region could
+    /// be released with the old ones.
     #[cold]
     fn expect_again(&mut self, piece: Piece) {
         if piece.end() < self.persisted {
@@ -459,7 +462,8 @@ impl Lane {
         self.restart(to);
     }
 
-    /// Its host does not write any more: regions that it had not released are void, and a primary's bytes have no floor here.
+    /// Its host does not write any more: regions that it had not released are void, and a primary's bytes have no floor
+    /// here.
     pub(super) fn void_regions(&mut self) {
         if self.floor != u64::MAX {
             self.truncate(self.released());

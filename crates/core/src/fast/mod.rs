@@ -1,8 +1,8 @@
 //! The fast side of X-SSD (Lee et al., SIGMOD 2022): log bytes go through an intake queue into a ring in memory that
 //! survives a power loss, are acknowledged by a credit counter, and are destaged in order to a ring of logical pages.
 //!
-//! The way of the data: [`bar`] (what an address means), [`Lane`] (queue, ring, credit), [`LbaRing`] (pages). What happens
-//! when, is in `intake`: it ties them to the device's memories, to flash and to time. ADR 7 has the reasons.
+//! The way of the data: [`bar`] (what an address means), [`Lane`] (queue, ring, credit), [`LbaRing`] (pages). What
+//! happens when, is in `intake`: it ties them to the device's memories, to flash and to time. ADR 7 has the reasons.
 
 pub mod bar;
 mod commands;
@@ -183,7 +183,8 @@ impl Function {
         &self.log
     }
 
-    /// Whether a page of the log could not be written, because the drive is at the end of its life, or its backing store is.
+    /// Whether a page of the log could not be written, because the drive is at the end of its life, or its backing
+    /// store is.
     pub fn destage_failed(&self) -> bool {
         self.destage_failed
     }
@@ -199,8 +200,8 @@ impl Function {
     }
 }
 
-/// What survives of a function besides its pages: a few hundred bytes of non-volatile memory in the controller, whatever
-/// the rings are made of.
+/// What survives of a function besides its pages: a few hundred bytes of non-volatile memory in the controller,
+/// whatever the rings are made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlBlock {
     /// Where each lane's stream had come to on flash.
@@ -237,8 +238,8 @@ pub struct Fast {
 }
 
 impl Fast {
-    /// The fast side of a new drive, whose logical pages from `first_lpn` on are its LBA rings. `ports`: the memories of
-    /// rings and queues.
+    /// The fast side of a new drive, whose logical pages from `first_lpn` on are its LBA rings. `ports`: the memories
+    /// of rings and queues.
     pub(crate) fn new(profile: &Profile, first_lpn: u32, ports: (usize, usize), survives: bool, kept: bool) -> Fast {
         let fast = &profile.fast;
         let functions = if fast.is_enabled() { fast.functions } else { 0 };
@@ -271,7 +272,8 @@ impl Fast {
         self.functions.iter().filter(|f| f.timer_at != Instant::NEVER).count()
     }
 
-    /// Whether bytes are on their way: into a ring, or from a page's register to flash. Those that wait for a trim are not.
+    /// Whether bytes are on their way: into a ring, or from a page's register to flash. Those that wait for a trim are
+    /// not.
     pub fn is_moving(&self) -> bool {
         self.functions.iter().any(|f| {
             let is_stuck = f.waits_for_trim || f.destage_failed;
@@ -349,8 +351,9 @@ pub fn energy_needed(profile: &Profile) -> f64 {
     energy_of_pages(profile, pages, fast.power, fast.program_energy)
 }
 
-/// Joules that writing so many logical pages on stored energy takes at most: programs of all of them and of the rows under
-/// way on every die, and the controller's power for as long as that takes on the slowest pages, one erase before it.
+/// Joules that writing so many logical pages on stored energy takes at most: programs of all of them and of the rows
+/// under way on every die, and the controller's power for as long as that takes on the slowest pages, one erase before
+/// it.
 pub(crate) fn energy_of_pages(profile: &Profile, pages: u64, power: f64, program_energy: f64) -> f64 {
     let nand = &profile.nand;
     let units_per_row = u64::from((nand.page_size / profile.ftl.unit_size.max(1) * nand.planes).max(1));

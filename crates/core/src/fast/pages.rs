@@ -132,8 +132,8 @@ impl LbaRing {
         (self.slots.len() as u32) < self.count - reserve
     }
 
-    /// Whether all of the reserve is there, so that full rings would find a place. An emergency takes from it, and then it
-    /// is not until the host trims.
+    /// Whether all of the reserve is there, so that full rings would find a place. An emergency takes from it, and then
+    /// it is not until the host trims.
     #[inline]
     pub(super) fn reserve_is_free(&self) -> bool {
         self.free() >= self.reserve

@@ -376,7 +376,8 @@ impl<M: Medium> Device<M> {
     }
 }
 
-/// Whether a device may take part in an epoch that its host asks for: above all that it knows, and of `node`, who makes it, if that is said here.
+/// Whether a device may take part in an epoch that its host asks for: above all that it knows, and of `node`, who makes
+/// it, if that is said here.
 fn check_epoch(epoch: Epoch, f: &Function, node: Option<u8>) -> Result<(), Status> {
     match node {
         _ if epoch == Epoch::ZERO => Ok(()), // Any will do.
@@ -386,7 +387,8 @@ fn check_epoch(epoch: Epoch, f: &Function, node: Option<u8>) -> Result<(), Statu
     }
 }
 
-/// The group of a node and its peers, in the order of their numbers: that is also the order of a chain behind its primary.
+/// The group of a node and its peers, in the order of their numbers: that is also the order of a chain behind its
+/// primary.
 fn group_of(node: u8, peers: &[u8], mode: Mode) -> Result<Group, Status> {
     let mut members: Vec<u8> = peers.iter().copied().chain([node]).collect();
     members.sort_unstable();

@@ -21,8 +21,8 @@ const COUNT_MAX: u64 = 1 << 62;
 pub struct LogRemains {
     /// The control block.
     pub block: ControlBlock,
-    /// For each lane the bytes from [`ControlBlock::ends`] on that were released and are in the ring's memory, without a gap; none
-    /// where that memory does not survive, or has been destaged. Lanes that are missing have none.
+    /// For each lane the bytes from [`ControlBlock::ends`] on that were released and are in the ring's memory, without
+    /// a gap; none where that memory does not survive, or has been destaged. Lanes that are missing have none.
     pub rings: Vec<Vec<u8>>,
 }
 
@@ -130,7 +130,8 @@ impl ControlBlock {
         })
     }
 
-    /// Whether a function of this drive may be set up as the block says, and its ring of logical pages lies where it may.
+    /// Whether a function of this drive may be set up as the block says, and its ring of logical pages lies where it
+    /// may.
     pub(crate) fn fits(&self, function: &Function, fast: &FastProfile) -> bool {
         let (first, count, _) = self.range;
         let log = &function.log;

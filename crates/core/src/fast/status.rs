@@ -40,8 +40,8 @@ pub(super) fn credit_at(function: &Function, at: u64) -> Option<u64> {
 }
 
 impl<M: Medium> Device<M> {
-    /// The page of a function that only the device writes, as its host reads it: `sequence` stands for all the rest, and is another one when
-    /// any of it has changed.
+    /// The page of a function that only the device writes, as its host reads it: `sequence` stands for all the rest,
+    /// and is another one when any of it has changed.
     pub(super) fn shown_control_page(&self, function: usize) -> [u8; ControlPage::SIZE] {
         let page = self.control_page(function);
         // Even: nothing of it is being changed while it is read.

@@ -23,8 +23,8 @@ pub enum Source {
     Recovery,
     /// Loads of mapping pages: host commands wait for most of them.
     MapRead,
-    /// Reads of the SLC cache that is folded while the host is quiet. What they bring is programmed as collected data is: the
-    /// rows of a superblock have one order.
+    /// Reads of the SLC cache that is folded while the host is quiet. What they bring is programmed as collected data
+    /// is: the rows of a superblock have one order.
     FoldRead,
 }
 

@@ -137,7 +137,8 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::kick_idle`], for an array that has just ended a read or a program: most often something waits, and is worth no call.
+    /// As [`Shared::kick_idle`], for an array that has just ended a read or a program: most often something waits, and
+    /// is worth no call.
     #[inline(always)]
     pub(super) fn kick_ended(&mut self, now: Instant, events: &mut EventQueue, d: &mut Die) {
         if d.wants_array() {
@@ -166,8 +167,8 @@ impl Shared {
         self.cache && d.is_row_next() && d.takes_row()
     }
 
-    /// Whether a row of this source may go to the register of a die that takes one: at any time with cache commands, else only for an
-    /// idle array.
+    /// Whether a row of this source may go to the register of a die that takes one: at any time with cache commands,
+    /// else only for an idle array.
     #[inline(always)]
     pub(super) fn may_load(&self, d: &Die, source: Source) -> bool {
         if d.cell == Cell::Idle { self.register_is_free(d) } else { self.cache && self.may_wait(source) }
@@ -225,7 +226,8 @@ impl Shared {
         if d.cell != Cell::Idle {
             return false; // Without cache commands it was reserved for the row that is on the bus.
         }
-        // While something is suspended only the reads it was suspended for may pass, and only these go before a row in the register.
+        // While something is suspended only the reads it was suspended for may pass, and only these go before a row in
+        // the register.
         if d.waiting & FIRST != 0 || d.waiting != 0 && d.loaded & d.suspended == NONE {
             let (class, id) = d.first();
             let source = self.operations[id as usize].source;

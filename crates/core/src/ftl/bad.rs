@@ -88,7 +88,8 @@ impl<M: Medium> Ftl<M> {
                 full
             } else {
                 if self.stamps && self.map.get(lpn) == Entry::Unmapped {
-                    // The log that says so may be forgotten before this copy, which is younger than the log: log it again.
+                    // The log that says so may be forgotten before this copy, which is younger than the log: log it
+                    // again.
                     self.checkpoint.log_deallocation(lpn, 1, stamp.1 + 1);
                 }
                 self.put_overtaken(to, lpn, stamp, owner)
@@ -267,8 +268,8 @@ impl<M: Medium> Ftl<M> {
         on_die.iter().any(|s| matches!(s.state, State::Draining | State::Erasing))
     }
 
-    /// Collection on a die waits until an erase gives it a superblock. Where none will, because too many blocks turned bad,
-    /// the drive has come to its end.
+    /// Collection on a die waits until an erase gives it a superblock. Where none will, because too many blocks turned
+    /// bad, the drive has come to its end.
     pub(super) fn wait_for_room(&mut self, now: Instant, events: &mut EventQueue, die: u32) {
         self.starve(die);
         if self.dies[die as usize].reads == 0 {

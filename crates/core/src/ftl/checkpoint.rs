@@ -1,7 +1,9 @@
-//! The map on flash: pieces of it are written in turn while rows of data are, so that recovery need not scan everything.
+//! The map on flash: pieces of it are written in turn while rows of data are, so that recovery need not scan
+//! everything.
 //!
 //! A *segment* is as much of the map as a row holds. Every `checkpoint_interval` rows of data the next segment is
-//! written, round and round. Map superblocks are a ring: when every segment in the oldest has a newer image, it is erased.
+//! written, round and round. Map superblocks are a ring: when every segment in the oldest has a newer image, it is
+//! erased.
 
 use super::sizing::map_superblocks_of;
 use super::write::{LOST, NOWHERE};
@@ -98,8 +100,9 @@ pub struct Checkpoint {
     ring_planned: usize,
 }
 
-/// Through which program sequence the newest image of each segment is complete. A large drive has a hundred thousand segments, and
-/// each image asks for the least of the others: so the least of every group of segments is kept, and of every group of groups.
+/// Through which program sequence the newest image of each segment is complete. A large drive has a hundred thousand
+/// segments, and each image asks for the least of the others: so the least of every group of segments is kept, and of
+/// every group of groups.
 #[derive(Clone, Debug)]
 struct Complete {
     /// By segment, then by group, up to a level of one group.
@@ -181,8 +184,8 @@ impl Checkpoint {
         }
     }
 
-    /// Remembers a deallocation until it is logged. Without checkpoints there is no log: then a deallocation is lost at a
-    /// power loss, and old data may come back.
+    /// Remembers a deallocation until it is logged. Without checkpoints there is no log: then a deallocation is lost at
+    /// a power loss, and old data may come back.
     pub(super) fn log_deallocation(&mut self, first: u32, count: u32, sequence: u64) {
         if self.interval > 0 {
             self.pending.push((first, count, sequence));
@@ -255,8 +258,9 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Puts an image of every segment on flash at once, as if each had been written in its turn: that of a drive that has a past. Where
-    /// there is no room for all of them none is put there: each says through which row all are complete.
+    /// Puts an image of every segment on flash at once, as if each had been written in its turn: that of a drive that
+    /// has a past. Where there is no room for all of them none is put there: each says through which row all are
+    /// complete.
     pub(super) fn place_checkpoint(&mut self) {
         let needed = self.checkpoint.segments.div_ceil(self.layout.rows);
         if self.checkpoint.interval == 0 || needed > self.free_superblocks {
@@ -299,7 +303,8 @@ impl<M: Medium> Ftl<M> {
         words.into_iter().chain((first..=last).map(|lpn| self.durable_entry(lpn))).collect()
     }
 
-    /// What an entry says of what is on flash: 0 for nothing, all ones for what was lost, else the unit's number plus one.
+    /// What an entry says of what is on flash: 0 for nothing, all ones for what was lost, else the unit's number plus
+    /// one.
     pub(super) fn durable_entry(&self, lpn: u32) -> u32 {
         match self.map.get(lpn) {
             Entry::Unmapped => 0,
@@ -327,7 +332,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// The map superblock that takes the next row, opened if need be. `None`: no die has more than `leave` free superblocks.
+    /// The map superblock that takes the next row, opened if need be. `None`: no die has more than `leave` free
+    /// superblocks.
     fn open_for_map(&mut self, leave: usize) -> Option<u32> {
         if self.checkpoint.open == NONE {
             // What must be written may take what the SLC cache keeps.

@@ -244,8 +244,8 @@ impl<M: Medium> Ftl<M> {
         // At least something, or a drive of empty superblocks would look as if none had been chosen yet.
         space.ratio = (valid * CREDIT / (all - valid).max(1)).clamp(1, RATIO_MAX * CREDIT);
         space.behind = BEHIND * space.ratio * i64::from(self.layout.units_per_row);
-        // What was owed to the last victim is not owed to this one beyond its own units: a die must not look behind for a
-        // whole victim because the one before it was full.
+        // What was owed to the last victim is not owed to this one beyond its own units: a die must not look behind for
+        // a whole victim because the one before it was full.
         space.credit = space.credit.min(valid * CREDIT);
     }
 
@@ -290,9 +290,9 @@ impl<M: Medium> Ftl<M> {
         self.flash.enqueue(now, events, source, die, victim, row, units, die);
     }
 
-    /// The array of a die has read what it was to read: if several units of a victim's row, their map entries are needed once these
-    /// have been moved to the controller, some events from now; those asked for earlier would have left the cache by then. A hint
-    /// that changes nothing but speed.
+    /// The array of a die has read what it was to read: if several units of a victim's row, their map entries are
+    /// needed once these have been moved to the controller, some events from now; those asked for earlier would have
+    /// left the cache by then. A hint that changes nothing but speed.
     #[inline(always)]
     pub(super) fn expect_copies(&self, die: u32) {
         if self.dies[die as usize].reads > 0
@@ -362,9 +362,9 @@ impl<M: Medium> Ftl<M> {
         self.collect_rows::<SINGLE>(now, events, die);
     }
 
-    /// Puts so many valid units of a row that was read, the first unit of which is `first`, into another row that has room for all,
-    /// and moves their map entries. As [`Ftl::put`] for each, but they leave one superblock for one other. If it is full now, its stream,
-    /// superblock and number there.
+    /// Puts so many valid units of a row that was read, the first unit of which is `first`, into another row that has
+    /// room for all, and moves their map entries. As [`Ftl::put`] for each, but they leave one superblock for one
+    /// other. If it is full now, its stream, superblock and number there.
     #[inline(always)]
     fn put_copies<const SINGLE: bool>(
         &mut self,
@@ -438,7 +438,8 @@ impl<M: Medium> Ftl<M> {
         row.or_else(|| self.any_host_row(die))
     }
 
-    /// A unit of a row that was read: where it is, and whose. `None`: it was overwritten, lost or moved while it was read.
+    /// A unit of a row that was read: where it is, and whose. `None`: it was overwritten, lost or moved while it was
+    /// read.
     #[inline]
     pub(super) fn still_valid(&self, operation: &Operation, unit: u32) -> Option<(u32, Place, u32)> {
         let ppn = self.layout.ppn(operation.superblock, operation.row, unit);

@@ -23,9 +23,10 @@ impl<M: Medium> Ftl<M> {
         self.flash.on_cell(now, events, die, generation, kind, &mut self.medium, &self.layout)
     }
 
-    /// The flash operation with this number, which is of this kind, is done; and is no host read: those concern their owners only.
-    // Programs and reads of collection, which are nearly all, look up what they need of their operation; the others get a copy of
-    // it, since they may queue what takes its place.
+    /// The flash operation with this number, which is of this kind, is done; and is no host read: those concern their
+    /// owners only.
+    // Programs and reads of collection, which are nearly all, look up what they need of their operation; the others get
+    // a copy of it, since they may queue what takes its place.
     #[inline(always)]
     pub fn on_done(&mut self, now: Instant, events: &mut EventQueue, kind: Kind, done: u32) {
         match kind {

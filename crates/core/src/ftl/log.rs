@@ -31,8 +31,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Puts a page of the log into the open row; [`Ftl::can_write_log`] must have said yes. `owner` is acknowledged once
-    /// it is programmed. Returns the page's write sequence, which no other page ever has.
+    /// Puts a page of the log into the open row; [`Ftl::can_write_log`] must have said yes. `owner` is acknowledged
+    /// once it is programmed. Returns the page's write sequence, which no other page ever has.
     pub fn write_log(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, version: u64, owner: Owner) -> u64 {
         self.write_sequence += 1;
         self.statistics.log += 1;

@@ -1,4 +1,5 @@
-//! The map from logical pages to physical units: 4 bytes an entry, in chunks that exist once something in them is mapped.
+//! The map from logical pages to physical units: 4 bytes an entry, in chunks that exist once something in them is
+//! mapped.
 
 use tidewater_base::table::{Bytes, Table};
 
@@ -6,8 +7,9 @@ use tidewater_base::table::{Bytes, Table};
 /// system provides only when they are touched.
 const CHUNK: usize = 2 << 20;
 
-/// Up to so many logical pages (128 GiB in 4 KiB pages) the map is in huge pages: it is small enough then that a workload
-/// which touches a little everywhere wastes nothing to speak of. A larger one is when all of it is expected to be used.
+/// Up to so many logical pages (128 GiB in 4 KiB pages) the map is in huge pages: it is small enough then that a
+/// workload which touches a little everywhere wastes nothing to speak of. A larger one is when all of it is expected to
+/// be used.
 const HUGE_UNTIL: u32 = 32 << 20;
 
 /// What a logical page maps to.
@@ -46,7 +48,8 @@ impl ValidBits {
         ValidBits(Bytes::zeroed(WORD * address_space.div_ceil(64) as usize, units <= HUGE_UNTIL))
     }
 
-    /// Nearly all units will be used, so that huge pages are worth it whatever their number. Call it while no bit is set.
+    /// Nearly all units will be used, so that huge pages are worth it whatever their number. Call it while no bit is
+    /// set.
     pub(super) fn expect_all(&mut self) {
         self.0 = Bytes::zeroed(self.0.len(), true);
     }
@@ -121,7 +124,8 @@ impl Map {
         Map { chunks: vec![Table::default(); chunks], huge: units <= HUGE_UNTIL, units, mapped: 0 }
     }
 
-    /// Nearly all logical pages will be mapped, so that huge pages are worth it whatever their number. Call it while none is.
+    /// Nearly all logical pages will be mapped, so that huge pages are worth it whatever their number. Call it while
+    /// none is.
     pub(super) fn expect_all(&mut self) {
         self.huge = true;
     }
@@ -191,7 +195,8 @@ impl Map {
         }
     }
 
-    /// Changes the entry of a page that is somewhere on flash, to another place there. Cheaper than [`Map::set`]: nothing is read.
+    /// Changes the entry of a page that is somewhere on flash, to another place there. Cheaper than [`Map::set`]:
+    /// nothing is read.
     #[inline(always)]
     pub(super) fn redirect(&mut self, lpn: u32, to: u32) {
         debug_assert!(matches!(self.get(lpn), Entry::At(_)));

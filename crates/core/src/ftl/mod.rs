@@ -1,8 +1,8 @@
-//! The flash translation layer: where host data goes, and how space comes back. What follows is the page-mapped one, and
-//! what the hybrid one (`hybrid`) shares with it.
+//! The flash translation layer: where host data goes, and how space comes back. What follows is the page-mapped one,
+//! and what the hybrid one (`hybrid`) shares with it.
 //!
-//! Host data fills one *row* at a time (see [`Layout`]), row after row over the dies; every die has a superblock open for
-//! host data and one for collected data. Collection works within a die, in steps of a row.
+//! Host data fills one *row* at a time (see [`Layout`]), row after row over the dies; every die has a superblock open
+//! for host data and one for collected data. Collection works within a die, in steps of a row.
 //!
 //! Three rules keep data safe over a power loss, and everything else follows from them:
 //! 1. A unit's map entry moves when the unit is put into a row, but the superblock it leaves is not erased before that
@@ -222,7 +222,8 @@ pub struct FtlStatistics {
     pub slc_reads: u64,
     /// Superblocks collected; RW log blocks reclaimed where the mapping is hybrid.
     pub collections: u64,
-    /// Merges of log blocks with data blocks, where the mapping is hybrid: the log block became the data block as it was.
+    /// Merges of log blocks with data blocks, where the mapping is hybrid: the log block became the data block as it
+    /// was.
     pub merges_switch: u64,
     /// Its rest was copied behind it.
     pub merges_partial: u64,
@@ -298,7 +299,8 @@ pub struct Ftl<M> {
     row_previous: Vec<u32>,
     /// Version and write sequence, when the medium keeps stamps.
     row_stamps: Vec<(u64, u64)>,
-    /// Where each unit of a row comes from, when somebody keeps payload; of rows of merges it is known when they are programmed.
+    /// Where each unit of a row comes from, when somebody keeps payload; of rows of merges it is known when they are
+    /// programmed.
     row_origins: Vec<Origin>,
     host_row: u32,
     host_rows: Outstanding,
@@ -635,8 +637,8 @@ impl<M: Medium> Ftl<M> {
         self.good_superblocks
     }
 
-    /// Flash beyond the logical capacity that may hold data, as a share of the capacity. On a small drive it is far more
-    /// than `[ftl] over_provisioning`, because every die has whole superblocks.
+    /// Flash beyond the logical capacity that may hold data, as a share of the capacity. On a small drive it is far
+    /// more than `[ftl] over_provisioning`, because every die has whole superblocks.
     pub fn spare_share(&self) -> f64 {
         if let Some(hybrid) = &self.hybrid {
             return self.log_share(hybrid);

@@ -73,8 +73,8 @@ impl<M: Medium> Ftl<M> {
         Ok(())
     }
 
-    /// Maps a page that is read before it was written, with its unmapped neighbours of the same row, as if they had been
-    /// written before the run. False: there is no room to do so without collecting first.
+    /// Maps a page that is read before it was written, with its unmapped neighbours of the same row, as if they had
+    /// been written before the run. False: there is no room to do so without collecting first.
     pub fn premap(&mut self, lpn: u32, tag: u64) -> bool {
         let units = self.layout.units_per_row;
         if self.hybrid.is_some() {
@@ -90,8 +90,8 @@ impl<M: Medium> Ftl<M> {
         placed
     }
 
-    /// Charges the flash read of a page that was written before the run but has no place of its own: a unit of its die is
-    /// read in its stead. False: nothing on that die was ever programmed.
+    /// Charges the flash read of a page that was written before the run but has no place of its own: a unit of its die
+    /// is read in its stead. False: nothing on that die was ever programmed.
     pub fn read_past(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, owner: Owner) -> bool {
         let die = lpn / self.layout.units_per_row % self.layout.dies;
         let first = die * self.layout.superblocks_per_die;
@@ -213,14 +213,14 @@ impl<M: Medium> Ftl<M> {
         self.valid[superblock as usize] &= !NOT_A_CANDIDATE;
     }
 
-    /// The steady state of uniform random overwriting under oldest-first collection, which greedy collection tends to for
-    /// superblocks of many units: of the units in a superblock, the share `exp(-x / U)` is still valid after the host has
-    /// written `x` units to a die of `U` logical units (Desnoyers, "Analytic modeling of SSD write performance", SYSTOR
-    /// 2012). A superblock holds `1 / A` host units, so superblock `k` by age has `x = k N / A`.
+    /// The steady state of uniform random overwriting under oldest-first collection, which greedy collection tends to
+    /// for superblocks of many units: of the units in a superblock, the share `exp(-x / U)` is still valid after the
+    /// host has written `x` units to a die of `U` logical units (Desnoyers, "Analytic modeling of SSD write
+    /// performance", SYSTOR 2012). A superblock holds `1 / A` host units, so superblock `k` by age has `x = k N / A`.
     ///
-    /// The drive is in the midst of it: on each die as many superblocks are free as collection begins at, one is partly filled
-    /// by the host and one by collection, and one is partly collected, each how far by chance. Dies are out of step therefore,
-    /// as those of a drive that has been written for long.
+    /// The drive is in the midst of it: on each die as many superblocks are free as collection begins at, one is partly
+    /// filled by the host and one by collection, and one is partly collected, each how far by chance. Dies are out of
+    /// step therefore, as those of a drive that has been written for long.
     fn construct_steady(&mut self, seed: u64, tag: u64) -> Result<(), String> {
         let dies = self.layout.dies;
         let total = self.data_units();
@@ -275,8 +275,8 @@ impl<M: Medium> Ftl<M> {
         Ok(())
     }
 
-    /// Says how `share` logical units lie on a die's superblocks, all but `rest`, and which of these are open or collected. The
-    /// oldest come first.
+    /// Says how `share` logical units lie on a die's superblocks, all but `rest`, and which of these are open or
+    /// collected. The oldest come first.
     fn age_die(&mut self, die: u32, share: u32, rest: usize, phases: &mut Rng, aged: &mut Vec<Aged>) {
         let (all_rows, per_row) = (self.layout.rows, self.layout.units_per_row);
         let per_superblock = self.layout.units_per_superblock;
@@ -395,8 +395,8 @@ impl Shuffle {
     }
 }
 
-/// Pages that are known before they are dealt, so that their map entries, which lie anywhere in a table larger than the caches,
-/// are there by then.
+/// Pages that are known before they are dealt, so that their map entries, which lie anywhere in a table larger than the
+/// caches, are there by then.
 const KNOWN: usize = 32;
 
 /// Deals out the numbers of a permutation, each once.

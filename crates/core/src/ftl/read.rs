@@ -17,8 +17,8 @@ enum Found {
 }
 
 impl<M: Medium> Ftl<M> {
-    /// Reads logical pages for the host: queues one operation for each row that holds some of them, and returns how many.
-    /// Units that are unmapped, or still in the controller's memory, need none.
+    /// Reads logical pages for the host: queues one operation for each row that holds some of them, and returns how
+    /// many. Units that are unmapped, or still in the controller's memory, need none.
     ///
     /// # Errors
     /// The number of operations queued, when a page was lost.

@@ -3,7 +3,8 @@
 //! 1. The first and the last row of every superblock say what it is for and how new it is.
 //! 2. All rows of map superblocks are read: the newest image of each segment, and the deallocations.
 //! 3. Rows of data above the checkpoint's floor are scanned, newest first, until the floor is reached.
-//! 4. Where the map is in mapping pages, the checkpoints are of their directory, and the mapping pages that it names are read.
+//! 4. Where the map is in mapping pages, the checkpoints are of their directory, and the mapping pages that it names
+//!    are read.
 //! 5. For each logical page the copy with the highest write sequence wins.
 //!
 //! Until the last step nothing is written, so a power loss during recovery changes nothing.
@@ -28,7 +29,8 @@ pub enum Flaw {
     AnyCopy,
     /// Deallocations are forgotten.
     NoDeallocations,
-    /// A merge that was cut counts as done: what it had not copied yet is given up with the data block (hybrid mapping).
+    /// A merge that was cut counts as done: what it had not copied yet is given up with the data block (hybrid
+    /// mapping).
     CutMerges,
     /// Mapping pages that were programmed after the last image of their directory are not found (mapping cache).
     OldDirectory,
@@ -294,7 +296,8 @@ impl<M: Medium> Ftl<M> {
             }
         }
         recovery.deallocations.extend_from_slice(&self.checkpoint.pending);
-        // What was logged later holds, wherever its superblock is: a page may have been lost since it was deallocated, or before.
+        // What was logged later holds, wherever its superblock is: a page may have been lost since it was deallocated,
+        // or before.
         recovery.deallocations.sort_by_key(|&(.., sequence)| sequence);
         for &(first, count, sequence) in &recovery.deallocations {
             self.write_sequence = self.write_sequence.max(sequence);
@@ -515,7 +518,8 @@ impl<M: Medium> Ftl<M> {
 }
 
 impl super::Layout {
-    /// Finds out which block stands in for which, from the headers of programmed pages; erased blocks fill what is left.
+    /// Finds out which block stands in for which, from the headers of programmed pages; erased blocks fill what is
+    /// left.
     pub(super) fn recover<M: Medium>(&mut self, medium: &M) {
         let mut claims: BTreeMap<(u32, u32), (u64, u32)> = BTreeMap::new();
         let mut claimed: BTreeMap<(u32, u32, u32), (u32, u32)> = BTreeMap::new();
@@ -629,7 +633,8 @@ mod tests {
             self.flush();
         }
 
-        /// Deallocations of other pages fill the superblock that takes their log. The next goes to one of a lower number.
+        /// Deallocations of other pages fill the superblock that takes their log. The next goes to one of a lower
+        /// number.
         fn fill_log(&mut self) {
             let first = self.ftl.checkpoint.ring.back().expect("something was logged").superblock;
             for lpn in 20.. {
@@ -652,8 +657,8 @@ mod tests {
         }
     }
 
-    /// The log was applied in the order in which its superblocks are numbered: a page that flash had lost read as zeroes, as if it
-    /// had been deallocated, and one that had been deallocated since could not be read.
+    /// The log was applied in the order in which its superblocks are numbered: a page that flash had lost read as
+    /// zeroes, as if it had been deallocated, and one that had been deallocated since could not be read.
     #[test]
     fn of_what_the_log_says_of_a_page_the_last_holds() {
         let mut drive = Drive::new();

@@ -24,8 +24,9 @@ pub struct Plan {
     pub reserved: Reserved,
 }
 
-/// Superblocks of a die that hold no host data at rest, rounded up: collection keeps about as many free as it starts at,
-/// one is being collected or erased, and the two that are open for host and collected data are half empty on average.
+/// Superblocks of a die that hold no host data at rest, rounded up: collection keeps about as many free as it starts
+/// at, one is being collected or erased, and the two that are open for host and collected data are half empty on
+/// average.
 pub fn reserve_per_die(profile: &FtlProfile) -> u32 {
     profile.gc_start + 2
 }
@@ -57,16 +58,16 @@ pub fn map_superblocks(profile: &Profile, units: u64) -> u64 {
     map_superblocks_of(segments, profile.nand.pages_per_block)
 }
 
-/// As [`map_superblocks`], for so many rows of map in superblocks of so many rows: the newest image of each, one that is
-/// written and two whose images are being overtaken.
+/// As [`map_superblocks`], for so many rows of map in superblocks of so many rows: the newest image of each, one that
+/// is written and two whose images are being overtaken.
 pub(super) fn map_superblocks_of(segments: u64, rows: u32) -> u64 {
     segments.div_ceil(u64::from(rows)) + 3
 }
 
-/// Sizes a drive. With `[nand] blocks_per_plane` given, the capacity is what it allows (or what is asked for, if that is
-/// less); otherwise the blocks follow the capacity. Over-provisioning counts flash that may hold data: spares, map and
-/// the reserve that collection works with come on top, so that write amplification meets the published curves at the
-/// same figure whatever the size of a superblock.
+/// Sizes a drive. With `[nand] blocks_per_plane` given, the capacity is what it allows (or what is asked for, if that
+/// is less); otherwise the blocks follow the capacity. Over-provisioning counts flash that may hold data: spares, map
+/// and the reserve that collection works with come on top, so that write amplification meets the published curves at
+/// the same figure whatever the size of a superblock.
 ///
 /// # Errors
 /// In words, when the capacity does not fit the blocks, or the address space 32 bits.
@@ -168,7 +169,8 @@ fn too_many_units(profile: &Profile, capacity: u64, reserved: Reserved, flash: u
         ftl: crate::profile::FtlProfile { unit_size, ..profile.ftl.clone() },
         ..profile.clone()
     };
-    // The largest capacity that units of this size can map, in whole GiB. 0: not even a small one, where the blocks are given.
+    // The largest capacity that units of this size can map, in whole GiB. 0: not even a small one, where the blocks are
+    // given.
     let largest = |unit_size: u32| {
         let (mut low, mut high) = (0, capacity / GIB);
         while low < high {

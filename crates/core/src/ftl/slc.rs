@@ -1,17 +1,17 @@
 //! The SLC cache: superblocks in single-level mode take what the host writes first, and are *folded* later: their valid
 //! units move to blocks in their own mode.
 //!
-//! A superblock in single-level mode has as many rows as its blocks have word lines; the other pages stay erased. Its rows
-//! say so in their headers ([`SLC_INDEX`]), so that recovery knows the mode of every block. Folding is collection of such a
-//! superblock: the same steps, the same hazards, the same two rules that keep data safe.
+//! A superblock in single-level mode has as many rows as its blocks have word lines; the other pages stay erased. Its
+//! rows say so in their headers ([`SLC_INDEX`]), so that recovery knows the mode of every block. Folding is collection
+//! of such a superblock: the same steps, the same hazards, the same two rules that keep data safe.
 //!
 //! The cache has a *fixed* part on each die, for which the plan has superblocks beside those of the capacity, and a
-//! *dynamic* part, which may use what is erased and not needed. Superblocks of the fixed part that hold nothing are free
-//! like any other, so that wear is shared by all; `DieSpace::kept` says how many of the free ones they are, and whoever
-//! opens a superblock for anything else leaves them.
+//! *dynamic* part, which may use what is erased and not needed. Superblocks of the fixed part that hold nothing are
+//! free like any other, so that wear is shared by all; `DieSpace::kept` says how many of the free ones they are, and
+//! whoever opens a superblock for anything else leaves them.
 //!
-//! It folds when the host has been quiet for a while (at the lowest priority, [`Source::FoldRead`]), when the dynamic part
-//! is in the way of collection, and, where the profile says so, when a host write waits for it.
+//! It folds when the host has been quiet for a while (at the lowest priority, [`Source::FoldRead`]), when the dynamic
+//! part is in the way of collection, and, where the profile says so, when a host write waits for it.
 //!
 //! [`Source::FoldRead`]: crate::flash::Source::FoldRead
 
@@ -23,7 +23,8 @@ use std::collections::VecDeque;
 use tidewater_base::Instant;
 use tidewater_nand::{Config, Medium};
 
-/// The `index` in the page headers of a row in single-level mode; other data has 0 where every page is mapped by itself.
+/// The `index` in the page headers of a row in single-level mode; other data has 0 where every page is mapped by
+/// itself.
 pub(super) const SLC_INDEX: u32 = 1;
 
 /// Rows of a superblock in single-level mode: one for each word line.
@@ -220,7 +221,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// A superblock is full: if it is one of the cache that has not failed, it waits for folding. False: for collection.
+    /// A superblock is full: if it is one of the cache that has not failed, it waits for folding. False: for
+    /// collection.
     pub(super) fn close_slc(&mut self, superblock: u32) -> bool {
         let s = &self.superblocks[superblock as usize];
         match &mut self.slc {
@@ -245,7 +247,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// The fixed part of a die is what the superblocks that went bad leave of it: the cache gives up before the capacity does.
+    /// The fixed part of a die is what the superblocks that went bad leave of it: the cache gives up before the
+    /// capacity does.
     pub(super) fn size_slc(&mut self, die: u32) {
         if let Some(slc) = &mut self.slc {
             let first = (die * self.layout.superblocks_per_die) as usize;
@@ -270,8 +273,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// The superblock to fold next on a die, if one is to be folded now: the oldest; without a place for host rows, one that
-    /// has nothing valid may go at any time.
+    /// The superblock to fold next on a die, if one is to be folded now: the oldest; without a place for host rows, one
+    /// that has nothing valid may go at any time.
     pub(super) fn choose_fold(&self, die: u32) -> Option<u32> {
         let slc = self.slc.as_ref()?;
         let closed = &slc.dies[die as usize].closed;
@@ -294,7 +297,8 @@ impl<M: Medium> Ftl<M> {
         self.slc.as_ref().is_some_and(|slc| slc.folding)
     }
 
-    /// The host reads or writes flash: folding in the background stops, and starts again some time after the last of these.
+    /// The host reads or writes flash: folding in the background stops, and starts again some time after the last of
+    /// these.
     #[inline]
     pub(super) fn touch_slc(&mut self, now: Instant, events: &mut EventQueue) {
         if let Some(slc) = &mut self.slc {

@@ -270,7 +270,8 @@ impl<M: Medium> Ftl<M> {
         self.program_row(now, events, row, stream, die, superblock, index);
     }
 
-    /// Queues the program of a row that is complete, and that nobody finds open any more: of this stream, and at this place.
+    /// Queues the program of a row that is complete, and that nobody finds open any more: of this stream, and at this
+    /// place.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "what whoever has just filled the row knows of it")]
     pub(super) fn program_row(

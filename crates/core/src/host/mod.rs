@@ -1,13 +1,13 @@
 //! The host side of the firmware: submission queues, arbitration, permits and the checks that every command passes.
 //!
 //! A front end [submits](Host::submit) entries. The device [fetches](Host::fetch) the next command by arbitration when
-//! a slot is free, works on it, and [completes](Host::complete) it. A [`Permit`] holds the slot from fetch to completion,
-//! so a command that was admitted can always be completed, and each is completed once. Admission never loses a command:
-//! a full ring gives it back, and a full slot table leaves it in its ring.
+//! a slot is free, works on it, and [completes](Host::complete) it. A [`Permit`] holds the slot from fetch to
+//! completion, so a command that was admitted can always be completed, and each is completed once. Admission never
+//! loses a command: a full ring gives it back, and a full slot table leaves it in its ring.
 //!
 //! Sections are those of the NVM Express Base Specification, revision 1.4. Queues are numbered from 0 here; on the wire
-//! queue `q` is I/O submission queue `q + 1`, because 0 is the admin queue. Each submission queue has a completion queue
-//! of its own with as many entries.
+//! queue `q` is I/O submission queue `q + 1`, because 0 is the admin queue. Each submission queue has a completion
+//! queue of its own with as many entries.
 
 mod arbitration;
 mod permits;
@@ -108,8 +108,8 @@ impl Host {
         Some(self.admit(queue, submission))
     }
 
-    /// As [`Host::submit`] and then [`Host::fetch`], but where no command waits and a slot is free, as most of the time,
-    /// the command goes past the ring, which is only told.
+    /// As [`Host::submit`] and then [`Host::fetch`], but where no command waits and a slot is free, as most of the
+    /// time, the command goes past the ring, which is only told.
     #[inline(always)]
     pub fn submit_and_fetch(&mut self, queue: u16, submission: Submission) -> Result<Option<Permit>, Submission> {
         if self.queues.occupied() != 0 || self.slots.is_full() {

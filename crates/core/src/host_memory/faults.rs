@@ -9,8 +9,8 @@ pub enum HostFault {
     Withdrawn,
     /// A unit that is read has been changed; one that is written is changed afterwards.
     Corrupted,
-    /// A unit that is written never arrives, and what was there stays, whole and with a good checksum; one that is read has been
-    /// exchanged for zeroes.
+    /// A unit that is written never arrives, and what was there stays, whole and with a good checksum; one that is read
+    /// has been exchanged for zeroes.
     Stale,
     /// The answer takes so much longer.
     Slow(Duration),

@@ -1,24 +1,27 @@
 //! Memory that the host lends (host memory buffer, NVM Express Base 1.4, section 8.9).
 //!
-//! Host memory is cut into **units**, each with a header ([`HEADER`]) that tells what it is: its [`Stamp`] and a checksum over it and
-//! the bytes behind it. The drive keeps a directory of what it wrote where, in memory of its own, and believes a unit only if the
-//! whole stamp is the one that it expects. So nothing that happens to the memory can do more than cost a unit:
+//! Host memory is cut into **units**, each with a header ([`HEADER`]) that tells what it is: its [`Stamp`] and a
+//! checksum over it and the bytes behind it. The drive keeps a directory of what it wrote where, in memory of its own,
+//! and believes a unit only if the whole stamp is the one that it expects. So nothing that happens to the memory can do
+//! more than cost a unit:
 //!
 //! - A use asks for a unit by `host_read` or `host_write` and gets a [`Done`] with its tag later: the unit was
 //!   good, its check has failed, or the memory is gone. It fetches what it misses from flash.
-//! - The world carries an [`Access`] out, and answers it by its [`Ticket`] with an [`Answer`]. It never says what is right, only what it
-//!   found. In simulation it keeps stamps; a served device reads and writes real bytes at the host's descriptors.
-//! - The link is shared with the data of commands. A read sends a request for each [`READ_REQUEST_MAX`] bytes, waits for the host's
-//!   memory, and its data comes back framed in TLPs; a write is posted. No more than `[hmb] in_flight` accesses are under way, the
-//!   others wait in the order in which they came.
+//! - The world carries an [`Access`] out, and answers it by its [`Ticket`] with an [`Answer`]. It never says what is
+//!   right, only what it found. In simulation it keeps stamps; a served device reads and writes real bytes at the
+//!   host's descriptors.
+//! - The link is shared with the data of commands. A read sends a request for each [`READ_REQUEST_MAX`] bytes, waits
+//!   for the host's memory, and its data comes back framed in TLPs; a write is posted. No more than `[hmb] in_flight`
+//!   accesses are under way, the others wait in the order in which they came.
 //!
-//! The memory is [`State::Absent`] until the host lends it, and between "give it back" and the moment when nothing of the drive's is
-//! there any more it is [`State::Withdrawing`]. What is placed on it has then left, in order; a memory that is gone without a
-//! word ([`Answer::Gone`]) is absent at once.
+//! The memory is [`State::Absent`] until the host lends it, and between "give it back" and the moment when nothing of
+//! the drive's is there any more it is [`State::Withdrawing`]. What is placed on it has then left, in order; a memory
+//! that is gone without a word ([`Answer::Gone`]) is absent at once.
 //!
-//! A use has its place in `uses.rs`, all of it in the device: `Device::host_read` and `host_write` ask for units (numbered from 0, as many
-//! as [`HostMemory::units`] says), `on_host_done` hears of them, `host_memory_lent`, `host_memory_leaves` and `host_memory_gone` of the memory
-//! itself, and `has_left_host_memory` asks whether all that exists nowhere else has been taken out.
+//! A use has its place in `uses.rs`, all of it in the device: `Device::host_read` and `host_write` ask for units
+//! (numbered from 0, as many as [`HostMemory::units`] says), `on_host_done` hears of them, `host_memory_lent`,
+//! `host_memory_leaves` and `host_memory_gone` of the memory itself, and `has_left_host_memory` asks whether all that
+//! exists nowhere else has been taken out.
 
 mod faults;
 mod uses;
@@ -36,7 +39,8 @@ use tidewater_base::{Duration, Instant};
 
 /// Bytes of the header of a unit: what the stamp and the checksum take.
 pub const HEADER: u32 = 40;
-/// Bytes that one read request asks for at most: Max_Read_Request_Size as it is after a reset (PCI Express Base 3.0, 7.8.4).
+/// Bytes that one read request asks for at most: Max_Read_Request_Size as it is after a reset (PCI Express Base 3.0,
+/// 7.8.4).
 pub const READ_REQUEST_MAX: u64 = 512;
 
 /// Names an access under way.
@@ -110,8 +114,8 @@ pub enum Lending {
     Lend {
         /// Bytes.
         bytes: u64,
-        /// It is the memory of before, and the host says that it has not changed (MR): units of before count, as far as their checks
-        /// hold.
+        /// It is the memory of before, and the host says that it has not changed (MR): units of before count, as far as
+        /// their checks hold.
         returned: bool,
     },
     /// It wants it back (EHM cleared, a reset, a shutdown): answered by [`Output::HostMemoryFree`].
@@ -187,8 +191,8 @@ pub struct HostMemoryStatistics {
     pub waited: u64,
 }
 
-/// Bytes of host memory that a profile has use for: what a drive of it asks for. 0 if nothing is placed there, or the profile contradicts
-/// itself.
+/// Bytes of host memory that a profile has use for: what a drive of it asks for. 0 if nothing is placed there, or the
+/// profile contradicts itself.
 pub fn wanted(profile: &Profile) -> u64 {
     let Ok(placement) = crate::memory::place(profile) else { return 0 };
     let placed = Use::ALL.into_iter().filter(|&used| used.is_carried()).filter_map(|used| placement.of(used));
@@ -387,7 +391,8 @@ impl HostMemory {
         }
     }
 
-    /// Nothing of the drive's is there any more; `forget`: what was there is not believed any more, even if it comes back.
+    /// Nothing of the drive's is there any more; `forget`: what was there is not believed any more, even if it comes
+    /// back.
     pub(crate) fn leave(&mut self, forget: bool) {
         self.state = State::Absent;
         if forget {
@@ -404,7 +409,8 @@ impl HostMemory {
         self.begin(now, wires, Request { region, unit, stamp, operation: Operation::Read, tag });
     }
 
-    /// Writes a unit, as the copy of `key`; `content` comes back with every good read. Asserts that the use is placed here.
+    /// Writes a unit, as the copy of `key`; `content` comes back with every good read. Asserts that the use is placed
+    /// here.
     #[expect(clippy::too_many_arguments, reason = "where, what and for whom")]
     pub(crate) fn write(
         &mut self,

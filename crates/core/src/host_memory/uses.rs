@@ -361,8 +361,8 @@ impl<M: Medium> Device<M> {
         // It is looked for again, as if for the first time.
         let lpn = self.ftl.map_cache().map_or(0, |cache| cache.first_of(page));
         match self.ftl.look_up(self.now, &mut self.events, lpn, slot.into()) {
-            // It has another place since this one was asked: it was in the drive meanwhile. Were it read again, a host whose memory is
-            // never good could keep a command for ever.
+            // It has another place since this one was asked: it was in the drive meanwhile. Were it read again, a host
+            // whose memory is never good could keep a command for ever.
             LookUp::Away { unit } => {
                 self.ftl.on_lent_read(self.now, &mut self.events, unit, page, true);
                 self.on_translated(slot);

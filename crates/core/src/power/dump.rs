@@ -1,9 +1,11 @@
-//! The dump of a write buffer that capacitors back: the time and the energy that it takes, and what is left where they do not last.
+//! The dump of a write buffer that capacitors back: the time and the energy that it takes, and what is left where they
+//! do not last.
 //!
-//! The pages go to erased blocks that are set aside for them, a row on each die in turn, in the order in which they were written, and
-//! behind them one more row that says that all of them are there: a dump without it is not whole, however much of it can be read.
-//! Assumed: the slowest pages of the flash, transfers one after another on each channel, and an erase that is under way and ends first. Those
-//! blocks are beside the flash that the translation layer has; their wear, and reading them at power-on, are not modelled.
+//! The pages go to erased blocks that are set aside for them, a row on each die in turn, in the order in which they
+//! were written, and behind them one more row that says that all of them are there: a dump without it is not whole,
+//! however much of it can be read. Assumed: the slowest pages of the flash, transfers one after another on each
+//! channel, and an erase that is under way and ends first. Those blocks are beside the flash that the translation layer
+//! has; their wear, and reading them at power-on, are not modelled.
 
 use crate::profile::{Profile, Survives};
 use tidewater_base::Duration;
@@ -71,8 +73,8 @@ fn cost(profile: &Profile, rows: u64) -> (Duration, f64) {
     (time, programs as f64 * fast.program_energy + time.as_secs_f64() * fast.power)
 }
 
-/// Joules that dumping a full write buffer takes, with the rows on their way to flash, which are in the same memory. `None`: no
-/// capacitors back it.
+/// Joules that dumping a full write buffer takes, with the rows on their way to flash, which are in the same memory.
+/// `None`: no capacitors back it.
 pub fn buffer_energy_needed(profile: &Profile) -> Option<f64> {
     let buffer = &profile.buffer;
     let memory = profile.memory(&buffer.write_memory)?;

@@ -29,8 +29,8 @@ pub struct Remains<M = Nand> {
     buffered: Vec<(u32, u64)>,
     /// Deallocations beside it that are not on flash: first page, pages, write sequence.
     deallocations: Vec<(u32, u32, u64)>,
-    /// What survives of each function of the fast side, besides its pages: of one that was stored somewhere all that may be meant,
-    /// the newest first.
+    /// What survives of each function of the fast side, besides its pages: of one that was stored somewhere all that
+    /// may be meant, the newest first.
     log: Vec<Vec<LogRemains>>,
     destaged: Vec<Destaged>,
     /// Pages of the byte window that went to flash, or were on their way.
@@ -74,9 +74,9 @@ pub struct Identity {
 }
 
 impl<M: Medium> Remains<M> {
-    /// What is left of a drive whose flash was stored somewhere, and with it what is left of each function of its fast side: several
-    /// of these, the newest first, where storing may have been interrupted; none: that function starts anew. Of several the
-    /// first counts whose pages are all there.
+    /// What is left of a drive whose flash was stored somewhere, and with it what is left of each function of its fast
+    /// side: several of these, the newest first, where storing may have been interrupted; none: that function starts
+    /// anew. Of several the first counts whose pages are all there.
     pub fn from_flash(medium: M, identity: Identity, log: Vec<Vec<LogRemains>>) -> Remains<M> {
         let Identity { options, plan, unit_size } = identity;
         Remains {
@@ -165,8 +165,8 @@ impl<M: Medium> Device<M> {
         self.cut_power_with(joules, u64::MAX)
     }
 
-    /// As [`Device::cut_power`], when the capacitors of the write buffer hold so many joules, less than `[buffer] energy` because they have
-    /// aged: the dump is cut short then, and what it lacks is lost.
+    /// As [`Device::cut_power`], when the capacitors of the write buffer hold so many joules, less than `[buffer]
+    /// energy` because they have aged: the dump is cut short then, and what it lacks is lost.
     ///
     /// # Panics
     /// As [`Device::cut_power`].
@@ -174,8 +174,8 @@ impl<M: Medium> Device<M> {
         self.cut_power_with(joules, u64::MAX)
     }
 
-    /// As [`Device::cut_power`], but stored energy is used up after so many events of flash of the byte window's dump, because
-    /// the capacitors were not charged again yet, or have aged.
+    /// As [`Device::cut_power`], but stored energy is used up after so many events of flash of the byte window's dump,
+    /// because the capacitors were not charged again yet, or have aged.
     ///
     /// # Panics
     /// As for [`Device::cut_power`].
@@ -206,8 +206,8 @@ impl<M: Medium> Device<M> {
         // What came back before and was not taken yet is where it was dumped.
         let restored = self.restored.len();
         let (mut buffered, deallocations) = if self.buffer_survives {
-            // Rows on their way to flash are in the same memory until they are programmed; so are deallocations, or what
-            // they took from the buffer would leave older content behind.
+            // Rows on their way to flash are in the same memory until they are programmed; so are deallocations, or
+            // what they took from the buffer would leave older content behind.
             let mut pages = self.restored;
             pages.extend(self.ftl.staged());
             pages.extend(self.write_buffer.contents());

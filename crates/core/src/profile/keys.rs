@@ -146,9 +146,9 @@ impl Profile {
         profile_keys().chain(MEMORY_KEYS)
     }
 
-    /// Sets one key, as `--set KEY=VALUE` does: `set("nand.channels", "4")`, `set("memory.dram.size", "64MiB")`. Setting
-    /// the `kind` of a memory that is not there adds it, and another kind brings its own latencies and bandwidth; setting
-    /// the `size` of one to 0 removes it.
+    /// Sets one key, as `--set KEY=VALUE` does: `set("nand.channels", "4")`, `set("memory.dram.size", "64MiB")`.
+    /// Setting the `kind` of a memory that is not there adds it, and another kind brings its own latencies and
+    /// bandwidth; setting the `size` of one to 0 removes it.
     ///
     /// # Errors
     /// When the key is unknown or the value is not of its kind or range. Whether values fit together is for

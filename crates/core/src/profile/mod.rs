@@ -25,7 +25,8 @@ pub use tidewater_wire::vendor::{DestagePriority, OnWrap};
 pub struct Profile {
     /// The name it is known by.
     pub name: String,
-    /// One line on what it models. What single keys say, such as the channels, is not in it: [`Profile::outline`] adds that.
+    /// One line on what it models. What single keys say, such as the channels, is not in it: [`Profile::outline`] adds
+    /// that.
     pub description: String,
     /// `[drive]`: what the whole drive promises.
     pub drive: DriveProfile,
@@ -63,16 +64,16 @@ pub struct DriveProfile {
 }
 
 impl Profile {
-    /// Logical pages of a logical block, as buffer policies over blocks know it: as many as the translation layer erases as
-    /// one, a block of every plane; at most 65,535.
+    /// Logical pages of a logical block, as buffer policies over blocks know it: as many as the translation layer
+    /// erases as one, a block of every plane; at most 65,535.
     pub fn block_units(&self) -> u32 {
         let units_per_page = u64::from(self.nand.page_size / self.ftl.unit_size);
         let pages = u64::from(self.nand.planes) * u64::from(self.nand.pages_per_block) * units_per_page;
         pages.min(u16::MAX.into()) as u32
     }
 
-    /// The description, with how parallel the drive is and how fast its link, as the values have it: whatever is changed,
-    /// the words are true.
+    /// The description, with how parallel the drive is and how fast its link, as the values have it: whatever is
+    /// changed, the words are true.
     pub fn outline(&self) -> String {
         let plural = |count: u32, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
         let (nand, link) = (&self.nand, &self.link);
@@ -280,7 +281,8 @@ pub struct BufferProfile {
     pub write_size: u64,
     /// Share of the write buffer that may be dirty before it is destaged in the background, 0 to 1.
     pub write_watermark: f64,
-    /// Joules that the capacitors hold for writing the write buffer out after a power loss, where they back its memory; above 0.
+    /// Joules that the capacitors hold for writing the write buffer out after a power loss, where they back its memory;
+    /// above 0.
     pub energy: f64,
     /// Replacement policy of the read cache: one of `core::buffer::READ_POLICIES`.
     pub read_policy: String,
@@ -385,8 +387,8 @@ pub enum Gate {
 pub enum Release {
     /// When the page is programmed.
     Programmed,
-    /// When the page is in its die's register: stored energy programs it whatever happens, and after a failed program the
-    /// register still has it.
+    /// When the page is in its die's register: stored energy programs it whatever happens, and after a failed program
+    /// the register still has it.
     Transferred,
 }
 
@@ -405,7 +407,8 @@ pub struct FtlProfile {
     pub log_blocks: u32,
     /// RW log blocks that are filled at once, at most half of them. 0: one for each die.
     pub log_write_points: u32,
-    /// Share of the RW log blocks that FASTer keeps for cold pages, rounded up, 0 to 0.5. 0: none, cold pages are merged at once.
+    /// Share of the RW log blocks that FASTer keeps for cold pages, rounded up, 0 to 0.5. 0: none, cold pages are
+    /// merged at once.
     pub isolation_share: f64,
     /// Logical blocks that are merged at once, 1 to 64.
     pub merges_max: u32,
@@ -429,14 +432,15 @@ pub struct FtlProfile {
     pub map_memory: String,
     /// Bytes of the mapping cache. 0: what the other uses of its memory leave.
     pub map_size: u64,
-    /// Bytes of the mapping cache in the controller's own SRAM, beside host memory: at least two mapping pages. Where `map_memory` is no
-    /// memory of kind `host`, it is not used.
+    /// Bytes of the mapping cache in the controller's own SRAM, beside host memory: at least two mapping pages. Where
+    /// `map_memory` is no memory of kind `host`, it is not used.
     pub map_floor: u64,
     /// Bytes of map that are read and programmed at once: a power of two, 64 to the unit of flash.
     pub map_page: u32,
     /// Mapping pages that are read ahead of one that a command needs, 0 to 64.
     pub map_prefetch: u32,
-    /// Changed map entries that may wait for their mapping page before the host must wait, and twice as many before collection must.
+    /// Changed map entries that may wait for their mapping page before the host must wait, and twice as many before
+    /// collection must.
     pub map_updates: u32,
 }
 
@@ -445,10 +449,11 @@ pub struct FtlProfile {
 pub enum Mapping {
     /// Every page is mapped by itself.
     Page,
-    /// FAST: data blocks, one sequential log block and random log blocks that are shared by all (Lee et al., ACM TECS 6(3),
-    /// 2007).
+    /// FAST: data blocks, one sequential log block and random log blocks that are shared by all (Lee et al., ACM TECS
+    /// 6(3), 2007).
     Fast,
-    /// FASTer: FAST, with a second chance for what is valid in a log block that is reclaimed (Lim, Lee and Moon, SNAPI 2010).
+    /// FASTer: FAST, with a second chance for what is valid in a log block that is reclaimed (Lim, Lee and Moon, SNAPI
+    /// 2010).
     Faster,
 }
 

@@ -31,8 +31,8 @@ impl Profile {
     /// it names none. `file` is for messages.
     ///
     /// # Errors
-    /// With file, line and column: text that is no TOML, unknown sections, keys and bases, values of another kind or out
-    /// of range. Whether values fit together is for [`Profile::check`].
+    /// With file, line and column: text that is no TOML, unknown sections, keys and bases, values of another kind or
+    /// out of range. Whether values fit together is for [`Profile::check`].
     pub fn parse(text: &str, file: &str) -> Result<Profile, ProfileError> {
         let at = |offset: usize| {
             let before = text.get(..offset.min(text.len())).unwrap_or(text);
@@ -146,8 +146,8 @@ impl Profile {
         self.put(info, memory, parsed).map_err(|problem| mistake(full(name), problem, key.span()))
     }
 
-    /// Writes the profile as TOML that [`Profile::parse`] reads back to the same profile, each key with what it is, what
-    /// it may be, and why its default is what it is.
+    /// Writes the profile as TOML that [`Profile::parse`] reads back to the same profile, each key with what it is,
+    /// what it may be, and why its default is what it is.
     pub fn show(&self) -> String {
         let generic = Profile::generic();
         let mut out = String::new();

@@ -139,8 +139,8 @@ impl<M: Medium> Subsystem<M> {
         Ok(Next::Done(0))
     }
 
-    /// Aborts a command, if it waits for something that may take long; all others end soon by themselves (section 5.1). Double
-    /// word 0: 0 when it was aborted, else 1.
+    /// Aborts a command, if it waits for something that may take long; all others end soon by themselves (section 5.1).
+    /// Double word 0: 0 when it was aborted, else 1.
     fn abort(&mut self, function: u8, queue: u16, cid: u16) -> Outcome {
         let c = &mut self.controllers[usize::from(function)];
         if usize::from(queue) >= c.submission.len() || !c.submission[usize::from(queue)].live {

@@ -177,7 +177,8 @@ impl<M: Medium> Subsystem<M> {
                 self.submit(slot);
                 return Ok(Next::Later);
             }
-            // The temperature never changes: it passes a threshold when that is set, or has passed it when its event is asked for.
+            // The temperature never changes: it passes a threshold when that is set, or has passed it when its event is
+            // asked for.
             feature::TEMPERATURE_THRESHOLD | feature::ASYNC_EVENTS => {
                 if self.state.features.is_hot(function) {
                     self.raise(function, Event::Temperature);
@@ -214,8 +215,8 @@ impl<M: Medium> Subsystem<M> {
         self.end_admin(slot, outcome);
     }
 
-    /// A namespace has nothing of those that had its blocks before: neither what their deletion is still to forget, behind which this
-    /// stands, nor what a power cut has kept from being forgotten.
+    /// A namespace has nothing of those that had its blocks before: neither what their deletion is still to forget,
+    /// behind which this stands, nor what a power cut has kept from being forgotten.
     fn create_namespace(&mut self, slot: Slot, csi: u8, data: &[u8]) -> Outcome {
         let wanted = NamespaceManagement::parse(data)?;
         if self.is_read_only() {

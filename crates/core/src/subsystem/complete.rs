@@ -1,4 +1,5 @@
-//! How commands end: completion queue entries, interrupts (NVM Express 1.4, sections 4.6 and 7.5), and faults on their way.
+//! How commands end: completion queue entries, interrupts (NVM Express 1.4, sections 4.6 and 7.5), and faults on their
+//! way.
 
 use super::queues::Posting;
 use super::slots::{OWN, Work};
@@ -166,7 +167,8 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// An entry is there: the host is interrupted now, or, of an I/O queue, after more of them or some time (section 5.21.1.8).
+    /// An entry is there: the host is interrupted now, or, of an I/O queue, after more of them or some time (section
+    /// 5.21.1.8).
     #[inline]
     fn signal(&mut self, function: u8, number: u16) {
         let c = &mut self.controllers[usize::from(function)];

@@ -198,8 +198,8 @@ impl Features {
     /// Get Features.
     ///
     /// # Errors
-    /// Invalid Field in Command for what is not there; for features of namespaces as [`Namespaces::find`]; Host Identifier
-    /// Inconsistent Format.
+    /// Invalid Field in Command for what is not there; for features of namespaces as [`Namespaces::find`]; Host
+    /// Identifier Inconsistent Format.
     pub fn get(
         &self,
         function: u8,
@@ -278,13 +278,13 @@ impl Features {
         }
     }
 
-    /// Set Features: takes the value, and gives double word 0 of the completion. What a controller does with the value is its
-    /// own business: the accessors below tell it. To lend host memory, [`Features::check_host_memory`] comes first, then the list
-    /// is read, then this takes it.
+    /// Set Features: takes the value, and gives double word 0 of the completion. What a controller does with the value
+    /// is its own business: the accessors below tell it. To lend host memory, [`Features::check_host_memory`] comes
+    /// first, then the list is read, then this takes it.
     ///
     /// # Errors
-    /// Feature Not Saveable, Feature Not Changeable, Feature Not Namespace Specific, Command Sequence Error, for features of
-    /// namespaces as [`Namespaces::find`], else Invalid Field in Command.
+    /// Feature Not Saveable, Feature Not Changeable, Feature Not Namespace Specific, Command Sequence Error, for
+    /// features of namespaces as [`Namespaces::find`], else Invalid Field in Command.
     pub fn set(
         &mut self,
         asked: Asked,
@@ -420,7 +420,8 @@ impl Features {
         self.at(function).no_coalescing.get(usize::from(vector)).is_some_and(|&disabled| disabled)
     }
 
-    /// Arbitration: commands of one queue in a turn (`None`: no limit), and weights of the high, medium and low classes, from 1.
+    /// Arbitration: commands of one queue in a turn (`None`: no limit), and weights of the high, medium and low
+    /// classes, from 1.
     pub fn arbitration(&self, function: u8) -> (Option<u32>, [u32; 3]) {
         match self.value(function, feature::ARBITRATION) {
             Feature::Arbitration { burst, weights } => {
@@ -519,12 +520,12 @@ impl Features {
     }
 }
 
-/// The memory that a host lends, from its descriptor list (section 5.21.1.13): pieces of whole pages, where `page_shift` is that of CC.MPS.
-/// Empty entries are left out.
+/// The memory that a host lends, from its descriptor list (section 5.21.1.13): pieces of whole pages, where
+/// `page_shift` is that of CC.MPS. Empty entries are left out.
 ///
 /// # Errors
-/// Invalid Field in Command for an address that is no multiple of a page or passes 2^64, a piece of 4 GiB and more, and for less
-/// memory in all than the host has said or than `min` (in 4 KiB).
+/// Invalid Field in Command for an address that is no multiple of a page or passes 2^64, a piece of 4 GiB and more, and
+/// for less memory in all than the host has said or than `min` (in 4 KiB).
 pub fn host_memory(buffer: &HostMemoryBuffer, list: &[u8], page_shift: u32, min: u32) -> Result<Vec<Segment>, Status> {
     let entries = list.chunks_exact(HmbDescriptor::SIZE).take(buffer.entries as usize);
     let mut pieces = Vec::new();

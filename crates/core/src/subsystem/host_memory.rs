@@ -1,5 +1,5 @@
-//! Memory that a host lends its controller, and the drive's use of it: lent by Set Features, and given back only when nothing of the
-//! drive's is there any more (NVM Express Base 1.4, sections 5.21.1.13 and 8.9).
+//! Memory that a host lends its controller, and the drive's use of it: lent by Set Features, and given back only when
+//! nothing of the drive's is there any more (NVM Express Base 1.4, sections 5.21.1.13 and 8.9).
 
 use super::interface::Segment;
 use super::timers::Timer;

@@ -1,4 +1,5 @@
-//! What Identify returns (NVM Express 1.4, section 5.15; parts of revision 2.0 that drivers ask for), from what the subsystem is.
+//! What Identify returns (NVM Express 1.4, section 5.15; parts of revision 2.0 that drivers ask for), from what the
+//! subsystem is.
 
 use super::features::HMB_ENTRIES_MAX;
 use super::interface::Transport;
@@ -19,7 +20,8 @@ use tidewater_wire::pci;
 pub const IN_CAPSULE_BYTES: u32 = 8192;
 /// Keep Alive Support: the granularity of the time-out, in 100 ms.
 const KEEP_ALIVE_GRANULARITY: u16 = 10;
-/// How long a shutdown, and coming back, may take (RTD3E, RTD3R), in microseconds: what was written has to reach the medium.
+/// How long a shutdown, and coming back, may take (RTD3E, RTD3R), in microseconds: what was written has to reach the
+/// medium.
 const SHUTDOWN_US: u32 = 10_000_000;
 /// Abort commands that are worked on at once (ACL plus 1): each ends at once.
 const ABORTS: u8 = 4;
@@ -46,8 +48,8 @@ impl Asked<'_> {
     /// What Identify returns: 4,096 bytes. `exists` says which controllers there are.
     ///
     /// # Errors
-    /// Invalid Namespace or Format for identifiers that no namespace can have; Invalid Field in Command for command sets other
-    /// than NVM.
+    /// Invalid Namespace or Format for identifiers that no namespace can have; Invalid Field in Command for command
+    /// sets other than NVM.
     pub fn answer(
         &self,
         identify: &Identify,
@@ -58,7 +60,8 @@ impl Asked<'_> {
         if csi != 0 {
             return Err(Status::INVALID_FIELD);
         }
-        // A namespace that is not attached, or does not exist, is told as zeroes (section 5.15.2.1); what can't be one is not.
+        // A namespace that is not attached, or does not exist, is told as zeroes (section 5.15.2.1); what can't be one
+        // is not.
         let any = |attached: bool| match namespaces.at(nsid) {
             Ok(ns) if !attached || ns.attached.has(self.function) => Ok(Some(ns)),
             Err(Status::INVALID_NAMESPACE) => Err(Status::INVALID_NAMESPACE),

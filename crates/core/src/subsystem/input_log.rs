@@ -1,8 +1,9 @@
-//! The log of what came in from outside: enough to run a served device again under the virtual clock, output for output.
+//! The log of what came in from outside: enough to run a served device again under the virtual clock, output for
+//! output.
 //!
-//! A log is a header and entries, little-endian. An entry is the instant (8 bytes, picoseconds), a kind (1 byte) and the
-//! fields of that kind. Time outs of the device itself are not logged: they follow from what is. Between inputs stand
-//! checks: how many outputs there were since the last, and a checksum over them.
+//! A log is a header and entries, little-endian. An entry is the instant (8 bytes, picoseconds), a kind (1 byte) and
+//! the fields of that kind. Time outs of the device itself are not logged: they follow from what is. Between inputs
+//! stand checks: how many outputs there were since the last, and a checksum over them.
 
 use super::{Fault, Input, MoveError, Output, Slot, StoreFault, Token};
 use crate::content::Content;

@@ -15,7 +15,8 @@ impl<M: Medium> Subsystem<M> {
         self.controllers.iter().map(|controller| controller.outstanding).sum()
     }
 
-    /// Whether there is a controller of this number: that of a PCI function always, one over fabrics while its host is connected.
+    /// Whether there is a controller of this number: that of a PCI function always, one over fabrics while its host is
+    /// connected.
     pub fn has_controller(&self, function: u8) -> bool {
         self.controllers.get(usize::from(function)).is_some_and(|controller| controller.live)
     }
@@ -41,8 +42,8 @@ impl<M: Medium> Subsystem<M> {
         u16::from(function)
     }
 
-    /// What a doorbell of a controller says, as far as the controller has heard: the tail of a submission queue, or the head of a
-    /// completion queue.
+    /// What a doorbell of a controller says, as far as the controller has heard: the tail of a submission queue, or the
+    /// head of a completion queue.
     #[inline]
     pub fn doorbell(&self, function: u8, queue: u16, completion: bool) -> u16 {
         let Some(controller) = self.controllers.get(usize::from(function)) else { return 0 };

@@ -9,8 +9,8 @@ use crate::host_memory::{Access, Answer, HostFault, Ticket};
 use tidewater_base::Duration;
 use tidewater_wire::nvme::{Cqe, Sqe};
 
-/// A command that the subsystem has taken: its place in the table of commands, below [`Subsystem::slots`](super::Subsystem::slots). It is free
-/// again after its [`Output::Complete`].
+/// A command that the subsystem has taken: its place in the table of commands, below
+/// [`Subsystem::slots`](super::Subsystem::slots). It is free again after its [`Output::Complete`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub u16);
 
@@ -45,7 +45,8 @@ pub enum Transport {
 /// What happens outside of the subsystem. `function` numbers controllers: PCI functions first, then those of fabrics.
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
-    /// The host has written a register of BAR0, doorbells included, or set a property. Any offset, any length, any value.
+    /// The host has written a register of BAR0, doorbells included, or set a property. Any offset, any length, any
+    /// value.
     Register {
         /// The controller.
         function: u8,
@@ -81,8 +82,8 @@ pub enum Input<'a> {
         /// As many bytes as were asked for; `None`: the host's memory, or the connection, is not there.
         bytes: Option<&'a [u8]>,
     },
-    /// A completion queue entry of a PCIe controller could not be written: its memory is not there. The controller stops
-    /// with Controller Fatal Status.
+    /// A completion queue entry of a PCIe controller could not be written: its memory is not there. The controller
+    /// stops with Controller Fatal Status.
     PostFailed {
         /// The controller.
         function: u8,
@@ -208,8 +209,8 @@ pub enum Input<'a> {
         /// What came of it.
         answer: Answer,
     },
-    /// A load from a function's part of the byte window found no entry under some of its bytes: it is counted. Nothing else of
-    /// loads is told.
+    /// A load from a function's part of the byte window found no entry under some of its bytes: it is counted. Nothing
+    /// else of loads is told.
     LoadedOutside {
         /// The controller.
         function: u8,
@@ -302,8 +303,9 @@ impl Fault {
 /// What the subsystem has to say.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Control structures are needed from the memory of a PCIe controller's host, or from its CMB (`Subsystem::region`):
-    /// submission queue entries, PRP and SGL lists, descriptors of the host memory buffer. At most 4,096 bytes.
+    /// Control structures are needed from the memory of a PCIe controller's host, or from its CMB
+    /// (`Subsystem::region`): submission queue entries, PRP and SGL lists, descriptors of the host memory buffer. At
+    /// most 4,096 bytes.
     DmaRead {
         /// Comes back with the answer.
         token: Token,
@@ -314,16 +316,16 @@ pub enum Output {
         /// Bytes.
         len: u32,
     },
-    /// The command's data is to be brought from the host (`Subsystem::segments`) and handed in by [`Input::Gathered`]: the
-    /// firmware itself reads it (ranges, admin data, vendor commands).
+    /// The command's data is to be brought from the host (`Subsystem::segments`) and handed in by [`Input::Gathered`]:
+    /// the firmware itself reads it (ranges, admin data, vendor commands).
     Gather {
         /// The command.
         slot: Slot,
         /// Bytes.
         len: u32,
     },
-    /// A double word for the host's memory: an event index (Doorbell Buffer Config). Not answered. When it is written, the
-    /// shadow doorbells are to be looked at once more before the device sleeps.
+    /// A double word for the host's memory: an event index (Doorbell Buffer Config). Not answered. When it is written,
+    /// the shadow doorbells are to be looked at once more before the device sleeps.
     EventIndex {
         /// Whose memory.
         function: u8,
@@ -339,9 +341,9 @@ pub enum Output {
         /// Bytes, at most `[host] transfer_max`.
         len: u32,
     },
-    /// A unit that a command writes counts from now on: bytes of the slot's staging area (or zeroes, of Write Zeroes) over
-    /// what the unit held. They are kept as this version of this unit until [`crate::Device`]'s medium stores them.
-    /// Not answered: it can't fail.
+    /// A unit that a command writes counts from now on: bytes of the slot's staging area (or zeroes, of Write Zeroes)
+    /// over what the unit held. They are kept as this version of this unit until [`crate::Device`]'s medium stores
+    /// them. Not answered: it can't fail.
     Taken {
         /// The command.
         slot: Slot,
@@ -354,8 +356,9 @@ pub enum Output {
         /// What it held before and where.
         previous: Whereabouts,
     },
-    /// A unit of data for the host, or several that follow each other both in the drive and on one page of flash: from their
-    /// place to `at` bytes behind the start of the slot's segments; or, of Compare, to be compared with the slot's staging area.
+    /// A unit of data for the host, or several that follow each other both in the drive and on one page of flash: from
+    /// their place to `at` bytes behind the start of the slot's segments; or, of Compare, to be compared with the
+    /// slot's staging area.
     Data {
         /// The command.
         slot: Slot,
@@ -371,14 +374,14 @@ pub enum Output {
         /// The command.
         slot: Slot,
     },
-    /// As [`Output::Sync`], and answered alike; besides, nothing that was stored for pages which no unit refers to any more may
-    /// be readable in the backing store afterwards (sanitize, secure erase).
+    /// As [`Output::Sync`], and answered alike; besides, nothing that was stored for pages which no unit refers to any
+    /// more may be readable in the backing store afterwards (sanitize, secure erase).
     Purge {
         /// The command.
         slot: Slot,
     },
-    /// Data that the firmware itself has for the command's segments: data of admin commands, replies of vendor commands.
-    /// Bytes of log are to be copied at once: they may be in a ring that moves on.
+    /// Data that the firmware itself has for the command's segments: data of admin commands, replies of vendor
+    /// commands. Bytes of log are to be copied at once: they may be in a ring that moves on.
     Send {
         /// The command.
         slot: Slot,
@@ -389,19 +392,20 @@ pub enum Output {
         /// Bytes of log that come behind it.
         log: Option<LogPiece>,
     },
-    /// What of the subsystem's own state outlives a power cut (`Subsystem::state`) has changed, and is to be stored, so that
-    /// the next [`Output::Sync`] makes it safe. Not answered.
+    /// What of the subsystem's own state outlives a power cut (`Subsystem::state`) has changed, and is to be stored, so
+    /// that the next [`Output::Sync`] makes it safe. Not answered.
     SaveState,
-    /// A unit of the memory that a function's host lends ([`Subsystem::host_memory`](super::Subsystem::host_memory)) is to be read or written: answered by
-    /// [`Input::HostMemory`]. Accesses are carried out in the order in which they are said.
+    /// A unit of the memory that a function's host lends ([`Subsystem::host_memory`](super::Subsystem::host_memory)) is
+    /// to be read or written: answered by [`Input::HostMemory`]. Accesses are carried out in the order in which they
+    /// are said.
     HostMemory {
         /// Whose memory.
         function: u8,
         /// What to do.
         access: Access,
     },
-    /// A command has ended. Of a PCIe controller the entry goes to `address` in the host's memory, and then an interrupt
-    /// by [`Output::Interrupt`].
+    /// A command has ended. Of a PCIe controller the entry goes to `address` in the host's memory, and then an
+    /// interrupt by [`Output::Interrupt`].
     Complete {
         /// The controller.
         function: u8,
@@ -411,8 +415,8 @@ pub enum Output {
         cqe: Cqe,
         /// Where it goes; `None` over fabrics.
         address: Option<u64>,
-        /// The command's slot, which is free now; `None` if it never got one, or gave it up while the entry waited for its time
-        /// or for room.
+        /// The command's slot, which is free now; `None` if it never got one, or gave it up while the entry waited for
+        /// its time or for room.
         slot: Option<Slot>,
     },
     /// An interrupt of a PCIe controller, behind the entries that it is about.
@@ -430,13 +434,14 @@ pub enum Output {
         /// The queue.
         queue: u16,
     },
-    /// A fabrics controller is free again. A host that is still connected to it has lost it: its connections are to be closed.
+    /// A fabrics controller is free again. A host that is still connected to it has lost it: its connections are to be
+    /// closed.
     Gone {
         /// A controller whose last command has ended, after [`Input::Disconnect`] or a reset of the subsystem.
         function: u8,
     },
-    /// The host of a fabrics controller has not been heard of for as long as its Keep Alive Timeout: its connections are to
-    /// be closed, then [`Input::Disconnect`].
+    /// The host of a fabrics controller has not been heard of for as long as its Keep Alive Timeout: its connections
+    /// are to be closed, then [`Input::Disconnect`].
     KeepAliveExpired {
         /// The controller.
         function: u8,
@@ -461,8 +466,8 @@ pub enum Output {
         /// Where they are.
         place: Whereabouts,
     },
-    /// A page of the byte window's buffer goes to flash: its bytes there are to be kept as this version of this unit, at once, until
-    /// the medium stores them.
+    /// A page of the byte window's buffer goes to flash: its bytes there are to be kept as this version of this unit,
+    /// at once, until the medium stores them.
     StoreWindow {
         /// The logical page.
         lpn: u32,
@@ -513,8 +518,8 @@ pub struct LogPiece {
 /// Where a command's data is at the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segments<'a> {
-    /// Pieces of the host's memory: bus address and bytes, in order; neighbours that touch are one. `true`: a hole of an SGL
-    /// (bit bucket), where nothing is moved.
+    /// Pieces of the host's memory: bus address and bytes, in order; neighbours that touch are one. `true`: a hole of
+    /// an SGL (bit bucket), where nothing is moved.
     Host(&'a [Segment]),
     /// The connection carries it.
     Connection,

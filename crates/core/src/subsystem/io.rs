@@ -59,7 +59,8 @@ impl<M: Medium> Subsystem<M> {
         if !self.erases.is_empty() && self.is_formatting(parsed.nsid) {
             return Err(Status::FORMAT_IN_PROGRESS);
         }
-        // Blocks of 4 KiB may be more blocks of the device than a command of it tells: it gets several, one behind the other.
+        // Blocks of 4 KiB may be more blocks of the device than a command of it tells: it gets several, one behind the
+        // other.
         let part = place.blocks.min(BLOCKS_MAX);
         if parsed.kind.transfers() && part < place.blocks {
             return Err(Status::INVALID_FIELD);

@@ -1,8 +1,8 @@
 //! Enable, disable, shutdown and reset, in every order (NVM Express 1.4, sections 3.1.5, 7.3 and 7.6).
 //!
-//! A reset leaves orphans: commands that nobody waits for, but that are still under way. Their controller says that it is not
-//! ready any more (CSTS.RDY) when the last of them has ended: until then they may touch the host's memory, and a write may
-//! still change blocks.
+//! A reset leaves orphans: commands that nobody waits for, but that are still under way. Their controller says that it
+//! is not ready any more (CSTS.RDY) when the last of them has ended: until then they may touch the host's memory, and a
+//! write may still change blocks.
 
 use super::controller::Power;
 use super::events::AsyncEvents;
@@ -20,7 +20,8 @@ use tidewater_wire::nvme::{Cqe, Sqe, Status};
 pub(super) const SHUTDOWN_FLUSH: u16 = 0;
 
 impl<M: Medium> Subsystem<M> {
-    /// The host writes registers. What is not an aligned access of 4 or 8 bytes is dropped (section 3.1 leaves it undefined).
+    /// The host writes registers. What is not an aligned access of 4 or 8 bytes is dropped (section 3.1 leaves it
+    /// undefined).
     #[inline]
     pub(super) fn write_register(&mut self, function: u8, at: u32, len: u8, value: u64) {
         let known = self.controllers.get(usize::from(function)).is_some_and(|c| c.live);

@@ -1,5 +1,5 @@
-//! Error Information, Changed Namespace List, and Commands Supported and Effects (NVM Express 1.4, sections 5.14.1.1, 5.14.1.4 and
-//! 5.14.1.5), of one controller.
+//! Error Information, Changed Namespace List, and Commands Supported and Effects (NVM Express 1.4, sections 5.14.1.1,
+//! 5.14.1.4 and 5.14.1.5), of one controller.
 
 use super::interface::Transport;
 use std::collections::{BTreeSet, VecDeque};
@@ -21,8 +21,8 @@ pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 pub struct ErrorLog(VecDeque<ErrorEntry>);
 
 impl ErrorLog {
-    /// A command has ended with an error, whose number is `count` (`Smart::error`). `lba` is the first block, where the command
-    /// addresses blocks. The command's status says that there is more (M).
+    /// A command has ended with an error, whose number is `count` (`Smart::error`). `lba` is the first block, where the
+    /// command addresses blocks. The command's status says that there is more (M).
     pub fn of_command(&mut self, count: u64, queue: u16, sqe: &Sqe, cqe: &Cqe, lba: u64, transport: Transport) {
         self.push(ErrorEntry {
             count,

@@ -1,9 +1,11 @@
-//! An NVM subsystem: the drive with its controllers, as a host sees it (NVM Express Base Specification 1.4, section 1.6).
+//! An NVM subsystem: the drive with its controllers, as a host sees it (NVM Express Base Specification 1.4, section
+//! 1.6).
 //!
-//! Registers, queues in the host's memory, admin commands and namespaces live here; what blocks mean is [`crate::Device`]'s.
+//! Registers, queues in the host's memory, admin commands and namespaces live here; what blocks mean is
+//! [`crate::Device`]'s.
 //!
-//! Sans-IO, as the device is: [`Subsystem::handle`] takes what happens outside and the time, [`Subsystem::poll`] gives what
-//! there is to do, [`Subsystem::deadline`] tells when it wants to be woken. It never holds payload.
+//! Sans-IO, as the device is: [`Subsystem::handle`] takes what happens outside and the time, [`Subsystem::poll`] gives
+//! what there is to do, [`Subsystem::deadline`] tells when it wants to be woken. It never holds payload.
 mod admin;
 mod admin_data;
 mod admin_queues;
@@ -187,11 +189,12 @@ impl<M: Medium> Subsystem<M> {
         Ok(subsystem)
     }
 
-    /// Tells the subsystem what happened. `now` must not run backwards, nor past a [`Subsystem::deadline`] that was not kept.
+    /// Tells the subsystem what happened. `now` must not run backwards, nor past a [`Subsystem::deadline`] that was not
+    /// kept.
     ///
     /// # Panics
-    /// When an answer was not asked for, or time runs backwards: faults of whoever drives the loop. Nothing that a host does
-    /// leads here.
+    /// When an answer was not asked for, or time runs backwards: faults of whoever drives the loop. Nothing that a host
+    /// does leads here.
     #[inline]
     pub fn handle(&mut self, now: Instant, input: Input<'_>) {
         assert!(now >= self.now, "time runs backwards: {now:?} after {:?}", self.now);
@@ -341,7 +344,8 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// What the host reads of a controller's BAR0 (or by Property Get): `len` bytes, 1 to 8, little-endian, at any offset.
+    /// What the host reads of a controller's BAR0 (or by Property Get): `len` bytes, 1 to 8, little-endian, at any
+    /// offset.
     pub fn register(&self, function: u8, offset: u32, len: u8) -> u64 {
         self.controllers.get(usize::from(function)).map_or(u64::MAX, |c| c.register(offset, len))
     }
@@ -391,8 +395,8 @@ impl<M: Medium> Subsystem<M> {
         self.controllers.get(usize::from(function)).map_or(&[], |c| &c.host_memory)
     }
 
-    /// What bus addresses of a function mean: its controller memory buffer and persistent memory region lie where the host
-    /// has put them (CMBMSC, PMRMSC), and everything else is the host's memory.
+    /// What bus addresses of a function mean: its controller memory buffer and persistent memory region lie where the
+    /// host has put them (CMBMSC, PMRMSC), and everything else is the host's memory.
     #[inline]
     pub fn region(&self, function: u8, address: u64, len: u32) -> Region {
         self.controllers.get(usize::from(function)).map_or(Region::Host, |c| c.region(address, len))

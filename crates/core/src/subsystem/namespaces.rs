@@ -1,10 +1,11 @@
-//! The namespaces of the subsystem, over one device: which there are, where they lie, and who may use them (NVM Express 1.4,
-//! sections 5.19, 5.20, 5.23, 6.1, 8.12 and 8.19).
+//! The namespaces of the subsystem, over one device: which there are, where they lie, and who may use them (NVM Express
+//! 1.4, sections 5.19, 5.20, 5.23, 6.1, 8.12 and 8.19).
 //!
-//! A namespace is one contiguous range of the device, so that an address is found by one addition. Ranges begin and end at units of
-//! the translation layer: no unit belongs to two namespaces, and deleting one deallocates it in whole.
+//! A namespace is one contiguous range of the device, so that an address is found by one addition. Ranges begin and end
+//! at units of the translation layer: no unit belongs to two namespaces, and deleting one deallocates it in whole.
 //!
-//! Behind them all lie the logs of the fast side, one for each function: namespaces that its controller reads and nobody writes.
+//! Behind them all lie the logs of the fast side, one for each function: namespaces that its controller reads and
+//! nobody writes.
 
 use crate::saved::{Kind, StateError};
 use tidewater_base::rng::Rng;
@@ -37,7 +38,8 @@ impl Geometry {
         self.blocks << self.block_shift >> self.unit_shift << self.unit_shift
     }
 
-    /// Block sizes as powers of two, in the order of LBA formats: what is smaller than a block of the device is not there.
+    /// Block sizes as powers of two, in the order of LBA formats: what is smaller than a block of the device is not
+    /// there.
     pub fn formats(&self) -> &'static [u8] {
         if self.block_shift <= SHIFTS[0] { &SHIFTS } else { &SHIFTS[1..] }
     }
@@ -181,13 +183,14 @@ pub struct Namespaces {
     generations: u64,
     /// By identifier, from 1.
     list: Vec<Option<Namespace>>,
-    /// Logs of the fast side, by function, with the identifiers behind those of `list`. They come with the device, and nothing of
-    /// them is saved.
+    /// Logs of the fast side, by function, with the identifiers behind those of `list`. They come with the device, and
+    /// nothing of them is saved.
     logs: Vec<Namespace>,
 }
 
 impl Namespaces {
-    /// A subsystem without namespaces, over a device. `seed` makes their identifiers. Asserts that the geometry is possible.
+    /// A subsystem without namespaces, over a device. `seed` makes their identifiers. Asserts that the geometry is
+    /// possible.
     pub fn new(geometry: Geometry, seed: u64) -> Namespaces {
         if let Err(must) = geometry.check() {
             panic!("{must}: {geometry:?}");
@@ -195,8 +198,8 @@ impl Namespaces {
         Namespaces { geometry, seed, generations: 0, list: vec![None; NAMESPACES_MAX as usize], logs: Vec::new() }
     }
 
-    /// The same, and the logs of `functions` of the fast side, of `units` logical pages each, which lie one after another behind
-    /// what namespaces lie on. The one of a function is attached to its controller.
+    /// The same, and the logs of `functions` of the fast side, of `units` logical pages each, which lie one after
+    /// another behind what namespaces lie on. The one of a function is attached to its controller.
     pub fn with_logs(self, functions: u8, units: u64) -> Namespaces {
         let Geometry { block_shift, unit_shift, .. } = self.geometry;
         let blocks = units << (unit_shift - block_shift);
@@ -313,8 +316,8 @@ impl Namespaces {
     /// A namespace that exists.
     ///
     /// # Errors
-    /// Invalid Namespace or Format for identifiers that no namespace can have; Invalid Field in Command for those that none
-    /// has now (section 6.1).
+    /// Invalid Namespace or Format for identifiers that no namespace can have; Invalid Field in Command for those that
+    /// none has now (section 6.1).
     pub fn at(&self, nsid: u32) -> Result<&Namespace, Status> {
         let index = nsid.checked_sub(1).filter(|_| nsid <= self.highest()).ok_or(Status::INVALID_NAMESPACE)? as usize;
         match self.list.get(index) {
@@ -367,8 +370,8 @@ impl Namespaces {
     /// Namespace Management, create (section 5.20). The new namespace is attached to nobody.
     ///
     /// # Errors
-    /// I/O Command Set Not Supported, Invalid Format, Thin Provisioning Not Supported, Namespace Insufficient Capacity (no gap is
-    /// large enough), Namespace Identifier Unavailable, else Invalid Field in Command.
+    /// I/O Command Set Not Supported, Invalid Format, Thin Provisioning Not Supported, Namespace Insufficient Capacity
+    /// (no gap is large enough), Namespace Identifier Unavailable, else Invalid Field in Command.
     pub fn create(&mut self, csi: u8, data: &NamespaceManagement) -> Result<u32, Status> {
         if csi != 0 {
             return Err(Status::COMMAND_SET_NOT_SUPPORTED);
@@ -385,8 +388,8 @@ impl Namespaces {
         self.insert(data.nsze, *format, data.nmic & 1 != 0)
     }
 
-    /// Namespace Management, delete (section 5.20): a namespace, or with FFFFFFFFh all of them. What is gone comes back: its blocks
-    /// are to be deallocated, and the controllers that it was attached to are told.
+    /// Namespace Management, delete (section 5.20): a namespace, or with FFFFFFFFh all of them. What is gone comes
+    /// back: its blocks are to be deallocated, and the controllers that it was attached to are told.
     ///
     /// # Errors
     /// As for [`Namespaces::at`]; Namespace is Write Protected.
@@ -403,12 +406,12 @@ impl Namespaces {
         Ok(self.list.iter_mut().filter_map(Option::take).collect())
     }
 
-    /// Namespace Attachment (section 5.19): attaches a namespace to controllers, or detaches it; all or none. `exists` says which
-    /// controllers there are.
+    /// Namespace Attachment (section 5.19): attaches a namespace to controllers, or detaches it; all or none. `exists`
+    /// says which controllers there are.
     ///
     /// # Errors
-    /// As for [`Namespaces::at`]; Controller List Invalid; Namespace Already Attached, Namespace Is Private, Namespace Not
-    /// Attached.
+    /// As for [`Namespaces::at`]; Controller List Invalid; Namespace Already Attached, Namespace Is Private, Namespace
+    /// Not Attached.
     pub fn attach(
         &mut self,
         nsid: u32,
@@ -437,28 +440,28 @@ impl Namespaces {
         Ok(())
     }
 
-    /// A controller that was not there is there now (a fabrics host has connected): shared namespaces are attached to it, and
-    /// nothing else, whatever its predecessor of this number had.
+    /// A controller that was not there is there now (a fabrics host has connected): shared namespaces are attached to
+    /// it, and nothing else, whatever its predecessor of this number had.
     pub fn admit(&mut self, controller: u8) {
         for ns in self.list.iter_mut().flatten() {
             ns.attached.set(controller, ns.shared);
         }
     }
 
-    /// Those that came with a drive of one controller are attached to every controller, and not shared. From now on there are several: they are
-    /// shared, too. One that a host has made and kept to one controller stays as it is.
+    /// Those that came with a drive of one controller are attached to every controller, and not shared. From now on
+    /// there are several: they are shared, too. One that a host has made and kept to one controller stays as it is.
     pub(super) fn share_those_of_all(&mut self) {
         for ns in self.list.iter_mut().flatten() {
             ns.shared |= ns.attached.iter().nth(1).is_some();
         }
     }
 
-    /// Which namespaces Format NVM is about (section 5.23), checked and not yet changed: one, or with FFFFFFFFh all that are
-    /// attached to the controller and are no logs.
+    /// Which namespaces Format NVM is about (section 5.23), checked and not yet changed: one, or with FFFFFFFFh all
+    /// that are attached to the controller and are no logs.
     ///
     /// # Errors
-    /// As for [`Namespaces::find`]; Invalid Format; Namespace is Write Protected; Invalid Field in Command for a cryptographic
-    /// erase, which is not supported.
+    /// As for [`Namespaces::find`]; Invalid Format; Namespace is Write Protected; Invalid Field in Command for a
+    /// cryptographic erase, which is not supported.
     pub fn check_format(&self, format: &FormatNvm, controller: u8) -> Result<Vec<u32>, Status> {
         let which: Vec<u32> = match format.nsid {
             NSID_ALL => self.iter().filter(|ns| ns.attached.has(controller)).map(|ns| ns.nsid).collect(),
@@ -477,8 +480,8 @@ impl Namespaces {
         Ok(which)
     }
 
-    /// Gives a namespace another block size, after [`Namespaces::check_format`] and once its blocks are deallocated. With another
-    /// block size it has as many blocks as its place holds.
+    /// Gives a namespace another block size, after [`Namespaces::check_format`] and once its blocks are deallocated.
+    /// With another block size it has as many blocks as its place holds.
     ///
     /// # Errors
     /// As for [`Namespaces::at`], and Invalid Format.
@@ -495,8 +498,9 @@ impl Namespaces {
     /// Sets the write protection of a namespace (section 8.19.1).
     ///
     /// # Errors
-    /// As for [`Namespaces::find`]; Feature Not Changeable while it is protected until a power cycle or for ever; Invalid Field
-    /// in Command for protection for ever, which is not offered: a drive that is a file outlives mistakes.
+    /// As for [`Namespaces::find`]; Feature Not Changeable while it is protected until a power cycle or for ever;
+    /// Invalid Field in Command for protection for ever, which is not offered: a drive that is a file outlives
+    /// mistakes.
     pub fn protect(&mut self, nsid: u32, controller: u8, protection: Protection) -> Result<(), Status> {
         let now = self.find(nsid, controller)?.protection;
         if matches!(now, Protection::UntilPowerCycle | Protection::Permanent) {
@@ -541,8 +545,8 @@ impl Namespaces {
         KIND.seal(&out)
     }
 
-    /// Namespaces as they were saved, over a device that must be as it was. The power cycle in between has ended protection that
-    /// lasts until then.
+    /// Namespaces as they were saved, over a device that must be as it was. The power cycle in between has ended
+    /// protection that lasts until then.
     ///
     /// # Errors
     /// When the bytes are not what [`Namespaces::to_bytes`] gave for this device.

@@ -114,8 +114,8 @@ impl Options {
     }
 }
 
-/// What is where in a function's BAR2: control pages and rings of the fast side from 0 on, then the byte window, then the slice for
-/// queues.
+/// What is where in a function's BAR2: control pages and rings of the fast side from 0 on, then the byte window, then
+/// the slice for queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bar2 {
     /// First byte of the byte window, which only the first function has: others have nothing there.

@@ -254,8 +254,8 @@ impl<M: Medium> Subsystem<M> {
         }
     }
 
-    /// The Keep Alive Timer expires. Over fabrics every command restarts it (Traffic Based Keep Alive), and the front end ends the
-    /// association; over PCIe Keep Alive does, and the controller fails until it is reset (section 7.12).
+    /// The Keep Alive Timer expires. Over fabrics every command restarts it (Traffic Based Keep Alive), and the front
+    /// end ends the association; over PCIe Keep Alive does, and the controller fails until it is reset (section 7.12).
     pub(super) fn on_keep_alive(&mut self, function: u8, generation: u32) {
         let now = self.now;
         let c = &mut self.controllers[usize::from(function)];

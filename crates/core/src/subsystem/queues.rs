@@ -1,4 +1,5 @@
-//! Submission and completion queues, where a host keeps them (NVM Express 1.4, section 4.1), or as a connection carries them.
+//! Submission and completion queues, where a host keeps them (NVM Express 1.4, section 4.1), or as a connection carries
+//! them.
 
 use super::Slot;
 use std::collections::VecDeque;

@@ -1,7 +1,9 @@
-//! Sanitize (NVM Express 1.4, sections 5.24, 5.14.1.16.2 and 8.15): what runs, how far it is, and what may be done meanwhile.
+//! Sanitize (NVM Express 1.4, sections 5.24, 5.14.1.16.2 and 8.15): what runs, how far it is, and what may be done
+//! meanwhile.
 //!
-//! Block Erase alone is offered. An overwrite through a translation layer leaves copies where it does not reach, and nothing is
-//! encrypted, so that no key can be thrown away. Deallocation can't be avoided (NDI): erased blocks hold nothing.
+//! Block Erase alone is offered. An overwrite through a translation layer leaves copies where it does not reach, and
+//! nothing is encrypted, so that no key can be thrown away. Deallocation can't be avoided (NDI): erased blocks hold
+//! nothing.
 
 use crate::saved::{Kind, StateError};
 use tidewater_wire::nvme::log::{SanitizeLog, sanitize_status};
@@ -62,13 +64,14 @@ impl Default for Sanitize {
 }
 
 impl Sanitize {
-    /// A Sanitize command. `warns` is No-Deallocate Response Mode (`Features::sanitize_warns`). After [`Begun::BlockErase`] the
-    /// state is to be saved before the command completes: the operation goes on after a power cut.
+    /// A Sanitize command. `warns` is No-Deallocate Response Mode (`Features::sanitize_warns`). After
+    /// [`Begun::BlockErase`] the state is to be saved before the command completes: the operation goes on after a power
+    /// cut.
     ///
     /// # Errors
-    /// Sanitize In Progress; Sanitize Failed for leaving the failure mode where the last command did not allow that; Namespace is
-    /// Write Protected when `is_protected`; Sanitize Prohibited While Persistent Memory Region is Enabled when `pmr_enabled`;
-    /// Invalid Field in Command for what is not offered.
+    /// Sanitize In Progress; Sanitize Failed for leaving the failure mode where the last command did not allow that;
+    /// Namespace is Write Protected when `is_protected`; Sanitize Prohibited While Persistent Memory Region is Enabled
+    /// when `pmr_enabled`; Invalid Field in Command for what is not offered.
     pub fn begin(
         &mut self,
         wanted: &Wanted,

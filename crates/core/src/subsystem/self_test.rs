@@ -1,8 +1,8 @@
-//! Device self-test (NVM Express 1.4, sections 5.8, 5.14.1.6 and 8.11): one at a time in the subsystem, as an operation that takes
-//! time.
+//! Device self-test (NVM Express 1.4, sections 5.8, 5.14.1.6 and 8.11): one at a time in the subsystem, as an operation
+//! that takes time.
 //!
-//! What it examines is what the firmware can know of itself: that the flash still takes writes and has spare blocks left (segment
-//! 2 of section 8.11, "SMART check"). It neither reads nor writes user data.
+//! What it examines is what the firmware can know of itself: that the flash still takes writes and has spare blocks
+//! left (segment 2 of section 8.11, "SMART check"). It neither reads nor writes user data.
 
 use crate::saved::{Kind, StateError};
 use tidewater_base::{Duration, Instant};
@@ -97,8 +97,8 @@ impl SelfTest {
         self.running.map(|running| running.ends)
     }
 
-    /// Lets a test end whose time has come. `warnings` are the critical warnings of the SMART log. True: it has found a failure
-    /// (the event Diagnostic Failure).
+    /// Lets a test end whose time has come. `warnings` are the critical warnings of the SMART log. True: it has found a
+    /// failure (the event Diagnostic Failure).
     pub fn expire(&mut self, now: Instant, hours: u64, warnings: u8) -> bool {
         if self.deadline().is_none_or(|ends| now < ends) {
             return false;

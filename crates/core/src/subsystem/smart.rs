@@ -9,7 +9,8 @@ use tidewater_wire::nvme::log::{SmartLog, critical_warning};
 
 const KIND: Kind = Kind { what: "health counters", magic: *b"TWSM", version: 1 };
 
-/// The composite temperature, in kelvins: 35 °C, always. There is nothing to measure, and the log says so by having no sensors.
+/// The composite temperature, in kelvins: 35 °C, always. There is nothing to measure, and the log says so by having no
+/// sensors.
 pub const TEMPERATURE_K: u16 = 308;
 /// Warning Composite Temperature Threshold (WCTEMP), in kelvins: 70 °C, which is never reached.
 pub const WARNING_K: u16 = 343;
@@ -228,8 +229,8 @@ impl Smart {
         KIND.seal(&out)
     }
 
-    /// Counters as they were saved, at the next power-on, which is now: a power cycle more, and an unsafe shutdown if the last one was
-    /// none in order.
+    /// Counters as they were saved, at the next power-on, which is now: a power cycle more, and an unsafe shutdown if
+    /// the last one was none in order.
     ///
     /// # Errors
     /// When the bytes are not what [`Smart::to_bytes`] gave.

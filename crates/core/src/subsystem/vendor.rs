@@ -1,5 +1,5 @@
-//! Commands and log pages of the fast side and of the byte window (`wire::vendor`): they go to the device as capsules, and what it has for their
-//! host comes back in pieces.
+//! Commands and log pages of the fast side and of the byte window (`wire::vendor`): they go to the device as capsules,
+//! and what it has for their host comes back in pieces.
 
 use super::io::plain;
 use super::pointers::Found;
@@ -53,8 +53,8 @@ impl<M: Medium> Subsystem<M> {
         Ok(())
     }
 
-    /// The function of the fast side that a controller's commands are for. Fabrics controllers have none of their own: they
-    /// use the first.
+    /// The function of the fast side that a controller's commands are for. Fabrics controllers have none of their own:
+    /// they use the first.
     pub(super) fn fast_function(&self, function: u8) -> u8 {
         match self.controllers[usize::from(function)].transport {
             Transport::Pcie => function,

@@ -1,5 +1,5 @@
-//! What the host asks of the window: commands of this vendor (`wire::vendor`). A front end brings each with its data, and
-//! carries the reply.
+//! What the host asks of the window: commands of this vendor (`wire::vendor`). A front end brings each with its data,
+//! and carries the reply.
 
 use super::jobs::{COMMAND, Job, Kind};
 use super::{COMMANDS_MAX, EntryState};

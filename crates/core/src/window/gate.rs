@@ -1,4 +1,5 @@
-//! The LBA gate: block commands that touch pinned blocks wait or are refused, so that the two paths never show two truths.
+//! The LBA gate: block commands that touch pinned blocks wait or are refused, so that the two paths never show two
+//! truths.
 //!
 //! - Reads, writes, compares, verifies, writes of zeroes and deallocations of pinned blocks stop here.
 //! - A Pin waits in turn for those that were let through before it.
@@ -53,7 +54,8 @@ impl<M: Medium> Device<M> {
         begun.any(|slot| self.touches(slot, |from, to| first < to && from < end))
     }
 
-    /// Whether the command with this identifier waits at the gate. Asserts nothing of identifiers that several queues use.
+    /// Whether the command with this identifier waits at the gate. Asserts nothing of identifiers that several queues
+    /// use.
     pub fn is_held(&self, cid: u16) -> bool {
         self.window.held.iter().any(|&slot| self.host.slot(Permit::from_index(slot)).cid == cid)
     }

@@ -80,8 +80,8 @@ impl<M: Medium> Device<M> {
         function == 0 && self.window.is_enabled() && address >= at && address - at < size
     }
 
-    /// A store into the window has arrived. What has arrived is safe: on stored energy the controller empties its receive
-    /// buffers into the buffer before it dumps that.
+    /// A store into the window has arrived. What has arrived is safe: on stored energy the controller empties its
+    /// receive buffers into the buffer before it dumps that.
     pub(crate) fn window_store(&mut self, address: u64, content: Content<'_>) {
         let shift = self.window.table.page_shift();
         let (mut at, mut done, len) = (address - self.window.bar_offset, 0u64, u64::from(content.len()));
@@ -117,8 +117,8 @@ impl<M: Medium> Device<M> {
         self.outputs.push_back(Output::Loaded { tag, value });
     }
 
-    /// What a load from a function's BAR2 finds at once, up to 8 bytes, and whether some of them lie outside of every entry;
-    /// `None`: the address is not of the window.
+    /// What a load from a function's BAR2 finds at once, up to 8 bytes, and whether some of them lie outside of every
+    /// entry; `None`: the address is not of the window.
     pub fn window_peek(&self, function: u8, address: u64, len: u8) -> Option<(u64, bool)> {
         self.is_window(function, address).then(|| self.window_bytes(address, len))
     }

@@ -1,7 +1,8 @@
-//! What a process that ends leaves of the window, where somebody stores its memory: it comes back as it was, without a dump.
+//! What a process that ends leaves of the window, where somebody stores its memory: it comes back as it was, without a
+//! dump.
 //!
-//! A dump on flash may be there, too. Which of both is newer, write sequences say: a dump's generation is one that no write before it
-//! had, and what is kept names the last write that it knew of.
+//! A dump on flash may be there, too. Which of both is newer, write sequences say: a dump's generation is one that no
+//! write before it had, and what is kept names the last write that it knew of.
 
 use super::{EntryState, Window};
 use crate::device::SetupError;

@@ -1,11 +1,11 @@
 //! The recovery manager: on stored energy the pinned pages and then the mapping table go to a dump area of flash; after
 //! power-on a dump that is whole brings the entries back.
 //!
-//! A dump has a *generation*, which no other has: it is the version in the stamps of its pages. The table is written when
-//! all other pages are on flash, so a dump that was cut short has none. Whether a table is there, says for which pages, and
-//! whether these have its generation, decides. When the entries are back in the buffer, the dump is let go of for good,
-//! before anything else is done: later it would be of the past. There are two areas, so that a power loss until then finds
-//! one of them untouched.
+//! A dump has a *generation*, which no other has: it is the version in the stamps of its pages. The table is written
+//! when all other pages are on flash, so a dump that was cut short has none. Whether a table is there, says for which
+//! pages, and whether these have its generation, decides. When the entries are back in the buffer, the dump is let go
+//! of for good, before anything else is done: later it would be of the past. There are two areas, so that a power loss
+//! until then finds one of them untouched.
 
 use super::jobs::RESTORE;
 use super::{EntryState, Flaw, Kept, Window, dump_area_pages};
@@ -19,7 +19,8 @@ use std::hint::cold_path;
 use tidewater_nand::Medium;
 use tidewater_wire::vendor::{DumpEntry, DumpTable, WINDOW_ENTRIES_MAX};
 
-/// A page whose bytes nobody had taken when the power failed, or that a dump has written since, for whoever keeps payload.
+/// A page whose bytes nobody had taken when the power failed, or that a dump has written since, for whoever keeps
+/// payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dumped {
     /// The logical page.
@@ -128,8 +129,8 @@ impl Window {
 }
 
 impl<M: Medium> Device<M> {
-    /// On stored energy: the window's pages and table go to flash. Nothing else happens. `events_max`: the energy is gone
-    /// after so many events of flash.
+    /// On stored energy: the window's pages and table go to flash. Nothing else happens. `events_max`: the energy is
+    /// gone after so many events of flash.
     pub(crate) fn dump_on_stored_energy(&mut self, events_max: u64) -> Outcome {
         let mut outcome = Outcome { pages: self.untaken_window_pages(), ..Outcome::default() };
         let window = &self.window;
@@ -415,7 +416,8 @@ impl<M: Medium> Device<M> {
         true
     }
 
-    /// The dump can't be used: its entries are gone, and blocks are what flash has of them; unless memory was kept, too.
+    /// The dump can't be used: its entries are gone, and blocks are what flash has of them; unless memory was kept,
+    /// too.
     fn lose_dump(&mut self) {
         for place in 0..self.window.table.places() {
             if self.window.table.get(place).is_some() {

@@ -135,12 +135,12 @@ impl Table {
         self.entries().find(|(_, entry)| entry.touches(first, end)).map(|(place, _)| place)
     }
 
-    /// Takes an entry in. `page`: its place in the buffer; `None`: the first gap that is large enough. The caller has checked
-    /// that its logical pages exist.
+    /// Takes an entry in. `page`: its place in the buffer; `None`: the first gap that is large enough. The caller has
+    /// checked that its logical pages exist.
     ///
     /// # Errors
-    /// A name that is taken, a full table, logical pages or bytes of the buffer that another entry has, a place outside of
-    /// the buffer, no gap.
+    /// A name that is taken, a full table, logical pages or bytes of the buffer that another entry has, a place outside
+    /// of the buffer, no gap.
     pub(super) fn insert(&mut self, name: u16, page: Option<u32>, first: u32, pages: u32) -> Result<usize, Status> {
         if let Some(place) = self.find(name) {
             let busy = self.get(place).is_some_and(|entry| entry.state != EntryState::Pinned);

@@ -1,4 +1,5 @@
-//! The byte window through the front door: commands, stores and loads, as a front end brings them, beside block commands.
+//! The byte window through the front door: commands, stores and loads, as a front end brings them, beside block
+//! commands.
 
 mod power_cut;
 mod rig;

@@ -1,8 +1,9 @@
-//! Random pins, stores, syncs, flushes and block commands against a model of what they must do, with the power cut after
-//! every event: of the workload, of the dump and of the way back.
+//! Random pins, stores, syncs, flushes and block commands against a model of what they must do, with the power cut
+//! after every event: of the workload, of the dump and of the way back.
 //!
-//! The host of the model has stores under way (in write-combining buffers and on the wire) that reach the drive in any order
-//! but that of one word; those that have not are lost with the power, so that any subset of what was not synced comes back.
+//! The host of the model has stores under way (in write-combining buffers and on the wire) that reach the drive in any
+//! order but that of one word; those that have not are lost with the power, so that any subset of what was not synced
+//! comes back.
 
 use super::rig::{BLOCKS, PAGE, Rig, Victim, pattern, profile};
 use std::collections::HashMap;
@@ -375,7 +376,8 @@ impl Bench {
             }
             Block::Flush { completed } => {
                 for (page, completed) in self.pages.iter_mut().zip(completed) {
-                    // What that one had overtaken is gone for good, if it has not been overtaken by a flush of an entry itself.
+                    // What that one had overtaken is gone for good, if it has not been overtaken by a flush of an entry
+                    // itself.
                     if let Some(i) = page.versions.iter().position(|version| Rc::ptr_eq(version, &completed)) {
                         page.versions.drain(..i);
                     }

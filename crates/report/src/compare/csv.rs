@@ -4,8 +4,8 @@ use super::metrics::metrics;
 use super::{Labelled, header};
 use std::fmt::Write;
 
-/// A line for each run: what it is called, what tells it from the others, and every figure of the comparison, unrounded. The
-/// first line names the columns, with the unit last; a figure that a run does not have is empty, and one
+/// A line for each run: what it is called, what tells it from the others, and every figure of the comparison,
+/// unrounded. The first line names the columns, with the unit last; a figure that a run does not have is empty, and one
 /// that none has is left out.
 pub fn csv(records: &[Labelled]) -> String {
     let varies = header::varies(records);

@@ -100,8 +100,8 @@ fn is_common((_, values): &Row) -> bool {
     values.iter().all(|value| *value == values[0])
 }
 
-/// What tells the runs apart, with the values of settings as `--set` takes them. What drives and workloads are in words is
-/// left out: it follows from the rest.
+/// What tells the runs apart, with the values of settings as `--set` takes them. What drives and workloads are in words
+/// is left out: it follows from the rest.
 pub(super) fn varies(records: &[Labelled]) -> Vec<Row> {
     let told = |row: &Row| !is_common(row) && !WORDS.contains(&row.0.as_str());
     rows(records, str::to_owned).into_iter().filter(told).collect()

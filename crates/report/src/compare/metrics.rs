@@ -28,8 +28,8 @@ pub(super) struct Metric {
 }
 
 impl Metric {
-    /// Whether the value of record `i` is the best of those that reached their end. What looks alike is alike: values that are
-    /// written with the same digits are all the best, or none is. What most of them share is no distinction.
+    /// Whether the value of record `i` is the best of those that reached their end. What looks alike is alike: values
+    /// that are written with the same digits are all the best, or none is. What most of them share is no distinction.
     pub(super) fn is_best(&self, i: usize) -> bool {
         let Some(value) = self.values[i].filter(|_| self.whole[i]) else { return false };
         let known = || self.values.iter().zip(&self.whole).filter_map(|(value, whole)| value.filter(|_| *whole));
@@ -43,7 +43,8 @@ impl Metric {
         self.quantity.format(value) == best && 2 * alike <= known().count() + 1 && alike < known().count()
     }
 
-    /// By how much record `i` differs from the first, as a share of the first; 0 where both are written with the same digits.
+    /// By how much record `i` differs from the first, as a share of the first; 0 where both are written with the same
+    /// digits.
     pub(super) fn change(&self, i: usize) -> Option<f64> {
         let (first, value) = (self.values.first().copied().flatten()?, self.values[i]?);
         if i == 0 || first == 0.0 {

@@ -90,7 +90,8 @@ fn options_that_differ(records: &[Labelled]) -> Vec<&str> {
     names.into_iter().filter(differs).collect()
 }
 
-/// Runs that ask for different over-provisioning and got the same flash: whole superblocks on every die hide the difference.
+/// Runs that ask for different over-provisioning and got the same flash: whole superblocks on every die hide the
+/// difference.
 fn same_flash(records: &[Labelled]) -> Option<String> {
     let asked = |record: &Record| record.profile.settings.get("ftl.over_provisioning").cloned();
     let mut by_flash: BTreeMap<_, Vec<String>> = BTreeMap::new();
@@ -126,8 +127,8 @@ fn same_flash(records: &[Labelled]) -> Option<String> {
 /// A run's label with one of its warnings, and what is left of it without numbers.
 type Said<'a> = (&'a str, &'a str);
 
-/// Each warning once, after the runs that it belongs to. Warnings that differ in their numbers alone are one: with the numbers
-/// of the first run.
+/// Each warning once, after the runs that it belongs to. Warnings that differ in their numbers alone are one: with the
+/// numbers of the first run.
 fn warnings(records: &[Labelled]) -> Vec<String> {
     let mut all: Vec<(String, Vec<Said>)> = Vec::new();
     for run in records {

@@ -24,8 +24,8 @@ pub(super) struct Spread {
     pub highest: f64,
 }
 
-/// The groups, in the order of their first runs. None where no two runs differ in their seed alone: there is nothing to take
-/// together.
+/// The groups, in the order of their first runs. None where no two runs differ in their seed alone: there is nothing to
+/// take together.
 pub(super) fn groups(records: &[Labelled]) -> Vec<Group> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (i, run) in records.iter().enumerate() {
@@ -51,7 +51,8 @@ fn alike(a: &Record, b: &Record) -> bool {
         && a.profile.settings == b.profile.settings
 }
 
-/// The words that the labels of all these runs have, in the order of the first; how many runs there are where they have none.
+/// The words that the labels of all these runs have, in the order of the first; how many runs there are where they have
+/// none.
 fn label(records: &[Labelled], runs: &[usize]) -> String {
     let words = |i: usize| records[i].label.split(' ');
     let common: Vec<&str> =
@@ -80,9 +81,9 @@ impl Group {
     }
 }
 
-/// A figure of all groups in words, by group: the median, and how far it reaches where that can be seen in the digits that
-/// are shown. The best has a star, `star`, where no run of another group is as good as the worst of its own: what seeds
-/// could have made is no merit.
+/// A figure of all groups in words, by group: the median, and how far it reaches where that can be seen in the digits
+/// that are shown. The best has a star, `star`, where no run of another group is as good as the worst of its own: what
+/// seeds could have made is no merit.
 pub(super) fn cells(metric: &Metric, groups: &[Group], star: &str) -> Vec<Option<String>> {
     let spreads: Vec<Option<Spread>> = groups.iter().map(|group| group.spread(metric)).collect();
     let cell = |(i, spread): (usize, &Option<Spread>)| {

@@ -32,7 +32,8 @@ pub fn table(records: &[Labelled], width: usize) -> String {
     out
 }
 
-/// The figures of runs that differ in their seed alone, taken together: what is looked for first. Nothing where there are none.
+/// The figures of runs that differ in their seed alone, taken together: what is looked for first. Nothing where there
+/// are none.
 fn over_seeds(records: &[Labelled], metrics: &[Metric], rows: &[String], width: usize) -> String {
     let groups = seeds::groups(records);
     if groups.is_empty() {
@@ -58,8 +59,8 @@ pub(super) fn seeds_of(group: &seeds::Group) -> String {
     crate::units::plural(group.len() as u64, "seed")
 }
 
-/// A row for each name and a column for each label, at most `width` characters wide: what does not fit continues below, with
-/// the first column repeated.
+/// A row for each name and a column for each label, at most `width` characters wide: what does not fit continues below,
+/// with the first column repeated.
 fn side_by_side(rows: &[String], labels: &[String], cells: &[Vec<String>], width: usize) -> String {
     let names = rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let wide = |i: usize| cells[i].iter().chain([&labels[i]]).map(|text| text.chars().count()).max().unwrap_or(0);

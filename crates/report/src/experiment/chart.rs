@@ -11,7 +11,8 @@ const GROUPS_MAX: usize = 120;
 pub(crate) struct Drawn {
     /// The plot and its legend; empty when the figure has nothing that can be drawn.
     pub svg: String,
-    /// Points that have no place in it: not finite, not positive on a logarithmic axis, or of groups beyond as many as can be told apart.
+    /// Points that have no place in it: not finite, not positive on a logarithmic axis, or of groups beyond as many as
+    /// can be told apart.
     pub left_out: usize,
 }
 

@@ -123,8 +123,8 @@ impl Experiment {
         documents.iter().enumerate().map(read).collect()
     }
 
-    /// The document as JSON, fields in the order of [`Experiment`], ending with a line feed. A number that is not finite
-    /// is written as 0.
+    /// The document as JSON, fields in the order of [`Experiment`], ending with a line feed. A number that is not
+    /// finite is written as 0.
     pub fn to_json(&self) -> String {
         json::text(self)
     }

@@ -1,5 +1,5 @@
-//! What an experiment leaves behind: raw rows, what the paper states beside what was measured, and figures in the paper's
-//! form. One document of JSON (`tidewater experiment run --json`), and pages made from it.
+//! What an experiment leaves behind: raw rows, what the paper states beside what was measured, and figures in the
+//! paper's form. One document of JSON (`tidewater experiment run --json`), and pages made from it.
 
 mod chart;
 mod json;

@@ -1,5 +1,6 @@
-//! What a run of `tidewater log` leaves behind: for each place that a log went to, what transactions and commits took, and of the
-//! fast side how the log stood at the end. One document of JSON (`tidewater log --json`), and the page made from it.
+//! What a run of `tidewater log` leaves behind: for each place that a log went to, what transactions and commits took,
+//! and of the fast side how the log stood at the end. One document of JSON (`tidewater log --json`), and the page made
+//! from it.
 
 mod page;
 mod summary;
@@ -79,14 +80,16 @@ pub struct Side {
     pub state: Option<State>,
 }
 
-/// How a log on the fast side stands. Offsets are bytes of the stream; of the first four each is at most the one before it.
+/// How a log on the fast side stands. Offsets are bytes of the stream; of the first four each is at most the one before
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The end of what has arrived at the drive.
     pub arrived: u64,
     /// The end of what is credited: the host's counter, where it takes a commit for durable.
     pub credited: u64,
-    /// The end of what has left the ring, whose room is free again: it is on flash, or in registers of dies on its way there.
+    /// The end of what has left the ring, whose room is free again: it is on flash, or in registers of dies on its way
+    /// there.
     pub left_ring: u64,
     /// The end of what is on flash.
     pub destaged: u64,
@@ -108,8 +111,8 @@ pub struct State {
     pub energy_needed_joules: f64,
     /// Energy that is stored for it, in joules.
     pub energy_stored_joules: f64,
-    /// `[seconds, bytes, bytes]`: from time to time since measuring began, what was credited and had not left the ring, and what
-    /// was credited and not on flash.
+    /// `[seconds, bytes, bytes]`: from time to time since measuring began, what was credited and had not left the ring,
+    /// and what was credited and not on flash.
     pub backlog: Vec<(f64, u64, u64)>,
 }
 

@@ -35,7 +35,8 @@ pub(super) fn section(out: &mut String, record: &Record) {
     footer(out, record);
 }
 
-/// The command that makes the run again: as it was given, or put together from the record. `None` where no command does.
+/// The command that makes the run again: as it was given, or put together from the record. `None` where no command
+/// does.
 pub(crate) fn command(record: &Record) -> Option<String> {
     if let Some(line) = &record.command_line {
         return Some(line.clone());

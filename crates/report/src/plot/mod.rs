@@ -25,8 +25,9 @@ use std::fmt::Write;
 /// Colours in the style sheet.
 pub(crate) const COLOURS: usize = 8;
 
-/// Opens a plot: `width` by `height` are its units, which are pixels at full size. On a narrow screen it keeps a size at which it
-/// can be read, and moves within its frame. `data` is for the page's script: attributes, each behind a blank.
+/// Opens a plot: `width` by `height` are its units, which are pixels at full size. On a narrow screen it keeps a size
+/// at which it can be read, and moves within its frame. `data` is for the page's script: attributes, each behind a
+/// blank.
 fn open_plot(out: &mut String, title: &str, width: f64, height: f64, data: &str) {
     let size = if width > crate::page::HALF { "frame wide" } else { "frame" };
     let _ = writeln!(

@@ -83,8 +83,8 @@ impl Axis {
         Axis { scale: Scale::Linear, quantity, min: low, max: high, step, named: Vec::new(), label: label.into() }
     }
 
-    /// An axis on which measurements were made at `places`: with some room at both ends, and, if they are few, with each
-    /// of them named. Places that are not positive have none on a logarithmic axis.
+    /// An axis on which measurements were made at `places`: with some room at both ends, and, if they are few, with
+    /// each of them named. Places that are not positive have none on a logarithmic axis.
     pub(crate) fn places(label: impl Into<Cow<'static, str>>, places: &[f64], log: bool) -> Axis {
         let mut places: Vec<f64> =
             places.iter().copied().filter(|place| place.is_finite() && (!log || *place > 0.0)).collect();

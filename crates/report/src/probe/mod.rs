@@ -1,5 +1,5 @@
-//! What a probe of a drive leaves behind: what was asked, what was measured, and a verdict with its confidence for each thing that
-//! was looked for. One document of JSON (`tidewater probe --json`), and the text and the page made from it.
+//! What a probe of a drive leaves behind: what was asked, what was measured, and a verdict with its confidence for each
+//! thing that was looked for. One document of JSON (`tidewater probe --json`), and the text and the page made from it.
 
 mod page;
 mod summary;
@@ -104,8 +104,8 @@ pub struct Verdict {
     /// Of a placement: `host memory`, or `inside the drive`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// How sure it is, 0 to 1: one less the chance that measurements without any knee look like these, less what repeats
-    /// contradicted. Of an answer that is not given, 0.
+    /// How sure it is, 0 to 1: one less the chance that measurements without any knee look like these, less what
+    /// repeats contradicted. Of an answer that is not given, 0.
     pub confidence: f64,
     /// The answer in a sentence, with what it rests on.
     pub because: String,

@@ -7,8 +7,9 @@ use tidewater_core::profile::Timing;
 
 /// The clock of a served device.
 ///
-/// It never lets an event of the device come late: what is due is handled at the instant it was due, however late the thread is.
-/// So what a device says depends on what came in and when, and on nothing else, and can be repeated under the virtual clock.
+/// It never lets an event of the device come late: what is due is handled at the instant it was due, however late the
+/// thread is. So what a device says depends on what came in and when, and on nothing else, and can be repeated under
+/// the virtual clock.
 pub struct DeviceClock {
     timing: Timing,
     /// The device's time when the wall's was `wall`.

@@ -1,4 +1,5 @@
-//! Doorbells that hosts ring in memory (Doorbell Buffer Config): where they are, what they say, and what their hosts are told.
+//! Doorbells that hosts ring in memory (Doorbell Buffer Config): where they are, what they say, and what their hosts
+//! are told.
 
 use super::courier::{Far, Then, Way};
 use super::port::{Port, Reached};
@@ -25,13 +26,14 @@ struct Shadow {
 /// The doorbells in memory of all functions.
 #[derive(Debug)]
 pub(super) struct Doorbells {
-    /// Event indices that hosts are told before the thread sleeps: while it looks at their doorbells they need not ring.
+    /// Event indices that hosts are told before the thread sleeps: while it looks at their doorbells they need not
+    /// ring.
     indices: Vec<(u8, u64, u32)>,
     /// As they were found, until something may have changed which there are.
     shadows: Vec<Shadow>,
     changed: bool,
-    /// Functions whose doorbells lie where the device can't look by itself: only messages to the client reach them, or they are in the
-    /// function's own memory.
+    /// Functions whose doorbells lie where the device can't look by itself: only messages to the client reach them, or
+    /// they are in the function's own memory.
     far: Vec<u8>,
     /// Those of them that may have rung: the client is asked once then, and not each time when the device looks.
     asked: Vec<u8>,
@@ -196,8 +198,8 @@ impl<M> World<M> {
     }
 }
 
-/// Whether a register write is a doorbell that only says that its shadow has changed. Its value may be older than the shadow's, and
-/// is not looked at.
+/// Whether a register write is a doorbell that only says that its shadow has changed. Its value may be older than the
+/// shadow's, and is not looked at.
 pub(super) fn is_kick(machine: &Served, function: u8, offset: u64) -> bool {
     let Some(index) = offset.checked_sub(u64::from(DOORBELLS)).map(|from| from / 4) else { return false };
     let shadow = machine.subsystem.shadow_doorbells(function).filter(|_| index < DOORBELLS_MAX as u64);

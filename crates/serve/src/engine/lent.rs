@@ -1,5 +1,5 @@
-//! Units in the memory that a host has lent (host memory buffer): real bytes at the host's own descriptors, each with a header
-//! that tells what it is and a checksum over all of it.
+//! Units in the memory that a host has lent (host memory buffer): real bytes at the host's own descriptors, each with a
+//! header that tells what it is and a checksum over all of it.
 
 use super::courier::{Far, Way};
 use super::port::{Port, Reached};

@@ -1,5 +1,5 @@
-//! Runs a subsystem under the wall clock: one thread with the one drive loop, whose world holds hosts, connections and the
-//! backing store.
+//! Runs a subsystem under the wall clock: one thread with the one drive loop, whose world holds hosts, connections and
+//! the backing store.
 mod clock;
 mod courier;
 mod doorbells;

@@ -1,7 +1,8 @@
 //! The persistent memory region of a function: shared memory that a host stores into, and its place in the image.
 //!
-//! Stores are persistent when the host has read PMRSTS behind them (NVM Express 1.4, section 3.1.18, PMRWBM): then what has changed
-//! goes to the image, and the image is synced. Without that read nothing is promised, and a power cut takes it away.
+//! Stores are persistent when the host has read PMRSTS behind them (NVM Express 1.4, section 3.1.18, PMRWBM): then what
+//! has changed goes to the image, and the image is synced. Without that read nothing is promised, and a power cut takes
+//! it away.
 
 use crate::image::{Image, Memory};
 use crate::vfio_user::SharedMemory;
@@ -17,8 +18,8 @@ const PAGE: u64 = 4096;
 enum Changed {
     /// A bit for each page: every store comes by the engine.
     Bits(Vec<u64>),
-    /// All of it as it is stored: a client maps the region, and nobody tells what it stores. (A checksum of each page would not do: that of a
-    /// page which ends in its own is always the same.)
+    /// All of it as it is stored: a client maps the region, and nobody tells what it stores. (A checksum of each page
+    /// would not do: that of a page which ends in its own is always the same.)
     Stored(Box<[u8]>),
 }
 

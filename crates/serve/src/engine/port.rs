@@ -65,8 +65,9 @@ pub struct Port {
 }
 
 impl Port {
-    /// Whether the function may read and write its host's memory: Bus Master Enable, and no power state in which it does nothing. A kernel
-    /// that clears the one believes that nothing reaches memory any more that was lent before: it may be another kernel's.
+    /// Whether the function may read and write its host's memory: Bus Master Enable, and no power state in which it
+    /// does nothing. A kernel that clears the one believes that nothing reaches memory any more that was lent before:
+    /// it may be another kernel's.
     #[inline]
     fn is_master(&self) -> bool {
         self.config.command() & command::BUS_MASTER != 0 && self.config.power_state() == 0

@@ -1,8 +1,9 @@
-//! Mapped rings: what clients have stored unseen comes to the firmware as snapshots, each an input of its own (rule 3 of the design:
-//! mapped stores are the one seam).
+//! Mapped rings: what clients have stored unseen comes to the firmware as snapshots, each an input of its own (rule 3
+//! of the design: mapped stores are the one seam).
 //!
-//! Nobody is in a client's way: it stores, and publishes its tail. The engine looks at the tails now and then, and at once when a message
-//! says so. What it finds it reads once, into an [`Input::Announce`], which is logged as every input is.
+//! Nobody is in a client's way: it stores, and publishes its tail. The engine looks at the tails now and then, and at
+//! once when a message says so. What it finds it reads once, into an [`Input::Announce`], which is logged as every
+//! input is.
 //!
 //! [`Input::Announce`]: tidewater_core::subsystem::Input::Announce
 
@@ -22,9 +23,11 @@ use tidewater_wire::vendor::{RingLane, RingLanePage, RingPage, TransportStatus};
 const LOOK_MIN: WallDuration = WallDuration::from_micros(100);
 /// Pause while much is found and nobody waits: clients need the processor, and ring when theirs fills up.
 const LOOK: WallDuration = WallDuration::from_millis(2);
-/// So many bytes in one look are much: they are taken while they are still in the processor's caches. Of less than half of them, finding takes more time than storing.
+/// So many bytes in one look are much: they are taken while they are still in the processor's caches. Of less than half
+/// of them, finding takes more time than storing.
 const MUCH: u64 = 256 << 10;
-/// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while the rest fills.
+/// A ring whose places are free once they are synced is synced behind each such part of it: its client finds room while
+/// the rest fills.
 const SYNCED_PARTS: u64 = 4;
 /// A ring is synced behind so many bytes where its copy has none of them.
 const SYNCED_BESIDE_COPY: u64 = 512 << 10;
@@ -86,7 +89,8 @@ struct MappedLane {
     stuck: bool,
     /// Where its stream was to go on when it was told to skip something last.
     skipped: u64,
-    /// End of what is in the image: its client may use the place again, since the death of this process does not reach it.
+    /// End of what is in the image: its client may use the place again, since the death of this process does not reach
+    /// it.
     taken: u64,
     /// Up to where its client wants it to be synced.
     wanted: u64,
@@ -154,8 +158,8 @@ impl Watch {
 }
 
 impl MappedRing {
-    /// Opens or makes the ring of a function, and finds out where its clients are. What it has to say comes as a note. Where the setup needs it
-    /// ([`RingSetup::needs_sync`]), the caller has synced the image.
+    /// Opens or makes the ring of a function, and finds out where its clients are. What it has to say comes as a note.
+    /// Where the setup needs it ([`RingSetup::needs_sync`]), the caller has synced the image.
     ///
     /// # Errors
     /// As [`RingFile::open`] says; and a ring that goes further than what the drive has of its log could lead to.
@@ -212,8 +216,8 @@ impl MappedRing {
         Ok(ring)
     }
 
-    /// After a crash of the machine, what the copy holds behind the drive's log goes into the ring. `false`: the ring has outlived the device, and its copy
-    /// is another one than it had.
+    /// After a crash of the machine, what the copy holds behind the drive's log goes into the ring. `false`: the ring
+    /// has outlived the device, and its copy is another one than it had.
     fn take_up_copy(
         &mut self,
         of: &Function,
@@ -253,7 +257,8 @@ impl MappedRing {
         Ok(is_trusted)
     }
 
-    /// Clients that write a copy which is not the ring's any more have it done by the device, and what they relied on is synced at once.
+    /// Clients that write a copy which is not the ring's any more have it done by the device, and what they relied on
+    /// is synced at once.
     fn sync_instead(&mut self) -> Result<(), Lost> {
         for lane in 0..self.lanes.len() {
             self.file.disuse_copy(lane)?;
@@ -264,7 +269,8 @@ impl MappedRing {
         Ok(())
     }
 
-    /// A lane's stream does not go on from what its client has published. Where there is a copy, the image is synced up to where it does go on.
+    /// A lane's stream does not go on from what its client has published. Where there is a copy, the image is synced up
+    /// to where it does go on.
     fn begin_generation(&mut self, lane: usize) -> Result<u64, Lost> {
         if let Some(copy) = &mut self.copy {
             self.file.disuse_copy(lane)?;
@@ -273,13 +279,14 @@ impl MappedRing {
         self.file.begin_generation(lane)
     }
 
-    /// Whether places of the ring are free only once they are synced: what is in the ring, or in its copy, survives a loss of power until then.
+    /// Whether places of the ring are free only once they are synced: what is in the ring, or in its copy, survives a
+    /// loss of power until then.
     fn needs_sync(&self) -> bool {
         self.file.header().persistent || self.copy.is_some()
     }
 
-    /// Takes up streams after the drive has come back: those that go on where the drive's log ends do so, and others end. `strict`: one that goes
-    /// further than it can is an error.
+    /// Takes up streams after the drive has come back: those that go on where the drive's log ends do so, and others
+    /// end. `strict`: one that goes further than it can is an error.
     fn resume(
         &mut self,
         of: &Function,
@@ -340,7 +347,8 @@ impl MappedRing {
         }
     }
 
-    /// Whether the file has all that a lane holds beyond what the image has of it: its client was told of no place there.
+    /// Whether the file has all that a lane holds beyond what the image has of it: its client was told of no place
+    /// there.
     pub(super) fn keeps(&self, lane: usize, of: &Function) -> bool {
         let Some(is) = self.lanes.get(lane).filter(|_| self.open && self.fits(of) && !of.is_replicated()) else {
             return false;
@@ -352,7 +360,8 @@ impl MappedRing {
     fn lane_now(&self, lane: usize, of: &Function) -> RingLane {
         let is = &self.lanes[lane];
         let synced = is.synced.min(is.taken);
-        // A place of a ring that survives a loss of power, or whose copy does, is used again once the image survives one too.
+        // A place of a ring that survives a loss of power, or whose copy does, is used again once the image survives
+        // one too.
         let free = if self.needs_sync() { synced } else { is.taken };
         RingLane::new(is.generation, free, synced, of.lanes()[lane].arrived())
     }
@@ -558,7 +567,8 @@ impl<M> World<M> {
         Ok(true)
     }
 
-    /// A lane's stream goes on where the device is. True: it does; else it will, and nothing is taken from the ring until then.
+    /// A lane's stream goes on where the device is. True: it does; else it will, and nothing is taken from the ring
+    /// until then.
     fn move_stream(&mut self, lane: usize, ring: &mut MappedRing, of: &Function) -> Result<bool, Lost> {
         let to = of.lanes()[lane].arrived();
         if ring.copy.is_some() {
@@ -583,12 +593,14 @@ impl<M> World<M> {
         Ok(())
     }
 
-    /// The client of a lane has not kept to its credit: the firmware marks the stream broken when it is told such a tail without its bytes.
+    /// The client of a lane has not kept to its credit: the firmware marks the stream broken when it is told such a
+    /// tail without its bytes.
     fn break_stream(&mut self, function: usize, lane: usize, tail: u64) {
         self.put(Pending::Announce { function: function as u8, lane: lane as u8, tail, bytes: Vec::new() });
     }
 
-    /// Whether a client waits for bytes that came from its ring and that are not where they are safe. `on_flash`: where only flash is such a place.
+    /// Whether a client waits for bytes that came from its ring and that are not where they are safe. `on_flash`: where
+    /// only flash is such a place.
     pub(super) fn rings_wait(&self, machine: &Served, on_flash: bool) -> bool {
         let fast = machine.subsystem.device().fast();
         self.ports.iter().enumerate().any(|(function, port)| {
@@ -626,7 +638,8 @@ impl<M> World<M> {
             (any(MappedRing::is_waited_for), any(|ring, _| ring.fills()), any(|ring, _| ring.syncing.is_some()));
         let mut asked = None;
         let image = self.payload.image_mut();
-        // One sync for all that wait for one: what they have appended meanwhile is the next one's. What nobody waits for is synced beside all else.
+        // One sync for all that wait for one: what they have appended meanwhile is the next one's. What nobody waits
+        // for is synced beside all else.
         let result = match () {
             () if wanted => image.store_logs(fast, |_, _| false).and_then(|()| image.sync_here()),
             () if fills => image.request_sync().map(|number| asked = Some(number)),
@@ -715,7 +728,8 @@ impl MappedRing {
         })
     }
 
-    /// Nobody waits, but it is time for a sync: places are free only behind one, and where there is a copy, whoever waits writes what is not synced once more.
+    /// Nobody waits, but it is time for a sync: places are free only behind one, and where there is a copy, whoever
+    /// waits writes what is not synced once more.
     fn fills(&self) -> bool {
         if !self.needs_sync() || self.syncing.is_some() {
             return false;
@@ -729,7 +743,8 @@ impl MappedRing {
         })
     }
 
-    /// Notes what is synced. `all`: all that is taken; `synced`: syncs of the image that have ended; `asked`: one that was asked for just now.
+    /// Notes what is synced. `all`: all that is taken; `synced`: syncs of the image that have ended; `asked`: one that
+    /// was asked for just now.
     fn on_synced(&mut self, all: bool, synced: u64, asked: Option<u64>) {
         let ended = self.syncing.is_some_and(|number| number <= synced);
         if all || ended {

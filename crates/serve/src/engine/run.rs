@@ -226,8 +226,8 @@ impl Server {
         Ok(active)
     }
 
-    /// A drive that is not paced does its work at once, but what a host's timers wait for comes in its time: the wall's, up to the
-    /// next thing that is due.
+    /// A drive that is not paced does its work at once, but what a host's timers wait for comes in its time: the
+    /// wall's, up to the next thing that is due.
     fn pass_time(&mut self) {
         let machine = self.machine.as_mut().expect("there is power");
         let due = machine.subsystem.deadline().filter(|_| self.profile.serve.timing == Timing::None);

@@ -26,8 +26,9 @@ pub struct Served {
 }
 
 impl Served {
-    /// Whether anything is due that need not take its time: the drive itself has something to do. A host's timer is nothing like that, and neither are
-    /// bytes of the log that wait for a page to fill, unless somebody waits for them: a page that filler completes at once would be one for each commit.
+    /// Whether anything is due that need not take its time: the drive itself has something to do. A host's timer is
+    /// nothing like that, and neither are bytes of the log that wait for a page to fill, unless somebody waits for
+    /// them: a page that filler completes at once would be one for each commit.
     pub fn has_work(&self) -> bool {
         let device = self.subsystem.device();
         device.has_work() || (self.hurries || self.subsystem.outstanding() > 0) && device.deadline().is_some()

@@ -88,11 +88,13 @@ pub struct Setup {
     pub ring: Option<RingSetup>,
     /// Set when the device is to end in good order.
     pub stop: Arc<AtomicBool>,
-    /// It ends in good order when so much of its own time has passed: [`SERVE_TIME`] at most, which is for all but tests.
+    /// It ends in good order when so much of its own time has passed: [`SERVE_TIME`] at most, which is for all but
+    /// tests.
     pub serve_time: Duration,
 }
 
-/// The time that a device can be served for at a stretch: 160 days. Its clock holds 213, and the farthest that it looks ahead (a host's Keep Alive Timeout) is 50.
+/// The time that a device can be served for at a stretch: 160 days. Its clock holds 213, and the farthest that it looks
+/// ahead (a host's Keep Alive Timeout) is 50.
 pub const SERVE_TIME: Duration = Duration::from_ms(160 * 86_400_000);
 
 /// What makes the drive and its controllers: enough to make the same once more.
@@ -137,8 +139,8 @@ impl DriveSetup {
         }
     }
 
-    /// How the controllers are run, in front of a drive whose next version is `first_version`. `identity` makes serial number and
-    /// NQN: those of one drive stay.
+    /// How the controllers are run, in front of a drive whose next version is `first_version`. `identity` makes serial
+    /// number and NQN: those of one drive stay.
     pub fn subsystem_options(
         &self,
         profile: &Profile,

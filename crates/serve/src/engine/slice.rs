@@ -15,11 +15,12 @@ struct Attributes {
     period_ns: u64,
 }
 
-/// 100 us: on a busy machine a thread with a short slice waits less for its turn, and wake-ups are what a request costs there.
+/// 100 us: on a busy machine a thread with a short slice waits less for its turn, and wake-ups are what a request costs
+/// there.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks for a short slice for this thread, whose nice value stays. False: it has the slice it had, because this kernel knows no
-/// other or because somebody has given the thread another policy (real time, idle).
+/// Asks for a short slice for this thread, whose nice value stays. False: it has the slice it had, because this kernel
+/// knows no other or because somebody has given the thread another policy (real time, idle).
 pub(super) fn shorten() -> bool {
     let mut attributes = Attributes::default();
     let size = size_of::<Attributes>();
@@ -29,7 +30,8 @@ pub(super) fn shorten() -> bool {
         return false;
     }
     (attributes.size, attributes.runtime_ns) = (size as u32, SLICE_NS);
-    // SAFETY: the call reads `size` bytes of a structure that lives until it returns, and changes only how this thread is scheduled.
+    // SAFETY: the call reads `size` bytes of a structure that lives until it returns, and changes only how this thread
+    // is scheduled.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) == 0 }
 }
 

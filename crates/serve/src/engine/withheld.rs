@@ -1,5 +1,5 @@
-//! Credit of the fast side when the backing store has failed: what a host has been told outlives this process, so that nothing is told of what is
-//! stored nowhere.
+//! Credit of the fast side when the backing store has failed: what a host has been told outlives this process, so that
+//! nothing is told of what is stored nowhere.
 
 use super::served::Served;
 use super::world::{Pending, World};
@@ -8,7 +8,8 @@ use tidewater_wire::nvme::{Cqe, Status};
 use tidewater_wire::vendor::opcode;
 
 impl<M> World<M> {
-    /// The firmware hears how far each lane is stored, once. Until it has, it may give credit for more: see [`World::tells_too_much`].
+    /// The firmware hears how far each lane is stored, once. Until it has, it may give credit for more: see
+    /// [`World::tells_too_much`].
     pub(super) fn withhold_logs(&mut self, machine: &Served) {
         if !self.store_failed || std::mem::replace(&mut self.logs_withheld, true) {
             return;
@@ -17,7 +18,8 @@ impl<M> World<M> {
         for (function, of) in functions.iter().enumerate() {
             for (lane, l) in of.lanes().iter().enumerate() {
                 let ring = self.ports.get(function).and_then(|port| port.ring.as_ref());
-                // What a mapped ring has is in its file. A lane of which nothing was stored yet is as it was found in the image.
+                // What a mapped ring has is in its file. A lane of which nothing was stored yet is as it was found in
+                // the image.
                 let is_kept = ring.is_some_and(|ring| ring.keeps(lane, of));
                 let stored = self.payload.image().stored_log(function, lane).filter(|_| !is_kept);
                 let from = stored.unwrap_or(l.released()).min(l.released());
@@ -26,7 +28,8 @@ impl<M> World<M> {
         }
     }
 
-    /// Whether a command is about to tell its host of credit that was given before the firmware heard that nothing is stored any more.
+    /// Whether a command is about to tell its host of credit that was given before the firmware heard that nothing is
+    /// stored any more.
     pub(super) fn tells_too_much(&self, machine: &Served, slot: Option<Slot>) -> bool {
         let is_unheard = |(_, pending): &(_, Pending)| matches!(pending, Pending::Plain(Input::Withhold { .. }));
         self.store_failed

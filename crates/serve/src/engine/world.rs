@@ -1,5 +1,5 @@
-//! What surrounds a subsystem: hosts' memory, the backing store, connections. It carries out what the subsystem says, and
-//! hands in what comes of it.
+//! What surrounds a subsystem: hosts' memory, the backing store, connections. It carries out what the subsystem says,
+//! and hands in what comes of it.
 
 use super::Served;
 use super::courier::{Done, Far, Then, Way};
@@ -161,8 +161,8 @@ impl<M> World<M> {
         }
     }
 
-    /// What the fast side has in memory that survives goes to the backing store, behind what was done to the flash and before anybody
-    /// hears of it.
+    /// What the fast side has in memory that survives goes to the backing store, behind what was done to the flash and
+    /// before anybody hears of it.
     pub(super) fn store_logs(&mut self, machine: &Served) {
         let device = machine.subsystem.device();
         let has_window = device.window().is_enabled() && !device.is_recovering();
@@ -198,7 +198,8 @@ impl<M> World<M> {
         }
     }
 
-    /// A barrier of a function's persistent memory region: all that was stored into it is safe when this returns. False: it is not.
+    /// A barrier of a function's persistent memory region: all that was stored into it is safe when this returns.
+    /// False: it is not.
     pub(super) fn pmr_barrier(&mut self, function: usize) -> bool {
         let Some(pmr) = self.ports.get(function).and_then(|port| port.pmr.as_ref()) else { return true };
         let image = self.payload.image_mut();
@@ -438,7 +439,8 @@ impl<M> World<M> {
             return self.fail_store();
         }
         if machine.subsystem.is_sanitizing() {
-            // Persistent memory regions are part of what a sanitize is about (NVM Express 1.4, section 8.15). None was enabled when it began.
+            // Persistent memory regions are part of what a sanitize is about (NVM Express 1.4, section 8.15). None was
+            // enabled when it began.
             let image = self.payload.image_mut();
             let mut pmrs = self.ports.iter().filter_map(|port| port.pmr.as_ref());
             if pmrs.try_for_each(|pmr| pmr.clear(image)).is_err() {
@@ -624,7 +626,8 @@ impl<M> Surroundings<Served> for World<M> {
             return false;
         }
         // While nobody waits for a command, the thread need not stay awake until the drive's own work is due.
-        // An unpaced one has nothing that takes time: log bytes go on to where they stay. It looks around now and then all the same.
+        // An unpaced one has nothing that takes time: log bytes go on to where they stay. It looks around now and then
+        // all the same.
         if self.unpaced_turns > 0 && machine.timing == Timing::None && machine.subsystem.device().fast().is_moving() {
             self.unpaced_turns -= 1;
             return self.has_mail();

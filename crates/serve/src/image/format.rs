@@ -1,7 +1,7 @@
 //! The bytes of an image: `docs/reference/image.md` describes them.
 //!
-//! Numbers are little-endian. Each record carries a CRC-32C that is salted with the image's UUID and with the record's own
-//! place, so that neither a record of another image nor one of another place is taken for it.
+//! Numbers are little-endian. Each record carries a CRC-32C that is salted with the image's UUID and with the record's
+//! own place, so that neither a record of another image nor one of another place is taken for it.
 
 use tidewater_nand::{Block, Config, PageHeader, PageKind};
 
@@ -534,8 +534,8 @@ impl OwnRecord {
     }
 }
 
-/// A record that is written in two slots in turn: the valid one with the higher number counts. Used for the state and for
-/// metadata.
+/// A record that is written in two slots in turn: the valid one with the higher number counts. Used for the state and
+/// for metadata.
 pub struct Slot;
 
 impl Slot {

@@ -1,9 +1,10 @@
 //! What the fast side has in memory that survives: control blocks, and what is in the rings and not on flash yet.
 //!
-//! A memory of each function has three slots for its control block, and two halves for its rings, of which a generation of even number uses
-//! the first and one of odd number the second. Control blocks are written without a sync of their own, so the newest that a sync has
-//! made safe keeps its slot, and so does the newest that the next one to end makes safe. A ring is kept in sectors, each of which says which bytes of the stream it holds: it is written as a
-//! whole or not at all, so what can be read of a ring is what was there at some moment, without a gap.
+//! A memory of each function has three slots for its control block, and two halves for its rings, of which a generation
+//! of even number uses the first and one of odd number the second. Control blocks are written without a sync of their
+//! own, so the newest that a sync has made safe keeps its slot, and so does the newest that the next one to end makes
+//! safe. A ring is kept in sectors, each of which says which bytes of the stream it holds: it is written as a whole or
+//! not at all, so what can be read of a ring is what was there at some moment, without a gap.
 //!
 //! A generation that begins with bytes in its rings syncs them before its first control block is written, and that
 //! block before anything follows it. So a generation, once it has begun, always has a block that counts, and those of
@@ -29,7 +30,8 @@ const BEFORE: usize = 16;
 /// Sectors that are written in one call, at most.
 const BATCH: usize = 128;
 
-/// Bytes that somebody else keeps are stored as well once they fill such a part of the ring: what comes after them needs the room.
+/// Bytes that somebody else keeps are stored as well once they fill such a part of the ring: what comes after them
+/// needs the room.
 const KEPT_PARTS: u64 = 4;
 
 /// Sectors that are given their place on the disk at once.
@@ -134,21 +136,23 @@ impl StoredLog {
         safe.max_by_key(|(_, slot)| slot.number).map(|(slot, _)| slot)
     }
 
-    /// Whether the present control block has no use for pages that recovery may look for, to tell whether another counts: those behind what the oldest
-    /// that a crash may leave has on flash.
+    /// Whether the present control block has no use for pages that recovery may look for, to tell whether another
+    /// counts: those behind what the oldest that a crash may leave has on flash.
     fn releases_what_is_looked_for(&self, synced: u64) -> bool {
         let oldest = self.slots.iter().map(|slot| slot.settled_at_least(synced)).min();
         self.current.as_ref().zip(oldest).is_some_and(|((block, _), oldest)| block.pages().start > oldest)
     }
 
-    /// Where a lane ends on flash by the newest control block that is safe: what is behind it may be needed from the ring.
+    /// Where a lane ends on flash by the newest control block that is safe: what is behind it may be needed from the
+    /// ring.
     fn safe_end(&self, lane: usize, synced: u64) -> u64 {
         self.newest(synced).and_then(|slot| self.slots[slot].ends.get(lane).copied()).unwrap_or(0)
     }
 }
 
 impl Image {
-    /// Makes or finds the memories of the fast side of a profile, and reads what is left of it, for each function the newest first.
+    /// Makes or finds the memories of the fast side of a profile, and reads what is left of it, for each function the
+    /// newest first.
     pub(super) fn open_logs(&mut self, fast: &FastProfile) -> Result<Vec<Vec<LogRemains>>, ImageError> {
         let functions = if fast.is_enabled() { fast.functions } else { 0 };
         let mut all = Vec::new();
@@ -225,10 +229,12 @@ impl Image {
         Ok(rings)
     }
 
-    /// Stores what has changed of the fast side, before anybody hears of it: to be called when all that was done to flash is stored.
+    /// Stores what has changed of the fast side, before anybody hears of it: to be called when all that was done to
+    /// flash is stored.
     ///
-    /// `kept`: of a function's lane, whether somebody else keeps what it has beyond [`Image::stored_log`], and has it when this process ends. Such bytes may
-    /// go straight to flash: a sector of the ring for each would be written for nothing. Who wants them in the image calls this again with nothing kept.
+    /// `kept`: of a function's lane, whether somebody else keeps what it has beyond [`Image::stored_log`], and has it
+    /// when this process ends. Such bytes may go straight to flash: a sector of the ring for each would be written for
+    /// nothing. Who wants them in the image calls this again with nothing kept.
     ///
     /// # Errors
     /// [`StoreFault`]: now or before.
@@ -237,7 +243,8 @@ impl Image {
         if self.logs.is_empty() { Ok(()) } else { self.store_each_log(fast, &kept) }
     }
 
-    /// How far a lane of the fast side is in the image, on flash or as a ring. `None`: all that was found in it when it was opened, and nothing since.
+    /// How far a lane of the fast side is in the image, on flash or as a ring. `None`: all that was found in it when it
+    /// was opened, and nothing since.
     pub fn stored_log(&self, function: usize, lane: usize) -> Option<u64> {
         let (block, lanes) = self.logs.get(function)?.current.as_ref()?;
         Some(lanes.get(lane)?.until.max(*block.ends().get(lane)?))
@@ -293,7 +300,8 @@ impl Image {
         }
         if changed && log.releases_what_is_looked_for(self.synced()) && self.options.flaw != Some(Flaw::ReleaseUnsynced)
         {
-            // Flash may forget such pages before this block is safe: what it was written over would not count without them, and what is older leads nowhere.
+            // Flash may forget such pages before this block is safe: what it was written over would not count without
+            // them, and what is older leads nowhere.
             result = result.and_then(|()| self.sync_what_is_written());
         }
         for (i, (stored, lane)) in lanes.iter_mut().zip(of.lanes()).enumerate() {
@@ -424,8 +432,8 @@ impl Image {
         Ok(())
     }
 
-    /// Writes zeroes ahead of a ring where nothing of this generation was: a sync of bytes that have their place on the disk already is one of them alone,
-    /// and not of the file system's journal, too.
+    /// Writes zeroes ahead of a ring where nothing of this generation was: a sync of bytes that have their place on the
+    /// disk already is one of them alone, and not of the file system's journal, too.
     fn prepare_ring(&mut self, stored: &mut StoredLane, released: u64, place: Place) -> Result<(), StoreFault> {
         const CHUNK: u64 = LOG_CHUNK as u64;
         // What is behind that has its place, or goes to flash at once.
@@ -441,8 +449,8 @@ impl Image {
         Ok(())
     }
 
-    /// Writes the present control block of a function over the oldest that is neither the newest of those that are safe, nor the newest of those that the
-    /// sync which is under way makes safe: clients hear of what that one says.
+    /// Writes the present control block of a function over the oldest that is neither the newest of those that are
+    /// safe, nor the newest of those that the sync which is under way makes safe: clients hear of what that one says.
     fn write_control_block(&mut self, log: &mut StoredLog) -> Result<(), StoreFault> {
         let Some((block, _)) = &log.current else { return Ok(()) };
         let mut content = vec![0; BEFORE];

@@ -1,5 +1,6 @@
-//! Memories of the controller whose content is in the image, behind the pages: persistent memory regions, and what the fast side
-//! has in memory that survives. A list says where they are; a memory gets its place when somebody asks for it first.
+//! Memories of the controller whose content is in the image, behind the pages: persistent memory regions, and what the
+//! fast side has in memory that survives. A list says where they are; a memory gets its place when somebody asks for it
+//! first.
 
 use super::ImageError;
 use super::format::{
@@ -76,8 +77,8 @@ impl Image {
         Some(Memory { at, room })
     }
 
-    /// A memory of at least `bytes`: as it was found, or new and full of zeroes. One that was smaller keeps what it held. Only
-    /// before the image is used: it waits for the disk.
+    /// A memory of at least `bytes`: as it was found, or new and full of zeroes. One that was smaller keeps what it
+    /// held. Only before the image is used: it waits for the disk.
     ///
     /// # Errors
     /// [`ImageError`]: a disk without room for it, foremost.

@@ -1,8 +1,9 @@
 //! The backing store: NAND pages at their physical place, with their out-of-band areas, in a file.
 //!
-//! [`Image`] is that file, a block device, or memory; [`Payload`] is what the engine uses: it holds the bytes of what is not on
-//! flash yet, moves them to the image when the firmware programs them, and reads them back. [`format`](mod@format) has the bytes
-//! (`docs/reference/image.md`), [`Storage`] is the seam at which faults are injected.
+//! [`Image`] is that file, a block device, or memory; [`Payload`] is what the engine uses: it holds the bytes of what
+//! is not on flash yet, moves them to the image when the firmware programs them, and reads them back.
+//! [`format`](mod@format) has the bytes (`docs/reference/image.md`), [`Storage`] is the seam at which faults are
+//! injected.
 mod error;
 mod flaw;
 pub mod format;

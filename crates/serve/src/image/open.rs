@@ -198,8 +198,8 @@ impl Image {
         self.sync().map_err(write)
     }
 
-    /// Whether there is something at `path` to be opened, whatever it is: anything but a block device that begins with zeroes, on which a
-    /// drive can be made.
+    /// Whether there is something at `path` to be opened, whatever it is: anything but a block device that begins with
+    /// zeroes, on which a drive can be made.
     ///
     /// # Errors
     /// [`ImageError`], for a block device that can't be read.
@@ -214,7 +214,8 @@ impl Image {
         Ok(begin.iter().any(|&byte| byte != 0))
     }
 
-    /// Takes a drive away that was made and not used: the file, or the beginning of a block device, which is then empty again.
+    /// Takes a drive away that was made and not used: the file, or the beginning of a block device, which is then empty
+    /// again.
     ///
     /// # Errors
     /// [`ImageError`].
@@ -238,7 +239,8 @@ impl Image {
         read_profile(&storage, storage.name(), &superblock)
     }
 
-    /// Opens the image of a drive. `given`: the profile to run it with, which must have the shape that it was made with.
+    /// Opens the image of a drive. `given`: the profile to run it with, which must have the shape that it was made
+    /// with.
     ///
     /// # Errors
     /// [`ImageError`], whatever the file holds.

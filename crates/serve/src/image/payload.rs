@@ -1,9 +1,9 @@
 //! The payload of a served drive: what commands stage, what waits to be programmed, and what is in the image.
 //!
-//! The firmware says which version of which unit is where; the bytes are here. Whoever runs the firmware must do two things in
-//! this order each time it has something to say, before anything else happens to it: hand over what has changed on flash
-//! ([`Payload::apply`]), then carry out its outputs, one after the other ([`Payload::taken`], [`Payload::read`]). Versions must never
-//! come again, not after a restart either, and begin above [`PAST`].
+//! The firmware says which version of which unit is where; the bytes are here. Whoever runs the firmware must do two
+//! things in this order each time it has something to say, before anything else happens to it: hand over what has
+//! changed on flash ([`Payload::apply`]), then carry out its outputs, one after the other ([`Payload::taken`],
+//! [`Payload::read`]). Versions must never come again, not after a restart either, and begin above [`PAST`].
 
 use super::pool::{Held, Pool, Table};
 use super::store::Image;
@@ -103,7 +103,8 @@ impl Payload {
         let Unit { lpn, skip, len, at } = unit;
         let (skip, len, at) = (skip as usize, len as usize, at as usize);
         let is_whole = len == self.unit_size;
-        // What was superseded in the write buffer never goes to flash; what is on its way there does, and stays until then.
+        // What was superseded in the write buffer never goes to flash; what is on its way there does, and stays until
+        // then.
         let reused = match previous {
             Whereabouts::Buffered { version: old } => self.pool.remove((lpn, old)),
             _ => None,
@@ -137,8 +138,8 @@ impl Payload {
         is_good
     }
 
-    /// Keeps a page of the fast side's log until it is programmed (`Output::StoreLog`). What its header and `bytes` leave of the unit is
-    /// zeroes.
+    /// Keeps a page of the fast side's log until it is programmed (`Output::StoreLog`). What its header and `bytes`
+    /// leave of the unit is zeroes.
     ///
     /// # Panics
     /// When they are more than a unit.
@@ -190,7 +191,8 @@ impl Payload {
         if is_same? { Ok(()) } else { Err(MoveError::Differs) }
     }
 
-    /// Part of a unit, or of units that follow each other, from where they are: `unit.len` bytes from byte `unit.skip` on.
+    /// Part of a unit, or of units that follow each other, from where they are: `unit.len` bytes from byte `unit.skip`
+    /// on.
     ///
     /// # Errors
     /// [`MoveError::Medium`], when it is lost or can't be read.
@@ -239,8 +241,8 @@ impl Payload {
         Ok(room)
     }
 
-    /// Stores what has changed on flash. What can't be stored stays readable until the process ends, and the image stays as it
-    /// was.
+    /// Stores what has changed on flash. What can't be stored stays readable until the process ends, and the image
+    /// stays as it was.
     ///
     /// # Errors
     /// [`StoreFault`]: now or before; the drive must go read-only.
@@ -372,14 +374,14 @@ impl Payload {
         });
     }
 
-    /// Whether so much is held that leftovers are worth looking for: then [`Payload::sweep`] is due, once all outputs of the
-    /// firmware are carried out (one of them may still need what it supersedes).
+    /// Whether so much is held that leftovers are worth looking for: then [`Payload::sweep`] is due, once all outputs
+    /// of the firmware are carried out (one of them may still need what it supersedes).
     pub fn needs_sweep(&self) -> bool {
         self.pool.len() >= self.sweep_at
     }
 
-    /// Forgets every version that is not in the controller's memory any more (`Device::unprogrammed`): deallocated units are
-    /// not told of one by one.
+    /// Forgets every version that is not in the controller's memory any more (`Device::unprogrammed`): deallocated
+    /// units are not told of one by one.
     pub fn sweep(&mut self, unprogrammed: impl IntoIterator<Item = (u32, u64)>) {
         let mut live: Vec<(u32, u64)> = unprogrammed.into_iter().collect();
         live.sort_unstable();
@@ -387,8 +389,9 @@ impl Payload {
         self.sweep_at = SWEEP_MIN.max(2 * self.pool.len());
     }
 
-    /// The power has failed inside of a process that goes on: what is not on flash is gone, and what is there is made safe,
-    /// checkpoints that waited included. The firmware comes back from what is on flash, and takes all of it for durable.
+    /// The power has failed inside of a process that goes on: what is not on flash is gone, and what is there is made
+    /// safe, checkpoints that waited included. The firmware comes back from what is on flash, and takes all of it for
+    /// durable.
     ///
     /// # Errors
     /// [`StoreFault`].

@@ -1,5 +1,6 @@
-//! What nothing of the drive stands for any more goes from the image (sanitize, secure erase): pages that were superseded or deallocated, what a life
-//! before has left in a block that was erased, and pages that were not written whole.
+//! What nothing of the drive stands for any more goes from the image (sanitize, secure erase): pages that were
+//! superseded or deallocated, what a life before has left in a block that was erased, and pages that were not written
+//! whole.
 
 use super::format::{OwnRecord, PageRecord};
 use super::payload::Payload;
@@ -14,15 +15,16 @@ use tidewater_nand::{Medium, PageKind, Place};
 type Age = (u64, u64);
 
 impl Payload {
-    /// Overwrites all that is stored and that no unit of the drive refers to, now or after a loss of power; the next sync makes that safe. It
-    /// waits for the disk.
+    /// Overwrites all that is stored and that no unit of the drive refers to, now or after a loss of power; the next
+    /// sync makes that safe. It waits for the disk.
     ///
     /// # Errors
     /// [`StoreFault`]: now or before.
     pub fn purge<M: Medium>(&mut self, device: &Device<M>) -> Result<(), StoreFault> {
         let image = self.image_mut();
-        // The first writes what was put off and makes all safe, the second the note that says so. Pages up to there are not looked at when the
-        // image is opened: one of which a part is cleared would be taken for torn, with the rest of it.
+        // The first writes what was put off and makes all safe, the second the note that says so. Pages up to there are
+        // not looked at when the image is opened: one of which a part is cleared would be taken for torn, with the rest
+        // of it.
         image.sync()?;
         image.sync()?;
         let fallbacks = fallbacks(image, device);
@@ -55,7 +57,8 @@ impl Payload {
     }
 }
 
-/// Of units whose content, or whose deallocation, is not on flash yet, the copy there that a loss of power falls back to.
+/// Of units whose content, or whose deallocation, is not on flash yet, the copy there that a loss of power falls back
+/// to.
 fn fallbacks<M: Medium>(image: &Image, device: &Device<M>) -> HashMap<u32, (Age, Place)> {
     let medium = device.medium();
     let deallocated: Vec<(u32, u32)> = device.staged_deallocations().collect();
@@ -110,7 +113,8 @@ impl Image {
         Ok(if is_there { self.own_words(number, &OwnRecord::decode(&record)) as usize * 4 } else { 0 })
     }
 
-    /// Overwrites as many bytes as `room` has with zeroes, unless they are zeroes: what takes no room on the disk still takes none then.
+    /// Overwrites as many bytes as `room` has with zeroes, unless they are zeroes: what takes no room on the disk still
+    /// takes none then.
     fn clear(&mut self, at: u64, room: &mut [u8]) -> Result<(), StoreFault> {
         if room.is_empty() || self.storage.read_at(at, room).is_ok() && room.iter().all(|&byte| byte == 0) {
             return Ok(());

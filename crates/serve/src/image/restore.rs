@@ -362,8 +362,8 @@ impl Image {
         }
     }
 
-    /// The blocks of a superblock are programmed together: where a crash has lost the last pages of some, they count as torn,
-    /// so that the superblock can go on behind them.
+    /// The blocks of a superblock are programmed together: where a crash has lost the last pages of some, they count as
+    /// torn, so that the superblock can go on behind them.
     fn even_out(&self, nand: &mut Nand) {
         let mut newest: BTreeMap<(u32, u32), (u64, Block)> = BTreeMap::new();
         for block in 0..self.geometry.blocks() {

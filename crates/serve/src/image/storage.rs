@@ -19,8 +19,8 @@ pub trait Storage: Send {
     /// # Errors
     /// Of the system, or when it ends before.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
-    /// Writes all of `bytes` at `at`. It is safe from the end of this process at once, and from a loss of power once a sync
-    /// has ended that was begun later.
+    /// Writes all of `bytes` at `at`. It is safe from the end of this process at once, and from a loss of power once a
+    /// sync has ended that was begun later.
     ///
     /// # Errors
     /// Of the system; then any of the bytes may have been written.
@@ -260,7 +260,8 @@ impl NewFile {
         };
         let file = match make() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                // What an interrupted attempt left, unless somebody is at it now. It is not used: who made it may read it.
+                // What an interrupted attempt left, unless somebody is at it now. It is not used: who made it may read
+                // it.
                 FileStorage::open(&unfinished)?;
                 std::fs::remove_file(&unfinished).map_err(io("remove what an interrupted attempt left"))?;
                 make()

@@ -1,12 +1,13 @@
-//! An image that is in use: pages go to their places, erased blocks are given back when it is safe, and syncs are shared.
+//! An image that is in use: pages go to their places, erased blocks are given back when it is safe, and syncs are
+//! shared.
 //!
 //! Three rules keep the image whole when the process or the machine goes down between any two writes:
-//! 1. Nothing of a block's life is overwritten before all that was programmed until its erase is synced: its data has moved,
-//!    and the copies must be safe first. Its new generation is written then, and not before; and only when that is synced, too,
-//!    its pages are given back and written again. (Recovery may take either of two equal copies: as long as the block's old
-//!    life may come back, it must be whole.)
-//! 2. A page of the map's checkpoints is not written before all that was programmed before it is synced: recovery believes
-//!    what a checkpoint names, and does not look for it elsewhere.
+//! 1. Nothing of a block's life is overwritten before all that was programmed until its erase is synced: its data has
+//!    moved, and the copies must be safe first. Its new generation is written then, and not before; and only when that
+//!    is synced, too, its pages are given back and written again. (Recovery may take either of two equal copies: as
+//!    long as the block's old life may come back, it must be whole.)
+//! 2. A page of the map's checkpoints is not written before all that was programmed before it is synced: recovery
+//!    believes what a checkpoint names, and does not look for it elsewhere.
 //! 3. Rule 1 counts a page that waits by rule 2 as not yet programmed: an erase behind it waits for it, too.
 
 use super::ImageError;
@@ -29,11 +30,12 @@ use tidewater_nand::{Block, Nand, PageHeader, PageKind, Place, StoredUnit};
 /// Of a page whose row ends in another page: what the row holds, and the row's place in the order of programs.
 type OwnRow = (u64, Arc<[u32]>);
 
-/// Erases and checkpoints that may wait for a sync that somebody else asks for, before one is begun for them. They do not
-/// hurry: a block that was erased is usually not used again for long.
+/// Erases and checkpoints that may wait for a sync that somebody else asks for, before one is begun for them. They do
+/// not hurry: a block that was erased is usually not used again for long.
 const DEFERRED_MAX: usize = 64;
 
-/// Syncs of rings between two notes of how far all is safe, since each costs the next sync a place on the disk. The next start looks behind the last.
+/// Syncs of rings between two notes of how far all is safe, since each costs the next sync a place on the disk. The
+/// next start looks behind the last.
 const NOTE_EVERY: u64 = 16;
 
 /// How an image is run.
@@ -57,8 +59,8 @@ impl Default for ImageOptions {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BlockState {
     pub(super) record: BlockRecord,
-    /// The highest generation that any record of its pages was found with: a crash may have lost the block's record and not
-    /// those of its pages, and they must not count again in a later life.
+    /// The highest generation that any record of its pages was found with: a crash may have lost the block's record and
+    /// not those of its pages, and they must not count again in a later life.
     pub(super) generation_max: u32,
     /// Erases that the image does not know of for certain yet.
     pub(super) waiting: u32,
@@ -166,7 +168,8 @@ impl Image {
         })?;
         let units = geometry.page(geometry.blocks(), 0) as usize * geometry.units_per_page() as usize;
         Ok(Image {
-            // What is written in one go goes to all dies: in memory, where nothing is punched out, that may as well lie together.
+            // What is written in one go goes to all dies: in memory, where nothing is punched out, that may as well lie
+            // together.
             dealt: match storage.is_own_memory() {
                 true => (u64::from(geometry.dies * geometry.planes), geometry.page(geometry.blocks_per_plane, 0)),
                 false => (1, geometry.page(geometry.blocks(), 0)),
@@ -315,7 +318,8 @@ impl Image {
         (self.payload_at(page) + u64::from(place.unit) * u64::from(self.geometry.unit_size), unit)
     }
 
-    /// The bytes of units that follow each other on a page: of the memory where they are, or brought to `room`, which is as long.
+    /// The bytes of units that follow each other on a page: of the memory where they are, or brought to `room`, which
+    /// is as long.
     ///
     /// # Errors
     /// [`MoveError::Medium`]: one of them can't be read, or is not what was stored.
@@ -350,8 +354,8 @@ impl Image {
         units.all(|(bytes, &sum)| self.sum(bytes) == sum) || self.options.flaw == Some(Flaw::NoChecksums)
     }
 
-    /// Stores a page of data: `units` with their payload in `bytes`, one behind the other. `poisoned` has a bit for each unit
-    /// whose payload is lost.
+    /// Stores a page of data: `units` with their payload in `bytes`, one behind the other. `poisoned` has a bit for
+    /// each unit whose payload is lost.
     ///
     /// # Errors
     /// [`StoreFault`]: nothing is stored from now on.
@@ -587,7 +591,8 @@ impl Image {
 
     /// `notes_after`: so many syncs are worth a note.
     fn on_synced(&mut self, result: io::Result<()>, notes_after: u64) -> Result<(), StoreFault> {
-        // After a failed sync nobody knows what is safe, and asking again would not tell: the system may have dropped it.
+        // After a failed sync nobody knows what is safe, and asking again would not tell: the system may have dropped
+        // it.
         self.fail(result)?;
         self.synced = self.syncs.began();
         self.statistics.syncs += 1;
@@ -631,7 +636,8 @@ impl Image {
                 None => {}
             }
         }
-        // The next sync makes the new generations safe, and the pages that were written; what still waits, waits for that.
+        // The next sync makes the new generations safe, and the pages that were written; what still waits, waits for
+        // that.
         let needs = self.syncs.began() + 1;
         if (wrote_own || !reuses.is_empty())
             && let Some((first, _)) = self.deferred.front_mut()
@@ -644,8 +650,8 @@ impl Image {
         Ok(())
     }
 
-    /// Notes down up to which epoch all is safe. That note need not be safe itself: an older one only makes the next start
-    /// look at more pages.
+    /// Notes down up to which epoch all is safe. That note need not be safe itself: an older one only makes the next
+    /// start look at more pages.
     pub(super) fn write_state(&mut self, epoch: u64) -> Result<(), StoreFault> {
         self.state_number += 1;
         let at = self.geometry.state_at() + self.state_number % 2 * format::STATE_SLOT;
@@ -723,7 +729,8 @@ impl Image {
         if self.faulted { Err(StoreFault) } else { Ok(()) }
     }
 
-    /// Makes safe what is written now, if anything, by this thread: whoever can do nothing else meanwhile need not be woken.
+    /// Makes safe what is written now, if anything, by this thread: whoever can do nothing else meanwhile need not be
+    /// woken.
     ///
     /// # Errors
     /// [`StoreFault`].

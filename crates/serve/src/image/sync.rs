@@ -77,7 +77,8 @@ impl Syncs {
         self.running
     }
 
-    /// Whoever slept on [`Syncs::event`] is awake: what an earlier sync left of it, taken before it was told, must not end every later sleep.
+    /// Whoever slept on [`Syncs::event`] is awake: what an earlier sync left of it, taken before it was told, must not
+    /// end every later sleep.
     pub(super) fn hush(&self) {
         if let Some(event) = self.event.as_ref().filter(|_| !self.running) {
             let _ = event.read();

@@ -1,12 +1,15 @@
 //! What the byte window has in memory that survives: its table, and the pages of its entries.
 //!
-//! A page of the buffer is kept in sectors, each of which says to which entry it belongs: it is written as a whole or not at all. The
-//! table is a record in one of three slots, as control blocks of the fast side are: neither the newest nor the newest that a sync has made
-//! safe is overwritten. Three orders keep both together, whatever is lost of what was not synced:
+//! A page of the buffer is kept in sectors, each of which says to which entry it belongs: it is written as a whole or
+//! not at all. The table is a record in one of three slots, as control blocks of the fast side are: neither the newest
+//! nor the newest that a sync has made safe is overwritten. Three orders keep both together, whatever is lost of what
+//! was not synced:
 //!
-//! 1. *An entry whose sectors are not all there is not there.* Who is told that blocks are pinned, is told behind a sync; so it never was.
+//! 1. *An entry whose sectors are not all there is not there.* Who is told that blocks are pinned, is told behind a
+//!    sync; so it never was.
 //! 2. *That a flush has begun is written before what it writes.*
-//! 3. *An entry that was flushed is let go of when a sync has made its pages safe on flash*, and until then nothing takes its sectors.
+//! 3. *An entry that was flushed is let go of when a sync has made its pages safe on flash*, and until then nothing
+//!    takes its sectors.
 
 use super::ImageError;
 use super::format::{LOG_CHUNK, LOG_HEADER, LOG_SECTOR, LogSector, Slot, u32_at, u64_at};
@@ -23,8 +26,8 @@ const SLOTS: u64 = 3;
 const BEFORE: usize = 16;
 /// Entries that a record has room for, those included that are about to leave.
 const ENTRIES_MAX: usize = (SLOT as usize - Slot::HEADER - BEFORE) / ENTRY;
-/// Bytes of an entry: name (2), flags (2: bit 0 a flush has begun), generation (4), first page of the buffer (4), pages (4), first logical
-/// page (4), zeroes.
+/// Bytes of an entry: name (2), flags (2: bit 0 a flush has begun), generation (4), first page of the buffer (4), pages
+/// (4), first logical page (4), zeroes.
 const ENTRY: usize = 32;
 
 /// An entry as it is stored.
@@ -131,8 +134,8 @@ fn survives(profile: &Profile) -> bool {
 }
 
 impl Image {
-    /// Makes or finds the memory of the byte window, if the profile has one that survives, and reads what is left of it; and of how many
-    /// entries something is missing.
+    /// Makes or finds the memory of the byte window, if the profile has one that survives, and reads what is left of
+    /// it; and of how many entries something is missing.
     pub(super) fn open_window(&mut self, profile: &Profile) -> Result<(Option<Kept>, u32), ImageError> {
         if !survives(profile) {
             return Ok((None, 0));
@@ -248,8 +251,8 @@ impl Image {
         result
     }
 
-    /// Stores what has changed of the window, before anybody hears of it: to be called when all that was done to flash is stored.
-    /// `sequence`: the drive's write sequence.
+    /// Stores what has changed of the window, before anybody hears of it: to be called when all that was done to flash
+    /// is stored. `sequence`: the drive's write sequence.
     ///
     /// # Errors
     /// [`StoreFault`]: now or before.
@@ -355,8 +358,8 @@ impl Image {
         all: bool,
     ) -> Result<(), StoreFault> {
         let mut bytes = [0; LOG_CHUNK];
-        // Sectors that lie side by side are one write: a pin stores all of its pages' sectors. A process that is killed amid it leaves whole ones: the kernel
-        // stops between pages of its cache.
+        // Sectors that lie side by side are one write: a pin stores all of its pages' sectors. A process that is killed
+        // amid it leaves whole ones: the kernel stops between pages of its cache.
         let (mut run, mut begin) = (std::mem::take(&mut stored.run), 0);
         for number in 0..stored.sectors() as usize {
             let range = stored.range(page, number);

@@ -176,7 +176,8 @@ impl Associations {
         taken.filter(|(place, _)| place.as_ref().is_some_and(|association| !association.leaving)).map(|(_, f)| f)
     }
 
-    /// A controller for a host, whose admin queue is this connection; `None`: all are taken. Tells its place, and the function.
+    /// A controller for a host, whose admin queue is this connection; `None`: all are taken. Tells its place, and the
+    /// function.
     pub(super) fn create(
         &mut self,
         (peer, address): (usize, IpAddr),

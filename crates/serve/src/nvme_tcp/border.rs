@@ -1,7 +1,7 @@
 //! What a target and the one that runs the subsystem have to say to each other.
 //!
-//! The target calls a [`Border`] from within [`super::Target::poll`]. The other way round, the engine carries out the outputs of a
-//! fabrics controller with [`super::Target::fetch`], [`super::Target::data`], [`super::Target::complete`],
+//! The target calls a [`Border`] from within [`super::Target::poll`]. The other way round, the engine carries out the
+//! outputs of a fabrics controller with [`super::Target::fetch`], [`super::Target::data`], [`super::Target::complete`],
 //! [`super::Target::queue_gone`] and [`super::Target::gone`], and then lets the bytes go with [`super::Target::flush`].
 
 use tidewater_core::subsystem::{Input, Slot};
@@ -29,10 +29,11 @@ pub trait Border {
     /// A register of a controller (Property Get): `len` bytes, 4 or 8, at `offset` of BAR0.
     fn register(&mut self, function: u8, offset: u32, len: u8) -> u64;
 
-    /// The controller identifier (CNTLID) that Identify Controller of this function tells: a host compares it with the response to
-    /// Connect.
+    /// The controller identifier (CNTLID) that Identify Controller of this function tells: a host compares it with the
+    /// response to Connect.
     fn controller_id(&self, function: u8) -> u16;
 
-    /// Bytes of a command's data, for the staging area of its slot: `at` bytes behind its start. In order and without gaps.
+    /// Bytes of a command's data, for the staging area of its slot: `at` bytes behind its start. In order and without
+    /// gaps.
     fn stage(&mut self, slot: Slot, at: u32, bytes: &[u8]);
 }

@@ -453,8 +453,8 @@ impl Connection {
         }
     }
 
-    /// Answers a command, which ends. What the transport knows goes in: identifier, head, damage of its data. A slot that waits for
-    /// data of the command comes back: what it waits for does not come any more.
+    /// Answers a command, which ends. What the transport knows goes in: identifier, head, damage of its data. A slot
+    /// that waits for data of the command comes back: what it waits for does not come any more.
     pub(super) fn respond(&mut self, place: u16, mut response: Response) -> Option<Slot> {
         let command = self.commands.at(place);
         let waiting = command.fetch.and_then(|fetch| fetch.slot);

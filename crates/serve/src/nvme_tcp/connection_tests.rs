@@ -1,5 +1,5 @@
-//! Both sides of a connection back to back, without sockets: bytes go in pieces of any length, and the engine does things in any
-//! order.
+//! Both sides of a connection back to back, without sockets: bytes go in pieces of any length, and the engine does
+//! things in any order.
 
 use super::connection::{Connection, Ending, Event, Limits};
 use super::initiator::{Refused, Session, Transfer};

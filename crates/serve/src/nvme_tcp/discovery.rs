@@ -124,7 +124,8 @@ enum Reply {
     Data(Vec<u8>),
 }
 
-/// The part of a log page that Get Log Page asks for (section 5.14 of the base specification); behind its end are zeroes.
+/// The part of a log page that Get Log Page asks for (section 5.14 of the base specification); behind its end are
+/// zeroes.
 fn log_piece(sqe: &Sqe, log: &[u8]) -> Result<Reply, Status> {
     let dwords = u64::from(sqe.cdw10() >> 16) | u64::from(sqe.cdw11() & 0xFFFF) << 16;
     let len = (dwords + 1) * 4;

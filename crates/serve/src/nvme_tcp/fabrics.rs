@@ -294,8 +294,8 @@ impl Target {
         Ok(0)
     }
 
-    /// A controller was reset: its I/O queues are gone, and with them their connections; so are commands of its admin queue, but
-    /// the one that did it.
+    /// A controller was reset: its I/O queues are gone, and with them their connections; so are commands of its admin
+    /// queue, but the one that did it.
     fn reset(&mut self, association: usize, except: u16, border: &mut dyn Border) {
         let association = self.associations.get_mut(association).expect("a queue belongs to a controller");
         let admin = association.queue_mut(0).copied();
@@ -314,7 +314,8 @@ impl Target {
     }
 }
 
-/// Keep Alive, and its timer as a feature (sections 5.12 and 5.21.1.15 of the base specification): the transport's business.
+/// Keep Alive, and its timer as a feature (sections 5.12 and 5.21.1.15 of the base specification): the transport's
+/// business.
 fn keep_alive(keep_alive_ms: &mut u32, sqe: &Sqe) -> Option<Answer> {
     let feature = sqe.cdw10() & 0xFF == KEEP_ALIVE_TIMER;
     match sqe.opcode() {

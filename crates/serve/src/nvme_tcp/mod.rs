@@ -1,11 +1,13 @@
 //! NVMe/TCP: a target for remote hosts, and an [`initiator`].
 //!
-//! The target has no thread of its own: the engine's thread polls it, and it never blocks. [`Border`] is what it wants of the engine.
+//! The target has no thread of its own: the engine's thread polls it, and it never blocks. [`Border`] is what it wants
+//! of the engine.
 //!
-//! How the bytes flow: a connection is cut into PDUs as it is read; headers are gathered, data goes where it belongs piece by piece:
-//! what came in a capsule is kept until [`Target::fetch`], what an R2T asked for goes to [`Border::stage`]. Data for a host is written
-//! by [`Target::data`] into the place from which it is sent; units that follow each other share a PDU, and those that come too early
-//! wait, because hosts take data in order only. Everything that one turn of the engine has made goes with one system call.
+//! How the bytes flow: a connection is cut into PDUs as it is read; headers are gathered, data goes where it belongs
+//! piece by piece: what came in a capsule is kept until [`Target::fetch`], what an R2T asked for goes to
+//! [`Border::stage`]. Data for a host is written by [`Target::data`] into the place from which it is sent; units that
+//! follow each other share a PDU, and those that come too early wait, because hosts take data in order only. Everything
+//! that one turn of the engine has made goes with one system call.
 //!
 //! What a host gets for what it does wrong:
 //!

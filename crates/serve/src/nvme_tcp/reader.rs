@@ -87,7 +87,8 @@ impl Reader {
         &self.head[..self.quotable.min(HEADER_BYTES_MAX)]
     }
 
-    /// The next part of the stream; `None` when `input` is used up. After an error nothing of the stream means anything.
+    /// The next part of the stream; `None` when `input` is used up. After an error nothing of the stream means
+    /// anything.
     pub(super) fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Fatal> {
         loop {
             match self.state {

@@ -42,7 +42,8 @@ impl Sender {
         pdu.append(&self.framing, data, &mut self.buffer);
     }
 
-    /// Adds data of a command, which `fill` writes; `expected` is all that the command transfers. Takes it back if that fails.
+    /// Adds data of a command, which `fill` writes; `expected` is all that the command transfers. Takes it back if that
+    /// fails.
     pub(super) fn data<E>(
         &mut self,
         place: u16,
@@ -86,8 +87,8 @@ impl Sender {
         filled
     }
 
-    /// A command ends: if the open data PDU is of it, that is the last one. With `success` it tells of the command's success, too, if
-    /// it ends what the command transfers. Says whether it does.
+    /// A command ends: if the open data PDU is of it, that is the last one. With `success` it tells of the command's
+    /// success, too, if it ends what the command transfers. Says whether it does.
     pub(super) fn finish(&mut self, place: u16, success: bool) -> bool {
         let Some(open) = self.open.as_mut().filter(|open| open.place == place) else { return false };
         let success = success && open.offset + open.len == open.expected;
@@ -108,7 +109,8 @@ impl Sender {
         }
     }
 
-    /// What may go now. The last data PDU of a command stays until it is known whether the command succeeds, which is soon.
+    /// What may go now. The last data PDU of a command stays until it is known whether the command succeeds, which is
+    /// soon.
     pub(super) fn ready(&mut self) -> &[u8] {
         let end = match self.open {
             Some(open) if open.offset + open.len == open.expected => open.start,

@@ -191,8 +191,8 @@ impl Peer {
     }
 }
 
-/// A target. It has no thread and never blocks: whoever owns it calls [`Target::poll`] when [`Target::as_fd`] is readable or
-/// [`Target::deadline`] has come, carries out what the subsystem says, and then calls [`Target::flush`].
+/// A target. It has no thread and never blocks: whoever owns it calls [`Target::poll`] when [`Target::as_fd`] is
+/// readable or [`Target::deadline`] has come, carries out what the subsystem says, and then calls [`Target::flush`].
 pub struct Target {
     pub(super) options: Options,
     pub(super) epoll: Epoll,
@@ -280,7 +280,8 @@ impl Target {
         self.notes.pop_front()
     }
 
-    /// Takes what has come: connections, commands, data; and looks at the time. Does not wait. Says whether anything came.
+    /// Takes what has come: connections, commands, data; and looks at the time. Does not wait. Says whether anything
+    /// came.
     pub fn poll(&mut self, now: Instant, border: &mut dyn Border) -> bool {
         self.now = self.now.max(now);
         let resumes = std::mem::take(&mut self.has_room);
@@ -337,8 +338,9 @@ impl Target {
         peer.connection.fetch(place, Some(slot), len)
     }
 
-    /// Data of a command for its host: `len` bytes, `at` bytes behind the start of the command's data, which `fill` writes into
-    /// the place from which they are sent. Each byte once, in any order. `fill` is not called if there is nobody to send to.
+    /// Data of a command for its host: `len` bytes, `at` bytes behind the start of the command's data, which `fill`
+    /// writes into the place from which they are sent. Each byte once, in any order. `fill` is not called if there is
+    /// nobody to send to.
     ///
     /// # Errors
     /// The connection has gone, the host does not ask for so much data, or what `fill` says.
@@ -363,8 +365,8 @@ impl Target {
     /// A command has ended. Nothing happens if nobody waits for it any more. `Some`: this slot waits for data that
     /// [`Target::fetch`] was to bring and that does not come: it has failed.
     ///
-    /// That is a slot of another command. A host may use an identifier again as soon as it has reset its controller, and what the
-    /// subsystem said before it heard of the reset finds the new command under it.
+    /// That is a slot of another command. A host may use an identifier again as soon as it has reset its controller,
+    /// and what the subsystem said before it heard of the reset finds the new command under it.
     pub fn complete(&mut self, function: u8, queue: u16, cqe: &Cqe) -> Option<Slot> {
         let command = CommandId { function, queue, cid: cqe.cid };
         let (peer, place) = self.find(command)?;
@@ -377,8 +379,8 @@ impl Target {
         self.has_room = true;
     }
 
-    /// A controller is free again: its last command has ended after its host left, or after the subsystem was reset. Who is
-    /// connected to it then is not any more.
+    /// A controller is free again: its last command has ended after its host left, or after the subsystem was reset.
+    /// Who is connected to it then is not any more.
     pub fn gone(&mut self, function: u8) {
         if let Some((association, _)) = self.associations.of_function(function) {
             let (_, queues) = self.associations.leave(association);

@@ -49,9 +49,9 @@ enum Found {
 
 /// A connected client.
 ///
-/// Commands of the client are handled by the thread of its socket. Any thread may ask the client for memory: while it waits, it reads
-/// the socket itself and leaves commands to the socket's thread, so that neither waits for the other. That holds also while the
-/// socket's thread waits for the answer to a region access.
+/// Commands of the client are handled by the thread of its socket. Any thread may ask the client for memory: while it
+/// waits, it reads the socket itself and leaves commands to the socket's thread, so that neither waits for the other.
+/// That holds also while the socket's thread waits for the answer to a region access.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
@@ -150,8 +150,8 @@ impl Connection {
         }
     }
 
-    /// The next command, for the socket's thread. It waits for `others` too, and returns `None` when one of them is readable. A
-    /// client that begins a message and doesn't end it within `patience` has failed.
+    /// The next command, for the socket's thread. It waits for `others` too, and returns `None` when one of them is
+    /// readable. A client that begins a message and doesn't end it within `patience` has failed.
     ///
     /// # Errors
     /// ECONNRESET: the client has gone or has sent what is no message; EIO: the system can't wait.
@@ -189,8 +189,8 @@ impl Connection {
             if ready & 2 != 0 {
                 let _ = self.queued.read();
             }
-            // What is on the socket comes first: it may say that the client has gone and the next one may come. Asked once more, since both may have come about
-            // while the system looked at one after the other.
+            // What is on the socket comes first: it may say that the client has gone and the next one may come. Asked
+            // once more, since both may have come about while the system looked at one after the other.
             let is_quiet = || readable(&[self.stream.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready == 0);
             if ready >> 2 != 0 && ready & 1 == 0 && is_quiet() {
                 return Ok(None);

@@ -12,10 +12,11 @@ use super::guest::GuestMemory;
 use super::interrupts::Interrupts;
 use super::memory::{PAGE, SharedMemory};
 
-/// What handles a function's registers. Its methods are called on the thread of the function's socket, one at a time, and the
-/// client waits meanwhile: QEMU for no more than five seconds.
+/// What handles a function's registers. Its methods are called on the thread of the function's socket, one at a time,
+/// and the client waits meanwhile: QEMU for no more than five seconds.
 pub trait Function: Send + Sync {
-    /// Reads bytes of a region: a BAR, or the configuration space. They lie inside of the region, and outside of what is shared.
+    /// Reads bytes of a region: a BAR, or the configuration space. They lie inside of the region, and outside of what
+    /// is shared.
     ///
     /// # Errors
     /// What the client is told; it reads ones then.
@@ -50,7 +51,8 @@ pub struct Region {
     pub size: u64,
     /// The memory that the client may map, as long as the region: its bytes are the region's there.
     pub shared: Option<Arc<SharedMemory>>,
-    /// Or the file that it may map, and where in it the region begins. What is not mapped, and messages, go to the function.
+    /// Or the file that it may map, and where in it the region begins. What is not mapped, and messages, go to the
+    /// function.
     pub file: Option<(Arc<File>, u64)>,
     /// Which parts of it: whole pages, in ascending order. What is outside is trapped.
     pub areas: Vec<Area>,
@@ -67,8 +69,8 @@ impl Region {
         Region { size, ..Region::NONE }
     }
 
-    /// A region of which `areas` can be mapped. Asserts that they are whole pages, in ascending order, inside of both `size` and
-    /// the memory.
+    /// A region of which `areas` can be mapped. Asserts that they are whole pages, in ascending order, inside of both
+    /// `size` and the memory.
     pub fn mapped(size: u64, shared: Arc<SharedMemory>, areas: Vec<Area>) -> Region {
         let region = Region { shared: Some(Arc::clone(&shared)), ..Region::of_areas(size, areas) };
         let end = region.areas.last().map_or(0, |area| area.offset + area.size);
@@ -87,8 +89,8 @@ impl Region {
         Region { size, areas, ..Region::NONE }
     }
 
-    /// A region of which `areas` can be mapped by a file in which the region begins at byte `offset`. Asserts that they are whole pages, in
-    /// ascending order, inside of `size`.
+    /// A region of which `areas` can be mapped by a file in which the region begins at byte `offset`. Asserts that they
+    /// are whole pages, in ascending order, inside of `size`.
     pub fn of_file(size: u64, file: Arc<File>, offset: u64, areas: Vec<Area>) -> Region {
         Region { file: Some((file, offset)), ..Region::of_areas(size, areas) }
     }

@@ -1,4 +1,5 @@
-//! A descriptor that stands for a write to a region: who has it reaches the function without a message, and without a connection.
+//! A descriptor that stands for a write to a region: who has it reaches the function without a message, and without a
+//! connection.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

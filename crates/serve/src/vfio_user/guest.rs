@@ -32,8 +32,8 @@ pub struct Lent {
     pub file_io: bool,
 }
 
-/// Why bytes of the client's memory could not be reached. `address` is the first byte that could not; what stands before it may
-/// have been copied.
+/// Why bytes of the client's memory could not be reached. `address` is the first byte that could not; what stands
+/// before it may have been copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmaError {
     /// Nothing is lent there, or not for this direction.
@@ -113,8 +113,8 @@ impl Range {
 
 /// The client's memory as a device sees it. Any thread may use it.
 ///
-/// Copies hold a lock that unmapping waits for: when [`GuestMemory::remove`] has returned, nothing of what was removed is touched any
-/// more.
+/// Copies hold a lock that unmapping waits for: when [`GuestMemory::remove`] has returned, nothing of what was removed
+/// is touched any more.
 ///
 /// A client could make the file behind a mapping shorter, and the next access would end this process. So files on a
 /// memory file system, huge pages too, that are not sealed against that are mapped with a guard: the access fails
@@ -140,7 +140,8 @@ impl GuestMemory {
         GuestMemory { ranges: RwLock::new(Vec::new()), generation: AtomicU64::new(0), ranges_max, trust }
     }
 
-    /// Maps whatever the client sends, unsealed files, huge pages and devices too, and believes that it never makes them shorter.
+    /// Maps whatever the client sends, unsealed files, huge pages and devices too, and believes that it never makes
+    /// them shorter.
     pub fn trusting(ranges_max: usize) -> GuestMemory {
         GuestMemory::new(ranges_max, true)
     }
@@ -189,9 +190,9 @@ impl GuestMemory {
     /// Takes a range.
     ///
     /// # Errors
-    /// EINVAL: address, size or offset is not a multiple of 4 KiB, the size is 0, the range passes the end of the address space, the
-    /// file is no regular file or too short; EEXIST: part of it is lent already; ENOSPC: too many ranges; EPERM: the file is of a kind
-    /// that is only mapped for trusted clients; what mmap says.
+    /// EINVAL: address, size or offset is not a multiple of 4 KiB, the size is 0, the range passes the end of the
+    /// address space, the file is no regular file or too short; EEXIST: part of it is lent already; ENOSPC: too many
+    /// ranges; EPERM: the file is of a kind that is only mapped for trusted clients; what mmap says.
     pub fn add(&self, lent: Lent) -> Result<(), Errno> {
         let Lent { address, size, readable, writable, file, file_io } = lent;
         if !address.is_multiple_of(PAGE) || !size.is_multiple_of(PAGE) || size == 0 {
@@ -265,7 +266,8 @@ impl GuestMemory {
     /// Gives back all ranges that lie wholly in the given one, and waits for copies under way. How many there were.
     ///
     /// # Errors
-    /// ENOENT: there are none; EINVAL: one lies only partly in it, or the range is empty or passes the end of the address space.
+    /// ENOENT: there are none; EINVAL: one lies only partly in it, or the range is empty or passes the end of the
+    /// address space.
     pub fn remove(&self, address: u64, size: u64) -> Result<usize, Errno> {
         let last = size.checked_sub(1).and_then(|more| address.checked_add(more)).ok_or(Errno::EINVAL)?;
         let mut ranges = self.ranges_mut();
@@ -298,8 +300,8 @@ impl GuestMemory {
         }
     }
 
-    /// Starts a group of accesses under one lock: cheaper than single ones. It must be short, and the same thread must not
-    /// start another access of any kind before it ends: a change that waits between the two would wait forever.
+    /// Starts a group of accesses under one lock: cheaper than single ones. It must be short, and the same thread must
+    /// not start another access of any kind before it ends: a change that waits between the two would wait forever.
     pub fn enter(&self) -> Transfers<'_> {
         Transfers { ranges: self.ranges(), last: 0 }
     }
@@ -342,7 +344,8 @@ impl Transfers<'_> {
         }
     }
 
-    /// The range that holds `address` and how many of `len` bytes it has from there, if it can be copied from or to at once.
+    /// The range that holds `address` and how many of `len` bytes it has from there, if it can be copied from or to at
+    /// once.
     fn piece(&mut self, address: u64, len: usize, writing: bool) -> Result<(&Range, usize), DmaError> {
         let range = self.find(address, writing)?;
         if matches!(range.reach, Reach::Message) {
@@ -397,7 +400,8 @@ impl Transfers<'_> {
                     intact(mapping, address)?;
                 }
                 Reach::File { file, offset } => {
-                    // A write behind its end would make a shortened file longer again, and what was lent would be a hole.
+                    // A write behind its end would make a shortened file longer again, and what was lent would be a
+                    // hole.
                     let end = offset + within + len as u64;
                     let length = fstat(file).map_err(|errno| DmaError::Io { address, errno })?.st_size;
                     if u64::try_from(length).unwrap_or(0) < end {
@@ -416,7 +420,8 @@ impl Transfers<'_> {
         Ok(())
     }
 
-    /// Loads 4 bytes at an aligned address at once, before all that is read after it: a doorbell that the client stores.
+    /// Loads 4 bytes at an aligned address at once, before all that is read after it: a doorbell that the client
+    /// stores.
     ///
     /// # Errors
     /// As [`DmaError`] says; an address that is not aligned counts as unmapped.
@@ -450,8 +455,8 @@ impl Transfers<'_> {
         self.write(address, &value.to_le_bytes())
     }
 
-    /// Writes a completion queue entry: its second half, which holds the phase tag, is stored at once and last, so that a client
-    /// that polls it never sees half an entry. `address` is a multiple of 16.
+    /// Writes a completion queue entry: its second half, which holds the phase tag, is stored at once and last, so that
+    /// a client that polls it never sees half an entry. `address` is a multiple of 16.
     ///
     /// # Errors
     /// As [`Transfers::load_u32`].

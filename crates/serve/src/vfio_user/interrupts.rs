@@ -39,7 +39,8 @@ impl Vector {
 
 /// The interrupts of a function, MSI-X and, if it has it, MSI. Any thread may raise them.
 ///
-/// An interrupt without a descriptor is lost, as one of a function whose driver has not enabled it; one that is masked stays pending.
+/// An interrupt without a descriptor is lost, as one of a function whose driver has not enabled it; one that is masked
+/// stays pending.
 #[derive(Debug)]
 pub struct Interrupts {
     msi: Mutex<Vec<Vector>>,
@@ -47,7 +48,8 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// A function with so many vectors of each kind. Asserts that there are at most 32 of MSI and [`VECTORS_MAX`] of MSI-X.
+    /// A function with so many vectors of each kind. Asserts that there are at most 32 of MSI and [`VECTORS_MAX`] of
+    /// MSI-X.
     pub fn new(msi: u32, msix: u32) -> Interrupts {
         assert!(msi <= 32 && msix <= VECTORS_MAX, "{msi} vectors of MSI, {msix} of MSI-X");
         let vectors = |count| Mutex::new((0..count).map(|_| Vector::default()).collect());
@@ -68,8 +70,8 @@ impl Interrupts {
         self.of(index).map_or(0, |vectors| vectors.len() as u32)
     }
 
-    /// Raises a vector of the kind that the client has enabled: MSI-X if any of its vectors has a descriptor, else MSI. MSI
-    /// vectors that were not granted are raised on vector 0.
+    /// Raises a vector of the kind that the client has enabled: MSI-X if any of its vectors has a descriptor, else MSI.
+    /// MSI vectors that were not granted are raised on vector 0.
     pub fn raise(&self, vector: u16) {
         let mut msix = self.msix.lock().unwrap_or_else(PoisonError::into_inner);
         if msix.iter().any(|one| one.event.is_some()) {
@@ -105,8 +107,8 @@ impl Interrupts {
     /// Does what a SET_IRQS message says.
     ///
     /// # Errors
-    /// EINVAL: vectors that are not there, or descriptors that don't fit the count; EOPNOTSUPP: masks by descriptor; EBADF: a
-    /// descriptor that is not an event descriptor. Nothing has changed then.
+    /// EINVAL: vectors that are not there, or descriptors that don't fit the count; EOPNOTSUPP: masks by descriptor;
+    /// EBADF: a descriptor that is not an event descriptor. Nothing has changed then.
     pub fn set(&self, set: &SetIrqs<'_>, events: Vec<OwnedFd>) -> Result<(), Errno> {
         let mut vectors = self.of(set.index).ok_or(Errno::EINVAL)?;
         let all = set.data == IrqData::None && set.start == 0 && set.count == 0;
@@ -165,8 +167,8 @@ impl Interrupts {
     }
 }
 
-/// An interrupt must never wait for its client. Only an event descriptor is taken, since a pipe or a socket could be made to
-/// block; and it is made one that refuses instead of waiting when its counter is full.
+/// An interrupt must never wait for its client. Only an event descriptor is taken, since a pipe or a socket could be
+/// made to block; and it is made one that refuses instead of waiting when its counter is full.
 fn check_event(event: &OwnedFd) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
     let link = std::fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd())).map_err(|_| Errno::EBADF)?;

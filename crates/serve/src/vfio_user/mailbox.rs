@@ -1,8 +1,8 @@
 //! From the thread of a socket to the thread of the engine, and back.
 //!
-//! A client waits for the reply to each of its messages, so a write is acknowledged as soon as it is in the mailbox: the engine
-//! finds it there before all that comes later. A read waits for the engine's answer, which therefore comes behind all writes before it,
-//! as on PCI.
+//! A client waits for the reply to each of its messages, so a write is acknowledged as soon as it is in the mailbox:
+//! the engine finds it there before all that comes later. A read waits for the engine's answer, which therefore comes
+//! behind all writes before it, as on PCI.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,8 +32,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Wakes the one thread that sleeps on it. While it doesn't sleep, waking it costs no system call.
 ///
-/// The thread sleeps so: [`Waker::doze`], look for work once more, [`Waker::sleep`]. What came before the look is seen by it; what
-/// came after it ends the sleep.
+/// The thread sleeps so: [`Waker::doze`], look for work once more, [`Waker::sleep`]. What came before the look is seen
+/// by it; what came after it ends the sleep.
 #[derive(Debug)]
 pub struct Waker {
     event: EventFd,
@@ -68,8 +68,8 @@ impl Waker {
     /// The thread found work after all.
     pub fn rouse(&self) {
         self.dozing.store(false, Ordering::SeqCst);
-        // Also where nobody woke it this time: one that was faster than the last call may have written behind it, and what stays
-        // readable ends every sleep from then on at once. A write that is still to come ends one.
+        // Also where nobody woke it this time: one that was faster than the last call may have written behind it, and
+        // what stays readable ends every sleep from then on at once. A write that is still to come ends one.
         let _ = self.event.read();
     }
 
@@ -244,7 +244,8 @@ pub struct Mailbox(Arc<Shared>);
 #[derive(Debug)]
 pub struct Slot(Arc<Shared>);
 
-/// A mailbox of `depth` letters, whose arrival `waker` tells; a client's message waits up to `patience` for room and answers.
+/// A mailbox of `depth` letters, whose arrival `waker` tells; a client's message waits up to `patience` for room and
+/// answers.
 pub fn mailbox(waker: Arc<Waker>, depth: usize, patience: Duration) -> (Slot, Mailbox) {
     let shared = Arc::new(Shared {
         queue: Mutex::new(Queue { letters: VecDeque::with_capacity(depth), bytes: 0 }),
@@ -342,8 +343,8 @@ impl Function for Slot {
 
     fn disconnected(&self) {
         let mut queue = lock(&self.0.queue);
-        // A client that came and went without a word, right after another: the engine need not hear of it, and clients that do so
-        // all day fill no mailbox.
+        // A client that came and went without a word, right after another: the engine need not hear of it, and clients
+        // that do so all day fill no mailbox.
         if matches!(queue.letters.make_contiguous(), [.., Letter::Disconnected, Letter::Connected(_)]) {
             queue.letters.pop_back();
             self.0.count.store(queue.letters.len(), Ordering::Release);

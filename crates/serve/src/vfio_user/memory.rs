@@ -1,7 +1,7 @@
 //! Memory that two processes share: mappings of descriptors, and the memories that this process lends.
 //!
-//! Nothing here hands out a reference to shared bytes: the other side may change them at any time. They are copied in and
-//! out, or loaded and stored as whole words.
+//! Nothing here hands out a reference to shared bytes: the other side may change them at any time. They are copied in
+//! and out, or loaded and stored as whole words.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -32,8 +32,8 @@ pub struct Mapping {
     guard: Option<Guard>,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and stays until it is dropped. Nothing points into it but
-// `base`, and bytes are only ever copied by raw pointers or accessed as atomics.
+// SAFETY: the mapping belongs to the process, not to a thread, and stays until it is dropped. Nothing points into it
+// but `base`, and bytes are only ever copied by raw pointers or accessed as atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above: accesses from several threads are like those from the other process, which happen anyhow.
 unsafe impl Sync for Mapping {}
@@ -42,7 +42,8 @@ impl Mapping {
     /// Maps `len` bytes of `file` from `offset`, which is a multiple of the page size.
     ///
     /// # Errors
-    /// EINVAL for a length of 0, an offset that isn't aligned, or a sum beyond what the system can map; what mmap says otherwise.
+    /// EINVAL for a length of 0, an offset that isn't aligned, or a sum beyond what the system can map; what mmap says
+    /// otherwise.
     pub fn new(file: BorrowedFd<'_>, offset: u64, len: u64, writable: bool) -> Result<Mapping, Errno> {
         let length = usize::try_from(len).ok().and_then(NonZeroUsize::new).ok_or(Errno::EINVAL)?;
         let offset = i64::try_from(offset).map_err(|_| Errno::EINVAL)?;
@@ -94,12 +95,13 @@ impl Mapping {
         if end > self.len as u64 {
             return None;
         }
-        // SAFETY: `offset` is at most `len`, which fits an isize (`new`), so this stays in the mapping or one behind it.
+        // SAFETY: `offset` is at most `len`, which fits an isize (`new`), so this stays in the mapping or one behind
+        // it.
         Some(unsafe { self.base.add(offset as usize) })
     }
 
-    /// Wakes all threads of any process that wait for the word at `offset` of the same file to change (FUTEX_WAIT). The word is not touched: also where
-    /// the file was truncated, nothing but this call fails.
+    /// Wakes all threads of any process that wait for the word at `offset` of the same file to change (FUTEX_WAIT). The
+    /// word is not touched: also where the file was truncated, nothing but this call fails.
     pub fn wake(&self, offset: u64) {
         let Some(at) = self.at(offset, 4).filter(|_| offset.is_multiple_of(4)) else { return };
         // SAFETY: the kernel takes the address as the name of a place in a file, and neither reads nor writes there.
@@ -137,8 +139,8 @@ impl Mapping {
     /// The word at `offset`, which must be aligned to it.
     fn word32(&self, offset: u64) -> Option<&AtomicU32> {
         let at = self.at(offset, 4).filter(|_| offset.is_multiple_of(4))?;
-        // SAFETY: inside the mapping, which lives as long as `self`; aligned, since the mapping starts at a page; and every
-        // other access in this process is by raw pointer or atomic.
+        // SAFETY: inside the mapping, which lives as long as `self`; aligned, since the mapping starts at a page; and
+        // every other access in this process is by raw pointer or atomic.
         Some(unsafe { AtomicU32::from_ptr(at.cast().as_ptr()) })
     }
 
@@ -193,8 +195,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Memory of this process that it lends to others by descriptor: a memfd that is sealed, so that nobody can change its size,
-/// with a mapping of it.
+/// Memory of this process that it lends to others by descriptor: a memfd that is sealed, so that nobody can change its
+/// size, with a mapping of it.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: OwnedFd,

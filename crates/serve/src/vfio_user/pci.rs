@@ -1,4 +1,5 @@
-//! What every PCIe function does alike: the configuration space, the MSI-X table and the pending bits. The rest is the controller's.
+//! What every PCIe function does alike: the configuration space, the MSI-X table and the pending bits. The rest is the
+//! controller's.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,8 +41,8 @@ impl PciState {
 
 /// A PCIe function around a controller, which sees neither the configuration space nor the MSI-X structures.
 ///
-/// A client such as QEMU keeps the MSI-X table itself and masks vectors by messages; the table here is for those that read back what
-/// they have written.
+/// A client such as QEMU keeps the MSI-X table itself and masks vectors by messages; the table here is for those that
+/// read back what they have written.
 #[derive(Debug)]
 pub struct Pci<F> {
     config: Mutex<ConfigSpace>,
@@ -88,8 +89,8 @@ impl<F: Function> Pci<F> {
         Arc::clone(&self.interrupts)
     }
 
-    /// What a client sees. `doorbells`, as long as BAR0: clients may map the doorbell page; `bar2`, `bar4`: what they may map of them
-    /// (their sizes become those of the configuration space).
+    /// What a client sees. `doorbells`, as long as BAR0: clients may map the doorbell page; `bar2`, `bar4`: what they
+    /// may map of them (their sizes become those of the configuration space).
     pub fn device(
         &self,
         memory: Arc<GuestMemory>,

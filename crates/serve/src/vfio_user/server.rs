@@ -57,8 +57,8 @@ impl std::error::Error for ServerError {
 
 /// A function that is served on a UNIX socket, by a thread of its own: one client at a time, one after the other.
 ///
-/// While a client is connected, others are turned away. When it goes, its memory and its interrupts go; everything else stays for
-/// the next one. Dropping the server ends the connection and removes the socket.
+/// While a client is connected, others are turned away. When it goes, its memory and its interrupts go; everything else
+/// stays for the next one. Dropping the server ends the connection and removes the socket.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -81,8 +81,8 @@ impl Stop {
 }
 
 impl Server {
-    /// Serves `function` at `path`, which lies in a directory that only its owner may enter. A socket that is there and that nobody
-    /// serves is replaced; the new one is for its owner only.
+    /// Serves `function` at `path`, which lies in a directory that only its owner may enter. A socket that is there and
+    /// that nobody serves is replaced; the new one is for its owner only.
     ///
     /// # Errors
     /// As [`ServerError`] says.

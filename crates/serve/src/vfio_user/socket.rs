@@ -66,8 +66,8 @@ impl Receiver {
     /// Takes what is on the socket, without waiting.
     ///
     /// # Errors
-    /// EPROTO: a size that no message has, or more descriptors than any needs: what follows can't be told any more; what the
-    /// system says.
+    /// EPROTO: a size that no message has, or more descriptors than any needs: what follows can't be told any more;
+    /// what the system says.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Received, Errno> {
         while self.have < Header::SIZE {
             let mut head = self.head;
@@ -131,7 +131,8 @@ impl Receiver {
     }
 }
 
-/// Waits until the time is over for one of at most 32 descriptors to become readable. Bit by bit, which ones are or have been closed.
+/// Waits until the time is over for one of at most 32 descriptors to become readable. Bit by bit, which ones are or
+/// have been closed.
 ///
 /// # Errors
 /// What the system says; being interrupted counts as nothing.
@@ -157,7 +158,8 @@ pub fn readable(descriptors: &[BorrowedFd<'_>], time: Option<Duration>) -> Resul
 /// Sends a message, in one write if the socket takes it: some clients want a reply in one piece.
 ///
 /// # Errors
-/// ETIMEDOUT: the peer did not read in time; part of the message may have gone, so that nothing can follow. What the system says.
+/// ETIMEDOUT: the peer did not read in time; part of the message may have gone, so that nothing can follow. What the
+/// system says.
 pub fn send(
     socket: BorrowedFd<'_>,
     parts: &[&[u8]],

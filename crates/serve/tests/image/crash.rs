@@ -265,7 +265,8 @@ fn a_crash_at_any_write_leaves_a_log_without_a_gap() {
     assert!(all.crashes > 400 && all.lost > 200 && all.torn > 50 && all.second > 2 && all.way_back > 200, "{all:?}");
 }
 
-/// What only a log shows: its control block must not be lost, and its pages are copied more often than they are written.
+/// What only a log shows: its control block must not be lost, and its pages are copied more often than they are
+/// written.
 #[test]
 fn broken_rules_of_the_log_are_noticed() {
     let of =

@@ -42,7 +42,8 @@ fn what_is_read_is_what_was_written() {
     }
 }
 
-/// Pages that merges copy, from flash and from the controller's memory, and those that move within the log, keep their bytes.
+/// Pages that merges copy, from flash and from the controller's memory, and those that move within the log, keep their
+/// bytes.
 #[test]
 fn what_is_read_is_what_was_written_over_hybrid_mapping() {
     for i in 0..8 {

@@ -126,8 +126,8 @@ fn an_interrupted_making_leaves_no_image_or_a_whole_one() {
     assert!(none > 10 && whole > 2);
 }
 
-/// An image without a list of memories is read as it is. It gets one when a memory needs a place, whole or not at all; and a
-/// memory that grows keeps what it held.
+/// An image without a list of memories is read as it is. It gets one when a memory needs a place, whole or not at all;
+/// and a memory that grows keeps what it held.
 #[test]
 fn an_image_of_version_1_is_raised_when_a_memory_needs_a_place() {
     let (storage, log) = Recording::new(Vec::new());

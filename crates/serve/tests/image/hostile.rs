@@ -1,4 +1,5 @@
-//! Files that are no images, images that are damaged, and images that somebody has forged: an error in words, never a panic.
+//! Files that are no images, images that are damaged, and images that somebody has forged: an error in words, never a
+//! panic.
 
 use crate::recording::Recording;
 use crate::rig::{Rig, options, tiny, wide};
@@ -266,8 +267,8 @@ fn what_an_interrupted_making_left_is_taken_over() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-/// A crash may keep the pages of a block's new life and lose the record of its erase. Its next erase once gave it the very
-/// generation of those pages, and they counted again.
+/// A crash may keep the pages of a block's new life and lose the record of its erase. Its next erase once gave it the
+/// very generation of those pages, and they counted again.
 #[test]
 fn pages_that_outlive_the_record_of_their_block_never_come_back() {
     let mut bytes = used();

@@ -58,8 +58,8 @@ impl LogModel {
         }
     }
 
-    /// What the host has stored, or is about to, has seen, and does not need. A host that has just begun knows nothing of lanes that it did not
-    /// use yet: what is known of them stays.
+    /// What the host has stored, or is about to, has seen, and does not need. A host that has just begun knows nothing
+    /// of lanes that it did not use yet: what is known of them stays.
     pub fn learn(&mut self, stored: [u64; LANES], credit: [u64; LANES], trimmed: [u64; LANES]) {
         for lane in 0..LANES {
             self.stored[lane] = self.stored[lane].max(stored[lane]).max(credit[lane]);
@@ -137,8 +137,8 @@ impl Rig {
         }
     }
 
-    /// After a crash: what there is of the log is what was written, without a gap, from where the host has trimmed to the end of what it
-    /// must be. `ended`: only the process has.
+    /// After a crash: what there is of the log is what was written, without a gap, from where the host has trimmed to
+    /// the end of what it must be. `ended`: only the process has.
     pub fn check_log(&mut self, before: &LogModel, after: &LogModel, ended: bool) -> Result<(), String> {
         if !self.has_log() {
             return Ok(());

@@ -1,5 +1,6 @@
-//! The byte window's place in the image over crashes of the machine: pins, stores, syncs, flushes and block writes, cut at every write with whatever the
-//! disk makes of what was not synced. What was confirmed is there; what was not is old or new, sector by sector.
+//! The byte window's place in the image over crashes of the machine: pins, stores, syncs, flushes and block writes, cut
+//! at every write with whatever the disk makes of what was not synced. What was confirmed is there; what was not is old
+//! or new, sector by sector.
 
 use crate::recording::{Disk, Event, Fate, Log, Recording};
 use crate::rig::{Drive, options, tiny};

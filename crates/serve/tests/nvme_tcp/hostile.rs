@@ -1,5 +1,5 @@
-//! Hosts that break the rules: every field of every PDU and of every Fabrics command at its boundaries and beyond. Each gets the
-//! right status, nobody hangs, and hosts beside it notice nothing.
+//! Hosts that break the rules: every field of every PDU and of every Fabrics command at its boundaries and beyond. Each
+//! gets the right status, nobody hangs, and hosts beside it notice nothing.
 
 use crate::mock::{BLOCK, Served, VENDOR_SILENT, host, options};
 use crate::raw::{PLAIN, Raw, Reply, connect_command, connect_data};
@@ -577,7 +577,8 @@ fn more_commands_than_entries_and_two_of_one_identifier() {
     assert_eq!(raw.fatal(&bytes), (SEQUENCE, 0));
 }
 
-/// A reset takes the event requests that wait (section 7.3.2 of the base specification), as those of any controller: their identifiers and places are free.
+/// A reset takes the event requests that wait (section 7.3.2 of the base specification), as those of any controller:
+/// their identifiers and places are free.
 #[test]
 fn a_discovery_controller_that_is_reset_forgets_what_waited() {
     let served = Served::start(options(), 1);

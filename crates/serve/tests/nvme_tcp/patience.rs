@@ -1,4 +1,5 @@
-//! Hosts that keep the target waiting, or come in numbers: each that has nothing to wait for is given up, and the others go on.
+//! Hosts that keep the target waiting, or come in numbers: each that has nothing to wait for is given up, and the
+//! others go on.
 
 use crate::hostile::{roomy, still_works};
 use crate::limit::PATIENCE;

@@ -19,8 +19,9 @@ impl Reference {
         first as usize * BLOCK..(first + count) as usize * BLOCK
     }
 
-    /// The drive's rule: a unit that one range covers is forgotten and reads as zeroes (DLFEAT 1); of another nothing is, since its other
-    /// blocks stay (NPDG says so). Section 6.7.1.1 leaves that to the controller: only what is deallocated reads as DLFEAT says.
+    /// The drive's rule: a unit that one range covers is forgotten and reads as zeroes (DLFEAT 1); of another nothing
+    /// is, since its other blocks stay (NPDG says so). Section 6.7.1.1 leaves that to the controller: only what is
+    /// deallocated reads as DLFEAT says.
     fn deallocate(&mut self, first: u64, count: u64) -> u64 {
         let (from, to) = (first.next_multiple_of(UNIT), (first + count) / UNIT * UNIT);
         if from < to {

@@ -11,8 +11,8 @@ use tidewater_wire::nvme::register::offset;
 use tidewater_wire::nvme::{Cqe, Sqe};
 use tidewater_wire::vfio_user::region;
 
-/// A device that sleeps is woken by each doorbell that is rung in memory, whenever that is: no command waits for the time at
-/// which the device would look by itself.
+/// A device that sleeps is woken by each doorbell that is rung in memory, whenever that is: no command waits for the
+/// time at which the device would look by itself.
 fn rounds(number: u64, seed: u64, doorbells: Doorbells) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut profile = tiny(Timing::None);
@@ -44,7 +44,8 @@ fn rounds(number: u64, seed: u64, doorbells: Doorbells) {
             _ => {}
         }
     }
-    // A wake-up that is lost shows as the device's longest sleep, 200 ms. A machine that is busy shows shorter times as well.
+    // A wake-up that is lost shows as the device's longest sleep, 200 ms. A machine that is busy shows shorter times as
+    // well.
     assert!(late <= 2 + slow, "{late} commands of {number} waited until the device looked by itself; {slow} were slow");
     let messages = host.pair.messages() - before;
     println!("{number} commands took {messages} messages");
@@ -115,7 +116,8 @@ fn sixteen_queue_pairs_of_short_queues_serve_a_thread_each() {
     many_queues(true);
 }
 
-/// Memory that has no descriptor is reached by messages, doorbells in it too: also while another function keeps the device awake.
+/// Memory that has no descriptor is reached by messages, doorbells in it too: also while another function keeps the
+/// device awake.
 #[test]
 fn doorbells_that_only_messages_reach_are_heard() {
     for (shadow, busy) in [(false, false), (true, false), (true, true)] {

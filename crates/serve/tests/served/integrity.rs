@@ -268,7 +268,8 @@ fn a_function_that_is_no_bus_master_leaves_its_hosts_memory_alone() {
         client.write(region::CONFIG, offset::COMMAND.into(), &value.to_le_bytes()).expect("the configuration space");
     };
     for round in 0..3 {
-        // As a kernel does before it starts another one in its place (kexec): what the device was given may be anybody's then.
+        // As a kernel does before it starts another one in its place (kexec): what the device was given may be
+        // anybody's then.
         host.buffer.write(0, &[0xA5; BLOCK]);
         command(&host, command::MEMORY);
         let read = host.buffer.attach(Sqe::read(4, 0, 0).with_nsid(host.nsid), BLOCK as u64);

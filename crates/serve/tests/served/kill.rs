@@ -123,7 +123,8 @@ fn torture_what_was_flushed_outlives_the_process() {
     }
 }
 
-/// A store that takes nothing any more: writes and flushes fail, the drive only reads, and what was flushed before is there.
+/// A store that takes nothing any more: writes and flushes fail, the drive only reads, and what was flushed before is
+/// there.
 #[test]
 fn a_full_disk_makes_a_drive_that_only_reads() {
     if let Ok(folder) = std::env::var(JOB) {

@@ -1,5 +1,5 @@
-//! The fast side's log over the ends of a drive: stopped, killed, and without power. What was acknowledged is there, byte for byte, and the
-//! log goes on behind it.
+//! The fast side's log over the ends of a drive: stopped, killed, and without power. What was acknowledged is there,
+//! byte for byte, and the log goes on behind it.
 
 use crate::support::{BLOCK, Drive, Host, PATIENCE, serve_in_child, setup, spawn_server};
 use nix::sys::resource::{Resource, setrlimit};
@@ -116,7 +116,8 @@ fn check(host: &mut Host, known: &mut Known, whole: bool) -> u64 {
             let len = ReadLogHeader::SIZE + want as usize;
             match host.run_with_data(command.emit(9), len) {
                 Err(NvmeError::Status(status)) if status.same_code(vendor_status::OFFSET_RELEASED) => {
-                    // What was in the ring goes on to flash meanwhile, and a full log releases its oldest pages for that.
+                    // What was in the ring goes on to flash meanwhile, and a full log releases its oldest pages for
+                    // that.
                     let page = control_page(&mut host.nvme.client()).expect("a control page");
                     let head = page.lane[lane].lba_head;
                     assert!(at < head && head <= end, "{at} was released, and the log begins at {head} ({what})");
@@ -326,7 +327,8 @@ fn child_on_a_disk_that_fills(job: &str) {
     child(job);
 }
 
-/// Stores all that is behind a stream's end in its last 8 bytes, at most to the end of the window, and waits for the credit. Returns how that ended.
+/// Stores all that is behind a stream's end in its last 8 bytes, at most to the end of the window, and waits for the
+/// credit. Returns how that ended.
 fn store_and_wait(host: &mut Host, known: &mut Known) -> Cqe {
     let (ring, from) = (8 << 10, known.stored[0]);
     let end = (from + 8).min((from / ring + 1) * ring);

@@ -13,8 +13,8 @@ const BLOCKS: u64 = 4_096;
 const DEPTH: u64 = 8;
 const MOST: u64 = 32;
 
-/// Writes with eight commands under way, and flushes at times, until nothing is answered for a while. The cut comes from another
-/// thread after `before_cut`.
+/// Writes with eight commands under way, and flushes at times, until nothing is answered for a while. The cut comes
+/// from another thread after `before_cut`.
 fn write_until_dark(
     drive: &Drive,
     host: &mut Host,

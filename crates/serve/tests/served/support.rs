@@ -111,8 +111,8 @@ impl Drive {
         loop {
             match Client::connect(&self.ready.vfio_user[function]) {
                 Ok(client) => return client,
-                // A function has one client. The last one's socket may be open for a moment longer, in a process that another
-                // test is just making out of this one.
+                // A function has one client. The last one's socket may be open for a moment longer, in a process that
+                // another test is just making out of this one.
                 Err(ClientError::Io(error)) => assert!(Instant::now() < until, "no client: {error}"),
                 Err(error) => panic!("no client: {error}"),
             }
@@ -339,8 +339,8 @@ impl Model {
         }
     }
 
-    /// Checks all blocks below `blocks`, and takes what is found as what is there. Returns how many blocks were found that do not
-    /// hold the last write.
+    /// Checks all blocks below `blocks`, and takes what is found as what is there. Returns how many blocks were found
+    /// that do not hold the last write.
     pub fn check_all(&mut self, host: &mut Host, blocks: u64) -> u64 {
         let (step, mut lost) = ((TRANSFER / BLOCK) as u64, 0);
         for first in (0..blocks).step_by(step as usize) {

@@ -1,4 +1,5 @@
-//! The byte window of a served drive: its commands and stores, and what is left of it over stops, kills and losses of power.
+//! The byte window of a served drive: its commands and stores, and what is left of it over stops, kills and losses of
+//! power.
 
 use crate::support::{BLOCK, Drive, Host, PATIENCE, setup};
 use crate::support::{kill_after, spawn_server};
@@ -330,7 +331,8 @@ impl Model {
                     let end = first + (words.len() * 8 / PAGE) as u64;
                     self.entries.remove(&name);
                     self.open = None;
-                    // What no flush had covered before the pin may have gone with the power: then the entry held it, and flash did not.
+                    // What no flush had covered before the pin may have gone with the power: then the entry held it,
+                    // and flash did not.
                     for lpn in first..end {
                         let found = host.try_read(lpn * BLOCKS, PAGE)?;
                         assert!(self.versions(lpn).contains(&found), "page {lpn} is none of its versions");

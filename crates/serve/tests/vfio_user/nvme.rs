@@ -171,7 +171,8 @@ fn the_configuration_space_is_answered_without_the_engine() {
     assert_eq!(entry[0], 0);
 }
 
-/// Reads of 4 KiB per second: what memory, doorbells and completions cost without firmware. Not a promise, but a figure.
+/// Reads of 4 KiB per second: what memory, doorbells and completions cost without firmware. Not a promise, but a
+/// figure.
 #[test]
 fn what_the_transport_alone_carries() {
     for (mapped, shadow) in [(false, true), (true, false)] {

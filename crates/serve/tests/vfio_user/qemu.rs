@@ -1,6 +1,7 @@
 //! QEMU as the client: real PCI accesses, by its test interface, without a guest.
 //!
-//! `TIDEWATER_QEMU` names a `qemu-system-x86_64` of version 10.1 or newer; without it these tests say that they are skipped.
+//! `TIDEWATER_QEMU` names a `qemu-system-x86_64` of version 10.1 or newer; without it these tests say that they are
+//! skipped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -179,7 +180,8 @@ fn qemu_drives_the_function_and_its_interrupts() {
         assert_eq!(machine.read(DATA + 4, 5), b"TRIAL");
         machine.wait("a message", MESSAGE, |word| word == 0xABCD);
 
-        // Masked, an interrupt waits in QEMU, which tells the function nothing of masks (11.1) and yet asks it for pending bits.
+        // Masked, an interrupt waits in QEMU, which tells the function nothing of masks (11.1) and yet asks it for
+        // pending bits.
         machine.writel(table + 12, 1);
         machine.writel(MESSAGE, 0);
         let cqe = machine.admin(1, &identify.with_dword(10, 1));

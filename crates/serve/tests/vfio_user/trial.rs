@@ -253,8 +253,9 @@ impl Engine {
         let at = queue as u64 * 8;
         if let Some((doorbells, events)) = self.shadow.filter(|_| queue > 0) {
             let mut transfers = self.memory.enter();
-            // While it looks anyhow, an event is half a queue ahead. One behind what was seen would do for a driver that has
-            // read it before it stores its doorbell, but it stores first. When it sleeps, the next command is an event.
+            // While it looks anyhow, an event is half a queue ahead. One behind what was seen would do for a driver
+            // that has read it before it stores its doorbell, but it stores first. When it sleeps, the next command is
+            // an event.
             let event = if sleepy { sq.tail } else { (sq.tail + sq.entries / 2) % sq.entries };
             let _ = transfers.store_u32(events + at, event.into());
             if let Some(cq) = &self.cq[queue] {

@@ -1,5 +1,5 @@
-//! Children that the C library makes by itself, of which no handler of a fork is told (pthread_atfork(3)): they have copies of the parent's descriptors, and move
-//! them.
+//! Children that the C library makes by itself, of which no handler of a fork is told (pthread_atfork(3)): they have
+//! copies of the parent's descriptors, and move them.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_void};

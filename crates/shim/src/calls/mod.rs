@@ -1,9 +1,11 @@
-//! The functions that stand here in place of the C library's. Each does for a file of the set what [`tidewater_client::files`] says, and passes on
-//! everything else unchanged, with the error number that the next library left.
+//! The functions that stand here in place of the C library's. Each does for a file of the set what
+//! [`tidewater_client::files`] says, and passes on everything else unchanged, with the error number that the next
+//! library left.
 //!
 //! # Safety
-//! Each has the parameters of the C library's function of its name, and asks of its caller what that does. Functions with variable parameters are defined
-//! with fixed ones, which is the same for a caller on the architectures that Linux runs on.
+//! Each has the parameters of the C library's function of its name, and asks of its caller what that does. Functions
+//! with variable parameters are defined with fixed ones, which is the same for a caller on the architectures that Linux
+//! runs on.
 
 mod begin;
 mod children;

@@ -39,8 +39,8 @@ impl Drop for Opened {
     }
 }
 
-/// Opens a regular file, for reading. Where a process closes any such descriptor of a file, the system gives up all its locks of it (fcntl(2)): so this is for
-/// files that have to be read or synced.
+/// Opens a regular file, for reading. Where a process closes any such descriptor of a file, the system gives up all its
+/// locks of it (fcntl(2)): so this is for files that have to be read or synced.
 ///
 /// # Safety
 /// `path` ends with a zero byte.
@@ -122,8 +122,8 @@ fn highest() -> c_int {
     (if known { limit.rlim_cur.min(4096) } else { 1024 }) as c_int
 }
 
-/// The last name of a file goes away by a rename over it. Said before: a program that is killed behind the call leaves a file that may be missing. Should
-/// the call fail, the file comes into the set anew when it is opened next.
+/// The last name of a file goes away by a rename over it. Said before: a program that is killed behind the call leaves
+/// a file that may be missing. Should the call fail, the file comes into the set anew when it is opened next.
 fn may_be_missing(place: Option<Place>) -> Result<(), Errno> {
     if let Some(place) = place {
         let files = process::files()?;
@@ -133,8 +133,8 @@ fn may_be_missing(place: Option<Place>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// One of a file's names goes away, and it has others, which the log may not know: then it leaves the set. What it is written by from then on brings it back
-/// by a name in the set.
+/// One of a file's names goes away, and it has others, which the log may not know: then it leaves the set. What it is
+/// written by from then on brings it back by a name in the set.
 ///
 /// # Safety
 /// `path` ends with a zero byte.
@@ -162,7 +162,8 @@ enum Moves {
     Folder,
 }
 
-/// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits for the log.
+/// Before a name is given to something else. Which names are which is settled here; what is outside of the set waits
+/// for the log.
 ///
 /// # Safety
 /// Both paths end with a zero byte.
@@ -183,7 +184,8 @@ unsafe fn before_rename(from: c_int, old: *const c_char, to: c_int, new: *const 
     match unsafe { member(from, old, &about) }? {
         Some(place) if matches => {
             process::files()?.name(place, after.as_bytes(), true).map_err(failed)?;
-            // It has come as far as names may before the name is there: else recovery would look for the file by one that it has not any more.
+            // It has come as far as names may before the name is there: else recovery would look for the file by one
+            // that it has not any more.
             process::order().map(|()| Moves::Within(place))
         }
         Some(place) => {

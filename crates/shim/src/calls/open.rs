@@ -66,7 +66,8 @@ fn is_gone(place: Place) -> bool {
     process::files().is_ok_and(|files| files.table().flags(place) & GONE != 0)
 }
 
-/// Whether the name by which a file was opened is not there any more, which the system adds to it (proc(5)), and which a name may really end with.
+/// Whether the name by which a file was opened is not there any more, which the system adds to it (proc(5)), and which
+/// a name may really end with.
 fn was_removed(path: &PathText, about: &libc::stat) -> bool {
     if !path.as_bytes().ends_with(b" (deleted)") {
         return false;
@@ -78,7 +79,8 @@ fn was_removed(path: &PathText, about: &libc::stat) -> bool {
         .is_none_or(|found| (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino))
 }
 
-/// The place of a descriptor's file, which had this one: the same while it is of the set; else the one that it has now, which it comes into if it has a name there.
+/// The place of a descriptor's file, which had this one: the same while it is of the set; else the one that it has now,
+/// which it comes into if it has a name there.
 fn current(fd: c_int, had: Place) -> Result<Option<Place>, Errno> {
     if process::files()?.table().is(had) { Ok(Some(had)) } else { place(fd, &stat(fd)?) }
 }
@@ -209,9 +211,10 @@ fn open_without_sync(fd: c_int, flags: c_int) -> Result<(), Errno> {
     moved.map(drop)
 }
 
-/// A file that has left the set comes into it again if it has a name there, and its descriptor with it: the supervisor may have looked for it while it was being
-/// renamed, and another descriptor may have brought it back already. Else what is written by one would be on the log and what is written by the other not, and a
-/// sync would promise both. `None`: it stays out.
+/// A file that has left the set comes into it again if it has a name there, and its descriptor with it: the supervisor
+/// may have looked for it while it was being renamed, and another descriptor may have brought it back already. Else
+/// what is written by one would be on the log and what is written by the other not, and a sync would promise both.
+/// `None`: it stays out.
 #[cold]
 pub fn again(fd: c_int, of: Of) -> Result<Option<Of>, Errno> {
     let files = process::files()?;
@@ -224,7 +227,8 @@ pub fn again(fd: c_int, of: Of) -> Result<Option<Of>, Errno> {
     Ok(Some(of))
 }
 
-/// Finds the file of a descriptor that is not known to be of the set: opened for reading, or before the file came into it.
+/// Finds the file of a descriptor that is not known to be of the set: opened for reading, or before the file came into
+/// it.
 pub fn find(fd: c_int) -> Option<Place> {
     stat(fd).ok().filter(is_file)?;
     process::files().ok()?.find(process::borrow(fd)).ok()?

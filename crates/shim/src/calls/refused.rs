@@ -1,4 +1,5 @@
-//! What can't be recorded: bytes that reach a file without a call, or by a call that no library stands before. Files become real, rings are refused.
+//! What can't be recorded: bytes that reach a file without a call, or by a call that no library stands before. Files
+//! become real, rings are refused.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -12,7 +13,8 @@ use crate::descriptors::{self, Kind};
 use crate::process::{self, Tell, tell};
 use crate::real;
 
-/// Before a call that changes a file of the set in a way that can't be recorded, or another file each of whose writes is a sync.
+/// Before a call that changes a file of the set in a way that can't be recorded, or another file each of whose writes
+/// is a sync.
 pub fn before(fd: c_int, why: &str) -> Result<(), Errno> {
     match descriptors::kind(fd) {
         Kind::File(of) => {

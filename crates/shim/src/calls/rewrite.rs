@@ -1,5 +1,5 @@
-//! Writes to a place, from a copy: the record, the comparison with what the file has, and the system all see the same bytes, whatever the program stores
-//! meanwhile.
+//! Writes to a place, from a copy: the record, the comparison with what the file has, and the system all see the same
+//! bytes, whatever the program stores meanwhile.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -16,8 +16,8 @@ use crate::descriptors::{self, APPEND, DIRECT, DSYNC, Of, SYNC};
 use crate::process;
 use crate::real;
 
-/// Bytes that a copy is made of, at most: PostgreSQL writes several pages of its log at once when many commit together. Each size has a function of its own,
-/// since all pages of a frame are touched, whatever is used of it.
+/// Bytes that a copy is made of, at most: PostgreSQL writes several pages of its log at once when many commit together.
+/// Each size has a function of its own, since all pages of a frame are touched, whatever is used of it.
 const COPY_LARGE: usize = 64 << 10;
 
 /// `pwrite(2)` to a file in the set, in pieces that a copy is made of. `None`: it is one for [`super::write`].
@@ -37,7 +37,8 @@ pub unsafe fn pwrite(of: Of, fd: c_int, from: *const c_void, len: size_t, offset
     let done = process::under_lock(files, of.place, fd, |locked| {
         // SAFETY: so many bytes are there.
         let real = |stable: &[u8]| unsafe { real::pwrite(fd, stable.as_ptr().cast(), len, offset) };
-        // SAFETY: the caller's: so many bytes can be read. What is stored there meanwhile is in the copy that is made of them, or not.
+        // SAFETY: the caller's: so many bytes can be read. What is stored there meanwhile is in the copy that is made
+        // of them, or not.
         let bytes = unsafe { slice::from_raw_parts(from, len) };
         let file = process::borrow(fd);
         let refuse = |error: FilesError| process::refuse(&error);

@@ -18,8 +18,9 @@ use crate::real;
 /// Bytes that one call moves, at most (write(2)).
 const MOST: usize = 0x7fff_f000;
 
-/// Does a change under the file's lock: notes what will change, makes the records, does the real call, and settles when that did something else.
-/// `call` is told of the lock if it is held, and returns whether all was done. `Err`: the file has left the set, and the call is the caller's to do.
+/// Does a change under the file's lock: notes what will change, makes the records, does the real call, and settles when
+/// that did something else. `call` is told of the lock if it is held, and returns whether all was done. `Err`: the file
+/// has left the set, and the call is the caller's to do.
 fn change<T>(
     of: Of,
     fd: c_int,
@@ -132,7 +133,8 @@ unsafe fn write_parts(
         };
         let appends = (appends || flags & RWF_APPEND != 0) && flags & RWF_NOAPPEND == 0;
         let mut at = match to {
-            // That it stands at the end makes no difference to one that appends and can't be read, and is asked in a third of the time.
+            // That it stands at the end makes no difference to one that appends and can't be read, and is asked in a
+            // third of the time.
             Where::Here if appends && of.flags & WRITES_ONLY != 0 => {
                 before.set(Some(descriptors::left(fd).map_or_else(|| seek(fd, libc::SEEK_CUR), Ok)?));
                 seek(fd, libc::SEEK_END)?
@@ -155,8 +157,9 @@ unsafe fn write_parts(
             }
             // SAFETY: the caller's: so many bytes can be read.
             let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), len) };
-            // Not compared with what the file has: PostgreSQL goes on storing into a page that is being written, so that the file may have bytes that no record
-            // has yet, and a later comparison would leave them out for good (`rewrite` has a copy of its own).
+            // Not compared with what the file has: PostgreSQL goes on storing into a page that is being written, so
+            // that the file may have bytes that no record has yet, and a later comparison would leave them out for good
+            // (`rewrite` has a copy of its own).
             files.write(locked, at, part).map_err(|error| {
                 back(fd, before.get());
                 process::refuse(&error)
@@ -278,8 +281,8 @@ pub fn set_length(fd: c_int, len: u64) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
-/// Sets the length of a file in the set. `false`: it is none, and the real call may do it. Only a file of the set is opened: where a process closes a descriptor of
-/// a file, the system gives up its locks of it.
+/// Sets the length of a file in the set. `false`: it is none, and the real call may do it. Only a file of the set is
+/// opened: where a process closes a descriptor of a file, the system gives up its locks of it.
 ///
 /// # Safety
 /// The caller's of `truncate`.

@@ -17,8 +17,8 @@ const LINE: u32 = 64;
 /// Writes before the first that is measured: the flow has found its pace by then.
 const WARM_UP: u32 = 200;
 
-/// The times of one period: how late the counter was for each write, in microseconds and in order, and the updates' share
-/// of bandwidth.
+/// The times of one period: how late the counter was for each write, in microseconds and in order, and the updates'
+/// share of bandwidth.
 struct Late {
     us: Vec<f64>,
     share: f64,

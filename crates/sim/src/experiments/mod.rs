@@ -1,5 +1,5 @@
-//! Experiments: the figures of the papers, each described by a file in `experiments/` and run here. What is run stands in
-//! one file for each figure; what it is run with, what the paper says of it and what was fitted, in its TOML.
+//! Experiments: the figures of the papers, each described by a file in `experiments/` and run here. What is run stands
+//! in one file for each figure; what it is run with, what the paper says of it and what was fitted, in its TOML.
 
 mod cbm;
 mod fig10;

@@ -5,8 +5,8 @@ use tidewater_core::Device;
 use tidewater_core::fast::LaneStatistics;
 use tidewater_nand::Medium;
 
-/// Looks that are kept; when there are more, every second goes, and looks are half as frequent from then on: how long a log runs
-/// need not be known.
+/// Looks that are kept; when there are more, every second goes, and looks are half as frequent from then on: how long a
+/// log runs need not be known.
 const POINTS_MAX: usize = 512;
 
 /// Looks at the first lane of a drive at even distances.
@@ -25,8 +25,8 @@ impl Backlog {
         Backlog { every: Duration::from_us(1), next_at: begin, points: Vec::with_capacity(POINTS_MAX), before: None }
     }
 
-    /// Looks, if it is time. The drive is as it has been since the last event, so one look stands for all that were due. `loads`: of
-    /// the client so far.
+    /// Looks, if it is time. The drive is as it has been since the last event, so one look stands for all that were
+    /// due. `loads`: of the client so far.
     pub fn look<M: Medium>(&mut self, now: Instant, device: &Device<M>, loads: u64) {
         if now < self.next_at {
             return;

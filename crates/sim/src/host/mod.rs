@@ -1,7 +1,8 @@
-//! The application's side of a log: workers that run transactions, group commit, and the sink that makes groups durable.
+//! The application's side of a log: workers that run transactions, group commit, and the sink that makes groups
+//! durable.
 //!
-//! [`Workers`] and every [`Sink`] are state machines without input or output, as the firmware is: they are told the time, say
-//! when they want to be told next, and are connected by [`drive`] or by a loop that drives a device besides.
+//! [`Workers`] and every [`Sink`] are state machines without input or output, as the firmware is: they are told the
+//! time, say when they want to be told next, and are connected by [`drive`] or by a loop that drives a device besides.
 
 mod attached;
 mod backlog;
@@ -23,8 +24,8 @@ pub use workers::{Commit, Measured, Workers, WorkersSpec};
 
 use tidewater_base::Instant;
 
-/// Runs workers against a sink that needs nothing else, from the workers' time to `until` or to the end of their source.
-/// Returns the instant of the last event.
+/// Runs workers against a sink that needs nothing else, from the workers' time to `until` or to the end of their
+/// source. Returns the instant of the last event.
 pub fn drive(workers: &mut Workers, sink: &mut impl Sink, until: Instant) -> Instant {
     let mut now = Instant::ZERO;
     while let Some(at) = next(workers, sink).filter(|&at| at <= until) {

@@ -28,7 +28,8 @@ pub trait Sink {
     fn poll_durable(&mut self) -> Option<Durable>;
 }
 
-/// No log: a group is done when it is committed. With `commit_bytes` of 1, transactions are done when they are computed.
+/// No log: a group is done when it is committed. With `commit_bytes` of 1, transactions are done when they are
+/// computed.
 #[derive(Clone, Debug, Default)]
 pub struct NoLog {
     done: VecDeque<Durable>,
@@ -50,20 +51,21 @@ impl Sink for NoLog {
     }
 }
 
-/// The host's persistent memory (NVDIMM). A group is copied line by line; each line is written back with a cache-line flush,
-/// so many of them at once; a fence ends it.
+/// The host's persistent memory (NVDIMM). A group is copied line by line; each line is written back with a cache-line
+/// flush, so many of them at once; a fence ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySpec {
-    /// Time of the core to store one line of 64 bytes and to issue its flush. Default 4.3 ns: 8 stores and a flush at one a
-    /// cycle of 2.1 GHz.
+    /// Time of the core to store one line of 64 bytes and to issue its flush. Default 4.3 ns: 8 stores and a flush at
+    /// one a cycle of 2.1 GHz.
     pub line_time: Duration,
-    /// From the flush of a line until it is in the memory's power-fail domain. Default 45 ns, an assumption of the order of
-    /// an access to local DRAM.
+    /// From the flush of a line until it is in the memory's power-fail domain. Default 45 ns, an assumption of the
+    /// order of an access to local DRAM.
     pub flush_latency: Duration,
     /// Flushes under way at once. Default 1: `clflush` is ordered with other flushes (Intel SDM, volume 2), and that is
     /// what ERMIA's emulation of NVRAM uses. `clflushopt` and `clwb` are bound by the fill buffers: 12 on Skylake.
     pub flushes: u32,
-    /// Bandwidth of the memory, bytes per second. Default 19.2 GB/s: one channel of DDR4-2400, the paper's server has six.
+    /// Bandwidth of the memory, bytes per second. Default 19.2 GB/s: one channel of DDR4-2400, the paper's server has
+    /// six.
     pub bandwidth: u64,
     /// The fence. Default 15 ns, an assumption.
     pub fence_time: Duration,
@@ -87,8 +89,8 @@ impl MemorySpec {
         MemorySpec { flushes: 12, ..MemorySpec::default() }
     }
 
-    /// The time to make `bytes` durable: the slowest of storing, flushing and the memory sets the pace of the lines, and the
-    /// last one has to arrive. An ordered flush holds the next line's.
+    /// The time to make `bytes` durable: the slowest of storing, flushing and the memory sets the pace of the lines,
+    /// and the last one has to arrive. An ordered flush holds the next line's.
     pub fn time(&self, bytes: u64) -> Duration {
         let lines = bytes.div_ceil(64);
         let one = self.line_time + self.flush_latency;
@@ -196,8 +198,8 @@ impl Default for ConventionalSpec {
     }
 }
 
-/// A log in the byte window: some segments of it are pinned, one of them is filled; a full one is flushed and the next of the ring
-/// pinned behind the caller's back, while the others take stores (double buffering, where there are two).
+/// A log in the byte window: some segments of it are pinned, one of them is filled; a full one is flushed and the next
+/// of the ring pinned behind the caller's back, while the others take stores (double buffering, where there are two).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowLogSpec {
     /// Segments that are pinned at once, each an entry.

@@ -16,13 +16,13 @@ const CORE: u32 = 0;
 /// What the calls cost the host, besides stores, loads and fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSpec {
-    /// Time in the library for each call that stores, syncs or loads. Default 533 ns, a fit: with a fence a write of 8 bytes
-    /// takes 630 ns (2B-SSD).
+    /// Time in the library for each call that stores, syncs or loads. Default 533 ns, a fit: with a fence a write of 8
+    /// bytes takes 630 ns (2B-SSD).
     pub call_time: Duration,
     /// Time of the core to flush one cache line (`clflush`). Default 18 ns, a fit: a sync of 4 KB takes 2 us (2B-SSD).
     pub line_flush_time: Duration,
-    /// From the call to the doorbell of a command: system call and driver. Default 1.3 us, a fit of the host's share of a block
-    /// command (2B-SSD).
+    /// From the call to the doorbell of a command: system call and driver. Default 1.3 us, a fit of the host's share of
+    /// a block command (2B-SSD).
     pub submit_time: Duration,
     /// From the interrupt to the caller. Default 0.7 us, likewise.
     pub return_time: Duration,
@@ -306,8 +306,8 @@ impl WindowClient {
                     self.ops.push_back(Op::Compute(self.spec.line_flush_time * lines));
                 }
                 WindowAction::Fence => self.ops.push_back(Op::Fence),
-                // A read of no byte asks for a double word with no byte enabled, and gets one (PCI Express Base 3.0, 2.2.5):
-                // on the wire it is as a read of one byte.
+                // A read of no byte asks for a double word with no byte enabled, and gets one (PCI Express Base 3.0,
+                // 2.2.5): on the wire it is as a read of one byte.
                 WindowAction::Verify { offset } => {
                     self.ops.push_back(Op::Read { offset: self.bar_offset + offset, length: 1 });
                 }

@@ -1,5 +1,5 @@
-//! Workers and group commit, as ERMIA does it in the X-SSD paper (section 6): workers append to a shared log buffer; when
-//! it has gathered enough it is committed as one, while they go on into the next.
+//! Workers and group commit, as ERMIA does it in the X-SSD paper (section 6): workers append to a shared log buffer;
+//! when it has gathered enough it is committed as one, while they go on into the next.
 
 use crate::metrics::Histogram;
 use crate::workload::SourceError;
@@ -14,16 +14,16 @@ pub struct WorkersSpec {
     pub workers: u32,
     /// A group is committed as soon as it has this many bytes. Default 16 KiB (the paper, section 6.1).
     pub commit_bytes: u64,
-    /// Whether a group has exactly so many bytes: the log is a stream of bytes that is cut there, and a transaction is durable
-    /// with the group of its last byte. Otherwise a group is as large as its transactions make it, and the last may pass the
-    /// mark. Default true: whole blocks are what direct I/O to a block device takes.
+    /// Whether a group has exactly so many bytes: the log is a stream of bytes that is cut there, and a transaction is
+    /// durable with the group of its last byte. Otherwise a group is as large as its transactions make it, and the last
+    /// may pass the mark. Default true: whole blocks are what direct I/O to a block device takes.
     pub cut: bool,
     /// A group is committed this long after its first transaction at the latest. Default 5 ms, ERMIA's
     /// `group_commit_timeout`; the paper does not say.
     pub commit_timeout: Duration,
-    /// Log buffers: one fills while others are committed or wait for it. When none is free, workers stall. Default 4, an
-    /// assumption: with 2, the bursts of TPC-C's large transactions stall workers when the sink is busy for 70 % of the
-    /// time; more only queue for longer when it is too slow.
+    /// Log buffers: one fills while others are committed or wait for it. When none is free, workers stall. Default 4,
+    /// an assumption: with 2, the bursts of TPC-C's large transactions stall workers when the sink is busy for 70 % of
+    /// the time; more only queue for longer when it is too slow.
     pub buffers: u32,
     /// Commits under way at once. Default 1 (the paper, section 6.1).
     pub queue_depth: u32,
@@ -31,8 +31,9 @@ pub struct WorkersSpec {
     /// falls as workers are added (the paper's figure 9) means that a group fills without its members waiting for it.
     /// Clients of a database, one transaction each, wait.
     pub waits: bool,
-    /// Whether what has gathered is committed as soon as the sink may have one more, however little that is. Default false. So
-    /// do databases whose clients wait: PostgreSQL, RocksDB and Redis write what is there when the last write is done.
+    /// Whether what has gathered is committed as soon as the sink may have one more, however little that is. Default
+    /// false. So do databases whose clients wait: PostgreSQL, RocksDB and Redis write what is there when the last write
+    /// is done.
     pub when_idle: bool,
 }
 
@@ -294,8 +295,8 @@ impl Workers {
         }
     }
 
-    /// Appends what is left of a worker's transaction, as far as there are buffers, and goes on with the worker when all of
-    /// it is; returns whether it is.
+    /// Appends what is left of a worker's transaction, as far as there are buffers, and goes on with the worker when
+    /// all of it is; returns whether it is.
     fn append(&mut self, worker: u32, now: Instant) -> bool {
         let Worker { start, mut bytes, state } = self.workers[worker as usize];
         loop {

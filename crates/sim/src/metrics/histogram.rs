@@ -1,8 +1,8 @@
 //! Latencies in log-linear buckets.
 //!
 //! A value's octave is split into 512 buckets of one width, so a bucket is at most 1/512 of its values wide: quantiles,
-//! which are given as the middle of their bucket, are within 0.1 %. Count, mean, least and greatest are exact. Values are
-//! picoseconds, so that recording needs no division: a subtraction, two shifts and an increment.
+//! which are given as the middle of their bucket, are within 0.1 %. Count, mean, least and greatest are exact. Values
+//! are picoseconds, so that recording needs no division: a subtraction, two shifts and an increment.
 
 use tidewater_base::Duration;
 
@@ -118,9 +118,9 @@ impl Histogram {
         (least + (greatest - least) / 2).clamp(self.min, self.max)
     }
 
-    /// `(value, share of values that are not greater)`, rising, at most about `points` and the ends of the tail: a point
-    /// wherever the share has grown by `1 / points`, and in the last hundredth wherever what is left has shrunk by a
-    /// tenth.
+    /// `(value, share of values that are not greater)`, rising, at most about `points` and the ends of the tail: a
+    /// point wherever the share has grown by `1 / points`, and in the last hundredth wherever what is left has shrunk
+    /// by a tenth.
     pub fn cdf(&self, points: u32) -> Vec<(Duration, f64)> {
         let mut cdf = Vec::new();
         let (mut below, mut at) = (0, 0.0);

@@ -214,8 +214,8 @@ impl Core {
         false
     }
 
-    /// Issues the next uncached access, once everything before it is on the wire (Intel SDM, volume 3, 11.3.1: an access
-    /// to uncached memory drains the buffers).
+    /// Issues the next uncached access, once everything before it is on the wire (Intel SDM, volume 3, 11.3.1: an
+    /// access to uncached memory drains the buffers).
     fn uncached(&mut self, cpu: &CpuSpec, port: &mut Port, kind: TlpKind, offset: u64, length: u64) -> bool {
         if length == 0 {
             return true;

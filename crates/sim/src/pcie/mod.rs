@@ -7,9 +7,9 @@
 //!
 //! - **Uncached** memory takes one store at a time, in order: each is a TLP, and the next one is not issued before the
 //!   root complex has put it on the wire. One store for each `accept_time`, whatever the link could do.
-//! - **Write-combining** memory fills 64-byte buffers ([`CpuSpec::wc_buffers`]). A full one is one TLP; an evicted part of
-//!   one is a TLP for each contiguous run. As many may be on their way as there are buffers, so the wire is the limit.
-//!   They leave in any order ([`Drain`]).
+//! - **Write-combining** memory fills 64-byte buffers ([`CpuSpec::wc_buffers`]). A full one is one TLP; an evicted part
+//!   of one is a TLP for each contiguous run. As many may be on their way as there are buffers, so the wire is the
+//!   limit. They leave in any order ([`Drain`]).
 //! - A **load** is non-posted: it waits until everything that its core stored before is on the wire, cannot pass it
 //!   there, and holds the core for the round trip.
 //!
@@ -47,9 +47,9 @@ pub struct CpuSpec {
     /// Write-combining buffers, 1 to 64. Default 12: Skylake's line fill buffers, which do the combining (same manual:
     /// 10 up to Broadwell, 12 in Skylake).
     pub wc_buffers: u32,
-    /// Time from the core to a place at the head of the root port: what one store or eviction takes on the mesh. Default
-    /// 80 ns, an assumption of the order of a miss to another tile; it sets uncached throughput (8 B in 80 ns: 100 MB/s)
-    /// and hardly anything else.
+    /// Time from the core to a place at the head of the root port: what one store or eviction takes on the mesh.
+    /// Default 80 ns, an assumption of the order of a miss to another tile; it sets uncached throughput (8 B in 80 ns:
+    /// 100 MB/s) and hardly anything else.
     pub accept_time: Duration,
     /// Time of a store fence, besides waiting for the buffers. Default 15 ns, about 33 cycles; an assumption.
     pub fence_time: Duration,
@@ -71,11 +71,12 @@ impl Default for CpuSpec {
 /// way to it or in its receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditSpec {
-    /// Headers: TLPs. Default 64, an assumption: on a Gen2 x4 link, the 8-byte TLPs (16 ns each) of a round trip of 600 ns
-    /// are 38, so that a device that takes TLPs at once never stalls it.
+    /// Headers: TLPs. Default 64, an assumption: on a Gen2 x4 link, the 8-byte TLPs (16 ns each) of a round trip of 600
+    /// ns are 38, so that a device that takes TLPs at once never stalls it.
     pub headers: u32,
-    /// Units of 16 bytes of data; at least 4, a full line. Default 128 (2 KiB), an assumption: above the bandwidth-delay
-    /// product of a Gen2 x4 link (2 GB/s x 600 ns = 1.2 KB), so that a device that takes TLPs at once never stalls it.
+    /// Units of 16 bytes of data; at least 4, a full line. Default 128 (2 KiB), an assumption: above the
+    /// bandwidth-delay product of a Gen2 x4 link (2 GB/s x 600 ns = 1.2 KB), so that a device that takes TLPs at once
+    /// never stalls it.
     pub data: u32,
 }
 
@@ -88,8 +89,8 @@ impl Default for CreditSpec {
 /// In which order full or evicted write-combining buffers leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Drain {
-    /// Any that is ready, by the seeded generator: write-combining memory is weakly ordered (Intel SDM, volume 3, 11.3.1).
-    /// None is passed over more often than there are buffers.
+    /// Any that is ready, by the seeded generator: write-combining memory is weakly ordered (Intel SDM, volume 3,
+    /// 11.3.1). None is passed over more often than there are buffers.
     #[default]
     Any,
     /// The one that was closed first.
@@ -264,21 +265,22 @@ impl RootComplex {
     }
 
     /// The device has taken a write of `length` bytes at `offset` out of its receive buffer: its credits go back. They
-    /// arrive after the link's latency; the update itself (a DLLP of 8 bytes on the other direction) costs no bandwidth.
-    /// Calls come in the order of time.
+    /// arrive after the link's latency; the update itself (a DLLP of 8 bytes on the other direction) costs no
+    /// bandwidth. Calls come in the order of time.
     pub fn release(&mut self, now: Instant, offset: u64, length: u32) {
         self.port.release(now, offset, length);
     }
 
-    /// The device has the data of the read that the core waits for: its completion goes back. Asserts that there is one.
+    /// The device has the data of the read that the core waits for: its completion goes back. Asserts that there is
+    /// one.
     pub fn complete_read(&mut self, now: Instant, core: u32) {
         let length = self.cores[core as usize].awaited();
         let at = self.port.completion(now, length);
         self.cores[core as usize].completed(at);
     }
 
-    /// Other traffic towards the device (the completions of its own DMA reads, say) takes the wire for `wire_bytes`, framing
-    /// included, behind what is on it. Returns when it has arrived.
+    /// Other traffic towards the device (the completions of its own DMA reads, say) takes the wire for `wire_bytes`,
+    /// framing included, behind what is on it. Returns when it has arrived.
     pub fn carry(&mut self, now: Instant, wire_bytes: u64) -> Instant {
         self.port.carry(now, wire_bytes)
     }

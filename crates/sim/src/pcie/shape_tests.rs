@@ -1,5 +1,5 @@
-//! What follows from the mechanisms: the shapes of the X-SSD paper's figures 9 to 11, with a device that is no more than
-//! a queue in front of a memory. `docs/internals/host-model.md` explains them.
+//! What follows from the mechanisms: the shapes of the X-SSD paper's figures 9 to 11, with a device that is no more
+//! than a queue in front of a memory. `docs/internals/host-model.md` explains them.
 
 use super::*;
 use crate::host::{Commit, Durable, Memory, MemorySpec, NoLog, Sink, Workers, WorkersSpec, drive};

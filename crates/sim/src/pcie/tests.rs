@@ -343,7 +343,8 @@ proptest! {
         prop_assert_eq!(rig.root.counters().payload_bytes, end - 5);
     }
 
-    /// A closed buffer is passed over at most as often as there are buffers: the gap that a device must bear is bounded.
+    /// A closed buffer is passed over at most as often as there are buffers: the gap that a device must bear is
+    /// bounded.
     #[test]
     fn disorder_is_bounded(seed: u64, wc_buffers in 1u32..14) {
         let cpu = CpuSpec { wc_buffers, ..CpuSpec::default() };

@@ -30,9 +30,9 @@ use crate::metrics::user_cpu_seconds;
 use crate::workload::Source;
 use world::{Halt, Host};
 
-/// The first line of [`RunOptions::record_requests`]. `index` counts the source's requests from 0; lines come in the order
-/// of completion. `arrival_us` is the simulated time from which the latency counts. Times are in microseconds, to a
-/// picosecond. `status` is `success`, or the name that the NVMe specification gives the first thing that went wrong.
+/// The first line of [`RunOptions::record_requests`]. `index` counts the source's requests from 0; lines come in the
+/// order of completion. `arrival_us` is the simulated time from which the latency counts. Times are in microseconds, to
+/// a picosecond. `status` is `success`, or the name that the NVMe specification gives the first thing that went wrong.
 pub const CSV_HEADING: &str = "index,arrival_us,operation,offset_bytes,length_bytes,latency_us,status";
 
 /// What a run leaves behind.
@@ -46,11 +46,11 @@ pub struct Outcome {
 
 /// Serves the requests of `source` on a new drive, until none is outstanding.
 ///
-/// The drive has the capacity of the options, or else of `[drive] capacity`, or else what `[nand] blocks_per_plane` allows,
-/// or else what the workload needs ([`Source::extent`]).
+/// The drive has the capacity of the options, or else of `[drive] capacity`, or else what `[nand] blocks_per_plane`
+/// allows, or else what the workload needs ([`Source::extent`]).
 ///
-/// Requests larger than `[host] transfer_max` become several commands, and end with the last of them. Addresses that are
-/// not aligned to blocks are rounded outwards, except those of deallocations, which are rounded inwards.
+/// Requests larger than `[host] transfer_max` become several commands, and end with the last of them. Addresses that
+/// are not aligned to blocks are rounded outwards, except those of deallocations, which are rounded inwards.
 ///
 /// # Errors
 /// See [`RunError`]. Cancelling is not an error: the record then says that it is partial.
@@ -81,8 +81,8 @@ pub fn given_capacity(profile: &Profile, options: &tidewater_core::Options) -> R
     Ok(Some(plan.units * u64::from(profile.ftl.unit_size)))
 }
 
-/// As [`run`], on a drive that is there already but has served nothing yet. The options of the device are only noted in the
-/// record.
+/// As [`run`], on a drive that is there already but has served nothing yet. The options of the device are only noted in
+/// the record.
 ///
 /// # Errors
 /// See [`RunError`].
@@ -171,8 +171,8 @@ fn recover<S: Source>(device: Device, host: &Host<S>, record: &mut Record) -> Re
     Ok(device)
 }
 
-/// Pages of writes that have completed and that are in volatile memory alone: in the write buffer, or on their way from it
-/// to flash.
+/// Pages of writes that have completed and that are in volatile memory alone: in the write buffer, or on their way from
+/// it to flash.
 fn unflushed<S: Source>(device: &Device, host: &Host<S>) -> u64 {
     let buffer = device.write_buffer();
     let survives = place(device.profile()).is_ok_and(|placed| placed.survives(Use::WriteBuffer));

@@ -16,8 +16,8 @@ use crate::workload::{Op, SourceError};
 /// When requests are submitted, and from when their latency counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// Open loop: at their arrival, however many are outstanding. Those that find every submission queue full wait in the
-    /// host, in order. Latency counts from arrival.
+    /// Open loop: at their arrival, however many are outstanding. Those that find every submission queue full wait in
+    /// the host, in order. Latency counts from arrival.
     Arrival,
     /// Closed loop: arrivals are ignored, so many requests (1 to 65,535) are kept outstanding. Latency counts from
     /// submission.
@@ -33,8 +33,8 @@ pub enum QueueOf {
     /// The next with room, in turn, command by command.
     #[default]
     RoundRobin,
-    /// Each operation has its own, in the order of [`Op::ALL`] (reads in queue 0, writes in queue 1, flushes in queue 2 and
-    /// so on), as far as there are queues, then from the start. With `[host] arbitration = "weighted"` and
+    /// Each operation has its own, in the order of [`Op::ALL`] (reads in queue 0, writes in queue 1, flushes in queue 2
+    /// and so on), as far as there are queues, then from the start. With `[host] arbitration = "weighted"` and
     /// `queue_priorities` this gives operations priorities.
     Operation,
 }
@@ -85,7 +85,8 @@ pub struct RunOptions {
     pub limit: Option<u64>,
     /// No request is submitted at or after this simulated time. Needed for endless jobs.
     pub runtime: Option<Duration>,
-    /// Requests past the end of the drive go to the address modulo its capacity; otherwise they end the run with an error.
+    /// Requests past the end of the drive go to the address modulo its capacity; otherwise they end the run with an
+    /// error.
     pub wrap: bool,
     /// Which submission queue a command goes to.
     pub queue_of: QueueOf,
@@ -97,8 +98,8 @@ pub struct RunOptions {
     pub cancelled: Arc<AtomicBool>,
     /// Called at most every 50 ms of real time, and at the end.
     pub progress: Option<OnProgress>,
-    /// Called by [`super::run`] when the drive has been built and preconditioned, which takes long for a large one: before
-    /// that, `cancelled` has no effect.
+    /// Called by [`super::run`] when the drive has been built and preconditioned, which takes long for a large one:
+    /// before that, `cancelled` has no effect.
     pub ready: Option<OnReady>,
     /// Cut the power at this simulated time, bring the drive back, and end there. Needs a drive that keeps stamps:
     /// [`super::run`] sees to it.

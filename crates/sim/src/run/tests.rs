@@ -123,9 +123,9 @@ fn close(a: f64, b: f64) -> bool {
     (a / b - 1.0).abs() < 1e-3
 }
 
-/// The worked example of CBM's slides, through the whole drive: W(0), R(2), W(1), R(3), then writes to other blocks that make
-/// block 0 leave, and its sequential log block merge. Apart, two pages are copied in a partial merge; with merge-on-flush none
-/// is, in a switch merge.
+/// The worked example of CBM's slides, through the whole drive: W(0), R(2), W(1), R(3), then writes to other blocks
+/// that make block 0 leave, and its sequential log block merge. Apart, two pages are copied in a partial merge; with
+/// merge-on-flush none is, in a switch merge.
 #[test]
 fn merge_on_flush_saves_the_copies_of_the_slides_example() {
     let page = |at: u64, op: Op, page: u64| request(at * 10_000, op, page * 4096, 4096);
@@ -484,8 +484,8 @@ fn sections(text: &str) -> JobSource {
     JobSpec::from_file("a.fio", text).unwrap().source(Some(64 << 20), 3).unwrap()
 }
 
-/// Sections are threads of their own, not one that takes turns: who waits for one request at a time gets no more done because
-/// another has many outstanding.
+/// Sections are threads of their own, not one that takes turns: who waits for one request at a time gets no more done
+/// because another has many outstanding.
 #[test]
 fn sections_keep_to_their_own_depths() {
     let text = "[global]\nbs=4k\nsize=16m\nrw=randread\nnumber_ios=100000\nruntime=200ms\n[one]\niodepth=1\n[many]\nbs=8k\niodepth=15\n";

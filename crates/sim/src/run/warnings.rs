@@ -20,15 +20,16 @@ use crate::workload::Source;
 const STEADY_WITHIN: f64 = 0.1;
 /// Units that the host must have written in a quarter for that to mean anything.
 const STEADY_UNITS: u64 = 10_000;
-/// A drive that keeps up has requests wait for each other now and then; a mean latency of more times what flash works for a
-/// request is the length of a queue. At 90 % load the mean of the simplest queue (M/M/1) is ten times its service time.
+/// A drive that keeps up has requests wait for each other now and then; a mean latency of more times what flash works
+/// for a request is the length of a queue. At 90 % load the mean of the simplest queue (M/M/1) is ten times its service
+/// time.
 const QUEUED: f64 = 10.0;
 /// Fewer requests at once than this are no queue worth a word, however few dies there are.
 const QUEUE_MIN: usize = 32;
 /// More than this share of requests out of order are more than what several queues or processors mix up.
 const REORDERED: f64 = 0.05;
-/// A request in a hundred that took longer than so many of the longest that flash does in one go stood in a queue: collection
-/// alone keeps a tail within a few erases.
+/// A request in a hundred that took longer than so many of the longest that flash does in one go stood in a queue:
+/// collection alone keeps a tail within a few erases.
 const TAIL_OPERATIONS: u64 = 8;
 
 /// All of them, in the order in which they matter.
@@ -110,8 +111,8 @@ fn not_lent(device: &Device) -> Option<String> {
     })
 }
 
-/// Says so when a drive in its steady state was written too little for its write amplification to mean much: each die begins
-/// amid a collection, and the copies of that one, which an idle die makes at once, are many beside few writes.
+/// Says so when a drive in its steady state was written too little for its write amplification to mean much: each die
+/// begins amid a collection, and the copies of that one, which an idle die makes at once, are many beside few writes.
 fn little_written(device: &Device, past: Precondition) -> Option<String> {
     let (ftl, profile) = (&device.ftl().statistics, device.profile());
     if past != Precondition::Steady || profile.ftl.mapping != Mapping::Page || ftl.host == 0 {

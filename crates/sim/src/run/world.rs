@@ -1,9 +1,9 @@
 //! The host around a simulated drive: it turns requests into NVMe commands, puts them into submission queues as their
 //! time comes, and measures.
 //!
-//! Nothing here allocates for a request or looks it up in a table: a command identifier is the index of its slot. Requests
-//! that wait in the host are not stored either, the source keeps them: they arrive in order, so the next one stands for
-//! all.
+//! Nothing here allocates for a request or looks it up in a table: a command identifier is the index of its slot.
+//! Requests that wait in the host are not stored either, the source keeps them: they arrive in order, so the next one
+//! stands for all.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,8 +31,8 @@ use crate::workload::{Op, Request, Source};
 const COMMANDS_MAX: usize = 65_535;
 /// Turns of the drive loop between two looks at what is going on outside.
 const TURNS_BETWEEN_CHECKS: u32 = 1 << 13;
-/// So many turns without the end of any request are a stall. A turn of a device that says nothing is a thousand events, so
-/// that this is far more than collecting a whole drive takes.
+/// So many turns without the end of any request are a stall. A turn of a device that says nothing is a thousand events,
+/// so that this is far more than collecting a whole drive takes.
 const TURNS_TO_STALL: u64 = 1 << 20;
 /// Real time between two reports of progress, at least.
 const PROGRESS_INTERVAL: time::Duration = time::Duration::from_millis(50);
@@ -280,7 +280,8 @@ impl<S: Source> Host<S> {
         self.upcoming = None;
     }
 
-    /// Reads the next request. There may be none now though there will be: then every thread has as much outstanding as it may.
+    /// Reads the next request. There may be none now though there will be: then every thread has as much outstanding as
+    /// it may.
     #[inline(always)]
     fn pull(&mut self, now: Instant) {
         self.upcoming = None;
@@ -598,8 +599,8 @@ fn sped_up(arrival: Instant, speedup: f64) -> Instant {
 impl<M: Medium, S: Source> World<Device<M>> for Host<S> {
     #[inline]
     fn next_at(&self) -> Instant {
-        // In a pause, too, the flash is looked at when an interval of the time series ends. While nothing is due here something ends
-        // before long, and then it is.
+        // In a pause, too, the flash is looked at when an interval of the time series ends. While nothing is due here
+        // something ends before long, and then it is.
         if self.due == Instant::NEVER { self.cut_at } else { self.due.min(self.sample_at) }
     }
 

@@ -236,7 +236,8 @@ impl Host {
             self.paused_until = self.now + Duration::from_us(1 + self.rng.below(3_000));
         }
         let queue = self.rng.below(self.queues.into()) as u16;
-        // 64 identifiers for at most 16 commands: the next one in turn may still be under way, the one after that is not.
+        // 64 identifiers for at most 16 commands: the next one in turn may still be under way, the one after that is
+        // not.
         while self.in_flight.contains_key(&(queue, self.cid)) {
             self.cid = (self.cid + 1) % 64;
         }

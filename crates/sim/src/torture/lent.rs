@@ -1,6 +1,6 @@
-//! Memory that the host lends, under torture: at each access of a run it is taken away, changed, left as it was before a write, or
-//! slow. Whatever happens, no read may show what it should not, every command must end, and a power cut loses nothing that was
-//! promised.
+//! Memory that the host lends, under torture: at each access of a run it is taken away, changed, left as it was before
+//! a write, or slow. Whatever happens, no read may show what it should not, every command must end, and a power cut
+//! loses nothing that was promised.
 
 use super::host::Host;
 use super::scenario::{scenario, tiny};

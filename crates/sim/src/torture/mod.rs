@@ -1,9 +1,9 @@
 //! Torture: a random workload on a tiny drive that loses its power after every event.
 //!
-//! A [`Campaign`] drives a device event by event. After each event a clone of the device loses its power and comes back,
-//! and an [`Oracle`] that knows what the host was promised looks at every page. The recovery loses its power too, at
-//! every one of its events; what has come back must go on working; and now and then the campaign itself goes on with a
-//! recovered drive instead of the one that never lost its power.
+//! A [`Campaign`] drives a device event by event. After each event a clone of the device loses its power and comes
+//! back, and an [`Oracle`] that knows what the host was promised looks at every page. The recovery loses its power too,
+//! at every one of its events; what has come back must go on working; and now and then the campaign itself goes on with
+//! a recovered drive instead of the one that never lost its power.
 
 mod host;
 mod lent;
@@ -72,7 +72,8 @@ impl Effort {
         }
     }
 
-    /// A cut after every event of a drive that collects, and at every event of every recovery: minutes for a few hundred.
+    /// A cut after every event of a drive that collects, and at every event of every recovery: minutes for a few
+    /// hundred.
     pub fn exhaustive(events: u64) -> Effort {
         Effort {
             events,
@@ -363,7 +364,8 @@ impl Campaign<'_> {
         Ok(found)
     }
 
-    /// Cuts the power during a recovery that takes `events` events: whenever that is, the drive must come back the same.
+    /// Cuts the power during a recovery that takes `events` events: whenever that is, the drive must come back the
+    /// same.
     fn cut_recovery(
         &mut self,
         remains: Remains<FaultyNand<Nand>>,

@@ -213,9 +213,9 @@ pub fn all_scenarios() -> Vec<Scenario> {
     all
 }
 
-/// Every policy of the write buffer, in each kind of memory: a volatile one, one that capacitors back, and one that keeps its
-/// content by itself (`none`, which has no buffer, only once). The buffer has room for two blocks; beside it is a read cache, so that
-/// pages are merged on flush.
+/// Every policy of the write buffer, in each kind of memory: a volatile one, one that capacitors back, and one that
+/// keeps its content by itself (`none`, which has no buffer, only once). The buffer has room for two blocks; beside it
+/// is a read cache, so that pages are merged on flush.
 pub fn buffer_scenarios(mapping: Mapping) -> Vec<Scenario> {
     let mut all = Vec::new();
     for &policy in POLICIES {
@@ -253,8 +253,8 @@ pub fn buffer_scenarios(mapping: Mapping) -> Vec<Scenario> {
     all
 }
 
-/// Drives whose host writes go to an SLC cache first: fixed, dynamic and both, past it when it is full or waiting for it,
-/// with healthy flash and with flash that fails. They fold between any two bursts.
+/// Drives whose host writes go to an SLC cache first: fixed, dynamic and both, past it when it is full or waiting for
+/// it, with healthy flash and with flash that fails. They fold between any two bursts.
 pub fn slc_scenarios() -> Vec<Scenario> {
     let base = |i: u64| {
         let mut p = tiny();

@@ -8,7 +8,8 @@ pub const SLOT_BYTES: u64 = 1 << 44;
 /// Address spaces start at multiples of this, so that no two share a page.
 const ALIGNMENT: u64 = 1 << 20;
 
-/// A request that goes over more regions than this is a deallocation of much or all of a volume, which is not a use of it.
+/// A request that goes over more regions than this is a deallocation of much or all of a volume, which is not a use of
+/// it.
 const USE_REGIONS: u64 = 1 << 12;
 
 /// Numbers address spaces in order of appearance.
@@ -114,7 +115,8 @@ impl Extents {
             && length > 0
         {
             let (first, last) = (offset / ALIGNMENT, (offset + length - 1) / ALIGNMENT);
-            // What is no use needs a place all the same, even where it covers nothing that is used: that of its first region.
+            // What is no use needs a place all the same, even where it covers nothing that is used: that of its first
+            // region.
             let last = if last - first > USE_REGIONS { first } else { last };
             touched.extend((first..=last).map(|region| (device, region)));
         }
@@ -164,8 +166,8 @@ pub(super) enum AddressMap {
 }
 
 impl AddressMap {
-    /// The first byte in the concatenated space and the length there, or what was expected instead. The length is another one
-    /// only where regions within the request were left out.
+    /// The first byte in the concatenated space and the length there, or what was expected instead. The length is
+    /// another one only where regions within the request were left out.
     pub fn place(&self, device: u32, offset: u64, length: u64) -> Result<(u64, u64), &'static str> {
         match self {
             AddressMap::Slots => {

@@ -94,8 +94,8 @@ impl From<io::Error> for ConvertError {
 
 /// Writes all requests of `source` to `out`, which is buffered and flushed.
 ///
-/// MQSim and SPC have reads and writes only; fio also has syncs (flush) and trims (deallocate). Force Unit Access is lost in
-/// all of them. `file_name` is the file or device that a fio log names.
+/// MQSim and SPC have reads and writes only; fio also has syncs (flush) and trims (deallocate). Force Unit Access is
+/// lost in all of them. `file_name` is the file or device that a fio log names.
 pub fn convert(
     source: &mut impl Source,
     out: impl Write,

@@ -33,7 +33,8 @@ pub struct Info {
     pub sequential_percent: f64,
     /// Percentage of reads and writes that begin and end at a multiple of 4 KiB of their device.
     pub aligned_percent: f64,
-    /// Exponent of the Zipf distribution that fits how often requests that are not sequential begin in each 64 KiB, 0 (evenly) to 3.
+    /// Exponent of the Zipf distribution that fits how often requests that are not sequential begin in each 64 KiB, 0
+    /// (evenly) to 3.
     pub skew: f64,
     /// Time between the first and the last stamp over the number of intervals, in ms.
     pub mean_interarrival_ms: f64,
@@ -66,7 +67,8 @@ pub struct Info {
     /// Sizes, times between requests, and where requests begin.
     #[serde(flatten)]
     pub shape: Shape,
-    /// The devices with the most requests, the busiest first, up to [`BUSIEST`]. Empty: there is one, or only a slice was read.
+    /// The devices with the most requests, the busiest first, up to [`BUSIEST`]. Empty: there is one, or only a slice
+    /// was read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub busiest: Vec<DeviceInfo>,
 }
@@ -224,8 +226,8 @@ impl Statistics {
         let requests = reads + writes;
         let over = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
         let share = |part: f64| over(part, requests);
-        // Last minus first, as the published tables do, not the sum of the gaps after reordering. The two differ only in
-        // traces that are not in order; one whose last stamp is before its first has a mean of zero.
+        // Last minus first, as the published tables do, not the sum of the gaps after reordering. The two differ only
+        // in traces that are not in order; one whose last stamp is before its first has a mean of zero.
         let span_ps = self.stamps.map_or(0, |(first, last)| last.saturating_sub(first));
         let mean_interarrival_ms = if requests > 1 { span_ps as f64 / 1e9 / (requests - 1) as f64 } else { 0.0 };
         let operations = Op::ALL.into_iter().zip(self.counts).filter(|(_, n)| *n > 0).map(|(op, n)| (op.name(), n));

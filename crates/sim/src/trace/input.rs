@@ -330,7 +330,8 @@ mod tests {
         }
     }
 
-    /// As tapes and block devices leave them: gzip(1) passes over them, and the whole trace was refused behind its last line.
+    /// As tapes and block devices leave them: gzip(1) passes over them, and the whole trace was refused behind its last
+    /// line.
     #[test]
     fn zeroes_behind_a_gzip_member_are_passed_over() {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

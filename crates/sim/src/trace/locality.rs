@@ -17,8 +17,8 @@ const NONE: u32 = u32::MAX;
 /// How near in time and place requests are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Locality {
-    /// Of the reads and writes that are not sequential, those that begin where one of the last 4,096 of their kind began, in
-    /// percent.
+    /// Of the reads and writes that are not sequential, those that begin where one of the last 4,096 of their kind
+    /// began, in percent.
     pub again_percent: f64,
     /// Of the same, those that begin where one of the last 4,096 of their kind ended (and none began), in percent.
     pub onward_percent: f64,
@@ -33,7 +33,8 @@ pub struct WrittenPages {
     pub mib: u32,
     /// Pages written that were in it, in percent.
     pub again_percent: f64,
-    /// Mean of its pages that share an aligned block of 256 KiB, over the time in which it was full; 0 when it never was.
+    /// Mean of its pages that share an aligned block of 256 KiB, over the time in which it was full; 0 when it never
+    /// was.
     pub pages_per_block: f64,
 }
 
@@ -182,8 +183,8 @@ impl Counter {
         Counter { lists: Vec::new(), ..Counter::new() }
     }
 
-    /// A read or write of `length` bytes at `offset` of address space `space`; `is_sequential`: it begins where the one before
-    /// it ended.
+    /// A read or write of `length` bytes at `offset` of address space `space`; `is_sequential`: it begins where the one
+    /// before it ended.
     pub fn add(&mut self, space: u32, is_write: bool, offset: u64, length: u64, is_sequential: bool) {
         let (begin, end) = ((space, offset), (space, offset + length));
         let recent = &mut self.recent[usize::from(is_write)];

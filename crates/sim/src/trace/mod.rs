@@ -45,8 +45,8 @@ pub struct Options {
     pub format: Option<Format>,
     /// The columns of a text in none of the formats; a format is not looked for then.
     pub columns: Option<Arc<Columns>>,
-    /// Only the requests of this device, volume or application storage unit, as the trace names it (`hm_0` for disk 0 of
-    /// host hm in the MSR format).
+    /// Only the requests of this device, volume or application storage unit, as the trace names it (`hm_0` for disk 0
+    /// of host hm in the MSR format).
     pub device: Option<String>,
     /// Malformed lines are counted instead of ending the run, and of an archive that ends early what is there is used.
     pub skip_bad: bool,
@@ -103,8 +103,8 @@ struct Scanned {
 }
 
 impl Trace {
-    /// Opens a trace. With [`Options::scan`] and a file, everything in it is read once to check it, to place its address
-    /// spaces one after the other, and to learn its extent.
+    /// Opens a trace. With [`Options::scan`] and a file, everything in it is read once to check it, to place its
+    /// address spaces one after the other, and to learn its extent.
     pub fn open(input: &Input, options: &Options) -> Result<Trace, SourceError> {
         let file = input.name();
         let rereadable = input.rereadable();
@@ -171,7 +171,8 @@ impl Trace {
         self.devices.len()
     }
 
-    /// What the trace calls its address spaces, in the order in which they appeared: [`TraceRequest::device`] counts them so.
+    /// What the trace calls its address spaces, in the order in which they appeared: [`TraceRequest::device`] counts
+    /// them so.
     pub fn device_names(&self) -> Vec<String> {
         self.devices.names()
     }
@@ -249,7 +250,8 @@ impl Epoch {
         u64::try_from(since).map_err(|_| far(record, since, "later"))
     }
 
-    /// Whether a stamp is near those before it. Of two that are not near each other the second is believed until there is a third.
+    /// Whether a stamp is near those before it. Of two that are not near each other the second is believed until there
+    /// is a third.
     fn judge(&mut self, record: &Record<'_>) -> Result<(), Wrong> {
         let near = *self.near.get_or_insert(record.stamp);
         let apart = near.abs_diff(record.stamp);

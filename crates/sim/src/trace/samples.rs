@@ -1,6 +1,6 @@
-//! Small traces that are compiled in, so that an installed binary has something to replay. All of them are synthesized by
-//! [`crate::workload::Synth`] with fixed seeds; `cargo test` compares them with what it makes, and writes them anew with
-//! `TIDEWATER_BLESS=1` in the environment.
+//! Small traces that are compiled in, so that an installed binary has something to replay. All of them are synthesized
+//! by [`crate::workload::Synth`] with fixed seeds; `cargo test` compares them with what it makes, and writes them anew
+//! with `TIDEWATER_BLESS=1` in the environment.
 
 use super::Format;
 

@@ -1,5 +1,5 @@
-//! What a trace is like beyond its means: sizes of reads and of writes, times between requests, and where in a page they begin,
-//! each in a bounded number of buckets.
+//! What a trace is like beyond its means: sizes of reads and of writes, times between requests, and where in a page
+//! they begin, each in a bounded number of buckets.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,8 @@ pub const SECTOR_BYTES: u64 = 512;
 pub const PHASES: usize = (PAGE_BYTES / SECTOR_BYTES) as usize;
 /// Sizes that are kept as they are: the most frequent ones. Block traces have a handful, and a tail.
 const SIZES_KEPT: usize = 64;
-/// Sizes that are counted one by one while a trace is read. A file that has more, such as one of bytes, gets the rest in octaves.
+/// Sizes that are counted one by one while a trace is read. A file that has more, such as one of bytes, gets the rest
+/// in octaves.
 const SIZES_COUNTED: usize = 4096;
 
 /// A value, and how often there is one like it. In JSON: `[value, count]`.
@@ -41,8 +42,8 @@ pub struct Shape {
     pub write_sizes: Vec<Bucket>,
     /// Times between requests in picoseconds, by octave.
     pub intervals_ps: Vec<Bucket>,
-    /// Requests that are not sequential by the sector of a page in which they begin: of reads and of writes, first those of whole
-    /// pages, then the others.
+    /// Requests that are not sequential by the sector of a page in which they begin: of reads and of writes, first
+    /// those of whole pages, then the others.
     #[serde(skip)]
     pub begins: [[[u64; PHASES]; 2]; 2],
 }

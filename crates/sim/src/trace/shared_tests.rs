@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::{Format, Info, Input, Options, Trace, info};
 
-/// A row: file, format, whether content tells the format, requests, mean KiB, write %, sequential %, mean interval in ms, footprint
-/// in MiB.
+/// A row: file, format, whether content tells the format, requests, mean KiB, write %, sequential %, mean interval in
+/// ms, footprint in MiB.
 type Row = (&'static str, Format, bool, u64, &'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// Every file there. A `-` stands where the table has no figure.
@@ -93,8 +93,8 @@ fn folder() -> Option<PathBuf> {
     folder.join("README.md").is_file().then_some(folder)
 }
 
-/// Whether `value` is `printed` to within one unit of its last digit. Half a unit is the rounding; the other half is room
-/// for figures that were rounded twice.
+/// Whether `value` is `printed` to within one unit of its last digit. Half a unit is the rounding; the other half is
+/// room for figures that were rounded twice.
 fn agrees(value: f64, printed: &str) -> bool {
     if printed == "-" {
         return true;

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 const GRANULE_BYTES: u64 = 65_536;
 /// The largest exponent that is looked for, which is the largest that the generator takes.
 const SKEW_MAX: f64 = 3.0;
-/// Ranks that are taken one by one; behind them, ranks within 1/64 of each other are taken together, which no digit that is shown
-/// tells from taking each.
+/// Ranks that are taken one by one; behind them, ranks within 1/64 of each other are taken together, which no digit
+/// that is shown tells from taking each.
 const RANKS_ALONE: usize = 1024;
 
 /// How often requests begin in each place.
@@ -23,9 +23,9 @@ impl Places {
         *count = count.saturating_add(1);
     }
 
-    /// The exponent of the Zipf distribution over the places that were touched under which these counts are most likely (maximum
-    /// likelihood, the places ranked by their counts), 0 to 3. Few requests for each place look unequal by chance alone: evenly
-    /// spread ones then have more than 0.
+    /// The exponent of the Zipf distribution over the places that were touched under which these counts are most likely
+    /// (maximum likelihood, the places ranked by their counts), 0 to 3. Few requests for each place look unequal by
+    /// chance alone: evenly spread ones then have more than 0.
     pub fn skew(&self) -> f64 {
         let mut counts: Vec<u32> = self.counts.values().copied().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));

@@ -4,8 +4,8 @@ use tidewater_base::Rng;
 
 use crate::trace::shape::Bucket;
 
-/// Deals the values of buckets without putting them back, so that after as many draws as there are cards their mean is that of the
-/// buckets to the digit, however rare the large ones are. A deck that has run out begins anew.
+/// Deals the values of buckets without putting them back, so that after as many draws as there are cards their mean is
+/// that of the buckets to the digit, however rare the large ones are. A deck that has run out begins anew.
 pub(super) struct Deck {
     values: Vec<u64>,
     cards: Vec<u64>,

@@ -15,7 +15,8 @@ const SIZE_SPREAD: f64 = 0.8;
 
 /// Where sizes come from.
 pub(super) enum Sizes {
-    /// One distribution of powers of two for reads and writes: the cumulative probability of each, and the size that is next.
+    /// One distribution of powers of two for reads and writes: the cumulative probability of each, and the size that is
+    /// next.
     Lognormal { strata: Box<Strata>, cumulative: [f64; SIZES], probabilities: [f64; SIZES], next: Option<u64> },
     /// Those of the reads and of the writes of a trace.
     Dealt([Deck; 2]),
@@ -132,7 +133,8 @@ pub(super) fn untouched_scale(spec: &SynthSpec, sizes: &Sizes) -> f64 {
     pages_to_the(1.0) / pages_to_the(1.0 + spec.untouched_exponent)
 }
 
-/// Pages that the requests of a trace can touch, with some reserve for chance; `pages_mean`: by one that touches untouched data.
+/// Pages that the requests of a trace can touch, with some reserve for chance; `pages_mean`: by one that touches
+/// untouched data.
 pub(super) fn pages_reached(spec: &SynthSpec, pages_mean: f64) -> f64 {
     (pages_mean * spec.requests as f64 * 0.98).floor()
 }

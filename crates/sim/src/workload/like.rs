@@ -1,7 +1,8 @@
 //! A generated trace that `trace info` describes as it does another.
 //!
-//! Most figures of a trace are what the generator is told they should be. Popularity and locality are not: what is drawn by the
-//! one adds to the other, and so does all that goes to untouched data. Therefore they are found by generating.
+//! Most figures of a trace are what the generator is told they should be. Popularity and locality are not: what is
+//! drawn by the one adds to the other, and so does all that goes to untouched data. Therefore they are found by
+//! generating.
 
 use super::draws::{Sizes, pages_mean, pages_reached};
 use super::synth::{Synth, SynthError, SynthSpec};
@@ -22,8 +23,8 @@ pub struct Free {
 const ATTEMPTS_MAX: u64 = 24;
 /// Requests that are generated at most to find the parameters (a minute or so), unless a second attempt takes more.
 const REQUESTS_MAX: u64 = 20_000_000;
-/// What counts as one step off: of the skew, of percentages, and of the footprint in percent of it. A footprint is promised, and the
-/// others are as near as can be.
+/// What counts as one step off: of the skew, of percentages, and of the footprint in percent of it. A footprint is
+/// promised, and the others are as near as can be.
 const SKEW_STEP: f64 = 0.02;
 const PERCENT_STEP: f64 = 1.0;
 const FOOTPRINT_STEP: f64 = 0.5;
@@ -49,8 +50,8 @@ pub fn spec_of(info: &Info) -> SynthSpec {
     }
 }
 
-/// The footprint of `spec` in MiB, or what so many requests of its sizes can touch where that is less: it is where hardly a page is
-/// touched twice, and ends amid a page decide.
+/// The footprint of `spec` in MiB, or what so many requests of its sizes can touch where that is less: it is where
+/// hardly a page is touched twice, and ends amid a page decide.
 pub fn footprint_mib(spec: &SynthSpec) -> f64 {
     let Some(shape) = spec.shape.as_ref().filter(|shape| shape.has_sizes()) else { return spec.footprint_mib };
     let Ok(sizes) = Sizes::of_shape(spec, shape, u64::MAX) else { return spec.footprint_mib };
@@ -62,8 +63,8 @@ fn near(info: &Info) -> (f64, f64) {
     info.locality.as_ref().map_or((0.0, 0.0), |near| (near.again_percent, near.onward_percent))
 }
 
-/// Changes the parameters that are `free` until what is generated has the skew and the locality of `wanted`, as near as that can be
-/// had, and describes what is generated then.
+/// Changes the parameters that are `free` until what is generated has the skew and the locality of `wanted`, as near as
+/// that can be had, and describes what is generated then.
 ///
 /// # Errors
 /// When no trace can be generated with these parameters.
@@ -86,7 +87,8 @@ pub fn fit(spec: &mut SynthSpec, wanted: &Info, free: Free) -> Result<Info, Synt
         if error < 0.25 {
             break;
         }
-        // Each parameter goes its own way: faster while its figure stays too small or too large, and slower once it was passed.
+        // Each parameter goes its own way: faster while its figure stays too small or too large, and slower once it was
+        // passed.
         for i in 0..3 {
             let passed = missing[i] * before[i] < 0.0;
             strides[i] = (strides[i] * if passed { 0.5 } else { 1.3 }).min(4.0);
@@ -106,15 +108,16 @@ fn missing(wanted: &Info, got: &Info, free: Free) -> [f64; 3] {
     [gap(free.skew, wanted.skew, got.skew), gap(free.again, again, got_again), gap(free.onward, onward, got_onward)]
 }
 
-/// The parameters, each changed by its stride of what is missing; `untouched`: percent of the footprint that were not reached.
+/// The parameters, each changed by its stride of what is missing; `untouched`: percent of the footprint that were not
+/// reached.
 fn moved(from: SynthSpec, missing: [f64; 3], untouched: f64, strides: [f64; 3]) -> SynthSpec {
     let again_percent = (from.again_percent + strides[1] * missing[1]).clamp(0.0, 100.0);
     SynthSpec {
         skew: (from.skew + strides[0] * missing[0]).clamp(0.0, 3.0),
         again_percent,
         onward_percent: (from.onward_percent + strides[2] * missing[2]).clamp(0.0, 100.0 - again_percent),
-        // Both are shares of what does not go to untouched data. Where that leaves too little for them, fewer and larger requests go
-        // there, as long as those reach the footprint.
+        // Both are shares of what does not go to untouched data. Where that leaves too little for them, fewer and
+        // larger requests go there, as long as those reach the footprint.
         untouched_exponent: (from.untouched_exponent + (missing[1] + missing[2]) / EXPONENT_PERCENT
             - untouched / EXPONENT_UNTOUCHED)
             .clamp(0.0, 6.0),
@@ -141,7 +144,8 @@ mod tests {
         }
     }
 
-    /// Reads of 64 KiB from popular places, and small writes anywhere on a partition that begins at sector 63, in bursts.
+    /// Reads of 64 KiB from popular places, and small writes anywhere on a partition that begins at sector 63, in
+    /// bursts.
     fn mixed() -> Info {
         let (mut rng, popular, mut now_ps) = (Rng::new(1, b"mixed"), Zipf::new(1_000, 1.0), 0);
         let request = |_| {

@@ -91,8 +91,8 @@ impl Request {
     }
 }
 
-/// Why a source could not give the next request. Formats as `file:line:column: expected ..., found ...` where a place is
-/// known.
+/// Why a source could not give the next request. Formats as `file:line:column: expected ..., found ...` where a place
+/// is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceError {
     /// A line that its format does not allow.
@@ -248,9 +248,9 @@ pub trait Source {
         None
     }
 
-    /// Lets threads that are not alike keep to depths and run times of their own, from before the first request on. False where
-    /// there are none; otherwise whoever serves the requests asks [`Source::can_give`] before each, and tells what
-    /// [`Source::ended`].
+    /// Lets threads that are not alike keep to depths and run times of their own, from before the first request on.
+    /// False where there are none; otherwise whoever serves the requests asks [`Source::can_give`] before each, and
+    /// tells what [`Source::ended`].
     fn part_threads(&mut self) -> bool {
         false
     }
@@ -269,7 +269,8 @@ pub trait Source {
     /// With parted threads: a request of this one ended.
     fn ended(&mut self, _thread: u16) {}
 
-    /// Where the request that was given last stands, as `file:line`, for messages about it; `None` where it stands nowhere.
+    /// Where the request that was given last stands, as `file:line`, for messages about it; `None` where it stands
+    /// nowhere.
     fn place(&self) -> Option<String> {
         None
     }

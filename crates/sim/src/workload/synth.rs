@@ -12,7 +12,8 @@ use super::{Op, Request, Source, SourceError};
 use crate::trace::shape::{SECTOR_BYTES, Shape, begins_class};
 
 pub(super) const PAGE: u64 = 4096;
-/// Pages that are equally popular: 64 KiB, a common readahead and allocation unit, so that popular data have some extent.
+/// Pages that are equally popular: 64 KiB, a common readahead and allocation unit, so that popular data have some
+/// extent.
 const GRANULE_PAGES: u64 = 16;
 /// Places where untouched data is begun, in turn, as files that grow side by side.
 const STREAMS: u64 = 16;
@@ -20,8 +21,9 @@ const STREAMS: u64 = 16;
 const CORRECTION: f64 = 16.0;
 /// Times that a request which must not be sequential is drawn anew, at most.
 const REDRAWS: u32 = 8;
-/// Requests of each kind that are recent. Their distance is drawn from a Zipf distribution of exponent 1 over so many: of the
-/// heads of public traces that were looked at, a quarter to nearly all repetitions come within 64 requests, here half.
+/// Requests of each kind that are recent. Their distance is drawn from a Zipf distribution of exponent 1 over so many:
+/// of the heads of public traces that were looked at, a quarter to nearly all repetitions come within 64 requests, here
+/// half.
 const RECENT: usize = 4096;
 
 /// What a generated trace should look like: the statistics of [`crate::trace::Info`], and the popularity.
@@ -41,17 +43,17 @@ pub struct SynthSpec {
     pub footprint_mib: f64,
     /// Exponent of the Zipf distribution of popularity over granules of 64 KiB, 0 (uniform) to 3.
     pub skew: f64,
-    /// Of the requests to touched data that are not sequential, those that begin where a recent one of their kind (read or
-    /// write) began, 0 to 100 %: temporal locality beyond popularity.
+    /// Of the requests to touched data that are not sequential, those that begin where a recent one of their kind (read
+    /// or write) began, 0 to 100 %: temporal locality beyond popularity.
     pub again_percent: f64,
-    /// Of the same, those that begin where a recent one of their kind ended, 0 to 100 % together with the former: streams that
-    /// are interleaved, which no table counts as sequential.
+    /// Of the same, those that begin where a recent one of their kind ended, 0 to 100 % together with the former:
+    /// streams that are interleaved, which no table counts as sequential.
     pub onward_percent: f64,
-    /// Sizes, times between requests and places in a page as those of a trace. Sizes that it has take the place of `mean_kib`,
-    /// and intervals that of `mean_interarrival_ms`; without a shape a request begins at a page.
+    /// Sizes, times between requests and places in a page as those of a trace. Sizes that it has take the place of
+    /// `mean_kib`, and intervals that of `mean_interarrival_ms`; without a shape a request begins at a page.
     pub shape: Option<Box<Shape>>,
-    /// How much rather a large request goes to untouched data than a small one: with its number of pages to this power, 0 to 6. So
-    /// much rather is untouched data also gone on with.
+    /// How much rather a large request goes to untouched data than a small one: with its number of pages to this power,
+    /// 0 to 6. So much rather is untouched data also gone on with.
     pub untouched_exponent: f64,
     /// Seed.
     pub seed: u64,
@@ -79,10 +81,10 @@ impl Default for SynthSpec {
 
 impl SynthSpec {
     /// The workloads of the table in "CBM: A Cooperative Buffer Management for SSD" (MSST 2014), by name: `financial`,
-    /// `msnfs`, `exchange`, `camwebdev`. Size, write and sequential share and interval are the paper's; it does not tell
-    /// footprint and length, which stay at moderate values, nor locality, which follows heads of public traces
-    /// (`docs/papers.md`). Of the two Financial traces of UMass the table's has the share of writes of Financial2 (18 %), which mostly
-    /// reads; three of four requests of Financial1 are writes.
+    /// `msnfs`, `exchange`, `camwebdev`. Size, write and sequential share and interval are the paper's; it does not
+    /// tell footprint and length, which stay at moderate values, nor locality, which follows heads of public traces
+    /// (`docs/papers.md`). Of the two Financial traces of UMass the table's has the share of writes of Financial2 (18
+    /// %), which mostly reads; three of four requests of Financial1 are writes.
     pub fn cbm(name: &str) -> Option<SynthSpec> {
         let (mean_kib, write_percent, sequential_percent, mean_interarrival_ms) = match name {
             "financial" => (3.89, 18.0, 0.6, 11.08),
@@ -92,7 +94,8 @@ impl SynthSpec {
             _ => return None,
         };
         let (skew, again_percent, onward_percent) = match name {
-            // As in the head of UMass Financial1, the one of the pair that is at hand: hot pages, written again within a few MiB.
+            // As in the head of UMass Financial1, the one of the pair that is at hand: hot pages, written again within
+            // a few MiB.
             "financial" => (0.9, 75.0, 20.0),
             // MSR hm, a server too: the head of the workload itself has 167 writes and says little.
             "msnfs" => (0.9, 30.0, 20.0),
@@ -135,10 +138,11 @@ impl std::error::Error for SynthError {}
 
 /// Generates the requests of a [`SynthSpec`].
 ///
-/// Sizes follow a lognormal over powers of two whose mean is the one that is asked for, drawn in strata so that the mean
-/// of the generated trace is close to it too, or are those of a [`Shape`]. A request continues the previous one with the
-/// sequential share. Others go to touched data, at the place of a recent request or by popularity, or to untouched data, with the
-/// share that makes the touched pages reach the footprint by the end. Reads and writes do not change within a sequential run.
+/// Sizes follow a lognormal over powers of two whose mean is the one that is asked for, drawn in strata so that the
+/// mean of the generated trace is close to it too, or are those of a [`Shape`]. A request continues the previous one
+/// with the sequential share. Others go to touched data, at the place of a recent request or by popularity, or to
+/// untouched data, with the share that makes the touched pages reach the footprint by the end. Reads and writes do not
+/// change within a sequential run.
 pub struct Synth {
     spec: SynthSpec,
     emitted: u64,
@@ -163,8 +167,8 @@ pub struct Synth {
     zipf: Zipf,
     scatter: Permutation,
     probe: Permutation,
-    /// Offset and end of recent reads and of recent writes; of a [`Shape`], of those of whole pages and of the others, so that
-    /// the ones do not begin amid a page where the others do.
+    /// Offset and end of recent reads and of recent writes; of a [`Shape`], of those of whole pages and of the others,
+    /// so that the ones do not begin amid a page where the others do.
     recent: [[VecDeque<(u64, u64)>; 2]; 2],
     distance: Zipf,
     previous: Option<(u64, Op)>,
@@ -311,8 +315,8 @@ impl Synth {
     /// Where a request to untouched data begins; `apart` as in [`Synth::untouched_page`].
     fn untouched_offset(&mut self, op: Op, size: u64, apart: bool) -> Option<u64> {
         let phase = self.phase(op, size);
-        // What grows upwards begins where the last request to its stream ended. With a shape only as many requests as should go
-        // onward do so, and the others are put below what their stream has at its upper end.
+        // What grows upwards begins where the last request to its stream ended. With a shape only as many requests as
+        // should go onward do so, and the others are put below what their stream has at its upper end.
         if self.spec.shape.is_some() && self.rng.unit_f64() >= self.spec.onward_percent / 100.0 {
             let pages = (phase + size).div_ceil(PAGE);
             return self.untouched_below(pages).map(|page| page * PAGE + phase);
@@ -405,7 +409,8 @@ impl Synth {
         let pages = size.div_ceil(PAGE) as f64;
         let mut rather = pages.powf(self.spec.untouched_exponent) * self.untouched_scale;
         if self.spec.untouched_exponent > 0.0 {
-            // No request is chosen more than always: where the large ones do not suffice, the others go there the sooner.
+            // No request is chosen more than always: where the large ones do not suffice, the others go there the
+            // sooner.
             rather *= (share / self.untouched_share).max(1.0).powi(4);
         }
         let offset = if self.touched_pages == 0 || self.rng.unit_f64() < share * rather {

@@ -32,8 +32,8 @@ struct Piece {
 }
 
 impl Zipf {
-    /// A distribution over `n` ranks with exponent `theta`. Asserts that `n` is not zero, and that `theta` is finite and
-    /// not negative; 0 is uniform.
+    /// A distribution over `n` ranks with exponent `theta`. Asserts that `n` is not zero, and that `theta` is finite
+    /// and not negative; 0 is uniform.
     pub fn new(n: u64, theta: f64) -> Zipf {
         assert!(n > 0 && theta.is_finite() && theta >= 0.0, "zipf over {n} ranks with exponent {theta}");
         let mut pieces = Vec::new();

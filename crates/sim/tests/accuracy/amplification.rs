@@ -42,9 +42,9 @@ pub struct Aged {
     pub superblock: u32,
 }
 
-/// One die of 512 superblocks of 256 units and what comes on top: one superblock more or less is a fifth of a percent of
-/// alpha. One die, because several drift in and out of step with each other: tails then differ by 5 % from one hour of a
-/// drive's life to the next, and two drives can't be compared by them.
+/// One die of 512 superblocks of 256 units and what comes on top: one superblock more or less is a fifth of a percent
+/// of alpha. One die, because several drift in and out of step with each other: tails then differ by 5 % from one hour
+/// of a drive's life to the next, and two drives can't be compared by them.
 fn device(level: f64, past: Precondition) -> Device {
     device_with(level, past, 256)
 }
@@ -129,8 +129,9 @@ fn age(level: f64) -> Aged {
         });
         let Outcome { record, device } = overwrite(device(level, Precondition::Filled(1.0)), DRIVE_WRITES, 1);
         let (constructed, constructed_valid, vacant) = constructed.join().expect("a run");
-        // The superblocks that are open for host and collected data are half empty on average, and half of the victim has
-        // been copied. The plan reckons with one free superblock more than `gc_start`, and with the two that are open.
+        // The superblocks that are open for host and collected data are half empty on average, and half of the victim
+        // has been copied. The plan reckons with one free superblock more than `gc_start`, and with the two that are
+        // open.
         let held_back = (f64::from(device.profile().ftl.gc_start + 2), vacant + 1.5);
         let layout = device.ftl().layout();
         let alpha = |held_back: f64| {
@@ -190,9 +191,9 @@ pub fn section() -> Section {
 
 #[test]
 fn the_greedy_curve_solves_the_flow_of_superblocks_between_counts_of_valid_units() {
-    // Under greedy collection a superblock of N units loses one valid unit after the other until it is a victim with v. In
-    // the steady state as many superblocks enter each count as leave it, at a rate of count / U for each write, so that
-    // U / (N - v) * (1/N + ... + 1/(v + 1)) superblocks are under way: all there are, alpha U / N.
+    // Under greedy collection a superblock of N units loses one valid unit after the other until it is a victim with v.
+    // In the steady state as many superblocks enter each count as leave it, at a rate of count / U for each write, so
+    // that U / (N - v) * (1/N + ... + 1/(v + 1)) superblocks are under way: all there are, alpha U / N.
     for (alpha, units) in [(1.07, 256), (1.15, 64), (1.28, 1_024)] {
         let amplification = greedy(alpha, units);
         let n = f64::from(units);

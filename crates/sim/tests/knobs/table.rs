@@ -150,7 +150,8 @@ pub const KNOBS: &[Knob] = knobs! {
         load("rw=randread,bs=4k,iodepth=1,size=128k,number_ios=1000,norandommap=1") => "sram": Rise(READ_MEAN);
     "buffer.read_size", &["buffer.read_policy=lru"],
         load("rw=randread,bs=4k,iodepth=1,size=1m,number_ios=2000,norandommap=1") => "1MiB": Rise(READ_HITS);
-    // A threshold of two pages puts nearly every block into the block region, by popularity instead of least recent use.
+    // A threshold of two pages puts nearly every block into the block region, by popularity instead of least recent
+    // use.
     "buffer.cbm_threshold", CBM, SKEWED_WRITES => "2": Change(WRITE_HITS), Change(DESTAGE_LENGTH);
     "buffer.cbm_sequential", &["buffer.write_policy=cbm", "buffer.write_size=1MiB", "buffer.cbm_threshold=64"],
         load("rw=randwrite,bs=64k,iodepth=1,size=16m,number_ios=4000,random_distribution=zipf:1.1,norandommap=1") => "64MiB":

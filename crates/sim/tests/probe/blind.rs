@@ -1,4 +1,5 @@
-//! The blind test: drives drawn from a seed, of which the probe is told nothing. What it says is held against the profile.
+//! The blind test: drives drawn from a seed, of which the probe is told nothing. What it says is held against the
+//! profile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -222,7 +223,8 @@ fn probe(drawn: &mut Drawn, seed: u64, stages: &[&str]) -> ProbeRecord {
     tidewater_probe::run(&mut target, &options, &mut Unwatched)
 }
 
-/// Probes so many drives, prints the confusion table, and holds it against what was promised: `least` per cent right of each question.
+/// Probes so many drives, prints the confusion table, and holds it against what was promised: `least` per cent right of
+/// each question.
 fn campaign(seeds: std::ops::Range<u64>, draw: fn(u64) -> Drawn, stages: &[&str], least: u64) {
     let drives = seeds.end - seeds.start;
     let mut table: BTreeMap<&str, [u64; 3]> = BTreeMap::new();

@@ -130,7 +130,8 @@ fn a_drive_with_more_spare_flash_collects_later() {
         found(&record, ask::COLLECTION, Answer::Found).bytes.unwrap()
     };
     let (little, much) = (begins("20%"), begins("60%"));
-    // Of 256 MiB, a fifth and three fifths, and what a die's whole superblocks leave over; what is overwritten twice costs nothing.
+    // Of 256 MiB, a fifth and three fifths, and what a die's whole superblocks leave over; what is overwritten twice
+    // costs nothing.
     assert!((40 << 20..90 << 20).contains(&little) && (120 << 20..230 << 20).contains(&much), "{little} and {much}");
 }
 

@@ -62,8 +62,8 @@ impl Fabrics {
     /// Reads an entry whose opcode is [`OPCODE`].
     ///
     /// # Errors
-    /// An unknown type, or another opcode, gives Invalid Command Opcode; another record format Connect Incompatible Format;
-    /// another property size Invalid Field in Command.
+    /// An unknown type, or another opcode, gives Invalid Command Opcode; another record format Connect Incompatible
+    /// Format; another property size Invalid Field in Command.
     pub fn parse(sqe: &Sqe) -> Result<Fabrics, Status> {
         if sqe.opcode() != OPCODE {
             return Err(Status::INVALID_OPCODE);
@@ -135,8 +135,8 @@ impl Fabrics {
     }
 }
 
-/// A response capsule (section 2.2): a completion queue entry whose first 8 bytes belong to the command, without phase tag and
-/// submission queue identifier.
+/// A response capsule (section 2.2): a completion queue entry whose first 8 bytes belong to the command, without phase
+/// tag and submission queue identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Response {
     /// Bytes 0 to 7: what the command has to say.

@@ -57,7 +57,8 @@ pub mod property {
     pub const ALL: &[(u32, u8)] = &[(CAP, 8), (VS, 4), (CC, 4), (CSTS, 4), (NSSR, 4)];
 }
 
-/// Status codes of Fabrics commands (figure 17): command specific, so other commands use these numbers for something else.
+/// Status codes of Fabrics commands (figure 17): command specific, so other commands use these numbers for something
+/// else.
 pub mod status {
     use super::Status;
 

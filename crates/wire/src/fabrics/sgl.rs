@@ -1,4 +1,5 @@
-//! Where a command's data is, over fabrics (section 2.3.1 and figure 11; SGLs: NVM Express Base Specification 1.4, section 4.4).
+//! Where a command's data is, over fabrics (section 2.3.1 and figure 11; SGLs: NVM Express Base Specification 1.4,
+//! section 4.4).
 
 use crate::nvme::{Sqe, Status};
 

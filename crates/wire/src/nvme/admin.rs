@@ -94,7 +94,8 @@ pub struct CreateCq {
     pub queue: u16,
     /// Entries, 2 to 65,536. Whether CAP.MQES allows them is for the controller to check.
     pub entries: u32,
-    /// PRP entry 1: where it is, physically contiguous. A multiple of the memory page size, which the controller checks.
+    /// PRP entry 1: where it is, physically contiguous. A multiple of the memory page size, which the controller
+    /// checks.
     pub address: u64,
     /// Interrupt vector (IV), if interrupts are enabled (IEN): any.
     pub vector: Option<u16>,
@@ -107,7 +108,8 @@ pub struct CreateSq {
     pub queue: u16,
     /// Entries, 2 to 65,536. Whether CAP.MQES allows them is for the controller to check.
     pub entries: u32,
-    /// PRP entry 1: where it is, physically contiguous. A multiple of the memory page size, which the controller checks.
+    /// PRP entry 1: where it is, physically contiguous. A multiple of the memory page size, which the controller
+    /// checks.
     pub address: u64,
     /// The completion queue that it uses, not 0; it may not exist.
     pub completion_queue: u16,
@@ -343,7 +345,8 @@ pub enum SelfTestAction {
     Abort,
 }
 
-/// An admin command whose own fields are valid. Whether what it names exists, and is allowed, is for the firmware to check.
+/// An admin command whose own fields are valid. Whether what it names exists, and is allowed, is for the firmware to
+/// check.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AdminCommand {
     /// Delete I/O Submission Queue.
@@ -433,12 +436,12 @@ pub enum Data {
 pub const PAGE: u32 = 4096;
 
 impl AdminCommand {
-    /// Reads an entry from a queue in memory, where data is described by PRPs: PSDT other than 0 gives Invalid Field in Command
-    /// (section 4.2: admin commands of a PCIe controller use PRPs), as a fused operation does.
+    /// Reads an entry from a queue in memory, where data is described by PRPs: PSDT other than 0 gives Invalid Field in
+    /// Command (section 4.2: admin commands of a PCIe controller use PRPs), as a fused operation does.
     ///
     /// # Errors
-    /// Invalid Command Opcode for opcodes that are not there; the status that the specification names for a wrong field, else
-    /// Invalid Field in Command. Reserved bits are ignored.
+    /// Invalid Command Opcode for opcodes that are not there; the status that the specification names for a wrong
+    /// field, else Invalid Field in Command. Reserved bits are ignored.
     pub fn parse(sqe: &Sqe) -> Result<AdminCommand, Status> {
         let command = AdminCommand::of_opcode(sqe);
         // An unknown opcode is told first: nothing is known about the fields of such a command.
@@ -448,8 +451,8 @@ impl AdminCommand {
         command
     }
 
-    /// Reads an entry from a capsule of NVMe over Fabrics, where data is always described by an SGL that the transport has
-    /// checked.
+    /// Reads an entry from a capsule of NVMe over Fabrics, where data is always described by an SGL that the transport
+    /// has checked.
     ///
     /// # Errors
     /// As for [`AdminCommand::parse`]; and Invalid Command Opcode for what needs queues in memory.

@@ -4,9 +4,9 @@ use super::admin::{AdminCommand, SanitizeAction, SecureErase, Select, SelfTestAc
 use super::{NSID_ALL, Sqe};
 
 impl AdminCommand {
-    /// The entry that parses to this command. Its data pointer is for the host to fill in, except where the command itself says an
-    /// address. Asserts what parsing gives: queues of 2 to 65,536 entries and not of number 0, lengths and offsets of log pages that are
-    /// multiples of 4, no attachment of all namespaces at once.
+    /// The entry that parses to this command. Its data pointer is for the host to fill in, except where the command
+    /// itself says an address. Asserts what parsing gives: queues of 2 to 65,536 entries and not of number 0, lengths
+    /// and offsets of log pages that are multiples of 4, no attachment of all namespaces at once.
     pub fn emit(&self, cid: u16) -> Sqe {
         let of = |opcode: u8| Sqe::default().with_dword(0, u32::from(opcode) | u32::from(cid) << 16);
         let queue = |opcode, number: u16, entries: u32, address: u64| {

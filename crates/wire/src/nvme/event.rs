@@ -112,8 +112,8 @@ pub mod doorbell_buffer {
         if at < 4096 { Some(at as u32) } else { None }
     }
 
-    /// Whether a doorbell that went from `old` to `new` has passed the event index, so that the host must ring it for real
-    /// (the rule of VIRTIO's event index, which the host follows).
+    /// Whether a doorbell that went from `old` to `new` has passed the event index, so that the host must ring it for
+    /// real (the rule of VIRTIO's event index, which the host follows).
     pub const fn must_ring(event_index: u16, new: u16, old: u16) -> bool {
         new.wrapping_sub(event_index).wrapping_sub(1) < new.wrapping_sub(old)
     }

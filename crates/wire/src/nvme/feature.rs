@@ -212,8 +212,8 @@ impl Timestamp {
     }
 }
 
-/// A value of a feature, as double word 11 (and 12 to 15) of Set Features tells it, and as double word 0 of a completion
-/// of Get Features does.
+/// A value of a feature, as double word 11 (and 12 to 15) of Set Features tells it, and as double word 0 of a
+/// completion of Get Features does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Feature {
     /// Weights and burst.
@@ -299,7 +299,8 @@ pub enum Feature {
     HostBehavior,
     /// Sanitize config.
     SanitizeConfig {
-        /// No-Deallocate Response Mode (NODRM): Sanitize with NDAS runs all the same, and deallocates; else it is refused.
+        /// No-Deallocate Response Mode (NODRM): Sanitize with NDAS runs all the same, and deallocates; else it is
+        /// refused.
         warn: bool,
     },
     /// Software progress marker.
@@ -336,8 +337,8 @@ impl Feature {
         })
     }
 
-    /// What a double word says of a feature: 11 of Set Features, or 0 of a completion. Of the host memory buffer only whether
-    /// it is enabled. `None` for features that are not there and values that are reserved.
+    /// What a double word says of a feature: 11 of Set Features, or 0 of a completion. Of the host memory buffer only
+    /// whether it is enabled. `None` for features that are not there and values that are reserved.
     pub fn from_dword(fid: u8, dword: u32) -> Option<Feature> {
         let bytes = dword.to_le_bytes();
         Some(match fid {

@@ -1,7 +1,7 @@
 //! What Identify returns (section 5.15.2), always 4,096 bytes. Bytes that no field names are zero.
 //!
-//! Fields that came with revision 2.0 say so; they lie where revision 1.4 has reserved bytes, and zero means that the feature is
-//! not there.
+//! Fields that came with revision 2.0 say so; they lie where revision 1.4 has reserved bytes, and zero means that the
+//! feature is not there.
 
 use super::text::{Nqn, Text};
 use crate::vendor::layout::layout;
@@ -288,8 +288,8 @@ layout! {
         31 rescap: u8,
         /// Format Progress Indicator (FPI): bit 7, it is supported; bits 6:0, percent that remain.
         32 fpi: u8,
-        /// Deallocate Logical Block Features (DLFEAT): bits 2:0 are 1 when deallocated blocks read as zeroes; bit 3, Write
-        /// Zeroes may deallocate.
+        /// Deallocate Logical Block Features (DLFEAT): bits 2:0 are 1 when deallocated blocks read as zeroes; bit 3,
+        /// Write Zeroes may deallocate.
         33 dlfeat: u8,
         /// Namespace Atomic Write Unit Normal (NAWUN), counts from 0.
         34 nawun: u16,
@@ -381,8 +381,8 @@ layout! {
 }
 
 layout! {
-    /// The NVM command set's part of Identify Controller (CNS 06h, CSI 00h; revision 2.0). Limits are powers of two in units of
-    /// CAP.MPSMIN; 0 is none told.
+    /// The NVM command set's part of Identify Controller (CNS 06h, CSI 00h; revision 2.0). Limits are powers of two in
+    /// units of CAP.MPSMIN; 0 is none told.
     pub struct NvmController [4096] {
         /// Verify Size Limit (VSL).
         0 vsl: u8,
@@ -400,8 +400,8 @@ layout! {
 }
 
 layout! {
-    /// The NVM command set's part of Identify Namespace (CNS 05h and 1Bh, CSI 00h; revision 2.0): protection information
-    /// beyond 16 bits, which is not there.
+    /// The NVM command set's part of Identify Namespace (CNS 05h and 1Bh, CSI 00h; revision 2.0): protection
+    /// information beyond 16 bits, which is not there.
     pub struct NvmNamespace [4096] {
         /// Logical Block Storage Tag Mask (LBSTM).
         0 lbstm: u64,
@@ -443,8 +443,8 @@ pub fn command_sets() -> [u8; IDENTIFY_BYTES] {
     page
 }
 
-/// A list of up to 1,024 namespace identifiers (CNS 02h, 07h, 10h; log page 04h): those above `after`, in ascending order, of
-/// `ids`, which ascend. Identifiers beyond 1,024 are left out.
+/// A list of up to 1,024 namespace identifiers (CNS 02h, 07h, 10h; log page 04h): those above `after`, in ascending
+/// order, of `ids`, which ascend. Identifiers beyond 1,024 are left out.
 pub fn namespace_list(ids: impl IntoIterator<Item = u32>, after: u32) -> [u8; IDENTIFY_BYTES] {
     let mut page = [0; IDENTIFY_BYTES];
     let ids = ids.into_iter().filter(|&id| id > after);
@@ -473,7 +473,8 @@ pub fn controller_list(ids: impl IntoIterator<Item = u16>, first: u16) -> [u8; I
     page
 }
 
-/// The identifiers of a controller list; `None` if it counts more than its bytes hold, or than 2,047, or does not ascend.
+/// The identifiers of a controller list; `None` if it counts more than its bytes hold, or than 2,047, or does not
+/// ascend.
 pub fn parse_controller_list(page: &[u8]) -> Option<Vec<u16>> {
     let mut numbers = page.as_chunks::<2>().0.iter().map(|number| u16::from_le_bytes(*number));
     let count = usize::from(numbers.next()?);

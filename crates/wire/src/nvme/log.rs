@@ -38,8 +38,8 @@ pub mod log_page {
 }
 
 impl GetLogPage {
-    /// The part of a page that the command asks for. Where it asks for more than there is behind the offset, it gets what is
-    /// there: the rest of the host's buffer stays as it was (section 5.14 leaves it undefined).
+    /// The part of a page that the command asks for. Where it asks for more than there is behind the offset, it gets
+    /// what is there: the rest of the host's buffer stays as it was (section 5.14 leaves it undefined).
     ///
     /// # Errors
     /// Invalid Field in Command, when the offset is past the end of the page (section 5.14).
@@ -284,7 +284,8 @@ layout! {
     pub struct SanitizeLog [512] {
         /// Sanitize Progress (SPROG): in 65,536ths; FFFFh when none runs.
         0 progress: u16,
-        /// Sanitize Status (SSTAT): [`sanitize_status`] in bits 2:0, overwrite passes done in 7:3, in bit 8 Global Data Erased.
+        /// Sanitize Status (SSTAT): [`sanitize_status`] in bits 2:0, overwrite passes done in 7:3, in bit 8 Global Data
+        /// Erased.
         2 status: u16,
         /// Command double word 10 of the Sanitize command.
         4 cdw10: u32,

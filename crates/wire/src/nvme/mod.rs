@@ -2,8 +2,8 @@
 //!
 //! Sections and figures are those of the NVM Express Base Specification, revision 1.4 (10 June 2019).
 //!
-//! [`Sqe`] is a raw view of 64 bytes; [`Command`] holds only what is valid; [`Command::parse`] leads from one to the other, and
-//! [`AdminCommand::parse`] does for the admin queue.
+//! [`Sqe`] is a raw view of 64 bytes; [`Command`] holds only what is valid; [`Command::parse`] leads from one to the
+//! other, and [`AdminCommand::parse`] does for the admin queue.
 
 mod admin;
 mod admin_emit;

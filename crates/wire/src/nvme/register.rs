@@ -1,6 +1,6 @@
-//! Controller registers: where they are in BAR0, and what their bits mean (section 3.1; CMBEBS, CMBSWTP and CRTO: NVM Express
-//! Base Specification 2.0, section 3.1.3). A register that the device makes up is a structure with `bits()`; one that the host
-//! writes is a view of any bits.
+//! Controller registers: where they are in BAR0, and what their bits mean (section 3.1; CMBEBS, CMBSWTP and CRTO: NVM
+//! Express Base Specification 2.0, section 3.1.3). A register that the device makes up is a structure with `bits()`;
+//! one that the host writes is a view of any bits.
 
 /// Offsets in BAR0, in bytes.
 pub mod offset {
@@ -56,7 +56,8 @@ pub mod offset {
     pub const PMREBS: u32 = 0xE0C;
     /// Persistent Memory Region Sustained Write Throughput (PMRSWTP), read only.
     pub const PMRSWTP: u32 = 0xE10;
-    /// Persistent Memory Region Memory Space Control, lower half (PMRMSCL). Revision 1.4 has both halves as one register, PMRMSC.
+    /// Persistent Memory Region Memory Space Control, lower half (PMRMSCL). Revision 1.4 has both halves as one
+    /// register, PMRMSC.
     pub const PMRMSCL: u32 = 0xE14;
     /// Persistent Memory Region Memory Space Control, upper half (PMRMSCU).
     pub const PMRMSCU: u32 = 0xE18;
@@ -270,8 +271,8 @@ impl Aqa {
 pub struct CmbLoc {
     /// Base Indicator Register (BIR): the BAR, 0, 2, 3, 4 or 5.
     pub bir: u8,
-    /// Data pointers and command independent data structures may lie in the CMB though queues do, and mixed (CQMMS, CQPDS,
-    /// CDPMLS, CDPCILS, CDMMMS, CQDA): bits 8:3 of the register, from bit 0.
+    /// Data pointers and command independent data structures may lie in the CMB though queues do, and mixed (CQMMS,
+    /// CQPDS, CDPMLS, CDPCILS, CDMMMS, CQDA): bits 8:3 of the register, from bit 0.
     pub rules: u8,
     /// Offset (OFST) from the start of the BAR, in units of `CmbSz::unit`; 20 bits.
     pub offset: u32,
@@ -499,8 +500,8 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// The doorbell at a byte of BAR0, with the stride of CAP.DSTRD. `None` below the doorbells, between them, and past those
-    /// of 65,536 queues.
+    /// The doorbell at a byte of BAR0, with the stride of CAP.DSTRD. `None` below the doorbells, between them, and past
+    /// those of 65,536 queues.
     pub const fn at(bar_offset: u32, stride: u8) -> Option<Doorbell> {
         let Some(byte) = bar_offset.checked_sub(offset::DOORBELLS) else { return None };
         let step = 4 << (stride as u32 & 0xF);

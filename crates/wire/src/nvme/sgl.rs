@@ -63,8 +63,8 @@ impl SglDescriptor {
     /// Reads a descriptor.
     ///
     /// # Errors
-    /// SGL Descriptor Type Invalid for types and subtypes that are not there; Invalid SGL Segment Descriptor for a segment
-    /// that is empty or no multiple of 16 bytes.
+    /// SGL Descriptor Type Invalid for types and subtypes that are not there; Invalid SGL Segment Descriptor for a
+    /// segment that is empty or no multiple of 16 bytes.
     pub fn parse(bytes: &[u8; SglDescriptor::SIZE]) -> Result<SglDescriptor, Status> {
         let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, k1, k2, k3, kind] = *bytes;
         let place = u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);

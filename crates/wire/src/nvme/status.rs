@@ -79,8 +79,8 @@ impl Status {
         self.0 & 0x7FF == other.0 & 0x7FF
     }
 
-    /// The name that the specification gives this type and code, if it is one of [`Status::NAMED`], or that we gave it, if it
-    /// is one of [`crate::vendor::status::NAMED`].
+    /// The name that the specification gives this type and code, if it is one of [`Status::NAMED`], or that we gave it,
+    /// if it is one of [`crate::vendor::status::NAMED`].
     pub fn name(self) -> Option<&'static str> {
         let standard = Status::NAMED.iter().copied();
         let vendor = crate::vendor::status::NAMED.iter().map(|&(status, name, _)| (status, name));

@@ -1,11 +1,11 @@
 //! NVMe/TCP: the protocol data units (PDUs) that carry capsules and data over a byte stream.
 //!
-//! Sections are those of the NVM Express over Fabrics specification, revision 1.1 (chapter 7.4 and figures 61 to 73), which the NVMe/TCP
-//! transport specification 1.0 took over.
+//! Sections are those of the NVM Express over Fabrics specification, revision 1.1 (chapter 7.4 and figures 61 to 73),
+//! which the NVMe/TCP transport specification 1.0 took over.
 //!
-//! A PDU is a header, its digest, padding, data, and the data's digest; all but the header are optional. [`CommonHeader::layout`]
-//! tells from the first 8 bytes and from what was agreed ([`Framing`]) where each of them is, or why the connection must end
-//! ([`Fatal`]). [`Pdu::parse`] reads the header. Data is left to whoever carries it.
+//! A PDU is a header, its digest, padding, data, and the data's digest; all but the header are optional.
+//! [`CommonHeader::layout`] tells from the first 8 bytes and from what was agreed ([`Framing`]) where each of them is,
+//! or why the connection must end ([`Fatal`]). [`Pdu::parse`] reads the header. Data is left to whoever carries it.
 
 mod header;
 mod pdu;

@@ -229,8 +229,8 @@ impl Pdu {
         }
     }
 
-    /// Writes header, header digest and padding for `data` bytes of data, which the caller puts behind them; and behind these
-    /// their digest, if data has digests.
+    /// Writes header, header digest and padding for `data` bytes of data, which the caller puts behind them; and behind
+    /// these their digest, if data has digests.
     ///
     /// `out` has [`Pdu::prefix_bytes`]; asserted.
     pub fn emit(&self, framing: &Framing, data: u32, out: &mut [u8]) {

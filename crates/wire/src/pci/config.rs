@@ -43,7 +43,8 @@ pub struct Options {
     pub bar2_bytes: u64,
     /// Bytes of BAR4 (prefetchable); 0: there is none. Rounded up to a power of two.
     pub bar4_bytes: u64,
-    /// MSI-X vectors, up to 2,048; 0: MSI-X is not offered (some virtual machine monitors can't unplug a device that has it).
+    /// MSI-X vectors, up to 2,048; 0: MSI-X is not offered (some virtual machine monitors can't unplug a device that
+    /// has it).
     pub vectors: u16,
     /// Offer MSI, with one message.
     pub msi: bool,
@@ -176,7 +177,8 @@ impl ConfigSpace {
 
     fn capabilities(&mut self, options: &Options) {
         let after_power = if options.msi { offset::MSI } else { offset::EXPRESS };
-        // Version 3; neither D1 nor D2, and no PME (PM 3.2.3). D3hot to D0 keeps the state of the function (No_Soft_Reset).
+        // Version 3; neither D1 nor D2, and no PME (PM 3.2.3). D3hot to D0 keeps the state of the function
+        // (No_Soft_Reset).
         self.capability(offset::POWER, 0x01, after_power);
         self.fixed16(offset::POWER + 2, 0x0003);
         self.set16(POWER_CONTROL, 1 << 3, 0b11);
@@ -208,8 +210,8 @@ impl ConfigSpace {
         self.fixed16(at + 2, 0x0002);
         // Payloads up to 256 bytes, role-based error reporting, function level reset.
         self.fixed32(at + 0x04, 1 | 1 << 15 | 1 << 28);
-        // Relaxed ordering, no snoop, read requests of 512 bytes: as after reset. Extended tags, phantom functions and auxiliary
-        // power are not there.
+        // Relaxed ordering, no snoop, read requests of 512 bytes: as after reset. Extended tags, phantom functions and
+        // auxiliary power are not there.
         self.set16(DEVICE_CONTROL, 1 << 4 | 1 << 11 | 2 << 12, 0x78FF | INITIATE_FLR);
         self.clearable[usize::from(at) + 0x0A] = 0x0F;
         let link = u32::from(options.link_speed) | u32::from(options.link_width) << 4;
@@ -347,8 +349,8 @@ impl ConfigSpace {
         self.vectors
     }
 
-    /// The byte of BAR0 at which the MSI-X table lies: 16 bytes for each vector, on pages of its own. Without vectors: the end of
-    /// registers and doorbells, as for [`ConfigSpace::msix_pba`].
+    /// The byte of BAR0 at which the MSI-X table lies: 16 bytes for each vector, on pages of its own. Without vectors:
+    /// the end of registers and doorbells, as for [`ConfigSpace::msix_pba`].
     pub fn msix_table(&self) -> u64 {
         u64::from(MSIX_TABLE)
     }

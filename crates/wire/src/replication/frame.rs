@@ -1,8 +1,8 @@
 //! Frames between the devices of a replication group.
 //!
-//! Every frame starts with a header of 16 bytes: version (high 4 bits of byte 0) and kind (low 4), function, sender, receiver,
-//! CRC-32C of the whole frame with this field as zero (4), epoch (8). After a [`Body::Data`] frame come the log bytes that it
-//! names and then their own CRC-32C: whoever carries the frame adds them.
+//! Every frame starts with a header of 16 bytes: version (high 4 bits of byte 0) and kind (low 4), function, sender,
+//! receiver, CRC-32C of the whole frame with this field as zero (4), epoch (8). After a [`Body::Data`] frame come the
+//! log bytes that it names and then their own CRC-32C: whoever carries the frame adds them.
 
 use super::{Epoch, Group, HISTORY_MAX, History, LANES_MAX, Start};
 use std::fmt;
@@ -50,7 +50,8 @@ pub enum Body {
     Propose {
         /// The operator says that whoever does not answer is dead.
         force: bool,
-        /// The version of the group that the sender knows. `target` has this version too unless the proposal changes the group.
+        /// The version of the group that the sender knows. `target` has this version too unless the proposal changes
+        /// the group.
         base: Epoch,
         /// The group that the sender would be primary of.
         target: Group,
@@ -268,9 +269,10 @@ impl Frame {
     }
 }
 
-/// Where peers map each other's memory (NTB), a report is one posted write of 8 bytes: the counter in bits 43:0, the lane in
-/// 47:44, synced in 48, and the low 15 bits of the epoch in 63:49. Its address says function, sender and receiver. The epoch's
-/// bits tell an epoch from the 127 before it of the same node: posted writes do not stay on their way that long.
+/// Where peers map each other's memory (NTB), a report is one posted write of 8 bytes: the counter in bits 43:0, the
+/// lane in 47:44, synced in 48, and the low 15 bits of the epoch in 63:49. Its address says function, sender and
+/// receiver. The epoch's bits tell an epoch from the 127 before it of the same node: posted writes do not stay on their
+/// way that long.
 impl Frame {
     /// The frame as a posted write, or `None` when it has more to say than fits.
     pub fn to_posted_write(&self) -> Option<u64> {

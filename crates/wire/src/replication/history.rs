@@ -37,8 +37,8 @@ impl History {
         self.starts().last().map_or([0; LANES_MAX], |start| start.offsets)
     }
 
-    /// Adds an epoch, and forgets the oldest when [`HISTORY_MAX`] are there. False, and nothing added, when the epoch or an
-    /// offset does not ascend.
+    /// Adds an epoch, and forgets the oldest when [`HISTORY_MAX`] are there. False, and nothing added, when the epoch
+    /// or an offset does not ascend.
     pub fn push(&mut self, start: Start) -> bool {
         let low = self.last_offsets();
         if start.epoch <= self.last() || start.offsets.iter().zip(low).any(|(&offset, low)| offset < low) {
@@ -70,8 +70,8 @@ impl History {
         self.len = len;
     }
 
-    /// The newest epoch that both have, as its place here and there. `None` when they share none, or when they disagree where
-    /// it began, which can only be if one of them is not from this group.
+    /// The newest epoch that both have, as its place here and there. `None` when they share none, or when they disagree
+    /// where it began, which can only be if one of them is not from this group.
     pub fn common(&self, other: &History) -> Option<(usize, usize)> {
         let (here, start) =
             self.starts().iter().enumerate().rev().find(|(_, start)| other.position(start.epoch).is_some())?;

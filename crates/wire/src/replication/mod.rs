@@ -1,7 +1,7 @@
 //! What devices of one replication group send each other, and the words of it that they keep over a power loss.
 //!
-//! [`Epoch`], [`Group`] and [`History`] are those words; [`Frame`] is what travels. Multi-byte fields are little-endian. The
-//! protocol is that of `docs/adr/0007-the-fast-side.md`.
+//! [`Epoch`], [`Group`] and [`History`] are those words; [`Frame`] is what travels. Multi-byte fields are
+//! little-endian. The protocol is that of `docs/adr/0007-the-fast-side.md`.
 
 mod frame;
 mod history;

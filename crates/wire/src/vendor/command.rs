@@ -191,7 +191,8 @@ pub enum IoCommand {
         /// Bytes, at least 1; NDT is rounded up to whole double words.
         bytes: u32,
     },
-    /// Read bytes of a stream that are persistent in the device, in the ring's memory or on flash: a [`super::ReadLogHeader`], then bytes.
+    /// Read bytes of a stream that are persistent in the device, in the ring's memory or on flash: a
+    /// [`super::ReadLogHeader`], then bytes.
     ReadLog {
         /// Lane, 0 to 15.
         lane: u8,
@@ -210,7 +211,8 @@ pub enum IoCommand {
         lane: u8,
         /// Stream offset.
         offset: u64,
-        /// Nanoseconds after which the command fails with Timed Out; [`NO_TIMEOUT`] waits for ever, or until the device's epoch is over.
+        /// Nanoseconds after which the command fails with Timed Out; [`NO_TIMEOUT`] waits for ever, or until the
+        /// device's epoch is over.
         timeout_ns: u64,
     },
     /// Set the floor of a lane, as a store into its lane page does.

@@ -1,8 +1,9 @@
-//! The copy of a mapped ring on a disk (ADR 26): what a client writes and syncs itself, so that nobody else is in the path of what it waits for.
+//! The copy of a mapped ring on a disk (ADR 26): what a client writes and syncs itself, so that nobody else is in the
+//! path of what it waits for.
 //!
-//! The file's first page is [`RingCopyHeader`]. Behind it, each lane has as many sectors as hold its ring and two more. A sector says which bytes of the
-//! stream it holds: it is written as a whole or not at all, and bytes are only added to the last one. So what can be read from any place of the stream
-//! on is what was there, without a gap.
+//! The file's first page is [`RingCopyHeader`]. Behind it, each lane has as many sectors as hold its ring and two more.
+//! A sector says which bytes of the stream it holds: it is written as a whole or not at all, and bytes are only added
+//! to the last one. So what can be read from any place of the stream on is what was there, without a gap.
 
 use tidewater_base::checksum::crc32c;
 
@@ -16,7 +17,8 @@ pub const COPY_SECTOR: usize = 512;
 pub const COPY_CHUNK: usize = COPY_SECTOR - CopySector::SIZE;
 
 layout! {
-    /// The head of the copy of a mapped ring. It says whose ring it is: a file of another drive, or of another shape, is refused.
+    /// The head of the copy of a mapped ring. It says whose ring it is: a file of another drive, or of another shape,
+    /// is refused.
     pub struct RingCopyHeader [512] {
         fixed 0 magic: u64 = u64::from_le_bytes(*b"TIDECOPY"), " `TIDECOPY` in ASCII.";
         fixed 8 version: u32 = 1, " Version of the file's layout.";
@@ -78,7 +80,8 @@ impl CopySector {
     }
 }
 
-/// Room for sectors that are written at once, at the head of a page: also a file that is written past the page cache takes them from there.
+/// Room for sectors that are written at once, at the head of a page: also a file that is written past the page cache
+/// takes them from there.
 #[derive(Debug)]
 pub struct CopyBuffer {
     bytes: Vec<u8>,
@@ -89,7 +92,8 @@ impl CopyBuffer {
     /// Address of the first sector, a multiple of this.
     pub const ALIGN: usize = 4096;
 
-    /// Room for so many. What has never held one takes no memory, where the system gives zeroed pages when they are touched.
+    /// Room for so many. What has never held one takes no memory, where the system gives zeroed pages when they are
+    /// touched.
     pub fn new(sectors: usize) -> CopyBuffer {
         let bytes = vec![0u8; CopyBuffer::ALIGN + sectors * COPY_SECTOR];
         let begin = bytes.as_ptr().addr();
@@ -140,9 +144,10 @@ impl CopyPlace {
         CopyPlace::BEFORE + (self.lane as u64 * self.sectors + sector) * COPY_SECTOR as u64
     }
 
-    /// Writes the bytes of the stream from one offset to another, and those before them in the same sector. `read` fills a buffer with those from an offset
-    /// on, and tells then from which offset on the ring certainly held them: bytes before are safe elsewhere, or never were, and are left out. `write` writes
-    /// whole sectors at a byte of the file.
+    /// Writes the bytes of the stream from one offset to another, and those before them in the same sector. `read`
+    /// fills a buffer with those from an offset on, and tells then from which offset on the ring certainly held them:
+    /// bytes before are safe elsewhere, or never were, and are left out. `write` writes whole sectors at a byte of the
+    /// file.
     ///
     /// # Errors
     /// What `write` says.
@@ -190,7 +195,8 @@ impl CopyPlace {
         Ok(())
     }
 
-    /// Reads the bytes of the stream from an offset on, as far as they are there, at most so many. `read` reads a sector at a byte of the file.
+    /// Reads the bytes of the stream from an offset on, as far as they are there, at most so many. `read` reads a
+    /// sector at a byte of the file.
     ///
     /// # Errors
     /// What `read` says.
@@ -261,8 +267,8 @@ mod tests {
     }
 
     proptest! {
-        /// A stream that is saved in steps, of which the disk keeps those that were synced and any of the sectors of the last: all that was synced is
-        /// read back, and nothing that was never there.
+        /// A stream that is saved in steps, of which the disk keeps those that were synced and any of the sectors of
+        /// the last: all that was synced is read back, and nothing that was never there.
         #[test]
         fn what_was_synced_is_read_back_whatever_became_of_the_rest(
             lane in 0u8..3,

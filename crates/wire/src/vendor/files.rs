@@ -1,7 +1,9 @@
-//! Changes of files as records of a lane: what `tidewater run` puts on a log, and what `tidewater recover` replays (ADR 19).
+//! Changes of files as records of a lane: what `tidewater run` puts on a log, and what `tidewater recover` replays (ADR
+//! 19).
 //!
-//! The payload of such a record is a [`FileChange`], and behind it what its kind says: the bytes of a write, a [`FileBind`] with a path, a
-//! [`FileSession`] with patterns. Who reads them takes them for what a stranger may have written: [`FileRecord::parse`] gives what is whole.
+//! The payload of such a record is a [`FileChange`], and behind it what its kind says: the bytes of a write, a
+//! [`FileBind`] with a path, a [`FileSession`] with patterns. Who reads them takes them for what a stranger may have
+//! written: [`FileRecord::parse`] gives what is whole.
 
 use super::layout::{LayoutError, codes, layout};
 
@@ -37,11 +39,13 @@ layout! {
         4 kind: FileChangeKind,
         /// The file, within a session; 0 for a session's and for `synced`.
         8 id: u32,
-        /// Of a write and of a delta: the number under which these bytes are from now on what a delta of this file goes by, 1 to 4. 0: under none.
+        /// Of a write and of a delta: the number under which these bytes are from now on what a delta of this file goes
+        /// by, 1 to 4. 0: under none.
         12 base: u8,
         /// Where in the file, in bytes; of `synced` the stream offset.
         16 offset: u64,
-        /// Bytes of the file: how many are zero, or its length. Of a write those that follow; of a delta those that its base has.
+        /// Bytes of the file: how many are zero, or its length. Of a write those that follow; of a delta those that its
+        /// base has.
         24 len: u64,
     }
     check |change| {
@@ -120,8 +124,9 @@ pub const FILE_HANDLE_BYTES_MAX: usize = 128;
 pub const FILE_PATH_BYTES_MAX: usize = 4096;
 
 layout! {
-    /// Which file an id stands for. Its path follows. Device numbers change over a reboot: a file is known by its file system and by its handle, which
-    /// has the inode's generation in it; where there are no handles, by inode and birth time.
+    /// Which file an id stands for. Its path follows. Device numbers change over a reboot: a file is known by its file
+    /// system and by its handle, which has the inode's generation in it; where there are no handles, by inode and birth
+    /// time.
     pub struct FileBind [192] {
         /// UUID of the file system, or what the system gives in its place.
         0 file_system: [u8; 16],

@@ -86,7 +86,8 @@ layout! {
 }
 
 layout! {
-    /// Log page C1h, Layout: where the parts of a function's BAR2 are: its fast side, the byte window, and the slice for queues.
+    /// Log page C1h, Layout: where the parts of a function's BAR2 are: its fast side, the byte window, and the slice
+    /// for queues.
     pub struct BarLayout [576] {
         fixed 0 version: u32 = 1, " Version of this layout.";
         /// Function.

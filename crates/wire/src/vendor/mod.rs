@@ -166,14 +166,15 @@ registry! {
         /// persistent.
         APPEND = 0x81, "Append", ToDevice,
             ["2, 3" => "epoch", "12, 7:0" => "lane", "13" => "bytes", "14, 15" => "stream offset"], Option::None;
-        /// Reads bytes of a stream that are persistent in this device, from the ring's memory or from flash, and waits for them if asked to. Replicas need
-        /// not have them yet.
+        /// Reads bytes of a stream that are persistent in this device, from the ring's memory or from flash, and waits
+        /// for them if asked to. Replicas need not have them yet.
         READ_LOG = 0x82, "Read Log", ToHost,
             ["2, 3" => "time-out in nanoseconds; 0 does not wait, all ones waits for ever", "12, 7:0" => "lane",
              "13" => "bytes of the stream", "14, 15" => "stream offset; all ones: where the log ends now"],
             Some(&ReadLogHeader::LAYOUT);
-        /// Waits until the credit reaches an offset. Double word 0 of the completion: how far it is past it. When the device stops being primary, or begins
-        /// another epoch, the wait ends with Deposed Epoch, Not Primary or Stale Epoch: the bytes may be gone, and others in their place.
+        /// Waits until the credit reaches an offset. Double word 0 of the completion: how far it is past it. When the
+        /// device stops being primary, or begins another epoch, the wait ends with Deposed Epoch, Not Primary or Stale
+        /// Epoch: the bytes may be gone, and others in their place.
         WAIT_CREDIT = 0x84, "Wait for Credit", None,
             ["2, 3" => "time-out in nanoseconds; all ones waits for ever", "12, 7:0" => "lane", "14, 15" => "stream offset"], Option::None;
         /// Sets the floor of a lane, as a store into its lane page does.
@@ -184,14 +185,15 @@ registry! {
         SEAL_REGION = 0x8C, "Seal Region", None,
             ["2, 3" => "epoch", "12, 7:0" => "lane", "13" => "bytes of the region, a multiple of 64",
              "14, 15" => "stream offset of the region, a multiple of 64"], Option::None;
-        /// Pins logical blocks into the byte window. Double word 0 of the completion: the entry's first byte in the window.
+        /// Pins logical blocks into the byte window. Double word 0 of the completion: the entry's first byte in the
+        /// window.
         BA_PIN = 0x90, "Pin", None,
             ["2, 3" => "first byte in the buffer, a multiple of the logical page; all ones: the device chooses", "12, 15:0" => "entry",
              "13" => "logical blocks", "14, 15" => "first logical block"], Option::None;
         /// Writes an entry to its logical blocks, and lets go of it. Completes when it is on flash.
         BA_FLUSH = 0x94, "Flush Entry", None, ["12, 15:0" => "entry"], Option::None;
-        /// Completes when all that was stored into an entry before is safe. With BARs the host needs none: it flushes its cache
-        /// lines, fences and loads.
+        /// Completes when all that was stored into an entry before is safe. With BARs the host needs none: it flushes
+        /// its cache lines, fences and loads.
         BA_SYNC = 0x98, "Sync Entry", None, ["12, 15:0" => "entry"], Option::None;
         /// Lets go of an entry, and of what was stored into it.
         BA_UNPIN = 0x9C, "Unpin", None, ["12, 15:0" => "entry"], Option::None;

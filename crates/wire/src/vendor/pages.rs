@@ -50,7 +50,8 @@ layout! {
         12 function: u16,
         /// Lanes in use, 1 to 16; 0 when the fast side is not set up.
         14 lanes: u16,
-        /// Odd while the device changes several fields that belong together; else even, and another one when anything on the page has changed.
+        /// Odd while the device changes several fields that belong together; else even, and another one when anything
+        /// on the page has changed.
         16 sequence: u64,
         /// The epoch that this device is in.
         24 epoch: Epoch,

@@ -46,8 +46,8 @@ impl RecordHeader {
         }
     }
 
-    /// What lies before the header's own checksum, as little-endian words: for a writer that computes that with the payload's. The checksum is of these and of
-    /// 8 zero bytes, which it then stands in the place of.
+    /// What lies before the header's own checksum, as little-endian words: for a writer that computes that with the
+    /// payload's. The checksum is of these and of 8 zero bytes, which it then stands in the place of.
     pub fn before_checksum(&self) -> [u64; 4] {
         let magic = u32::from_le_bytes(*b"TREC");
         let kind = self.kind as u32;

@@ -1,12 +1,13 @@
 //! The file of a mapped ring: what a client that publishes its own credit shares with the device (ADR 13).
 //!
-//! The file's first page is [`RingHeader`]. Behind it lie the bytes of BAR2, byte b of the BAR at [`RING_FILE_BAR2`] + b of the file:
-//! lane pages ([`RingLanePage`]) from 1000h on, the page that only the device writes ([`RingPage`]) at [`RING_PAGE_OFFSET`], and the
-//! lanes' rings where the layout page (C1h) says. What is not mapped there is a hole.
+//! The file's first page is [`RingHeader`]. Behind it lie the bytes of BAR2, byte b of the BAR at [`RING_FILE_BAR2`] +
+//! b of the file: lane pages ([`RingLanePage`]) from 1000h on, the page that only the device writes ([`RingPage`]) at
+//! [`RING_PAGE_OFFSET`], and the lanes' rings where the layout page (C1h) says. What is not mapped there is a hole.
 //!
-//! **Who writes what.** The device writes header and ring page, by system calls: a counter of 64 bits could be read half-written, so each
-//! stands beside its complement, and counts when the two agree. The client of a lane writes that lane's page and ring, each word with one
-//! 64-bit store; the device reads a word twice, and takes it when it was the same.
+//! **Who writes what.** The device writes header and ring page, by system calls: a counter of 64 bits could be read
+//! half-written, so each stands beside its complement, and counts when the two agree. The client of a lane writes that
+//! lane's page and ring, each word with one 64-bit store; the device reads a word twice, and takes it when it was the
+//! same.
 
 use super::layout::layout;
 use super::{Epoch, LANES_MAX};
@@ -25,7 +26,8 @@ pub(super) const RING_GENERATION_END: u64 = 1 << 62;
 pub const RING_RESERVE_BITS: u32 = 58;
 
 layout! {
-    /// The head of a mapped ring's file. It says whose ring it is: a file of another drive, or of another shape, is refused.
+    /// The head of a mapped ring's file. It says whose ring it is: a file of another drive, or of another shape, is
+    /// refused.
     pub struct RingHeader [512] {
         fixed 0 magic: u64 = u64::from_le_bytes(*b"TIDERING"), " `TIDERING` in ASCII.";
         fixed 8 version: u32 = 1, " Version of the file's layout.";
@@ -39,17 +41,18 @@ layout! {
         24 file_bytes: u64,
         /// Identifier of the drive: that of its image.
         32 drive: [u8; 16],
-        /// The boot of the machine in which the file was used last: unless its memory is persistent, what a client published and the device
-        /// had not taken is of no use in another one.
+        /// The boot of the machine in which the file was used last: unless its memory is persistent, what a client
+        /// published and the device had not taken is of no use in another one.
         48 boot: [u8; 16],
         /// The file lies in memory that survives a loss of power.
         64 persistent: bool,
-        /// The file has a copy on a disk (`RingCopyHeader`), which clients write and sync: a place in the ring is free again once the device's own store
-        /// of it is synced.
+        /// The file has a copy on a disk (`RingCopyHeader`), which clients write and sync: a place in the ring is free
+        /// again once the device's own store of it is synced.
         65 copied: bool,
         /// The epoch that the device was in.
         72 epoch: Epoch,
-        /// For each lane the generation: it grows when the lane's stream does not go on from what the client has published.
+        /// For each lane the generation: it grows when the lane's stream does not go on from what the client has
+        /// published.
         128 generation: [u64; LANES_MAX],
         crc 508;
     }
@@ -85,8 +88,8 @@ layout! {
         0 generation: u64,
         /// Its complement.
         8 generation_check: u64,
-        /// End of what the device has taken: these bytes are where the death of its process does not reach them, and their places in the ring
-        /// may be used again. So a client may reserve up to this and ring_bytes.
+        /// End of what the device has taken: these bytes are where the death of its process does not reach them, and
+        /// their places in the ring may be used again. So a client may reserve up to this and ring_bytes.
         16 taken: u64,
         /// Its complement.
         24 taken_check: u64,
@@ -131,12 +134,13 @@ layout! {
     pub struct RingPage [1088] {
         fixed 0 magic: u64 = u64::from_le_bytes(*b"TIDERPAG"), " `TIDERPAG` in ASCII.";
         fixed 8 version: u32 = 1, " Version of this layout.";
-        /// The device serves the ring, or was serving it when it died. 0: the function was set up anew, or the file was damaged: nothing is
-        /// taken any more.
+        /// The device serves the ring, or was serving it when it died. 0: the function was set up anew, or the file was
+        /// damaged: nothing is taken any more.
         12 open: bool,
         /// Bit i: the stream of lane i is broken.
         14 broken: u16,
-        /// Rings outlive the device's process in the drive itself (`memory.NAME.survives`); else what was taken is on flash.
+        /// Rings outlive the device's process in the drive itself (`memory.NAME.survives`); else what was taken is on
+        /// flash.
         16 survives: bool,
         /// The ring of logical pages is full: nothing more is taken until the log is trimmed.
         17 waits_for_trim: bool,
@@ -163,25 +167,28 @@ impl RingPage {
 }
 
 layout! {
-    /// The lane page of a mapped lane: only its client writes it. The first two words are those of every lane page. `tail` is the credit that
-    /// the client gives itself: what is below is in the ring, without a gap.
+    /// The lane page of a mapped lane: only its client writes it. The first two words are those of every lane page.
+    /// `tail` is the credit that the client gives itself: what is below is in the ring, without a gap.
     pub struct RingLanePage [4096] {
         /// As in every lane page; not used by mapped clients.
         0 floor: u64,
-        /// End of what is in the ring without a gap: the credit. It never falls, and never passes the device's `taken` and ring_bytes: a
-        /// stream that does is broken.
+        /// End of what is in the ring without a gap: the credit. It never falls, and never passes the device's `taken`
+        /// and ring_bytes: a stream that does is broken.
         8 tail: u64,
         /// The generation that tail and reserve are of. Another than the device's: nobody writes here.
         16 generation: u64,
-        /// End of what writers have reserved, below [`RING_RESERVE_BITS`]; above, who reserved last: 1 + its slot, 0: nobody.
+        /// End of what writers have reserved, below [`RING_RESERVE_BITS`]; above, who reserved last: 1 + its slot, 0:
+        /// nobody.
         64 reserve: u64,
         /// Slots that were ever claimed: those behind hold nothing.
         72 used: u64,
-        /// The device is asked to sync what is below: it looks here now and then, and at once when the doorbell or a message says so.
+        /// The device is asked to sync what is below: it looks here now and then, and at once when the doorbell or a
+        /// message says so.
         128 wanted: u64,
         /// Its client has no use for what is below, be it in the ring still: the device need not take it.
         136 unneeded: u64,
-        /// Bytes before the tail that the device may leave in the ring while nobody waits for them: they may soon be of no use.
+        /// Bytes before the tail that the device may leave in the ring while nobody waits for them: they may soon be of
+        /// no use.
         144 left: u64,
         /// The PID namespace (its inode) that the owners of slots are of.
         192 namespace: u64,
@@ -193,7 +200,8 @@ layout! {
         264 saved: u64,
         /// How many wait for whoever writes the copy; some of them may have died.
         272 waiting: u64,
-        /// Not 0: the copy is used no more in this generation: it could not be written, or is another one than the device has.
+        /// Not 0: the copy is used no more in this generation: it could not be written, or is another one than the
+        /// device has.
         280 unsaved: u64,
         /// For each writer what it is writing. Each begins a line of 64 bytes.
         1024 slot: [RingSlot; RING_SLOTS],

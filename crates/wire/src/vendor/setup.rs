@@ -51,8 +51,8 @@ layout! {
         4 mode: Mode,
         /// The other nodes of the group. A chain goes from the primary to the others in the order of their numbers.
         8 peers: NodeList,
-        /// Epoch of a new group's first primary, made by its node, or zero: any that is above what it knows. A device that knows one which is not below
-        /// refuses.
+        /// Epoch of a new group's first primary, made by its node, or zero: any that is above what it knows. A device
+        /// that knows one which is not below refuses.
         24 epoch: Epoch,
         /// Period at which a secondary reports its counters, in nanoseconds, at least 1 (the paper varies 400 to
         /// 1,600).
@@ -86,7 +86,8 @@ layout! {
     pub struct Promote [64] {
         fixed 0 version: u16 = 1, " Version of this layout.";
         /// Promote with fewer replicas than the mode needs, or a new group without a majority of the old one: the
-        /// operator says that the others are dead. Bytes that only those held are lost; when one comes back it reports what it had to cut.
+        /// operator says that the others are dead. Bytes that only those held are lost; when one comes back it reports
+        /// what it had to cut.
         2 force: bool,
         /// Replace the group by `mode` and `group`.
         3 new_group: bool,
@@ -94,8 +95,9 @@ layout! {
         4 mode: Mode,
         /// The other nodes of the new group.
         8 group: NodeList,
-        /// The epoch to be accepted, above all that the device knows; its low 8 bits are this device's node. A promotion that has to begin anew, because
-        /// a peer died in its midst, asks for a higher one: the control page tells.
+        /// The epoch to be accepted, above all that the device knows; its low 8 bits are this device's node. A
+        /// promotion that has to begin anew, because a peer died in its midst, asks for a higher one: the control page
+        /// tells.
         24 epoch: Epoch,
     }
     check |it| {

@@ -50,8 +50,8 @@ codes! {
         Streaming = 2 "streaming",
         /// The shadow counter has not moved for the stall time-out, though bytes were shipped.
         Stalled = 3 "stalled",
-        /// The peer can't follow: the log that it lacks is gone, or its own shares nothing with it. Make it stand-alone and
-        /// set it up as a secondary again.
+        /// The peer can't follow: the log that it lacks is gone, or its own shares nothing with it. Make it stand-alone
+        /// and set it up as a secondary again.
         Stale = 4 "stale",
     }
 }

@@ -9,12 +9,12 @@ pub const WINDOW_ENTRIES_MAX: usize = 32;
 /// As the offset of Pin: the device chooses the place.
 pub const ANYWHERE: u64 = u64::MAX;
 
-/// A command of the byte window whose own fields are valid. Entries are named by the host; whether one exists, and whether
-/// ranges fit, is for the firmware to check.
+/// A command of the byte window whose own fields are valid. Entries are named by the host; whether one exists, and
+/// whether ranges fit, is for the firmware to check.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WindowCommand {
-    /// Pin a range of logical blocks (the paper's `BA_PIN`). Double word 0 of the completion: the entry's first byte in the
-    /// window.
+    /// Pin a range of logical blocks (the paper's `BA_PIN`). Double word 0 of the completion: the entry's first byte in
+    /// the window.
     Pin {
         /// The entry's name.
         entry: u16,
@@ -168,7 +168,8 @@ layout! {
 }
 
 layout! {
-    /// Log page C3h, Window: where the byte window is, and how it is doing. All zero but for the version: there is none.
+    /// Log page C3h, Window: where the byte window is, and how it is doing. All zero but for the version: there is
+    /// none.
     pub struct WindowStatus [128] {
         fixed 0 version: u32 = 1, " Version of this layout.";
         /// Entries of the mapping table.
@@ -191,7 +192,8 @@ layout! {
         40 stores_dropped: u64,
         /// Loads outside of every entry; they got ones.
         48 loads_outside: u64,
-        /// Emergency dumps that were found cut short at power-on: what was stored since the entries were pinned is lost.
+        /// Emergency dumps that were found cut short at power-on: what was stored since the entries were pinned is
+        /// lost.
         56 dumps_lost: u64,
         /// Energy that an emergency dump of a full buffer takes, in nanojoules.
         64 energy_needed_nj: u64,
@@ -201,8 +203,8 @@ layout! {
 }
 
 layout! {
-    /// Where a log in the byte window goes on from (ADR 23): in the first block of its range, and of the logical page behind, written in turns
-    /// so that one of them is whole. The valid one with the higher sequence counts.
+    /// Where a log in the byte window goes on from (ADR 23): in the first block of its range, and of the logical page
+    /// behind, written in turns so that one of them is whole. The valid one with the higher sequence counts.
     pub struct WindowLogHead [64] {
         fixed 0 magic: u32 = u32::from_le_bytes(*b"TWLG"), " `TWLG` in ASCII.";
         fixed 4 version: u32 = 1, " Version of this layout.";
@@ -239,8 +241,8 @@ layout! {
 }
 
 layout! {
-    /// The first page of an emergency dump: its mapping table. It is written when all other pages of the dump are on flash;
-    /// these have the dump's generation as the `version` of their stamps.
+    /// The first page of an emergency dump: its mapping table. It is written when all other pages of the dump are on
+    /// flash; these have the dump's generation as the `version` of their stamps.
     pub struct DumpTable [1152] {
         fixed 0 magic: u64 = u64::from_le_bytes(*b"TIDEDUMP"), " `TIDEDUMP` in ASCII.";
         fixed 8 version: u32 = 1, " Version of this layout.";

@@ -144,7 +144,8 @@ impl<'a> SetIrqs<'a> {
     /// Bytes without data.
     pub const SIZE: usize = 20;
 
-    /// From a payload. `None`: too short for the structure or its data, an unknown kind, or not one data flag and one action.
+    /// From a payload. `None`: too short for the structure or its data, an unknown kind, or not one data flag and one
+    /// action.
     pub fn parse(payload: &'a [u8]) -> Option<SetIrqs<'a>> {
         let argsz = u32_at(payload, 0)?;
         let flags = u32_at(payload, 4)?;

@@ -1,8 +1,8 @@
 //! vfio-user: a PCI function over a UNIX socket.
 //!
-//! Sections are those of the protocol's specification ("vfio-user Protocol Specification", version 0.9, kept by QEMU and by
-//! libvfio-user); structures that it takes from Linux are those of `linux/vfio.h`. All numbers are little-endian: the protocol
-//! takes the host's order, and this project's hosts are little-endian.
+//! Sections are those of the protocol's specification ("vfio-user Protocol Specification", version 0.9, kept by QEMU
+//! and by libvfio-user); structures that it takes from Linux are those of `linux/vfio.h`. All numbers are
+//! little-endian: the protocol takes the host's order, and this project's hosts are little-endian.
 //!
 //! A payload that is longer than its structure is accepted, because some clients pad their messages.
 
@@ -353,7 +353,8 @@ impl DmaAccess {
     /// Bytes.
     pub const SIZE: usize = 16;
 
-    /// From a payload, and the data behind it; `None`: too short for either the structure or, `with_data`, for its count.
+    /// From a payload, and the data behind it; `None`: too short for either the structure or, `with_data`, for its
+    /// count.
     pub fn parse(payload: &[u8], with_data: bool) -> Option<(DmaAccess, &[u8])> {
         let access = DmaAccess { address: u64_at(payload, 0)?, count: u64_at(payload, 8)? };
         let data = payload.get(DmaAccess::SIZE..)?;

@@ -107,8 +107,8 @@ pub fn areas_to_bytes(areas: &[Area]) -> Vec<u8> {
     bytes
 }
 
-/// The parts of a region that can be mapped, from the payload of the reply about it. `None`: its capabilities are malformed.
-/// `Some(None)`: it lists none, so that all of a region that can be mapped can.
+/// The parts of a region that can be mapped, from the payload of the reply about it. `None`: its capabilities are
+/// malformed. `Some(None)`: it lists none, so that all of a region that can be mapped can.
 pub fn parse_areas(payload: &[u8]) -> Option<Option<Vec<Area>>> {
     let info = RegionInfo::parse(payload)?;
     if info.flags & region_info_flag::CAPS == 0 {
@@ -176,8 +176,8 @@ impl RegionIoFds {
     }
 }
 
-/// A part of a region where a descriptor that counts events stands for a write ("VFIO_USER_DEVICE_GET_REGION_IO_FDS", type 0): whoever adds to it
-/// need not send a message. What would have been written is not told.
+/// A part of a region where a descriptor that counts events stands for a write ("VFIO_USER_DEVICE_GET_REGION_IO_FDS",
+/// type 0): whoever adds to it need not send a message. What would have been written is not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoEventFd {
     /// First byte of the part.
@@ -192,7 +192,8 @@ impl IoEventFd {
     /// Bytes: offset, size, descriptor, type, flags, padding, the value to match.
     pub const SIZE: usize = 40;
 
-    /// Those behind the head of a reply; `None`: it is too short. Parts of other types (ioregionfd) and with flags (only some values count) are left out.
+    /// Those behind the head of a reply; `None`: it is too short. Parts of other types (ioregionfd) and with flags
+    /// (only some values count) are left out.
     pub fn parse_all(payload: &[u8]) -> Option<Vec<IoEventFd>> {
         let head = RegionIoFds::parse(payload)?;
         let len = (head.count as usize).checked_mul(IoEventFd::SIZE)?;
@@ -232,7 +233,8 @@ impl RegionAccess {
     /// Bytes.
     pub const SIZE: usize = 16;
 
-    /// From a payload, and the data behind it; `None`: too short for either the structure or, `with_data`, for its count.
+    /// From a payload, and the data behind it; `None`: too short for either the structure or, `with_data`, for its
+    /// count.
     pub fn parse(payload: &[u8], with_data: bool) -> Option<(RegionAccess, &[u8])> {
         let access =
             RegionAccess { offset: u64_at(payload, 0)?, region: u32_at(payload, 8)?, count: u32_at(payload, 12)? };

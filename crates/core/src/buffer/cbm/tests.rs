@@ -140,8 +140,8 @@ fn the_page_region_gives_victims_only_when_the_block_region_is_empty() {
     assert!(victims(&mut cbm, 1).is_empty() && cbm.is_empty());
 }
 
-/// The slides' example: W(0), R(2), W(1), R(3). Alone, pages 0 and 1 leave, and 2 and 3 have to be copied when their block is
-/// merged; together with what the read cache has, the whole block is written in order.
+/// The slides' example: W(0), R(2), W(1), R(3). Alone, pages 0 and 1 leave, and 2 and 3 have to be copied when their
+/// block is merged; together with what the read cache has, the whole block is written in order.
 #[test]
 fn merge_on_flush_completes_a_block_from_the_read_cache() {
     for merge in [true, false] {

@@ -70,11 +70,12 @@ enum Phase {
     Try,
 }
 
-/// Hill climbing over powers of two, from 2 to a whole block. The score of a threshold is how many pages the host wrote for
-/// what its victims cost: each its own pages, and as many as a block has for the merge that it causes sooner or later.
+/// Hill climbing over powers of two, from 2 to a whole block. The score of a threshold is how many pages the host wrote
+/// for what its victims cost: each its own pages, and as many as a block has for the merge that it causes sooner or
+/// later.
 ///
-/// Every few periods a neighbour is tried, above and below in turn. If it is better it becomes the best, and the next in
-/// that direction is tried at once.
+/// Every few periods a neighbour is tried, above and below in turn. If it is better it becomes the best, and the next
+/// in that direction is tried at once.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     threshold: u32,
@@ -162,8 +163,8 @@ mod tests {
         assert_eq!([3, 64, 100].map(|fixed| Threshold::new(fixed, 64, 600).now()), [3, 64, 64]);
     }
 
-    /// Lets a threshold work for some periods where every page written makes `victims` (of a thousand), by threshold. Returns the
-    /// share of pages written at each threshold.
+    /// Lets a threshold work for some periods where every page written makes `victims` (of a thousand), by threshold.
+    /// Returns the share of pages written at each threshold.
     fn work(threshold: &mut Threshold, victims: impl Fn(u32) -> u32) -> Vec<(u32, f64)> {
         let mut used = std::collections::BTreeMap::new();
         let mut debt = 0;

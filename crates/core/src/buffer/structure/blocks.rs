@@ -27,9 +27,9 @@ struct Block {
     mark: u16,
 }
 
-/// Pages by number and by block. A page is found in O(1), its block in O(log n); blocks have small numbers of their own, over
-/// which other structures are arrays. Some pages may be *aside*: known with their block, but not counted among those that
-/// leave with it (the read cache's, for `cbm`; those of the page list, for `bpac`).
+/// Pages by number and by block. A page is found in O(1), its block in O(log n); blocks have small numbers of their
+/// own, over which other structures are arrays. Some pages may be *aside*: known with their block, but not counted
+/// among those that leave with it (the read cache's, for `cbm`; those of the page list, for `bpac`).
 #[derive(Clone, Debug)]
 pub(in crate::buffer) struct Blocks {
     /// Pages of a block.
@@ -154,8 +154,8 @@ impl Blocks {
         self.blocks[number as usize].mark = mark;
     }
 
-    /// Counts in the mark how many pages of the block were written one after another from its first, whatever was written
-    /// to other blocks in between. True: this page was the last of all.
+    /// Counts in the mark how many pages of the block were written one after another from its first, whatever was
+    /// written to other blocks in between. True: this page was the last of all.
     #[inline]
     pub fn count_sequence(&mut self, lpn: u32, number: u32) -> bool {
         let (offset, block) = ((lpn % self.size) as u16, &mut self.blocks[number as usize]);
@@ -208,8 +208,8 @@ impl Blocks {
         (number, empty)
     }
 
-    /// Takes out every page of a block that is not aside, in the order of pages; `merged`: the others go along as pages of the
-    /// read cache, and stay here too.
+    /// Takes out every page of a block that is not aside, in the order of pages; `merged`: the others go along as pages
+    /// of the read cache, and stay here too.
     pub fn evict(&mut self, number: u32, merged: bool, victim: &mut Victim) {
         self.len -= usize::from(self.blocks[number as usize].count);
         self.blocks[number as usize].count = 0;

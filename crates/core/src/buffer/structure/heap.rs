@@ -2,8 +2,8 @@
 
 use super::NONE;
 
-/// Numbers in the order of keys that are kept elsewhere: the least comes first. Every operation is O(log n), with the keys
-/// given by a function, so that they need no second place.
+/// Numbers in the order of keys that are kept elsewhere: the least comes first. Every operation is O(log n), with the
+/// keys given by a function, so that they need no second place.
 #[derive(Clone, Debug)]
 pub(in crate::buffer) struct Heap {
     order: Vec<u32>,

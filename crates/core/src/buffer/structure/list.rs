@@ -8,8 +8,8 @@ struct Links {
     older: u32,
 }
 
-/// Numbers in an order of time: the newest is put in last. O(1) for each operation. A number is in the list once at most;
-/// who uses the list knows which are in.
+/// Numbers in an order of time: the newest is put in last. O(1) for each operation. A number is in the list once at
+/// most; who uses the list knows which are in.
 #[derive(Clone, Debug)]
 pub(in crate::buffer) struct List {
     links: Vec<Links>,

@@ -1,5 +1,5 @@
-//! What policies are made of: tables, lists and heaps in arrays. None allocates for a page once the buffer has been full;
-//! the tree of blocks does when blocks come and go.
+//! What policies are made of: tables, lists and heaps in arrays. None allocates for a page once the buffer has been
+//! full; the tree of blocks does when blocks come and go.
 
 mod blocks;
 mod heap;

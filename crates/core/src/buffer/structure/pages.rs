@@ -9,8 +9,8 @@ struct Node {
     next: u32,
 }
 
-/// Pages and their numbers, which stay the same as long as a page is held and are small: other structures are arrays over
-/// them. O(1).
+/// Pages and their numbers, which stay the same as long as a page is held and are small: other structures are arrays
+/// over them. O(1).
 #[derive(Clone, Debug)]
 pub(in crate::buffer) struct Pages {
     /// The first node of each chain: as many chains as pages fit, so that a chain has one on average.

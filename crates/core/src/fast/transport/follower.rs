@@ -190,8 +190,8 @@ impl Transport {
         true
     }
 
-    /// For each lane the end of what this log shares with the log of `history`; `None` when they share no epoch that both still
-    /// know.
+    /// For each lane the end of what this log shares with the log of `history`; `None` when they share no epoch that
+    /// both still know.
     pub(super) fn shared(
         &self,
         history: &tidewater_wire::replication::History,
@@ -211,8 +211,8 @@ impl Transport {
         Some(ends)
     }
 
-    /// Takes over a history: cuts each lane to `keeps`, or starts it over when there is nothing to keep or when it would not reach
-    /// up to `oldest`, and counts the bytes that are cut.
+    /// Takes over a history: cuts each lane to `keeps`, or starts it over when there is nothing to keep or when it
+    /// would not reach up to `oldest`, and counts the bytes that are cut.
     pub(super) fn adopt(
         &mut self,
         history: &tidewater_wire::replication::History,

@@ -1,5 +1,5 @@
-//! What goes into a transport and comes out of it: the log it looks at, events, commands, frames, and what outlives a power
-//! cut.
+//! What goes into a transport and comes out of it: the log it looks at, events, commands, frames, and what outlives a
+//! power cut.
 
 use super::Role;
 #[cfg(doc)]
@@ -46,8 +46,8 @@ pub struct Transmit {
 
 /// The log of a function, as the transport sees it. Lanes are numbered from 0; offsets are stream offsets.
 pub trait LocalLog {
-    /// End of the lane's stable bytes: contiguous, persistent, and below the floor that the host set. A power cut and the
-    /// host change nothing below it.
+    /// End of the lane's stable bytes: contiguous, persistent, and below the floor that the host set. A power cut and
+    /// the host change nothing below it.
     fn persisted(&self, lane: usize) -> u64;
     /// The oldest offset of the lane that can still be read, from ring or flash. The end of a lane that holds nothing.
     fn oldest(&self, lane: usize) -> u64;
@@ -57,8 +57,9 @@ pub trait LocalLog {
     fn page_at(&self, lane: usize, offset: u64) -> Option<PageRef>;
     /// Bytes past the persisted counter that a lane's intake queue takes.
     fn window(&self) -> u32;
-    /// Takes these bytes of the data frame at hand, as a store would be taken: what is below the persisted counter is skipped, and
-    /// false says that the rest did not fit in the window. Called only within [`Transport::handle`] for that frame.
+    /// Takes these bytes of the data frame at hand, as a store would be taken: what is below the persisted counter is
+    /// skipped, and false says that the rest did not fit in the window. Called only within [`Transport::handle`] for
+    /// that frame.
     fn accept(&mut self, lane: usize, offset: u64, len: u32) -> bool;
     /// Forgets all at and past `to`, on flash too, also what is in the queue or on its way there. `to` is at most the
     /// persisted counter, which it becomes.
@@ -74,14 +75,14 @@ pub struct Config {
     pub function: u8,
     /// Lanes, `1..=16`.
     pub lanes: u8,
-    /// A replica reports its counters at multiples of this time, when one has changed. Default 0.4 us, the shortest of the
-    /// paper's figure 13.
+    /// A replica reports its counters at multiples of this time, when one has changed. Default 0.4 us, the shortest of
+    /// the paper's figure 13.
     pub report_period: Duration,
     /// Without a change it reports after this time, and a primary without data speaks too. Default 100 us: 1/250 of the
     /// reports of a busy lane.
     pub keep_alive: Duration,
-    /// First time-out after which bytes, proposals, attachments and pulls are sent again; it doubles each time. Default 50 us:
-    /// ten times the paper's shadow latency.
+    /// First time-out after which bytes, proposals, attachments and pulls are sent again; it doubles each time. Default
+    /// 50 us: ten times the paper's shadow latency.
     pub retry: Duration,
     /// Longest such time-out. Default 5 ms.
     pub retry_max: Duration,
@@ -89,8 +90,8 @@ pub struct Config {
     pub data_timeout: Duration,
     /// No report for this time means that counter updates do not come back. Default 1 ms: ten keep-alives.
     pub counter_timeout: Duration,
-    /// A forced promotion waits this long for whoever lives; a promotion whose sources give nothing for it starts anew. Default 20 ms:
-    /// four of the longest retries.
+    /// A forced promotion waits this long for whoever lives; a promotion whose sources give nothing for it starts anew.
+    /// Default 20 ms: four of the longest retries.
     pub promotion_timeout: Duration,
     /// Log bytes in a frame, at most; not 0. Default 4 KiB.
     pub payload_max: u32,
@@ -191,8 +192,8 @@ pub enum Event {
 /// What an operator asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Puts a stand-alone device into a group. As primary it starts a promotion and keeps its log; as secondary it waits, and gives
-    /// its log up for the primary's.
+    /// Puts a stand-alone device into a group. As primary it starts a promotion and keeps its log; as secondary it
+    /// waits, and gives its log up for the primary's.
     Setup {
         /// Its number.
         node: u8,
@@ -209,9 +210,11 @@ pub enum Command {
     Promote {
         /// The group that it is to be primary of, when that changes; its version does not matter.
         target: Option<Group>,
-        /// The epoch that it asks for, made by itself; [`Epoch::ZERO`]: any. It asks for a higher one when it knows one that is not below this.
+        /// The epoch that it asks for, made by itself; [`Epoch::ZERO`]: any. It asks for a higher one when it knows one
+        /// that is not below this.
         epoch: Epoch,
-        /// The operator says that whoever does not answer is dead: whoever answers is enough. Bytes that only others held are lost.
+        /// The operator says that whoever does not answer is dead: whoever answers is enough. Bytes that only others
+        /// held are lost.
         force: bool,
     },
     /// Makes a primary, or a candidate, a secondary that waits for the next primary.

@@ -114,7 +114,8 @@ impl Transport {
         log: &impl LocalLog,
     ) {
         let own = &self.persistent;
-        // A replica of a star has nothing that its primary does not have; a member of a chain may be ahead of the one before.
+        // A replica of a star has nothing that its primary does not have; a member of a chain may be ahead of the one
+        // before.
         let ahead = own.group.mode() != Mode::Chain || own.role == Role::Primary;
         let current = epoch == own.promised && epoch == own.history.last();
         if !current || (ahead && counters[0] > log.persisted(lane)) {

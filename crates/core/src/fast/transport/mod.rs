@@ -1,47 +1,52 @@
-//! The transport of one function: it ships the log to the peers of its replication group, and says how far credit may go.
+//! The transport of one function: it ships the log to the peers of its replication group, and says how far credit may
+//! go.
 //!
-//! A [`Transport`] is a state machine without I/O, clock or log bytes. It is told of events ([`Transport::handle`]) and commands
-//! ([`Transport::command`]), gives frames to send ([`Transport::poll`]), and looks at the function's log through [`LocalLog`]. A
-//! data frame names log bytes, and whoever carries it copies them. The driver polls until nothing comes, and calls back no
-//! later than [`Transport::deadline`]. What has to outlive a power cut is [`Transport::persistent`]: it is part of the control
-//! block, and what changes there is on the safe side before the next frame leaves.
+//! A [`Transport`] is a state machine without I/O, clock or log bytes. It is told of events ([`Transport::handle`]) and
+//! commands ([`Transport::command`]), gives frames to send ([`Transport::poll`]), and looks at the function's log
+//! through [`LocalLog`]. A data frame names log bytes, and whoever carries it copies them. The driver polls until
+//! nothing comes, and calls back no later than [`Transport::deadline`]. What has to outlive a power cut is
+//! [`Transport::persistent`]: it is part of the control block, and what changes there is on the safe side before the
+//! next frame leaves.
 //!
 //! # The protocol, as far as ADR 7 leaves it open
 //!
-//! **Promise and sync.** A node keeps two epochs. `promised` is the highest it has accepted: frames of lower ones get a refusal
-//! that carries it. `synced` is the newest epoch in which it held, in every lane, all that the epoch began with. A replica that
-//! still catches up has taken over the epoch's history, which says truly what its bytes are, but it is not synced: its counter
-//! stands behind no credit, and in a promotion it speaks only for its log as it was in its own synced epoch. Without this
-//! distinction a short log of a high epoch could win over a long one that holds acknowledged bytes.
+//! **Promise and sync.** A node keeps two epochs. `promised` is the highest it has accepted: frames of lower ones get a
+//! refusal that carries it. `synced` is the newest epoch in which it held, in every lane, all that the epoch began
+//! with. A replica that still catches up has taken over the epoch's history, which says truly what its bytes are, but
+//! it is not synced: its counter stands behind no credit, and in a promotion it speaks only for its log as it was in
+//! its own synced epoch. Without this distinction a short log of a high epoch could win over a long one that holds
+//! acknowledged bytes.
 //!
-//! **Promotion** has three steps. The candidate proposes a new epoch; those that accept tell `synced` and the version of the
-//! group that they were synced in, history and ends. Enough have accepted when they intersect every set that can acknowledge, and
-//! when one of them was synced in the group as it is now (or all have accepted). The candidate then takes over the log
-//! that was synced in the newest group, of those in the highest epoch, for each lane from whoever has most of it: it cuts
-//! what is its own alone, and pulls what it lacks. Then it appends the epoch to the history, is primary, and attaches its
-//! replicas. A source that dies meanwhile makes it propose anew, in a higher epoch.
+//! **Promotion** has three steps. The candidate proposes a new epoch; those that accept tell `synced` and the version
+//! of the group that they were synced in, history and ends. Enough have accepted when they intersect every set that can
+//! acknowledge, and when one of them was synced in the group as it is now (or all have accepted). The candidate then
+//! takes over the log that was synced in the newest group, of those in the highest epoch, for each lane from whoever
+//! has most of it: it cuts what is its own alone, and pulls what it lacks. Then it appends the epoch to the history, is
+//! primary, and attaches its replicas. A source that dies meanwhile makes it propose anew, in a higher epoch.
 //!
-//! **Attach** carries the whole history (16 epochs at most; the oldest go first). A replica cuts its log where the newest
-//! common epoch ends, here or there, and forgets what its queue holds out of order. One that shares no epoch and was
-//! synced once is *stale*: nothing cuts its log by itself, because it may be one of few that hold acknowledged bytes. The
-//! operator rebuilds it. So is one that lacks bytes that are nowhere anymore. A device that comes new into a group starts over.
+//! **Attach** carries the whole history (16 epochs at most; the oldest go first). A replica cuts its log where the
+//! newest common epoch ends, here or there, and forgets what its queue holds out of order. One that shares no epoch and
+//! was synced once is *stale*: nothing cuts its log by itself, because it may be one of few that hold acknowledged
+//! bytes. The operator rebuilds it. So is one that lacks bytes that are nowhere anymore. A device that comes new into a
+//! group starts over.
 //!
-//! **Change of the group** is a promotion with a target: it needs what the old group's mode asks for, a majority of the old
-//! group, and what the new group's mode asks for. Who accepts one notes it as pending, and the version of the group that it came
-//! from as its floor. Until it is finished it refuses promotions of older groups and other changes: else a primary of
-//! the old group could cut what the new one acknowledged. Any member may finish it by proposing the same target. `force`
-//! overrides a pending change.
+//! **Change of the group** is a promotion with a target: it needs what the old group's mode asks for, a majority of the
+//! old group, and what the new group's mode asks for. Who accepts one notes it as pending, and the version of the group
+//! that it came from as its floor. Until it is finished it refuses promotions of older groups and other changes: else a
+//! primary of the old group could cut what the new one acknowledged. Any member may finish it by proposing the same
+//! target. `force` overrides a pending change.
 //!
 //! **Chain.** The primary, then the other members in the order of the group. Counters travel back along the chain: each
-//! member reports what it and all after it have, so that each knows its two neighbours only and the head has one shadow counter, as in the
-//! paper's section 4.2. The price is up to a report period for each link.
+//! member reports what it and all after it have, so that each knows its two neighbours only and the head has one shadow
+//! counter, as in the paper's section 4.2. The price is up to a report period for each link.
 //!
-//! **Credit.** A secondary acknowledges nothing to its host: its limit stays where it was when it was last primary, so that
-//! a client of a deposed primary never takes bytes of its successor for its own. After a power loss it starts at 0, and a
-//! primary's shadow counters are void until they come in again in its epoch; only a lazy primary (or a quorum of 1) goes on at
-//! once, as it would have behind a partition.
+//! **Credit.** A secondary acknowledges nothing to its host: its limit stays where it was when it was last primary, so
+//! that a client of a deposed primary never takes bytes of its successor for its own. After a power loss it starts at
+//! 0, and a primary's shadow counters are void until they come in again in its epoch; only a lazy primary (or a quorum
+//! of 1) goes on at once, as it would have behind a partition.
 //!
-//! **Only stable bytes travel**: below the host's floor and persistent, so that what a peer has can't change here any more.
+//! **Only stable bytes travel**: below the host's floor and persistent, so that what a peer has can't change here any
+//! more.
 
 mod follower;
 mod interface;
@@ -104,9 +109,9 @@ impl Transport {
         Transport::resume(config, Persistent::new(), Instant::ZERO)
     }
 
-    /// The transport of a device that was powered off. A secondary goes on where it was. A primary is primary in its epoch, but
-    /// its shadow counters are void: it acknowledges what its peers report anew, and learns from their refusal that it is
-    /// deposed.
+    /// The transport of a device that was powered off. A secondary goes on where it was. A primary is primary in its
+    /// epoch, but its shadow counters are void: it acknowledges what its peers report anew, and learns from their
+    /// refusal that it is deposed.
     pub fn resume(config: Config, persistent: Persistent, now: Instant) -> Transport {
         assert!((1..=LANES_MAX).contains(&usize::from(config.lanes)), "a function has 1 to {LANES_MAX} lanes");
         assert!(config.payload_max > 0, "a frame carries at least one byte");
@@ -207,8 +212,8 @@ impl Transport {
         (self.wake < Instant::NEVER).then_some(self.wake)
     }
 
-    /// How far credit may go in a lane, as far as peers are concerned. It goes back only for bytes that are cut, and when a
-    /// stand-alone device is put into a group.
+    /// How far credit may go in a lane, as far as peers are concerned. It goes back only for bytes that are cut, and
+    /// when a stand-alone device is put into a group.
     pub fn replicated(&self, lane: usize) -> u64 {
         self.limit[lane]
     }
@@ -232,8 +237,8 @@ impl Transport {
         &self.persistent
     }
 
-    /// The shadow counters: for each peer that this device sends to, its node and its counters as last reported. In a chain
-    /// these are the counters of the rest of the chain.
+    /// The shadow counters: for each peer that this device sends to, its node and its counters as last reported. In a
+    /// chain these are the counters of the rest of the chain.
     pub fn shadows(&self) -> impl Iterator<Item = (u8, &[u64])> {
         let lanes = self.lanes();
         self.peers.iter().filter_map(move |peer| Some((peer.node, &peer.flow.as_ref()?.covered[..lanes])))
@@ -282,7 +287,8 @@ impl Transport {
             && own.promised.node() != own.node
     }
 
-    /// The place of a peer in the table; it is made when there is none. Peers outside of the group make room for others.
+    /// The place of a peer in the table; it is made when there is none. Peers outside of the group make room for
+    /// others.
     fn peer(&mut self, node: u8) -> Option<usize> {
         if let Some(place) = self.peers.iter().position(|peer| peer.node == node) {
             return Some(place);
@@ -354,7 +360,8 @@ impl Transport {
             Mode::Lazy => u64::MAX,
             Mode::Eager | Mode::Chain => counters.min().unwrap_or(u64::MAX),
             Mode::Quorum(k) => {
-                // The primary's own counter is never below a shadow: the k-th largest of all is the (k - 1)-th largest shadow.
+                // The primary's own counter is never below a shadow: the k-th largest of all is the (k - 1)-th largest
+                // shadow.
                 let mut sorted = [0; MEMBERS_MAX];
                 let mut len = 0;
                 for counter in counters.take(MEMBERS_MAX) {
@@ -389,12 +396,13 @@ impl Transport {
         self.flags |= if primary { flag::DEPOSED } else { 0 } | if candidate { flag::REFUSED } else { 0 };
     }
 
-    /// Leaves the group. What is written from here on is an epoch of its own, so that it is cut should the device come back.
+    /// Leaves the group. What is written from here on is an epoch of its own, so that it is cut should the device come
+    /// back.
     fn leave(&mut self, log: &mut impl LocalLog) -> Result<(), CommandError> {
         let epoch = self.persistent.promised.next(self.persistent.node).ok_or(CommandError::EpochsUsedUp)?;
         self.step_down(log);
-        // Beyond what it is synced with, the log may end before its newest epoch starts. One that does not is whole: it was never
-        // anybody else's, be it that the device was to follow somebody who did not come.
+        // Beyond what it is synced with, the log may end before its newest epoch starts. One that does not is whole: it
+        // was never anybody else's, be it that the device was to follow somebody who did not come.
         let starts = self.persistent.history.last_offsets();
         if (0..self.lanes()).any(|lane| log.persisted(lane) < starts[lane]) {
             let (history, ends) = self.synced_log(log);

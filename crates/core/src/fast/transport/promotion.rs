@@ -1,4 +1,5 @@
-//! Promotion: a candidate proposes an epoch, collects acceptors, takes over the best log among theirs, and becomes primary.
+//! Promotion: a candidate proposes an epoch, collects acceptors, takes over the best log among theirs, and becomes
+//! primary.
 
 use super::mirror::back_off;
 use super::{CommandError, Flaw, LocalLog, Role, Transport, flag};
@@ -46,8 +47,8 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acceptor {
     node: u8,
-    /// What its log is worth: the version of the group that it was last synced in, and the epoch. A primary of a group that was
-    /// replaced without its knowing may make epochs above those of the new group.
+    /// What its log is worth: the version of the group that it was last synced in, and the epoch. A primary of a group
+    /// that was replaced without its knowing may make epochs above those of the new group.
     rank: (Epoch, Epoch),
     oldest: [u64; LANES_MAX],
     ends: [u64; LANES_MAX],
@@ -113,7 +114,8 @@ impl Transport {
         Ok(())
     }
 
-    /// The log that this node speaks for in a promotion: history up to the synced epoch, and for each lane the end of its bytes.
+    /// The log that this node speaks for in a promotion: history up to the synced epoch, and for each lane the end of
+    /// its bytes.
     pub(super) fn synced_log(&self, log: &impl LocalLog) -> (History, [u64; LANES_MAX]) {
         let own = &self.persistent;
         let mut ends = [0; LANES_MAX];
@@ -233,8 +235,8 @@ impl Transport {
         let count = |group: &Group| acceptors.iter().filter(|acceptor| group.contains(acceptor.node)).count();
         let changes = candidate.target.version() != group.version();
         let all = |group: &Group| count(group) == group.members().len();
-        // What was acknowledged before the group came to be is with those that were synced in it; a set that intersects all that
-        // the group's own mode lets acknowledge need not hold it.
+        // What was acknowledged before the group came to be is with those that were synced in it; a set that intersects
+        // all that the group's own mode lets acknowledge need not hold it.
         let heir = |acceptor: &Acceptor| {
             let (version, synced) = acceptor.rank;
             let version = if by_epoch { synced } else { version };

@@ -1,9 +1,10 @@
 //! FASTer's isolation area: RW log blocks in which cold pages wait for their merges.
 //!
-//! What would have to be merged because it is in a victim of the log, and is cold, is copied here instead: the victim is free at
-//! once. A page that is overwritten here after all is spared its merge, and of a logical block all cold pages are merged at once. As
-//! the last block of the area fills up, its oldest is emptied by full merges, as many pages of it as are left to fill: so merges are
-//! spread over the time that a block takes to fill, and no victim waits for one unless the area is full.
+//! What would have to be merged because it is in a victim of the log, and is cold, is copied here instead: the victim
+//! is free at once. A page that is overwritten here after all is spared its merge, and of a logical block all cold
+//! pages are merged at once. As the last block of the area fills up, its oldest is emptied by full merges, as many
+//! pages of it as are left to fill: so merges are spread over the time that a block takes to fill, and no victim waits
+//! for one unless the area is full.
 
 use super::{Ftl, RowRole};
 use crate::events::EventQueue;
@@ -60,8 +61,8 @@ impl<M: Medium> Ftl<M> {
         row != NONE || open != NONE || may_open()
     }
 
-    /// Whether cold pages should wait for merges: there is no room before those have given some back, or more are due than can
-    /// be under way. Else a victim would one day wait for all merges of a block at once.
+    /// Whether cold pages should wait for merges: there is no room before those have given some back, or more are due
+    /// than can be under way. Else a victim would one day wait for all merges of a block at once.
     pub(super) fn isolation_lags(&self) -> bool {
         let hybrid = self.hybrid.as_ref().expect("only called under hybrid mapping");
         let merges = hybrid.merges.len() as u32;
@@ -89,7 +90,8 @@ impl<M: Medium> Ftl<M> {
         row
     }
 
-    /// Merges the next logical block of the area's oldest superblock, if that is due. False: it is not, or there is no room.
+    /// Merges the next logical block of the area's oldest superblock, if that is due. False: it is not, or there is no
+    /// room.
     pub(super) fn merge_isolated(&mut self, now: Instant, events: &mut EventQueue, slot: usize) -> bool {
         while let Some((oldest, _)) =
             self.isolation_due(self.hybrid.as_ref().expect("only called under hybrid mapping"))
@@ -121,7 +123,8 @@ impl<M: Medium> Ftl<M> {
         false
     }
 
-    /// The area's oldest superblock, if it holds nothing any more, or more than the area still takes; and how much more.
+    /// The area's oldest superblock, if it holds nothing any more, or more than the area still takes; and how much
+    /// more.
     fn isolation_due(&self, hybrid: &super::Hybrid) -> Option<(u32, u32)> {
         let area = &hybrid.isolation;
         let &oldest = area.blocks.front()?;

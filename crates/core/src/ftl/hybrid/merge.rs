@@ -1,7 +1,7 @@
 //! Merges: from log blocks to data blocks, as flash operations on whichever dies hold the units.
 //!
-//! Up to `[ftl] merges_max` logical blocks are merged at once, each row by row: what a row of the data block consists of is
-//! read, wherever it is, then the row is programmed. The map moves when the last row is programmed, all at once.
+//! Up to `[ftl] merges_max` logical blocks are merged at once, each row by row: what a row of the data block consists
+//! of is read, wherever it is, then the row is programmed. The map moves when the last row is programmed, all at once.
 
 use super::{Ftl, Hybrid, Role, RowRole};
 use crate::events::EventQueue;
@@ -31,7 +31,8 @@ pub(super) struct Merge {
     kind: MergeKind,
     /// What becomes the data block.
     to: u32,
-    /// Rows of it from `first` to `end` are copied; those before `read`, `submitted` and `programmed` have got that far.
+    /// Rows of it from `first` to `end` are copied; those before `read`, `submitted` and `programmed` have got that
+    /// far.
     first: u32,
     end: u32,
     read: u32,
@@ -360,9 +361,9 @@ impl<M: Medium> Ftl<M> {
         self.checkpoint_step(now, events);
     }
 
-    /// Tells where the units of a merge's row come from, now that it is programmed: what was in the controller's memory when it was
-    /// read may be on flash by now. What was overwritten since is left out: the place that it was read from may be erased, and a copy
-    /// without bytes must not be found in place of what overwrote it.
+    /// Tells where the units of a merge's row come from, now that it is programmed: what was in the controller's memory
+    /// when it was read may be on flash by now. What was overwritten since is left out: the place that it was read from
+    /// may be erased, and a copy without bytes must not be found in place of what overwrote it.
     #[cold]
     pub(in crate::ftl) fn find_origins(&mut self, row: u32) {
         let r = &self.rows[row as usize];

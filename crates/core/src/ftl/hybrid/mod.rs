@@ -1,20 +1,22 @@
 //! Hybrid mapping: data blocks mapped as wholes, log blocks mapped by page (FAST, and FASTer on top of it).
 //!
-//! FAST: Lee, Park, Chung, Lee, Park and Song, "A log buffer-based flash translation layer using fully-associative sector
-//! translation", ACM TECS 6(3), 2007. FASTer: Lim, Lee and Moon, "FASTer FTL for enterprise-class flash memory SSDs",
-//! SNAPI 2010.
+//! FAST: Lee, Park, Chung, Lee, Park and Song, "A log buffer-based flash translation layer using fully-associative
+//! sector translation", ACM TECS 6(3), 2007. FASTer: Lim, Lee and Moon, "FASTer FTL for enterprise-class flash memory
+//! SSDs", SNAPI 2010.
 //!
-//! A *logical block* is as many logical pages as a superblock has units, and lies in one superblock, its data block, each
-//! unit at its place. What the host writes goes to log blocks: a run that starts at a logical block's first page to the one
-//! sequential (SW) log block, everything else to the random (RW) log blocks. Merges make data blocks of log blocks:
+//! A *logical block* is as many logical pages as a superblock has units, and lies in one superblock, its data block,
+//! each unit at its place. What the host writes goes to log blocks: a run that starts at a logical block's first page
+//! to the one sequential (SW) log block, everything else to the random (RW) log blocks. Merges make data blocks of log
+//! blocks:
 //! - *switch*: a full SW log block becomes the data block as it is;
 //! - *partial*: the rest of the logical block is copied behind what the SW log block has;
-//! - *full*: all units of a logical block are gathered into a free superblock. RW log blocks are reclaimed in the order in
-//!   which they were opened, by a full merge of every logical block that has a unit in them. FASTer first moves what is still
-//!   valid to the log's end, and what has been there before to its isolation area.
+//! - *full*: all units of a logical block are gathered into a free superblock. RW log blocks are reclaimed in the order
+//!   in which they were opened, by a full merge of every logical block that has a unit in them. FASTer first moves what
+//!   is still valid to the log's end, and what has been there before to its isolation area.
 //!
-//! What is below is that of the page-mapped layer: rows, stamps, hazards, bad blocks, the log of deallocations, recovery,
-//! and an index from logical pages to units. What differs is where a unit goes, and how space comes back. ADR 9 says why.
+//! What is below is that of the page-mapped layer: rows, stamps, hazards, bad blocks, the log of deallocations,
+//! recovery, and an index from logical pages to units. What differs is where a unit goes, and how space comes back. ADR
+//! 9 says why.
 //!
 //! What the shared layer calls is marked cold, which keeps the page-mapped path as short as it was.
 //!
@@ -149,9 +151,9 @@ fn least_log(points: u32) -> u32 {
     LOG_BLOCKS_MIN.max(2 * points)
 }
 
-/// Superblocks besides data blocks, RW log blocks and the map's that a hybrid mapping must have so as never to run out: the
-/// SW log block, as many that wait for their merge as there are merges, one to merge into for each, the reserve, and one more
-/// so that the reserve is not all there is.
+/// Superblocks besides data blocks, RW log blocks and the map's that a hybrid mapping must have so as never to run out:
+/// the SW log block, as many that wait for their merge as there are merges, one to merge into for each, the reserve,
+/// and one more so that the reserve is not all there is.
 pub(super) fn superblocks_beside(ftl: &FtlProfile) -> u32 {
     1 + 2 * ftl.merges_max + RESERVE + 1
 }

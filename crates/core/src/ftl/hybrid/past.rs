@@ -25,8 +25,8 @@ impl<M: Medium> Ftl<M> {
         if past == Precondition::Steady { self.construct_log(seed, tag) } else { Ok(()) }
     }
 
-    /// The log after it was turned over twice by random writes, evenly over all pages, with a full merge of every logical
-    /// block in each victim; up to where the next row makes another block the victim.
+    /// The log after it was turned over twice by random writes, evenly over all pages, with a full merge of every
+    /// logical block in each victim; up to where the next row makes another block the victim.
     fn construct_log(&mut self, seed: u64, tag: u64) -> Result<(), String> {
         let hybrid = self.hybrid.as_ref().expect("only called under hybrid mapping");
         let blocks = self.log_limit(hybrid).saturating_sub(hybrid.points.len() as u32);
@@ -71,8 +71,8 @@ impl<M: Medium> Ftl<M> {
         Ok(())
     }
 
-    /// Programs the pages of a logical block below `end` that were never written, at once, as its data block. `None`: it has
-    /// one, or there is no superblock to spare.
+    /// Programs the pages of a logical block below `end` that were never written, at once, as its data block. `None`:
+    /// it has one, or there is no superblock to spare.
     pub(in crate::ftl) fn place_block(&mut self, block: u32, end: u32, tag: u64) -> Option<u32> {
         let hybrid = self.hybrid();
         let has_data = hybrid.data[block as usize] != NONE || hybrid.is_merging(block);

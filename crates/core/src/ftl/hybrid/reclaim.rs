@@ -1,9 +1,10 @@
 //! Reclaiming RW log blocks, oldest first, and static wear levelling.
 //!
-//! FAST merges every logical block that has a unit in the victim. FASTer gives units that are in a victim for the first time
-//! a second chance: they go to the log's end, where overwriting may spare their merge; those that were there already are
-//! cold, and go to the isolation area (`isolation`). Of a victim at most half gets a second chance, so that every victim gives
-//! space back: the paper leaves open what happens when nearly all of the log is valid. The rest counts as cold.
+//! FAST merges every logical block that has a unit in the victim. FASTer gives units that are in a victim for the first
+//! time a second chance: they go to the log's end, where overwriting may spare their merge; those that were there
+//! already are cold, and go to the isolation area (`isolation`). Of a victim at most half gets a second chance, so that
+//! every victim gives space back: the paper leaves open what happens when nearly all of the log is valid. The rest
+//! counts as cold.
 
 use super::{Ftl, Hybrid};
 use crate::events::EventQueue;
@@ -39,8 +40,8 @@ pub(super) struct Reclaim {
     chances: u32,
     /// Rows before this one have been looked at for units to move.
     next_move: u32,
-    /// One bit for each physical unit: it was put there for its second chance, or goes to the isolation area. `None`: nothing
-    /// gets a second chance.
+    /// One bit for each physical unit: it was put there for its second chance, or goes to the isolation area. `None`:
+    /// nothing gets a second chance.
     had_chance: Option<ValidBits>,
     victims: u64,
     /// A victim has ended since static wear levelling looked.
@@ -82,7 +83,8 @@ impl Reclaim {
 }
 
 impl<M: Medium> Ftl<M> {
-    /// Takes reclaiming as far as it gets without a merge: chooses a victim, moves what of it stays in the log, ends it.
+    /// Takes reclaiming as far as it gets without a merge: chooses a victim, moves what of it stays in the log, ends
+    /// it.
     pub(super) fn go_on_reclaiming(&mut self, now: Instant, events: &mut EventQueue) {
         loop {
             let Reclaim { victim, reads, .. } = self.hybrid().reclaim;
@@ -98,8 +100,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Merges the next logical block that wear levelling, the isolation area or the victim has. False: there is nothing to do
-    /// now, or no room.
+    /// Merges the next logical block that wear levelling, the isolation area or the victim has. False: there is nothing
+    /// to do now, or no room.
     pub(super) fn reclaim_next(&mut self, now: Instant, events: &mut EventQueue, slot: usize) -> bool {
         if std::mem::take(&mut self.hybrid().reclaim.looks_for_wear)
             && let Some(block) = self.coldest_block()
@@ -158,8 +160,8 @@ impl<M: Medium> Ftl<M> {
         self.erase_drained(now, events);
     }
 
-    /// The next logical block that has a unit in a superblock of the log and is not being merged, with the unit's row; from a
-    /// row on.
+    /// The next logical block that has a unit in a superblock of the log and is not being merged, with the unit's row;
+    /// from a row on.
     pub(super) fn next_block_of(&self, superblock: u32, from: u32) -> Option<(u32, u32)> {
         let per_page = self.layout.units_per_page;
         let hybrid = self.hybrid.as_ref().expect("only called under hybrid mapping");

@@ -197,8 +197,8 @@ fn healthy(mapping: Mapping, past: Precondition) -> Drive {
     Drive::new(&tiny(mapping), FaultPlan::default(), past)
 }
 
-/// Random operations, equal to the model throughout; when `cuts`, the power fails after every one, and at some events in
-/// between, and now and then the drive that came back is the one that goes on.
+/// Random operations, equal to the model throughout; when `cuts`, the power fails after every one, and at some events
+/// in between, and now and then the drive that came back is the one that goes on.
 fn campaign(mut drive: Drive, operations: u32, seed: u64, cuts: bool) -> Drive {
     let mut rng = Rng::new(seed, b"hybrid");
     for i in 0..operations {
@@ -260,8 +260,8 @@ fn four_pages() -> Drive {
 }
 
 /// The worked example of CBM's slides (W0 R2 W1 R3): what write buffer and read cache flush apart is pages 0 and 1, and
-/// costs two page copies in a partial merge; merged with the pages that were read, it is 0 to 3, and a switch merge copies
-/// nothing.
+/// costs two page copies in a partial merge; merged with the pages that were read, it is 0 to 3, and a switch merge
+/// copies nothing.
 #[test]
 fn merge_on_flush_makes_a_switch_merge_of_a_partial_one() {
     for (flushed, merges, copies) in [(2, (0, 1, 0), 2), (4, (1, 0, 0), 0)] {
@@ -283,7 +283,8 @@ fn a_run_that_breaks_off_is_merged_and_goes_on_in_the_log() {
     let mut drive = four_pages();
     [0, 1, 3].into_iter().for_each(|lpn| drive.write(lpn));
     drive.rest();
-    // Page 3 did not continue the run: the sequential block is merged with pages 2 and 3, and the write went to the log.
+    // Page 3 did not continue the run: the sequential block is merged with pages 2 and 3, and the write went to the
+    // log.
     assert_eq!((drive.merges(), drive.ftl.statistics.collected), ((0, 1, 0), 2));
     // Pages of other blocks do not disturb a run.
     [4, 9, 5, 10, 6, 11, 7, 8].into_iter().for_each(|lpn| drive.write(lpn));
@@ -355,7 +356,8 @@ fn power_losses_are_survived_in_every_shape() {
     }
 }
 
-/// The power fails at every event of a workload that merges all the time, and at every event of every recovery from that.
+/// The power fails at every event of a workload that merges all the time, and at every event of every recovery from
+/// that.
 #[test]
 fn a_merge_that_is_cut_at_any_event_loses_nothing() {
     for mapping in [Mapping::Fast, Mapping::Faster] {
@@ -394,8 +396,8 @@ fn losses_in_quick_succession_leave_room_to_merge() {
     assert!(!drive.ftl.is_read_only());
 }
 
-/// No merge gets to its end between two losses: if what they copied counted, every loss would leave another superblock with
-/// a part of a logical block.
+/// No merge gets to its end between two losses: if what they copied counted, every loss would leave another superblock
+/// with a part of a logical block.
 #[test]
 fn merges_that_are_cut_again_and_again_leave_nothing_behind() {
     let mut drive = healthy(Mapping::Fast, Precondition::Filled(1.0));

@@ -1,11 +1,13 @@
-//! Places of the mapping cache in memory that the host lends ([ADR 21]): the drive's own places come first, then one for each
-//! unit that is lent now.
+//! Places of the mapping cache in memory that the host lends ([ADR 21]): the drive's own places come first, then one
+//! for each unit that is lent now.
 //!
-//! What is there is never the only copy. Changed entries of such a page stay in the journal of changes, in the drive's own memory,
-//! until the page is programmed. To be programmed a page comes *home* first: it is read from the host and checked, and read
-//! from flash when that fails. So host memory can go at any moment, and a page that is gone is one that is not in the cache.
+//! What is there is never the only copy. Changed entries of such a page stay in the journal of changes, in the drive's
+//! own memory, until the page is programmed. To be programmed a page comes *home* first: it is read from the host and
+//! checked, and read from flash when that fails. So host memory can go at any moment, and a page that is gone is one
+//! that is not in the cache.
 //!
-//! This file does not reach for the host: it says what it wants ([`MapCache::lent_work`]), and the device tells it what came of that.
+//! This file does not reach for the host: it says what it wants ([`MapCache::lent_work`]), and the device tells it what
+//! came of that.
 //!
 //! [ADR 21]: ../../../../../docs/adr/0021-map-in-host-memory.md
 

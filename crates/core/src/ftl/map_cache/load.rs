@@ -25,7 +25,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Looks for the mapping page of a logical page, for a command that needs its entry. The whole map is at hand: a hit.
+    /// Looks for the mapping page of a logical page, for a command that needs its entry. The whole map is at hand: a
+    /// hit.
     pub fn look_up(&mut self, now: Instant, events: &mut EventQueue, lpn: u32, owner: u32) -> LookUp {
         let Some(cache) = &mut self.map_cache else { return LookUp::Hit };
         let page = cache.page_of(lpn);
@@ -76,7 +77,8 @@ impl<M: Medium> Ftl<M> {
         self.map_cache.as_mut().map_or((0, 0), |cache| std::mem::take(&mut cache.traffic))
     }
 
-    /// Where a mapping page is on flash: superblock, row and unit. `None`: it was never programmed, or not yet, and is at hand.
+    /// Where a mapping page is on flash: superblock, row and unit. `None`: it was never programmed, or not yet, and is
+    /// at hand.
     pub(super) fn mapping_place(&self, page: u32) -> Option<(u32, u32, u32)> {
         let Entry::At(ppn) = self.map.get(self.map_cache.as_ref()?.lpn_of(page)) else { return None };
         let (superblock, row) = (self.layout.superblock_of(ppn), self.layout.row_of(ppn));
@@ -206,8 +208,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// Programs a row of mapping pages that have changed: for their places, or the oldest changes. False: none has changed,
-    /// or none can be programmed now.
+    /// Programs a row of mapping pages that have changed: for their places, or the oldest changes. False: none has
+    /// changed, or none can be programmed now.
     pub(in crate::ftl) fn write_changed(&mut self, now: Instant, events: &mut EventQueue, oldest: bool) -> bool {
         let units = self.layout.units_per_row as usize;
         let dies = self.layout.dies;

@@ -1,7 +1,7 @@
 //! Mapping pages over a power loss: what they say on flash, how far they say all, and how the map comes back from them.
 //!
-//! The cache is lost with the power, whatever its memory. So a checkpoint's floor must not pass a row whose entries are on no
-//! mapping page on flash: recovery scans what is above it, and finds those entries in out-of-band areas.
+//! The cache is lost with the power, whatever its memory. So a checkpoint's floor must not pass a row whose entries are
+//! on no mapping page on flash: recovery scans what is above it, and finds those entries in out-of-band areas.
 
 use crate::events::EventQueue;
 use crate::ftl::recover::{Best, Flaw};
@@ -43,7 +43,8 @@ impl<M: Medium> Ftl<M> {
         }
     }
 
-    /// The program sequence through which every row's entries are on mapping pages on flash, or in rows that are not done.
+    /// The program sequence through which every row's entries are on mapping pages on flash, or in rows that are not
+    /// done.
     pub(in crate::ftl) fn saved_through(&self) -> u64 {
         let Some(cache) = &self.map_cache else { return u64::MAX };
         let oldest = cache.slots.get(cache.changes.oldest as usize).map(|slot| slot.changed);

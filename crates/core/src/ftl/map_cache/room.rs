@@ -1,8 +1,8 @@
 //! The superblocks of mapping pages: they are a pool of their own on every die, and collected by themselves.
 //!
-//! Whatever collection of data waits for must never wait for it in turn: so the pool has all the superblocks it will need
-//! from the start. Its closed superblocks have more room than there are mapping pages, so one of them always has something
-//! to give back, and there is always one to move its pages to.
+//! Whatever collection of data waits for must never wait for it in turn: so the pool has all the superblocks it will
+//! need from the start. Its closed superblocks have more room than there are mapping pages, so one of them always has
+//! something to give back, and there is always one to move its pages to.
 
 use crate::events::EventQueue;
 use crate::flash::{Operation, Source};
@@ -92,8 +92,8 @@ impl<M: Medium> Ftl<M> {
         units.find(|stamp| stamp.lpn != Nand::NO_LPN).is_some_and(|stamp| stamp.lpn >= cache.first)
     }
 
-    /// A superblock of mapping pages has come through a power loss: it is in its die's pool, and goes on behind its last
-    /// row where it can.
+    /// A superblock of mapping pages has come through a power loss: it is in its die's pool, and goes on behind its
+    /// last row where it can.
     pub(in crate::ftl) fn adopt_mapping(&mut self, superblock: u32, goes_on_at: Option<u32>, bad: bool) {
         let s = &mut self.superblocks[superblock as usize];
         s.stream = Stream::Mapping;

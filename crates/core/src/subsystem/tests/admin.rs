@@ -1,4 +1,5 @@
-//! Admin commands, as a host sees them: namespaces, formats, features, events, faults, and what a drive at its end says.
+//! Admin commands, as a host sees them: namespaces, formats, features, events, faults, and what a drive at its end
+//! says.
 
 use super::bring_up::identify;
 use super::*;
@@ -528,8 +529,8 @@ fn deadlines_of_self_tests_that_were_aborted_are_not_kept() {
     assert_eq!((log[0], log[4]), (0, 0x20), "an extended test that has passed");
 }
 
-/// A namespace that takes the blocks of one whose deletion still waits for a write gets them when they are forgotten: else
-/// what is written to the new one would be forgotten with the old one.
+/// A namespace that takes the blocks of one whose deletion still waits for a write gets them when they are forgotten:
+/// else what is written to the new one would be forgotten with the old one.
 #[test]
 fn a_namespace_is_made_when_the_blocks_of_the_one_before_are_forgotten() {
     let mut rig = Rig::new();

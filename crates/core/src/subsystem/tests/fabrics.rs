@@ -1,4 +1,5 @@
-//! Controllers of fabrics hosts: capsules, keep-alive, rights, leaving. And the fast side's commands, by capsules and queues.
+//! Controllers of fabrics hosts: capsules, keep-alive, rights, leaving. And the fast side's commands, by capsules and
+//! queues.
 
 use super::admin::set_feature;
 use super::*;
@@ -324,7 +325,8 @@ fn a_time_out_that_is_set_again_and_again_is_one() {
     assert_eq!(rig.s.timers.len(), 1);
 }
 
-/// A drive that was made for one controller has a namespace that is private, and every controller's. Served to more, it is shared.
+/// A drive that was made for one controller has a namespace that is private, and every controller's. Served to more, it
+/// is shared.
 #[test]
 fn a_drive_that_was_made_for_one_controller_is_there_for_hosts_over_fabrics() {
     let mut alone = Rig::with(&tiny(), |options| options.functions = 1);

@@ -1,5 +1,5 @@
-//! A host that means ill: every register, doorbell and field at its boundaries and beyond. Never a panic, never silence, and
-//! after a reset the controller is as good as new. And that nothing depends on anything but inputs.
+//! A host that means ill: every register, doorbell and field at its boundaries and beyond. Never a panic, never
+//! silence, and after a reset the controller is as good as new. And that nothing depends on anything but inputs.
 
 use super::*;
 use tidewater_wire::nvme::{NSID_ALL, opcode};

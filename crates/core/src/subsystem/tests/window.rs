@@ -1,5 +1,5 @@
-//! The byte window as hosts of controllers see it: entries of namespaces, what may not be done to pinned blocks, and hosts that mean
-//! ill.
+//! The byte window as hosts of controllers see it: entries of namespaces, what may not be done to pinned blocks, and
+//! hosts that mean ill.
 
 use super::admin::{attach, delete, get_log};
 use super::*;

@@ -1,5 +1,5 @@
-//! An initiator: a host's side of NVMe/TCP. [`Session`] is a queue's protocol without I/O, [`Queue`] one over a socket, and
-//! [`Controller`] an association with its admin queue.
+//! An initiator: a host's side of NVMe/TCP. [`Session`] is a queue's protocol without I/O, [`Queue`] one over a socket,
+//! and [`Controller`] an association with its admin queue.
 
 mod controller;
 mod queue;

@@ -123,8 +123,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Connects an admin queue (`queue` 0, `controller` [`CONTROLLER_ANY`]), or an I/O queue of a controller. Tells the controller's
-    /// identifier too. `entries`: 2 to 32,768.
+    /// Connects an admin queue (`queue` 0, `controller` [`CONTROLLER_ANY`]), or an I/O queue of a controller. Tells the
+    /// controller's identifier too. `entries`: 2 to 32,768.
     ///
     /// # Errors
     /// The connection, or Connect, failed.
@@ -179,8 +179,8 @@ impl Queue {
         self.session.outstanding()
     }
 
-    /// Takes a command, which [`Queue::flush`] sends. Identifier and data pointer are set here. Tells the identifier; `None`: the queue
-    /// is full.
+    /// Takes a command, which [`Queue::flush`] sends. Identifier and data pointer are set here. Tells the identifier;
+    /// `None`: the queue is full.
     pub fn submit(&mut self, sqe: Sqe, transfer: Transfer) -> Option<u16> {
         self.session.submit(sqe, transfer)
     }

@@ -65,8 +65,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session for `commands` commands at once, 1 to 32,768, that begins with this request. `capsule_data_max`: bytes of data that
-    /// I/O commands bring along, as IOCCSZ of Identify Controller allows.
+    /// A session for `commands` commands at once, 1 to 32,768, that begins with this request. `capsule_data_max`: bytes
+    /// of data that I/O commands bring along, as IOCCSZ of Identify Controller allows.
     pub fn new(asked: IcReq, commands: u16, capsule_data_max: u32) -> Session {
         let rules = Rules {
             receiver: Receiver::Host,
@@ -114,8 +114,8 @@ impl Session {
         &mut self.out
     }
 
-    /// Sends a command, whose identifier and data pointer are set here. Tells the identifier; `None`: as many as the session was made
-    /// for are under way. Asserts that the session is initialized.
+    /// Sends a command, whose identifier and data pointer are set here. Tells the identifier; `None`: as many as the
+    /// session was made for are under way. Asserts that the session is initialized.
     pub fn submit(&mut self, sqe: Sqe, transfer: Transfer) -> Option<u16> {
         assert!(self.initialized, "commands come after ICResp");
         let cid = self.free.pop()?;

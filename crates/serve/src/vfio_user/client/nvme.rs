@@ -247,9 +247,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Tells the controller of all commands put in, and of all completions taken. With shadow doorbells that takes a message only
-    /// when one of them passes its event index: never, if a controller that polls keeps it half a queue ahead of what it has
-    /// seen. (One behind, it can be passed by the very store that the controller has just seen.)
+    /// Tells the controller of all commands put in, and of all completions taken. With shadow doorbells that takes a
+    /// message only when one of them passes its event index: never, if a controller that polls keeps it half a queue
+    /// ahead of what it has seen. (One behind, it can be passed by the very store that the controller has just seen.)
     ///
     /// # Errors
     /// As [`ClientError`] says, where doorbells take messages.
@@ -330,7 +330,8 @@ pub struct Nvme {
 }
 
 impl Nvme {
-    /// Resets and enables the controller, with so many bytes of memory for queues and data; and asks for as many I/O queues as it has.
+    /// Resets and enables the controller, with so many bytes of memory for queues and data; and asks for as many I/O
+    /// queues as it has.
     ///
     /// # Errors
     /// As [`NvmeError`] says.
@@ -338,8 +339,8 @@ impl Nvme {
         Nvme::start_with(client, memory, false)
     }
 
-    /// As [`Nvme::start`]; the controller has no descriptor of the memory, and asks for its bytes. They are told while a method of this,
-    /// or of a queue pair, waits for something.
+    /// As [`Nvme::start`]; the controller has no descriptor of the memory, and asks for its bytes. They are told while
+    /// a method of this, or of a queue pair, waits for something.
     ///
     /// # Errors
     /// As [`NvmeError`] says.
@@ -419,8 +420,8 @@ impl Nvme {
         self.wait_ready(true)
     }
 
-    /// Resets the controller and enables it once more, as drivers do after a fatal status or a loss of power. Queue pairs that were
-    /// made before are of no use afterwards, and doorbells are no longer rung in memory; buffers stay.
+    /// Resets the controller and enables it once more, as drivers do after a fatal status or a loss of power. Queue
+    /// pairs that were made before are of no use afterwards, and doorbells are no longer rung in memory; buffers stay.
     ///
     /// # Errors
     /// As [`NvmeError`] says.
@@ -522,7 +523,8 @@ impl Nvme {
         Ok(bytes)
     }
 
-    /// Rings doorbells in memory from now on (Doorbell Buffer Config, section 5.7): for queue pairs that are made afterwards.
+    /// Rings doorbells in memory from now on (Doorbell Buffer Config, section 5.7): for queue pairs that are made
+    /// afterwards.
     ///
     /// # Errors
     /// As [`NvmeError`] says.

@@ -1,4 +1,5 @@
-//! CBM (Wei, Chen and Yang, *CBM: a cooperative buffer management for SSD*, MSST 2014): what its experiments have in common.
+//! CBM (Wei, Chen and Yang, *CBM: a cooperative buffer management for SSD*, MSST 2014): what its experiments have in
+//! common.
 
 pub(super) mod by_size;
 pub(super) mod mechanisms;
@@ -142,8 +143,8 @@ fn unreadable(error: SourceError) -> ExperimentError {
     ExperimentError::new(error.to_string())
 }
 
-/// Runs every case, on as many threads as there are processors; the results come in the order of the cases. Cancelled, it begins no
-/// further case.
+/// Runs every case, on as many threads as there are processors; the results come in the order of the cases. Cancelled,
+/// it begins no further case.
 fn run_all<C: Sync>(
     cases: &[C],
     options: &mut Options<'_>,

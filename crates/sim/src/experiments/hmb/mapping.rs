@@ -17,7 +17,8 @@ fn sections(knees: &[f64], most: f64, quick: bool) -> Vec<f64> {
     all
 }
 
-/// The mean time of a read of 512 bytes at the beginning of each of `d` sections, in the second of two passes, in microseconds.
+/// The mean time of a read of 512 bytes at the beginning of each of `d` sections, in the second of two passes, in
+/// microseconds.
 fn pass(host: &mut Host, capacity: u64, d: u64) -> f64 {
     let mut sum = 0.0;
     for second in [false, true] {

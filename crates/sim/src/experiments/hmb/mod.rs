@@ -1,4 +1,5 @@
-//! Host memory buffers in DRAM-less drives (Kim and Kim, PLOS ONE 15(3), 2020): what six drives do, and what the paper's probes find.
+//! Host memory buffers in DRAM-less drives (Kim and Kim, PLOS ONE 15(3), 2020): what six drives do, and what the
+//! paper's probes find.
 
 pub(super) mod caches;
 pub(super) mod loads;
@@ -36,7 +37,8 @@ fn lending(mib: Option<f64>) -> Vec<(&'static str, String)> {
     }
 }
 
-/// A drive that is given a few commands at a time by a host that waits for all of them, as a raw device opened with O_DIRECT is.
+/// A drive that is given a few commands at a time by a host that waits for all of them, as a raw device opened with
+/// O_DIRECT is.
 struct Host {
     device: Device,
     memory: LentMemory,
@@ -94,7 +96,8 @@ impl Host {
         self.now = until;
     }
 
-    /// One request of the host: split as its kernel splits it, all parts submitted at once. Returns the time until the last is done.
+    /// One request of the host: split as its kernel splits it, all parts submitted at once. Returns the time until the
+    /// last is done.
     fn request(&mut self, write: bool, offset: u64, length: u64) -> Duration {
         let most = u64::from(self.device.profile().host.transfer_max);
         let began = self.now;
@@ -156,7 +159,8 @@ fn place(rng: &mut Rng, capacity: u64, length: u64) -> u64 {
 /// Points on either side of a step that are compared.
 const AROUND: usize = 4;
 
-/// The last place before the first step that lasts: each of the next few points is above the mean of the last few by this share.
+/// The last place before the first step that lasts: each of the next few points is above the mean of the last few by
+/// this share.
 fn knee(curve: &[(f64, f64)], share: f64) -> Option<f64> {
     (1..curve.len()).find_map(|i| {
         let before = &curve[i.saturating_sub(AROUND)..i];

@@ -96,8 +96,8 @@ fn measure(setting: &Setting, database: usize, to: To, options: &Options<'_>) ->
     Ok(host.app.workers.measured().transactions_per_second(at(warm + time)))
 }
 
-/// Mean microseconds of appending to one of so many logs at random and syncing it, each in an entry of its own; and the share
-/// of appends that had to bring their log in first.
+/// Mean microseconds of appending to one of so many logs at random and syncing it, each in an entry of its own; and the
+/// share of appends that had to bring their log in first.
 fn thrash(setting: &Setting, logs: u64, options: &Options<'_>) -> Result<(f64, f64), ExperimentError> {
     let mut device = device(&profile("2b-ssd"), options.seed)?;
     let entry_bytes = (setting.number("entry_kib")? as u64) << 10;

@@ -1,5 +1,5 @@
-//! The two byte sides beside each other: the log workloads on the fast side of X-SSD and in the window of 2B-SSD, on drives of
-//! the same flash that have one of them, or both.
+//! The two byte sides beside each other: the log workloads on the fast side of X-SSD and in the window of 2B-SSD, on
+//! drives of the same flash that have one of them, or both.
 
 use super::super::setting::{ExperimentError, Setting, at};
 use super::super::{Findings, Options, check, column, figure, series};

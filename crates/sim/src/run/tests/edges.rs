@@ -11,8 +11,8 @@ fn what_a_buffer_holds_when_its_warm_up_ends_counts_among_the_most_it_held() {
     assert_eq!(record.write_buffer.pages_max, 16);
 }
 
-/// The writes end in the buffer, long before the first page that leaves it in the background is programmed: a die was told to
-/// have programmed nearly all the time.
+/// The writes end in the buffer, long before the first page that leaves it in the background is programmed: a die was
+/// told to have programmed nearly all the time.
 #[test]
 fn a_program_that_outlasts_the_run_counts_as_far_as_the_run_goes() {
     let profile = with(tiny(), &["buffer.write_policy=lru", "buffer.write_size=256KiB"]);
@@ -25,7 +25,8 @@ fn a_program_that_outlasts_the_run_counts_as_far_as_the_run_goes() {
     assert!((die.program_share + die.idle_share - 1.0).abs() < 1e-9, "{die:?}");
 }
 
-/// What is on its way to flash is in the memory that survives, too: it waited for programs, and padded a row for nothing.
+/// What is on its way to flash is in the memory that survives, too: it waited for programs, and padded a row for
+/// nothing.
 #[test]
 fn a_flush_has_nothing_to_wait_for_where_the_buffer_survives() {
     let flush = |survives: &str| {

@@ -14,12 +14,13 @@ fn random_writes(past: Precondition, warmup: u64, count: u64) -> Record {
     run(&many_dies(), job(&text, 1), options).unwrap().record
 }
 
-/// It began with two superblocks free on each die that the host could fill first, and with all dies in step: a short run measured
-/// a drive that never collects.
+/// It began with two superblocks free on each die that the host could fill first, and with all dies in step: a short
+/// run measured a drive that never collects.
 #[test]
 fn a_drive_in_the_steady_state_collects_from_its_first_writes_on() {
     let settled = random_writes(Precondition::Steady, 400_000, 100_000);
-    // Fewer would tell of the write buffer, which takes the first 4,096 at once, and of rows that are still on their way.
+    // Fewer would tell of the write buffer, which takes the first 4,096 at once, and of rows that are still on their
+    // way.
     for (count, amplification, pace) in [(40_000, 0.2, 0.4), (100_000, 0.1, 0.2)] {
         let first = random_writes(Precondition::Steady, 0, count);
         let (is, will_be) = (first.write_amplification, settled.write_amplification);

@@ -20,7 +20,8 @@ fn erases_are_told_of_the_interval_in_which_they_were() {
     }
 }
 
-/// A burst fills the SLC cache, which is folded while the host is quiet: the blocks that gave back were told of the burst.
+/// A burst fills the SLC cache, which is folded while the host is quiet: the blocks that gave back were told of the
+/// burst.
 #[test]
 fn erases_of_a_pause_are_told_of_the_pause() {
     let burst = |at_us: u64| (0..64u64).map(move |i| request(at_us, Op::Write, i << 16, 1 << 16));

@@ -148,7 +148,8 @@ fn host_memory_that_the_drive_does_not_take_is_told() {
     assert!(told.contains("lent: 4 MiB"), "{told}");
 }
 
-/// Several outputs of blkparse one after the other each begin at time 0: all but the first were replayed in a burst, unsaid.
+/// Several outputs of blkparse one after the other each begin at time 0: all but the first were replayed in a burst,
+/// unsaid.
 #[test]
 fn stamps_that_go_back_are_told_where_they_are_many() {
     let replayed = |stamps: Vec<u64>| {

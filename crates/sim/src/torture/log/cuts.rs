@@ -114,8 +114,8 @@ fn recover(scenario: &LogScenario, remains: Remains<FaultyNand<Nand>>) -> Result
 }
 
 impl Campaign<'_> {
-    /// The power of everything fails now. A node that nothing has happened to since it last came back comes back as then,
-    /// so only the `touched` ones are brought back.
+    /// The power of everything fails now. A node that nothing has happened to since it last came back comes back as
+    /// then, so only the `touched` ones are brought back.
     pub(super) fn cut(&mut self, touched: u32) -> Result<(), String> {
         self.counts.cuts += 1;
         let nodes = self.bench.cluster.len();

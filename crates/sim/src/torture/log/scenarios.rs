@@ -89,7 +89,8 @@ pub fn log_scenarios() -> Vec<LogScenario> {
     drives.map(|drive| LogScenario { drive, nodes: 1, mode: Mode::Lazy, links: LinkModel::default() }).into()
 }
 
-/// Groups in every mode, two lanes each: three nodes, of which one has a slow memory, five, and three beside block traffic.
+/// Groups in every mode, two lanes each: three nodes, of which one has a slow memory, five, and three beside block
+/// traffic.
 pub fn group_scenarios() -> Vec<LogScenario> {
     let small = |p: &mut Profile| {
         p.fast.size = 16 << 10;

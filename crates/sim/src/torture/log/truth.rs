@@ -17,7 +17,8 @@ pub(super) struct Truth {
     lineages: BTreeMap<u64, Vec<Start>>,
     /// What each node's log was in when it was last looked at.
     epochs: Vec<u64>,
-    /// The credit that clients of a node were shown while it was alone or lazy: it holds on that node, until a rejoin cuts.
+    /// The credit that clients of a node were shown while it was alone or lazy: it holds on that node, until a rejoin
+    /// cuts.
     shown: Vec<Vec<u64>>,
     /// For each lane what the group has acknowledged.
     acknowledged: Vec<Acknowledged>,

@@ -11,9 +11,9 @@ use crate::workload::{Op, Request, Source, SourceError};
 
 /// The requests of all threads of a job.
 ///
-/// As a [`Source`] it merges the threads: by arrival where all have a rate, else one of each in turn. Those of one section are
-/// alike, and share their depths; sections that differ keep to depths and run times of their own where whoever serves them
-/// says what ended ([`Source::part_threads`]).
+/// As a [`Source`] it merges the threads: by arrival where all have a rate, else one of each in turn. Those of one
+/// section are alike, and share their depths; sections that differ keep to depths and run times of their own where
+/// whoever serves them says what ended ([`Source::part_threads`]).
 pub struct JobSource {
     threads: Vec<ThreadSource>,
     /// The next request of each thread, kept only where all threads have a rate.
@@ -426,8 +426,8 @@ impl ThreadSource {
         self.iodepth
     }
 
-    /// Simulated time after which it ends. A thread with a rate stops by itself; for one without, which does not know the
-    /// time, whoever drives it has to.
+    /// Simulated time after which it ends. A thread with a rate stops by itself; for one without, which does not know
+    /// the time, whoever drives it has to.
     pub fn runtime(&self) -> Option<Duration> {
         self.runtime
     }

@@ -4,8 +4,8 @@ use tidewater_base::Duration;
 
 use super::Amount;
 
-/// Bytes: a number with an optional `k`, `m`, `g`, `t` or `p`, powers of 1024, as fio has them by default; a `b` or `ib`
-/// may follow.
+/// Bytes: a number with an optional `k`, `m`, `g`, `t` or `p`, powers of 1024, as fio has them by default; a `b` or
+/// `ib` may follow.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let expected = || format!("\"{text}\" is not a size such as 4096, 4k or 16g");
     let lower = text.to_ascii_lowercase();

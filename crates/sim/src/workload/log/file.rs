@@ -1,7 +1,7 @@
 //! A log that a user recorded: lines of `time,size` or `time,size,worker`; plain, gzip or zstd.
 //!
-//! The unit of time stands in a header (`time_us,size`) or is given. Lines that are empty or start with `#` do not count.
-//! The first write arrives at zero; one that is stamped earlier than one before it arrives with that one.
+//! The unit of time stands in a header (`time_us,size`) or is given. Lines that are empty or start with `#` do not
+//! count. The first write arrives at zero; one that is stamped earlier than one before it arrives with that one.
 
 use super::{LogWrite, Pace};
 use crate::trace::Input;

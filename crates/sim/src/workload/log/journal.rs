@@ -1,7 +1,8 @@
 //! A journal as ext4's JBD2 keeps it in ordered mode: descriptor blocks, metadata blocks, a commit block, 4 KiB each.
 //!
-//! A descriptor block has a header of 12 bytes, a tag of 16 for each block that follows it and a tail of 4: 255 tags. How many
-//! blocks a transaction has follows from what it did; the mix is an assumption, that of a server whose programs call fsync:
+//! A descriptor block has a header of 12 bytes, a tag of 16 for each block that follows it and a tail of 4: 255 tags.
+//! How many blocks a transaction has follows from what it did; the mix is an assumption, that of a server whose
+//! programs call fsync:
 //!
 //! | transaction | share | metadata blocks |
 //! |---|---|---|

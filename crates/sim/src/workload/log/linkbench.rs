@@ -1,9 +1,10 @@
 //! LinkBench: Facebook's social graph (Armstrong et al., SIGMOD 2013).
 //!
-//! The mix of operations and the medians of the payloads are those of the benchmark's `FBWorkload.properties`; payloads are
-//! log-normal with a sigma of 1, clamped to what the columns hold, as its generator draws them. Rows are those of its
-//! MySQL schema. The log holds the new image of each row that was inserted or updated, in full; adding or deleting a link
-//! also updates its count row. A deleted link is a row that is marked hidden, a deleted node a record without an image.
+//! The mix of operations and the medians of the payloads are those of the benchmark's `FBWorkload.properties`; payloads
+//! are log-normal with a sigma of 1, clamped to what the columns hold, as its generator draws them. Rows are those of
+//! its MySQL schema. The log holds the new image of each row that was inserted or updated, in full; adding or deleting
+//! a link also updates its count row. A deleted link is a row that is marked hidden, a deleted node a record without an
+//! image.
 
 use super::{Kind, RecordFormat};
 use tidewater_base::Rng;

@@ -1,8 +1,8 @@
 //! Where log writes come from: what databases and a file system append to their logs, and logs that a user recorded.
 //!
-//! A [`LogWrite`] is what one transaction appends: so many bytes, by a worker, when it has used its time on the CPU or at
-//! an instant. Sizes follow from the rows that a transaction touches and their sizes, not from a figure; each mix says its
-//! source. What the log then does with the bytes (group commit, sinks) is in [`crate::host`].
+//! A [`LogWrite`] is what one transaction appends: so many bytes, by a worker, when it has used its time on the CPU or
+//! at an instant. Sizes follow from the rows that a transaction touches and their sizes, not from a figure; each mix
+//! says its source. What the log then does with the bytes (group commit, sinks) is in [`crate::host`].
 
 mod file;
 mod journal;
@@ -146,8 +146,8 @@ pub struct LogSpec {
 }
 
 impl Default for LogSpec {
-    /// TPC-C at what the X-SSD paper says of ERMIA: "upwards of 300 ktxn/s" without a log on 8 workers, so 26.7 us each (a
-    /// fit). The spread of a half keeps workers from going in step; an assumption.
+    /// TPC-C at what the X-SSD paper says of ERMIA: "upwards of 300 ktxn/s" without a log on 8 workers, so 26.7 us each
+    /// (a fit). The spread of a half keeps workers from going in step; an assumption.
     fn default() -> LogSpec {
         LogSpec {
             mix: Mix::Tpcc(Tpcc::default()),

@@ -1,8 +1,8 @@
 //! TPC-C (revision 5.11): five transactions over nine tables.
 //!
-//! Row sizes are those of clause 1.2.1; what each transaction writes is in clauses 2.4 to 2.8. The log holds the new image
-//! of each row that was inserted or updated, in full, and a record without an image for each deleted one, as ERMIA's does.
-//! A transaction that rolls back leaves nothing: a redo-only log gets its records at commit.
+//! Row sizes are those of clause 1.2.1; what each transaction writes is in clauses 2.4 to 2.8. The log holds the new
+//! image of each row that was inserted or updated, in full, and a record without an image for each deleted one, as
+//! ERMIA's does. A transaction that rolls back leaves nothing: a redo-only log gets its records at commit.
 //!
 //! | transaction | share | rows written | row bytes |
 //! |---|---|---|---|

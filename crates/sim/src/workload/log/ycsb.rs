@@ -1,7 +1,7 @@
 //! YCSB workload A: half reads, half updates of one field (Cooper et al., SoCC 2010).
 //!
-//! A record has 10 fields of 100 bytes under a key of about 24 (`user` and a hash of up to 20 digits); an update writes one
-//! field, as `workloads/workloada` and the default `writeallfields=false` say. What of it reaches the log is the
+//! A record has 10 fields of 100 bytes under a key of about 24 (`user` and a hash of up to 20 digits); an update writes
+//! one field, as `workloads/workloada` and the default `writeallfields=false` say. What of it reaches the log is the
 //! database's choice: [`Image`].
 
 use super::{Kind, RecordFormat};

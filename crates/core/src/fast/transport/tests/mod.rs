@@ -1,5 +1,5 @@
-//! Transports over logs in memory and a network that loses, repeats, reorders and delays frames, and what must hold after
-//! every step.
+//! Transports over logs in memory and a network that loses, repeats, reorders and delays frames, and what must hold
+//! after every step.
 
 mod network;
 mod scenarios;

@@ -277,8 +277,8 @@ impl Network {
 
     /// What was acknowledged is in the log of every later primary, and logs of one epoch are prefixes of each other.
     ///
-    /// A primary of a group that a newer one has replaced, without its knowing, may lack bytes of the newer one. It can't
-    /// acknowledge anything, which `acknowledged` checks.
+    /// A primary of a group that a newer one has replaced, without its knowing, may lack bytes of the newer one. It
+    /// can't acknowledge anything, which `acknowledged` checks.
     pub(super) fn logs_agree(&self) -> Check {
         for (number, node) in self.nodes.iter().enumerate() {
             let own = node.transport.persistent();

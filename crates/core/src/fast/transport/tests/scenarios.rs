@@ -143,7 +143,8 @@ fn a_lazy_suffix_that_a_forced_promotion_leaves_behind_is_reported_and_cut() -> 
     assert_eq!(net.persistent(1).role, Role::Secondary, "the old primary may have acknowledged more");
     promote(&mut net, 1, true)?;
     assert_eq!(net.persistent(1).role, Role::Primary);
-    // Both write, and both acknowledge: the operator has allowed it. The ledger knows only one truth, so it does not look here.
+    // Both write, and both acknowledge: the operator has allowed it. The ledger knows only one truth, so it does not
+    // look here.
     net.write(0, 0, 25);
     assert_eq!(net.credit(0, 0), 35);
     isolate(&mut net, 0, false);
@@ -225,8 +226,8 @@ fn a_dead_member_is_taken_out_by_a_majority_and_a_pair_needs_force() -> Check {
     Ok(())
 }
 
-/// A primary of a group that was replaced without its knowing makes epochs that are higher than those of the new group. Its log
-/// must not count for more when it comes back.
+/// A primary of a group that was replaced without its knowing makes epochs that are higher than those of the new group.
+/// Its log must not count for more when it comes back.
 fn an_outsider_comes_back(flaw: Option<Flaw>) -> Check {
     let group = |members: &[u8]| Some(Group::new(Epoch::ZERO, Mode::Eager, members).unwrap());
     let mut net = network(Mode::Eager, 4);
@@ -369,7 +370,8 @@ fn a_peer_that_is_silent_is_not_flooded() -> Check {
     net.run(ms(100))?;
     let before = net.frames;
     net.run(ms(1000))?;
-    // The pair that lives: a report and a keep-alive each 100 us. The silent one: data, keep-alives and reports at their longest waits.
+    // The pair that lives: a report and a keep-alive each 100 us. The silent one: data, keep-alives and reports at
+    // their longest waits.
     let living = 2 * 10_000;
     let silent = 10_000 + 200 * 5;
     assert!(net.frames - before <= living + silent, "{} frames", net.frames - before);

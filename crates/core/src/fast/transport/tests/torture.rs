@@ -123,7 +123,8 @@ fn run(plan: Plan, figures: &mut Figures) -> Check {
     Ok(())
 }
 
-/// All come back, the links are well, and a member is promoted: in bounded time all logs are equal and writes are acknowledged.
+/// All come back, the links are well, and a member is promoted: in bounded time all logs are equal and writes are
+/// acknowledged.
 fn heal(net: &mut Network) -> Check {
     net.weather = FAIR;
     net.blocked.iter_mut().for_each(|row| row.fill(false));
@@ -143,8 +144,8 @@ fn heal(net: &mut Network) -> Check {
             let credit = net.credit(primary, 0);
             return if credit == before + 10 { Ok(()) } else { Err(format!("credit stays at {credit}")) };
         }
-        // Members of the newest group can be promoted, best those with the best log. A change that has begun has to be finished
-        // or overridden.
+        // Members of the newest group can be promoted, best those with the best log. A change that has begun has to be
+        // finished or overridden.
         let rank = |node: &usize| {
             let own = net.persistent(*node);
             (own.group.contains(own.node), own.group.version(), own.synced_in, own.synced)
