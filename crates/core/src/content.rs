@@ -1,6 +1,8 @@
 //! What pages and stores hold, and where: terms that every room shares.
 
+use tidewater_base::checksum::crc32c;
 use tidewater_nand::Block;
+use tidewater_wire::vendor::{Epoch, PageHeader, StampVersion};
 
 /// The version of content that was on the drive before the run.
 pub const PAST: u64 = 0;
@@ -78,4 +80,62 @@ impl Whereabouts {
             | Whereabouts::Flash { version, .. } => Some(version),
         }
     }
+}
+
+/// What a page of the log holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPage {
+    /// The lane.
+    pub lane: u8,
+    /// Stream offset of its first byte.
+    pub offset: u64,
+    /// Bytes of log in it; the rest is filler. 0: none, since the log was cut.
+    pub len: u32,
+    /// The write sequence of its stamp: the name of its content.
+    pub sequence: u64,
+}
+
+impl LogPage {
+    /// The version that its stamp carries.
+    pub fn version(&self) -> u64 {
+        StampVersion { lane: self.lane, offset: self.offset, valid: self.len as u16 }.pack()
+    }
+
+    /// What the stamp of a page says.
+    pub fn from_stamp(version: u64, sequence: u64) -> LogPage {
+        let StampVersion { lane, offset, valid } = StampVersion::unpack(version);
+        LogPage { lane, offset, len: valid.into(), sequence }
+    }
+
+    /// What it begins with on flash, as page `number` of a function's log: its `bytes` follow.
+    pub fn header(&self, function: u8, number: u64, epoch: Epoch, bytes: &[u8]) -> PageHeader {
+        PageHeader {
+            function: function.into(),
+            lane: self.lane,
+            epoch,
+            offset: self.offset,
+            page: number,
+            valid: self.len,
+            data_checksum: crc32c(bytes),
+        }
+    }
+
+    /// The stream offset behind its last byte.
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+}
+
+/// Where the bytes of a piece of log are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the ring's memory, until something else happens.
+    Ring,
+    /// In a page on flash.
+    Page {
+        /// The page's sequence.
+        sequence: u64,
+        /// Bytes of log in the page before the piece.
+        skip: u32,
+    },
 }

@@ -1,6 +1,6 @@
 //! What things cost: rates, links framed in TLPs, and resources that serve one after the other.
 
-use crate::profile::LinkProfile;
+use crate::profile::{LinkProfile, MemoryProfile};
 use tidewater_base::{Duration, Instant};
 
 /// A bandwidth, as time per byte.
@@ -147,6 +147,60 @@ pub fn lane_bytes_per_second(generation: u32) -> u64 {
         3 => 984_615_384,
         4 => 1_969_230_769,
         _ => 3_938_461_538,
+    }
+}
+
+/// A memory that serves pages: latency overlaps, bandwidth does not.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryPort {
+    rate: Rate,
+    read_latency: Duration,
+    write_latency: Duration,
+    server: SharedServer,
+    pub(crate) traffic: Traffic,
+}
+
+/// Bytes that crossed a memory's port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Read from it.
+    pub read: u64,
+    /// Written into it.
+    pub written: u64,
+}
+
+impl MemoryPort {
+    pub(crate) fn new(memory: &MemoryProfile) -> MemoryPort {
+        MemoryPort {
+            rate: Rate::per_second(memory.bandwidth),
+            read_latency: memory.read_latency,
+            write_latency: memory.write_latency,
+            server: SharedServer::default(),
+            traffic: Traffic::default(),
+        }
+    }
+
+    pub(crate) fn read(&mut self, now: Instant, bytes: u64) -> Instant {
+        self.traffic.read += bytes;
+        self.server.serve(now, self.rate.time(bytes)) + self.read_latency
+    }
+
+    /// A read that is not waited for, by a controller that shares the memory turn by turn.
+    pub(crate) fn read_behind(&mut self, now: Instant, bytes: u64) {
+        self.traffic.read += bytes;
+        self.server.serve_behind(now, self.rate.time(bytes));
+    }
+
+    /// As [`MemoryPort::read_behind`], a write.
+    pub(crate) fn write_behind(&mut self, now: Instant, bytes: u64) {
+        self.traffic.written += bytes;
+        self.server.serve_behind(now, self.rate.time(bytes));
+    }
+
+    #[inline(always)]
+    pub(crate) fn write(&mut self, now: Instant, bytes: u64) -> Instant {
+        self.traffic.written += bytes;
+        self.server.serve(now, self.rate.time(bytes)) + self.write_latency
     }
 }
 

@@ -4,8 +4,11 @@
 //! pages go), [`flash`] (when dies and channels work), over a `tidewater_nand::Medium`. [`device`] wires them together,
 //! and [`drive`] is the one loop that runs a device, under any clock.
 mod block;
+pub mod border;
 pub mod buffer;
+mod caches;
 pub mod content;
+mod context;
 pub mod cost;
 pub mod device;
 pub mod drive;
@@ -24,5 +27,6 @@ pub mod saved;
 pub mod subsystem;
 pub mod window;
 
-pub use device::{Device, Input, Options, Output, SetupError};
+pub use border::{Input, Output};
+pub use device::{Device, Options, SetupError};
 pub use power::{Identity, Remains};

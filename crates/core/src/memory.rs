@@ -231,6 +231,19 @@ impl Placement {
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
+
+    /// [`Placement::notes`] of a drive whose write buffer's payload is kept in ordinary memory.
+    pub(crate) fn notes_of_volatile_buffer(&self) -> Vec<Note> {
+        let mut notes = self.notes.clone();
+        if self.survives(Use::WriteBuffer) {
+            notes.retain(|note| note.placed != Use::WriteBuffer || note.downgrade);
+            let text = "its payload is kept in ordinary memory: what it holds is lost with power, whatever [memory] \
+                        says; a flush writes it to flash"
+                .into();
+            notes.push(Note { placed: Use::WriteBuffer, downgrade: true, text });
+        }
+        notes
+    }
 }
 
 /// Why a use cannot live where the profile puts it.

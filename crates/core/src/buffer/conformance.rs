@@ -9,7 +9,9 @@ use tidewater_base::Rng;
 
 /// A buffer of `capacity` pages over blocks of `block`.
 pub(super) fn setting(capacity: usize, block: u32) -> Setting {
-    Setting { block, ..Setting::of(&Profile::generic(), capacity, 1 << 20, 8) }
+    let profile = Profile::generic();
+    let sequential = (profile.buffer.cbm_sequential / u64::from(profile.ftl.unit_size)) as u32;
+    Setting { capacity, block, units: 1 << 20, cached: 8, sequential, profile: profile.buffer }
 }
 
 /// The dirty pages that leave next.

@@ -14,9 +14,11 @@ mod lb_clock;
 mod lru;
 mod none;
 mod policy;
+mod section;
 mod structure;
 
 pub use policy::{Leaving, Part, Policy, Run, Setting, Victim};
+pub use section::BufferProfile;
 use std::collections::BTreeMap;
 use tidewater_base::Instant;
 

@@ -1,6 +1,6 @@
 //! What a policy is asked, and what it answers with.
 
-use crate::profile::{BufferProfile, Profile};
+use super::BufferProfile;
 use std::fmt;
 
 /// The pages that one command writes, of which a policy is told one by one: from `first` up to `end`.
@@ -153,14 +153,6 @@ pub struct Setting {
     pub sequential: u32,
     /// `[buffer]`: thresholds and switches of single policies.
     pub profile: BufferProfile,
-}
-
-impl Setting {
-    /// For a buffer of `capacity` pages in a drive of `units`, beside a read cache of `cached` pages.
-    pub fn of(profile: &Profile, capacity: usize, units: u32, cached: usize) -> Setting {
-        let sequential = (profile.buffer.cbm_sequential / u64::from(profile.ftl.unit_size)).max(1) as u32;
-        Setting { capacity, block: profile.block_units(), units, cached, sequential, profile: profile.buffer.clone() }
-    }
 }
 
 /// A replacement policy over logical pages. The buffer keeps to its capacity, knows what the pages hold, and takes what

@@ -15,12 +15,10 @@ mod saved;
 mod status;
 pub mod transport;
 
-pub use crate::content::Content;
+pub use crate::content::{Content, LogPage, Place};
 pub use lane::{Lane, LaneStatistics, Refusal};
-pub use pages::{LbaRing, LogPage, OFFSET_END, PAGE_HEADER};
+pub use pages::{LbaRing, OFFSET_END, PAGE_HEADER};
 pub use saved::{BLOCK_BYTES_MAX, LogRemains};
-
-pub use commands::Place;
 
 use crate::profile::{FastProfile, OnWrap, Profile};
 use tidewater_base::{Duration, Instant};
@@ -230,6 +228,15 @@ pub struct Fast {
     /// Log bytes of a full page.
     payload: u32,
     survives: bool,
+    profile: FastProfile,
+    /// Bytes of a logical page.
+    unit_size: u32,
+    /// Planes that a program takes.
+    planes: u64,
+    /// Joules that destaging full rings takes at most.
+    energy_needed: f64,
+    /// The power has failed, and stored energy is used up.
+    power_fails: bool,
     /// Since when the first bytes of the row of the log that is being filled have waited.
     row_since: Instant,
     /// Commands that wait for credit or for log bytes, and how many of them there are.
@@ -255,10 +262,20 @@ impl Fast {
             queue_port: ports.1,
             payload: profile.ftl.unit_size - PAGE_HEADER,
             survives,
+            profile: fast.clone(),
+            unit_size: profile.ftl.unit_size,
+            planes: profile.nand.planes.into(),
+            energy_needed: energy_needed(profile),
+            power_fails: false,
             row_since: Instant::NEVER,
             waits: Vec::new(),
             waiting: 0,
         }
+    }
+
+    /// Breaks the fast side on purpose, until the power fails: for tests of the tests.
+    pub(crate) fn set_flaw(&mut self, flaw: Option<Flaw>) {
+        self.functions.iter_mut().for_each(|function| function.flaw = flaw);
     }
 
     /// Whether there is one.

@@ -1,58 +1,14 @@
 //! The LBA ring: pages of the log in the order in which they were destaged.
 
+use crate::content::LogPage;
 use std::collections::VecDeque;
-use tidewater_base::checksum::crc32c;
-use tidewater_wire::vendor::{Epoch, OFFSET_BITS, PageHeader, StampVersion};
+use tidewater_wire::vendor::{OFFSET_BITS, PageHeader};
 
 /// Bytes of header in every destaged page (ADR 7).
 pub const PAGE_HEADER: u32 = PageHeader::SIZE as u32;
 
 /// The end of every stream: 16 TiB.
 pub const OFFSET_END: u64 = 1 << OFFSET_BITS;
-
-/// What a page of the log holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogPage {
-    /// The lane.
-    pub lane: u8,
-    /// Stream offset of its first byte.
-    pub offset: u64,
-    /// Bytes of log in it; the rest is filler. 0: none, since the log was cut.
-    pub len: u32,
-    /// The write sequence of its stamp: the name of its content.
-    pub sequence: u64,
-}
-
-impl LogPage {
-    /// The version that its stamp carries.
-    pub fn version(&self) -> u64 {
-        StampVersion { lane: self.lane, offset: self.offset, valid: self.len as u16 }.pack()
-    }
-
-    /// What the stamp of a page says.
-    pub fn from_stamp(version: u64, sequence: u64) -> LogPage {
-        let StampVersion { lane, offset, valid } = StampVersion::unpack(version);
-        LogPage { lane, offset, len: valid.into(), sequence }
-    }
-
-    /// What it begins with on flash, as page `number` of a function's log: its `bytes` follow.
-    pub fn header(&self, function: u8, number: u64, epoch: Epoch, bytes: &[u8]) -> PageHeader {
-        PageHeader {
-            function: function.into(),
-            lane: self.lane,
-            epoch,
-            offset: self.offset,
-            page: number,
-            valid: self.len,
-            data_checksum: crc32c(bytes),
-        }
-    }
-
-    /// The stream offset behind its last byte.
-    pub fn end(&self) -> u64 {
-        self.offset + u64::from(self.len)
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {

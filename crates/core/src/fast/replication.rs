@@ -1,12 +1,13 @@
 //! The transport of a function, tied to its log, to time and to the device's outputs.
 
-use super::commands::Place;
 use super::pages::{LbaRing, OFFSET_END};
 use super::transport::{self, Command, CommandError, LocalLog, PageRef, Source, Transport, flag};
-use super::{Flaw, Function, Lane};
-use crate::content::Content;
-use crate::device::{Device, Output};
+use super::{Fast, Flaw, Function, Lane};
+use crate::border::Output;
+use crate::content::{Content, Place};
+use crate::context::Context;
 use crate::events::{Event, lane as event_lane};
+use crate::ftl::Ftl;
 use tidewater_base::{Duration, Instant};
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::Status;
@@ -115,10 +116,10 @@ impl Function {
     }
 }
 
-impl<M: Medium> Device<M> {
+impl Fast {
     /// Whether a client of this epoch may write.
     pub(super) fn may_write(&self, function: usize, epoch: Epoch) -> Result<(), Status> {
-        let f = &self.fast.functions[function];
+        let f = &self.functions[function];
         if !f.transport.writable() {
             let deposed = f.transport.status().flags & flag::DEPOSED != 0;
             return Err(if deposed { vendor_status::DEPOSED_EPOCH } else { vendor_status::NOT_PRIMARY });
@@ -127,85 +128,98 @@ impl<M: Medium> Device<M> {
     }
 
     /// Tells a function's transport what happened, and carries out what follows.
-    pub(super) fn tell_transport(&mut self, function: usize, event: transport::Event) {
-        let (now, sequence) = (self.now, self.ftl.write_sequence());
-        self.fast.functions[function].with_transport(sequence, None, |t, log| t.handle(now, event, log));
-        self.after_transport(function);
+    pub(super) fn tell_transport<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        function: usize,
+        event: transport::Event,
+    ) {
+        let (now, sequence) = (cx.now, ftl.write_sequence());
+        self.functions[function].with_transport(sequence, None, |t, log| t.handle(now, event, log));
+        self.after_transport(cx, ftl, function);
     }
 
     /// A frame has come from a peer, with the bytes that it names.
-    pub(crate) fn on_frame(&mut self, function: usize, frame: Frame, content: Content<'_>) {
-        if function >= self.fast.functions.len() || self.ftl.is_recovering() {
+    pub(crate) fn on_frame<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        function: usize,
+        frame: Frame,
+        content: Content<'_>,
+    ) {
+        if function >= self.functions.len() || ftl.is_recovering() {
             return; // The protocol repeats what matters.
         }
         let first = match frame.body {
             Body::Data { lane, offset, len, .. } => {
-                if usize::from(lane) >= self.fast.functions[function].lanes.len() || len != content.len() {
+                if usize::from(lane) >= self.functions[function].lanes.len() || len != content.len() {
                     return;
                 }
                 offset
             }
             _ => 0,
         };
-        let (now, sequence) = (self.now, self.ftl.write_sequence());
-        self.fast.functions[function].with_transport(sequence, Some((first, content)), |t, log| {
+        let (now, sequence) = (cx.now, ftl.write_sequence());
+        self.functions[function].with_transport(sequence, Some((first, content)), |t, log| {
             t.handle(now, transport::Event::Frame(frame), log);
         });
-        self.after_transport(function);
+        self.after_transport(cx, ftl, function);
     }
 
     /// Whatever the transport has changed takes effect: credit, what is to be drained and sent, its next deadline.
-    fn after_transport(&mut self, function: usize) {
-        for lane in 0..self.fast.functions[function].lanes.len() {
-            let f = &mut self.fast.functions[function];
+    fn after_transport<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, function: usize) {
+        for lane in 0..self.functions[function].lanes.len() {
+            let f = &mut self.functions[function];
             if !f.transport.writable() {
                 f.lanes[lane].void_regions();
             }
             let limit = if f.flaw == Some(Flaw::CreditAlone) { u64::MAX } else { f.transport.replicated(lane) };
             f.lanes[lane].set_replicated(limit);
             f.trimmed[lane] = f.trimmed[lane].min(f.lanes[lane].released());
-            self.drain_intake(function, lane);
+            self.drain_intake(cx, function, lane);
         }
-        let f = &mut self.fast.functions[function];
+        let f = &mut self.functions[function];
         if f.waits_for_trim && f.log.has_room(false) {
             // A cut has made room.
             f.waits_for_trim = false;
-            self.destage_log(function, true);
-            self.arm_destage(function);
+            self.destage_log(cx, ftl, function, true);
+            self.arm_destage(cx, ftl, function);
         }
-        let sequence = self.ftl.write_sequence();
-        while let Some(transmit) = self.fast.functions[function].with_transport(sequence, None, |t, log| t.poll(log)) {
+        let sequence = ftl.write_sequence();
+        while let Some(transmit) = self.functions[function].with_transport(sequence, None, |t, log| t.poll(log)) {
             let from = transmit.source.map(|source| match source {
                 Source::Ring => Place::Ring,
                 Source::Page { sequence, skip } => Place::Page { sequence, skip },
             });
             if let (Some(Place::Ring), Body::Data { len, .. }) = (from, &transmit.frame.body) {
-                self.memories[self.fast.port].read(self.now, (*len).into());
+                cx.memories[self.port].read(cx.now, (*len).into());
             }
-            self.outputs.push_back(Output::Frame { peer: transmit.peer, frame: Box::new(transmit.frame), from });
+            cx.outputs.push_back(Output::Frame { peer: transmit.peer, frame: Box::new(transmit.frame), from });
         }
-        self.end_promotion(function);
-        self.go_on_waiting(function);
-        let f = &mut self.fast.functions[function];
+        self.end_promotion(cx, function);
+        self.go_on_waiting(cx, ftl, function);
+        let f = &mut self.functions[function];
         let deadline = f.transport.deadline().unwrap_or(Instant::NEVER);
         if deadline < f.transport_at {
-            f.transport_at = deadline.max(self.now);
-            self.events.push(f.transport_at, event_lane::OTHER, Event::Transport { function: function as u32 });
+            f.transport_at = deadline.max(cx.now);
+            cx.events.push(f.transport_at, event_lane::OTHER, Event::Transport { function: function as u32 });
         }
     }
 
     /// A deadline of the transport has come, or an earlier one that is no more.
-    pub(crate) fn on_transport_timer(&mut self, function: usize) {
-        let f = &mut self.fast.functions[function];
-        if self.now >= f.transport_at {
+    pub(crate) fn on_transport_timer<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, function: usize) {
+        let f = &mut self.functions[function];
+        if cx.now >= f.transport_at {
             f.transport_at = Instant::NEVER;
-            self.tell_transport(function, transport::Event::Timer);
+            self.tell_transport(cx, ftl, function, transport::Event::Timer);
         }
     }
 
     /// Answers a Promote whose outcome is known.
-    fn end_promotion(&mut self, function: usize) {
-        let f = &mut self.fast.functions[function];
+    fn end_promotion(&mut self, cx: &mut Context, function: usize) {
+        let f = &mut self.functions[function];
         let Some(cid) = f.promoting else { return };
         let status = f.transport.status();
         let outcome = match () {
@@ -217,11 +231,13 @@ impl<M: Medium> Device<M> {
             () => vendor_status::PROMOTION_NO_QUORUM,
         };
         f.promoting = None;
-        self.reply(cid, outcome, 0, Vec::new());
+        cx.reply(cid, outcome, 0, Vec::new());
     }
 
-    pub(super) fn replication_command(
+    pub(super) fn replication_command<M: Medium>(
         &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
         cid: u16,
         function: usize,
         command: AdminCommand,
@@ -230,36 +246,42 @@ impl<M: Medium> Device<M> {
         match command {
             AdminCommand::TransportSetup { .. } => {
                 let setup = TransportSetup::parse(data)?;
-                self.set_up_transport(function, &setup)?;
+                self.set_up_transport(cx, ftl, function, &setup)?;
             }
             AdminCommand::Promote { .. } => {
                 let promote = Promote::parse(data)?;
-                return self.promote(cid, function, &promote);
+                return self.promote(cx, ftl, cid, function, &promote);
             }
             AdminCommand::AttachPeers { .. } => {
                 let attach = AttachPeers::parse(data)?;
-                let addresses = &mut self.fast.functions[function].addresses;
+                let addresses = &mut self.functions[function].addresses;
                 for peer in &attach.peer[..usize::from(attach.count)] {
                     addresses.retain(|known| known.node != peer.node);
                     addresses.push(*peer);
                 }
             }
             AdminCommand::Demote { to, epoch, .. } => {
-                if epoch != self.fast.functions[function].epoch() {
+                if epoch != self.functions[function].epoch() {
                     return Err(vendor_status::STALE_EPOCH);
                 }
                 let command = if to == Role::StandAlone { Command::StandAlone } else { Command::Demote };
-                self.command_transport(function, command)?;
+                self.command_transport(cx, ftl, function, command)?;
             }
             AdminCommand::FastSetup { .. } | AdminCommand::TrimLog { .. } => unreachable!("handled before"),
         }
-        self.reply(cid, Status::SUCCESS, 0, Vec::new());
+        cx.reply(cid, Status::SUCCESS, 0, Vec::new());
         Ok(())
     }
 
-    fn command_transport(&mut self, function: usize, command: Command) -> Result<(), Status> {
-        let (now, sequence) = (self.now, self.ftl.write_sequence());
-        let f = &mut self.fast.functions[function];
+    fn command_transport<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        function: usize,
+        command: Command,
+    ) -> Result<(), Status> {
+        let (now, sequence) = (cx.now, ftl.write_sequence());
+        let f = &mut self.functions[function];
         let done = f.with_transport(sequence, None, |t, log| t.command(now, command, log));
         done.map_err(|error| match error {
             CommandError::NotMember(_) => vendor_status::NODE_UNKNOWN,
@@ -267,15 +289,21 @@ impl<M: Medium> Device<M> {
             CommandError::StandAlone | CommandError::NotSecondary => vendor_status::NOT_PRIMARY,
             CommandError::EpochsUsedUp | CommandError::Outdated => vendor_status::PROMOTION_EPOCH_LOW,
         })?;
-        self.after_transport(function);
+        self.after_transport(cx, ftl, function);
         Ok(())
     }
 
-    fn set_up_transport(&mut self, function: usize, setup: &TransportSetup) -> Result<(), Status> {
+    fn set_up_transport<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        function: usize,
+        setup: &TransportSetup,
+    ) -> Result<(), Status> {
         if setup.role == Role::StandAlone {
-            return self.command_transport(function, Command::StandAlone);
+            return self.command_transport(cx, ftl, function, Command::StandAlone);
         }
-        let f = &mut self.fast.functions[function];
+        let f = &mut self.functions[function];
         if f.is_replicated() {
             return Err(vendor_status::BUSY);
         }
@@ -291,13 +319,20 @@ impl<M: Medium> Device<M> {
             counter_timeout: stall,
             ..f.transport_config
         };
-        f.transport = Transport::resume(f.transport_config, f.transport.persistent().clone(), self.now);
+        f.transport = Transport::resume(f.transport_config, f.transport.persistent().clone(), cx.now);
         let epoch = if primary { setup.epoch } else { Epoch::ZERO };
-        self.command_transport(function, Command::Setup { node, group, primary, epoch, force: false })
+        self.command_transport(cx, ftl, function, Command::Setup { node, group, primary, epoch, force: false })
     }
 
-    fn promote(&mut self, cid: u16, function: usize, promote: &Promote) -> Result<(), Status> {
-        let f = &self.fast.functions[function];
+    fn promote<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        cid: u16,
+        function: usize,
+        promote: &Promote,
+    ) -> Result<(), Status> {
+        let f = &self.functions[function];
         if f.promoting.is_some() {
             return Err(vendor_status::BUSY);
         }
@@ -307,11 +342,11 @@ impl<M: Medium> Device<M> {
             true => Some(group_of(node, promote.group.as_slice(), promote.mode)?),
             false => None,
         };
-        self.fast.functions[function].promoting = Some(cid);
+        self.functions[function].promoting = Some(cid);
         let command = Command::Promote { target, epoch: promote.epoch, force: promote.force };
-        let begun = self.command_transport(function, command);
+        let begun = self.command_transport(cx, ftl, function, command);
         if begun.is_err() {
-            self.fast.functions[function].promoting = None;
+            self.functions[function].promoting = None;
         }
         begun
     }
@@ -319,7 +354,7 @@ impl<M: Medium> Device<M> {
     /// What the control page says of replication.
     pub(super) fn fill_replication(&self, function: usize, page: &mut ControlPage) {
         use tidewater_wire::vendor::TransportStatus as Bit;
-        let transport = &self.fast.functions[function].transport;
+        let transport = &self.functions[function].transport;
         let status = transport.status();
         page.role = status.role;
         page.node = transport.persistent().node;
@@ -340,9 +375,9 @@ impl<M: Medium> Device<M> {
     ///
     /// # Panics
     /// When there is no such function.
-    pub fn peers_page(&self, function: usize) -> Peers {
+    pub(crate) fn peers_page(&self, cx: &Context, function: usize) -> Peers {
         use tidewater_wire::vendor::TransportStatus as Bit;
-        let f = &self.fast.functions[function];
+        let f = &self.functions[function];
         let config = &f.transport_config;
         let mut page = Peers {
             function: function as u16,
@@ -365,7 +400,7 @@ impl<M: Medium> Device<M> {
                 status: Bit::OK
                     .with(Bit::PEER_UNREACHED, peer.data_failed)
                     .with(Bit::COUNTER_OVERDUE, peer.counter_failed),
-                update_age_ns: if peer.attached { self.now.since(peer.heard_at).as_ns() } else { u64::MAX },
+                update_age_ns: if peer.attached { cx.now.since(peer.heard_at).as_ns() } else { u64::MAX },
                 position: peer.sent,
                 ..PeerStatus::default()
             };

@@ -1,7 +1,8 @@
 //! What the fast side tells of itself: control page and log pages.
 
-use super::{Function, Lane, bar};
-use crate::device::Device;
+use super::{Fast, Function, Lane, bar};
+use crate::context::Context;
+use crate::ftl::Ftl;
 use tidewater_base::checksum::crc32c;
 use tidewater_nand::Medium;
 use tidewater_wire::vendor::{
@@ -39,11 +40,11 @@ pub(super) fn credit_at(function: &Function, at: u64) -> Option<u64> {
     function.lanes().get(lane as usize).filter(|_| is_credit).map(Lane::credit)
 }
 
-impl<M: Medium> Device<M> {
+impl Fast {
     /// The page of a function that only the device writes, as its host reads it: `sequence` stands for all the rest,
     /// and is another one when any of it has changed.
-    pub(super) fn shown_control_page(&self, function: usize) -> [u8; ControlPage::SIZE] {
-        let page = self.control_page(function);
+    pub(super) fn shown_control_page<M: Medium>(&self, ftl: &Ftl<M>, function: usize) -> [u8; ControlPage::SIZE] {
+        let page = self.control_page(ftl, function);
         // Even: nothing of it is being changed while it is read.
         let sequence = u64::from(crc32c(&page.to_bytes())) << 1;
         ControlPage { sequence, ..page }.to_bytes()
@@ -53,14 +54,14 @@ impl<M: Medium> Device<M> {
     ///
     /// # Panics
     /// When there is no such function.
-    pub fn control_page(&self, function: usize) -> ControlPage {
-        let f = &self.fast.functions[function];
+    pub(crate) fn control_page<M: Medium>(&self, ftl: &Ftl<M>, function: usize) -> ControlPage {
+        let f = &self.functions[function];
         let mut page = ControlPage {
             function: function as u16,
             lanes: f.lanes.len() as u16,
             sequence: 0,
             epoch: f.epoch(),
-            status: f.status().with(TransportStatus::RECOVERING, self.ftl.is_recovering()),
+            status: f.status().with(TransportStatus::RECOVERING, ftl.is_recovering()),
             lba_first: f.log.first_lpn().into(),
             lba_count: f.log.count().into(),
             lba_head: f.log.head(),
@@ -88,9 +89,9 @@ impl<M: Medium> Device<M> {
     ///
     /// # Panics
     /// When there is no such function.
-    pub fn fast_status(&self, function: usize) -> FastStatus {
-        let f = &self.fast.functions[function];
-        let page = self.control_page(function);
+    pub(crate) fn fast_status<M: Medium>(&self, ftl: &Ftl<M>, function: usize) -> FastStatus {
+        let f = &self.functions[function];
+        let page = self.control_page(ftl, function);
         let nanojoules = |joules: f64| (joules * 1e9) as u64;
         let mut status = FastStatus {
             function: page.function,
@@ -105,8 +106,8 @@ impl<M: Medium> Device<M> {
             lba_head: page.lba_head,
             lba_tail: page.lba_tail,
             bytes_cut: f.transport().status().cut.iter().sum(),
-            energy_needed_nj: nanojoules(super::energy_needed(&self.profile)),
-            energy_stored_nj: nanojoules(self.profile.fast.energy),
+            energy_needed_nj: nanojoules(self.energy_needed),
+            energy_stored_nj: nanojoules(self.profile.energy),
             ..FastStatus::default()
         };
         for (lane, l) in f.lanes.iter().enumerate() {
@@ -129,7 +130,7 @@ impl<M: Medium> Device<M> {
     }
 
     fn bar_layout(&self, function: usize) -> BarLayout {
-        let setup = self.fast.functions[function].setup();
+        let setup = self.functions[function].setup();
         let mut layout = BarLayout {
             function: function as u16,
             lanes: setup.lanes as u16,
@@ -147,14 +148,20 @@ impl<M: Medium> Device<M> {
         }
         layout
     }
-}
 
-/// A vendor specific log page. `None`: there is no such one.
-pub(super) fn log_page<M: Medium>(device: &Device<M>, function: usize, id: u8) -> Option<Vec<u8>> {
-    match id {
-        log_page::FAST_STATUS => Some(device.fast_status(function).to_bytes().to_vec()),
-        log_page::LAYOUT => Some(device.bar_layout(function).to_bytes().to_vec()),
-        log_page::PEERS => Some(device.peers_page(function).to_bytes().to_vec()),
-        _ => None,
+    /// A vendor specific log page. `None`: there is no such one.
+    pub(super) fn vendor_page<M: Medium>(
+        &self,
+        cx: &Context,
+        ftl: &Ftl<M>,
+        function: usize,
+        id: u8,
+    ) -> Option<Vec<u8>> {
+        match id {
+            log_page::FAST_STATUS => Some(self.fast_status(ftl, function).to_bytes().to_vec()),
+            log_page::LAYOUT => Some(self.bar_layout(function).to_bytes().to_vec()),
+            log_page::PEERS => Some(self.peers_page(cx, function).to_bytes().to_vec()),
+            _ => None,
+        }
     }
 }

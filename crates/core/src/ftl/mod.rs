@@ -506,6 +506,19 @@ impl<M: Medium> Ftl<M> {
         &self.map
     }
 
+    /// The end of life: it takes no writes, and nothing is under way that could make room.
+    #[inline]
+    pub fn is_worn_out(&self) -> bool {
+        self.is_read_only() && self.flash.outstanding() == 0
+    }
+
+    /// Programs done, of all sources.
+    pub fn programs_done(&self) -> u64 {
+        use crate::flash::Source;
+        let sources = [Source::HostProgram, Source::CollectProgram, Source::Destage, Source::Map];
+        sources.iter().map(|&source| self.flash.statistics().operations_of(source)).sum()
+    }
+
     /// Whether the end of life has made the drive read-only.
     pub fn is_read_only(&self) -> bool {
         self.read_only

@@ -18,20 +18,19 @@
 //! the drive's is there any more it is [`State::Withdrawing`]. What is placed on it has then left, in order; a memory
 //! that is gone without a word ([`Answer::Gone`]) is absent at once.
 //!
-//! A use has its place in `uses.rs`, all of it in the device: `Device::host_read` and `host_write` ask for units
-//! (numbered from 0, as many as [`HostMemory::units`] says), `on_host_done` hears of them, `host_memory_lent`,
-//! `host_memory_leaves` and `host_memory_gone` of the memory itself, and `has_left_host_memory` asks whether all that
-//! exists nowhere else has been taken out.
+//! The uses are in `block/lent.rs`: they ask for units (numbered from 0, as many as [`HostMemory::units`] says), take in
+//! what came of it, and take out what exists nowhere else when the host wants its memory back.
 
 mod faults;
-mod uses;
 
 pub use faults::{HostFault, HostFaultPlan};
-pub(crate) use uses::HostUses;
 
-use crate::cost::{Link, Rate, Server};
-use crate::device::Output;
-use crate::events::{Event, EventQueue, lane};
+pub use crate::border::{Access, Answer, Lending, Operation, Stamp, Ticket};
+
+use crate::border::Output;
+use crate::context::Context;
+use crate::cost::{Rate, Server};
+use crate::events::{Event, lane};
 use crate::memory::{Placement, Use};
 use crate::profile::{MemoryKind, Profile};
 use std::collections::VecDeque;
@@ -42,87 +41,6 @@ pub const HEADER: u32 = 40;
 /// Bytes that one read request asks for at most: Max_Read_Request_Size as it is after a reset (PCI Express Base 3.0,
 /// 7.8.4).
 pub const READ_REQUEST_MAX: u64 = 512;
-
-/// Names an access under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(pub u32);
-
-/// What a unit claims to be. A unit counts only if all of it is as expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stamp {
-    /// Whose it is.
-    pub used: Use,
-    /// What it is a copy of: a logical page, a page of the map.
-    pub key: u64,
-    /// The drive's count of writes to host memory: no two writes have the same.
-    pub version: u64,
-    /// The count of lendings: what was written in one is nothing in another.
-    pub generation: u64,
-}
-
-/// What an access does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Reads the unit. `Access::stamp` is what the drive expects there.
-    Read,
-    /// Writes the unit, stamped with `Access::stamp`.
-    Write {
-        /// What the bytes stand for: the version of a logical page, as commands tag it. 0 for what has none.
-        content: u64,
-    },
-}
-
-/// An access to host memory, for the world to carry out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// Comes back with the answer.
-    pub ticket: Ticket,
-    /// Counts accesses from 1: no two have the same.
-    pub serial: u64,
-    /// Where the unit begins, in bytes of the memory that was lent.
-    pub offset: u64,
-    /// Bytes of the unit, [`HEADER`] included.
-    pub len: u32,
-    /// What is written, or expected.
-    pub stamp: Stamp,
-    /// What to do.
-    pub operation: Operation,
-}
-
-/// What came of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Answer {
-    /// It is written.
-    Written,
-    /// A unit was found whose checksum holds, whatever it is.
-    Found {
-        /// What it claims to be.
-        stamp: Stamp,
-        /// As it was written with.
-        content: u64,
-    },
-    /// There is no unit there whose checksum holds.
-    Damaged,
-    /// There is no such memory (any more).
-    Gone,
-}
-
-/// What the host does with its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lending {
-    /// It lends so many bytes (Set Features 0Dh with EHM). Memory that is lent already is taken as gone first.
-    Lend {
-        /// Bytes.
-        bytes: u64,
-        /// It is the memory of before, and the host says that it has not changed (MR): units of before count, as far as
-        /// their checks hold.
-        returned: bool,
-    },
-    /// It wants it back (EHM cleared, a reset, a shutdown): answered by [`Output::HostMemoryFree`].
-    Withdraw,
-    /// It has taken it back without a word.
-    Gone,
-}
 
 /// Whether there is host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,14 +115,6 @@ pub fn wanted(profile: &Profile) -> u64 {
     let Ok(placement) = crate::memory::place(profile) else { return 0 };
     let placed = Use::ALL.into_iter().filter(|&used| used.is_carried()).filter_map(|used| placement.of(used));
     placed.filter(|placed| placed.memory.kind == MemoryKind::Host).map(|placed| placed.size).sum()
-}
-
-/// The resources that an access takes, and where it says so.
-pub(crate) struct Wires<'a> {
-    pub(crate) events: &'a mut EventQueue,
-    pub(crate) link_in: &'a mut Link,
-    pub(crate) link_out: &'a mut Link,
-    pub(crate) outputs: &'a mut VecDeque<Output>,
 }
 
 /// The part of the memory that a use has.
@@ -402,45 +312,35 @@ impl HostMemory {
     }
 
     /// Reads a unit that was written before; `tag` comes back in the [`Done`]. Asserts that the use is placed here.
-    pub(crate) fn read(&mut self, now: Instant, wires: &mut Wires<'_>, used: Use, unit: u32, key: u64, tag: u32) {
+    pub(crate) fn read(&mut self, cx: &mut Context, used: Use, unit: u32, key: u64, tag: u32) {
         let region = self.region(used).expect("the use is placed on host memory");
         let version = self.directory[self.regions[region].first + unit as usize];
         let stamp = Stamp { used, key, version, generation: self.generation };
-        self.begin(now, wires, Request { region, unit, stamp, operation: Operation::Read, tag });
+        self.begin(cx, Request { region, unit, stamp, operation: Operation::Read, tag });
     }
 
     /// Writes a unit, as the copy of `key`; `content` comes back with every good read. Asserts that the use is placed
     /// here.
-    #[expect(clippy::too_many_arguments, reason = "where, what and for whom")]
-    pub(crate) fn write(
-        &mut self,
-        now: Instant,
-        wires: &mut Wires<'_>,
-        used: Use,
-        unit: u32,
-        key: u64,
-        content: u64,
-        tag: u32,
-    ) {
+    pub(crate) fn write(&mut self, cx: &mut Context, used: Use, unit: u32, key: u64, content: u64, tag: u32) {
         let region = self.region(used).expect("the use is placed on host memory");
         self.version += 1;
         self.directory[self.regions[region].first + unit as usize] = self.version;
         let stamp = Stamp { used, key, version: self.version, generation: self.generation };
-        self.begin(now, wires, Request { region, unit, stamp, operation: Operation::Write { content }, tag });
+        self.begin(cx, Request { region, unit, stamp, operation: Operation::Write { content }, tag });
     }
 
-    fn begin(&mut self, now: Instant, wires: &mut Wires<'_>, request: Request) {
+    fn begin(&mut self, cx: &mut Context, request: Request) {
         if self.waiting.is_empty()
             && let Some(place) = self.free.pop()
         {
-            self.start(now, wires, place, request);
+            self.start(cx, place, request);
         } else {
             self.statistics.waited += 1;
             self.waiting.push_back(request);
         }
     }
 
-    fn start(&mut self, now: Instant, wires: &mut Wires<'_>, place: u32, request: Request) {
+    fn start(&mut self, cx: &mut Context, place: u32, request: Request) {
         self.serial += 1;
         let serial = self.serial;
         let region = &self.regions[request.region];
@@ -451,22 +351,22 @@ impl HostMemory {
             Operation::Read => {
                 self.statistics.reads += 1;
                 self.statistics.bytes_read += bytes;
-                let arrives = wires.link_out.request(now, bytes.div_ceil(READ_REQUEST_MAX));
+                let arrives = cx.link_out.request(cx.now, bytes.div_ceil(READ_REQUEST_MAX));
                 self.memory.serve(arrives, self.rate.time(bytes)) + self.read_latency
             }
             Operation::Write { .. } => {
                 self.statistics.writes += 1;
                 self.statistics.bytes_written += bytes;
-                let arrives = wires.link_out.transfer(now, bytes);
+                let arrives = cx.link_out.transfer(cx.now, bytes);
                 self.memory.serve(arrives, self.rate.time(bytes)) + self.write_latency
             }
         };
         self.in_flight[place as usize] = Some(InFlight { stage: Stage::Out, request, serial, answer: None });
         let under_way = (self.in_flight.len() - self.free.len()) as u64;
         self.statistics.in_flight_max = self.statistics.in_flight_max.max(under_way);
-        wires.events.push(done, lane::OTHER, Event::HostMemory { place });
+        cx.events.push(done, lane::OTHER, Event::HostMemory { place });
         let Request { stamp, operation, .. } = request;
-        wires.outputs.push_back(Output::HostMemory(Access {
+        cx.outputs.push_back(Output::HostMemory(Access {
             ticket: Ticket(place),
             serial,
             offset,
@@ -480,50 +380,44 @@ impl HostMemory {
     ///
     /// # Panics
     /// When it was not asked: a fault of whoever drives the loop.
-    pub(crate) fn answer(
-        &mut self,
-        now: Instant,
-        wires: &mut Wires<'_>,
-        ticket: Ticket,
-        answer: Answer,
-    ) -> Option<Done> {
+    pub(crate) fn answer(&mut self, cx: &mut Context, ticket: Ticket, answer: Answer) -> Option<Done> {
         let slot = self.in_flight.get_mut(ticket.0 as usize).and_then(Option::as_mut);
         let slot = slot.filter(|slot| slot.answer.is_none()).expect("an answer to what was not asked");
         slot.answer = Some(answer);
-        if slot.stage == Stage::Answer { self.go_on(now, wires, ticket.0) } else { None }
+        if slot.stage == Stage::Answer { self.go_on(cx, ticket.0) } else { None }
     }
 
     /// The next stage of an access is due.
-    pub(crate) fn on_event(&mut self, now: Instant, wires: &mut Wires<'_>, place: u32) -> Option<Done> {
+    pub(crate) fn on_event(&mut self, cx: &mut Context, place: u32) -> Option<Done> {
         let slot = self.in_flight[place as usize].as_mut().expect("its event is due");
         match slot.stage {
-            Stage::Back => Some(self.end(now, wires, place)),
+            Stage::Back => Some(self.end(cx, place)),
             _ => {
                 slot.stage = Stage::Answer;
-                if slot.answer.is_some() { self.go_on(now, wires, place) } else { None }
+                if slot.answer.is_some() { self.go_on(cx, place) } else { None }
             }
         }
     }
 
     /// The request has reached the host, and the host has answered.
-    fn go_on(&mut self, now: Instant, wires: &mut Wires<'_>, place: u32) -> Option<Done> {
+    fn go_on(&mut self, cx: &mut Context, place: u32) -> Option<Done> {
         let slot = self.in_flight[place as usize].as_mut().expect("it is under way");
         let data = matches!(slot.answer, Some(Answer::Found { .. } | Answer::Damaged));
         if !data {
-            return Some(self.end(now, wires, place));
+            return Some(self.end(cx, place));
         }
         slot.stage = Stage::Back;
         let bytes = u64::from(self.regions[slot.request.region].stride);
-        let arrives = wires.link_in.transfer(now, bytes);
-        wires.events.push(arrives, lane::DATA_IN, Event::HostMemory { place });
+        let arrives = cx.link_in.transfer(cx.now, bytes);
+        cx.events.push(arrives, lane::DATA_IN, Event::HostMemory { place });
         None
     }
 
     /// An access has ended: another may begin in its place.
-    fn end(&mut self, now: Instant, wires: &mut Wires<'_>, place: u32) -> Done {
+    fn end(&mut self, cx: &mut Context, place: u32) -> Done {
         let InFlight { request, serial, answer, .. } = self.in_flight[place as usize].take().expect("it was under way");
         match self.waiting.pop_front() {
-            Some(next) => self.start(now, wires, place, next),
+            Some(next) => self.start(cx, place, next),
             None => self.free.push(place),
         }
         let Request { region, unit, stamp, operation, tag } = request;

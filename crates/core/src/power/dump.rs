@@ -30,7 +30,7 @@ impl Dump {
     }
 
     /// The dump of so many pages on so many joules. `None`: there is nothing to dump.
-    pub(super) fn of(profile: &Profile, pages: u64, energy: f64) -> Option<Dump> {
+    pub(crate) fn of(profile: &Profile, pages: u64, energy: f64) -> Option<Dump> {
         if pages == 0 {
             return None;
         }

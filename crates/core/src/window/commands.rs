@@ -2,9 +2,11 @@
 //! and carries the reply.
 
 use super::jobs::{COMMAND, Job, Kind};
-use super::{COMMANDS_MAX, EntryState};
-use crate::device::Device;
+use super::{COMMANDS_MAX, Ending, EntryState, Progress, Window};
+use crate::context::Context;
 use crate::events::{Event, lane};
+use crate::ftl::Ftl;
+use crate::host::Host;
 use crate::profile::Gate;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Sqe, Status};
@@ -26,29 +28,33 @@ enum Stage {
     Reply { status: Status, result: u32, data: Vec<u8> },
 }
 
-/// What a command that ends at once has for the host: double word 0 of its completion, and data.
-type Answer = (u32, Vec<u8>);
+/// What executing a command has come to.
+enum Executed {
+    /// A job of its entry answers.
+    Job,
+    /// A Pin waits for block commands, and a job of its entry answers then.
+    Drain,
+    /// It has ended, with this for the host.
+    Data(Vec<u8>),
+    /// It has ended and let go of its entry.
+    Released,
+}
 
-impl<M: Medium> Device<M> {
+impl Window {
     /// A command with its data. Its reply comes as [`crate::Output::Reply`]. `tag`: the version of what a Flush writes.
-    pub(crate) fn window_command(&mut self, sqe: &Sqe, data: &[u8], tag: u64) {
+    pub(crate) fn command<M: Medium>(&mut self, cx: &mut Context, ftl: &Ftl<M>, sqe: &Sqe, data: &[u8], tag: u64) {
         let cid = sqe.cid();
-        match self.admit_window_command(cid, sqe, data, tag) {
-            Ok(place) => {
-                let enters = self.pipeline_free_at.max(self.now);
-                self.pipeline_free_at = enters + self.profile.host.command_interval;
-                let event = Event::Window { place: COMMAND | place, generation: 0 };
-                self.events.push(enters + self.profile.host.command_time, lane::COMMAND, event);
-            }
-            Err(status) => self.reply(cid, status, 0, Vec::new()),
+        match self.admit(ftl, cid, sqe, data, tag) {
+            Ok(place) => cx.enter_pipeline(Event::Window { place: COMMAND | place, generation: 0 }),
+            Err(status) => cx.reply(cid, status, 0, Vec::new()),
         }
     }
 
-    fn admit_window_command(&mut self, cid: u16, sqe: &Sqe, data: &[u8], tag: u64) -> Result<u32, Status> {
-        if !self.window.is_enabled() {
+    fn admit<M: Medium>(&mut self, ftl: &Ftl<M>, cid: u16, sqe: &Sqe, data: &[u8], tag: u64) -> Result<u32, Status> {
+        if !self.is_enabled() {
             return Err(vendor_status::WINDOW_ABSENT);
         }
-        if self.is_recovering() {
+        if ftl.is_recovering() || self.is_restoring() {
             return Err(vendor_status::BUSY);
         }
         let command = WindowCommand::parse(sqe)?;
@@ -59,92 +65,106 @@ impl<M: Medium> Device<M> {
             _ => Box::default(),
         };
         let pending = Pending { cid, stage: Stage::Begin { command, data, tag } };
-        self.window.keep_pending(pending).ok_or(vendor_status::BUSY)
+        self.keep_pending(pending).ok_or(vendor_status::BUSY)
     }
 
     /// A command has left the pipeline, or its completion has reached the host.
-    pub(super) fn on_window_command(&mut self, place: usize) {
-        let Some(Pending { cid, stage }) = self.window.commands[place].take() else { return };
+    pub(super) fn on_command(&mut self, cx: &mut Context, host: &Host, place: usize) -> Progress {
+        let Some(Pending { cid, stage }) = self.commands[place].take() else { return Progress::None };
         match stage {
-            Stage::Begin { command, data, tag } => match self.execute(cid, command, data, tag) {
-                Ok(None) => {} // A job of its entry answers.
-                Ok(Some((result, data))) => self.reply_later(cid, Status::SUCCESS, result, data),
-                Err(status) => self.reply_later(cid, status, 0, Vec::new()),
+            Stage::Begin { command, data, tag } => match self.execute(cx, host, cid, command, data, tag) {
+                Ok(Executed::Job) => {}
+                Ok(Executed::Drain) => return Progress::Drains,
+                Ok(Executed::Data(data)) => self.reply_later(cx, cid, Status::SUCCESS, 0, data),
+                Ok(Executed::Released) => {
+                    let (status, data) = (Status::SUCCESS, Vec::new());
+                    return Progress::Released(Ending { cid, status, result: 0, data, travels: true });
+                }
+                Err(status) => self.reply_later(cx, cid, status, 0, Vec::new()),
             },
-            Stage::Reply { status, result, data } => self.reply(cid, status, result, data),
+            Stage::Reply { status, result, data } => cx.reply(cid, status, result, data),
         }
+        Progress::None
     }
 
-    fn reply_later(&mut self, cid: u16, status: Status, result: u32, data: Vec<u8>) {
+    pub(super) fn reply_later(&mut self, cx: &mut Context, cid: u16, status: Status, result: u32, data: Vec<u8>) {
         let pending = Pending { cid, stage: Stage::Reply { status, result, data } };
-        let place = self.window.keep_pending(pending).expect("the command had a place until now");
+        let place = self.keep_pending(pending).expect("the command had a place until now");
         let event = Event::Window { place: COMMAND | place, generation: 0 };
-        self.events.push(self.now + self.profile.host.completion_time, lane::COMPLETE, event);
+        cx.events.push(cx.now + cx.completion_time, lane::COMPLETE, event);
     }
 
     fn execute(
         &mut self,
+        cx: &mut Context,
+        host: &Host,
         cid: u16,
         command: WindowCommand,
         data: Box<[u8]>,
         tag: u64,
-    ) -> Result<Option<Answer>, Status> {
+    ) -> Result<Executed, Status> {
         if let WindowCommand::Pin { entry, offset, lba, blocks } = command {
-            return self.pin(cid, entry, offset, lba, blocks).map(|()| None);
+            return self.pin((host, cx.shift.page), cid, (entry, offset), lba, blocks).map(|()| Executed::Drain);
         }
-        let place = self.window.table.find(command.entry()).ok_or(vendor_status::ENTRY_UNKNOWN)?;
-        let entry = *self.window.table.get(place).expect("it was found");
+        let place = self.table.find(command.entry()).ok_or(vendor_status::ENTRY_UNKNOWN)?;
+        let entry = *self.table.get(place).expect("it was found");
         if let WindowCommand::EntryInfo { .. } = command {
-            let shift = self.window.table.page_shift();
+            let shift = self.table.page_shift();
             let offset = u64::from(entry.page) << shift;
             let info = EntryInfo {
                 entry: entry.name,
                 flush_begun: entry.flush_begun,
                 offset,
-                lba: u64::from(entry.first) << self.page_shift,
+                lba: u64::from(entry.first) << cx.shift.page,
                 bytes: u64::from(entry.pages) << shift,
-                bar_offset: self.window.bar_offset + offset,
-                nsid: self.host.namespace().id,
+                bar_offset: self.bar_offset + offset,
+                nsid: host.namespace().id,
             };
-            return Ok(Some((0, info.to_bytes().to_vec())));
+            return Ok(Executed::Data(info.to_bytes().to_vec()));
         }
-        if entry.state != EntryState::Pinned || self.window.jobs[place].kind != Kind::None {
+        if entry.state != EntryState::Pinned || self.jobs[place].kind != Kind::None {
             return Err(vendor_status::ENTRY_BUSY);
         }
         let job = Job { cid, tag, ..Job::default() };
         match command {
             WindowCommand::Flush { .. } => {
-                if self.host.namespace().read_only {
+                if host.namespace().read_only {
                     return Err(Status::NAMESPACE_WRITE_PROTECTED);
                 }
-                let entry = self.window.table.get_mut(place).expect("it was found");
+                let entry = self.table.get_mut(place).expect("it was found");
                 (entry.state, entry.flush_begun) = (EntryState::Flushing, true);
-                self.start_job(place, Job { kind: Kind::Flush, ..job });
+                self.start_job(cx, place, Job { kind: Kind::Flush, ..job });
             }
             WindowCommand::Unpin { .. } => {
                 if entry.flush_begun {
                     return Err(vendor_status::FLUSH_BEGUN);
                 }
-                self.window.table.remove(place);
-                self.release_held();
-                return Ok(Some((0, Vec::new())));
+                self.table.remove(place);
+                return Ok(Executed::Released);
             }
-            WindowCommand::Sync { .. } => self.start_job(place, Job { kind: Kind::Sync, ..job }),
+            WindowCommand::Sync { .. } => self.start_job(cx, place, Job { kind: Kind::Sync, ..job }),
             WindowCommand::ReadDma { offset, bytes, .. } | WindowCommand::Write { offset, bytes, .. } => {
-                let size = u64::from(entry.pages) << self.window.table.page_shift();
+                let size = u64::from(entry.pages) << self.table.page_shift();
                 if offset.checked_add(bytes.into()).is_none_or(|end| end > size) {
                     return Err(vendor_status::WINDOW_RANGE);
                 }
                 let kind = if let WindowCommand::Write { .. } = command { Kind::Write } else { Kind::ReadDma };
-                self.start_job(place, Job { kind, offset, bytes, data, ..job });
+                self.start_job(cx, place, Job { kind, offset, bytes, data, ..job });
             }
             WindowCommand::Pin { .. } | WindowCommand::EntryInfo { .. } => unreachable!("handled above"),
         }
-        Ok(None)
+        Ok(Executed::Job)
     }
 
-    fn pin(&mut self, cid: u16, name: u16, offset: u64, lba: u64, blocks: u32) -> Result<(), Status> {
-        let namespace = self.host.namespace();
+    fn pin(
+        &mut self,
+        (host, page_shift): (&Host, u32),
+        cid: u16,
+        (name, offset): (u16, u64),
+        lba: u64,
+        blocks: u32,
+    ) -> Result<(), Status> {
+        let namespace = host.namespace();
         if namespace.read_only {
             return Err(Status::NAMESPACE_WRITE_PROTECTED);
         }
@@ -154,7 +174,7 @@ impl<M: Medium> Device<M> {
         if lba + u64::from(blocks) > namespace.writable_blocks {
             return Err(vendor_status::RANGE_RESERVED);
         }
-        let (block_mask, shift) = ((1u64 << self.page_shift) - 1, self.window.table.page_shift());
+        let (block_mask, shift) = ((1u64 << page_shift) - 1, self.table.page_shift());
         let whole = (lba | u64::from(blocks)) & block_mask == 0;
         let page = match offset {
             ANYWHERE => None,
@@ -164,15 +184,15 @@ impl<M: Medium> Device<M> {
         if !whole {
             return Err(vendor_status::WINDOW_RANGE);
         }
-        let (first, pages) = ((lba >> self.page_shift) as u32, blocks >> self.page_shift);
-        let place = self.window.table.insert(name, page, first, pages)?;
-        self.start_job(place, Job { kind: Kind::Drain, cid, ..Job::default() });
+        let (first, pages) = ((lba >> page_shift) as u32, blocks >> page_shift);
+        let place = self.table.insert(name, page, first, pages)?;
+        self.begin_job(place, Job { kind: Kind::Drain, cid, ..Job::default() });
         Ok(())
     }
 
     /// Log page C3h.
-    pub fn window_status(&self) -> WindowStatus {
-        let window = &self.window;
+    pub(crate) fn status(&self) -> WindowStatus {
+        let window = self;
         if !window.is_enabled() {
             return WindowStatus::default();
         }
@@ -189,13 +209,11 @@ impl<M: Medium> Device<M> {
             stores_dropped: window.statistics.stores_dropped,
             loads_outside: window.statistics.loads_outside,
             dumps_lost: window.statistics.dumps_lost,
-            energy_needed_nj: nanojoules(super::energy_needed(&self.profile)),
-            energy_stored_nj: nanojoules(self.profile.window.energy),
+            energy_needed_nj: nanojoules(self.energy.needed),
+            energy_stored_nj: nanojoules(self.energy.stored),
         }
     }
-}
 
-impl super::Window {
     /// Keeps a command. `None`: there are too many.
     fn keep_pending(&mut self, pending: Pending) -> Option<u32> {
         let place = match self.commands.iter().position(Option::is_none) {

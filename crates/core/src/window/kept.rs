@@ -5,7 +5,7 @@
 //! write before it had, and what is kept names the last write that it knew of.
 
 use super::{EntryState, Window};
-use crate::device::SetupError;
+use crate::border::SetupError;
 
 /// An entry that was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,15 +13,18 @@ mod kept;
 mod recovery;
 mod table;
 
+pub(crate) use gate::Gated;
 pub use kept::{Kept, KeptEntry};
 pub use recovery::Dumped;
 pub use table::{Entry, EntryState, Table};
 
+use crate::context::Context;
 use crate::cost::Server;
 use crate::fast::{self, bar};
 use crate::profile::{Gate, Profile, Survives};
 use std::collections::VecDeque;
 use tidewater_base::Duration;
+use tidewater_wire::nvme::Status;
 
 /// Commands of the window under way at once, besides those of entries; one more is told to come again.
 const COMMANDS_MAX: usize = 256;
@@ -53,6 +56,45 @@ struct Load {
     len: u8,
 }
 
+/// What the capacitors hold, and what a dump takes of it.
+#[derive(Clone, Copy, Debug)]
+struct Energy {
+    /// Joules that they hold.
+    stored: f64,
+    /// Joules that dumping a full buffer takes at most.
+    needed: f64,
+    /// Watts of the controller.
+    power: f64,
+    /// Joules of a program of a page.
+    program: f64,
+    planes: u64,
+}
+
+/// The end of a command of the window.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    cid: u16,
+    status: Status,
+    result: u32,
+    data: Vec<u8>,
+    /// Its completion is on the way to the host for the usual time; else it has arrived.
+    travels: bool,
+}
+
+/// What has happened in the window that concerns others.
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// Nothing.
+    None,
+    /// A Pin waits for block commands: [`Window::go_on_draining`].
+    Drains,
+    /// An entry was let go of: block commands that the gate has held go on, and then the command ends.
+    Released(Ending),
+    /// All that a dump holds is back, or lost: commands are taken.
+    Restored,
+}
+
 /// The byte window of a drive.
 #[derive(Clone, Debug)]
 pub struct Window {
@@ -80,6 +122,7 @@ pub struct Window {
     port: usize,
     survives: Survives,
     gate: Gate,
+    energy: Energy,
     page_time: Duration,
     dma_time: Duration,
     /// First byte in BAR2.
@@ -130,6 +173,13 @@ impl Window {
             port,
             survives: memory.map_or(Survives::Nothing, |memory| memory.survives),
             gate: window.gate,
+            energy: Energy {
+                stored: window.energy,
+                needed: energy_needed(profile),
+                power: window.power,
+                program: window.program_energy,
+                planes: profile.nand.planes.into(),
+            },
             page_time: window.page_time,
             dma_time: window.dma_time,
             bar_offset: bar_offset(profile),
@@ -144,6 +194,21 @@ impl Window {
     #[inline]
     pub fn is_enabled(&self) -> bool {
         !self.jobs.is_empty()
+    }
+
+    /// Breaks the window on purpose, until the power fails: for tests of the tests.
+    pub(crate) fn set_flaw(&mut self, flaw: Option<Flaw>) {
+        self.flaw = flaw;
+    }
+
+    /// Ends a command that let go of an entry.
+    pub(crate) fn end(&mut self, cx: &mut Context, ending: Ending) {
+        let Ending { cid, status, result, data, travels } = ending;
+        if travels {
+            self.reply_later(cx, cid, status, result, data);
+        } else {
+            cx.reply(cid, status, result, data);
+        }
     }
 
     /// The mapping table.

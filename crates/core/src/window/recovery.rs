@@ -8,11 +8,12 @@
 //! until then finds one of them untouched.
 
 use super::jobs::RESTORE;
-use super::{EntryState, Flaw, Kept, Window, dump_area_pages};
-use crate::device::{Device, Output};
+use super::{EntryState, Flaw, Kept, Progress, Window};
+use crate::border::Output;
+use crate::context::Context;
 use crate::events::{Event, lane};
 use crate::flash::Source;
-use crate::ftl::Entry as MapEntry;
+use crate::ftl::{Entry as MapEntry, Ftl};
 use crate::owner::Owner;
 use crate::profile::Survives;
 use std::hint::cold_path;
@@ -38,6 +39,42 @@ pub(crate) struct Outcome {
     pub energy: f64,
     /// Events of flash.
     pub events: u64,
+}
+
+fn dump_page<M: Medium>(
+    cx: &mut Context,
+    ftl: &mut Ftl<M>,
+    (lpn, generation): (u32, u64),
+    bytes: Box<[u8]>,
+    outcome: &mut Outcome,
+) {
+    ftl.write_log(cx.now, &mut cx.events, lpn, generation, Owner::Dump);
+    outcome.pages.push(Dumped { lpn, version: generation, bytes });
+}
+
+/// One event of flash, with host, link and all else gone. False: there is none.
+fn step_on_stored_energy<M: Medium>(cx: &mut Context, ftl: &mut Ftl<M>) -> bool {
+    loop {
+        let Some(at) = cx.events.next_at() else { return false };
+        cx.now = cx.now.max(at);
+        let done = match cx.events.pop_due(cx.now) {
+            Some(Event::Bus { channel, inward: true }) => {
+                ftl.flash.on_loaded(cx.now, &mut cx.events, channel);
+                None
+            }
+            Some(Event::Bus { channel, inward: false }) => Some(ftl.flash.on_unloaded(cx.now, &mut cx.events, channel)),
+            Some(Event::Cell { die, generation, kind }) => ftl.on_cell(cx.now, &mut cx.events, die, generation, kind),
+            _ => continue,
+        };
+        if let Some(done) = done {
+            let source = ftl.flash.operation(done).source;
+            // Nobody waits for reads any more.
+            if !matches!(source, Source::HostRead | Source::CollectRead | Source::FoldRead | Source::Recovery) {
+                ftl.on_done(cx.now, &mut cx.events, source.kind(), done);
+            }
+        }
+        return true;
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,14 +163,17 @@ impl Window {
         }
         fits
     }
-}
 
-impl<M: Medium> Device<M> {
     /// On stored energy: the window's pages and table go to flash. Nothing else happens. `events_max`: the energy is
     /// gone after so many events of flash.
-    pub(crate) fn dump_on_stored_energy(&mut self, events_max: u64) -> Outcome {
-        let mut outcome = Outcome { pages: self.untaken_window_pages(), ..Outcome::default() };
-        let window = &self.window;
+    pub(crate) fn dump_on_stored_energy<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        events_max: u64,
+    ) -> Outcome {
+        let mut outcome = Outcome { pages: self.untaken_pages(cx), ..Outcome::default() };
+        let window = &*self;
         // Until a way back is at its end, what is on flash says all there is to say.
         let on_flash = window.restoring.as_ref().is_some_and(|r| !matches!(r.phase, Phase::Clearing(_)));
         let pinned = || window.table.entries().map(|(_, entry)| entry).filter(|e| e.state != EntryState::Pinning);
@@ -145,91 +185,55 @@ impl<M: Medium> Device<M> {
             pages.pop();
         }
         let area = window.area(1 - window.dump_area);
-        let generation = self.ftl.write_sequence() + 1;
-        let (began, programs) = (self.now, self.programs_done());
-        let unit = 1usize << self.unit_shift;
-        let mut table = self.window.dump_table(generation).to_bytes().to_vec();
+        let generation = ftl.write_sequence() + 1;
+        let (began, programs) = (cx.now, ftl.programs_done());
+        let unit = 1usize << cx.shift.unit;
+        let mut table = self.dump_table(generation).to_bytes().to_vec();
         table.resize(unit, 0);
-        self.power_fails = true;
-        self.ftl.begin_emergency();
+        ftl.begin_emergency();
         let (mut next, mut pending, mut has_table) = (0, 0u32, false);
         loop {
-            while next < pages.len() && self.ftl.can_write_log() {
+            while next < pages.len() && ftl.can_write_log() {
                 let mut bytes = vec![0; unit].into_boxed_slice();
-                self.window.read(u64::from(pages[next]) << self.unit_shift, &mut bytes);
-                self.dump_page(area + 1 + pages[next], generation, bytes, &mut outcome);
+                self.read(u64::from(pages[next]) << cx.shift.unit, &mut bytes);
+                dump_page(cx, ftl, (area + 1 + pages[next], generation), bytes, &mut outcome);
                 (next, pending) = (next + 1, pending + 1);
             }
             if next == pages.len() && pending == 0 {
-                if has_table || !self.ftl.can_write_log() {
+                if has_table || !ftl.can_write_log() {
                     break;
                 }
-                self.dump_page(area, generation, std::mem::take(&mut table).into_boxed_slice(), &mut outcome);
+                dump_page(cx, ftl, (area, generation), std::mem::take(&mut table).into_boxed_slice(), &mut outcome);
                 (pending, has_table) = (1, true);
             }
-            self.ftl.pad_log_row(self.now, &mut self.events);
+            ftl.pad_log_row(cx.now, &mut cx.events);
             // No room for a page, and no erase ends on stored energy: it can't be whole.
-            if pending == 0 || outcome.events >= events_max || !self.step_on_stored_energy() {
+            if pending == 0 || outcome.events >= events_max || !step_on_stored_energy(cx, ftl) {
                 break;
             }
             outcome.events += 1;
             let mut failed = false;
-            while let Some(owner) = self.ftl.take_acknowledged() {
+            while let Some(owner) = ftl.take_acknowledged() {
                 pending -= u32::from(owner == Owner::Dump);
             }
-            while let Some(owner) = self.ftl.take_rejected() {
+            while let Some(owner) = ftl.take_rejected() {
                 failed |= owner == Owner::Dump;
             }
             if failed {
                 break;
             }
         }
-        let programs = (self.programs_done() - programs) * u64::from(self.profile.nand.planes);
-        let window = &self.profile.window;
-        outcome.energy = programs as f64 * window.program_energy + (self.now - began).as_secs_f64() * window.power;
+        let programs = (ftl.programs_done() - programs) * self.energy.planes;
+        outcome.energy = programs as f64 * self.energy.program + (cx.now - began).as_secs_f64() * self.energy.power;
         outcome
     }
 
-    fn dump_page(&mut self, lpn: u32, generation: u64, bytes: Box<[u8]>, outcome: &mut Outcome) {
-        self.ftl.write_log(self.now, &mut self.events, lpn, generation, Owner::Dump);
-        outcome.pages.push(Dumped { lpn, version: generation, bytes });
-    }
-
-    /// One event of flash, with host, link and all else gone. False: there is none.
-    fn step_on_stored_energy(&mut self) -> bool {
-        loop {
-            let Some(at) = self.events.next_at() else { return false };
-            self.now = self.now.max(at);
-            let done = match self.events.pop_due(self.now) {
-                Some(Event::Bus { channel, inward: true }) => {
-                    self.ftl.flash.on_loaded(self.now, &mut self.events, channel);
-                    None
-                }
-                Some(Event::Bus { channel, inward: false }) => {
-                    Some(self.ftl.flash.on_unloaded(self.now, &mut self.events, channel))
-                }
-                Some(Event::Cell { die, generation, kind }) => {
-                    self.ftl.on_cell(self.now, &mut self.events, die, generation, kind)
-                }
-                _ => continue,
-            };
-            if let Some(done) = done {
-                let source = self.ftl.flash.operation(done).source;
-                // Nobody waits for reads any more.
-                if !matches!(source, Source::HostRead | Source::CollectRead | Source::FoldRead | Source::Recovery) {
-                    self.ftl.on_done(self.now, &mut self.events, source.kind(), done);
-                }
-            }
-            return true;
-        }
-    }
-
     /// Pages of flushes among the outputs that nobody has taken, with their bytes.
-    fn untaken_window_pages(&self) -> Vec<Dumped> {
-        let pages = self.outputs.iter().filter_map(|output| match *output {
+    fn untaken_pages(&self, cx: &Context) -> Vec<Dumped> {
+        let pages = cx.outputs.iter().filter_map(|output| match *output {
             Output::WindowStore { lpn, version, offset } => {
-                let mut bytes = vec![0; 1 << self.unit_shift].into_boxed_slice();
-                self.window.read(offset, &mut bytes);
+                let mut bytes = vec![0; 1 << cx.shift.unit].into_boxed_slice();
+                self.read(offset, &mut bytes);
                 Some(Dumped { lpn, version, bytes })
             }
             _ => None,
@@ -238,15 +242,16 @@ impl<M: Medium> Device<M> {
     }
 
     /// The map is back: if flash has a dump, its entries come back before anything else happens.
-    pub(crate) fn begin_restoring(&mut self) {
-        let kept = self.window.kept.take();
-        let window = &self.window;
+    pub(crate) fn begin_restoring<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> Progress {
+        let kept = self.kept.take();
+        let window = &*self;
         let (first, pages) = (window.dump_first, 2 * window.area_pages());
-        let mapped = |lpn: u32| self.ftl.map().get(lpn) != MapEntry::Unmapped;
+        let mapped = |lpn: u32| ftl.map().get(lpn) != MapEntry::Unmapped;
         if !window.is_enabled() || window.survives != Survives::ByCapacitors || !(first..first + pages).any(mapped) {
-            return kept.iter().for_each(|kept| self.window.take_kept(kept));
+            kept.iter().for_each(|kept| self.take_kept(kept));
+            return Progress::None;
         }
-        let table = |area: u32| Some((self.ftl.stamp(window.area(area))?.version, area));
+        let table = |area: u32| Some((ftl.stamp(window.area(area))?.version, area));
         let newest = (0..2).filter_map(table).max();
         // What was kept may be older than a dump, or newer.
         let kept_counts = kept.as_ref().is_some_and(|kept| newest.is_none_or(|(dump, _)| dump <= kept.sequence));
@@ -262,33 +267,34 @@ impl<M: Medium> Device<M> {
             kept: None,
         };
         if let Some(kept) = kept.as_ref().filter(|_| kept_counts) {
-            self.window.dump_area = newest.map_or(0, |(_, area)| area);
-            self.window.take_kept(kept);
-            self.window.restoring = Some(Box::new(restoring));
-            return self.clear_dumps();
+            self.dump_area = newest.map_or(0, |(_, area)| area);
+            self.take_kept(kept);
+            self.restoring = Some(Box::new(restoring));
+            return self.clear_dumps(cx, ftl);
         }
         restoring.kept = kept;
         let Some((generation, area)) = newest else {
             // Pages without a table: the dump was cut short.
-            self.window.statistics.dumps_lost += 1;
-            self.window.restoring = Some(Box::new(restoring));
-            return self.clear_dumps();
+            self.statistics.dumps_lost += 1;
+            self.restoring = Some(Box::new(restoring));
+            return self.clear_dumps(cx, ftl);
         };
         restoring.generation = generation;
-        self.window.dump_area = area;
-        self.window.restoring = Some(Box::new(restoring));
-        self.ask_for_dumped(self.window.area(area));
-        self.go_on_restoring();
+        self.dump_area = area;
+        self.restoring = Some(Box::new(restoring));
+        let table = self.area(area);
+        self.ask_for_dumped(cx, ftl, table);
+        self.go_on_restoring(cx, ftl)
     }
 
     fn restoring(&mut self) -> &mut Restoring {
-        self.window.restoring.as_mut().expect("a way back is under way")
+        self.restoring.as_mut().expect("a way back is under way")
     }
 
     /// Reads a page of the dump.
-    fn ask_for_dumped(&mut self, lpn: u32) {
-        let read = self.ftl.read(self.now, &mut self.events, std::iter::once(lpn), Owner::WindowRestore);
-        let place = self.ftl.locate(lpn);
+    fn ask_for_dumped<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, lpn: u32) {
+        let read = ftl.read(cx.now, &mut cx.events, std::iter::once(lpn), Owner::WindowRestore);
+        let place = ftl.locate(lpn);
         let restoring = self.restoring();
         match read {
             Ok(queued) => restoring.pending += queued,
@@ -299,94 +305,103 @@ impl<M: Medium> Device<M> {
         }
         if place.version().is_some() {
             restoring.fills += 1;
-            self.outputs.push_back(Output::WindowLoad { lpn, place });
+            cx.outputs.push_back(Output::WindowLoad { lpn, place });
         } else {
             restoring.failed = true;
         }
     }
 
-    pub(super) fn on_restore_read(&mut self, failed: bool) {
-        let Some(restoring) = &mut self.window.restoring else { return };
+    pub(super) fn on_restore_read<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>, failed: bool) -> Progress {
+        let Some(restoring) = &mut self.restoring else { return Progress::None };
         restoring.pending -= 1;
         restoring.failed |= failed;
-        self.go_on_restoring();
+        self.go_on_restoring(cx, ftl)
     }
 
-    pub(super) fn restore_fill(&mut self, lpn: u32, bytes: Option<&[u8]>) {
-        let table = self.window.area(self.window.dump_area);
-        let offset = u64::from(lpn.saturating_sub(table + 1)) << self.unit_shift;
+    pub(super) fn restore_fill<M: Medium>(
+        &mut self,
+        cx: &mut Context,
+        ftl: &mut Ftl<M>,
+        lpn: u32,
+        bytes: Option<&[u8]>,
+    ) -> Progress {
+        let table = self.area(self.dump_area);
+        let offset = u64::from(lpn.saturating_sub(table + 1)) << cx.shift.unit;
         let restoring = self.restoring();
         if restoring.fills == 0 {
-            return;
+            return Progress::None;
         }
         restoring.fills -= 1;
         match bytes {
             None => restoring.failed = true,
             Some(bytes) if lpn == table => restoring.table = bytes.to_vec(),
-            Some(bytes) => self.window.put(offset, bytes.len(), Some(bytes)),
+            Some(bytes) => self.put(offset, bytes.len(), Some(bytes)),
         }
-        self.go_on_restoring();
+        self.go_on_restoring(cx, ftl)
     }
 
     /// The firmware turns to the next page of the dump.
-    pub(super) fn restore_page(&mut self) {
-        let area = self.window.area(self.window.dump_area);
+    pub(super) fn restore_page<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> Progress {
+        let area = self.area(self.dump_area);
         let restoring = self.restoring();
         let page = restoring.pages[restoring.next];
         restoring.next += 1;
         let more = restoring.next < restoring.pages.len();
-        self.ask_for_dumped(area + 1 + page);
+        self.ask_for_dumped(cx, ftl, area + 1 + page);
         if more {
-            self.wake_restore();
+            self.wake_restore(cx);
         }
-        self.go_on_restoring();
+        self.go_on_restoring(cx, ftl)
     }
 
-    fn wake_restore(&mut self) {
-        let at = self.window.engine.serve(self.now, self.window.page_time);
-        self.events.push(at, lane::OTHER, Event::Window { place: RESTORE, generation: 0 });
+    fn wake_restore(&mut self, cx: &mut Context) {
+        let at = self.engine.serve(cx.now, self.page_time);
+        cx.events.push(at, lane::OTHER, Event::Window { place: RESTORE, generation: 0 });
     }
 
     /// Something that the way back waits for may have happened.
     #[inline]
-    pub(crate) fn go_on_restoring(&mut self) {
-        if self.window.restoring.is_some() {
+    pub(crate) fn go_on_restoring<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> Progress {
+        if self.restoring.is_some() {
             cold_path();
-            self.restore_next();
+            return self.restore_next(cx, ftl);
         }
+        Progress::None
     }
 
-    fn restore_next(&mut self) {
-        let Some(restoring) = &self.window.restoring else { return };
+    fn restore_next<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> Progress {
+        let Some(restoring) = &self.restoring else { return Progress::None };
         match restoring.phase {
             Phase::Table | Phase::Pages if restoring.pending > 0 || restoring.fills > 0 => {}
             Phase::Table => {
-                if !restoring.failed && self.take_table() {
-                    return self.wake_restore();
+                if !restoring.failed && self.take_table(cx, ftl) {
+                    self.wake_restore(cx);
+                    return Progress::None;
                 }
-                self.lose_dump();
+                return self.lose_dump(cx, ftl);
             }
-            Phase::Pages if restoring.failed => self.lose_dump(),
-            Phase::Pages if restoring.next == restoring.pages.len() => self.clear_dumps(),
+            Phase::Pages if restoring.failed => return self.lose_dump(cx, ftl),
+            Phase::Pages if restoring.next == restoring.pages.len() => return self.clear_dumps(cx, ftl),
             Phase::Pages => {}
             Phase::Clearing(mark) => {
-                if self.ftl.is_durable(mark) || self.is_worn_out() {
-                    self.window.restoring = None;
-                    self.fetch();
-                } else if self.ftl.flash.outstanding() == 0 {
-                    self.ftl.log_deallocations(self.now, &mut self.events);
+                if ftl.is_durable(mark) || ftl.is_worn_out() {
+                    self.restoring = None;
+                    return Progress::Restored;
+                } else if ftl.flash.outstanding() == 0 {
+                    ftl.log_deallocations(cx.now, &mut cx.events);
                 }
             }
         }
+        Progress::None
     }
 
     /// Takes the table of a dump, if the dump is whole. False: it is not.
-    fn take_table(&mut self) -> bool {
-        let unit_shift = self.unit_shift;
+    fn take_table<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> bool {
+        let unit_shift = cx.shift.unit;
         let restoring = self.restoring();
         let (generation, bytes) = (restoring.generation, std::mem::take(&mut restoring.table));
         let Ok(table) = DumpTable::parse(&bytes) else { return false };
-        let size = u64::from(self.window.table.pages()) << unit_shift;
+        let size = u64::from(self.table.pages()) << unit_shift;
         if table.generation != generation || table.page_bytes != 1 << unit_shift || table.buffer_bytes != size {
             return false;
         }
@@ -394,20 +409,20 @@ impl<M: Medium> Device<M> {
         for (place, entry) in table.entry.iter().enumerate().filter(|(_, entry)| entry.used) {
             let first = entry.first_page;
             let end = first.checked_add(entry.pages.into());
-            let inside = end.is_some_and(|end| end <= self.ftl.data_units().into());
+            let inside = end.is_some_and(|end| end <= ftl.data_units().into());
             let page = entry.offset >> unit_shift;
-            if !inside || place >= self.window.table.places() || page > self.window.table.pages().into() {
+            if !inside || place >= self.table.places() || page > self.table.pages().into() {
                 return false;
             }
-            let Ok(taken) = self.window.table.insert(entry.entry, Some(page as u32), first as u32, entry.pages) else {
+            let Ok(taken) = self.table.insert(entry.entry, Some(page as u32), first as u32, entry.pages) else {
                 return false;
             };
-            let restored = self.window.table.get_mut(taken).expect("it was inserted");
+            let restored = self.table.get_mut(taken).expect("it was inserted");
             (restored.state, restored.flush_begun) = (EntryState::Pinned, entry.flush_begun);
             pages.extend(page as u32..page as u32 + entry.pages);
         }
-        let area = self.window.area(self.window.dump_area);
-        let whole = |&page: &u32| self.ftl.stamp(area + 1 + page).is_some_and(|stamp| stamp.version == generation);
+        let area = self.area(self.dump_area);
+        let whole = |&page: &u32| ftl.stamp(area + 1 + page).is_some_and(|stamp| stamp.version == generation);
         if pages.is_empty() || !pages.iter().all(whole) {
             return false;
         }
@@ -418,28 +433,27 @@ impl<M: Medium> Device<M> {
 
     /// The dump can't be used: its entries are gone, and blocks are what flash has of them; unless memory was kept,
     /// too.
-    fn lose_dump(&mut self) {
-        for place in 0..self.window.table.places() {
-            if self.window.table.get(place).is_some() {
-                self.window.table.remove(place);
+    fn lose_dump<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> Progress {
+        for place in 0..self.table.places() {
+            if self.table.get(place).is_some() {
+                self.table.remove(place);
             }
         }
         match self.restoring().kept.take() {
-            Some(kept) => self.window.take_kept(&kept),
-            None => self.window.statistics.dumps_lost += 1,
+            Some(kept) => self.take_kept(&kept),
+            None => self.statistics.dumps_lost += 1,
         }
-        self.clear_dumps();
+        self.clear_dumps(cx, ftl)
     }
 
     /// Lets go of all dumps for good.
-    fn clear_dumps(&mut self) {
-        if self.window.flaw != Some(Flaw::KeepDump) {
-            let pages = dump_area_pages(&self.profile) as u32;
-            self.ftl.deallocate(self.window.dump_first, 2 * pages);
+    fn clear_dumps<M: Medium>(&mut self, cx: &mut Context, ftl: &mut Ftl<M>) -> Progress {
+        if self.flaw != Some(Flaw::KeepDump) {
+            ftl.deallocate(self.dump_first, 2 * self.area_pages());
         }
-        let mark = self.ftl.begin_flush(self.now, &mut self.events);
+        let mark = ftl.begin_flush(cx.now, &mut cx.events);
         self.restoring().phase = Phase::Clearing(mark);
-        self.ftl.wake_collection(self.now, &mut self.events);
-        self.go_on_restoring();
+        ftl.wake_collection(cx.now, &mut cx.events);
+        self.go_on_restoring(cx, ftl)
     }
 }

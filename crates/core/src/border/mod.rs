@@ -1,9 +1,11 @@
 //! What crosses the border of a device: inputs and outputs.
 
-use crate::content::Whereabouts;
-use crate::fast::{Content, LogPage, Place};
+mod lent;
+
+pub use lent::{Access, Answer, Lending, Operation, Stamp, Ticket};
+
+use crate::content::{Content, LogPage, Place, Whereabouts};
 use crate::host::{Completion, Submission};
-use crate::host_memory::{Access, Answer, Lending, Ticket};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::Epoch;
@@ -224,3 +226,15 @@ pub enum Output {
         from: Option<Place>,
     },
 }
+
+/// Why there can be no such device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupError(pub String);
+
+impl std::fmt::Display for SetupError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SetupError {}
