@@ -8,6 +8,7 @@ mod lookup;
 use command::{Action, Step, Work};
 
 use crate::caches::Caches;
+use crate::host::{Permit, Slot};
 use crate::host_memory::HostMemory;
 use crate::memory::Use;
 use std::collections::VecDeque;
@@ -116,8 +117,9 @@ impl Block {
         self.stalled.len()
     }
 
-    /// Where the command in a slot stands, for messages.
-    pub(crate) fn describe(&self, slot: u16) -> String {
-        format!("{:?}", self.work[usize::from(slot)])
+    /// A line that says where a command stands, for messages.
+    pub(crate) fn describe(&self, permit: Permit, of: &Slot) -> String {
+        let (slot, work) = (permit.index(), &self.work[usize::from(permit.index())]);
+        format!("  slot {slot} queue {} cid {}: {:?}, {work:?}\n", of.queue, of.cid, of.command)
     }
 }

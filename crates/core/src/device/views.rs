@@ -218,14 +218,7 @@ impl<M: Medium> Device<M> {
     pub fn describe_outstanding(&self) -> String {
         let mut text = String::new();
         for (permit, slot) in self.host.outstanding_commands().take(8) {
-            text += &format!(
-                "  slot {} queue {} cid {}: {:?}, {}\n",
-                permit.index(),
-                slot.queue,
-                slot.cid,
-                slot.command,
-                self.block.describe(permit.index())
-            );
+            text += &self.block.describe(permit, slot);
         }
         text + &format!(
             "  {} outstanding, {} in queues, {} stalled, {} flash operations, {} events, free superblocks {:?}, \
