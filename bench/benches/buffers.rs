@@ -88,7 +88,9 @@ impl Buffers {
     fn new(policy: &str, threshold: u32) -> Buffers {
         let mut profile = Profile::generic();
         profile.buffer.cbm_threshold = threshold;
-        let setting = Setting { block: 64, ..Setting::of(&profile, BUFFER, DRIVE, CACHE) };
+        let sequential = (profile.buffer.cbm_sequential / u64::from(profile.ftl.unit_size)) as u32;
+        let profile = profile.buffer;
+        let setting = Setting { capacity: BUFFER, block: 64, units: DRIVE, cached: CACHE, sequential, profile };
         Buffers {
             buffer: Buffer::new(policy, &setting, false),
             cache: Buffer::new("lru", &Setting { capacity: CACHE, ..setting }, false),

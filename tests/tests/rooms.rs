@@ -148,6 +148,29 @@ fn what_does_not_belong_to_the_device_is_found() {
     assert_eq!(device_faults(&wrong).len(), 3, "{:#?}", device_faults(&wrong));
 }
 
+/// Files that parse an entry of a block command, or refuse a block that is not there.
+fn judges(files: &[(String, String)]) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    for (path, code) in files {
+        let parses = code.match_indices("Command::parse(").any(|(at, _)| {
+            let before = &code[..at];
+            !["Admin", "Io", "Window"].iter().any(|other| before.ends_with(other))
+        });
+        let refuses = code.contains("Status::LBA_OUT_OF_RANGE");
+        found.extend(parses.then_some((path.as_str(), "parses")));
+        found.extend(refuses.then_some((path.as_str(), "refuses")));
+    }
+    found
+}
+
+#[test]
+fn commands_are_parsed_and_checked_in_one_file() {
+    let expected = [("host/request.rs", "parses"), ("host/request.rs", "refuses")];
+    assert_eq!(judges(&core_files()), expected);
+    let second = [("subsystem/io.rs".to_owned(), "let command = nvme::Command::parse(&sqe)?;".to_owned())];
+    assert_eq!(judges(&second), [("subsystem/io.rs", "parses")]);
+}
+
 /// The rows of the table "Where is …?": file and item.
 fn whereabouts(text: &str) -> Vec<(&str, &str)> {
     let section = text.split("## Where is …?").nth(1).unwrap_or_default().split("### Where tests are").next();

@@ -5,7 +5,7 @@ mod lent;
 pub use lent::{Access, Answer, Lending, Operation, Stamp, Ticket};
 
 use crate::content::{Content, LogPage, Place, Whereabouts};
-use crate::host::{Completion, Submission};
+use crate::host::{Completion, Request, Submission};
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::replication::Frame;
 use tidewater_wire::vendor::Epoch;
@@ -20,6 +20,8 @@ pub enum Input<'a> {
         /// The command.
         submission: Submission,
     },
+    /// A front end with queues of its own has parsed a command and checked it.
+    Begin(Request),
     /// The host has stored into a function's BAR2: one TLP. Posted: nothing is answered, and what can't be taken is
     /// dropped and counted.
     Store {

@@ -163,6 +163,10 @@ impl<M: Medium> Device<M> {
                     self.fetch();
                 }
             }
+            Input::Begin(request) => {
+                self.host.begin(request);
+                self.fetch();
+            }
             Input::Timer => {
                 if let Some(event) = self.cx.events.pop_due(now) {
                     self.on_event(event);

@@ -13,7 +13,7 @@ use tidewater_wire::nvme::Status;
 use tidewater_wire::vendor::status as vendor_status;
 
 impl<M: Medium> Device<M> {
-    /// An input that is neither a command in a queue nor the timer.
+    /// An input that is neither a block command nor the timer.
     pub(super) fn on_input(&mut self, input: Input<'_>) {
         let Device { cx, ftl, fast, window, .. } = self;
         match input {
@@ -44,7 +44,7 @@ impl<M: Medium> Device<M> {
             Input::Frame { function, frame, content } => fast.on_frame(cx, ftl, function.into(), *frame, content),
             Input::HostMemory { ticket, answer } => self.block.on_host_answer(cx, ftl, &self.host, ticket, answer),
             Input::Lending(lending) => self.block.on_lending(cx, ftl, &self.host, lending),
-            Input::Submit { .. } | Input::Timer => unreachable!("handled before"),
+            Input::Submit { .. } | Input::Begin(_) | Input::Timer => unreachable!("handled before"),
         }
     }
 

@@ -36,6 +36,50 @@ impl RoundRobin {
     }
 }
 
+/// Turns of the high, medium and low classes under weighted round robin (section 4.13.2).
+#[derive(Clone, Debug)]
+pub struct Turns {
+    /// Commands in a turn of each class.
+    weights: [u32; 3],
+    /// The class whose turn it is.
+    turn: usize,
+    /// Commands left in its turn. A class that has nothing waiting loses the rest: what is not used is not saved up.
+    left: u32,
+}
+
+impl Turns {
+    /// The high class begins. Weights are at least 1.
+    pub fn new(weights: [u32; 3]) -> Turns {
+        Turns { weights, turn: 0, left: weights[0] }
+    }
+
+    /// Other weights, from the next turn on.
+    pub fn set_weights(&mut self, weights: [u32; 3]) {
+        self.weights = weights;
+        self.left = self.left.min(weights[self.turn]);
+    }
+
+    /// The class to take from (0: high), and how many commands it may have now. `None`: none is ready.
+    #[inline]
+    pub fn next(&mut self, ready: [bool; 3]) -> Option<(usize, u32)> {
+        if ready == [false; 3] {
+            return None;
+        }
+        // Ends: some class is ready, and every weight is at least 1.
+        while self.left == 0 || !ready[self.turn] {
+            self.turn = (self.turn + 1) % 3;
+            self.left = self.weights[self.turn];
+        }
+        Some((self.turn, self.left))
+    }
+
+    /// The class whose turn it is has had so many commands.
+    #[inline]
+    pub fn took(&mut self, commands: u32) {
+        self.left = self.left.saturating_sub(commands);
+    }
+}
+
 /// The arbiter. Each pick is a few operations on bit masks, whatever the number of queues.
 #[derive(Clone, Debug)]
 pub(super) struct Arbiter {
@@ -44,12 +88,7 @@ pub(super) struct Arbiter {
     first: RoundRobin,
     /// High, medium and low.
     classes: [RoundRobin; 3],
-    /// Commands in a turn of each class.
-    weights: [u32; 3],
-    /// The class whose turn it is.
-    turn: usize,
-    /// Commands left in its turn. A class that has nothing waiting loses the rest: what is not used is not saved up.
-    turn_left: u32,
+    turns: Turns,
     /// Commands from one queue before the next queue of its class. A burst that the end of its class's turn cuts goes
     /// on in the class's next turn, so that queues of one class stay equal when the weight is no multiple of the burst.
     burst: u32,
@@ -79,9 +118,7 @@ impl Arbiter {
         Arbiter {
             first: RoundRobin::new(first),
             classes: classes.map(RoundRobin::new),
-            weights: profile.arbitration_weights,
-            turn: 0,
-            turn_left: profile.arbitration_weights[0],
+            turns: Turns::new(profile.arbitration_weights),
             burst: profile.arbitration_burst,
         }
     }
@@ -97,20 +134,10 @@ impl Arbiter {
 
     #[inline(never)]
     fn pick_by_weight(&mut self, occupied: u64) -> Option<u16> {
-        if occupied == 0 {
-            return None;
-        }
-        loop {
-            if self.turn_left > 0
-                && let Some(queue) = self.classes[self.turn].pick(occupied, self.burst)
-            {
-                self.turn_left -= 1;
-                return Some(queue);
-            }
-            // Ends: every queue belongs to a class, every weight is at least 1, and some queue is occupied.
-            self.turn = (self.turn + 1) % 3;
-            self.turn_left = self.weights[self.turn];
-        }
+        let ready = std::array::from_fn(|class| occupied & self.classes[class].members != 0);
+        let (class, _) = self.turns.next(ready)?;
+        self.turns.took(1);
+        self.classes[class].pick(occupied, self.burst)
     }
 }
 

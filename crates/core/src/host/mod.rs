@@ -12,19 +12,22 @@
 mod arbitration;
 mod permits;
 mod queues;
+mod request;
 #[cfg(test)]
 mod tests;
 
+pub use arbitration::Turns;
 pub use permits::{Permit, Slot};
 pub use queues::Submission;
+pub use request::{Bounds, Request, check_range, parse_without_pointer, without_pointer};
 
 use crate::profile::HostProfile;
 use arbitration::Arbiter;
 use permits::{CommandIds, Slots};
 use queues::SubmissionQueues;
+use std::collections::VecDeque;
 use std::hint::cold_path;
 use tidewater_wire::nvme::{Command, Cqe, DsmRange, Kind, NSID_ALL, Sqe, Status};
-use tidewater_wire::vendor::status::RANGE_RESERVED;
 
 /// A namespace: what its blocks are and whether they may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +64,8 @@ struct CompletionQueue {
 #[derive(Clone, Debug)]
 pub struct Host {
     queues: SubmissionQueues,
+    /// Commands of a front end with queues of its own, until there is a slot for them.
+    requests: VecDeque<Request>,
     arbiter: Arbiter,
     slots: Slots,
     command_ids: CommandIds,
@@ -78,6 +83,7 @@ impl Host {
         assert!(namespace.block_shift < 32, "a block of 2^{} bytes", namespace.block_shift);
         Host {
             queues: SubmissionQueues::new(profile.queues, profile.queue_entries),
+            requests: VecDeque::new(),
             arbiter: Arbiter::new(profile),
             slots: Slots::new(profile.outstanding_max),
             command_ids: CommandIds::new(profile.queues),
@@ -100,8 +106,15 @@ impl Host {
     /// A command that cannot be executed takes a slot too: [`Slot::command`] then holds the status to complete it with.
     #[inline(never)]
     pub fn fetch(&mut self) -> Option<Permit> {
-        if self.queues.occupied() == 0 || self.slots.is_full() {
+        if self.slots.is_full() {
             return None;
+        }
+        if let Some(Request { cid, tag, command, ranges }) = self.requests.pop_front() {
+            // What it was checked against may have changed since.
+            let is_refused = self.namespace.read_only && command.kind.modifies();
+            let command = if is_refused { Err(Status::NAMESPACE_WRITE_PROTECTED) } else { Ok(command) };
+            let slot = Slot { queue: 0, cid, tag, command, ranges, holds_cid: false, taken: true };
+            return Some(self.slots.take(slot));
         }
         let queue = self.arbiter.pick(self.queues.occupied())?;
         let submission = self.queues.pop(queue);
@@ -137,18 +150,24 @@ impl Host {
     /// The command of an entry, or the status that it must be completed with.
     #[inline(always)]
     fn check(&self, sqe: &Sqe, ranges: Option<&[DsmRange]>) -> Result<Command, Status> {
-        let command = Command::parse(sqe)?;
+        let command = request::parse(sqe)?;
         self.validate(&command, &self.namespace)?;
         if let Kind::DatasetManagement { ranges: count, .. } = command.kind {
-            validate_ranges(ranges.unwrap_or(&[]), count, &self.namespace)?;
+            self.bounds(&self.namespace).check_ranges(ranges.unwrap_or(&[]), count)?;
         }
         Ok(command)
+    }
+
+    /// Takes a command that was parsed and checked. It begins before those in queues; [`Host::fetch`] gives it a slot.
+    #[inline]
+    pub fn begin(&mut self, request: Request) {
+        self.requests.push_back(request);
     }
 
     /// Whether [`Host::fetch`] has something to take, if a slot is free.
     #[inline]
     pub fn has_waiting(&self) -> bool {
-        self.queues.occupied() != 0
+        self.queues.occupied() != 0 || !self.requests.is_empty()
     }
 
     /// The command that a permit stands for. Asserts that it is outstanding.
@@ -174,33 +193,21 @@ impl Host {
         Completion { queue, cqe: Cqe { dw0, sq_head: self.queues.head(queue), sq_id: queue + 1, cid, phase, status } }
     }
 
+    fn bounds(&self, namespace: &Namespace) -> Bounds {
+        let &Namespace { blocks, writable_blocks, block_shift, read_only, .. } = namespace;
+        Bounds { blocks, writable_blocks, block_shift, read_only, transfer_max: self.transfer_max }
+    }
+
     /// Checks a command against a namespace.
     ///
-    /// - Invalid Namespace or Format: another namespace. Flush also takes [`NSID_ALL`].
-    /// - Invalid Field in Command: a transfer longer than `[host] transfer_max`. Write Zeroes and Verify transfer
-    ///   nothing, so the limit does not bind them.
-    /// - Namespace is Write Protected: a command that changes a read-only namespace.
-    /// - LBA Out of Range: a block past the end.
-    /// - Range Reserved (vendor specific): a command that changes a block of an LBA ring.
+    /// # Errors
+    /// Invalid Namespace or Format: another namespace; Flush also takes [`NSID_ALL`]. Else as [`Bounds::check`].
     #[inline(always)]
     pub fn validate(&self, command: &Command, namespace: &Namespace) -> Result<(), Status> {
-        let kind = command.kind;
-        if command.nsid != namespace.id && !(kind == Kind::Flush && command.nsid == NSID_ALL) {
+        if command.nsid != namespace.id && !(command.kind == Kind::Flush && command.nsid == NSID_ALL) {
             return Err(Status::INVALID_NAMESPACE);
         }
-        if kind.transfers() && u64::from(command.blocks) << namespace.block_shift > self.transfer_max {
-            return Err(Status::INVALID_FIELD);
-        }
-        if namespace.read_only && kind.modifies() {
-            return Err(Status::NAMESPACE_WRITE_PROTECTED);
-        }
-        if !within(command.first_block, command.blocks, namespace.blocks) {
-            return Err(Status::LBA_OUT_OF_RANGE);
-        }
-        if kind.modifies() && !within(command.first_block, command.blocks, namespace.writable_blocks) {
-            return Err(RANGE_RESERVED);
-        }
-        Ok(())
+        self.bounds(namespace).check(command)
     }
 
     /// The namespace.
@@ -228,9 +235,9 @@ impl Host {
         self.slots.max()
     }
 
-    /// Commands in the submission queues, not yet fetched.
+    /// Commands that have no slot yet.
     pub fn waiting(&self) -> usize {
-        self.queues.waiting()
+        self.queues.waiting() + self.requests.len()
     }
 
     /// Commands in one submission queue. Asserts that it exists.
@@ -246,22 +253,5 @@ impl Host {
     /// The commands in one submission queue, oldest first, for printing the state. Asserts that it exists.
     pub fn waiting_commands(&self, queue: u16) -> impl Iterator<Item = &Submission> {
         self.queues.iter(queue)
-    }
-}
-
-/// Whether the blocks exist; correct for every value, also where their sum passes 64 bits.
-#[inline]
-fn within(first: u64, count: u32, blocks: u64) -> bool {
-    first <= blocks && u64::from(count) <= blocks - first
-}
-
-/// Checks a range list: a front end that could not bring all ranges from the host gets Data Transfer Error.
-fn validate_ranges(ranges: &[DsmRange], count: u16, namespace: &Namespace) -> Result<(), Status> {
-    let ranges = ranges.get(..usize::from(count)).ok_or(Status::DATA_TRANSFER_ERROR)?;
-    let all_within = |blocks| ranges.iter().all(|range| within(range.first_block, range.blocks, blocks));
-    match () {
-        () if !all_within(namespace.blocks) => Err(Status::LBA_OUT_OF_RANGE),
-        () if !all_within(namespace.writable_blocks) => Err(RANGE_RESERVED),
-        () => Ok(()),
     }
 }

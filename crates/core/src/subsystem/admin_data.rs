@@ -192,7 +192,8 @@ impl<M: Medium> Subsystem<M> {
     /// What features say that is looked at often.
     pub(super) fn look_up_features(&mut self, function: u8) {
         let coalescing = self.state.features.coalescing(function);
-        let (burst, _) = self.state.features.arbitration(function);
+        let (burst, weights) = self.state.features.arbitration(function);
+        self.lines[usize::from(function)].turns.set_weights(weights);
         let c = &mut self.controllers[usize::from(function)];
         let (entries, time) = coalescing.unwrap_or((0, 0));
         c.coalesce_count = entries;

@@ -55,12 +55,6 @@ impl<M: Medium> Subsystem<M> {
         Ok(Next::Done(0))
     }
 
-    /// The device's queue for commands of a submission queue.
-    pub(super) fn device_queue(&self, function: u8, queue: u16) -> u16 {
-        // Asked of any number that a front end passes on: queues that are not there are refused later.
-        ((u32::from(function) + u32::from(queue.wrapping_sub(1))) % self.device.host().queues() as u32) as u16
-    }
-
     pub(super) fn create_submission_queue(&mut self, function: u8, create: &CreateSq) -> Outcome {
         let c = &self.controllers[usize::from(function)];
         let (number, completion) = (usize::from(create.queue), usize::from(create.completion_queue));
@@ -75,7 +69,6 @@ impl<M: Medium> Subsystem<M> {
             return Err(Status::INVALID_QUEUE_SIZE);
         }
         self.check_queue_memory(function, create.address, create.entries, Sqe::SIZE)?;
-        let device_queue = self.device_queue(function, create.queue);
         let c = &mut self.controllers[usize::from(function)];
         c.completion[completion].users += 1;
         // A place in line that an earlier queue of this number has left is still to come.
@@ -85,7 +78,7 @@ impl<M: Medium> Subsystem<M> {
             base: create.address,
             entries: create.entries,
             completion_queue: create.completion_queue,
-            device_queue,
+            class: if c.cc.arbitration() == 0 { 0 } else { create.priority as u8 },
             ready,
             ..SubmissionQueue::default()
         };

@@ -44,6 +44,7 @@ impl Fixed {
         let cap = Cap {
             mqes: (options.queue_entries - 1) as u16,
             cqr: true,
+            weighted_round_robin: pcie && options.weighted,
             timeout: READY_TIMEOUT,
             // A host learns of such a reset by the link, which an emulated function does not lose: its next command
             // would wait for the driver's time-out, and one guest would take the drive from all others.

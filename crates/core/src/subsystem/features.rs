@@ -29,6 +29,8 @@ pub struct Limits {
     pub host_memory_min: Option<u32>,
     /// Arbitration burst, as a power of two.
     pub burst: u8,
+    /// Arbitration weights of the high, medium and low classes, less one.
+    pub weights: [u8; 3],
 }
 
 /// How far a feature can be used.
@@ -67,7 +69,7 @@ fn rule(fid: u8, limits: &Limits) -> Option<Rule> {
 /// The value of a feature that is one double word.
 fn default(fid: u8, limits: &Limits) -> u32 {
     let feature = match fid {
-        feature::ARBITRATION => Feature::Arbitration { burst: limits.burst, weights: [0; 3] },
+        feature::ARBITRATION => Feature::Arbitration { burst: limits.burst, weights: limits.weights },
         feature::VOLATILE_WRITE_CACHE => Feature::VolatileWriteCache { enabled: true },
         feature::NUMBER_OF_QUEUES => {
             Feature::NumberOfQueues { submission: limits.queues - 1, completion: limits.queues - 1 }

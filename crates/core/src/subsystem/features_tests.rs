@@ -7,7 +7,8 @@ use tidewater_base::Instant;
 use tidewater_wire::nvme::feature::{self, Capabilities, HmbDescriptor, HostMemoryBuffer, Timestamp};
 use tidewater_wire::nvme::{Event, GetFeatures, NSID_ALL, Select, SetFeatures, Status};
 
-const LOCAL: Limits = Limits { transport: Transport::Pcie, queues: 4, vectors: 5, host_memory_min: Some(2), burst: 3 };
+const LOCAL: Limits =
+    Limits { transport: Transport::Pcie, queues: 4, vectors: 5, host_memory_min: Some(2), burst: 3, weights: [0; 3] };
 const REMOTE: Limits = Limits { transport: Transport::Fabrics, host_memory_min: None, ..LOCAL };
 
 struct Bench {

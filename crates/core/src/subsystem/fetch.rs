@@ -8,6 +8,7 @@
 use super::pointers::Read;
 use super::share::is_transfer;
 use super::{Output, Slot, Subsystem, Transport};
+use crate::host::Turns;
 use std::collections::VecDeque;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::register::{Doorbell, ShutdownStatus};
@@ -19,7 +20,9 @@ const BURST: u32 = 64;
 /// The I/O queues of a controller that have entries to read.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    queues: VecDeque<u16>,
+    /// By class: urgent, high, medium and low. All are urgent under plain round robin.
+    queues: [VecDeque<u16>; 4],
+    pub(super) turns: Turns,
     /// The first command of each waits until fewer commands wait for data from the host.
     stalled: VecDeque<u16>,
     /// The controller stands in line.
@@ -29,7 +32,27 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn new(queues: u16) -> Line {
         let room = || VecDeque::with_capacity(queues.into());
-        Line { queues: room(), stalled: room(), is_listed: false }
+        Line { queues: std::array::from_fn(|_| room()), turns: Turns::new([1; 3]), stalled: room(), is_listed: false }
+    }
+
+    /// Whether no queue stands in it.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.queues.iter().all(VecDeque::is_empty)
+    }
+
+    /// The next queue by arbitration, and how many commands it may have at most: the urgent ones first, `burst` of each
+    /// in turn, then the other classes by their weights (section 4.13.2), and within a class `burst` of each queue.
+    #[inline]
+    fn pop(&mut self, burst: u32) -> Option<(u16, u32)> {
+        if let Some(queue) = self.queues[0].pop_front() {
+            return Some((queue, burst));
+        }
+        let [_, classes @ ..] = &mut self.queues;
+        let (class, most) = self.turns.next(std::array::from_fn(|class| !classes[class].is_empty()))?;
+        let queue = classes[class].pop_front()?;
+        // What a queue that is alone in its class does not take now would be lost: its next entries take a while to come.
+        Some((queue, if classes[class].is_empty() { most } else { most.min(burst) }))
     }
 }
 
@@ -112,7 +135,8 @@ impl<M: Medium> Subsystem<M> {
             if queue == 0 {
                 return self.admin_line.push_back(function);
             }
-            self.lines[usize::from(function)].queues.push_back(queue);
+            let class = usize::from(sq.class);
+            self.lines[usize::from(function)].queues[class].push_back(queue);
             self.list(function);
         }
     }
@@ -121,7 +145,7 @@ impl<M: Medium> Subsystem<M> {
     #[inline]
     fn list(&mut self, function: u8) {
         let line = &mut self.lines[usize::from(function)];
-        if !line.is_listed && !line.queues.is_empty() {
+        if !line.is_listed && !line.is_empty() {
             line.is_listed = true;
             self.io_line.push_back(function);
         }
@@ -133,7 +157,10 @@ impl<M: Medium> Subsystem<M> {
         if self.slots.end_transfer(slot) {
             let function = self.slots[slot].function;
             let line = &mut self.lines[usize::from(function)];
-            line.queues.extend(line.stalled.drain(..));
+            let submission = &self.controllers[usize::from(function)].submission;
+            for queue in line.stalled.drain(..) {
+                line.queues[usize::from(submission[usize::from(queue)].class)].push_back(queue);
+            }
             self.list(function);
         }
     }
@@ -141,7 +168,7 @@ impl<M: Medium> Subsystem<M> {
     /// A queue that goes has no place in line any more.
     pub(super) fn leave_line(&mut self, function: u8, queue: u16) {
         let line = &mut self.lines[usize::from(function)];
-        line.queues.retain(|&other| other != queue);
+        line.queues.iter_mut().for_each(|class| class.retain(|&other| other != queue));
         line.stalled.retain(|&other| other != queue);
         self.controllers[usize::from(function)].submission[usize::from(queue)].ready = false;
     }
@@ -155,7 +182,7 @@ impl<M: Medium> Subsystem<M> {
         while self.slots.available() > 0
             && let Some(function) = self.admin_line.pop_front()
         {
-            self.serve(function, 0, self.slots.available());
+            self.serve(function, 0, self.slots.available(), u32::MAX);
         }
         // A controller that may take no slot keeps its place.
         while let Some(place) = self.io_line.iter().position(|&function| self.slots.allowance(function) > 0)
@@ -164,37 +191,43 @@ impl<M: Medium> Subsystem<M> {
             let line = &mut self.lines[usize::from(function)];
             line.is_listed = false;
             // A queue that has gone leaves a controller in line that has no other.
-            let Some(queue) = line.queues.pop_front() else { continue };
-            self.serve(function, queue, self.slots.allowance(function));
+            let c = &self.controllers[usize::from(function)];
+            let Some((queue, most)) = line.pop(c.burst) else { continue };
+            let is_weighted = c.submission[usize::from(queue)].class > 0;
+            let taken = self.serve(function, queue, self.slots.allowance(function), most);
+            if is_weighted {
+                self.lines[usize::from(function)].turns.took(taken);
+            }
             self.list(function);
         }
     }
 
-    /// A queue has its turn.
+    /// A queue has its turn, for `most` commands. Returns how many are taken.
     #[inline]
-    fn serve(&mut self, function: u8, queue: u16, slots: u16) {
+    fn serve(&mut self, function: u8, queue: u16, slots: u16, most: u32) -> u32 {
         let c = &mut self.controllers[usize::from(function)];
         let runs = c.is_running() && c.csts.shutdown == ShutdownStatus::None;
         let fabrics = c.transport == Transport::Fabrics;
         // A queue that stands alone in line has no other to give way to.
-        let alone = self.io_line.is_empty() && self.lines[usize::from(function)].queues.is_empty();
-        let burst = if alone { BURST } else { BURST.min(c.burst) };
+        let alone = self.io_line.is_empty() && self.lines[usize::from(function)].is_empty();
+        let burst = if alone { BURST } else { BURST.min(most) };
         let sq = &mut c.submission[usize::from(queue)];
         sq.ready = false;
         if !runs || !sq.live || sq.leaving || sq.deletion.is_some() || sq.fetching > 0 {
-            return;
+            return 0;
         }
         if fabrics {
-            return self.serve_capsules(function, queue, slots);
+            self.serve_capsules(function, queue, slots);
+            return 0; // They are all of one class.
         }
-        // Whoever does not take completions gets no more of them: it comes back when those that wait have room.
+        // A host that takes no completions gets no more of them: the queue comes back when those that wait have room.
         if !c.completion[usize::from(sq.completion_queue)].waiting.is_empty() {
-            return;
+            return 0;
         }
         let until = if sq.tail < sq.head { sq.entries } else { sq.tail };
         let count = (until - sq.head).min(burst).min(slots.into());
         if count == 0 {
-            return;
+            return 0;
         }
         sq.fetching = count as u16;
         let (address, len) = (sq.base + u64::from(sq.head) * Sqe::SIZE as u64, count * Sqe::SIZE as u32);
@@ -202,6 +235,7 @@ impl<M: Medium> Subsystem<M> {
         self.slots.reserve(function, queue, count as u16);
         let token = Read::Queue { function, queue }.token();
         self.outputs.push_back(Output::DmaRead { token, function, address, len });
+        count
     }
 
     /// Entries have come. They are looked at once: what the host does to them from now on changes nothing.

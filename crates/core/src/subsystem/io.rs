@@ -2,25 +2,20 @@
 
 use super::namespaces::Extent;
 use super::pointers::Found;
-use super::slots::{Command, OWN, Stage, Work};
+use super::slots::{Command, Stage, Work};
 use super::{MoveError, Output, Slot, StoreFault, Subsystem, Unit};
 use crate::content::Whereabouts;
 use crate::device;
-use crate::host::Submission;
+use crate::host::{Bounds, Request, parse_without_pointer};
 use tidewater_nand::Medium;
-use tidewater_wire::nvme::{self, DsmRange, Kind, NSID_ALL, Sqe, Status};
+use tidewater_wire::nvme::{
+    self, DSM_DEALLOCATE, DsmRange, FUA, Kind, LIMITED_RETRY, NSID_ALL, Status, WRITE_ZEROES_DEALLOCATE,
+};
 
-/// PSDT and what is reserved beside it, in double word 0: how data moves is no business of the device.
-const PSDT: u32 = 3 << 14;
 /// Blocks that one command of the device may address.
 const BLOCKS_MAX: u64 = 1 << 16;
 /// From this opcode on, I/O commands are vendor specific.
 pub(super) const VENDOR: u8 = 0x80;
-
-/// An entry without the way its data moves.
-pub(super) fn plain(sqe: &Sqe) -> Sqe {
-    sqe.with_dword(0, sqe.dwords()[0] & !PSDT)
-}
 
 impl<M: Medium> Subsystem<M> {
     /// An entry of an I/O queue.
@@ -31,8 +26,7 @@ impl<M: Medium> Subsystem<M> {
         if sqe.opcode() >= VENDOR {
             return self.begin_vendor_io(slot);
         }
-        let parsed = nvme::Command::parse(&plain(sqe));
-        match parsed.and_then(|command| self.admit(slot, &command)) {
+        match parse_without_pointer(sqe).and_then(|command| self.admit(slot, &command)) {
             Ok(()) => {}
             Err(status) => self.finish(slot, status),
         }
@@ -48,12 +42,15 @@ impl<M: Medium> Subsystem<M> {
         let mut place = Extent { first: 0, blocks: 0 };
         if !is_flush_of_all {
             let namespace = self.state.namespaces.find(parsed.nsid, function)?;
-            if parsed.kind.transfers() && u64::from(parsed.blocks) << namespace.block_shift > self.transfer_max {
-                return Err(Status::INVALID_FIELD);
-            }
-            if modifies && (namespace.is_protected() || self.read_only) {
-                return Err(Status::NAMESPACE_WRITE_PROTECTED);
-            }
+            let device = self.device.host().namespace();
+            let bounds = Bounds {
+                blocks: namespace.blocks,
+                writable_blocks: namespace.writable_blocks(device.writable_blocks),
+                block_shift: namespace.block_shift,
+                read_only: namespace.is_protected() || self.read_only,
+                transfer_max: self.transfer_max,
+            };
+            bounds.check(parsed)?;
             place = namespace.locate(parsed.first_block, parsed.blocks.into())?;
         }
         if !self.erases.is_empty() && self.is_formatting(parsed.nsid) {
@@ -146,54 +143,42 @@ impl<M: Medium> Subsystem<M> {
     pub(super) fn submit(&mut self, slot: Slot) {
         let command = &mut self.slots[slot];
         command.stage = Stage::Device;
-        let Command { first_block, blocks, function, queue, .. } = *command;
-        let (cid, count) = (slot.0, blocks.wrapping_sub(1) as u16);
-        let flags = command.sqe.cdw12() & 0xC200_0000; // Limited Retry, FUA, Deallocate.
-        let sqe = match command.work {
-            Work::Read | Work::Compare => Sqe::read(cid, first_block, count),
-            Work::Write => Sqe::write(cid, first_block, count),
-            Work::Verify => Sqe::verify(cid, first_block, count),
-            Work::WriteZeroes => Sqe::write_zeroes(cid, first_block, count, false),
-            Work::Flush => Sqe::flush(cid),
-            Work::Ranges => Sqe::dataset_management(cid, (command.len / 16).wrapping_sub(1) as u8, false)
-                .with_dword(11, command.sqe.cdw11() & 7),
+        let Command { first_block, blocks, durable, .. } = *command;
+        let cdw12 = command.sqe.cdw12();
+        let kind = match command.work {
+            Work::Read | Work::Compare => Kind::Read,
+            Work::Write => Kind::Write,
+            Work::Verify => Kind::Verify,
+            Work::WriteZeroes => Kind::WriteZeroes { deallocate: cdw12 & WRITE_ZEROES_DEALLOCATE != 0 },
+            Work::Flush => Kind::Flush,
+            Work::Ranges => Kind::DatasetManagement {
+                ranges: (command.len / DsmRange::SIZE as u32) as u16,
+                deallocate: command.sqe.cdw11() & DSM_DEALLOCATE != 0,
+                integral_read: false,
+                integral_write: false,
+            },
             work => unreachable!("{work:?} is not for the device"),
-        };
-        let mut sqe = if command.work == Work::Flush || command.work == Work::Ranges {
-            sqe
-        } else {
-            sqe.with_dword(12, sqe.cdw12() | flags)
         };
         let modifies = matches!(command.work, Work::Write | Work::WriteZeroes);
         if modifies {
-            if command.durable {
-                sqe = sqe.with_fua();
-            }
             command.version = self.next_version;
             self.next_version += 1;
         }
-        let ranges = (command.work == Work::Ranges).then(|| std::mem::take(&mut command.ranges));
-        let submission = Submission { sqe, tag: command.version, ranges };
-        let device_queue = if function == OWN {
-            0
-        } else {
-            self.controllers[usize::from(function)].submission[usize::from(queue)].device_queue
-        };
-        let input = device::Input::Submit { queue: device_queue, submission };
-        if let Err(submission) = self.device.handle(self.now, input) {
-            self.refused.push_back((device_queue, submission));
-        }
-        self.take_from_device();
-    }
-
-    /// Commands for which the device's queues had no room go on.
-    pub(super) fn submit_again(&mut self) {
-        for _ in 0..self.refused.len() {
-            let Some((queue, submission)) = self.refused.pop_front() else { return };
-            if let Err(submission) = self.device.handle(self.now, device::Input::Submit { queue, submission }) {
-                self.refused.push_back((queue, submission));
+        let nsid = self.device.host().namespace().id;
+        let parsed = match kind {
+            Kind::Flush | Kind::DatasetManagement { .. } => {
+                nvme::Command { kind, nsid, first_block: 0, blocks: 0, fua: false, limited_retry: false }
             }
-        }
+            _ => {
+                let (fua, limited_retry) = (modifies && durable || cdw12 & FUA != 0, cdw12 & LIMITED_RETRY != 0);
+                nvme::Command { kind, nsid, first_block, blocks, fua, limited_retry }
+            }
+        };
+        let ranges = (command.work == Work::Ranges).then(|| std::mem::take(&mut command.ranges));
+        let request = Request { cid: slot.0, tag: command.version, command: parsed, ranges };
+        let taken = self.device.handle(self.now, device::Input::Begin(request));
+        debug_assert!(taken.is_ok(), "only Submit is refused");
+        self.take_from_device();
     }
 
     /// What the device has to say.
@@ -265,9 +250,6 @@ impl<M: Medium> Subsystem<M> {
         command.stage = Stage::Done;
         if command.moving == 0 {
             self.after_device(slot);
-        }
-        if !self.refused.is_empty() {
-            self.submit_again();
         }
     }
 

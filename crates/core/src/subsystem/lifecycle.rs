@@ -12,12 +12,15 @@ use super::slots::Stage;
 use super::{Output, Slot, Subsystem, Transport};
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::register::{
-    Aqa, Cc, MemorySpaceControl, PMRCTL_EN, ShutdownNotification, ShutdownStatus, offset,
+    Aqa, Cap, Cc, MemorySpaceControl, PMRCTL_EN, ShutdownNotification, ShutdownStatus, offset,
 };
 use tidewater_wire::nvme::{Cqe, Sqe, Status};
 
 /// Which of the subsystem's own slots flushes for a shutdown.
 pub(super) const SHUTDOWN_FLUSH: u16 = 0;
+
+/// Weighted round robin with urgent priority class, in CC.AMS.
+const WEIGHTED: u8 = 1;
 
 impl<M: Medium> Subsystem<M> {
     /// The host writes registers. What is not an aligned access of 4 or 8 bytes is dropped (section 3.1 leaves it
@@ -101,8 +104,10 @@ impl<M: Medium> Subsystem<M> {
         let fits = |base: u64, entries: u32, size: usize| base.checked_add(u64::from(entries) * size as u64).is_some();
         let queues_are_good = c.transport == Transport::Fabrics
             || sq >= 2 && cq >= 2 && fits(c.asq, sq, Sqe::SIZE) && fits(c.acq, cq, Cqe::SIZE);
-        // Only the NVM command set, pages of 4 KiB and round robin are offered (CAP).
-        if !queues_are_good || c.cc.command_set() != 0 || c.cc.page_shift() != 12 || c.cc.arbitration() != 0 {
+        // Only the NVM command set and pages of 4 KiB are offered (CAP), and not all offer weighted round robin.
+        let is_weighted = c.cc.arbitration() == WEIGHTED && Cap::from_bits(c.fixed.cap).weighted_round_robin;
+        let arbitrates = c.cc.arbitration() == 0 || is_weighted;
+        if !queues_are_good || c.cc.command_set() != 0 || c.cc.page_shift() != 12 || !arbitrates {
             c.csts.fatal = true;
             return;
         }
@@ -312,13 +317,12 @@ impl<M: Medium> Subsystem<M> {
 
     /// A queue of a fabrics controller connects.
     pub(super) fn connect_queue(&mut self, function: u8, queue: u16, entries: u16) {
-        let device_queue = self.device_queue(function, queue);
         let Some(c) = self.controllers.get_mut(usize::from(function)) else { return };
         let known = c.live && c.transport == Transport::Fabrics && queue > 0;
         if let Some(sq) = c.submission.get_mut(usize::from(queue)).filter(|sq| known && !sq.live) {
             let ready = sq.ready;
             let entries = u32::from(entries.max(2));
-            *sq = SubmissionQueue { live: true, entries, device_queue, ready, ..SubmissionQueue::default() };
+            *sq = SubmissionQueue { live: true, entries, ready, ..SubmissionQueue::default() };
         }
     }
 

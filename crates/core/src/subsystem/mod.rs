@@ -49,7 +49,6 @@ pub use options::{Bar2, Options, Queues, Region, ShadowDoorbells};
 
 use crate::device::{self, Device, SetupError};
 use crate::drive::Machine;
-use crate::host::Submission;
 use controller::{Controller, Fixed};
 use faults::Faults;
 use fetch::Line;
@@ -93,8 +92,6 @@ pub struct Subsystem<M: Medium = Nand> {
     io_line: VecDeque<u8>,
     /// I/O queues with entries, by controller.
     lines: Box<[Line]>,
-    /// Commands for which the device's queues had no room.
-    refused: VecDeque<(u16, Submission)>,
     /// Commands of the fast side under way.
     vendor_outstanding: u16,
     outputs: VecDeque<Output>,
@@ -152,7 +149,6 @@ impl<M: Medium> Subsystem<M> {
             admin_line: VecDeque::with_capacity(functions + fabrics),
             io_line: VecDeque::with_capacity(functions + fabrics),
             lines: (0..functions + fabrics).map(|_| Line::new(options.queues)).collect(),
-            refused: VecDeque::new(),
             vendor_outstanding: 0,
             outputs: VecDeque::with_capacity(4 * usize::from(options.slots)),
             interrupts: VecDeque::with_capacity(queues),

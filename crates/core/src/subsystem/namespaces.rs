@@ -7,6 +7,7 @@
 //! Behind them all lie the logs of the fast side, one for each function: namespaces that its controller reads and
 //! nobody writes.
 
+use crate::host::check_range;
 use crate::saved::{Kind, StateError};
 use tidewater_base::rng::Rng;
 use tidewater_wire::nvme::feature::Protection;
@@ -121,19 +122,22 @@ impl Namespace {
         self.protection != Protection::None
     }
 
+    /// Of its blocks the first that commands may change: of the device's these may change.
+    #[inline]
+    pub fn writable_blocks(&self, of_device: u64) -> u64 {
+        let shift = self.block_shift - self.device_shift;
+        (of_device.saturating_sub(self.extent.first) >> shift).min(self.blocks)
+    }
+
     /// The blocks of the device that blocks of it lie on.
     ///
     /// # Errors
     /// LBA Out of Range.
     #[inline]
     pub fn locate(&self, first: u64, blocks: u64) -> Result<Extent, Status> {
-        match first.checked_add(blocks) {
-            Some(end) if end <= self.blocks => {
-                let shift = self.block_shift - self.device_shift;
-                Ok(Extent { first: self.extent.first + (first << shift), blocks: blocks << shift })
-            }
-            _ => Err(Status::LBA_OUT_OF_RANGE),
-        }
+        check_range(first, blocks, self.blocks)?;
+        let shift = self.block_shift - self.device_shift;
+        Ok(Extent { first: self.extent.first + (first << shift), blocks: blocks << shift })
     }
 
     /// Bytes that it takes of the device (NVMCAP).

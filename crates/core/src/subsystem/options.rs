@@ -3,7 +3,7 @@
 use super::namespaces::Initial;
 use crate::device::{Device, SetupError};
 use crate::fast::bar;
-use crate::profile::Profile;
+use crate::profile::{Arbitration, Profile};
 use tidewater_nand::Medium;
 
 /// Numbers of controllers: `function` is a byte. The last one stands for the subsystem itself.
@@ -48,6 +48,10 @@ pub struct Options {
     pub namespaces: Vec<Initial>,
     /// Commands taken from one queue in a turn, 1 to 128: the default of the feature Arbitration.
     pub arbitration_burst: u32,
+    /// PCI functions offer weighted round robin (CAP.AMS).
+    pub weighted: bool,
+    /// Commands in a turn of the high, medium and low classes, 1 to 256: the default of the feature Arbitration.
+    pub arbitration_weights: [u32; 3],
     /// What `Subsystem::state` gave when the drive was last run; empty: a new drive.
     pub state: Vec<u8>,
 }
@@ -75,6 +79,8 @@ impl Options {
             privileged: true,
             namespaces: Vec::new(),
             arbitration_burst: host.arbitration_burst,
+            weighted: host.arbitration == Arbitration::Weighted,
+            arbitration_weights: host.arbitration_weights,
             state: Vec::new(),
         }
     }

@@ -16,8 +16,8 @@ pub(super) struct SubmissionQueue {
     pub head: u32,
     pub tail: u32,
     pub completion_queue: u16,
-    /// The device's queue that its commands go to.
-    pub device_queue: u16,
+    /// Its place among the classes of weighted round robin: 0 (urgent) to 3 (low).
+    pub class: u8,
     /// Entries that are being read.
     pub fetching: u16,
     /// It stands in the list of queues with entries to read.

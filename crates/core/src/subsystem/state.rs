@@ -122,6 +122,11 @@ fn limits(options: &Options) -> impl Iterator<Item = Limits> {
         vectors: options.vectors,
         host_memory_min: (options.hmb_preferred > 0).then_some(options.hmb_minimum),
         burst: options.arbitration_burst.max(1).ilog2() as u8,
+        // Where they have no effect they are zero, as those of most controllers.
+        weights: match options.weighted && transport == Transport::Pcie {
+            true => options.arbitration_weights.map(|weight| (weight.clamp(1, 256) - 1) as u8),
+            false => [0; 3],
+        },
     };
     let (functions, fabrics) = (usize::from(options.functions), usize::from(options.fabrics));
     std::iter::repeat_n(of(Transport::Pcie), functions).chain(std::iter::repeat_n(of(Transport::Fabrics), fabrics))

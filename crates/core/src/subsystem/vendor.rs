@@ -1,11 +1,11 @@
 //! Commands and log pages of the fast side and of the byte window (`wire::vendor`): they go to the device as capsules,
 //! and what it has for their host comes back in pieces.
 
-use super::io::plain;
 use super::pointers::Found;
 use super::slots::{Stage, Work};
 use super::{LogPiece, Output, Slot, Subsystem, Transport};
 use crate::device;
+use crate::host::without_pointer;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Sqe, Status};
 use tidewater_wire::vendor::{Direction, IoCommand, ReadLogHeader, WindowCommand, status as vendor_status};
@@ -13,7 +13,7 @@ use tidewater_wire::vendor::{Direction, IoCommand, ReadLogHeader, WindowCommand,
 impl<M: Medium> Subsystem<M> {
     /// An I/O command of this vendor.
     pub(super) fn begin_vendor_io(&mut self, slot: Slot) {
-        let sqe = plain(&self.slots[slot].sqe);
+        let sqe = without_pointer(&self.slots[slot].sqe);
         if self.device.window().is_enabled() && WindowCommand::has(sqe.opcode()) {
             return self.begin_window(slot, &sqe);
         }
@@ -69,7 +69,7 @@ impl<M: Medium> Subsystem<M> {
         }
         let command = &mut self.slots[slot];
         command.stage = Stage::Vendor;
-        let sqe = plain(&command.sqe);
+        let sqe = without_pointer(&command.sqe);
         let sqe: Sqe = sqe.with_dword(0, sqe.dwords()[0] & 0xFFFF | u32::from(slot.0) << 16);
         let function = self.fast_function(self.slots[slot].function);
         let taken = self.device.handle(self.now, device::Input::Capsule { function, sqe, data });

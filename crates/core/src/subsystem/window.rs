@@ -4,13 +4,13 @@
 //! An entry is of one namespace, and whoever that is attached to may use it. The first function sees all entries
 //! through its BAR2.
 
-use super::io::plain;
 use super::logs::Has;
 use super::namespaces::{Extent, Namespace};
 use super::slots::{Stage, Work};
 use super::{Bar2, Output, Slot, Subsystem};
 use crate::content::Whereabouts;
 use crate::device;
+use crate::host::without_pointer;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{GetLogPage, NSID_ALL, Sqe, Status};
 use tidewater_wire::vendor::{
@@ -69,7 +69,7 @@ impl<M: Medium> Subsystem<M> {
 
     /// A command in terms of the device.
     fn for_device(&mut self, slot: Slot) -> Result<WindowCommand, Status> {
-        let command = WindowCommand::parse(&plain(&self.slots[slot].sqe))?;
+        let command = WindowCommand::parse(&without_pointer(&self.slots[slot].sqe))?;
         let (function, nsid) = (self.slots[slot].function, self.slots[slot].sqe.nsid());
         self.state.sanitize.permits_io()?;
         if let WindowCommand::Pin { entry, offset, lba, blocks } = command {

@@ -6,7 +6,7 @@ use super::{COMMANDS_MAX, Ending, EntryState, Progress, Window};
 use crate::context::Context;
 use crate::events::{Event, lane};
 use crate::ftl::Ftl;
-use crate::host::Host;
+use crate::host::{Host, check_range};
 use crate::profile::Gate;
 use tidewater_nand::Medium;
 use tidewater_wire::nvme::{Sqe, Status};
@@ -168,9 +168,7 @@ impl Window {
         if namespace.read_only {
             return Err(Status::NAMESPACE_WRITE_PROTECTED);
         }
-        if lba.checked_add(blocks.into()).is_none_or(|end| end > namespace.blocks) {
-            return Err(Status::LBA_OUT_OF_RANGE);
-        }
+        check_range(lba, blocks.into(), namespace.blocks)?;
         if lba + u64::from(blocks) > namespace.writable_blocks {
             return Err(vendor_status::RANGE_RESERVED);
         }

@@ -31,7 +31,7 @@ pub use event::{Event, EventType, doorbell_buffer};
 pub use identify::NamespaceManagement;
 pub use log::log_page;
 pub use sgl::{Address, SglDescriptor};
-pub use sqe::Sqe;
+pub use sqe::{DSM_DEALLOCATE, FUA, LIMITED_RETRY, Sqe, WRITE_ZEROES_DEALLOCATE};
 pub use status::Status;
 pub use text::{Nqn, Text};
 

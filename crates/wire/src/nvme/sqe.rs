@@ -7,15 +7,16 @@ use super::opcode;
 pub struct Sqe([u32; 16]);
 
 /// Force Unit Access, bit 30 of double word 12 (sections 6.6, 6.9, 6.14, 6.15, 6.17).
-pub(super) const FUA: u32 = 1 << 30;
+pub const FUA: u32 = 1 << 30;
 /// Limited Retry, bit 31 of double word 12.
-pub(super) const LIMITED_RETRY: u32 = 1 << 31;
+pub const LIMITED_RETRY: u32 = 1 << 31;
 /// Deallocate of Write Zeroes, bit 25 of double word 12.
-pub(super) const WRITE_ZEROES_DEALLOCATE: u32 = 1 << 25;
-/// Attributes of Dataset Management in double word 11: integral dataset for read, for write, deallocate.
+pub const WRITE_ZEROES_DEALLOCATE: u32 = 1 << 25;
+/// Attributes of Dataset Management in double word 11: integral dataset for read, for write.
 pub(super) const DSM_INTEGRAL_READ: u32 = 1;
 pub(super) const DSM_INTEGRAL_WRITE: u32 = 1 << 1;
-pub(super) const DSM_DEALLOCATE: u32 = 1 << 2;
+/// Deallocate of Dataset Management, bit 2 of double word 11.
+pub const DSM_DEALLOCATE: u32 = 1 << 2;
 
 impl Sqe {
     /// Bytes of an entry.

@@ -67,6 +67,9 @@ pub(super) struct Rig {
     /// Bytes of each function's slice for queues.
     cmb: Vec<Vec<u8>>,
     /// Outputs of these kinds are not answered, but kept.
+    /// Controllers are enabled with weighted round robin, and queues are made in this class.
+    pub weighted: bool,
+    pub class: u32,
     pub hold: fn(&Output) -> bool,
     pub held: Vec<Output>,
     pub sync_fails: bool,
@@ -104,6 +107,8 @@ impl Rig {
             capsules: Vec::new(),
             capsule_data: HashMap::new(),
             cmb,
+            weighted: false,
+            class: 0,
             hold: |_| false,
             held: Vec::new(),
             sync_fails: false,
@@ -368,7 +373,7 @@ impl Rig {
                 memory.fill(0);
             }
         }
-        self.write(function, offset::CC, 0x0046_0001);
+        self.write(function, offset::CC, 0x0046_0001 | u32::from(self.weighted) << 11);
         self.queues
             .insert((function, 0), Queue { sq, cq, sq_entries: 32, cq_entries: 32, phase: true, ..Queue::default() });
     }
@@ -451,6 +456,7 @@ impl Rig {
         let create = create_cq(queue, cq.0, cq.1, vector);
         assert_eq!(self.admin(function, &create).status, Status::SUCCESS);
         let create = create_sq(queue, sq.0, sq.1, queue);
+        let create = create.with_dword(11, create.cdw11() | self.class << 1);
         assert_eq!(self.admin(function, &create).status, Status::SUCCESS);
         let (sq_entries, cq_entries) = (sq.1, cq.1);
         let q = Queue { sq: sq.0, cq: cq.0, sq_entries, cq_entries, phase: true, ..Queue::default() };

@@ -1,8 +1,9 @@
 //! Queues: full ones, wrapping ones, deleted ones, shared slots, interrupts, the CMB, shadow doorbells.
 
+use super::admin::set_feature;
 use super::*;
-use tidewater_wire::nvme::SglDescriptor;
 use tidewater_wire::nvme::register::{CmbLoc, CmbSz};
+use tidewater_wire::nvme::{SglDescriptor, feature};
 
 #[test]
 fn a_full_completion_queue_waits_for_its_host() {
@@ -147,6 +148,74 @@ fn rings_wrap_and_share_the_slots_fairly() {
     assert!((24..=40).contains(&first), "{first} of 64 commands were of queue 1");
     // No more was worked on at once than there are slots, and four of them are kept for admin commands.
     assert!(rig.s.device().profile().host.outstanding_max == 32);
+}
+
+/// How many of 56 completions of three full queues are of each.
+fn shares(rig: &mut Rig) -> [usize; 3] {
+    let buffer = rig.alloc(4096);
+    let read = with_prps(&Sqe::read(0, 0, 7), buffer, 0);
+    for queue in 1..=3 {
+        for _ in 0..60 {
+            rig.put(0, queue, &read);
+        }
+    }
+    // Nothing is fetched before all three have entries.
+    rig.hold = |output| matches!(output, Output::DmaRead { .. });
+    (1..=3).for_each(|queue| rig.ring(0, queue));
+    rig.let_go();
+    let (mut order, mut done) = (Vec::new(), 0);
+    rig.run_until(|rig| {
+        for queue in 1..=3 {
+            while let Some(cqe) = rig.take(0, queue) {
+                assert_eq!(cqe.status, Status::SUCCESS);
+                rig.ring_head(0, queue);
+                done += 1;
+                order.push(queue);
+            }
+        }
+        done == 180
+    });
+    // The first queue has all slots, since it stood alone in line.
+    [1, 2, 3].map(|queue| order[28..84].iter().filter(|&&other| other == queue).count())
+}
+
+#[test]
+fn weighted_round_robin_serves_queues_by_class_and_weight() {
+    let mut profile = tiny();
+    profile.set("host.queues", "3").expect("it may be set");
+    profile.set("host.arbitration", "weighted").expect("it may be set");
+    profile.set("host.arbitration_weights", "[16, 8, 4]").expect("they may be set");
+    profile.set("host.arbitration_burst", "2").expect("it may be set");
+    let rig = |classes: [u32; 3]| {
+        let mut rig = Rig::with(&profile, |_| {});
+        rig.weighted = true;
+        rig.enable(0);
+        for (queue, class) in (1..).zip(classes) {
+            rig.class = class;
+            rig.make_queue(0, queue, 64);
+        }
+        rig
+    };
+    // High, medium and low: by the weights, which are the profile's until the host sets others.
+    let found = shares(&mut rig([1, 2, 3]));
+    assert_eq!(found, [32, 16, 8]);
+    let mut equal = rig([1, 2, 3]);
+    let set = set_feature(feature::ARBITRATION, 3 << 24 | 3 << 16 | 3 << 8 | 1);
+    assert_eq!(equal.admin(0, &set).status, Status::SUCCESS);
+    let found = shares(&mut equal);
+    assert!(found.iter().all(|share| share.abs_diff(19) <= 3), "{found:?}");
+    // An urgent queue is served before all others.
+    assert!(shares(&mut rig([3, 0, 1]))[1] == 56);
+}
+
+#[test]
+fn weighted_round_robin_is_refused_where_it_is_not_offered() {
+    let mut rig = Rig::new();
+    rig.weighted = true;
+    let (sq, cq) = (rig.alloc(4096), rig.alloc(4096));
+    rig.enable_at(0, sq, cq);
+    rig.run();
+    assert_eq!(rig.read(0, offset::CSTS) & 3, 2, "a fatal status, and not ready");
 }
 
 #[test]
