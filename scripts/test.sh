@@ -27,6 +27,16 @@ skipped=$(printf '%s\n' "$skipped_lines" | awk '
     /^SKIPPED/ { if (match($0, /\([0-9]+\)/)) sum += substr($0, RSTART + 1, RLENGTH - 2); else sum += 1 }
     END { print sum + 0 }')
 
+# A binary's seconds stand in the closing line of its runner; its name stands before its tests: "Running <source>
+# (<path>/<binary>-<hash>)", or "Doc-tests <crate>".
+echo
+echo "The ten slowest test binaries, in seconds:"
+awk '
+    /^ +Running .*\(.*\)$/ { name = $NF; gsub(/^.*\/|-[0-9a-f]+\)$/, "", name); name = name " (" $(NF - 1) ")" }
+    /^ +Doc-tests / { name = $2 " (documentation)" }
+    /^test result: .* finished in [0-9.]+s$/ { printf "%9.2f  %s\n", substr($NF, 1, length($NF) - 1), name }
+' "$log" | sort -rn | head -n 10 || true
+
 echo
 if [ -n "$skipped_lines" ]; then
     echo "Left out:"
