@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tidewater_tests::databases::device::{Device, Memory};
-use tidewater_tests::databases::process::{cpu_seconds, kill_tree};
+use tidewater_tests::databases::process::{cpu_seconds, descendants, kill_tree};
 use tidewater_tests::databases::{Around, Level, Place, program};
 
 use crate::Idle;
@@ -57,7 +57,10 @@ pub fn idle(tidewater: &Path, place: &Place, ring: &Path) -> Result<Idle, String
     let mut supervisor =
         around.command(place, "idle", &sleep, &globs)?.arg("60").spawn().map_err(|error| error.to_string())?;
     // Until it has started.
-    std::thread::sleep(Duration::from_secs(1));
+    let begin = Instant::now();
+    while descendants(&[supervisor.id()]).is_empty() && begin.elapsed() < tidewater_tests::PATIENCE {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let both = |device: &Device| cpu_seconds(device.process()).zip(cpu_seconds(supervisor.id()));
     let before = both(&device);
     let begin = Instant::now();

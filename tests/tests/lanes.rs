@@ -77,7 +77,7 @@ fn child_that_shares() {
         begun.fill(0, &[0xee; 500]);
         out.write_all(&[1; 24]).expect("there is room");
         loop {
-            std::thread::sleep(PATIENCE);
+            std::thread::park();
         }
     }
     let out = std::sync::Mutex::new(out);

@@ -136,8 +136,13 @@ fn a_device_that_stands_still_for_less_than_its_time_ends_no_run() {
     let mut command = run(folder.path(), "ring", &["python3", "-c", script]);
     let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let process = Pid::from_raw(device.child.id() as i32);
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    let begin = std::time::Instant::now();
+    while fs::metadata(folder.path().join("x.log")).map_or(0, |about| about.len()) < 10_000 {
+        assert!(begin.elapsed() < tidewater_tests::PATIENCE, "it writes nothing");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     kill(process, Signal::SIGSTOP).expect("it is ours");
+    // Less than the 30 s that an answer may take: the pause is what is tested.
     std::thread::sleep(std::time::Duration::from_secs(22));
     kill(process, Signal::SIGCONT).expect("it is ours");
     let output = child.wait_with_output().expect("it is ours");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -525,10 +525,16 @@ fn a_device_that_dies_is_an_error_and_one_line_and_no_silent_flush() {
     let mut byte = [0; 6];
     child.stdout.as_mut().expect("it is piped").read_exact(&mut byte).expect("it says that it is ready");
     device.kill();
-    std::thread::sleep(Duration::from_millis(1_500));
+    // The program asks for its sync when the loss was seen.
+    let mut lines = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut errors = String::new();
+    while !errors.contains("fail from now on") {
+        assert!(lines.read_line(&mut errors).expect("UTF-8") > 0, "the loss is not seen: {errors}");
+    }
     child.stdin.take().expect("it is piped").write_all(b"go\n").expect("it reads");
+    lines.read_to_string(&mut errors).expect("UTF-8");
     let output = child.wait_with_output().expect("it is our child");
-    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    let said = text(&output.stdout);
     assert_eq!(said, "status 1\n1\n", "{errors}");
     assert_eq!(errors.matches("syncs of the program's files fail from now on").count(), 1, "{errors}");
     assert!(!output.status.success() && errors.contains("tidewater recover"), "{errors}");

@@ -26,6 +26,7 @@ static struct tidewater_log *open_log(const char *target, int level, struct tide
     struct tidewater_options options;
     tidewater_options_init(&options);
     options.level = level;
+    options.full_ms = PATIENCE_MS;
     struct tidewater_log *log;
     /* A client that has just gone may still be there for a moment. */
     for (int i = 0; (log = tidewater_open(target, &options, found)) == NULL && (errno == EPIPE || errno == EBUSY)
@@ -67,7 +68,8 @@ static void arguments(const char *target) {
     CHECK(strchr(tidewater_version(), '.') != NULL);
 }
 
-/* A signal that the program has blocked in its threads waits for it: no thread of the library takes it, and ends the program. */
+/* A signal that the program has blocked in its threads waits for it: no thread of the library takes it, and ends the
+   program. */
 static void hears(void) {
     sigset_t set, before;
     CHECK(sigemptyset(&set) == 0 && sigaddset(&set, SIGTERM) == 0 && pthread_sigmask(SIG_BLOCK, &set, &before) == 0);
@@ -161,13 +163,21 @@ static void writing(struct tidewater_log *log) {
     CHECK(strstr(tidewater_survives(log, TIDEWATER_REMOTE_RING), "not available"));
     char *large = calloc(1, (size_t)status.ring_bytes);
     FAILS(tidewater_append(log, large, (size_t)status.ring_bytes, NULL) == -1, EINVAL);
-    /* Nobody takes anything from a ring before an open record, so it gets full. */
+    /* Nothing is taken from a ring before an open record, so it gets full: an append that waits a moment says so. */
     record = tidewater_x_alloc(log, 8, NULL);
+    struct tidewater_shared shared;
+    struct tidewater_options impatient;
+    tidewater_options_init(&impatient);
+    impatient.full_ms = 50;
+    CHECK(tidewater_share(log, &shared) == 0);
+    struct tidewater_log *joined = tidewater_join(&shared, &impatient);
+    CHECK(joined != NULL);
     int64_t result;
     do
-        result = tidewater_append(log, large, 2000, NULL);
+        result = tidewater_append(joined, large, 2000, NULL);
     while (result >= 0);
-    FAILS(tidewater_append(log, large, 2000, NULL) == -1, EAGAIN);
+    FAILS(tidewater_append(joined, large, 2000, NULL) == -1, EAGAIN);
+    tidewater_close(joined);
     CHECK(tidewater_x_free(record) > 0 && tidewater_append(log, large, 2000, &end) >= 0);
     CHECK(tidewater_wait(log, end, TIDEWATER_DESTAGED, PATIENCE_MS) == 0 && tidewater_trim(log, end) == 0);
     free(large);
@@ -284,6 +294,7 @@ static struct tidewater_files *open_files(const char *target) {
     tidewater_options_init(&options);
     options.level = TIDEWATER_RING;
     options.lane = 1;
+    options.full_ms = PATIENCE_MS;
     struct tidewater_files *files;
     for (int i = 0; (files = tidewater_files_open(target, &options)) == NULL && (errno == EPIPE || errno == EBUSY)
          && i < PATIENCE_MS / 10; i++)
@@ -354,7 +365,8 @@ static void sharing(struct tidewater_log *log) {
     CHECK(fcntl(shared.ring_fd, F_GETFD) == -1);
 }
 
-/* argv[2], if given, is the process of the device, which is killed here; a line of standard input then tells that the next one serves. */
+/* argv[2], if given, is the process of the device, which is killed here; a line of standard input then tells that the
+   next one serves. */
 static void death(struct tidewater_log *log, pid_t device) {
     int64_t end;
     CHECK(tidewater_append(log, "before", 6, &end) >= 0 && kill(device, SIGKILL) == 0);

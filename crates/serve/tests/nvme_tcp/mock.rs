@@ -4,7 +4,7 @@ use crate::limit::PATIENCE;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant as Wall;
 use tidewater_base::{Duration, Instant};
@@ -285,6 +285,8 @@ impl Mock {
 pub struct Served {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
+    /// [`Statistics::stalled`] and [`Statistics::keep_alive_expired`], as the thread saw them last.
+    given_up: Arc<[AtomicU64; 2]>,
     thread: Option<JoinHandle<(Target, Mock)>>,
 }
 
@@ -299,6 +301,8 @@ impl Served {
         let address = target.addresses()[0];
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let given_up = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let counts = Arc::clone(&given_up);
         let thread = std::thread::spawn(move || {
             let mut mock = Mock::new(blocks);
             let start = Wall::now();
@@ -312,10 +316,13 @@ impl Served {
                 target.poll(now(), &mut mock);
                 mock.work(&mut target);
                 target.flush();
+                let Statistics { stalled, keep_alive_expired, .. } = target.statistics();
+                counts[0].store(stalled, Ordering::Relaxed);
+                counts[1].store(keep_alive_expired, Ordering::Relaxed);
             }
             (target, mock)
         });
-        Served { address, stop, thread: Some(thread) }
+        Served { address, stop, given_up, thread: Some(thread) }
     }
 
     /// A controller that is enabled.
@@ -323,6 +330,16 @@ impl Served {
         let mut controller = Controller::connect(self.address, host, &subsystem()).unwrap();
         controller.enable().unwrap();
         controller
+    }
+
+    /// Connections that were given up because they stalled.
+    pub fn stalled(&self) -> u64 {
+        self.given_up[0].load(Ordering::Relaxed)
+    }
+
+    /// Controllers that ended because their hosts did not keep them alive.
+    pub fn keep_alive_expired(&self) -> u64 {
+        self.given_up[1].load(Ordering::Relaxed)
     }
 
     /// Stops the thread, which must not have panicked.

@@ -92,10 +92,11 @@ fn a_delayed_completion_comes_while_others_go_on() {
         let delay = Duration::from_millis(120);
         drive.ask(&Request::FaultDelay { function: 0, by_ns: delay.as_nanos() as u64, count: 1 });
         let begin = Instant::now();
-        assert!(slow.submit(&Sqe::flush(77).with_nsid(1)));
+        assert!(slow.submit(&Sqe::flush(77).with_nsid(1)) && slow.submit(&Sqe::flush(78).with_nsid(1)));
         slow.ring().expect("a doorbell");
-        // A queue of its own: it is the next to complete.
-        std::thread::sleep(Duration::from_millis(20));
+        // The second of them comes at once: the first has completed, and its entry is delayed.
+        let second = poll_for(&mut slow, PATIENCE).expect("it is not delayed");
+        assert_eq!(second.cid, 78, "{timing:?}");
         let mut others = 0;
         let cqe = loop {
             if let Some(cqe) = slow.poll() {
@@ -193,13 +194,16 @@ fn a_client_that_does_not_answer_for_its_memory_is_given_up() {
 
 #[test]
 fn a_shutdown_that_is_stuck_stays_so_until_a_reset() {
-    let (_folder, drive) = start(Timing::None, 1);
+    let (_folder, drive) = start(Timing::None, 2);
     let mut host = Host::attach(&drive, 0);
+    let mut other = Host::attach(&drive, 1);
     host.write(0, &blocks_of(0, 8, 3));
     drive.ask(&Request::FaultStuckShutdown { function: 0 });
     let cc = host.register(offset::CC).expect("CC");
     host.set_register(offset::CC, cc | 1 << 14);
-    std::thread::sleep(Duration::from_millis(300));
+    // What another function writes and flushes from here on is safe later than what a shutdown waits for.
+    other.write(8, &blocks_of(8, 8, 4));
+    other.flush();
     assert_eq!(host.register(offset::CSTS).expect("CSTS") >> 2 & 3, 1, "shutdown processing occurs");
     host.restart().expect("a reset");
     assert!(host.read(0, 8 * BLOCK) == blocks_of(0, 8, 3));
