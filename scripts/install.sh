@@ -41,7 +41,7 @@ done
 own=$to/lib/tidewater
 install -d "$own" "$to/share/tidewater"
 install -m 755 "$built/libtidewater_shim.so" "$own/libtidewater_shim.so"
-install -m 644 integrations/sqlite/tidewater_vfs.c integrations/rocksdb/tidewater_fs.cc "$to/share/tidewater/"
+install -m 644 integrations/sqlite/*.[ch] integrations/rocksdb/tidewater_fs.cc "$to/share/tidewater/"
 # layer SOURCE LIBRARY HEADER PACKAGE COMPILER...
 layer() {
     local source=$1 library=$2 header=$3 package=$4
@@ -52,7 +52,8 @@ layer() {
         echo "$library is left out: it needs $1 and $package; its source is in $to/share/tidewater"
         return
     fi
-    "$@" -O2 -fPIC -shared -pthread -o "$own/$library" "integrations/$source" -I"$to/include" -L"$to/lib" -ltidewater -Wl,-rpath,"$prefix/lib"
+    "$@" -O2 -fPIC -shared -pthread -o "$own/$library" "integrations/$source" \
+        -I"$to/include" -L"$to/lib" -ltidewater -Wl,-rpath,"$prefix/lib"
 }
 layer sqlite/tidewater_vfs.c tidewater_vfs.so sqlite3ext.h libsqlite3-dev cc -std=gnu11 -x c
 layer rocksdb/tidewater_fs.cc libtidewater_rocksdb.so rocksdb/file_system.h librocksdb-dev c++ -std=c++17 -x c++

@@ -1,19 +1,23 @@
 /*
  * SQLite on a served drive's fast side: a VFS over the default one, as a loadable extension.
  *
- * What SQLite writes to its write-ahead log (or rollback journal) goes into the log of the device first, then to the file as ever. A sync of
- * such a file waits for the device's log instead of the disk. A sync of anything else first waits until all of the log before it is on
- * the backing store: otherwise a crash of the machine could leave pages of the database ahead of their log.
+ * What SQLite writes to its write-ahead log (or rollback journal) goes into the log of the device first, then to the
+ * file as ever. A sync of such a file waits for the device's log instead of the disk. A sync of anything else first
+ * waits until all of the log before it is on the backing store: otherwise a crash of the machine could leave pages of
+ * the database ahead of their log.
  *
  *     SELECT load_extension('tidewater_vfs');
  *     .open 'file:my.db?vfs=tidewater&device=vfio-user:/run/tidewater/vfio.sock&level=ring'
  *
- * With `data=log` the database itself is on the log as well, and no sync waits for a disk: docs/guide/layers.md says what that is worth at which level. A database that
- * a connection has put on the log is on it for all of the process's that come later.
+ * With `data=log` the database itself is on the log as well, and no sync waits for a disk: docs/guide/layers.md says
+ * what that is worth at which level. A database that a connection has put on the log is on it for all of the process's
+ * that come later.
  *
- * `device` may come from the environment, as TIDEWATER_DEVICE; `level` is what survives a loss of power unless given, `lane` 0. With `window=LBA+BLOCKS` the log lies
- * in these blocks of the drive's byte window instead of the ring: a sync is a BA_SYNC, and the device may be "pci:ADDRESS" too. The first database that is opened
- * decides for the process: others may say nothing of these, or the same. Before it is opened, what an earlier process left in the log is applied to the files. `map=off` writes the write-ahead log by calls alone.
+ * `device` may come from the environment, as TIDEWATER_DEVICE; `level` is what survives a loss of power unless given,
+ * `lane` 0. With `window=LBA+BLOCKS` the log lies in these blocks of the drive's byte window instead of the ring: a
+ * sync is a BA_SYNC, and the device may be "pci:ADDRESS" too. The first database that is opened decides for the
+ * process: others may say nothing of these, or the same. Before it is opened, what an earlier process left in the log
+ * is applied to the files. `map=off` writes the write-ahead log by calls alone.
  */
 
 /* For SEEK_HOLE and mremap. */
@@ -21,15 +25,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <sqlite3ext.h>
@@ -37,9 +38,13 @@
 
 SQLITE_EXTENSION_INIT1
 
+#include "default_vfs.h"
+#include "wal_mapping.h"
+
 /* Bytes before each page in a write-ahead log (https://www.sqlite.org/fileformat2.html#the_write_ahead_log). */
 #define FRAME_HEAD 24
-/* The lock of the index in shared memory that whoever writes the log has (https://www.sqlite.org/walformat.html#wal_locks). */
+/* The lock of the index in shared memory that whoever writes the log has
+   (https://www.sqlite.org/walformat.html#wal_locks). */
 #define WRITE_LOCK 0
 
 /* Of a device's lanes the last that there may be. */
@@ -54,19 +59,6 @@ typedef struct Database {
 	int beside;
 	char name[];
 } Database;
-
-/* A write-ahead log in memory: a frame that goes to where the file is already is a store instead of a call. Others read it as if it had been written. */
-typedef struct {
-	/* Of the log; -1: it is not mapped. */
-	int descriptor;
-	/* NULL: nothing of it is mapped yet. */
-	unsigned char *at;
-	sqlite3_int64 bytes;
-	/* Nobody else writes or cuts the log: the connection has its lock. */
-	bool is_locked;
-	/* Since then its length was looked at. */
-	bool is_known;
-} Mapping;
 
 /* A file of ours: the default VFS's lies behind it. */
 typedef struct File {
@@ -91,7 +83,6 @@ typedef struct File {
 	Mapping mapping;
 } File;
 
-static sqlite3_vfs *below;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static struct tidewater_files *files;
 /* How the log was opened. */
@@ -124,71 +115,6 @@ static int failed(int otherwise)
 static int in_order(void)
 {
 	return files == NULL || tidewater_files_order(files) == 0 ? SQLITE_OK : failed(SQLITE_IOERR_FSYNC);
-}
-
-/*
- * Whether stores into the file can't lack room, which no call could tell: they would end the process (SIGBUS). File systems that write over what they have, of
- * which the file has all. On others, or where a snapshot shares its blocks, a store may need a new one.
- */
-static bool has_room(int descriptor, sqlite3_int64 bytes)
-{
-	struct statfs on;
-	return fstatfs(descriptor, &on) == 0 && (on.f_type == EXT4_SUPER_MAGIC || on.f_type == TMPFS_MAGIC) &&
-	       lseek(descriptor, 0, SEEK_HOLE) == bytes;
-}
-
-static void mapping_open(Mapping *mapping, const char *name)
-{
-	/* SQLite has a lock of the database, so that the name is that of the file which it has just opened. */
-	int descriptor = open(name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (descriptor >= 0 && descriptor <= STDERR_FILENO) {
-		/* The program closed its own, and might print into this one. */
-		int higher = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-		close(descriptor);
-		descriptor = higher;
-	}
-	mapping->descriptor = descriptor;
-}
-
-static void mapping_close(Mapping *mapping)
-{
-	if (mapping->at)
-		munmap(mapping->at, (size_t)mapping->bytes);
-	if (mapping->descriptor >= 0)
-		close(mapping->descriptor);
-	*mapping = (Mapping){ .descriptor = -1 };
-}
-
-/* Has the mapping be no longer than the file, which somebody may have cut before this connection got the lock, and as long once `needed` is not in it. */
-static void mapping_look(Mapping *mapping, sqlite3_int64 needed)
-{
-	off_t size = lseek(mapping->descriptor, 0, SEEK_END);
-	mapping->is_known = true;
-	if (size < mapping->bytes) {
-		munmap(mapping->at, (size_t)mapping->bytes);
-		mapping->at = NULL;
-		mapping->bytes = 0;
-	}
-	if (needed <= mapping->bytes || needed > size || (sqlite3_uint64)size > SIZE_MAX || !has_room(mapping->descriptor, size))
-		return;
-	/* What is mapped stays so: else each page would have to be found again. */
-	void *at = mapping->at ? mremap(mapping->at, (size_t)mapping->bytes, (size_t)size, MREMAP_MAYMOVE) :
-				 mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, mapping->descriptor, 0);
-	if (at != MAP_FAILED) {
-		mapping->at = at;
-		mapping->bytes = size;
-	}
-}
-
-/* Where bytes of the log may be stored. NULL: they have to be written. */
-static unsigned char *mapping_find(Mapping *mapping, sqlite3_int64 offset, size_t bytes)
-{
-	if (mapping->descriptor < 0 || !mapping->is_locked)
-		return NULL;
-	sqlite3_int64 end = offset + (sqlite3_int64)bytes;
-	if (!mapping->is_known)
-		mapping_look(mapping, end);
-	return end <= mapping->bytes ? mapping->at + offset : NULL;
 }
 
 /* A change that is on the log, and that the file is to have too. */
@@ -247,7 +173,8 @@ static int put_frame(sqlite3_file *file, const void *page, int bytes)
 	return change.status;
 }
 
-/* What is held back of a file goes to it: anything but the page that belongs to it is about to be done. It is tried once: later, the bytes may be another's. */
+/* What is held back of a file goes to it: anything but the page that belongs to it is about to be done. It is tried
+   once: later, the bytes may be another's. */
 static int let_out(sqlite3_file *file)
 {
 	File *of = (File *)file;
@@ -260,7 +187,8 @@ static int let_out(sqlite3_file *file)
 	return status;
 }
 
-/* As let_out, of a database's write-ahead log, where SQLite takes no error: the next call that it makes for the log has it. */
+/* As let_out, of a database's write-ahead log, where SQLite takes no error: the next call that it makes for the log
+   has it. */
 static void let_out_log(sqlite3_file *file)
 {
 	File *log = ((File *)file)->partner;
@@ -269,9 +197,10 @@ static void let_out_log(sqlite3_file *file)
 }
 
 /*
- * SQLite writes a frame of its write-ahead log in two pieces, a head of 24 bytes and then the page. They go to log and file as one: the head waits for the page,
- * which is what comes next. Nothing but a head is held back, so that a frame that SQLite has written is on the log and in the file. A head of a frame that was read
- * just before is one that SQLite writes anew, because of the checksums, and no page comes behind it.
+ * SQLite writes a frame of its write-ahead log in two pieces, a head of 24 bytes and then the page. They go to log and
+ * file as one: the head waits for the page, which is what comes next. Nothing but a head is held back, so that a frame
+ * that SQLite has written is on the log and in the file. A head of a frame that was read just before is one that SQLite
+ * writes anew, because of the checksums, and no page comes behind it.
  */
 static int file_write(sqlite3_file *file, const void *from, int bytes, sqlite3_int64 offset)
 {
@@ -467,12 +396,15 @@ static int level_of(const char *name)
 	return strcmp(name, "destaged") == 0 ? TIDEWATER_DESTAGED : -1;
 }
 
-/* The process ends as it should: all bytes go to their files, and the log is emptied. One that is killed leaves them to the next. */
+/* The process ends as it should: all bytes go to their files, and the log is emptied. One that is killed leaves them
+   to the next. */
 __attribute__((destructor)) static void close_log(void)
 {
 	/* Nobody asks any more how it went, and the program may have ended well. */
 	if (tidewater_files_close(files) != 0)
-		fprintf(stderr, "tidewater: %s: %s: the log keeps what is not synced of its files, for who opens it next or for `tidewater recover`\n",
+		fprintf(stderr,
+			"tidewater: %s: %s: the log keeps what is not synced of its files, for who opens it next or for "
+			"`tidewater recover`\n",
 			asked.target, tidewater_message());
 	files = NULL;
 }
@@ -489,7 +421,8 @@ static int suits(const char *database, const char *target, const char *level, ui
 		what = "lane";
 	if (what == NULL)
 		return SQLITE_OK;
-	sqlite3_log(SQLITE_CANTOPEN, "tidewater: %s: this process has its log on %s, lane %u%s: no database of it has another %s", database,
+	sqlite3_log(SQLITE_CANTOPEN,
+		    "tidewater: %s: this process has its log on %s, lane %u%s: no database of it has another %s", database,
 		    asked.target, asked.lane, asked.level == TIDEWATER_RING ? ", level ring" : "", what);
 	return SQLITE_CANTOPEN;
 }
@@ -532,7 +465,9 @@ static int open_log(const char *database)
 		sqlite3_log(SQLITE_CANTOPEN, "tidewater: lane %lld: it is 0 to %d", lane, LANE_MAX);
 		return SQLITE_CANTOPEN;
 	}
-	if (device && (target = window ? sqlite3_mprintf("window:%s:%s", window, device) : sqlite3_mprintf("%s", device)) == NULL)
+	if (device)
+		target = window ? sqlite3_mprintf("window:%s:%s", window, device) : sqlite3_mprintf("%s", device);
+	if (device && target == NULL)
 		return SQLITE_NOMEM;
 	int status;
 	pthread_mutex_lock(&opening);
@@ -569,7 +504,8 @@ static Database *database_of(const char *name)
 	return database;
 }
 
-/* Decides whether a database that may be written to is on the log. All connections of the process do as the first: what one writes beside the log, the log would undo. */
+/* Decides whether a database that may be written to is on the log. All connections of the process do as the first:
+   what one writes beside the log, the log would undo. */
 static int place_database(const char *name, File *file, bool *logged)
 {
 	const char *data = sqlite3_uri_parameter(name, "data");
@@ -583,7 +519,8 @@ static int place_database(const char *name, File *file, bool *logged)
 	if (database == NULL) {
 		status = SQLITE_NOMEM;
 	} else if (data && database->beside > 0) {
-		sqlite3_log(SQLITE_CANTOPEN, "tidewater: %s: another connection of this process has opened it without data=log", name);
+		sqlite3_log(SQLITE_CANTOPEN,
+			    "tidewater: %s: another connection of this process has opened it without data=log", name);
 		status = SQLITE_CANTOPEN;
 	} else if (data || database->logged) {
 		*logged = database->logged = true;
@@ -651,7 +588,8 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	}
 	if (logged && flags & SQLITE_OPEN_WAL)
 		gather(name, of);
-	/* SQLite takes a method that is there for one that can be called, and some of the system's have none for an index in shared memory (unix-none). */
+	/* SQLite takes a method that is there for one that can be called, and some of the system's have none for an index
+	   in shared memory (unix-none). */
 	int version = real(file)->pMethods->iVersion;
 	if (version >= 2 && real(file)->pMethods->xShmMap == NULL)
 		version = 1;
@@ -682,73 +620,6 @@ static int vfs_delete(sqlite3_vfs *vfs, const char *name, int sync_directory)
 	if (tidewater_files_remove(files, name, really_delete, &removal) < 0)
 		return failed(SQLITE_IOERR_DELETE);
 	return removal.status;
-}
-
-/* The rest is the default VFS's. */
-static int vfs_access(sqlite3_vfs *vfs, const char *name, int flags, int *is)
-{
-	(void)vfs;
-	return below->xAccess(below, name, flags, is);
-}
-
-static int vfs_full_path(sqlite3_vfs *vfs, const char *name, int bytes, char *to)
-{
-	(void)vfs;
-	return below->xFullPathname(below, name, bytes, to);
-}
-
-static void *vfs_dl_open(sqlite3_vfs *vfs, const char *name)
-{
-	(void)vfs;
-	return below->xDlOpen(below, name);
-}
-
-static void vfs_dl_error(sqlite3_vfs *vfs, int bytes, char *to)
-{
-	(void)vfs;
-	below->xDlError(below, bytes, to);
-}
-
-static void (*vfs_dl_symbol(sqlite3_vfs *vfs, void *library, const char *symbol))(void)
-{
-	(void)vfs;
-	return below->xDlSym(below, library, symbol);
-}
-
-static void vfs_dl_close(sqlite3_vfs *vfs, void *library)
-{
-	(void)vfs;
-	below->xDlClose(below, library);
-}
-
-static int vfs_randomness(sqlite3_vfs *vfs, int bytes, char *to)
-{
-	(void)vfs;
-	return below->xRandomness(below, bytes, to);
-}
-
-static int vfs_sleep(sqlite3_vfs *vfs, int microseconds)
-{
-	(void)vfs;
-	return below->xSleep(below, microseconds);
-}
-
-static int vfs_time(sqlite3_vfs *vfs, double *now)
-{
-	(void)vfs;
-	return below->xCurrentTime(below, now);
-}
-
-static int vfs_last_error(sqlite3_vfs *vfs, int bytes, char *to)
-{
-	(void)vfs;
-	return below->xGetLastError(below, bytes, to);
-}
-
-static int vfs_time64(sqlite3_vfs *vfs, sqlite3_int64 *now)
-{
-	(void)vfs;
-	return below->xCurrentTimeInt64(below, now);
 }
 
 static sqlite3_vfs ours = {

@@ -227,7 +227,8 @@ fn the_preload_library_and_the_layers_are_installed() {
         ("tidewater_vfs.so", "tidewater_vfs.c", "sqlite3ext.h"),
         ("libtidewater_rocksdb.so", "tidewater_fs.cc", "rocksdb/file_system.h"),
     ] {
-        assert!(installed().prefix.join("share/tidewater").join(source).is_file(), "{source}");
+        let sources = installed().prefix.join("share/tidewater");
+        assert!(sources.join(source).is_file() && sources.join("wal_mapping.h").is_file(), "{source}");
         let can = Path::new("/usr/include").join(header).exists();
         assert_eq!(own.join(library).is_file(), can, "{library}, where {header} is there: {can}");
     }

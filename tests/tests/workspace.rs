@@ -60,7 +60,8 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ),
     (
         "crates/client/src/live/memory.rs",
-        "the mapped ring of a live client: bytes that another process shares are copied by raw pointers, and lines are written back",
+        "the mapped ring of a live client: bytes that another process shares are copied by raw pointers, and lines are \
+         written back",
     ),
     (
         "crates/client/src/live/cut.rs",
@@ -68,18 +69,21 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ),
     (
         "crates/client/src/live/stores.rs",
-        "records on their way into the mapped ring of a live client, by instructions that are used where the processor has them",
+        "records on their way into the mapped ring of a live client, by instructions that are used where the processor \
+         has them",
     ),
     (
         "crates/client/src/files/compare.rs",
         "a function that is compiled once more for wider words, and called where the processor has them",
     ),
     ("crates/capi/src/lib.rs", "the functions that C programs call: their names, and the pointers that those give"),
+    ("crates/capi/src/convert.rs", "as lib.rs, where pointers become references"),
     ("crates/capi/src/files.rs", "as lib.rs, of the files on a log"),
     ("crates/capi/src/window.rs", "as lib.rs, of the byte window"),
     (
         "crates/client/src/files/handle.rs",
-        "system calls that no library wraps: which file a descriptor stands for, so that it is known again after a reboot",
+        "system calls that no library wraps: which file a descriptor stands for, so that it is known again after a \
+         reboot",
     ),
     (
         "crates/shim/src/real.rs",
@@ -118,7 +122,8 @@ const UNSAFE_HOMES: &[(&str, &str)] = &[
     ("crates/shim/src/calls/refused.rs", "symbols of the C library that stand before its own: mmap and its kin"),
     (
         "crates/client/src/hardware/system.rs",
-        "BARs that sysfs lets a process map, whose every access is one that is meant, and the kernel's passthrough of NVMe commands",
+        "BARs that sysfs lets a process map, whose every access is one that is meant, and the kernel's passthrough of \
+         NVMe commands",
     ),
     (
         "crates/serve/src/engine/slice.rs",
@@ -146,7 +151,7 @@ const OUTSIDE: &[&str] = &[
 ];
 
 /// A file beyond this many lines is usually two rooms.
-const LINES_MAX: usize = 800;
+const LINES_MAX: usize = 700;
 
 /// `cargo metadata` of what this machine builds, without the network.
 fn metadata() -> Value {
@@ -435,9 +440,17 @@ fn the_firmware_does_no_io() {
 
 #[test]
 fn files_are_one_room() {
-    let long: Vec<String> = rust_files()
+    let is_source = |file: &PathBuf| {
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| ["rs", "c", "h", "cc", "py", "sh"].contains(&extension))
+    };
+    let long: Vec<String> = files()
         .into_iter()
-        .map(|(file, source)| (file, source.lines().count()))
+        .filter(is_source)
+        .map(|file| {
+            let source = std::fs::read_to_string(root().join(&file)).expect("a source is text");
+            (file, source.lines().count())
+        })
         .filter(|(_, lines)| *lines > LINES_MAX)
         .map(|(file, lines)| format!("{}: {lines} lines", file.display()))
         .collect();

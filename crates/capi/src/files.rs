@@ -11,8 +11,9 @@ use std::sync::Arc;
 use nix::libc::iovec;
 use tidewater_client::files::{Changed, Fate, FilesError, Globs, OwnFiles, ReplayError, RunError, Setup};
 
+use crate::convert::{bytes, options_of};
 use crate::report::{Failure, run};
-use crate::{bytes, options_of, tidewater_options};
+use crate::tidewater_options;
 
 /// The files of this process on a log. Threads share it; a fork does not.
 pub struct tidewater_files {

@@ -10,8 +10,8 @@ use nix::libc;
 use tidewater_client::WindowEntry;
 use tidewater_client::hardware::{Device, HardwareError, Window, WindowPlace};
 
+use crate::convert::{bytes, put};
 use crate::report::{Failure, run};
-use crate::{bytes, put};
 
 /// Wherever in the buffer there is room: the offset of tidewater_ba_pin.
 pub const TIDEWATER_ANYWHERE: i64 = -1;

@@ -1,5 +1,7 @@
 //! The log: what a handle does.
 
+mod wait;
+
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -12,16 +14,15 @@ use tidewater_wire::vendor::RingLanePage;
 use tidewater_wire::vfio_user::region;
 
 use super::copy::{Copy, Disk, System};
-use super::cut;
-use super::device::{self, Device, connect};
+use super::device::{Device, connect};
 use super::error::LiveError;
 use super::event::Watcher;
 use super::level::{Level, Options, Written};
 use super::memory::{WriteBack, fence};
-use super::owner;
 use super::ring::{Recovered, Ring};
 use super::socket::{Mappable, Socket};
 use super::writer::{Begun, Claim, Writer};
+use super::{cut, device, owner};
 use crate::lane::OFFSET_END;
 use crate::writers::{Full, Reserved};
 
@@ -575,163 +576,6 @@ impl Log {
         if self.write_back != WriteBack::None {
             self.ring.write_back(reserved.from, reserved.end - reserved.from);
             fence();
-        }
-    }
-
-    /// Waits until all that was appended before, by anybody who has the lane, is at the handle's level. Returns where
-    /// that ends.
-    ///
-    /// # Errors
-    /// As [`Log::wait`].
-    #[inline]
-    pub fn x_fsync(&self) -> Result<u64, LiveError> {
-        let end = self.ring.reserved();
-        if self.level != Level::Ring || self.ring.tail() < end {
-            self.wait(end, self.level, self.options.timeout)?;
-        }
-        Ok(end)
-    }
-
-    /// Waits until everything before a stream offset is at a level, or the time is over: then it may be waited for
-    /// again.
-    ///
-    /// # Errors
-    /// `TimedOut`, `Stale`, `Broken`; at DESTAGED `Gone`; `NotAvailable` for replicas.
-    #[inline]
-    pub fn wait(&self, end: u64, level: Level, timeout: Duration) -> Result<(), LiveError> {
-        match level {
-            Level::Ring if self.ring.tail() >= end => Ok(()),
-            Level::Ring => self.wait_ring(end, timeout),
-            Level::Destaged => self.wait_destaged(end, timeout),
-            Level::RemoteRing | Level::RemoteDestaged => Err(LiveError::NotAvailable(level)),
-        }
-    }
-
-    #[cold]
-    fn wait_ring(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
-        let start = Instant::now();
-        let mut turns = 0u32;
-        let mut seal_at = SEAL_AFTER;
-        // Others have to finish what lies before, or are dead.
-        loop {
-            let at = self.ring.writers().advance();
-            if at >= end {
-                return Ok(());
-            }
-            self.check_stream()?;
-            let waited = start.elapsed();
-            if waited >= seal_at {
-                self.seal()?;
-                seal_at = waited + SEAL_AFTER;
-            }
-            if waited >= timeout {
-                return Err(LiveError::TimedOut { at, wanted: end });
-            }
-            turns += 1;
-            // Who waits for what nobody has appended yet takes no processor from who may.
-            if turns < 32 { std::hint::spin_loop() } else { pause(64 + turns / 16) }
-        }
-    }
-
-    fn wait_destaged(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
-        if self.ring.synced() >= end {
-            return Ok(());
-        }
-        self.wait_ring(end, timeout)?;
-        if let Some(copy) = &self.copy
-            && copy.save(&self.ring, end)?
-        {
-            // Of a generation that has ended, nothing in the copy counts.
-            return self.check_stream();
-        }
-        self.wait_device(end, timeout)
-    }
-
-    /// Waits until the device has everything before a stream offset, which is in the ring, on its backing store, and
-    /// has synced it.
-    pub(super) fn wait_device(&self, end: u64, timeout: Duration) -> Result<(), LiveError> {
-        let start = Instant::now();
-        // The device may have died with what it was told: it is told again now and then.
-        let mut tell_at = start;
-        if self.ring.wanted().fetch_max(end, Ordering::AcqRel) >= end {
-            tell_at = start + Duration::from_millis(2);
-        } else if self.doorbell.is_some() {
-            self.ring_doorbell();
-            tell_at = start + TELL_AGAIN;
-        }
-        loop {
-            let at = self.ring.synced();
-            if at >= end {
-                return Ok(());
-            }
-            self.check_stream()?;
-            self.check_store()?;
-            let now = Instant::now();
-            if now - start >= timeout {
-                return Err(LiveError::TimedOut { at, wanted: end });
-            }
-            if now >= tell_at {
-                tell_at = now + TELL_AGAIN;
-                self.tell(RingLanePage::WANTED_OFFSET, end)?;
-            }
-            self.ring.wait_while_synced(at, (tell_at - now).min(start + timeout - now));
-        }
-    }
-
-    /// Reads the log from a stream offset on, until the buffer is full or the time is over: what is still in the ring
-    /// from there, and what is not from flash.
-    ///
-    /// # Errors
-    /// `Released`: the bytes were trimmed or overwritten; `NoMoreLog`: fewer came in time, and are in the buffer;
-    /// `Gone`.
-    pub fn x_pread(&self, offset: u64, to: &mut [u8], timeout: Duration) -> Result<(), LiveError> {
-        let start = Instant::now();
-        let mut filled = 0;
-        let mut turns = 0u32;
-        while filled < to.len() {
-            let at = offset + filled as u64;
-            let there = self.ring.tail().saturating_sub(at).min((to.len() - filled) as u64) as usize;
-            if there > 0 && self.read_ring(at, &mut to[filled..filled + there]) {
-                filled += there;
-                continue;
-            }
-            if there > 0 {
-                let left = timeout.saturating_sub(start.elapsed()).min(Duration::from_millis(100));
-                filled += self.read_flash(at, &mut to[filled..filled + there], left)?;
-            }
-            if turns % 128 == 127 {
-                self.seal()?;
-            }
-            if filled < to.len() && start.elapsed() >= timeout {
-                return Err(LiveError::NoMoreLog { filled });
-            }
-            turns += 1;
-            pause(turns);
-        }
-        cut::check()
-    }
-
-    /// Copies bytes that are still in the ring. False: they are not, or were overwritten meanwhile.
-    fn read_ring(&self, at: u64, to: &mut [u8]) -> bool {
-        let oldest = |reserved: u64| reserved.saturating_sub(self.ring.size()).max(self.ring.begin);
-        if at < oldest(self.ring.reserved()) {
-            return false;
-        }
-        self.ring.read(at, to);
-        std::sync::atomic::fence(Ordering::SeqCst);
-        at >= oldest(self.ring.reserved())
-    }
-
-    fn read_flash(&self, at: u64, to: &mut [u8], wait: Duration) -> Result<usize, LiveError> {
-        let lane = self.ring.lane();
-        match self.device()?.run(|device| device.nvme()?.read_log(lane, at, to, wait)) {
-            Ok((from, len)) if from == at => Ok(len),
-            Ok((from, _)) if from > at => Err(LiveError::Released { offset: at }),
-            Ok(_) => Ok(0),
-            Err(LiveError::Status { status, .. }) if status.starts_with("Offset Released") => {
-                Err(LiveError::Released { offset: at })
-            }
-            Err(error) => Err(error),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A lane's ring as a client has it mapped, and taking it up after whoever wrote it before.
 
+mod recover;
+
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -10,8 +12,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use tidewater_wire::vendor::{
-    RECORD_ALIGN, RING_FILE_BAR2, RING_IDLE, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane,
-    RingLanePage, RingPage,
+    RECORD_ALIGN, RING_FILE_BAR2, RING_PAGE_OFFSET, RING_SLOTS, RecordHeader, RingHeader, RingLane, RingLanePage,
+    RingPage,
 };
 use tidewater_wire::vfio_user::Area;
 
@@ -20,9 +22,7 @@ use super::inode::names;
 use super::memory::{LINE, Mapping, fence};
 use super::owner;
 use super::socket::Mappable;
-use crate::lane::OFFSET_END;
 use crate::writers::{Reserved, Writers};
-use crate::{Entry, Records, fill_void};
 
 const PAGE: u64 = 4096;
 /// Where the first lane page is in BAR2.
@@ -381,139 +381,6 @@ impl Ring {
         owners.any(|of| of != 0 && of != me && !owner::is_dead(of))
     }
 
-    /// Seals what dead writers have left: a record that is whole stays, everything else becomes void. How many holes
-    /// there were. Bytes are written back as `settle` does it.
-    pub(super) fn seal(&self, me: u64, settle: impl Fn(Reserved)) -> usize {
-        let writers = self.writers();
-        let mut sealed = 0;
-        for at in 0..writers.used() {
-            let dead = writers.slot(at).owner.load(Ordering::SeqCst);
-            if dead == 0 || dead == me || !owner::is_dead(dead) {
-                continue;
-            }
-            let Some(left) = writers.take_over(at, dead, me) else { continue };
-            // More than a ring can only come from damage: the credit goes on, and readers find no record there.
-            if let Some(hole) = left.filter(|hole| hole.end - hole.from <= self.size()) {
-                if !self.holds_record(hole) {
-                    let mut void = vec![0; (hole.end - hole.from) as usize];
-                    fill_void(hole.from, self.header.epoch, &mut void);
-                    self.write(hole.from, &void);
-                    sealed += 1;
-                }
-                settle(hole);
-            }
-            writers.publish(at);
-            writers.release(at);
-        }
-        sealed
-    }
-
-    /// Whether a reservation is just one whole record.
-    fn holds_record(&self, hole: Reserved) -> bool {
-        let mut bytes = vec![0; (hole.end - hole.offset) as usize];
-        self.read(hole.offset, &mut bytes);
-        let span = |payload: &[u8]| RecordHeader::span(payload.len() as u64);
-        hole.offset.is_multiple_of(RECORD_ALIGN)
-            && matches!(Records::new(&bytes, hole.offset).next(),
-                Some(Entry::Record { lsn, payload, .. }) if lsn == hole.offset && lsn + span(payload) == hole.end)
-    }
-
-    /// Takes up the stream: this handle is its only writer now.
-    pub(super) fn take_up(&mut self) -> Result<Recovered, LiveError> {
-        const GENERATION: u64 = RingLanePage::GENERATION_OFFSET as u64;
-        if !RingPage::parse(&self.page()).is_ok_and(|page| page.open) {
-            return Err(wrong("the device takes nothing from it: its function was set up anew, or it was damaged"));
-        }
-        if self.is_broken() {
-            return Err(LiveError::Broken);
-        }
-        let (generation, taken) = (self.counter(RingLane::GENERATION_OFFSET), self.taken());
-        (self.generation, self.begin) = (generation, taken);
-        let mut recovered = Recovered::default();
-        let is_new = self.mine.load(GENERATION) != generation;
-        let tail = if is_new { self.counter(RingLane::START_OFFSET) } else { self.tail() };
-        if let Some(stands) = [taken, tail].into_iter().find(|stands| *stands > OFFSET_END) {
-            return Err(wrong(format!("its stream stands at {stands}, which is more than a lane can have")));
-        }
-        let end = if is_new {
-            self.begin = tail;
-            tail
-        } else {
-            self.recover(taken, &mut recovered)?
-        };
-        let writers = self.writers();
-        for slot in (0..RING_SLOTS).map(|at| writers.slot(at)) {
-            slot.first.store(RING_IDLE, Ordering::Relaxed);
-            slot.owner.store(0, Ordering::Relaxed);
-            slot.end.store(0, Ordering::Relaxed);
-        }
-        for (at, value) in [
-            (RingLanePage::WANTED_OFFSET, 0),
-            (RingLanePage::UNNEEDED_OFFSET, 0),
-            (RingLanePage::LEFT_OFFSET, 0),
-            (RingLanePage::USED_OFFSET, 0),
-            (RingLanePage::NAMESPACE_OFFSET, owner::namespace()),
-            (RingLanePage::BEGIN_OFFSET, self.begin),
-            (RingLanePage::SAVER_OFFSET, 0),
-            (RingLanePage::SAVED_OFFSET, taken),
-            (RingLanePage::WAITING_OFFSET, 0),
-            (RingLanePage::UNSAVED_OFFSET, 0),
-            (RingLanePage::RESERVE_OFFSET, end),
-        ] {
-            self.mine.word(at as u64).store(value, Ordering::Relaxed);
-        }
-        self.mine.word(RingLanePage::TAIL_OFFSET as u64).store(end, Ordering::Release);
-        self.mine.word(GENERATION).store(generation, Ordering::Release);
-        Ok(Recovered { tail: end, in_ring: end.saturating_sub(taken), is_new, ..recovered })
-    }
-
-    fn page(&self) -> [u8; RingPage::SIZE] {
-        let mut bytes = [0; RingPage::SIZE];
-        self.device.read(0, &mut bytes);
-        bytes
-    }
-
-    /// What the writer before left beyond its tail: whole records count, holes between them become void, and what
-    /// follows is cut off. Nobody was told of any of it.
-    fn recover(&self, taken: u64, recovered: &mut Recovered) -> Result<u64, LiveError> {
-        let limit = (taken + self.size()).min(OFFSET_END);
-        let (tail, reserve) = (self.tail(), self.reserved());
-        if !(taken..=limit).contains(&tail) {
-            return Err(wrong(format!("it was filled up to {tail}, and only {taken} to {limit} can be in it")));
-        }
-        // After a loss of power, what was reserved may be an old value too.
-        let until = if self.header.persistent { limit } else { reserve.clamp(tail, limit) };
-        let mut bytes = vec![0; (until - tail) as usize];
-        self.read(tail, &mut bytes);
-        let (mut end, mut hole) = (tail, None);
-        for entry in Records::new(&bytes, tail) {
-            let (from, to) = match entry {
-                Entry::Skipped { from, to, .. } => {
-                    hole = Some((from, to));
-                    continue;
-                }
-                Entry::Void { lsn, bytes } => (lsn, lsn + bytes),
-                Entry::Record { lsn, payload, .. } => {
-                    recovered.records += 1;
-                    (lsn, lsn + tidewater_wire::vendor::RecordHeader::span(payload.len() as u64))
-                }
-            };
-            if to > until {
-                break; // Its fill was not reserved.
-            }
-            if let Some((first, last)) = hole.take() {
-                debug_assert_eq!(last, from);
-                let mut void = vec![0; (last - first) as usize];
-                fill_void(first, self.header.epoch, &mut void);
-                self.write(first, &void);
-                recovered.sealed += 1;
-            }
-            end = to;
-        }
-        fence();
-        Ok(end)
-    }
-
     /// Where the bytes of a range lie: before the end of the ring, and from its start.
     #[inline]
     fn parts(&self, offset: u64, len: usize) -> (u64, usize) {
@@ -638,8 +505,9 @@ mod tests {
     use super::super::level::Options;
     use super::super::log::{Log, Shared};
     use super::*;
+    use crate::lane::OFFSET_END;
     use crate::writers::OFFSETS;
-    use tidewater_wire::vendor::{LANES_MAX, RingSlot};
+    use tidewater_wire::vendor::{LANES_MAX, RING_IDLE, RingSlot};
 
     const RING: u64 = 4096;
     const GENERATION: u64 = 1;

@@ -5,10 +5,10 @@
 //! Requests that wait in the host are not stored either, the source keeps them: they arrive in order, so the next one
 //! stands for all.
 
+mod report;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::hint::cold_path;
-use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time;
 
@@ -23,7 +23,7 @@ use tidewater_nand::Medium;
 use tidewater_wire::nvme::{DsmRange, Sqe, Status};
 
 use super::options::LAST_ARRIVAL;
-use super::{Pacing, Progress, RunError, RunOptions};
+use super::{Pacing, RunError, RunOptions};
 use crate::metrics::{FlashWork, Metrics};
 use crate::workload::{Op, Request, Source};
 
@@ -493,35 +493,6 @@ impl<S: Source> Host<S> {
         }
     }
 
-    #[cold]
-    fn write_line(&mut self, now: Instant, request: &InFlight) {
-        let Some(out) = &mut self.options.record_requests else { return };
-        let us = |ps: u64| (ps / 1_000_000, ps % 1_000_000);
-        let (arrival, latency) = (us(request.start.as_ps()), us(now.since(request.start).as_ps()));
-        self.line.clear();
-        let status = match request.status {
-            status if status.is_success() => "success",
-            status => status.name().unwrap_or("unknown status"),
-        };
-        let written = writeln!(
-            self.line,
-            "{},{}.{:06},{},{},{},{}.{:06},{}",
-            request.index,
-            arrival.0,
-            arrival.1,
-            request.op.name(),
-            request.offset,
-            request.length,
-            latency.0,
-            latency.1,
-            status
-        );
-        debug_assert!(written.is_ok());
-        if let Err(error) = out.write_all(self.line.as_bytes()) {
-            self.fail(RunError::Output(error));
-        }
-    }
-
     /// Looks at what is going on outside.
     #[cold]
     fn check(&mut self, now: Instant) {
@@ -540,52 +511,11 @@ impl<S: Source> Host<S> {
         }
     }
 
-    /// Tells how far the run has got.
-    pub(super) fn report(&mut self, now: Instant) {
-        let expected = self.source.expected_requests().or((self.limit < u64::MAX).then_some(self.limit));
-        let expected = expected.map(|requests| requests.min(self.limit));
-        let done = expected.filter(|&e| e > 0).map(|e| self.completed as f64 / e as f64);
-        let timed = self.options.runtime.map(|time| now.as_secs_f64() / time.as_secs_f64());
-        let share = match (done.or_else(|| self.source.progress()), timed) {
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        };
-        let elapsed = self.reported.elapsed().as_secs_f64();
-        let progress = Progress {
-            requests: self.completed,
-            expected,
-            share: share.filter(|s| s.is_finite()).map(|s| s.clamp(0.0, 1.0)),
-            simulated: now.since(Instant::ZERO),
-            requests_per_second: if elapsed > 0.0 {
-                (self.completed - self.reported_requests) as f64 / elapsed
-            } else {
-                0.0
-            },
-        };
-        self.reported = time::Instant::now();
-        self.reported_requests = self.completed;
-        if let Some(on_progress) = &mut self.options.progress {
-            on_progress(&progress);
-        }
-    }
-
     /// Makes it believe that no queue has room, as a bug would.
     #[cfg(test)]
     pub(super) fn jam(&mut self) {
         self.full = self.all;
         self.refresh();
-    }
-
-    /// What it waits for, for messages.
-    pub(super) fn describe(&self) -> String {
-        format!(
-            "  host: {} requests outstanding, {} completed, {} read from the source; next command due {}; queues full {:b}\n",
-            self.outstanding,
-            self.completed,
-            self.pulled,
-            if self.due == Instant::NEVER { "never".into() } else { format!("{:?}", self.due) },
-            self.full
-        )
     }
 }
 

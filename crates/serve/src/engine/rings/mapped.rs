@@ -1,0 +1,382 @@
+//! The mapped ring of one function: its file, its copy, and what its clients were told.
+
+use super::{RingSetup, SYNCED_BESIDE_COPY, SYNCED_PARTS, lost};
+use crate::engine::start::{ServeError, wrong};
+use crate::ring::{Found, Lost, RingFile, Shape};
+use crate::ring_copy::RingCopy;
+use tidewater_core::fast::{Fast, Function};
+use tidewater_wire::vendor::{RingLane, RingPage, TransportStatus};
+
+/// A lane, as its client was told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MappedLane {
+    pub(super) generation: u64,
+    /// Its client writes in this generation.
+    pub(super) claimed: bool,
+    /// Where the snapshots have come to: anything else has moved the stream when it is elsewhere.
+    pub(super) expected: u64,
+    pub(super) told: RingLane,
+    /// How far its client had filled it when it was looked at last.
+    pub(super) tail: u64,
+    /// Up to where the copy had it then, by its client's word.
+    pub(super) saved: u64,
+    /// Nothing of what it holds could be taken then.
+    pub(super) stuck: bool,
+    /// Where its stream was to go on when it was told to skip something last.
+    pub(super) skipped: u64,
+    /// End of what is in the image: its client may use the place again, since the death of this process does not reach
+    /// it.
+    pub(super) taken: u64,
+    /// Up to where its client wants it to be synced.
+    pub(super) wanted: u64,
+    pub(super) synced: u64,
+    /// Up to where the sync that is under way will have it synced.
+    pub(super) syncing: u64,
+}
+
+/// The mapped ring of a function.
+#[derive(Debug)]
+pub struct MappedRing {
+    pub(super) file: RingFile,
+    pub(super) copy: Option<RingCopy>,
+    pub(super) lanes: Vec<MappedLane>,
+    pub(super) survives: bool,
+    /// The number of the sync that was asked for since it fills up.
+    pub(super) syncing: Option<u64>,
+    /// Something is taken from it.
+    pub(super) open: bool,
+    /// What its page says is wrong.
+    pub(super) status: TransportStatus,
+    /// Why the backing store takes nothing more, as a number of the system's; 0: it does.
+    pub(super) store_error: i32,
+}
+
+impl MappedRing {
+    /// Opens or makes the ring of a function, and finds out where its clients are. What it has to say comes as a note.
+    /// Where the setup needs it ([`RingSetup::needs_sync`]), the caller has synced the image.
+    ///
+    /// # Errors
+    /// As [`RingFile::open`] says; and a ring that goes further than what the drive has of its log could lead to.
+    pub(in crate::engine) fn open(
+        setup: &RingSetup,
+        drive: [u8; 16],
+        function: usize,
+        fast: &Fast,
+        note: &mut dyn FnMut(String),
+    ) -> Result<MappedRing, ServeError> {
+        let of = fast.function(function).expect("the caller has looked");
+        let path = setup.of(function);
+        let shape = Shape {
+            drive,
+            function: function as u16,
+            lanes: of.setup().lanes as u16,
+            ring_bytes: of.setup().ring_size,
+            epoch: of.epoch(),
+            persistent: setup.persistent,
+            copied: setup.copy.is_some(),
+        };
+        // The copy first: where it is refused, no ring is made.
+        let copy = setup.copy_of(function).map(|path| RingCopy::open(&path, &shape));
+        let (copy, made) = copy.transpose().map_err(wrong)?.unzip();
+        let (file, found) = RingFile::open(&path, &shape).map_err(wrong)?;
+        if found == Found::Old {
+            note(format!(
+                "{}: the machine was started since it was used, and its memory survives no loss of power: what only \
+                 the ring held is gone",
+                path.display()
+            ));
+        }
+        let lanes = vec![MappedLane::default(); of.lanes().len()];
+        let mut ring = MappedRing {
+            file,
+            copy,
+            lanes,
+            survives: fast.survives(),
+            syncing: None,
+            open: true,
+            status: TransportStatus::OK,
+            store_error: 0,
+        };
+        let failed = |Lost| match &setup.copy {
+            Some(copy) => wrong(format_args!("{}; or its copy {} can't", lost(&path), copy.display())),
+            None => wrong(lost(&path)),
+        };
+        let is_trusted = ring.take_up_copy(of, found, made == Some(true), note).map_err(failed)?;
+        ring.resume(of, true, note).map_err(failed)??;
+        if !is_trusted {
+            ring.sync_instead().map_err(failed)?;
+        }
+        // Only now is it the ring of this boot: a start that is cut short leaves the next one the same to do.
+        ring.file.confirm().map_err(failed)?;
+        Ok(ring)
+    }
+
+    /// After a crash of the machine, what the copy holds behind the drive's log goes into the ring. `false`: the ring
+    /// has outlived the device, and its copy is another one than it had.
+    pub(super) fn take_up_copy(
+        &mut self,
+        of: &Function,
+        found: Found,
+        made: bool,
+        note: &mut dyn FnMut(String),
+    ) -> Result<bool, Lost> {
+        let MappedRing { file, copy: Some(copy), .. } = self else {
+            return Ok(found != Found::Ring || !self.file.had_copy());
+        };
+        let mut is_trusted = true;
+        for (lane, l) in of.lanes().iter().enumerate() {
+            let (end, generation) = (l.arrived(), file.header().generation[lane]);
+            if found == Found::Ring {
+                if made || !file.had_copy() || copy.generation(lane) != generation {
+                    // What it holds is of whatever came before: it must not be met again.
+                    is_trusted = false;
+                    file.disuse_copy(lane)?;
+                    copy.clear(lane)?;
+                    copy.set_generation(lane, generation)?;
+                }
+            } else if made {
+                copy.set_generation(lane, generation)?;
+            } else {
+                let bytes = copy.take_up(lane, end)?;
+                if copy.generation(lane) == 0 {
+                    // It was made, and never used.
+                    copy.set_generation(lane, generation)?;
+                }
+                file.restore(lane, copy.generation(lane), end, &bytes)?;
+                if !bytes.is_empty() {
+                    let (path, len) = (copy.path().display(), bytes.len());
+                    note(format!("{path}: {len} bytes of lane {lane} go into the new ring"));
+                }
+            }
+        }
+        Ok(is_trusted)
+    }
+
+    /// Clients that write a copy which is not the ring's any more have it done by the device, and what they relied on
+    /// is synced at once.
+    pub(super) fn sync_instead(&mut self) -> Result<(), Lost> {
+        for lane in 0..self.lanes.len() {
+            self.file.disuse_copy(lane)?;
+            if self.lanes[lane].claimed {
+                self.lanes[lane].wanted = self.file.said(lane)?.tail;
+            }
+        }
+        Ok(())
+    }
+
+    /// A lane's stream does not go on from what its client has published. Where there is a copy, the image is synced up
+    /// to where it does go on.
+    pub(super) fn begin_generation(&mut self, lane: usize) -> Result<u64, Lost> {
+        if let Some(copy) = &mut self.copy {
+            self.file.disuse_copy(lane)?;
+            copy.set_generation(lane, self.file.header().generation[lane] + 1)?;
+        }
+        self.file.begin_generation(lane)
+    }
+
+    /// Whether places of the ring are free only once they are synced: what is in the ring, or in its copy, survives a
+    /// loss of power until then.
+    pub(super) fn needs_sync(&self) -> bool {
+        self.file.header().persistent || self.copy.is_some()
+    }
+
+    /// Takes up streams after the drive has come back: those that go on where the drive's log ends do so, and others
+    /// end. `strict`: one that goes further than it can is an error.
+    pub(super) fn resume(
+        &mut self,
+        of: &Function,
+        strict: bool,
+        note: &mut dyn FnMut(String),
+    ) -> Result<Result<(), ServeError>, Lost> {
+        let size = self.file.header().ring_bytes;
+        let path = self.file.path().display().to_string();
+        for (lane, l) in of.lanes().iter().enumerate() {
+            let said = self.file.said(lane)?;
+            let (generation, end) = (self.file.header().generation[lane], l.arrived());
+            // Whoever resumes has it all in the image, and has synced that where it matters.
+            let taken = self.reached(lane, of);
+            let synced = if self.needs_sync() { taken } else { 0 };
+            let mut is = MappedLane { generation, expected: end, taken, synced, ..MappedLane::default() };
+            if said.generation == generation {
+                if said.tail > end + size && strict {
+                    return Ok(Err(wrong(format_args!(
+                        "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: more than its \
+                         ring of {size} bytes \
+                         lies between. The image is older than the ring, or the ring is damaged; move the ring away to \
+                         go on from {end}",
+                        said.tail
+                    ))));
+                }
+                is.claimed = (end..=end + size).contains(&said.tail);
+                if is.claimed && said.tail > end {
+                    note(format!(
+                        "{path}: lane {lane} goes on: the ring holds {} bytes that the drive had not taken",
+                        said.tail - end
+                    ));
+                } else if !is.claimed {
+                    is.generation = self.begin_generation(lane)?;
+                    note(format!(
+                        "{path}: lane {lane} was filled up to {}, and the drive's log ends at {end}: its clients \
+                         attach anew",
+                        said.tail
+                    ));
+                }
+            }
+            self.lanes[lane] = is;
+        }
+        self.open = true;
+        self.tell(of)?;
+        Ok(Ok(()))
+    }
+
+    /// End of what the drive keeps: what the image has of it once it is stored.
+    pub(super) fn reached(&self, lane: usize, of: &Function) -> u64 {
+        let l = &of.lanes()[lane];
+        if self.survives { l.released() } else { l.durable() }
+    }
+
+    /// Notes what the image has. `stored`: of a lane, where the drive's own death does not reach its ring.
+    pub(super) fn note_taken(&mut self, of: &Function, stored: impl Fn(usize) -> Option<u64>) {
+        for lane in 0..self.lanes.len() {
+            let reached = self.reached(lane, of);
+            let stored = stored(lane).filter(|_| self.survives).unwrap_or(reached);
+            let is = &mut self.lanes[lane];
+            is.taken = stored.min(reached).max(is.taken);
+        }
+    }
+
+    /// Whether the file has all that a lane holds beyond what the image has of it: its client was told of no place
+    /// there.
+    pub(in crate::engine) fn keeps(&self, lane: usize, of: &Function) -> bool {
+        let Some(is) = self.lanes.get(lane).filter(|_| self.open && self.fits(of) && !of.is_replicated()) else {
+            return false;
+        };
+        is.claimed && of.lanes()[lane].arrived() <= is.expected
+    }
+
+    /// What clients are told of a lane now.
+    pub(super) fn lane_now(&self, lane: usize, of: &Function) -> RingLane {
+        let is = &self.lanes[lane];
+        let synced = is.synced.min(is.taken);
+        // A place of a ring that survives a loss of power, or whose copy does, is used again once the image survives
+        // one too.
+        let free = if self.needs_sync() { synced } else { is.taken };
+        RingLane::new(is.generation, free, synced, of.lanes()[lane].arrived())
+    }
+
+    /// Says everything.
+    pub(super) fn tell(&mut self, of: &Function) -> Result<(), Lost> {
+        self.status = of.status();
+        let mut page = RingPage {
+            open: self.open,
+            broken: self.status.all_broken(),
+            survives: self.survives,
+            waits_for_trim: self.status.has(TransportStatus::WAITS_FOR_TRIM),
+            store_error: self.store_error.unsigned_abs(),
+            ..RingPage::default()
+        };
+        for lane in 0..self.lanes.len().min(of.lanes().len()) {
+            self.lanes[lane].told = self.lane_now(lane, of);
+            page.lane[lane] = self.lanes[lane].told;
+        }
+        self.file.say(&page)
+    }
+
+    /// The backing store takes nothing more: clients learn why, by a number of the system's.
+    pub(in crate::engine) fn tell_store_error(&mut self, number: i32) {
+        self.store_error = number;
+        // One whose file is lost is found to be so when it is looked at.
+        let _ = self.file.say_store_error(number);
+    }
+
+    /// Says what has changed.
+    pub(super) fn tell_changes(&mut self, of: &Function) -> Result<(), Lost> {
+        if self.status != of.status() {
+            return self.tell(of);
+        }
+        for lane in 0..self.lanes.len() {
+            let now = self.lane_now(lane, of);
+            if now != self.lanes[lane].told {
+                self.file.say_lane(lane, &now)?;
+                let before = std::mem::replace(&mut self.lanes[lane].told, now);
+                if (before.synced, before.generation) != (now.synced, now.generation) {
+                    self.file.wake(lane);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The stream of a lane goes on elsewhere: its client hears of it, and attaches anew.
+    pub(super) fn move_stream(&mut self, lane: usize, to: u64) -> Result<(), Lost> {
+        let generation = self.begin_generation(lane)?;
+        let is = &mut self.lanes[lane];
+        let MappedLane { told, taken, synced, .. } = *is;
+        *is = MappedLane { generation, expected: to, told, taken, synced, ..MappedLane::default() };
+        Ok(())
+    }
+
+    /// Whether it is still as the function is set up.
+    pub(super) fn fits(&self, of: &Function) -> bool {
+        let header = self.file.header();
+        of.lanes().len() == self.lanes.len() && of.setup().ring_size == header.ring_bytes
+    }
+
+    /// What may be mapped, and by which descriptor.
+    pub(in crate::engine) fn file(&self) -> &RingFile {
+        &self.file
+    }
+
+    /// Its copy, if it has one.
+    pub(in crate::engine) fn copy(&self) -> Option<&RingCopy> {
+        self.copy.as_ref()
+    }
+}
+
+impl MappedRing {
+    /// Somebody waits for a sync, and it would do.
+    pub(super) fn is_waited_for(&self, of: &Function) -> bool {
+        (0..self.lanes.len()).any(|lane| {
+            let (is, reached) = (&self.lanes[lane], self.reached(lane, of));
+            // All that is wanted goes with one sync, unless the rest can't be taken.
+            let due = reached >= is.wanted.min(is.tail) || is.stuck;
+            is.wanted > is.synced && reached > is.synced && due
+        })
+    }
+
+    /// Nobody waits, but it is time for a sync: places are free only behind one, and where there is a copy, whoever
+    /// waits writes what is not synced once more.
+    pub(super) fn fills(&self) -> bool {
+        if !self.needs_sync() || self.syncing.is_some() {
+            return false;
+        }
+        let part = self.file.header().ring_bytes / SYNCED_PARTS;
+        self.lanes.iter().any(|is| {
+            let unsynced = is.taken.saturating_sub(is.synced);
+            // Where clients write the copy all the time, the disk is theirs.
+            let is_copied = || is.saved > is.taken.saturating_sub(SYNCED_BESIDE_COPY);
+            unsynced >= part || self.copy.is_some() && unsynced >= SYNCED_BESIDE_COPY && !is_copied()
+        })
+    }
+
+    /// Notes what is synced. `all`: all that is taken; `synced`: syncs of the image that have ended; `asked`: one that
+    /// was asked for just now.
+    pub(super) fn on_synced(&mut self, all: bool, synced: u64, asked: Option<u64>) {
+        let ended = self.syncing.is_some_and(|number| number <= synced);
+        if all || ended {
+            self.syncing = None;
+        }
+        let syncing = self.syncing.is_some();
+        for is in &mut self.lanes {
+            is.synced = match () {
+                () if all => is.taken,
+                () if ended => is.syncing.max(is.synced),
+                () => is.synced,
+            };
+            if asked.is_some() && !syncing {
+                is.syncing = is.taken;
+            }
+        }
+        self.syncing = self.syncing.or(asked);
+    }
+}

@@ -1,0 +1,204 @@
+//! What clients of PCIe functions ask of the engine: reads and writes of regions, resets, and their coming and going.
+
+use super::Server;
+use crate::engine::doorbells::is_kick;
+use crate::engine::world::Pending;
+use crate::vfio_user::Letter;
+use tidewater_core::subsystem::Input;
+use tidewater_wire::nvme::register::{PmrHealth, PmrSts, offset};
+use tidewater_wire::vfio_user::region;
+
+impl Server {
+    /// Takes what clients of PCIe functions want, in order.
+    pub(super) fn take_letters(&mut self) -> bool {
+        let mut any = false;
+        for function in 0..self.world.ports.len() {
+            while let Some(letter) = self.world.ports[function].mailbox.take() {
+                any = true;
+                self.letter(function, letter);
+            }
+        }
+        any
+    }
+
+    /// While there is no power, and at the end, reads find ones and writes are lost.
+    pub(super) fn refuse_letters(&mut self) {
+        for port in &mut self.world.ports {
+            while let Some(letter) = port.mailbox.take() {
+                match letter {
+                    Letter::Read { region: region::CONFIG, offset, len, reply } => {
+                        let mut bytes = vec![0; len as usize];
+                        port.config.read(offset, &mut bytes);
+                        reply.send(Ok(&bytes));
+                    }
+                    Letter::Read { len, reply, .. } => reply.send(Ok(&vec![0xff; len as usize])),
+                    Letter::Reset { reply } => reply.send(Ok(&[])),
+                    Letter::Connected(connection) => port.connection = Some(connection),
+                    Letter::Disconnected => port.connection = None,
+                    Letter::Write { .. } => {}
+                }
+            }
+        }
+    }
+
+    fn letter(&mut self, function: usize, letter: Letter) {
+        self.world.look_before_message(self.machine.as_ref().expect("there is power"), function);
+        match letter {
+            Letter::Read { region, offset, len, reply } => {
+                // Behind all that was written before.
+                if !self.world.pending.is_empty() {
+                    self.drive();
+                }
+                let mut bytes = vec![0; len as usize];
+                self.region_read(function, region, offset, &mut bytes);
+                reply.send(Ok(&bytes));
+            }
+            Letter::Write { region, offset, bytes } => self.region_write(function, region, offset, &bytes),
+            Letter::Reset { reply } => {
+                self.reset_function(function);
+                self.drive();
+                reply.send(Ok(&[]));
+            }
+            Letter::Connected(connection) => self.world.ports[function].connection = Some(connection),
+            Letter::Disconnected => {
+                self.world.ports[function].connection = None;
+                self.reset_function(function);
+            }
+        }
+    }
+
+    fn reset_function(&mut self, function: usize) {
+        self.world.ports[function].config.reset();
+        self.world.doorbells.may_change(true);
+        self.world.push(Input::FunctionReset { function: function as u8 });
+    }
+
+    fn region_read(&mut self, function: usize, region: u32, offset: u64, to: &mut [u8]) {
+        let status = u64::from(offset::PMRSTS);
+        let is_barrier = region == 0 && (offset..offset.saturating_add(to.len() as u64)).contains(&status);
+        let is_safe = !is_barrier || self.world.pmr_barrier(function);
+        let machine = self.machine.as_ref().expect("there is power");
+        let subsystem = &machine.subsystem;
+        // A load from the window comes back behind all stores before it, and when they are safe.
+        let window = subsystem.bar2().window_offset..subsystem.bar2().window_offset + subsystem.bar2().window_len;
+        let touches = offset < window.end && offset.saturating_add(to.len() as u64) > window.start;
+        let is_window = region == 2 && function == 0 && touches;
+        let is_stored = !is_window || self.world.window_barrier(machine);
+        let port = &self.world.ports[function];
+        match region {
+            region::CONFIG => port.config.read(offset, to),
+            0 => {
+                let pba = port.config.msix_pba();
+                for (at, bytes) in pieces(offset, to) {
+                    let word = match at.checked_sub(pba) {
+                        Some(within) => port.interrupts.pending((within / 8) as usize) >> (8 * (within % 8)),
+                        None => subsystem.register(function as u8, at as u32, bytes.len() as u8),
+                    };
+                    bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+                }
+                if !is_safe {
+                    let failed = PmrSts { error: 1, health: PmrHealth::Unreliable, ..PmrSts::default() };
+                    let at = (status - offset) as usize;
+                    to[at..].iter_mut().zip(failed.bits().to_le_bytes()).for_each(|(byte, bits)| *byte |= bits);
+                }
+            }
+            2 => match &port.cmb {
+                Some((memory, from)) if offset >= *from => {
+                    let _ = memory.read(offset, to);
+                }
+                _ => {
+                    let mut is_outside = false;
+                    for (at, bytes) in pieces(offset, to) {
+                        let found = subsystem.device().window_peek(function as u8, at, bytes.len() as u8);
+                        is_outside |= found.is_some_and(|(_, outside)| outside);
+                        let word = subsystem.load(function as u8, at, bytes.len() as u8);
+                        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+                    }
+                    if is_outside {
+                        self.world.push(Input::LoadedOutside { function: function as u8 });
+                    }
+                    if !is_stored {
+                        to.fill(0xff);
+                    }
+                }
+            },
+            4 => {
+                let read = port.pmr.as_ref().is_some_and(|pmr| pmr.read(offset, to));
+                if !read {
+                    to.fill(0xff);
+                }
+            }
+            _ => to.fill(0xff),
+        }
+    }
+
+    fn region_write(&mut self, function: usize, region: u32, offset: u64, from: &[u8]) {
+        match region {
+            region::CONFIG => {
+                let change = self.world.ports[function].config.write(offset, from);
+                if change.function_reset {
+                    self.reset_function(function);
+                }
+            }
+            0 => {
+                let mut bytes = [0; 8];
+                let doorbells_end = self.world.ports[function].config.msix_table();
+                for piece in from.chunks(8).scan(offset, |at, piece| {
+                    let here = *at;
+                    *at += piece.len() as u64;
+                    Some((here, piece))
+                }) {
+                    let (at, piece) = piece;
+                    // Whoever delivers interrupts keeps the table: what is written here tells nobody anything.
+                    if at >= doorbells_end {
+                        break;
+                    }
+                    bytes.fill(0);
+                    bytes[..piece.len()].copy_from_slice(piece);
+                    let (value, len) = (u64::from_le_bytes(bytes), piece.len() as u8);
+                    if is_kick(self.machine.as_ref().expect("there is power"), function as u8, at) {
+                        self.world.doorbells.ask(function as u8);
+                        continue;
+                    }
+                    self.world.doorbells.may_change(true);
+                    self.world.push(Input::Register { function: function as u8, offset: at as u32, len, value });
+                }
+            }
+            2 => match &self.world.ports[function].cmb {
+                Some((memory, first)) if offset >= *first => {
+                    let _ = memory.write(offset, from);
+                }
+                _ => {
+                    let machine = self.machine.as_ref().expect("there is power");
+                    if self.world.ring_message(function, offset, from, machine) {
+                        return;
+                    }
+                    let mut bytes = self.world.buffer(from.len());
+                    bytes.copy_from_slice(from);
+                    self.world.put(Pending::Store { function: function as u8, address: offset, bytes });
+                }
+            },
+            4 => {
+                if let Some(pmr) = &self.world.ports[function].pmr {
+                    let _ = pmr.write(offset, from);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An access in pieces of at most 8 bytes, none of which crosses a multiple of 8.
+fn pieces(offset: u64, mut bytes: &mut [u8]) -> impl Iterator<Item = (u64, &mut [u8])> {
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let len = ((8 - at % 8) as usize).min(bytes.len());
+        let (piece, rest) = std::mem::take(&mut bytes).split_at_mut(len);
+        bytes = rest;
+        at += len as u64;
+        Some((at - len as u64, piece))
+    })
+}
